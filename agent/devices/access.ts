@@ -1,19 +1,20 @@
 /**
- * Whether running containers still reach their GPUs: a `systemctl daemon-reload` takes devices from those that have them by NVIDIA's hook. Owned by gpus.ts, which asks for a round after each look. Must stay
- * true: a container that has its devices by CDI keeps them and is not asked; one question at a time runs in a container.
+ * Finds out whether running containers still reach their GPUs: a `systemctl daemon-reload` takes devices from
+ * containers that have them by NVIDIA's hook. Owned by gpus.ts, which asks for a round after each look. Must stay true:
+ * a container with devices by CDI keeps them and is not asked; one query at a time runs in a container.
  */
 import type { Log } from '#shared/log.ts';
 import { hasLostAccess } from './parse.ts';
 
-/** About half an hour. */
+/** About half an hour of rounds. */
 const MOST_ROUNDS_NOT_ASKED = 64;
 
-/** cannot: it has no tool to ask · never: its devices cannot be taken away */
+/** `cannot`: the container has no tool to ask · `never`: its devices cannot be taken away */
 export type Inside = { readonly kind: 'said'; readonly text: string } | { readonly kind: 'cannot' | 'never' };
 
 export interface AccessParts {
   readonly running: () => readonly { readonly containerId: string; readonly dockerId: string }[];
-  /** What the GPU tool says in a container; runs a program there, at the cost of its memory. */
+  /** Output of the GPU tool inside a container; runs a program there, at the cost of its memory. */
   readonly askInside: (dockerId: string) => Promise<Inside>;
   readonly onLost: (containerId: string) => void;
   readonly log: Log;
@@ -22,14 +23,17 @@ export interface AccessParts {
 export class Access {
   readonly #parts: AccessParts;
   readonly #asking = new Set<string>();
-  /** Containers that are not asked now: rounds until the next question, and how many after that. */
+  /** Containers that rest: rounds until the next query, and the length of the next rest. */
   readonly #notAsked = new Map<string, { left: number; next: number }>();
 
   constructor(parts: AccessParts) {
     this.#parts = parts;
   }
 
-  /** Asks ever more seldom where the question hangs: each leaves a process there that does not end. */
+  /**
+   * Asks each running container. A container whose query fails or hangs rests ever longer: each hanging query leaves a
+   * process there that does not end.
+   */
   round(): void {
     const { running, askInside, onLost, log } = this.#parts;
     const now = running();

@@ -1,8 +1,11 @@
-/** Whether the engine's CDI specification names every GPU of the machine: one that does not was written before a change of devices, and starts on the others need the hook. */
+/**
+ * Watches whether the engine's CDI specification names every GPU of the machine. A specification that lacks one
+ * predates a change of devices; starts on the missing GPUs need the hook.
+ */
 import type { GpuDrivers } from '../containers/cdi.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 
-/** The engine is asked when the devices have changed, and else after so many looks at them: every five minutes. */
+/** Looks at the devices between two questions to the engine (five minutes); a change of devices causes one at once. */
 const LOOKS_APART = 10;
 const MOST_NAMED = 4;
 
@@ -23,7 +26,7 @@ export class CdiWatch {
     const isDue = now !== this.#before || this.#isOutdated || this.#looks % LOOKS_APART === 0;
     this.#looks += 1;
     this.#before = now;
-    // A machine without GPUs asks nobody.
+    // A machine without GPUs asks no engine.
     if (!isDue || (uuids.length === 0 && !this.#isOutdated)) return;
     void this.#drivers.look().then(() => {
       const lacking = this.#drivers.lacks(uuids);

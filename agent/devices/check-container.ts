@@ -1,5 +1,6 @@
 /**
- * What a container gets to see of one GPU, by CDI and by NVIDIA's hook: the part of `longshore agent check-gpu` that asks the engine. Leases nothing; what it makes is removed.
+ * The part of `longshore agent check-gpu` that asks the engine: the view that a container gets of one GPU, by CDI and
+ * by NVIDIA's hook. Leases nothing; removes everything it makes.
  */
 import { randomBytes } from 'node:crypto';
 import { messageOf } from '#shared/errors.ts';
@@ -11,11 +12,14 @@ import { line } from './check-report.ts';
 import { CUDA_PROBE_DEADLINE_MS, probeInContainer } from './probe-container.ts';
 
 const EXEC_MS = 30_000;
-/** A pull that says nothing for so long is given up. */
+/** A pull without any progress message for this long is given up. */
 const PULL_SILENCE_MS = 60_000;
-/** Longer than everything that is done with it: the first device's container waits for the CUDA programs of all others. */
+/**
+ * Lifetime of a container, longer than all of its checks: the first device's container waits for the CUDA programs of
+ * all others.
+ */
 const LIVES_SECONDS = 1800;
-/** By the hook, what the driver has is passed in parts. */
+/** Parts of the driver that the hook passes. */
 const PARTS = ['compute', 'utility', 'video'] as const;
 
 export const WAY: Readonly<Record<GpuDriver, string>> = { cdi: 'CDI', nvidia: "NVIDIA's hook" };
@@ -32,8 +36,8 @@ export interface DeviceContainer {
 }
 
 /**
- * Has the engine hold the containers' image: a new host has none.
- * @returns undefined: it was there; a failed line: no container of the check can start
+ * Makes sure that the engine has the containers' image: a new host lacks it.
+ * @returns undefined when the image was present; a failed line when no container of the check can start
  */
 export async function imageLine(
   runtime: ContainerRuntime,
@@ -59,14 +63,14 @@ interface Asked {
   readonly image: string;
   readonly uuid: string;
   readonly driver: GpuDriver;
-  /** false: an engine that does not know this way is no failure. */
+  /** false: an engine without this way is no failure. */
   readonly needed: boolean;
   readonly labels: Readonly<Record<string, string>>;
 }
 
 /**
- * Starts a container with one device and looks into it.
- * @returns the container, when it sees the device and no other; remove it
+ * Starts a container with one device and checks its view.
+ * @returns the container, when it sees the device and no other; the caller removes it
  */
 export async function openDevice(
   runtime: ContainerRuntime,
@@ -126,7 +130,10 @@ function refusal(check: string, error: unknown, { image, uuid, driver, needed }:
   return line('failed', check, found, step);
 }
 
-/** Whether the container still reaches its device. @returns what its tool says instead, or why it cannot be asked; empty: it does */
+/**
+ * Whether the container still reaches its device. @returns empty when it does; else its tool's message, or why it
+ * cannot be asked
+ */
 export async function deviceLost(runtime: ContainerRuntime, { dockerId, uuid }: DeviceContainer): Promise<string> {
   try {
     const { exitCode, output } = await runtime.exec(dockerId, ['nvidia-smi', '-L'], EXEC_MS);
@@ -136,7 +143,7 @@ export async function deviceLost(runtime: ContainerRuntime, { dockerId, uuid }: 
   }
 }
 
-/** Has the agent's own probe work on the device, passed that way: it takes a context, fills, copies and compares. */
+/** Runs the agent's own probe on the device, passed in that way: it takes a context, fills, copies and compares. */
 export async function cudaLine(
   runtime: ContainerRuntime,
   { driver, uuid }: DeviceContainer,
@@ -148,7 +155,7 @@ export async function cudaLine(
     uuid,
     {
       runtime,
-      // This way and no other: a refusal is what is looked for.
+      // Only the chosen driver may be used: the check looks for a refusal of it.
       drivers: { look: () => Promise.resolve(), driverFor: () => driver, refused: () => undefined },
       labels: () => labels,
       onRefused: () => undefined,

@@ -1,4 +1,4 @@
-/** `longshore agent check-gpu` on this host: its parts, from the settings of the agent. */
+/** The parts of `longshore agent check-gpu` on this host, from the agent's settings. */
 import { excludedGpus, imageOf, loadAgentConfig } from '../config.ts';
 import { DockerRuntime } from '../containers/docker.ts';
 import { checkGpus } from './check.ts';

@@ -1,6 +1,7 @@
 /**
- * Whether containers keep their GPUs when systemd reads its units anew, tried for real: a reload takes devices that came by NVIDIA's hook away where Docker uses the systemd cgroup driver, so it is never tried while a
- * container with a GPU runs here that is not the check's own.
+ * Tries whether containers keep their GPUs when systemd reloads its units. Where Docker uses the systemd cgroup driver,
+ * a reload takes away devices that came by NVIDIA's hook. The trial never runs while another container with a GPU runs
+ * here.
  */
 import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -18,13 +19,14 @@ const RELOAD_MS = 60_000;
 export interface Stranger {
   readonly dockerId: string;
   readonly name: string;
-  /** `all`: it may use any. */
+  /** `all`: the container may use any GPU. */
   readonly uuids: readonly string[] | 'all';
 }
 
 /**
- * Processes that see a device of NVIDIA's mounted, as its hook mounts them: containers of every engine of this host, not Docker's alone.
- * @param root - of the files, in tests
+ * Processes that have a device of NVIDIA's mounted, as its hook mounts them: containers of every engine of this host,
+ * not only Docker's.
+ * @param root - root of the files, for tests
  */
 export async function mountedGpus(root = '/'): Promise<number[]> {
   const pids = (await readdir(join(root, 'proc')).catch((): string[] => [])).filter((name) => /^\d+$/.test(name));
@@ -37,7 +39,7 @@ export async function mountedGpus(root = '/'): Promise<number[]> {
   return found.flat();
 }
 
-/** @param mounted - as `mountedGpus` says, before the check started containers of its own */
+/** @param mounted - result of `mountedGpus` before the check started containers of its own */
 export function reloadRefusal(strangers: readonly Stranger[], mounted: readonly number[]): Line | undefined {
   const who = [
     ...strangers.map(({ name }) => `container ${name}`),
@@ -56,7 +58,7 @@ export function reloadRefusal(strangers: readonly Stranger[], mounted: readonly 
 export const reloadNotAsked = (): Line =>
   line('skipped', CHECK, 'not tried; --reload tries it, on a host without GPU work');
 
-/** @param own - containers of the check, each with a device; the first is of the way that the agent uses */
+/** @param own - containers of the check, each with a device; the first uses the agent's way */
 export async function tryReload(runtime: ContainerRuntime, own: readonly DeviceContainer[]): Promise<Line[]> {
   if (own.length === 0) return [line('skipped', CHECK, 'no container has a GPU to lose')];
   try {

@@ -1,16 +1,18 @@
-/** The report of `longshore agent check-gpu`: what was looked at, on which host, and how people read it. Pure. */
+/** The report of `longshore agent check-gpu`: the checked items, the host, and the text for people. Pure. */
 import type { GpuRow } from './parse.ts';
 
-/** A machine without any GPU has a code of its own; an interrupted check ends as programs do that SIGINT ends. */
+/** A machine without any GPU has its own code; an interrupted check ends like a program that SIGINT ends. */
 export const CHECK_EXIT = { ok: 0, failed: 1, noGpu: 3, interrupted: 130 } as const;
 
 export interface Line {
-  /** What was looked at: one to three words. */
+  /** The checked item: one to three words. */
   readonly check: string;
-  /** failed: GPU work does not run here as it should; warning: worth a look; skipped: not tried, `found` says why. */
+  /**
+   * `failed`: GPU work does not run here as it should; `warning`: worth a look; `skipped`: not tried, `found` says why.
+   */
   readonly level: 'ok' | 'warning' | 'failed' | 'skipped';
   readonly found: string;
-  /** What to do; empty when nothing is. */
+  /** The action to take; empty when none is needed. */
   readonly remedy: string;
 }
 
@@ -22,7 +24,10 @@ export const line = (level: Line['level'], check: string, found: string, remedy 
 });
 
 export interface GpuReport {
-  /** passed: the host serves its GPUs (warnings allowed); no_gpu: nothing was checked; interrupted: `checks` has what was seen until then. */
+  /**
+   * `passed`: the host serves its GPUs (warnings allowed); `no_gpu`: nothing was checked; `interrupted`: `checks` has
+   * the lines until then.
+   */
   readonly outcome: 'passed' | 'failed' | 'no_gpu' | 'interrupted';
   readonly exitCode: number;
   readonly startedAt: string;
@@ -35,7 +40,7 @@ export interface GpuReport {
     readonly cores: number;
     readonly memoryBytes: number;
   };
-  /** Empty: not told. */
+  /** Versions; an empty one is not known. */
   readonly versions: {
     readonly longshore: string;
     readonly driver: string;
@@ -55,7 +60,7 @@ const MARKS: Readonly<Record<Line['level'], string>> = {
   skipped: 'skipped',
 };
 
-/** Pure. */
+/** Verdict over all lines. Pure. */
 export function outcomeOf(
   checks: readonly Line[],
   { hasGpus, interrupted }: { readonly hasGpus: boolean; readonly interrupted: boolean },
@@ -65,7 +70,7 @@ export function outcomeOf(
   return hasGpus ? { outcome: 'passed', exitCode: CHECK_EXIT.ok } : { outcome: 'no_gpu', exitCode: CHECK_EXIT.noGpu };
 }
 
-/** A table with each remedy below its line, and the verdict at its end. */
+/** The report as a table, with each remedy below its line, and the verdict at the end. */
 export function reportText({ outcome, startedAt, seconds, host, versions, checks }: GpuReport): string {
   const width = Math.max(0, ...checks.map(({ check }) => check.length));
   const told = Object.entries(versions).filter(([, version]) => version !== '');

@@ -1,6 +1,7 @@
 /**
- * The containers of one run of the check, marked as that run's: its end removes them, however it comes, and the next run removes those of a run that was killed. A run holds a socket in Linux's abstract namespace as long as its
- * process lives (decision 0127). Must stay true: containers of a run that goes on are left alone.
+ * The containers of one run of the check, labelled with that run. Every ending of the run removes them, and the next
+ * run removes those of a killed run. A run holds a socket in Linux's abstract namespace while its process lives
+ * (decision 0127). Must stay true: containers of a run in progress are left alone.
  */
 import { randomBytes } from 'node:crypto';
 import { connect, createServer } from 'node:net';
@@ -12,7 +13,7 @@ const MADE_BY = { 'io.longshore.made-by': 'check-gpu' } as const;
 const RUN = 'io.longshore.check-run';
 
 export class CheckRun {
-  /** Of every container that the run makes. */
+  /** Labels of every container of the run. */
   readonly labels: Readonly<Record<string, string>>;
   readonly #runtime: ContainerRuntime;
   readonly #socket: Server;
@@ -35,8 +36,8 @@ export class CheckRun {
   }
 
   /**
-   * Removes containers of runs that have ended and left them.
-   * @returns how many
+   * Removes containers that ended runs have left.
+   * @returns the number of removed containers
    * @throws EngineError
    */
   async removeEnded(): Promise<number> {
@@ -49,7 +50,7 @@ export class CheckRun {
   }
 
   /**
-   * Removes what this run has made, also where the engine made it after nobody waited any more.
+   * Removes this run's containers, even those that the engine created after the caller stopped waiting.
    * @throws EngineError
    */
   async removeOwn(): Promise<void> {
@@ -64,7 +65,7 @@ export class CheckRun {
 
 const socketOf = (id: string): string => `\0longshore-check-gpu-${id}`;
 
-/** Whether the process of that run is there. A socket that answers with anything but a refusal counts as there. */
+/** Whether that run's process is alive. A socket that answers with anything but a refusal counts as alive. */
 function goesOn(id: string): Promise<boolean> {
   return new Promise((resolve) => {
     const peer = connect({ path: socketOf(id) });

@@ -1,6 +1,8 @@
 /**
- * `longshore agent check-gpu`, the acceptance test of a GPU host: the engine, the driver and its tool, each device, MIG, the condition of the GPUs and of what connects them, and a container and a CUDA program that get a device
- * by each way that the host has. It asks as the agent asks. It starts containers on devices that nobody uses; it leases nothing and leaves nothing, also when it is interrupted.
+ * `longshore agent check-gpu`, the acceptance test of a GPU host: the engine, the driver and its tool, each device,
+ * MIG, and the condition of the GPUs and their links. A container and a CUDA program then get a device by each way that
+ * the host has, as the agent does it. The check starts containers on unused devices only. Nothing is leased, and
+ * nothing is left, even after an interruption.
  */
 import { open, readFile } from 'node:fs/promises';
 import { cpus, hostname, release, totalmem } from 'node:os';
@@ -29,7 +31,7 @@ import { meaningOf, parseXid } from './xid.ts';
 const ASK_MS = 5000;
 const MOST_XIDS = 200;
 const BROKEN = 'look at the Docker Engine (systemctl status docker) and its log, and repeat';
-/** Devices that each get a container; a host has 16 at most, and slices are tried once a device. */
+/** Bound on devices that each get a container: a host has 16 at most, and one slice stands for a divided device. */
 const MOST_DEVICES = 16;
 const REMEDIES: Readonly<Record<ProbeFailure, string>> = {
   timeout: 'the driver hangs: look at the kernel log (`dmesg | grep NVRM`); a reboot is usually what helps',
@@ -47,27 +49,27 @@ export interface CheckParts {
   readonly runtime: ContainerRuntime & { gpuContainers(): Promise<Stranger[]> };
   /** DOCKER_HOST, when it is set. */
   readonly engineAt: string | undefined;
-  /** Has `sleep`, and a C library for the driver's programs. */
+  /** An image with `sleep`, and a C library for the driver's programs. */
   readonly image: string;
-  /** Whether systemd is to read its units anew. */
+  /** Whether systemd has to reload its units. */
   readonly reload: boolean;
-  /** Devices that the operator keeps, by UUID or bus id: no container gets one. */
+  /** Devices that the operator excludes, by UUID or bus id: no container gets one. */
   readonly excluded: readonly string[];
-  /** Ends the check: its containers are removed, and the report has what was seen until then. */
+  /** Ends the check: its containers are removed, and the report has the lines until then. */
   readonly signal: AbortSignal;
   readonly kernelLog?: string;
 }
 
-/** What the check has seen so far. */
+/** Results of the check so far. */
 interface Seen {
   readonly checks: Line[];
   rows: readonly GpuRow[];
   engine: EngineInfo | undefined;
-  /** undefined: nobody could tell. */
+  /** undefined: not known. */
   hasGpus: boolean | undefined;
 }
 
-/** @returns a report in every case: a fault that nobody foresaw is a line of it */
+/** @returns a report in every case: an unforeseen fault becomes a line of it */
 export async function checkGpus(parts: CheckParts): Promise<GpuReport> {
   const [startedAt, fromMs] = [new Date().toISOString(), performance.now()];
   const { signal } = parts;
@@ -100,7 +102,7 @@ export async function checkGpus(parts: CheckParts): Promise<GpuReport> {
   };
 }
 
-/** The end of the work, or of the wait for it. */
+/** Waits for the work, or until the signal. */
 function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const aborted = new Promise<never>((_resolve, reject) => {
     const end = (): void => reject(new Error('interrupted'));
@@ -112,15 +114,15 @@ function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
 
 interface Devices {
   readonly info: EngineInfo;
-  /** UUIDs of those that containers may be given. */
+  /** UUIDs of devices that containers may get. */
   readonly offered: readonly string[];
-  /** UUIDs of those that a process uses. */
+  /** UUIDs of devices that a process uses. */
   readonly used: ReadonlySet<string>;
 }
 
 /**
- * Everything that is seen without a container.
- * @returns undefined: there is nothing to try
+ * Runs all checks that need no container.
+ * @returns undefined when there is nothing to try with containers
  */
 async function look(
   { smi, runtime, engineAt, excluded, kernelLog }: CheckParts,
@@ -179,17 +181,17 @@ async function look(
   };
 }
 
-/** A device, or the first slice of one that is divided. */
+/** UUIDs to try: each whole device, and the first slice of each divided one. */
 const wholeOrSlices = (rows: readonly GpuRow[], slices: readonly MigSlice[]): readonly string[] =>
   rows
     .flatMap((row) => (row.migEnabled ? (slices.find((one) => one.parentUuid === row.uuid)?.uuid ?? []) : row.uuid))
     .slice(0, MOST_DEVICES);
 
-/** Containers with devices, which are removed at the end however that comes; an engine that fails is a line. */
+/** Tries containers with devices, and removes them in every case. An engine that fails becomes a line. */
 async function tryDevices(parts: CheckParts, devices: Devices, lines: Line[]): Promise<void> {
   const { runtime, signal } = parts;
   const run = await CheckRun.begin(runtime);
-  // What waits for a container goes on at once.
+  // An interruption removes the containers, which ends every wait for one.
   const end = (): void => void run.removeOwn().catch(() => undefined);
   signal.addEventListener('abort', end, { once: true });
   try {
@@ -211,7 +213,7 @@ const notRemoved = (error: unknown): Line =>
     'repeat the check once Docker answers: it removes them',
   );
 
-/** Each free device by the way that the agent uses, the first one by the other way, too. */
+/** Tries each free device by the agent's way, and the first one by the other way too. */
 async function tried(
   { runtime, image, reload, signal }: CheckParts,
   { info, offered, used }: Devices,
@@ -222,7 +224,7 @@ async function tried(
   if (ended > 0) lines.push(line('ok', 'containers', `${ended} of an earlier check, which was killed, are removed`));
   const [strangers, mounted, byCdi] = await Promise.all([runtime.gpuContainers(), mountedGpus(), cdiGpus(info)]);
   const taken = (uuid: string): string => {
-    // One that may use all of them, such as an exporter of metrics, uses those on which it has a process.
+    // A container that may use all devices, such as an exporter of metrics, uses only those on which it has a process.
     const holder = strangers.find(({ uuids }) => uuids !== 'all' && uuids.includes(uuid));
     return holder !== undefined ? `container ${holder.name} has it` : used.has(uuid) ? 'a process uses it' : '';
   };
@@ -247,14 +249,14 @@ async function tried(
       signal.throwIfAborted();
       const needed = driver === preferred;
       const { line: found, container } = await openDevice(runtime, { image, uuid, driver, needed, labels: run.labels });
-      // Without a container nothing was learned.
+      // A trial that was interrupted found nothing out.
       signal.throwIfAborted();
       lines.push(found);
       if (container === undefined) continue;
       const cuda = await cudaLine(runtime, container, run.labels, signal);
       signal.throwIfAborted();
       lines.push(cuda);
-      // The first device's containers are enough to lose one.
+      // The reload trial needs only the first device's containers.
       if (open.length === 0 || open[0]?.uuid === uuid) open.push(container);
       else await runtime.remove(container.dockerId);
     }
@@ -309,7 +311,7 @@ function migLine(rows: readonly GpuRow[], slices: readonly MigSlice[] | undefine
   return line('ok', 'mig', `${slices.length} slices (${profiles}) of ${divided.length} devices`);
 }
 
-/** Whether the driver's errors are seen here, and which came since the host started. */
+/** Whether the driver's errors are visible here, and the errors since the host started. */
 async function kernelLines(path: string): Promise<Line[]> {
   const ask = (...args: string[]): Promise<string> =>
     tellsWhenAsked('journalctl', ['--dmesg', '--boot', '--output=cat', ...args], ASK_MS);

@@ -1,4 +1,4 @@
-/** The devices of this machine as data: what the tool listed, with how each is. Owned by gpus.ts. */
+/** The devices of this machine as data: the tool's listing, with each device's health. Owned by gpus.ts. */
 import type { GpuState } from '#shared/domain/gpus.ts';
 import { GPU_STATES, gpuModelOf } from '#shared/domain/gpus.ts';
 import type { DeviceHealth, HealthEvent } from './health.ts';
@@ -23,12 +23,12 @@ export interface Device {
   readonly busId: string;
   readonly index: number;
   readonly numaNode: number;
-  /** Of a MIG slice: the device it is part of; else empty. */
+  /** UUID of the device that a MIG slice belongs to; empty for a whole device. */
   readonly parentUuid: string;
   /** GPU instance of a MIG slice; undefined: a whole device, or the tool does not say. */
   readonly instance?: number | undefined;
   readonly health: DeviceHealth;
-  /** Whose processes may still use it, as long as that is not disproved. */
+  /** Containers whose processes may still use the device, until that is disproved. */
   readonly lastDockerIds: readonly string[];
   readonly sample: GpuSample | undefined;
 }
@@ -57,13 +57,13 @@ export class DeviceTable {
     return [...this.#devices.values()].toSorted((a, b) => a.index - b.index || (a.uuid < b.uuid ? -1 : 1));
   }
 
-  /** Everything with that bus id, in whatever function of it. */
+  /** Devices with that bus id, in any PCI function of it. */
   at(busId: string): readonly Device[] {
     const slot = busId.replace(/\.[0-9a-f]$/, '');
     return this.all().filter((device) => device.busId.replace(/\.[0-9a-f]$/, '') === slot);
   }
 
-  /** Slices of that GPU instance among those with that bus id; all of them where nobody knows which has it. */
+  /** Slices of that GPU instance among those with that bus id; all of them where the instance is unknown. */
   atInstance(busId: string, instance: number | undefined): readonly Device[] {
     const all = this.at(busId);
     const named = all.filter((device) => instance !== undefined && device.instance === instance);
@@ -83,7 +83,7 @@ export class DeviceTable {
     return { state, why, sharesWith };
   }
 
-  /** What anybody outside could see of them, and what must be on disk. */
+  /** A text that changes with every reported or stored field. */
   fingerprint(): string {
     return JSON.stringify(
       this.all().map(({ sample: _sample, health: { missed: _missed, ...health }, ...rest }) => [rest, health]),
@@ -95,7 +95,7 @@ export class DeviceTable {
     if (device !== undefined) this.#devices.set(uuid, { ...device, health: healthAfter(device.health, event) });
   }
 
-  /** Processes of those containers may still use it: it goes to nobody before it is proved free. */
+  /** Takes a device out of service until it is proved free: processes of those containers may still use it. */
   quarantine(uuid: string, dockerIds: readonly string[], why: string): void {
     this.event(uuid, { kind: 'unproven', why });
     const device = this.#devices.get(uuid);
@@ -103,20 +103,20 @@ export class DeviceTable {
       this.#devices.set(uuid, { ...device, lastDockerIds: [...new Set([...device.lastDockerIds, ...dockerIds])] });
   }
 
-  /** Whose silicon it shares: a whole device and its slices are one. */
+  /** UUIDs of devices that share its silicon: a whole device and its slices. */
   sharers(uuid: string): readonly string[] {
     return this.leasable(uuid)?.sharesWith ?? [];
   }
 
   /**
-   * Takes in one answer of the tool.
-   * @param slices - of devices that are divided; undefined: that could not be asked
-   * @param held - devices of containers: they are not forgotten, whatever the tool says
-   * @returns devices that cannot be used any more since this answer: out of reach, or in need of a reset
+   * Takes in an answer of the tool.
+   * @param slices - slices of divided devices; undefined: they could not be listed
+   * @param held - devices of containers, which are never forgotten
+   * @returns devices that became unusable with this answer: out of reach, or in need of a reset
    */
   take(listing: Listing, slices: readonly MigSlice[] | undefined, held: ReadonlySet<string>): readonly Device[] {
     const before = new Map(this.#devices);
-    // An answer that does not tell of a device leaves nothing to show as its use now.
+    // Samples are dropped first: an answer that omits a device must not leave its old use in place.
     for (const device of before.values()) this.#devices.set(device.uuid, { ...device, sample: undefined });
     if (listing.kind === 'listed') this.#listed(listing, slices, held);
     else if (listing.kind === 'failed')
@@ -163,13 +163,16 @@ export class DeviceTable {
       else if (listing.broken.includes(busId)) this.event(uuid, { kind: 'absent', why: UNREACHABLE });
       else if (listing.unreadable > 0 || (divided.has(parentUuid) && slices === undefined))
         this.event(uuid, { kind: 'missed', why: 'the GPU tool gave no readable answer about it' });
-      // The operator divided it otherwise: what nobody has is no device any more.
+      // The operator changed the division: a device that no container holds exists no more.
       else if ((isDivided || isWhole) && !held.has(uuid)) this.#devices.delete(uuid);
       else this.event(uuid, { kind: 'absent', why: 'the driver does not list it any more' });
     }
   }
 
-  /** The manager of the switches is gone, or starts anew: programs there may fail with error 802, which a probe tells. */
+  /**
+   * Notes the state of the switch fabric. After its manager stopped or restarted, programs may fail with error 802, so
+   * a probe decides.
+   */
   #fabricIs({ uuid, fabric }: GpuRow): void {
     if (fabric !== '' && fabric !== FABRIC_WORKS && fabric !== this.#fabrics.get(uuid))
       for (const device of this.all())
@@ -178,7 +181,7 @@ export class DeviceTable {
     if (this.#fabrics.size < MAX_DEVICES || this.#fabrics.has(uuid)) this.#fabrics.set(uuid, fabric);
   }
 
-  /** A probe says something about the driver that it ran with. */
+  /** Notes the driver's version: a probe's result holds only for the driver that it ran with. */
   #driverIs(driver: string): void {
     if (this.driver !== '' && this.driver !== driver)
       for (const { uuid } of this.all()) this.event(uuid, { kind: 'new_driver' });
@@ -214,8 +217,8 @@ export class DeviceTable {
   }
 
   /**
-   * @param booted - since then: nothing of before uses them, and what was missing is gone
-   * @param driver - with which those that are healthy passed a probe; empty: by an agent that ran none
+   * @param booted - the host has booted since: no earlier process uses a device, and missing devices are gone
+   * @param driver - the driver with which healthy devices passed a probe; empty: the earlier agent ran none
    */
   restore(devices: readonly StoredDevice[], booted: boolean, driver: string): void {
     this.driver = driver;
@@ -234,7 +237,10 @@ export class DeviceTable {
     }
   }
 
-  /** Devices that are in use at the first start of an agent that probes: their containers run, which says more than a probe. */
+  /**
+   * Marks devices in use as healthy at the first start of an agent with probes: a running container proves more than a
+   * probe.
+   */
   trust(uuids: ReadonlySet<string>): void {
     for (const device of this.all())
       if (uuids.has(device.uuid) && device.health.state === 'unprobed')
@@ -256,7 +262,7 @@ const rowDevice = ({ uuid, name, memoryMib, busId, index }: GpuRow): DeviceFacts
   parentUuid: '',
 });
 
-/** A slice is a model of its own: whoever asks for the whole device does not get a part of it. */
+/** A slice is a model of its own: a request for the whole device never gets a part of it. */
 const sliceDevice = (row: GpuRow, slice: MigSlice): DeviceFacts => ({
   uuid: slice.uuid,
   model: `${gpuModelOf(row.name, row.memoryMib)}-MIG-${slice.profile}`,

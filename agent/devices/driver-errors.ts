@@ -1,6 +1,7 @@
 /**
- * Errors that NVIDIA's drivers write to the kernel's log: reads the log, counts, and tells what each error of a GPU means. Owned by gpus.ts, which does something about it. Must stay true: an error counts
- * once, also when another agent process or another kind of log is read; errors of an earlier boot do not count.
+ * Errors that NVIDIA's drivers write to the kernel's log: reads the log, counts, and tells what each error of a GPU
+ * means. Owned by gpus.ts, which acts on them. Must stay true: an error counts once, even when another agent process or
+ * another kind of log is read; errors of an earlier boot do not count.
  */
 import type { Log } from '#shared/log.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
@@ -11,27 +12,27 @@ import type { Xid, XidMeaning } from './xid.ts';
 import { RECOVERY_CHANGED, meaningOf, parseSxid, parseXid } from './xid.ts';
 
 const MAX_XID_KEYS = 1000;
-/** A broken link makes its switch write many errors: one a second of each kind is in our log, all are counted. */
+/** Log interval per severity: a broken link makes its switch write many errors. All of them are counted. */
 const SWITCH_TOLD_EVERY_MS = 1000;
 
 /** An error of a GPU, with what it means. */
 export interface GpuError extends Xid {
   readonly meaning: XidMeaning;
-  /** For people: the number and the driver's words. */
+  /** Text for people: the number and the driver's message. */
   readonly why: string;
-  /** The error is the driver's request for a recovery. */
+  /** The driver asks for a recovery with this error. */
   readonly asksRecovery: boolean;
 }
 
 export interface DriverErrorsParts {
-  /** Read as /dev/kmsg is. */
+  /** Path of a file that is read like /dev/kmsg. */
   readonly kernelLog: string;
   readonly metrics: Pick<AgentMetrics, 'gpuSwitchErrors'>;
   readonly log: Log;
   readonly onError: (error: GpuError) => void;
 }
 
-/** The place in the log, and the errors so far in this boot. */
+/** Position in the log, and the errors so far in this boot. */
 type Place = Pick<StoredDevices, 'sequence' | 'journalCursor' | 'savedAtMs' | 'xids'>;
 
 export class DriverErrors {
@@ -41,7 +42,10 @@ export class DriverErrors {
   #sequence = 0;
   #hasSequence = false;
   #journalCursor: string | undefined;
-  /** Where the log's own place is not known, lines of before were taken in already, or say nothing about now. */
+  /**
+   * Lines before this time are skipped where the log's own position is unknown: they were taken in already, or are
+   * outdated.
+   */
   #sinceMs = 0;
 
   constructor(parts: DriverErrorsParts) {
@@ -49,7 +53,7 @@ export class DriverErrors {
   }
 
   /**
-   * Goes on where an earlier agent of this boot stopped.
+   * Continues where an earlier agent of this boot stopped.
    * @param place - undefined: no agent has run here
    */
   restore(place: Place | undefined): void {
@@ -70,7 +74,7 @@ export class DriverErrors {
     };
   }
 
-  /** Reads until the signal. */
+  /** Reads the log until the signal. */
   follow(signal: AbortSignal): Promise<void> {
     const { kernelLog, log } = this.#parts;
     const onLine = (line: KernelLine): void => this.#onLine(line);
@@ -91,7 +95,7 @@ export class DriverErrors {
     if (found !== undefined) this.#onXid(found);
   }
 
-  /** Said and counted: the driver gives each GPU that such an error reaches an Xid. */
+  /** Logs and counts an error of a switch: the driver gives each affected GPU an Xid of its own. */
   #onSwitchError(error: { readonly sxid: number; readonly severity: 'fatal' | 'non_fatal' }): void {
     const { metrics, log } = this.#parts;
     metrics.gpuSwitchErrors.inc({ severity: error.severity });
@@ -112,5 +116,5 @@ export class DriverErrors {
   }
 }
 
-/** As the kernel's log counts. */
+/** Time on the clock of the kernel's log. */
 const sinceBootMs = (): number => Number(process.hrtime.bigint() / 1_000_000n);

@@ -1,6 +1,7 @@
 /**
- * Whether a device is free: no process of its last container is left there, as the driver and the cgroups of its processes say. Owned by gpus.ts. Must stay true: a device of which nobody can say that goes to nobody; a driver that does not
- * list a device says nothing of who uses it.
+ * Proves that a device is free: no process of its last container is left, judged by the driver's process list and the
+ * cgroups of those processes. Owned by gpus.ts. Must stay true: a device without proof is leased to nobody; a driver
+ * that does not list a device says nothing about its users.
  */
 import { readFile } from 'node:fs/promises';
 import { sleep } from '#shared/backoff.ts';
@@ -16,10 +17,10 @@ export interface FreeProofParts {
   readonly table: DeviceTable;
   readonly smi: Pick<NvidiaSmi, 'processes'>;
   readonly proofMs: number | undefined;
-  /** A probe there does not end. */
+  /** Whether a probe on the device does not end. */
   readonly isStuck: (uuid: string) => boolean;
   readonly log: Log;
-  /** A stop of the agent ends every wait. */
+  /** Ends every wait when the agent stops. */
   readonly signal: AbortSignal;
 }
 
@@ -31,8 +32,9 @@ export class FreeProof {
   }
 
   /**
-   * The container is removed: waits until no process of it is left on its devices; those where that cannot be seen in time are kept from everybody.
-   * @returns whether some are kept
+   * Waits, after the container's removal, until no process of it is left on its devices. Devices without proof in time
+   * are quarantined.
+   * @returns whether devices were quarantined
    * @throws when the agent stops meanwhile
    */
   async release(gpuUuids: readonly string[], dockerId: string): Promise<boolean> {
@@ -53,7 +55,10 @@ export class FreeProof {
     return kept.length > 0;
   }
 
-  /** Devices that were kept from everybody, and that nobody uses any more. @param held - of containers: their processes are no reason */
+  /**
+   * Releases quarantined devices that no process uses any more.
+   * @param held - devices of containers, which are skipped: their processes are legitimate
+   */
   async look(held: ReadonlySet<string>): Promise<void> {
     const { table, isStuck } = this.#parts;
     for (const { uuid, health, lastDockerIds } of table.all()) {
@@ -63,7 +68,7 @@ export class FreeProof {
     }
   }
 
-  /** Devices on which a process of those containers is; undefined: nobody can say. */
+  /** Devices with a process of those containers; undefined: not known. */
   async #busy(gpuUuids: readonly string[], dockerIds: readonly string[]): Promise<ReadonlySet<string> | undefined> {
     const processes = await this.#parts.smi.processes();
     if (processes === undefined) return undefined;
@@ -77,7 +82,10 @@ export class FreeProof {
   }
 }
 
-/** By the cgroup that the process is in; the driver keeps what a process has until it is gone for good, so one that is not there any more counts. */
+/**
+ * Whether a process belongs to those containers, by its cgroup. A process that has just ended counts: the driver holds
+ * its resources until it is gone for good.
+ */
 async function mayBelongTo(pid: number, dockerIds: readonly string[]): Promise<boolean> {
   try {
     const cgroup = await readFile(`/proc/${pid}/cgroup`, 'utf8');

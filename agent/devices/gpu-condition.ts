@@ -1,10 +1,14 @@
 /**
- * In which condition the tool shows the GPUs of a host: what `longshore agent check` asks beside the listing. Pure. Fields that a driver does not know are absent, and nothing is said of them.
+ * Parses the GPUs' condition from the tool, which `longshore agent check` asks for beside the listing. Pure. Fields
+ * that a driver does not know are absent, and no finding mentions them.
  */
 import type { ToolOutput } from './parse.ts';
 import { isGpuUuid } from './parse.ts';
 
-/** Asked for in one call; the reasons of clocks have two names, of drivers from 535 on and of those before. */
+/**
+ * Fields of one query. The reasons of held-down clocks have two names: one for drivers from 535 on, one for older
+ * drivers.
+ */
 export const CONDITION_FIELDS = [
   'uuid',
   'persistence_mode',
@@ -26,24 +30,24 @@ export interface GpuCondition {
   readonly uuid: string;
   readonly persistence: boolean | undefined;
   readonly ecc: boolean | undefined;
-  /** Memory errors since the driver was loaded that could not be corrected. */
+  /** Uncorrectable memory errors since the driver was loaded. */
   readonly uncorrected: number;
-  /** Memory that is to be replaced by the next reset, and memory that cannot be replaced any more. */
+  /** Memory rows that wait for a reset to be replaced, and a failure to replace rows. */
   readonly remapPending: boolean;
   readonly remapFailed: boolean;
-  /** Lanes of its PCIe link; undefined: not told. */
+  /** Lanes of the PCIe link; undefined: not reported. */
   readonly lanes: { readonly now: number; readonly most: number } | undefined;
-  /** Why its clocks are held down now; empty: they are not. */
+  /** Why clocks are held down now; empty: they are not. */
   readonly slowedBy: string;
   /** State of NVLink through switches: `Completed` when it may be used; empty: the GPU has none. */
   readonly fabric: string;
 }
 
-/** The field that this driver does not know; undefined: it knows all that were asked for. */
+/** A field that this driver does not know; undefined: all requested fields are known. */
 export const unknownField = ({ stdout, stderr }: ToolOutput): string | undefined =>
   /Field "([^"]+)" is not a valid field/.exec(`${stdout}\n${stderr}`)?.[1];
 
-/** @param remaps - the answer about remapped rows, where there is one */
+/** @param remaps - output about remapped rows, where available */
 export function parseConditions(
   fields: readonly ConditionField[],
   listed: string,
@@ -89,6 +93,6 @@ const rowsOf = (stdout: string): string[][] =>
 
 const onOrOff = (text: string): boolean | undefined =>
   text === 'Enabled' ? true : text === 'Disabled' ? false : undefined;
-/** A number of rows is a yes in some drivers. */
+/** Whether a value means yes; some drivers print a number of rows instead. */
 const isYes = (text: string | undefined): boolean => text !== undefined && (text === 'Yes' || Number(text) > 0);
 const numberIn = (text: string): number | undefined => (/^\d+$/.test(text) ? Number(text) : undefined);

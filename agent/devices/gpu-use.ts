@@ -1,12 +1,13 @@
-/** GPU use of one container, from what the driver's tool said last of each device. Pure. */
+/** GPU use of one container, from the tool's last sample of each device. Pure. */
 import type { GpuUse } from '#shared/protocol/generated/messages.ts';
 import type { Device } from './device-table.ts';
 
 /**
- * Utilization is the mean of the container's devices; memory and power are sums. A value is absent where it is not known of each device: a part of a sum would look like less use. A MIG slice
- * has no value but its memory. Source: decision 0111.
- * @param devices - an undefined one is not known now
- * @returns undefined: the container has none
+ * Utilization is the mean over the container's devices; memory and power are sums. A value is absent unless every
+ * device has it: a partial sum would look like less use. A MIG slice has only a value for memory. Source: decision
+ * 0111.
+ * @param devices - undefined entries are devices without a current sample
+ * @returns undefined when the container has no devices
  */
 export function gpuUseOf(devices: readonly (Device | undefined)[]): GpuUse | undefined {
   if (devices.length === 0) return undefined;

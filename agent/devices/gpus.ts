@@ -1,7 +1,9 @@
 /**
- * The machine's GPUs: what is there, how each is, and who may have which. Asks the GPU tool on a timer, hears the kernel's log, has devices probed, looks into containers whether they still reach their devices, and tells
- * whoever must know. Called by the executor (leases), the link (inventory, reports) and the composition root. Must stay true: a device is leased to one container, and only while it is healthy; it is
- * free again when its container is gone and no process of it is left there; one that is bad blocks no other; what never answers stops nothing here.
+ * The machine's GPUs: the devices, their health, and their leases. Asks the GPU tool on a timer, reads the kernel's
+ * log, has devices probed, checks inside containers that they still reach their devices, and reports changes. Called by
+ * the executor (leases), the link (inventory, reports) and the composition root. Must stay true: a device is leased to
+ * one container, and only while it is healthy. A device is free again when its container is gone and no process of it
+ * is left. A bad device blocks no other, and a call that never answers stops nothing here.
  */
 import { readFileSync } from 'node:fs';
 import { sleep } from '#shared/backoff.ts';
@@ -26,9 +28,9 @@ import { Probes } from './probes.ts';
 import { DeviceFile } from './store.ts';
 
 const PROBE_MS = 30_000;
-/** So many devices that broke down one after the other are the machine's fault. */
+/** Broken devices in a row from which on the machine is at fault. */
 const BROKEN_TO_SUSPECT_HOST = 2;
-/** In the words of a condition. */
+/** Bound on device names in a condition's text. */
 const MOST_NAMED = 4;
 
 export interface GpusParts {
@@ -44,18 +46,18 @@ export interface GpusParts {
   readonly log: Log;
   /** Containers that have devices. */
   readonly holders: () => Iterable<Holder>;
-  /** Those of them that run, by the engine's id. */
+  /** Running containers with devices, by the engine's id. */
   readonly running: AccessParts['running'];
   readonly askInside: AccessParts['askInside'];
   readonly probe: ProbesParts['probe'];
   readonly conditions: Pick<Conditions, 'set'>;
-  /** Devices that the driver has, after each look. */
+  /** Called with the driver's devices after each look. */
   readonly onLook: (uuids: readonly string[]) => void;
-  /** A device's state or the list of them changed. */
+  /** Called when a device's state or the list of devices has changed. */
   readonly onChange: () => void;
-  /** The container can no longer use what it was given. */
+  /** Called when the container can no longer use its devices. */
   readonly onFault: (containerId: string, message: string) => void;
-  /** For the container's own log. */
+  /** A note for the container's own log. */
   readonly onNote: (containerId: string, message: string) => void;
 }
 
@@ -69,13 +71,13 @@ export class Gpus {
   readonly #freeProof: FreeProof;
   readonly #abort = new AbortController();
   readonly #tasks: Promise<void>[] = [];
-  /** Why the last probe failed: said when it changes. */
+  /** Reason of the last failed look: logged when it changes. */
   #failing = '';
-  /** Grows with each fault: an answer of the tool that was asked for before one knows nothing of it. */
+  /** Count of faults: an answer of the tool is outdated when a fault came after its question. */
   #faults = 0;
-  /** Devices that went out with the first look, when nobody had read the books. */
+  /** Devices that went out of service with the first look, before the books were read. */
   #outAtOpen: readonly Device[] = [];
-  /** Whose the devices are is known: an error of the kernel's log finds the container that it is of. */
+  /** Set once the holders of devices are known: an error in the kernel's log then finds its container. */
   #started = false;
   #listening = false;
   /** An agent that runs probes was here before. */
@@ -126,7 +128,7 @@ export class Gpus {
     parts.metrics.onCollectGpus(() => this.#collect());
   }
 
-  /** What was known, then one probe: as much of it as comes within its deadline. */
+  /** Restores the stored state, then asks the tool once, within its deadline. */
   async open(): Promise<void> {
     const stored = await this.#file.read();
     const booted = stored !== undefined && stored.bootId !== this.#parts.bootId;
@@ -138,7 +140,10 @@ export class Gpus {
     this.#tellConditions();
   }
 
-  /** The books have been read: containers whose device went out while no agent ran have failed; what two containers claim is kept from everybody. */
+  /**
+   * Applies the books: containers whose device went out of service while no agent ran have failed. Devices that two
+   * containers claim are quarantined.
+   */
   rebuild(): void {
     for (const device of this.#outAtOpen) this.#failHolders(device, device.health.why);
     this.#outAtOpen = [];
@@ -161,7 +166,7 @@ export class Gpus {
     this.#abort.abort();
     await this.#probes.prober.stop();
     await Promise.allSettled(this.#tasks);
-    // The place in the kernel's log moves with each line, and is written with each error only.
+    // Writes the position in the kernel's log, which moves with each line and is otherwise stored only with an error.
     if (this.#table.all().length > 0) this.#file.changed();
     await this.#file.written();
   }
@@ -170,7 +175,7 @@ export class Gpus {
     return this.#table.driver;
   }
 
-  /** As the scheduler hears of them. */
+  /** The devices as reported to the scheduler. */
   report(): Gpu[] {
     return this.#table.all().map((device) => ({
       uuid: device.uuid,
@@ -186,7 +191,7 @@ export class Gpus {
     }));
   }
 
-  /** Use of these devices together, as of the last look: costs no call of the tool. Undefined: there are none. */
+  /** Summed use of these devices as of the last look, without a call of the tool; undefined when there are none. */
   useOf(gpuUuids: readonly string[]): GpuUse | undefined {
     return gpuUseOf(gpuUuids.map((uuid) => this.#table.get(uuid)));
   }
@@ -227,8 +232,9 @@ export class Gpus {
   }
 
   /**
-   * Its container is removed: waits until no process of it is left on its devices; those where that cannot be seen in time go to nobody before it is. Then they are free, for whoever may have them.
-   * @param dockerId - undefined: the engine never had it
+   * Waits, after the container's removal, until no process of it is left on its devices, which are then free. Devices
+   * without proof in time are quarantined until it comes.
+   * @param dockerId - undefined: the engine never had the container
    */
   async release(gpuUuids: readonly string[], dockerId: string | undefined): Promise<void> {
     if (gpuUuids.length === 0 || dockerId === undefined) return;
@@ -251,7 +257,7 @@ export class Gpus {
     }
   }
 
-  /** @returns devices that went out with it */
+  /** @returns devices that went out of service with this look */
   async #probe(): Promise<readonly Device[]> {
     const { smi, metrics, log } = this.#parts;
     const from = performance.now();
@@ -261,7 +267,7 @@ export class Gpus {
     const slices = listing.kind === 'listed' && listing.rows.some((row) => row.migEnabled) ? await smi.slices() : [];
     metrics.gpuProbeDuration.observe((performance.now() - from) / 1000);
     const failing = listing.kind === 'failed' ? listing.reason : '';
-    // A machine without GPUs has no tool for them: that is no failure.
+    // A machine without GPUs lacks the tool: no failure.
     if (listing.kind === 'failed' && (failing !== 'not_found' || known.length > 0)) {
       metrics.gpuProbeFailures.inc({ reason: listing.reason });
       if (failing !== this.#failing) log.warn({ reason: listing.reason, text: listing.text }, 'GPUs do not answer');
@@ -288,7 +294,7 @@ export class Gpus {
   #onError(error: GpuError): void {
     const { metrics, onNote } = this.#parts;
     const { meaning, why, xid, busId, asksRecovery } = error;
-    // A reset takes all slices of a device: none of them gets new work, whichever had the error.
+    // A reset affects all slices of a device: none of them gets new work, even if another one had the error.
     if (meaning === 'fatal' || meaning === 'drain') {
       this.#faults += 1;
       for (const { uuid } of this.#table.at(busId)) {
@@ -356,7 +362,7 @@ const withoutRecovery = (listing: Listing): Listing =>
     ? { ...listing, rows: listing.rows.map((row) => ({ ...row, recovery: undefined })) }
     : listing;
 
-/** Of a device by its bus id; -1: the host does not say. */
+/** NUMA node of a device by its bus id; -1: the host does not say. */
 function numaNodeOf(busId: string): number {
   try {
     const node = Number(readFileSync(`/sys/bus/pci/devices/${busId}/numa_node`, 'utf8').trim());

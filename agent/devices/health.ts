@@ -1,41 +1,51 @@
-// How a device is, and what changes that: a table with memory. Pure. What must stay true: only a healthy one is leased; a device becomes healthy by a probe alone (decision 0107), and is probed only once no process of its last
-// container is left there, whatever else befalls it; a tool that does not answer is no proof that a device is gone.
+// The health of a device and the events that change it: a table with memory. Pure. Must stay true: only a healthy
+// device is leased. A device becomes healthy by a probe alone (decision 0107), and is probed only once no process of
+// its last container is left on it. A tool that does not answer does not prove that a device is gone.
 import type { GpuState } from '#shared/domain/gpus.ts';
 import { recoveryOf } from './parse.ts';
 
 export interface DeviceHealth {
   readonly state: GpuState;
-  /** Probes in a row without an answer about it. */
+  /** Looks in a row without an answer about the device. */
   readonly missed: number;
-  /** Why it is not healthy; for people. */
+  /** Why the device is not healthy; for people. */
   readonly why: string;
-  /** The driver asks for a recovery, or has asked since the device became unhealthy: when it asks no more, there was one. */
+  /**
+   * The driver asks for a recovery, or has asked since the device became unhealthy. A request that disappears means
+   * that the recovery took place.
+   */
   readonly resetAsked: boolean;
-  /** An unhealthy device becomes healthy by a probe that passes; else a boot, a new driver or a recovery that the driver asked for comes first. */
+  /**
+   * A passed probe makes the unhealthy device healthy; if false, a boot, a new driver or the requested recovery must
+   * come first.
+   */
   readonly probeCures: boolean;
-  /** Processes of its last container, or of a probe, may still use it: then its state is quarantined, unhealthy or lost. */
+  /**
+   * Processes of the device's last container, or of a probe, may still use it: the state is then quarantined, unhealthy
+   * or lost.
+   */
   readonly unproven: boolean;
 }
 
 export type HealthEvent =
-  /** It answered. `recovery`: what the driver wants done, where it says so. */
+  /** The tool lists the device. `recovery`: the driver's requested action, where reported. */
   | { readonly kind: 'listed'; readonly recovery: string | undefined }
-  /** The tool did not answer, or not about it. */
+  /** The tool did not answer, or omitted the device. */
   | { readonly kind: 'missed'; readonly why: string }
-  /** The tool answered, and does not list it or cannot reach it. */
+  /** The tool answered, and does not list the device or cannot reach it. */
   | { readonly kind: 'absent'; readonly why: string }
-  /** The device takes no more work before a reset. @param asked - the driver has asked for that */
+  /** The device takes no work before a reset. @param asked - the driver has asked for the reset */
   | { readonly kind: 'broken'; readonly why: string; readonly asked?: boolean }
-  /** Its last lease may still use it. */
+  /** Processes of the last lease may still use the device. */
   | { readonly kind: 'unproven'; readonly why: string }
   | { readonly kind: 'proved_free' }
   /** The host has booted since. */
   | { readonly kind: 'booted' }
   /** The host has loaded another driver. */
   | { readonly kind: 'new_driver' }
-  /** An error that the device survives, or a fact that says no program may run there now. */
+  /** The device survived an error, or a fact shows that no program may run there now. */
   | { readonly kind: 'doubted'; readonly why: string }
-  /** A probe ran. why: not empty when the device failed it */
+  /** A probe ran. `why`: not empty when the device failed it */
   | { readonly kind: 'probed'; readonly why: string }
   /** No probe could run, for a reason that is not the device's. */
   | { readonly kind: 'not_probed'; readonly why: string };
@@ -54,12 +64,12 @@ export const HEALTHY: DeviceHealth = {
 const unprobed = (why: string): DeviceHealth => ({ ...HEALTHY, state: 'unprobed', why });
 export const UNPROBED: DeviceHealth = unprobed('no probe has run yet');
 
-/** Well again, as far as anybody can tell without a probe: a device whose last container may still use it is kept from that, too. */
+/** The state of a device that only a probe can confirm; one that its last container may still use stays quarantined. */
 const probedNext = ({ unproven }: DeviceHealth, why: string): DeviceHealth =>
   unproven ? { ...HEALTHY, state: 'quarantined', why: MAY_BE_USED, unproven } : unprobed(why);
 const MAY_BE_USED = 'its last container may still use it';
 
-/** Whether a probe may make it healthy. */
+/** Whether a probe may make the device healthy. */
 export const awaitsProbe = ({ state, missed, probeCures, unproven }: DeviceHealth): boolean =>
   missed === 0 && !unproven && (state === 'unprobed' || (state === 'unhealthy' && probeCures));
 
@@ -118,7 +128,7 @@ function whenListed(before: DeviceHealth, words: string | undefined): DeviceHeal
     case 'lost':
       return asks ? asked : probedNext(before, 'it is back; no probe has run since');
     case 'quarantined':
-      // The last lease, which may still use the device, comes first; the driver asks for the recovery until it was done.
+      // Proof that the last lease is over comes first; the driver repeats its request until the recovery is done.
       return { ...before, resetAsked: asks };
     case 'unhealthy':
       if (asks) return { ...before, resetAsked: true, probeCures: false };

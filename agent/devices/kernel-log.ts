@@ -1,6 +1,7 @@
 /**
- * Lines of the kernel's log in this boot, for as long as the agent runs: `/dev/kmsg` where it may be read (no CAP_SYSLOG, no `dmesg_restrict`), else the journal from a cursor on, whose files root may read
- * by ownership. Where neither can be had, that is said once, and the GPU tool alone tells how devices are.
+ * Lines of the kernel's log in this boot, for as long as the agent runs. Source: `/dev/kmsg` where it is readable (no
+ * CAP_SYSLOG, no `dmesg_restrict`), else the journal from a cursor on, whose files root may read by ownership. Without
+ * either, one log line says so, and only the GPU tool reports the devices' health.
  */
 import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { createInterface } from 'node:readline';
@@ -10,33 +11,35 @@ import type { Log } from '#shared/log.ts';
 import { hasCode } from '../durable.ts';
 
 const POLL_MS = 1000;
-/** One read of /dev/kmsg is one record, of at most 8 KiB. */
+/** Buffer for one read of /dev/kmsg, which returns one record of at most 8 KiB. */
 const READ_BYTES = 16 * 1024;
 const MAX_READS = 20_000;
-/** Records that are read before others have a turn. */
+/** Records read before other work gets a turn. */
 const READS_IN_A_TURN = 50;
 
 export const KMSG = '/dev/kmsg';
 
 export interface KernelLine {
-  /** Number of the line in /dev/kmsg since boot; grows. */
+  /** Sequence number of the line in /dev/kmsg; grows from boot on. */
   readonly sequence?: number;
-  /** Place in the journal where to read on after this line. */
+  /** Journal cursor after this line. */
   readonly cursor?: string;
-  /** Since boot. */
+  /** Milliseconds since boot. */
   readonly atMs: number;
   readonly text: string;
 }
 
 export interface Reader {
-  /** Place in the journal of the last line that was taken in. */
+  /** Journal cursor of the last line that was taken in. */
   readonly cursor: string | undefined;
-  /** Since boot: where the journal does not know the cursor, or there is none, lines of before are left out. */
+  /**
+   * Milliseconds since boot: earlier lines are skipped where the journal does not know the cursor, or none is stored.
+   */
   readonly sinceMs: number;
   readonly onLine: (line: KernelLine) => void;
 }
 
-/** @param path - read as /dev/kmsg is: a record a line, `level,sequence,time,flags;text` */
+/** @param path - a file read like /dev/kmsg: a record a line, `level,sequence,time,flags;text` */
 export async function followKernelLog(path: string, reader: Reader, signal: AbortSignal, log: Log): Promise<void> {
   const { onLine } = reader;
   let file: number;
@@ -64,7 +67,7 @@ export async function followKernelLog(path: string, reader: Reader, signal: Abor
       }
     } while (await sleep(POLL_MS, signal));
   } catch (error) {
-    // Opened, and not to be read: dmesg_restrict is asked for at the first read by some kernels.
+    // The file opened but cannot be read: some kernels check dmesg_restrict only at the first read.
     log.info({ err: error, path }, 'the kernel log is read from the journal');
     await followJournal(reader, signal, log);
   } finally {
@@ -72,19 +75,19 @@ export async function followKernelLog(path: string, reader: Reader, signal: Abor
   }
 }
 
-/** In this thread: the kernel answers at once, and to wake another thread for it costs more than the read. */
+/** Reads in this thread: the kernel answers at once, and waking another thread costs more than the read. */
 function readSome(file: number, buffer: Buffer): string {
   try {
     return buffer.toString('utf8', 0, readSync(file, buffer, 0, READ_BYTES, null));
   } catch (error) {
-    // EAGAIN: nothing new. EPIPE: records were overwritten before they were read, and the next read goes on after them.
+    // EAGAIN: nothing new. EPIPE: records were overwritten unread, and the next read continues after them.
     if (hasCode(error, 'EAGAIN')) return '';
     if (hasCode(error, 'EPIPE')) return '\n';
     throw error;
   }
 }
 
-/** Continuation lines of a record (` KEY=value`) have no head, and are nothing to us. */
+/** Parses a record. Continuation lines (` KEY=value`) have no head and are ignored. */
 function recordOf(line: string): KernelLine | undefined {
   const match = /^\d+,(\d+),(\d+),[^;]*;(.*)$/.exec(line);
   if (match === null) return undefined;
@@ -92,7 +95,8 @@ function recordOf(line: string): KernelLine | undefined {
 }
 
 /**
- * A child that ends is started again, after the last line it gave. Memory is bounded by the journal: it cuts fields to 4 KiB in this output; lines of a backlog are taken one by one.
+ * Follows the journal. A child that ends is restarted after its last line. Memory is bounded: the journal cuts fields
+ * to 4 KiB in this output, and a backlog is taken line by line.
  */
 async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Promise<void> {
   const { execa } = await import('execa');
@@ -125,7 +129,7 @@ async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Pro
       log.warn('neither /dev/kmsg nor the journal can be read: errors that the GPU driver reports there are not seen');
       return;
     }
-    // A cursor that this journal does not take: the boot is read again, and lines are told apart by their time.
+    // The journal rejects the cursor: this boot is read again, and lines taken in earlier are recognised by their time.
     if (exitCode !== undefined && exitCode !== 0 && taken === 0 && after !== undefined) {
       log.warn({ cursor: after }, 'the journal does not know where it was read to: this boot is read again');
       after = undefined;
@@ -135,12 +139,12 @@ async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Pro
   }
 }
 
-/** An entry of `--output=json`; only what may tell of a device is read whole. */
+/** Parses an entry of `--output=json`; only a text that may concern a device is decoded. */
 function journalLine(text: string): (KernelLine & { readonly cursor: string }) | undefined {
   const cursor = /"__CURSOR"\s*:\s*"([^"]{1,1000})"/.exec(text)?.[1];
   const at = /"__MONOTONIC_TIMESTAMP"\s*:\s*"(\d+)"/.exec(text)?.[1];
   if (cursor === undefined || at === undefined) return undefined;
-  // A text that is not UTF-8 (a program may call itself so) comes as its bytes.
+  // A text that is not UTF-8 (a program may name itself so) comes as an array of bytes.
   const mayTell = text.includes('Xid') || /"MESSAGE"\s*:\s*\[/.test(text);
   return { cursor, atMs: Number(at) / 1000, text: mayTell ? messageIn(text) : '' };
 }

@@ -1,4 +1,5 @@
-// Who has which device: read off the journal and what the engine has, never kept beside them, so that it cannot differ from them. Pure.
+// Leases of devices, derived from the journal and the engine's containers. No separate record exists that could differ.
+// Pure.
 import { isGpuUuid } from './parse.ts';
 
 /** A container that has devices, or had them and is not proven gone. */
@@ -7,7 +8,7 @@ export interface Holder {
   readonly epoch: number;
   readonly dockerId: string | undefined;
   readonly gpuUuids: readonly string[];
-  /** For people; empty: it has none. */
+  /** Deployment, for people; empty: none. */
   readonly deploymentId?: string;
 }
 
@@ -50,7 +51,7 @@ export function leaseRefusal(
   return undefined;
 }
 
-/** Devices of containers that claim one and the same: nobody else gets any of them before they are proved free. */
+/** Devices of containers with conflicting claims: none of them is leased before it is proved free. */
 export function conflicts(holders: Iterable<Holder>): ReadonlySet<string> {
   const claims = new Map<string, Holder[]>();
   for (const holder of holders)

@@ -1,6 +1,7 @@
 /**
- * The GPU tool as a child with a deadline: a driver that hangs takes the child with it, never the agent. Its process group is killed; a child that even that does not end (it sleeps in the kernel) is
- * left behind, and no second one is started before it has gone.
+ * The GPU tool as a child process with a deadline: a hanging driver blocks the child, never the agent. At the deadline
+ * the child's process group is killed. A child that survives the kill (it sleeps in the kernel) is left behind, and no
+ * second one starts before it has gone.
  */
 import { constants } from 'node:fs';
 import { access } from 'node:fs/promises';
@@ -12,13 +13,16 @@ import { CONDITION_FIELDS, REMAP_FIELDS, parseConditions, unknownField } from '.
 import type { ComputeProcess, GpuField, Listing, MigSlice, ToolOutput } from './parse.ts';
 import { GPU_FIELDS, parseInstances, parseListing, parseProcesses, parseSlices } from './parse.ts';
 
-/** Without persistence mode the driver starts idle GPUs anew for each call, over a second for each. */
+/** Without persistence mode the driver starts each idle GPU anew for each call, which takes over a second. */
 export const PROBE_DEADLINE_MS = 30_000;
-/** After the kill: how long its end is waited for. */
+/** Wait for the child's end after the kill. */
 const REAP_MS = 500;
 const MAX_OUTPUT = 1024 * 1024;
 const MAX_GPUS_ASKED_SINGLY = 16;
-/** Times that the instances of one set of slices are asked for: the answer is long, and a driver without it stays so. */
+/**
+ * Bound on queries for the instances of one set of slices: the answer is long, and a driver that lacks them will not
+ * gain them.
+ */
 const MAX_INSTANCE_TRIES = 3;
 
 type Run = ({ readonly kind: 'done' } & ToolOutput) | { readonly kind: 'timeout' } | { readonly kind: 'missing' };
@@ -26,10 +30,10 @@ type Run = ({ readonly kind: 'done' } & ToolOutput) | { readonly kind: 'timeout'
 export class NvidiaSmi {
   readonly #path: string;
   readonly #deadlineMs: number;
-  /** Children that outlived their kill. */
+  /** Children that survived their kill. */
   #undead = 0;
   #fields: readonly GpuField[] = GPU_FIELDS;
-  /** GPU instances of the slices that were listed last, and how often those were asked for. */
+  /** GPU instances of the slices in the last listing, and the number of queries for them. */
   #instances: { readonly of: string; readonly tries: number; readonly found: ReadonlyMap<string, number> } = {
     of: '',
     tries: 0,
@@ -41,7 +45,10 @@ export class NvidiaSmi {
     this.#deadlineMs = deadlineMs;
   }
 
-  /** Every device the driver has. @param known - asked one by one when one of them makes the tool fail as a whole */
+  /**
+   * Lists every device of the driver. @param known - devices that are asked one by one when one of them makes the tool
+   * fail as a whole
+   */
   async list(known: readonly string[] = []): Promise<Listing> {
     const all = await this.#query([]);
     if (all.kind !== 'failed' || known.length === 0 || (all.broken.length === 0 && all.reason !== 'off_bus'))
@@ -51,12 +58,13 @@ export class NvidiaSmi {
     );
     const rows = singly.flatMap((one) => (one.kind === 'listed' ? one.rows : []));
     if (rows.length === 0) return all;
-    // Whoever cannot be asked while others can is what the first answer was about; one that hangs says nothing.
+    // Devices that fail while others answer are those that the first answer named as broken. A query that hangs says
+    // nothing about its device.
     const silent = singly.filter((one) => one.kind === 'failed' && one.reason === 'timeout').length;
     return { kind: 'listed', rows, broken: all.broken, unreadable: silent };
   }
 
-  /** Undefined: it did not work. */
+  /** MIG slices of the divided devices; undefined: the query failed. */
   async slices(): Promise<readonly MigSlice[] | undefined> {
     const run = await this.#run(['-L']);
     if (run.kind !== 'done' || run.exitCode !== 0) return undefined;
@@ -69,7 +77,7 @@ export class NvidiaSmi {
     }));
   }
 
-  /** Asked when the set of slices has changed, not at each look. */
+  /** Queries GPU instances only when the set of slices has changed. */
   async #askInstances(slices: readonly MigSlice[]): Promise<void> {
     const of = slices.map(({ uuid, index }) => `${uuid} ${index}`).join();
     const before = this.#instances;
@@ -79,13 +87,15 @@ export class NvidiaSmi {
     this.#instances = { of, tries: before.of === of ? before.tries + 1 : 1, found };
   }
 
-  /** Undefined: nobody knows. */
+  /** Compute processes of all devices; undefined: not known. */
   async processes(): Promise<readonly ComputeProcess[] | undefined> {
     const run = await this.#run(['--query-compute-apps=gpu_uuid,pid', '--format=csv,noheader,nounits']);
     return run.kind === 'done' ? parseProcesses(run) : undefined;
   }
 
-  /** Facts that a check of the host asks for beside the listing; undefined: the tool did not answer. */
+  /**
+   * Condition of the GPUs, which a check of the host asks for beside the listing; undefined: the tool did not answer.
+   */
   async conditions(): Promise<readonly GpuCondition[] | undefined> {
     let fields: readonly ConditionField[] = CONDITION_FIELDS;
     for (;;) {
@@ -128,14 +138,14 @@ export class NvidiaSmi {
 
   async #run(args: readonly string[]): Promise<Run> {
     if (this.#undead > 0) return { kind: 'timeout' };
-    // Most machines have none: they need nothing that starts programs.
+    // Most machines lack the tool: looking for its file first spares them the module that starts programs.
     const late = (): Error => new Error('no answer where programs lie');
     const found = await withDeadline(isThere(this.#path), this.#deadlineMs, late).catch(() => true);
     if (!found) return { kind: 'missing' };
     const { execa } = await import('execa');
-    // Some were asked meanwhile.
+    // A child may have survived its kill meanwhile.
     if (this.#undead > 0) return { kind: 'timeout' };
-    // The watchdog of systemd is the agent's to feed.
+    // Only the agent itself feeds systemd's watchdog.
     const { NOTIFY_SOCKET: _hidden, ...env } = process.env;
     const child = execa(this.#path, [...args], {
       detached: true,
@@ -167,7 +177,7 @@ export class NvidiaSmi {
   }
 }
 
-/** Whether some program of that name would be found. */
+/** Whether a program of that name exists on the path. */
 async function isThere(name: string): Promise<boolean> {
   const folders = name.includes('/') ? [''] : (process.env['PATH'] ?? '').split(delimiter);
   const found = await Promise.allSettled(

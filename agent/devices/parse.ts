@@ -1,9 +1,10 @@
 /**
- * What the GPU tool printed, as data. Pure. Nothing that it prints is trusted to be there: an odd value is absent, an odd row is counted, an odd end is a failure with the tool's own words; never an
- * exception. Forms: nvidia-smi of drivers 418 to 580.
+ * Parses the output of the GPU tool. Pure. No part of the output is taken for granted: an odd value is absent, an odd
+ * row is counted, and an odd end is a failure with the tool's message; never an exception. Formats: nvidia-smi of
+ * drivers 418 to 580.
  */
 
-/** Asked for in one call; what an older driver does not know is left out and asked again. */
+/** Fields of one query; a field that an older driver does not know is left out of a second query. */
 export const GPU_FIELDS = [
   'index',
   'uuid',
@@ -22,7 +23,7 @@ export const GPU_FIELDS = [
   'clocks_event_reasons.hw_power_brake_slowdown',
 ] as const;
 export type GpuField = (typeof GPU_FIELDS)[number];
-/** Without these a row names no device. */
+/** A row without these fields names no device. */
 const NEEDED: ReadonlySet<string> = new Set(['index', 'uuid', 'name', 'pci.bus_id']);
 
 export interface GpuRow {
@@ -37,23 +38,30 @@ export interface GpuRow {
   readonly powerWatts: number | undefined;
   readonly driver: string;
   readonly migEnabled: boolean;
-  /** `0000:3b:00.0`, as in /sys. */
+  /** PCI address as in /sys: `0000:3b:00.0`. */
   readonly busId: string;
-  /** What the driver wants done after an error (`None`, `Reset`, …); absent: it does not say. */
+  /** Action that the driver requests after an error (`None`, `Reset`, …); absent: not reported. */
   readonly recovery: string | undefined;
-  /** State of NVLink through switches: `Completed` when it may be used; empty: the GPU has none, or the driver does not say. */
+  /**
+   * State of NVLink through switches: `Completed` when it may be used; empty: the GPU has none, or the driver does not
+   * say.
+   */
   readonly fabric: string;
-  /** Heat or the power supply holds its clocks down now; undefined: the driver does not say. */
+  /** Heat or the power supply holds the clocks down now; undefined: not reported. */
   readonly slowed: boolean | undefined;
 }
 
-/** Action that a driver asks for. drain: no new work, and what runs goes on; reset: what runs there is lost, and a reset of the device or a boot of the host follows. */
+/**
+ * Action that a driver asks for. `drain`: no new work, running work goes on. `reset`: running work is lost, and a reset
+ * of the device or a boot of the host follows.
+ */
 export type Recovery = 'none' | 'drain' | 'reset';
 
 /**
- * A recovery action by its words, of the tool (`Drain and Reset`) or of the kernel's log (`GPU Reset Required`). An action with other words takes no new work. One that concerns the memory shared between
- * hosts (`Recover IMEX Domain`) does not concern what runs on one host.
- * @returns undefined: the driver does not say
+ * Maps the driver's text of a recovery action, from the tool (`Drain and Reset`) or the kernel's log (`GPU Reset
+ * Required`). An action with unknown text takes no new work. An action for memory shared between hosts (`Recover IMEX
+ * Domain`) does not affect work on one host.
+ * @returns undefined when the driver does not say
  */
 export function recoveryOf(words: string): Recovery | undefined {
   const text = words.trim();
@@ -78,9 +86,9 @@ export type Listing =
   | {
       readonly kind: 'listed';
       readonly rows: readonly GpuRow[];
-      /** Bus ids of devices that the driver has but cannot speak to. */
+      /** Bus ids of devices that the driver has but cannot reach. */
       readonly broken: readonly string[];
-      /** Rows that nobody can read: what is not listed is then not gone. */
+      /** Number of unreadable rows: with any, a device that is not listed is not gone. */
       readonly unreadable: number;
     }
   | {
@@ -99,7 +107,7 @@ export interface ToolOutput {
 }
 
 const UUID = /^(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,100}$/;
-/** A device's name for the engine: what we lease, and nothing else. */
+/** Whether a text is a device's UUID as the engine takes it: leases are for these alone. */
 export const isGpuUuid = (text: string): boolean => UUID.test(text);
 
 /** Reads the answer of `--query-gpu=<fields> --format=csv,noheader,nounits`. */
@@ -121,7 +129,7 @@ export function parseListing(fields: readonly string[], output: ToolOutput): Lis
     return /no devices were found/i.test(text) || rows.length + broken.size + unreadable > 0
       ? { kind: 'listed', rows, broken: [...broken], unreadable }
       : failed('unparsable', text, []);
-  // Some drivers end with an error because of one device and print the others all the same.
+  // Some drivers end with an error because of one device, and print the others all the same.
   if (broken.size > 0 && rows.length > 0) return { kind: 'listed', rows, broken: [...broken], unreadable };
   return failed(reasonOf(output.exitCode, text), text, [...broken]);
 }
@@ -141,19 +149,22 @@ function reasonOf(exitCode: number, text: string): ProbeFailure {
   return 'error';
 }
 
-/** Lines of the tool that are words, not rows. */
+/** Whether a line of the tool is a message, not a row. */
 const isMessage = (line: string): boolean =>
   /no devices were found|unable to determine the device handle|NVIDIA-SMI has failed|failed to initialize NVML|^\s*(?:WARNING|ERROR|Reboot|GPU is lost|Make sure|Please|NVML library version)/i.test(
     line,
   );
 
-/** `Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error`: devices that are there and do not answer. */
+/**
+ * Bus ids of devices that exist and do not answer, from `Unable to determine the device handle for GPU0000:3B:00.0:
+ * Unknown Error`.
+ */
 function brokenIn(text: string): string[] {
   const found = text.matchAll(/device handle for gpu\s?(?:\d+:\s)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])/gi);
   return [...found].map((match) => busIdOf(match[1] ?? ''));
 }
 
-/** As /sys writes it: four digits of domain, lower case. Empty: none. */
+/** Bus id as in /sys: four digits of domain, lower case. Empty: the text is none. */
 export function busIdOf(text: string): string {
   const match = /^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?$/i.exec(text.trim());
   if (match === null) return '';
@@ -193,12 +204,12 @@ function rowOf(fields: readonly string[], line: string): GpuRow | { readonly bro
   };
 }
 
-/** `[N/A]`, `[Not Supported]`, `[Unknown Error]`, `[GPU is lost]`, `ERR!`. */
+/** Values that stand for an error: `[N/A]`, `[Not Supported]`, `[Unknown Error]`, `[GPU is lost]`, `ERR!`. */
 const isError = (text: string): boolean => /^\[.*\]$|^ERR!?$|^N\/A$|^Unknown Error$/i.test(text);
 
 function numberOf(text: string): number | undefined {
   if (text === '' || isError(text)) return undefined;
-  // An older tool prints units whatever it was told.
+  // An older tool prints units despite `nounits`.
   const value = Number(/^-?\d+(?:\.\d+)?/.exec(text)?.[0] ?? Number.NaN);
   return Number.isFinite(value) && value >= 0 ? value : undefined;
 }
@@ -206,16 +217,18 @@ function numberOf(text: string): number | undefined {
 export interface MigSlice {
   readonly uuid: string;
   readonly parentUuid: string;
-  /** `3g.40gb` */
+  /** Name of the slice's size, such as `3g.40gb`. */
   readonly profile: string;
   readonly memoryMib: number | undefined;
-  /** Number of the slice within its device, as `-L` and `-q` count. */
+  /** Number of the slice within its device, as counted by `-L` and `-q`. */
   readonly index: number;
-  /** GPU instance that the slice belongs to: what the kernel's log names; undefined: not known. */
+  /** GPU instance of the slice, which the kernel's log names; undefined: not known. */
   readonly instance: number | undefined;
 }
 
-/** The slices of `-L`, which is the only listing that names them; names of drivers before 470 say the instance, too. */
+/**
+ * Slices in the output of `-L`, the only listing with their UUIDs; drivers before 470 also print the instance there.
+ */
 export function parseSlices(stdout: string): readonly MigSlice[] {
   const slices: MigSlice[] = [];
   let parentUuid = '';
@@ -240,7 +253,10 @@ export function parseSlices(stdout: string): readonly MigSlice[] {
   return slices;
 }
 
-/** GPU instances of the slices in `-q -x`, by the device's UUID and the slice's index: `GPU-…/0` to 5. */
+/**
+ * GPU instances of the slices in `-q -x`: keys are the device's UUID and the slice's index (`GPU-…/0`), values such as
+ * 5.
+ */
 export function parseInstances(stdout: string): ReadonlyMap<string, number> {
   const found = new Map<string, number>();
   for (const part of stdout.split(/<gpu id=/).slice(1)) {
@@ -259,7 +275,10 @@ export interface ComputeProcess {
   readonly pid: number;
 }
 
-/** Compute processes of `--query-compute-apps=gpu_uuid,pid`; undefined: it did not work. A driver that does not tell of processes has none to tell of. */
+/**
+ * Compute processes of `--query-compute-apps=gpu_uuid,pid`; undefined: the query failed. A driver without this list has
+ * none to report.
+ */
 export function parseProcesses(output: ToolOutput): readonly ComputeProcess[] | undefined {
   if (output.exitCode !== 0) return undefined;
   const found: ComputeProcess[] = [];
@@ -272,5 +291,8 @@ export function parseProcesses(output: ToolOutput): readonly ComputeProcess[] | 
   return found;
 }
 
-/** The driver in a container has lost its devices: what a `daemon-reload` of systemd does to those that the engine gave by its legacy way. */
+/**
+ * Whether a container's driver has lost its devices: the effect of systemd's `daemon-reload` on devices that the hook
+ * passed.
+ */
 export const hasLostAccess = (text: string): boolean => /failed to initialize NVML:\s*unknown error/i.test(text);

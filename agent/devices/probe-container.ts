@@ -1,6 +1,8 @@
 /**
- * The container of one probe: the program of agent/probe/gpu-probe.c in the holders' image, with one device, passed as containers of work have it; without network, with a root that it cannot write. Must stay
- * true: one container per device, also after a crash of the agent, because its name is the device's; a probe that does not end by its deadline is killed, and one that outlives the kill keeps its name.
+ * The container of one probe: the program of agent/probe/gpu-probe.c in the holders' image, with one device, passed as
+ * to workloads; without network, and with a read-only root. Must stay true: one container exists per device, even after
+ * a crash of the agent, because its name is the device's. A probe that misses its deadline is killed, and one that
+ * survives the kill keeps its name.
  */
 import type { Log } from '#shared/log.ts';
 import { messageOf } from '#shared/errors.ts';
@@ -13,18 +15,18 @@ import { outcomeOf, stepOf } from './probe-outcome.ts';
 
 /** An idle device without persistence mode, behind NVSwitches, takes seconds to come up. */
 export const CUDA_PROBE_DEADLINE_MS = 60_000;
-/** The driver's own memory in a process with one context is some hundred MiB; a limit, not a reservation. */
+/** Memory limit, not a reservation: the driver's memory in a process with one context is some hundred MiB. */
 const MEMORY_BYTES = 2 * 1024 ** 3;
-/** Names of probes begin so. */
+/** Prefix of probe containers' names. */
 export const PROBE_NAME = 'c-probe-';
-/** Where the driver's libraries may be, for those that the driver opens by name. */
+/** Folders of the driver's libraries, for those that the driver opens by name. */
 const LIBRARIES = '/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:/usr/lib64:/usr/local/nvidia/lib64';
 
 export interface ProbeContainerParts {
   readonly runtime: ContainerRuntime;
   readonly drivers: Pick<GpuDrivers, 'look' | 'driverFor' | 'refused'>;
   readonly labels: () => Readonly<Record<string, string>>;
-  /** The engine refused the container: it may refuse every one. */
+  /** Called when the engine refused the container: it may refuse every one. */
   readonly onRefused: (error: unknown) => void;
   readonly deadlineMs: number;
   readonly log: Log;
@@ -39,13 +41,13 @@ export const probeContainer = (
 ): CreateContainer => ({
   name: probeNameOf(uuid),
   image: HOLDER_IMAGE,
-  // By a shell: its exit code 127 says that the image has no such program.
+  // A shell starts the program: its exit code 127 means that the image lacks it.
   entrypoint: ['sh', '-c', `exec ${GPU_PROBE}`],
   workingDir: '/',
   env: [
     `NVIDIA_VISIBLE_DEVICES=${gpus?.driver === 'nvidia' ? uuid : 'void'}`,
     'NVIDIA_DRIVER_CAPABILITIES=compute,utility',
-    // Neither compiles nor caches anything.
+    // The probe needs neither compilation nor caches.
     'CUDA_CACHE_DISABLE=1',
     'CUDA_FORCE_PRELOAD_LIBRARIES=0',
     'CUDA_MODULE_LOADING=LAZY',
@@ -61,7 +63,7 @@ export const probeContainer = (
   ...(gpus === undefined ? {} : { gpus }),
 });
 
-/** @param signal - ends it: the probe's container is removed */
+/** @param signal - ends the probe and removes its container */
 export async function probeInContainer(
   uuid: string,
   parts: ProbeContainerParts,

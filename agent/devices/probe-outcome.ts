@@ -1,14 +1,16 @@
-// The result of a probe: whose fault a failed one is. Pure. The probe is agent/probe/gpu-probe.c; its last line on stdout is the result, its steps are on stderr. Source: decision 0107.
+// The result of a probe, and the party at fault for a failed one. Pure. The probe is agent/probe/gpu-probe.c: the last
+// line on stdout is the result, its steps are on stderr. Source: decision 0107.
 
 /**
- * failed: the device's own fault · host: no program reaches GPUs on this host as it is · unable: nothing was learned · stuck: the probe does not end, not even by a kill · absent: the image has no probe.
+ * `failed`: the device's own fault · `host`: no program reaches GPUs on this host in its present state · `unable`:
+ * nothing was learned · `stuck`: the probe does not end, not even by a kill · `absent`: the image has no probe.
  */
 export type ProbeOutcome =
   | { readonly kind: 'passed'; readonly text: string }
   | { readonly kind: 'failed' | 'host' | 'unable' | 'stuck' | 'absent'; readonly text: string };
 export type ProbeResult = ProbeOutcome['kind'];
 
-/** Errors of the CUDA driver that are the host's whichever device is asked (CUDA driver API, CUresult), with what to look at. */
+/** Errors of the CUDA driver that are the host's fault for any device (CUDA driver API, CUresult), each with a hint. */
 const HOST_ERRORS: ReadonlyMap<number, string> = new Map([
   [34, 'the library is a stub without a driver'],
   [802, 'the fabric of NVSwitches is not set up: look at nvidia-fabricmanager'],
@@ -16,20 +18,20 @@ const HOST_ERRORS: ReadonlyMap<number, string> = new Map([
   [804, 'the compatibility library does not fit this device'],
 ]);
 
-/** The program ended by a signal: 128 and its number. */
+/** Exit code of a program that a signal ended: 128 and its number. */
 const KILLED = 137;
 const MAX_TEXT = 300;
 
 export interface ProbeRun {
   readonly exitCode: number;
-  /** stdout and stderr, in the order in which the engine gives them. */
+  /** Lines of stdout and stderr, in the engine's order. */
   readonly lines: readonly string[];
 }
 
 export function outcomeOf({ exitCode, lines }: ProbeRun): ProbeOutcome {
   const result = lines.map(resultIn).findLast((one) => one !== undefined);
   const at = `at ${stepOf(lines)}`;
-  // Without a result: the driver's library ended the program, or the kernel did.
+  // Without a result, the driver's library or the kernel ended the program.
   if (result === undefined) {
     if (exitCode === 127) return { kind: 'absent', text: "the holders' image has no probe of GPUs" };
     if (exitCode === KILLED) return { kind: 'unable', text: `the probe was killed ${at}: for want of memory?` };
@@ -44,14 +46,14 @@ export function outcomeOf({ exitCode, lines }: ProbeRun): ProbeOutcome {
   return known === undefined ? { kind: 'failed', text: words } : { kind: 'host', text: `${words}: ${known}` };
 }
 
-/** Tries that taught nothing before an operator is told. */
+/** Inconclusive tries before an operator is told. */
 const MOST_UNABLE = 3;
 
 /** Whether the machine says that no program reaches its GPUs. @param tries - outcomes of that kind in a row */
 export const isUnusable = ({ kind }: ProbeOutcome, tries: number): boolean =>
   kind === 'host' || (kind === 'unable' && tries >= MOST_UNABLE);
 
-/** The step in which a probe was that did not end. */
+/** The step that a probe without an end was in. */
 export const stepOf = (lines: readonly string[]): string =>
   lines.findLast((line) => /^[a-z]{1,20}$/.test(line)) ?? 'its start';
 

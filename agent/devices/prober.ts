@@ -1,6 +1,7 @@
 /**
- * Runs probes of GPUs when they are due, and says how they went. Owned by gpus.ts. A probe is a small CUDA program in a container of ours (probe-container.ts). Must stay true: nothing waits for a probe but the
- * device it is about; see probe-plan.ts for which are due.
+ * Runs probes of GPUs when they are due, and reports their outcomes. Owned by gpus.ts. A probe is a small CUDA program
+ * in a container of ours (probe-container.ts). Must stay true: only the probed device waits for a probe. probe-plan.ts
+ * decides which probes are due.
  */
 import { withDeadline } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
@@ -11,14 +12,14 @@ import type { ProbeOutcome } from './probe-outcome.ts';
 import type { Candidate, ProbeNotes } from './probe-plan.ts';
 import { NO_NOTES, notesAfterFault, notesAfterProbe, planProbes } from './probe-plan.ts';
 
-/** A stop waits so long for the containers of probes to be removed; the next start removes what is left. */
+/** Wait of a stop for the removal of probe containers; the next start removes the others. */
 const STOP_MS = 5000;
-/** Longer than the deadlines of all that one probe asks the engine, together. */
+/** Bound on one probe, longer than the summed deadlines of its engine calls. */
 const PROBE_MS = 15 * 60_000;
 
 export interface ProberParts {
   readonly candidates: () => readonly Candidate[];
-  /** Runs one to its end, within its deadline. */
+  /** Runs a probe to its end, within its deadline. */
   readonly probe: (uuid: string, signal: AbortSignal) => Promise<ProbeOutcome>;
   /** @param tries - outcomes of that kind in a row */
   readonly onOutcome: (uuid: string, outcome: ProbeOutcome, tries: number) => void;
@@ -26,7 +27,7 @@ export interface ProberParts {
   readonly log: Log;
 }
 
-/** One clock for all processes of a boot. */
+/** A clock that all processes of a boot share. */
 const sinceBootMs = (): number => Number(process.hrtime.bigint() / 1_000_000n);
 
 export class Prober {
@@ -52,7 +53,7 @@ export class Prober {
     await withDeadline(Promise.all(this.#running.values()), STOP_MS, () => new Error('late')).catch(() => undefined);
   }
 
-  /** Errors of an earlier agent's time in this boot: a restart shortens no rest. */
+  /** Restores the rests of an earlier agent in this boot: a restart shortens no rest. */
   restore(rests: StoredDevices['rests'] = {}): void {
     for (const [uuid, rest] of Object.entries(rests)) this.#notes.set(uuid, { ...NO_NOTES, ...rest });
   }
@@ -65,7 +66,7 @@ export class Prober {
     );
   }
 
-  /** A device may have become due. */
+  /** Plans anew: a device may have become due. */
   look(): void {
     if (!this.#started || this.#abort.signal.aborted) return;
     const candidates = this.#parts.candidates();
@@ -81,12 +82,12 @@ export class Prober {
     this.#timer = lookAtMs === undefined ? undefined : setTimeout(() => this.look(), Math.max(10, lookAtMs - nowMs));
   }
 
-  /** The device had an error that the driver may name no recovery for. */
+  /** Notes an error of the device for which the driver may name no recovery. */
   faulted(uuid: string): void {
     this.#notes.set(uuid, notesAfterFault(this.#notes.get(uuid) ?? NO_NOTES, sinceBootMs()));
   }
 
-  /** Something outside has changed: what waits for its next turn is due now. */
+  /** Makes the device's next probe due now, because a condition outside has changed. */
   again(uuid: string): void {
     const notes = this.#notes.get(uuid);
     if (notes !== undefined) this.#notes.set(uuid, { ...notes, tries: 0, notBeforeMs: 0 });
@@ -100,7 +101,7 @@ export class Prober {
     const { probe, onOutcome, metrics, log } = this.#parts;
     const from = performance.now();
     const { restUntilMs } = this.#notes.get(uuid) ?? NO_NOTES;
-    // A microtask later: the caller has noted that it runs.
+    // One microtask later, the caller has noted that the probe runs.
     await Promise.resolve();
     const late = (): Error => new Error(`the probe did not end in ${PROBE_MS / 60_000} minutes`);
     const outcome = await withDeadline(probe(uuid, this.#abort.signal), PROBE_MS, late).catch(

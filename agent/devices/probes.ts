@@ -1,6 +1,7 @@
 /**
- * What follows from probes: which devices need one, what a result makes of a device, and what the machine says of itself. Owned by gpus.ts. Must stay true: a probe that does not end keeps its device from
- * everybody, and starts no second one there.
+ * The consequences of probes: which devices need one, how a result changes a device, and which conditions the machine
+ * reports. Owned by gpus.ts. Must stay true: a probe that does not end keeps its device out of service, and no second
+ * one starts there.
  */
 import type { Log } from '#shared/log.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
@@ -12,7 +13,7 @@ import { isUnusable } from './probe-outcome.ts';
 import type { Candidate } from './probe-plan.ts';
 import { Prober } from './prober.ts';
 
-/** A text of the engine may be long. */
+/** Bound on the engine's message in a reason. */
 const MAX_WHY = 300;
 
 export interface ProbesParts {
@@ -24,7 +25,7 @@ export interface ProbesParts {
   readonly conditions: Pick<Conditions, 'set'>;
   readonly metrics: AgentMetrics;
   readonly log: Log;
-  /** A result has come. @param changed - a device is in another state, or for another reason */
+  /** Called with a result. @param changed - a device is in another state, or has another reason */
   readonly onResult: (changed: boolean) => void;
 }
 
@@ -33,9 +34,9 @@ export class Probes {
   readonly prober: Prober;
   /** Devices whose probe does not end. */
   readonly #stuck = new Set<string>();
-  /** Why no program reaches a GPU of this host, by the device that was tried. */
+  /** Why no program reaches a GPU of this host, by the tried device. */
   readonly #unusable = new Map<string, string>();
-  /** Devices that waited for their first probe at the look before. */
+  /** Devices that waited for their first probe at the previous look. */
   #waited: ReadonlySet<string> = new Set();
 
   constructor(parts: ProbesParts) {
@@ -53,7 +54,10 @@ export class Probes {
     return this.#stuck.has(uuid);
   }
 
-  /** The tool has answered: a reset, a new driver or a return says that an earlier result counts no more. */
+  /**
+   * Called when the tool has answered: after a reset, a new driver or a return of the device an earlier result no
+   * longer counts.
+   */
   looked(): void {
     const { table } = this.#parts;
     const waiting = new Set(table.all().flatMap(({ uuid, health }) => (health.state === 'unprobed' ? [uuid] : [])));
@@ -94,7 +98,8 @@ export class Probes {
     if (isUnusable(outcome, tries)) this.#unusable.set(uuid, why);
     else this.#unusable.delete(uuid);
     if (outcome.kind === 'absent') {
-      // The release carries it: a copy without one was set up by hand, and serves as it did. A device that has an error stays out, as it did.
+      // Releases carry the probe. A copy without it was set up by hand: new devices serve without a probe, as before,
+      // and a device with an error stays out.
       conditions.set('GpuProbeMissing', true, why);
       const isNew = table.get(uuid)?.health.state === 'unprobed';
       table.event(uuid, { kind: isNew ? 'probed' : 'not_probed', why: '' });

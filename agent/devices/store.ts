@@ -1,4 +1,5 @@
-// What is known of devices beyond one run of the agent, on disk: what a host's driver lists may be unreachable at the next start, and what is broken or not proved free stays so.
+// Stored facts of devices across runs of the agent. A device may be out of reach at the next start, and a broken or
+// unproven one must stay so.
 import { join } from 'node:path';
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
@@ -19,35 +20,38 @@ const StoredDevice = Type.Object({
   why: Type.String(),
   resetAsked: Type.Boolean(),
   probeCures: Type.Optional(Type.Boolean()),
-  /** Absent: an older agent wrote it, for which a quarantined device alone was one that may still be used. */
+  /** Absent in files of older agents, for which only a quarantined device might still be in use. */
   unproven: Type.Optional(Type.Boolean()),
-  /** Containers whose processes may still use it, as the engine named them. */
+  /** The engine's ids of containers whose processes may still use the device. */
   lastDockerIds: Type.Array(Type.String()),
 });
 const Stored = Type.Object({
   version: Type.Literal(1),
   bootId: Type.String(),
-  /** Of the kernel's log: what came before has been taken in. */
+  /** Sequence number in the kernel's log up to which lines were taken in. */
   sequence: Type.Number(),
-  /** Place in the journal, where that is read instead, of the last line that was taken in. */
+  /** Journal cursor of the last line taken in, where the journal is the source. */
   journalCursor: Type.Optional(Type.String({ maxLength: 1000 })),
-  /** Since boot: when this was written; lines of before have been taken in. */
+  /** Time of the write since boot; earlier lines have been taken in. */
   savedAtMs: Type.Optional(Type.Number()),
-  /** `bus xid` to how often, in this boot. */
+  /** Counts in this boot by `bus xid`. */
   xids: Type.Record(Type.String(), Type.Number()),
   devices: Type.Array(StoredDevice),
-  /** The driver of the probes that they passed; absent: an agent wrote it that ran none. */
+  /** Driver of the probes that devices passed; absent: the agent that wrote the file ran none. */
   probedDriver: Type.Optional(Type.String()),
-  /** Errors of devices in this boot that named no recovery, and since boot until when they rest. */
+  /** Errors of devices in this boot that named no recovery, and the end of their rest since boot. */
   rests: Type.Optional(Type.Record(Type.String(), Type.Object({ faults: Type.Number(), restUntilMs: Type.Number() }))),
 });
 export type StoredDevice = Readonly<Static<typeof StoredDevice>>;
 export type StoredDevices = Readonly<Static<typeof Stored>>;
 
-/** A burst of errors is one write. */
+/** Bounds writes: a burst of errors is one write. */
 const WRITES_APART_MS = 1000;
 
-/** The file, with at most one write a second. A crash loses the changes of that second: the kernel's log is then read again from the place in the file. */
+/**
+ * The file of devices, written at most once a second. A crash loses the changes of that second: the kernel's log is
+ * then read again from the stored position.
+ */
 export class DeviceFile {
   readonly #path: string;
   readonly #log: Log;
@@ -56,14 +60,14 @@ export class DeviceFile {
   #wroteAtMs = Number.NEGATIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param content - asked for when it is written */
+  /** @param content - called at each write */
   constructor(stateDir: string, log: Log, content: () => StoredDevices) {
     this.#path = join(stateDir, 'gpus.json');
     this.#log = log;
     this.#content = content;
   }
 
-  /** Undefined: nothing yet, or nothing that can be read (the tool is asked anew, and the journal has the leases). */
+  /** Reads the file. Undefined: absent or unreadable; the tool is then asked anew, and the journal has the leases. */
   async read(): Promise<StoredDevices | undefined> {
     const text = await readIfThere(this.#path);
     if (text === undefined) return undefined;
@@ -79,7 +83,7 @@ export class DeviceFile {
     return undefined;
   }
 
-  /** To be written soon. */
+  /** Schedules a write. */
   changed(): void {
     const delayMs = Math.max(0, this.#wroteAtMs + WRITES_APART_MS - performance.now());
     this.#timer ??= setTimeout(() => this.#write(), delayMs);

@@ -1,31 +1,37 @@
-// The driver's error numbers, as the kernel's log has them, and what each means for a device and its container. Pure.
+// The driver's error numbers in the kernel's log, and the meaning of each for a device and its container. Pure.
 import { busIdOf, recoveryOf } from './parse.ts';
 
 export interface Xid {
-  /** Function 0 of the device: the log leaves it out. */
+  /** Bus id of the device, with function 0, which the log leaves out. */
   readonly busId: string;
-  /** GPU instance of a divided device, as `nvidia-smi mig -lgi` numbers it; undefined: the error is the whole device's. */
+  /**
+   * GPU instance of a divided device, numbered as by `nvidia-smi mig -lgi`; undefined: the error concerns the whole
+   * device.
+   */
   readonly instance: number | undefined;
   readonly xid: number;
   readonly text: string;
 }
 
 /**
- * fatal: the device is out and its container fails · drain: no new work, what runs goes on · container: only its container fails · warn: said · note: its container's own doing, said in its log.
+ * `fatal`: the device is out of service and its container fails · `drain`: no new work, running work goes on ·
+ * `container`: only its container fails · `warn`: logged · `note`: the container's own doing, noted in its log.
  */
 export type XidMeaning = 'fatal' | 'drain' | 'container' | 'warn' | 'note';
 
 /*
- * Numbers by what NVIDIA's catalogue of Xids names as the immediate action (docs.nvidia.com, "Analyzing Xid Errors with the Xid Catalog"; decision 0100). A number that is in no list is its application's own.
+ * Numbers by the immediate action in NVIDIA's catalogue of Xids (docs.nvidia.com, "Analyzing Xid Errors with the Xid
+ * Catalog"; decision 0100). A number in no list is its application's own.
  */
-/** A reset of the device, or a boot of the host. */
+/** Errors that require a reset of the device, or a boot of the host. */
 const FATAL: ReadonlySet<number> = new Set([46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 158]);
-/** A reset when there is time for it: resources of the device wait to be retired. */
+/** Errors that require a reset when there is time: resources of the device wait to be retired. */
 const DRAIN: ReadonlySet<number> = new Set([156]);
-/** NVLink without a word on how bad it is: the second one takes the device out. */
+/** NVLink errors without a severity: the second one takes the device out of service. */
 const FATAL_WHEN_REPEATED: ReadonlySet<number> = new Set([74]);
 /**
- * The device goes on, and somebody should look at it: power, corrected memory, retired resources; and NVLink and bus errors whose numbers mean several things, where drivers that know them say by Xid 154 what is to be done.
+ * Errors after which the device goes on and an operator should look: power, corrected memory, retired resources. Also
+ * NVLink and bus errors whose numbers mean several things; drivers that know them name the action by Xid 154.
  */
 const WARN: ReadonlySet<number> = new Set([
   54, 63, 92, 93, 121, 144, 145, 146, 147, 148, 149, 150, 155, 157, 159, 160, 161, 163, 164, 165, 167, 168, 169, 171,
@@ -34,7 +40,10 @@ const WARN: ReadonlySet<number> = new Set([
 const CONTAINED = 94;
 export const RECOVERY_CHANGED = 154;
 
-/** @param before - how often it came from this device since the host's start @param text - what the driver says beside the number */
+/**
+ * @param before - earlier occurrences on this device since the host's start @param text - the driver's text beside the
+ * number
+ */
 export function meaningOf(xid: number, before: number, text: string): XidMeaning {
   if (xid === RECOVERY_CHANGED) return meaningOfChange(text);
   if (FATAL.has(xid) || (FATAL_WHEN_REPEATED.has(xid) && before > 0)) return 'fatal';
@@ -43,7 +52,10 @@ export function meaningOf(xid: number, before: number, text: string): XidMeaning
   return WARN.has(xid) || FATAL_WHEN_REPEATED.has(xid) ? 'warn' : 'note';
 }
 
-/** `GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)`. Unreadable: the next look at the device tells. */
+/**
+ * Meaning of `GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)`. If unreadable, the next look
+ * at the device tells.
+ */
 function meaningOfChange(text: string): XidMeaning {
   const target = /changed from 0x[0-9a-f]+ \([^)]*\) to 0x[0-9a-f]+ \(([^)]*)\)/i.exec(text)?.[1];
   const recovery = target === undefined ? undefined : recoveryOf(target);

@@ -1,6 +1,7 @@
 /**
- * One call of a container: an HTTP request on its socket, carried over the agent link as a stream and answered from it. Pieces go on as they come, each side waits for the other, and either one's end ends the
- * other. Called by sockets.ts for what the allow-list lets pass.
+ * Relays one call of a container: an HTTP request on its socket goes over the agent link as a stream, and the answer
+ * comes back on it. Pieces are passed on as they come, with back-pressure both ways; the end of either side ends the
+ * other. Called by sockets.ts for requests that the allow-list permits.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { status as GrpcStatus } from '@grpc/grpc-js';
@@ -10,10 +11,12 @@ import type { GatewayRequest, GatewayResponse__Output } from '#shared/protocol/g
 import { grpcCode } from '../upstream/channel.ts';
 
 export type UpstreamCall = ClientDuplexStream<GatewayRequest, GatewayResponse__Output>;
-/** answered: whatever the answer was · cut_off: the container hung up · failed: the scheduler did, or never answered. */
+/**
+ * `answered`: with any status · `cut_off`: the container hung up · `failed`: the scheduler failed, or never answered.
+ */
 export type Relayed = 'answered' | 'cut_off' | 'failed';
 
-/** Whose socket a call came by. */
+/** The container and socket that a call came from. */
 export interface Caller {
   readonly containerId: string;
   readonly epoch: number;
@@ -24,7 +27,7 @@ export function answerItself(response: ServerResponse, status: number, code: str
   if (response.headersSent || response.destroyed) return;
   response.writeHead(status, {
     'content-type': 'application/json',
-    // What is still coming of the request will not be read.
+    // The rest of the request will not be read.
     connection: 'close',
     ...(status === 503 || status === 429 ? { 'retry-after': '1' } : {}),
   });
@@ -32,8 +35,9 @@ export function answerItself(response: ServerResponse, status: number, code: str
 }
 
 /**
- * Resolves at the call's end, whichever way it came.
- * @param stalledMs - for so long the container may send nothing of a body that it has begun, and read nothing of its answer; waiting for the platform is no stall
+ * Resolves at the call's end, with its outcome.
+ * @param stalledMs - the longest time without a byte of a begun body, or without reading of the answer; waiting for the
+ * platform is no stall
  */
 export function relay(
   caller: Caller,
@@ -50,7 +54,7 @@ export function relay(
       if (result !== 'answered') call.cancel();
       resolve(result);
     };
-    // The timer is the socket's own, which every byte in either direction starts anew.
+    // The socket's own timer restarts with every byte in either direction.
     response.setTimeout(stalledMs, () => {
       if (isOver) return;
       const isSending = !request.complete && !request.isPaused();

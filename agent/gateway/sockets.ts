@@ -1,7 +1,9 @@
 /**
- * `gateway.sock`: the way of each container to the platform, on any network and on none. A listener per container in the directory that is mounted into it, beside the one that its runner dials, so that who
- * calls is known by where the call came in. Made with the container's other socket, at its start and again by an agent that adopts it; gone with the container. Must stay true: what is not on the allow-list
- * never leaves the machine; a container has so many calls under way and no more, and none so many that another has none.
+ * `gateway.sock`: each container's access to the platform, with any network or none. Each container has its own
+ * listener in its mounted directory, beside the socket of its runner: the listener identifies the caller. Created with
+ * the container's other socket, at its start and again by an agent that adopts it; removed with the container. Must
+ * stay true: a request outside the allow-list never leaves the machine; calls of a container are bounded, and no
+ * container can use up the room of another.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { isContainerCall } from '#shared/domain/container-calls.ts';
@@ -14,33 +16,36 @@ import type { AgentMetrics } from '../telemetry/metrics.ts';
 import { answerItself, relay } from './relay.ts';
 import type { Caller, UpstreamCall } from './relay.ts';
 
-// Imported as a module, it would load Node's fetch and WebSocket with all its other names.
+// As an imported module, `node:http` would load Node's fetch and WebSocket too, through its other exports.
 const { createServer } = process.getBuiltinModule('node:http');
 
-/** Of one container, and of all of them; none has more than there is room left. */
+/** Bounds on concurrent calls, per container and in total; a container may take at most the room that is left. */
 const MOST_CALLS = 64;
 const MOST_CALLS_OF_ALL = 512;
-/** A client keeps some connections beside those of its calls. */
+/** Bound on connections: a client keeps some beside those of its calls. */
 const MOST_CONNECTIONS = 2 * MOST_CALLS;
 const HEADERS_WITHIN_MS = 15_000;
-/** Node looks for such connections with a timer for each container: seldom, because a slow one takes a place of its own container only. */
+/**
+ * Interval of Node's search for slow connections, which costs a timer per container. A slow connection only takes a
+ * place of its own container, so a long interval will do.
+ */
 const LOOK_EVERY_MS = 300_000;
-/** An upload may be large, and a synchronous task long. */
+/** Bound on a whole call: an upload may be large, and a synchronous task long. */
 const WHOLE_CALL_MS = 3_600_000;
 const IDLE_MS = 60_000;
-/** For so long a container may send nothing of a body that it has begun, and read nothing of an answer. */
+/** The longest time in which a container may send nothing of a begun body, or read nothing of an answer. */
 const STALLED_MS = 60_000;
 
 export interface GatewaySocketsParts {
-  /** A call over the link; undefined: nobody is there. */
+  /** Opens a call over the link; undefined without a session. */
   readonly open: (deadlineMs: number) => UpstreamCall | undefined;
   readonly metrics: Pick<AgentMetrics, 'gatewayCalls' | 'gatewayCallsActive' | 'gatewayCallDuration'>;
   readonly log: Log;
-  /** The container went on after being refused again and again: its socket is closed, and it has to end. */
+  /** Called when a container continues after repeated refusals: its socket is closed, and it has to end. */
   readonly onViolation: (containerId: string, rule: Rule, text: string) => void;
-  /** Absent: 60 s. */
+  /** Stall limit; absent: 60 s. */
   readonly stalledMs?: number;
-  /** The budget of each container; absent: the usual one. */
+  /** The call budget of each container; absent: the usual one. */
   readonly budget?: () => CallBudget;
 }
 
@@ -61,7 +66,7 @@ export class GatewaySockets {
     this.#parts = parts;
   }
 
-  /** Listens for a container's calls, in the place of whatever listened there before. */
+  /** Listens for a container's calls; replaces an earlier listener. */
   async add(caller: Caller, path: string): Promise<void> {
     this.end(caller.containerId);
     const server = createServer({
@@ -81,7 +86,7 @@ export class GatewaySockets {
     await door.listener.listen();
   }
 
-  /** The container has ended: whatever is still calling is cut off. */
+  /** The container has ended: its open calls are cut off. */
   end(containerId: string): void {
     const door = this.#doors.get(containerId);
     if (door === undefined) return;
@@ -94,7 +99,7 @@ export class GatewaySockets {
     for (const containerId of [...this.#doors.keys()]) this.end(containerId);
   }
 
-  /** Refusals cost the agent time, too: a container that takes no notice of them has to end. */
+  /** Refusals cost the agent time too: a container that ignores them has to end. */
   #refused({ caller, budget }: Door): void {
     if (budget.refused(performance.now()) || !this.#doors.has(caller.containerId)) return;
     this.end(caller.containerId);
@@ -110,7 +115,7 @@ export class GatewaySockets {
       this.#refused(door);
       return answerItself(response, 403, 'not_allowed', 'Unauthorized Access');
     }
-    // No container takes the last room: as many as hold on to their calls, each keeps what is left for the others.
+    // A container may hold at most as many calls as there is room left, so the others always find some.
     const share = Math.min(MOST_CALLS, MOST_CALLS_OF_ALL - this.#calls);
     if (door.calls >= share) {
       metrics.gatewayCalls.inc({ result: 'busy' });

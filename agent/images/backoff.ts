@@ -5,10 +5,10 @@ export interface BackoffSettings {
   readonly capMs: number;
 }
 
-/** Registries whose failures are remembered; the oldest goes first. */
+/** Bound on registries with remembered failures; the oldest goes first. */
 const MAX_REGISTRIES = 256;
 
-/** A registry that failed is left alone for a while, by every pull from it. */
+/** Back-off per registry: after a failure, every pull from that registry waits. */
 export class RegistryBackoff {
   readonly #settings: BackoffSettings;
   readonly #failed = new Map<string, { tries: number; untilMs: number }>();
@@ -26,7 +26,7 @@ export class RegistryBackoff {
     }
   }
 
-  /** Pulls that fail together are one failure. */
+  /** Notes a failure; pulls that fail together count as one. */
   failed(registry: string): void {
     const nowMs = performance.now();
     const before = this.#failed.get(registry);

@@ -1,6 +1,7 @@
 /**
- * The images that this agent pulled, and their disk: looked at every minute, the least recently used leave when it fills up. Must stay true: nothing that a
- * container has, that is being pulled, that is young, or that is not ours is removed; removal is by name and never by force.
+ * The images that this agent pulled, and their disk: checked every minute. The least recently used images leave when it
+ * fills up. Must stay true: only images of this agent are removed, never one that a container has, that is being
+ * pulled, or that is young; removal is by name and never by force.
  */
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -11,7 +12,7 @@ import { chooseEvictions, isRoomWanted } from './evict.ts';
 import type { ImageLedger } from './ledger.ts';
 
 const LOOK_EVERY_MS = 60_000;
-/** Rounds of one collection: sizes are estimates, so it looks again. */
+/** Rounds of one collection: sizes are estimates, so each round measures again. */
 const MAX_ROUNDS = 20;
 
 export interface ImageCacheParts {
@@ -20,7 +21,7 @@ export interface ImageCacheParts {
   readonly readDisk: () => Promise<DiskReading>;
   readonly minFreeRatio: number;
   readonly pulling: () => ReadonlySet<string>;
-  /** Of containers that are to be created. */
+  /** Images of containers that are to be created. */
   readonly wanted: () => ReadonlySet<string>;
   readonly onBytes: (bytes: number) => void;
   readonly onFreed: (bytes: number) => void;
@@ -54,9 +55,9 @@ export class ImageCache {
   }
 
   /**
-   * Evicts as far as the disk asks for it; one at a time.
+   * Evicts as far as the disk requires; one collection at a time.
    * @param urgent - a pull has found no room
-   * @returns how many images left
+   * @returns the number of removed images
    */
   collect(urgent: boolean): Promise<number> {
     this.#collecting ??= this.#collect(urgent).finally(() => {
@@ -96,7 +97,10 @@ export class ImageCache {
     return removed;
   }
 
-  /** @param mayLeave - one of them may leave: who uses them is asked, which lists every container of the engine */
+  /**
+   * @param mayLeave - an image may have to leave: only then is their use determined, which lists every container of the
+   * engine
+   */
   async #images(kept: ReadonlySet<string>, mayLeave: boolean): Promise<readonly CachedImage[]> {
     const { runtime, ledger, pulling, wanted, onBytes } = this.#parts;
     const images: CachedImage[] = [];
@@ -106,7 +110,7 @@ export class ImageCache {
     for (const [reference, entry] of ledger.all()) {
       const facts = await runtime.image(reference);
       if (facts === undefined) {
-        // Somebody removed it.
+        // The image was removed outside the agent.
         if (!flights.has(reference)) ledger.forget(reference);
         continue;
       }

@@ -1,7 +1,10 @@
-/** Which images leave when their disk fills up. Pure; run again after every removal, because shared layers make sizes an estimate. */
+/**
+ * Chooses the images that leave when their disk fills up. Pure; runs again after every removal, because shared layers
+ * make sizes an estimate.
+ */
 
 export const EVICT_MARGIN_RATIO = 0.1;
-/** An image this young stays: what asked for it may not have begun. */
+/** An image younger than this stays: the container that it was pulled for may not exist yet. */
 export const YOUNG_MS = 10 * 60_000;
 
 export interface CachedImage {
@@ -9,10 +12,10 @@ export interface CachedImage {
   readonly bytes: number;
   readonly pulledAtMs: number;
   readonly usedAtMs: number;
-  /** Of a container here, whoever made it, or of one that is about to be. */
+  /** A container here has the image, of any owner, or is about to have it. */
   readonly inUse: boolean;
   readonly pulling: boolean;
-  /** Pulled by this agent: everything else is somebody's. */
+  /** Pulled by this agent; every other image belongs to somebody else. */
   readonly ours: boolean;
 }
 
@@ -21,9 +24,9 @@ export interface Room {
   readonly totalBytes: number;
   /** Eviction begins below this share of free space, and ends at this share and a tenth of the disk more. */
   readonly minFreeRatio: number;
-  /** A collection has begun: it goes on to its end. */
+  /** A collection is in progress and continues to its end. */
   readonly going: boolean;
-  /** A pull has found no room: whatever the shares are, one image leaves. */
+  /** A pull has found no room: one image leaves in spite of the shares. */
   readonly urgent: boolean;
 }
 
@@ -31,11 +34,11 @@ export interface EvictInput extends Room {
   readonly images: readonly CachedImage[];
 }
 
-/** Whether any image is to leave at all. */
+/** Whether any image has to leave at all. */
 export const isRoomWanted = ({ freeBytes, totalBytes, minFreeRatio, going, urgent }: Room): boolean =>
   going || urgent || freeBytes < totalBytes * minFreeRatio;
 
-/** References to remove, the least recently used first; no more than it takes. */
+/** References to remove, the least recently used first; no more than needed. */
 export function chooseEvictions(input: EvictInput, nowMs: number): readonly string[] {
   const { images, freeBytes, totalBytes, minFreeRatio, urgent } = input;
   if (!isRoomWanted(input)) return [];

@@ -1,18 +1,19 @@
 /**
- * What a pull that failed means, from the words of the engine and the registry (its statuses say little: a wrong password is a 500). Pure.
+ * Classifies failed pulls by the messages of the engine and the registry (their statuses say little: a wrong password
+ * is a 500). Pure.
  * Source: the texts of Docker Engine 20.10 to 28; reference, scheduling §11.
  */
 
 export type PullFailure =
-  /** Nobody has it under that name. */
+  /** The registry has no such image. */
   | 'not_found'
-  /** The registry wants other credentials than were given. */
+  /** The registry requires other credentials. */
   | 'unauthorized'
-  /** What the registry has is no image for this machine, or the name is none. */
+  /** The registry's image is not for this machine, or the name is invalid. */
   | 'bad_manifest'
-  /** The registry or the way to it is busy or broken: worth another try. */
+  /** The registry or the connection to it is busy or broken: worth another try. */
   | 'busy'
-  /** The bytes are not what their digest says; another try may bring the right ones. */
+  /** The bytes differ from their digest; another try may bring the right ones. */
   | 'corrupt'
   /** This machine has no room. */
   | 'disk_full'
@@ -22,13 +23,13 @@ export type PullFailure =
 const TABLE: readonly (readonly [PullFailure, RegExp])[] = [
   ['disk_full', /no space left on device|disk quota exceeded/i],
   ['corrupt', /verification failed|unexpected commit digest|digest mismatch|does not match|wrong digest/i],
-  // A busy registry's page is often no JSON, and is then reported as one that cannot be parsed: its status counts.
+  // A busy registry's page is often not JSON, and is then reported as a parse error: the status decides.
   ['busy', /toomanyrequests|too many requests|\b(?:HTTP|status(?: code)?):? ?(?:429|5\d\d)\b|HTTP (?:429|5\d\d)/i],
   [
     'bad_manifest',
     /invalid reference format|invalid (?:repository|tag) name|manifest invalid|no matching manifest|unsupported (?:manifest|media ?type|schema)|mediatype|missing signature|schema ?version|parsing|unmarshal|JSON input/i,
   ],
-  // A registry that gives no right says so also of what it has not: both are named in the cure.
+  // A registry gives this answer for a missing image too, so the cure names both causes.
   [
     'unauthorized',
     /unauthorized|access denied|no basic auth credentials|authentication required|incorrect username or password/i,
@@ -37,17 +38,17 @@ const TABLE: readonly (readonly [PullFailure, RegExp])[] = [
   ['unauthorized', /denied|forbidden/i],
 ];
 
-/** @param message - of the engine, its error line or its answer */
+/** @param message - the engine's error line or answer */
 export function classifyPull(message: string): PullFailure {
   for (const [failure, pattern] of TABLE) if (pattern.test(message)) return failure;
   return 'busy';
 }
 
-/** Whether another try may do better. Disk full has a way of its own. */
+/** Whether another try may succeed. A full disk is handled separately. */
 export const isPassing = (failure: PullFailure): boolean =>
   failure === 'busy' || failure === 'corrupt' || failure === 'engine';
 
-/** Said after the engine's words: what to do about it. */
+/** Advice that follows the engine's message. */
 export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
   not_found: 'check the name and the tag, and that it was pushed',
   unauthorized:

@@ -1,12 +1,12 @@
-// Where the engine keeps images and what containers write to their roots: the disk that fills. Source: decision 0098.
+// The directory of images and of containers' writes to their roots: the disk that fills. Source: decision 0098.
 import { readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { EngineInfo } from '../containers/runtime.ts';
 
-/** A containerd that the engine does not start itself. */
+/** Defaults of a containerd that the engine does not start itself. */
 const SYSTEM_CONTAINERD = { config: '/etc/containerd/config.toml', root: '/var/lib/containerd' } as const;
 
-/** `root` of a containerd's settings; undefined: they do not say. Pure. */
+/** `root` of a containerd's settings; undefined: not set there. Pure. */
 export function containerdRootIn(toml: string): string | undefined {
   const [ofAll = ''] = toml.split(/^\s*\[/m);
   const [, double, single] = /^\s*root\s*=\s*(?:"([^"]*)"|'([^']*)')/m.exec(ofAll) ?? [];
@@ -14,8 +14,9 @@ export function containerdRootIn(toml: string): string | undefined {
 }
 
 /**
- * The engine's own directory, or containerd's where the engine has images there (a fresh Docker 29, whatever its `data-root`).
- * @returns the engine's own when containerd's cannot be seen from here
+ * The engine's own directory, or containerd's where the engine keeps images there (a fresh Docker 29, for any
+ * `data-root`).
+ * @returns the engine's own directory when containerd's is not visible from here
  */
 export async function imagesRoot(
   { rootDir, containerd }: Pick<EngineInfo, 'rootDir' | 'containerd'>,
@@ -34,7 +35,7 @@ async function containerdRoot(
   address: string,
   system: { readonly config: string; readonly root: string },
 ): Promise<string> {
-  // Inside the engine's own process.
+  // This containerd is inside the engine's own process.
   if (address === '') return join(rootDir, 'containerd', 'daemon');
   // A containerd that the engine starts has its settings beside its socket.
   const beside = join(dirname(address.replace(/^unix:\/\//, '')), 'containerd.toml');

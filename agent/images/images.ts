@@ -1,6 +1,7 @@
 /**
- * Makes sure images are on this machine. Called before a container is created, and for images that will be wanted soon. Must stay true: one pull per image at a
- * time, however many ask; a pull that was not complete, or brought other bytes than asked for, is never taken for success; credentials live in memory, for one pull.
+ * Makes sure that images are on this machine. Called before a container is created, and for images that will be needed
+ * soon. Must stay true: one pull per image at a time, for any number of callers. An incomplete pull, or one with other
+ * bytes than requested, never counts as success. Credentials stay in memory, for one pull.
  */
 import { sleep } from '#shared/backoff.ts';
 import { digestOf, registryOf } from '#shared/domain/image-reference.ts';
@@ -20,9 +21,9 @@ import type { ImageRights } from './rights.ts';
 export interface PullSettings extends BackoffSettings {
   readonly atOnce: number;
   readonly tries: number;
-  /** A pull that says nothing for so long is dead. */
+  /** A pull without any progress message for this long has failed. */
   readonly silenceMs: number;
-  /** Tries and waits together. */
+  /** Bound on all tries and waits together. */
   readonly totalMs: number;
 }
 
@@ -35,28 +36,28 @@ export const PULL_SETTINGS: PullSettings = {
   capMs: 120_000,
 };
 
-/** What the scheduler says to a machine that wants to pull. */
+/** The scheduler's answer to a machine that wants to pull. */
 export interface PullPermit {
-  /** Not now: so many machines pull it already. */
+  /** Wait before the next question: enough machines pull this image already. */
   readonly waitMs: number;
   readonly auth: RegistryAuth | undefined;
-  /** The scheduler could not be asked: a registry that wants credentials may get them at the next try. */
+  /** The scheduler could not be asked; a registry that requires credentials may get them at the next try. */
   readonly unasked?: boolean;
 }
 
-/** The registry wants credentials, and whoever has them could not be asked. */
+/** The registry requires credentials, and the scheduler, which has them, could not be asked. */
 class NotAsked extends Error {
   override readonly name = 'NotAsked';
 }
 
 export interface ImagesParts {
   readonly runtime: Pick<ContainerRuntime, 'image' | 'pull'>;
-  /** May this machine pull it now? Asked again while it pulls, so that its place is kept. */
+  /** Asks whether this machine may pull now; repeated during the pull, which keeps its place. */
   readonly permit: (reference: string, workspaceId: string) => Promise<PullPermit>;
   readonly release: (reference: string) => void;
-  /** Makes room. @returns whether something was removed */
+  /** Frees room. @returns whether something was removed */
   readonly makeRoom: () => Promise<boolean>;
-  /** There is no room and none could be made. */
+  /** Called when there is no room and none could be freed. */
   readonly onFull: () => void;
   readonly onUsed: (reference: string) => void;
   readonly onPulled: (reference: string, how: Pulled) => Promise<void>;
@@ -66,7 +67,7 @@ export interface ImagesParts {
   readonly settings: PullSettings;
 }
 
-/** The part of the agent's metrics that is set here. */
+/** The metrics that are set here. */
 export interface ImageMetrics {
   pullEnded(result: 'ok' | PullFailure, seconds: number): void;
   pullBytes(bytes: number): void;
@@ -98,14 +99,14 @@ export class Images {
     this.#backoff = new RegistryBackoff(parts.settings);
   }
 
-  /** References that are being pulled, or wait for it. */
+  /** References in a pull, or waiting for one. */
   get pulling(): ReadonlySet<string> {
     return new Set(this.#flights.keys());
   }
 
   /**
-   * @param onProgress - called when the image is not here, with a sentence on how its pull goes
-   * @param workspaceId - for whom; absent: for the agent itself, which may use every image
+   * @param onProgress - called when the image is absent, with a sentence on the progress of its pull
+   * @param workspaceId - the workspace that needs the image; absent: the agent itself, which may use every image
    * @throws AppError `image_error` naming the image; `disk_full` when this machine has no room for it
    */
   async ensure(reference: string, onProgress: OnProgress, workspaceId = ''): Promise<'present' | 'pulled'> {
@@ -126,7 +127,7 @@ export class Images {
       try {
         await flight.done;
       } catch (error) {
-        // With another workspace's credentials: this one's may do better.
+        // The failed pull used another workspace's credentials: this one's may succeed.
         if (isOwn) throw error;
       } finally {
         flight.listeners.delete(onProgress);
@@ -188,7 +189,7 @@ export class Images {
     }
   }
 
-  /** Disk full is worth one more try, after room was made. */
+  /** After a full disk, tries once more if room was freed. */
   async #again(
     failure: PullFailure,
     tries: number,

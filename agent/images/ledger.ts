@@ -1,20 +1,20 @@
 import { readIfThere, writeDurably } from '../durable.ts';
 
-/** Workspaces that are remembered for one image: those that were allowed last. */
+/** Bound on remembered workspaces per image: those that were allowed last. */
 const MOST_ALLOWED = 256;
 
 interface Entry {
   readonly pulledAtMs: number;
   usedAtMs: number;
-  /** Pulled with credentials; absent: by an agent that did not note it. */
+  /** Pulled with credentials; absent: the agent that pulled it did not record that. */
   readonly private?: boolean;
-  /** The engine's id of what was pulled. */
+  /** The engine's id of the pulled image. */
   readonly imageId?: string;
-  /** When a registry last gave it to a workspace. */
+  /** When a registry last confirmed the image to each workspace. */
   allowed?: Record<string, number>;
 }
 
-/** How an image came here. */
+/** Facts of a pull. */
 export interface Pulled {
   readonly private: boolean;
   readonly imageId: string;
@@ -22,15 +22,15 @@ export interface Pulled {
 }
 
 export interface PrivateEntry {
-  /** Of this very name. */
+  /** Workspaces allowed by this very name, with the time. */
   readonly allowed: Readonly<Record<string, number>>;
-  /** Nobody noted whether it took credentials. */
+  /** The record does not say whether the pull needed credentials. */
   readonly isFromBefore: boolean;
 }
 
 /**
- * Which images this agent pulled, and when each was last wanted: on disk, because only these may be evicted. An image that was here before, or that somebody loaded,
- * built or pulled by hand, is never in it.
+ * The images that this agent pulled, and the last use of each: on disk, because only these may be evicted. Images that
+ * were here before, or that somebody loaded, built or pulled by hand, are never in it.
  */
 export class ImageLedger {
   readonly #path: string;
@@ -42,7 +42,7 @@ export class ImageLedger {
     this.#path = path;
   }
 
-  /** A file that cannot be read is begun anew: then nothing is evicted, which is the safe side. */
+  /** Reads the ledger. An unreadable file starts empty: nothing is evicted then, which is the safe side. */
   async open(): Promise<void> {
     const text = await readIfThere(this.#path);
     if (text === undefined) return;
@@ -71,7 +71,10 @@ export class ImageLedger {
     await this.save();
   }
 
-  /** What is known of an image that took credentials, by this name or another one; undefined: it is nobody's in particular. */
+  /**
+   * The entry of an image that was pulled with credentials, by this name or another one; undefined: the image is
+   * public.
+   */
   privateEntry(reference: string, imageId: string): PrivateEntry | undefined {
     for (const [name, entry] of this.#entries) {
       if (entry.private === false || (name !== reference && entry.imageId !== imageId)) continue;
@@ -81,7 +84,7 @@ export class ImageLedger {
     return undefined;
   }
 
-  /** The registry gives `reference` to that workspace. */
+  /** The registry confirmed `reference` to that workspace. */
   async allowed(reference: string, workspaceId: string, nowMs: number): Promise<void> {
     const entry = this.#entries.get(reference);
     if (entry === undefined) return;
@@ -102,12 +105,12 @@ export class ImageLedger {
     this.#dirty = this.#entries.delete(reference) || this.#dirty;
   }
 
-  /** Times of use may be lost in a crash; what was pulled is not. */
+  /** Writes changes. A crash may lose times of use, never a pull. */
   async save(): Promise<void> {
     if (!this.#dirty) return;
     this.#dirty = false;
     const text = JSON.stringify(Object.fromEntries(this.#entries));
-    // One after another: each goes by the same temporary file.
+    // Writes follow one another: all use the same temporary file.
     this.#saving = this.#saving.catch(() => undefined).then(() => writeDurably(this.#path, text));
     await this.#saving;
   }

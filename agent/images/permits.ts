@@ -2,21 +2,21 @@ import type { PullImageResponse__Output } from '#shared/protocol/generated/messa
 import type { Log } from '#shared/log.ts';
 import type { PullPermit } from './images.ts';
 
-/** Asked of the scheduler over the link. */
+/** A question to the scheduler over the link. */
 export interface PullQuestion {
   readonly image: string;
   /** Gives the place back. */
   readonly done?: boolean;
-  /** Whose credentials; empty: the operator's. */
+  /** The workspace whose credentials are needed; empty: the operator's. */
   readonly workspaceId?: string;
-  /** Credentials alone, no place. */
+  /** Credentials only, without a place. */
   readonly check?: boolean;
 }
 export type AskToPull = (question: PullQuestion) => Promise<PullImageResponse__Output>;
 
 /**
- * The scheduler's word on a pull: whether it may begin, and with which credentials. Without a link, or with a scheduler that knows no such question, it begins without
- * any: the limit spares registries, it guards nothing.
+ * Asks the scheduler whether a pull may begin, and with which credentials. Without a link, or with a scheduler that
+ * does not know the question, the pull begins without credentials: the limit spares registries and protects nothing.
  */
 export async function askPermit(ask: AskToPull, question: PullQuestion, log: Log): Promise<PullPermit> {
   try {

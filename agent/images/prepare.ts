@@ -1,4 +1,4 @@
-/** What the scheduler asks of this machine's images before a container does: what a reference means now, and to have it here. */
+/** Image orders of the scheduler before any container: resolve a reference to its present digest, and pull ahead. */
 import { digestOf, pinnedTo } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
@@ -9,16 +9,16 @@ import { classifyPull, isPassing, PULL_CURES } from './failures.ts';
 import type { Images } from './images.ts';
 
 const ASK_REGISTRY_MS = 8000;
-/** Questions to registries under way, and those that wait for them; what comes beyond is told to ask later. */
+/** Bounds on concurrent questions to registries, and on waiting ones; further orders are told to ask later. */
 const ASKED_AT_ONCE = 4;
 const MOST_ASKED = 32;
-/** Images that are pulled ahead, or wait for it; more are left to the start that wants them. */
+/** Bound on images in pulls ahead, waiting ones included; others are left to the start that needs them. */
 const MAX_AHEAD = 16;
 
 export interface PreparerParts {
   readonly runtime: Pick<ContainerRuntime, 'image' | 'registryDigest'>;
   readonly images: Pick<Images, 'ensure'>;
-  /** This agent pulled it itself, by that reference. */
+  /** Whether this agent pulled the image itself, by that reference. */
   readonly isOurs: (reference: string) => boolean;
   readonly imageOf: (image: string, pythonVersion: string) => string;
   readonly answer: (answer: ImagePrepared) => void;
@@ -42,7 +42,10 @@ export class ImagePreparer {
     if (order.pull) await this.#pull(pinnedTo(image, order.digest), order.workspaceId);
   }
 
-  /** What was made or loaded here means what it is; what came from a registry, what that has now. */
+  /**
+   * Resolves a reference: an image built or loaded here stands for itself; a registry's image has its present digest
+   * there.
+   */
   async #resolve(image: string, order: PrepareImage__Output): Promise<Omit<ImagePrepared, 'requestId'>> {
     const here = await this.#parts.runtime.image(image).catch(() => undefined);
     if (here?.isLocal === true) return { digest: '' };
@@ -57,8 +60,10 @@ export class ImagePreparer {
   }
 
   /**
-   * A registry that cannot be asked leaves the image that is here what it is. One that says no is believed about what this agent pulled from it: that it is still
-   * here must not give it to those who would not get it now. What others loaded, built or pulled on this machine is the operator's to offer, whatever a registry says of its name.
+   * Asks the registry. When it cannot be asked, the local image keeps its digest. A refusal is believed for images that
+   * this agent pulled from it: their presence here must not give them to workspaces that could not get them now. Images
+   * that others loaded, built or pulled on this machine are the operator's to offer, even when a registry refuses the
+   * name.
    */
   async #ask(
     image: string,

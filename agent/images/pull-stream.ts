@@ -1,14 +1,14 @@
 import type { Readable } from 'node:stream';
 import { isDigest } from '#shared/domain/image-reference.ts';
 
-/** The engine's last line of a pull that worked. */
+/** The engine's last line of a successful pull. */
 const FINAL = /^Status: (Downloaded newer image|Image is up to date) for /;
 const DIGEST = /^Digest: (sha256:[0-9a-f]{64})$/;
 const MAX_LINE = 1024 * 1024;
 const MAX_LAYERS = 1000;
 
 export interface PullProgress {
-  /** As far as the engine has said how large the layers are; both grow. */
+  /** Bytes of the layers whose size the engine has reported; both grow. */
   readonly doneBytes: number;
   readonly totalBytes: number;
   readonly layersDone: number;
@@ -24,10 +24,11 @@ interface Line {
 }
 
 /**
- * Reads a pull's progress to its end. Success is: no error line, and the final status line. (A stream that just ends early is no success.)
- * @param silenceMs - one that says nothing for so long is given up
- * @returns the digest that the engine says it pulled; empty when it says none
- * @throws Error with the engine's words
+ * Reads a pull's progress to its end. Success requires the final status line and no error line; a stream that just ends
+ * early is a failure.
+ * @param silenceMs - a stream without a message for this long is given up
+ * @returns the digest that the engine reports; empty when it reports none
+ * @throws Error with the engine's message
  */
 export async function readPullStream(
   stream: Readable,
@@ -85,7 +86,7 @@ function parse(text: string): Line | undefined {
 class Layers {
   readonly #known = new Map<string, { doneBytes: number; totalBytes: number; done: boolean }>();
 
-  /** @returns whether it said something about a layer */
+  /** @returns whether the line is about a layer */
   take(line: Line, status: string): boolean {
     const { id } = line;
     if (typeof id !== 'string' || !/^[0-9a-f]{12}$/.test(id)) return false;

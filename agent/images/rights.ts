@@ -1,6 +1,8 @@
 /**
- * Whose images may be started here. An image that was pulled with credentials lies on a machine that workspaces share, so each of them shows by its own credentials that it could pull it. Must stay true: an
- * image that this agent pulled with credentials is started for no workspace to which its registry said no, or that the registry was never asked for.
+ * Decides which workspaces may start an image here. An image pulled with credentials lies on a machine that workspaces
+ * share, so each workspace proves by its own credentials that it could pull it. Must stay true: an image that this
+ * agent pulled with credentials starts for no workspace that its registry refused, or that the registry was never asked
+ * about.
  */
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
@@ -9,14 +11,14 @@ import { classifyPull, isPassing, PULL_CURES } from './failures.ts';
 import type { ImageLedger } from './ledger.ts';
 import type { PullPermit } from './images.ts';
 
-/** How long the word of a registry counts. */
+/** Lifetime of a registry's answer. */
 const RIGHT_MS = 5 * 60_000;
 const ASK_REGISTRY_MS = 8_000;
 
 export interface ImageRightsParts {
   readonly runtime: Pick<ContainerRuntime, 'registryDigest'>;
   readonly ledger: Pick<ImageLedger, 'privateEntry' | 'allowed'>;
-  /** Credentials of that workspace for that image, without a place to pull. */
+  /** Credentials of that workspace for that image, without a place in the pull limit. */
   readonly credentials: (reference: string, workspaceId: string) => Promise<PullPermit>;
   readonly nowMs: () => number;
   readonly log: Log;
@@ -24,7 +26,7 @@ export interface ImageRightsParts {
 
 export class ImageRights {
   readonly #parts: ImageRightsParts;
-  /** Questions under way, by workspace and image. */
+  /** Questions in progress, by workspace and image. */
   readonly #asking = new Map<string, Promise<void>>();
 
   constructor(parts: ImageRightsParts) {
@@ -54,7 +56,10 @@ export class ImageRights {
     await asking;
   }
 
-  /** A registry that cannot be asked takes no right away, and gives none. Images of agents before this one are everybody's until a registry says no. */
+  /**
+   * Asks the registry. When it cannot be asked, a workspace keeps a right it had and gains none. Images of earlier
+   * agents are open to all workspaces until a registry refuses.
+   */
   async #ask(
     reference: string,
     workspaceId: string,
@@ -62,7 +67,7 @@ export class ImageRights {
   ): Promise<void> {
     const { runtime, credentials, log } = this.#parts;
     const { auth, unasked, waitMs } = await credentials(reference, workspaceId);
-    // A scheduler of the version before takes the question for one about a pull, and may answer that others pull now.
+    // A scheduler of an earlier version takes this for a question about a pull, and may answer that others pull now.
     const isWithoutWord = unasked === true || waitMs > 0;
     try {
       await runtime.registryDigest(reference, auth, ASK_REGISTRY_MS);

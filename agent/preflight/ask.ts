@@ -1,7 +1,7 @@
-// A program of the host asked for a few words, with a deadline.
+// Runs a program of the host for a short output, with a deadline.
 const MOST_WORDS = 64 * 1024;
 
-/** What it prints; empty: it is not there, fails, or does not answer in time. */
+/** The program's output; empty when it is absent, fails, or does not answer in time. */
 export async function tellsWhenAsked(program: string, args: readonly string[], deadlineMs: number): Promise<string> {
   const { execa } = await import('execa');
   const { NOTIFY_SOCKET: _hidden, ...env } = process.env;

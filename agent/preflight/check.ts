@@ -1,6 +1,7 @@
 /**
- * `longshore agent check`: everything that must be right before this machine can take work, looked at without starting anything. The agent looks at the part of it that
- * no other condition watches (what the engine can do) at its start: what fails there is the condition Preflight.
+ * `longshore agent check`: checks everything that this machine needs to take work, without starting anything. At its
+ * start the agent checks the part that no other condition watches (the engine's abilities); a failure there is the
+ * condition Preflight.
  */
 import { join, resolve } from 'node:path';
 import { StartupError, messageOf } from '#shared/errors.ts';
@@ -25,7 +26,7 @@ import { checkSettings } from './service-settings.ts';
 
 const ASK_REGISTRY_MS = 8000;
 
-/** Everything, in the order in which it should be put right. Needs no agent, and disturbs none. */
+/** All checks, in the order in which faults should be repaired. Works without an agent, and disturbs none. */
 export async function checkMachine(env: Readonly<Record<string, string | undefined>>): Promise<Finding[]> {
   let config: AgentConfig;
   let file: string;
@@ -69,7 +70,7 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
   ];
 }
 
-/** What the agent looks at when it starts, and again while something of it fails. */
+/** The checks of an agent's start, repeated while one of them fails. */
 export async function checkEngine(config: AgentConfig, runtime: ContainerRuntime): Promise<Finding[]> {
   return [...(await askEngine(runtime, config.DOCKER_HOST)).findings];
 }
@@ -122,7 +123,7 @@ async function baseImage(config: AgentConfig, runtime: ContainerRuntime): Promis
   return [imageFinding(image, present, noAnswer)];
 }
 
-/** @returns why its registry does not give it; empty: it would */
+/** @returns why the registry does not give the image; empty: it would */
 async function registrySays(runtime: ContainerRuntime, image: string): Promise<string> {
   try {
     await runtime.registryDigest(image, undefined, ASK_REGISTRY_MS);
@@ -133,6 +134,6 @@ async function registrySays(runtime: ContainerRuntime, image: string): Promise<s
 }
 
 async function identityIn(stateDir: string): Promise<Identity | undefined> {
-  // Not to be read by this user: then `state` says so.
+  // A file that this user cannot read counts as none: the `state` finding reports it.
   return await new IdentityFile(stateDir).open().catch(() => undefined);
 }

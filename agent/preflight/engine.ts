@@ -1,10 +1,11 @@
-// Whether the container engine of this machine can do what containers here need. Judged from what it says of itself; pure but for the asking.
+// Checks whether this machine's container engine has the abilities that containers here need, judged by its own report.
+// Pure but for the query.
 import { messageOf } from '#shared/errors.ts';
 import type { EngineInfo } from '../containers/runtime.ts';
 import type { Finding } from './finding.ts';
 import { failed, ok, warning } from './finding.ts';
 
-/** The first with the API that is used here (1.41). */
+/** The oldest version with the API that is used here (1.41). */
 const OLDEST = { major: 20, minor: 10 } as const;
 
 export function engineFindings(info: EngineInfo): Finding[] {
@@ -47,7 +48,10 @@ export function engineFindings(info: EngineInfo): Finding[] {
   ];
 }
 
-/** Why the engine cannot be asked. @param host - DOCKER_HOST, when it is set */
+/**
+ * Why the engine cannot be asked.
+ * @param host - DOCKER_HOST, when it is set
+ */
 export function engineFailure(error: unknown, host: string | undefined): Finding {
   const where = host ?? '/var/run/docker.sock';
   const codes = [error, error instanceof Error ? error.cause : undefined].map((one) =>

@@ -1,12 +1,12 @@
-// What a check of the machine found: data, and how people read it.
+// Findings of a machine check as data, and their text for people.
 
 export interface Finding {
-  /** What was looked at: one or two words. */
+  /** The checked item: one or two words. */
   readonly check: string;
   /** `failed`: containers cannot run here, or not as they should; `warning`: worth a look. */
   readonly level: 'ok' | 'warning' | 'failed';
   readonly found: string;
-  /** What to do; empty when nothing is. */
+  /** The action to take; empty when none is needed. */
   readonly remedy: string;
 }
 
@@ -26,7 +26,7 @@ export const failed = (check: string, found: string, remedy: string): Finding =>
 
 const MARKS = { ok: 'ok', warning: 'WARNING', failed: 'FAILED' } as const;
 
-/** A table with each remedy below its line. Pure. */
+/** The findings as a table, with each remedy below its line. Pure. */
 export function findingsText(findings: readonly Finding[]): string {
   const width = Math.max(...findings.map(({ check }) => check.length));
   const lines = findings.flatMap(({ check, level, found, remedy }) => [

@@ -1,6 +1,8 @@
 /**
- * Whether what containers send gets out of this host. What they may not reach is set inside their own network namespaces and stands whatever happens here; the way out goes through the host's forwarding, the engine's
- * translation of addresses, and whatever else filters here. Warnings at worst: containers that need no network run all the same.
+ * Checks whether containers' packets get out of this host. Forbidden addresses are blocked inside the containers' own
+ * network namespaces, and no setting here changes that. The way out depends on the host's forwarding, the engine's
+ * address translation, and every other filter here. Warnings at worst: containers without a need for network run all
+ * the same.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,9 +14,9 @@ import { ok, warning } from './finding.ts';
 
 const ASK_MS = 3000;
 
-/** The host's own words; undefined where they cannot be known, as for a user who may not look. */
+/** Facts in the host's own format; undefined where they cannot be known, such as for a user without the right. */
 export interface FirewallFacts {
-  /** The containers' network; undefined: the agent has not made it yet. */
+  /** The containers' network; undefined: the agent has not created it yet. */
   readonly network: NetworkFacts | undefined;
   readonly forwards: boolean | undefined;
   /** The host has a default route by IPv4. */
@@ -23,11 +25,14 @@ export interface FirewallFacts {
   readonly translation: string | undefined;
   /** `nft list chains` */
   readonly chains: string | undefined;
-  /** firewalld's zone of the bridge; empty: it runs, and the bridge is in none; undefined: it does not run. */
+  /**
+   * firewalld's zone of the bridge; empty: firewalld runs, and the bridge is in no zone; undefined: firewalld does not
+   * run.
+   */
   readonly zone: string | undefined;
 }
 
-/** @param root - of the kernel's files, in tests */
+/** @param root - root of the kernel's files, for tests */
 export async function readFirewall(network: NetworkFacts | undefined, root = '/'): Promise<FirewallFacts> {
   const read = (path: string): Promise<string | undefined> => readFile(join(root, path), 'utf8').catch(() => undefined);
   const ask = async (program: string, ...args: readonly string[]): Promise<string | undefined> =>
@@ -93,10 +98,10 @@ export function firewallFindings(facts: FirewallFacts): Finding[] {
   ];
 }
 
-/** Without a rule for the bridge's range, answers to what containers send come back to nobody. */
+/** Without a rule for the bridge's range, answers to containers' packets find no way back. */
 function translationFinding({ network, translation, chains = '' }: FirewallFacts): Finding[] {
   const ranges = (network?.subnets ?? []).filter((range) => isIP(range.split('/')[0] ?? '') === 4);
-  // Docker 29 can keep its rules in tables of nftables of its own.
+  // Docker 29 can keep its rules in its own tables of nftables.
   if (translation === undefined || chains.includes('docker-bridges')) return [];
   const lacking = ranges.filter(
     (range) =>
@@ -112,7 +117,7 @@ function translationFinding({ network, translation, chains = '' }: FirewallFacts
   ];
 }
 
-/** Tables whose chain of what is forwarded drops by default, but for those of iptables, which Docker sees to. Pure. */
+/** Tables whose forward chain drops by default, except those of iptables, which Docker manages. Pure. */
 function dropping(chains: string): string[] {
   const found: string[] = [];
   let table = '';

@@ -1,4 +1,5 @@
-// In which condition the GPUs of this host are, and what it needs for them beside a driver: looked at only, nothing is set and no program runs on a device. Warnings at worst: other work runs here.
+// The condition of this host's GPUs, and their needs beside a driver. The check only reads: no setting changes, and no
+// program runs on a device. Warnings at worst: other work runs here.
 import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { GpuCondition } from '../devices/gpu-condition.ts';
@@ -7,7 +8,8 @@ import type { Finding } from './finding.ts';
 import { ok, warning } from './finding.ts';
 
 /**
- * Faults of the toolkit by which a container may take over its host, with the first version without each, oldest first.
+ * Vulnerabilities of the toolkit by which a container may take over its host, with the first fixed version of each,
+ * oldest first.
  * Source: NVIDIA's security bulletins 5582 (September 2024), 5659 (July 2025) and 5850 (June 2026); for CVE-2025-23359 the page "Security Considerations" of the GPU Operator.
  */
 const TOOLKIT_FAULTS = [
@@ -18,16 +20,16 @@ const TOOLKIT_FAULTS = [
 ] as const;
 const ASK_MS = 5000;
 const SWITCHES = '/proc/driver/nvidia-nvswitch/devices';
-/** As the kernel cuts names of programs. */
+/** The program's name as the kernel cuts it. */
 const FABRIC_MANAGER = 'nv-fabricmanager'.slice(0, 15);
 
-/** The part of the host that tells of switches and their manager. */
+/** Facts of the host's switches and their manager. */
 export interface Fabric {
   readonly switches: number;
   readonly managerRuns: boolean;
 }
 
-/** @param root - of the files, in tests */
+/** @param root - root of the files, for tests */
 export async function readFabric(root = '/'): Promise<Fabric> {
   const switches = await readdir(join(root, SWITCHES)).catch((): string[] => []);
   if (switches.length === 0) return { switches: 0, managerRuns: false };
@@ -38,7 +40,7 @@ export async function readFabric(root = '/'): Promise<Fabric> {
   return { switches: switches.length, managerRuns: names.some((name) => name.trim() === FABRIC_MANAGER) };
 }
 
-/** @param gpus - undefined: the tool did not tell */
+/** @param gpus - undefined: the tool reported none */
 export function conditionFindings(gpus: readonly GpuCondition[] | undefined, fabric: Fabric): Finding[] {
   if (gpus === undefined) return [warning('gpu condition', 'nvidia-smi does not tell', 'make `nvidia-smi -q` work')];
   return [persistence(gpus), memory(gpus), clocks(gpus), lanes(gpus), ...fabricFinding(gpus, fabric)];
@@ -102,7 +104,10 @@ function lanes(gpus: readonly GpuCondition[]): Finding {
   return warning('gpu pcie', `${named(narrow)}: ${widths}`, 'look at its seating, its riser and the slot');
 }
 
-/** GPUs behind NVSwitches run no CUDA program before the manager has set up the fabric (error 802), which would look like the programs' fault. */
+/**
+ * GPUs behind NVSwitches run no CUDA program before the manager has set up the fabric (error 802), which would look
+ * like the program's fault.
+ */
 function fabricFinding(gpus: readonly GpuCondition[], { switches, managerRuns }: Fabric): Finding[] {
   const check = 'fabric manager';
   const joined = gpus.filter((gpu) => gpu.fabric !== '');
@@ -129,7 +134,10 @@ function fabricFinding(gpus: readonly GpuCondition[], { switches, managerRuns }:
   return [ok(check, `${switches} NVSwitches`)];
 }
 
-/** The toolkit's version; nothing where it is not installed: the check `gpu` says so. @param words - what `nvidia-ctk --version` prints */
+/**
+ * The toolkit's version; nothing where it is not installed: the check `gpu` says so.
+ * @param words - output of `nvidia-ctk --version`
+ */
 export async function toolkitFindings(
   words: () => Promise<string> = () => tellsWhenAsked('nvidia-ctk', ['--version'], ASK_MS),
 ): Promise<Finding[]> {

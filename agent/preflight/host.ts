@@ -1,4 +1,5 @@
-// What this host must give its agent besides an engine: places to write, a free port, drivers. Read-only but for one probe file in the state directory.
+// The host's side of an agent's needs besides an engine: writable places, a free port, drivers. Read-only but for one
+// probe file in the state directory.
 import { access, constants, readFile, readdir, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
@@ -13,23 +14,23 @@ import { imagesRoot } from '../images/images-root.ts';
 import type { Finding } from './finding.ts';
 import { failed, ok, warning } from './finding.ts';
 
-/** Below these shares nothing is placed (the condition DiskPressure). */
+/** Shares of free space below which nothing is placed (the condition DiskPressure). */
 const LEAST_FREE = 0.1;
 const LEAST_FREE_IMAGES = 0.15;
 const LEAST_INODES = 0.05;
 const NVIDIA_VENDOR = '0x10de';
 
 export interface StateFinding extends Finding {
-  /** An agent has the directory now: its port is taken by right. */
+  /** An agent has the directory now, and rightly holds its port. */
   readonly inUse: boolean;
 }
 
-/** Whether the agent can keep what it must not forget. @param isAgent - asked by the agent that has the lock */
+/** Whether the agent can store its state. @param isAgent - the caller is the agent that has the lock */
 export async function stateFinding(stateDir: string, isAgent: boolean): Promise<StateFinding> {
   try {
     const at = await existing(stateDir);
     if (at !== stateDir) {
-      // Not made here: whoever checks may be another user than the agent's.
+      // The directory is not created here: the caller may be another user than the agent's.
       await access(at, constants.W_OK);
       return { ...ok('state', `${stateDir} is not there yet, and can be made`), inUse: false };
     }
@@ -57,7 +58,7 @@ export async function stateFinding(stateDir: string, isAgent: boolean): Promise<
   }
 }
 
-/** Free room and inodes where the agent writes and where images are. */
+/** Free space and inodes of the agent's directory and of the images'. */
 export async function diskFindings(stateDir: string, info: EngineInfo | undefined): Promise<Finding[]> {
   const places = [
     { check: 'disk', path: stateDir, least: LEAST_FREE },
@@ -88,7 +89,7 @@ async function diskFinding({
   return ok(check, text);
 }
 
-/** The nearest directory above that is there and may be looked at. */
+/** The nearest existing directory above that this user may read. */
 async function existing(path: string): Promise<string> {
   for (let at = path; ; at = dirname(at)) {
     const found = await stat(at).catch((error: unknown) => {
@@ -116,7 +117,10 @@ export async function portFinding(address: string, inUse: boolean): Promise<Find
   );
 }
 
-/** GPUs, their driver and the engine's way to pass them. Never worse than a warning: work without a GPU runs here all the same. */
+/**
+ * GPUs, their driver and the engine's way to pass them. Never worse than a warning: work without a GPU runs here all
+ * the same.
+ */
 export async function gpuFinding(listing: Listing, info: EngineInfo | undefined): Promise<Finding> {
   const check = 'gpu';
   if (listing.kind === 'listed' && listing.rows.length > 0) {
@@ -153,7 +157,7 @@ export async function gpuFinding(listing: Listing, info: EngineInfo | undefined)
   );
 }
 
-/** Display controllers and 3D controllers of that vendor on the bus. */
+/** Number of display and 3D controllers of NVIDIA on the PCI bus. */
 async function nvidiaDevices(): Promise<number> {
   const root = '/sys/bus/pci/devices';
   const names = await readdir(root).catch(() => []);
@@ -181,8 +185,9 @@ async function onPath(program: string): Promise<boolean> {
 }
 
 /**
- * Whether images come from somewhere: what the first container needs.
- * @param noAnswer - what its registry said instead of giving it, asked without credentials; empty: it would
+ * Whether the base image is available, which the first container needs.
+ * @param noAnswer - the registry's message instead of the image, asked without credentials; empty: it would give the
+ * image
  */
 export function imageFinding(image: string, present: boolean, noAnswer: string): Finding {
   if (present) return ok('base image', image);

@@ -3,7 +3,7 @@ import type { HostFacts } from '#shared/protocol/generated/messages.ts';
 import type { Finding } from './finding.ts';
 import { ok, warning } from './finding.ts';
 
-/** File systems of other hosts: layers of images, and what must be on disk before something is done, do badly there. */
+/** Remote file systems, which suit neither image layers nor state that must be durable before the next step. */
 const REMOTE = /^(nfs|nfs4|cifs|smb3|ceph|glusterfs|lustre|9p|fuse\..*)$/;
 
 export function inventoryFindings(facts: HostFacts): Finding[] {
@@ -36,5 +36,5 @@ export function inventoryFindings(facts: HostFacts): Finding[] {
 
 const listed = (parts: readonly string[]): string => parts.filter((part) => part !== '').join(', ') || 'not known';
 const speedOf = (mbps: number): string => (mbps < 1000 ? `${mbps} Mbit/s` : `${mbps / 1000} Gbit/s`);
-/** The messages' type of large numbers has several forms. */
+/** Gigabytes of a large number, which has several forms in the messages' types. */
 const gigabytes = (bytes: unknown): string => `${Math.round(Number(bytes) / 1e9)} GB`;

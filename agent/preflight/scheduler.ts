@@ -1,4 +1,5 @@
-// Whether the scheduler can be reached, by way of which proxy, is the one this machine trusts, and agrees about the time. Nothing secret is sent.
+// Checks whether the scheduler can be reached, by which proxy, is the one this machine trusts, and agrees about the
+// time. Nothing secret is sent.
 import { X509Certificate } from 'node:crypto';
 import type { AgentLinkClient, ChallengeResponse__Output } from '#shared/protocol/generated/messages.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
@@ -60,7 +61,7 @@ function joinFinding(identity: Identity | undefined, hasToken: boolean): Finding
   );
 }
 
-/** An address that is kept with the identity is in no setting that was looked at before. */
+/** The way to an address from the identity, which the check of the settings did not cover. */
 function wayChecked(address: string, config: AgentConfig): Way & { readonly problem?: Finding } {
   try {
     return wayTo(address, config);
@@ -72,7 +73,7 @@ function wayChecked(address: string, config: AgentConfig): Way & { readonly prob
   }
 }
 
-/** Whether the proxy gives a connection to that address; nothing is sent on it. */
+/** Whether the proxy grants a connection to that address; nothing is sent on it. */
 async function proxyFinding(proxy: Proxy, address: string): Promise<Finding> {
   const which = `${address} by ${proxy.shown} (${proxy.setting})`;
   try {
@@ -88,7 +89,7 @@ async function proxyFinding(proxy: Proxy, address: string): Promise<Finding> {
   }
 }
 
-/** A challenge carries the second in which it was made, and anybody may ask for one. */
+/** The scheduler's clock: a challenge carries the second of its creation, and is open to everybody. */
 async function clockFinding(client: AgentLinkClient): Promise<Finding> {
   try {
     const fromMs = Date.now();
@@ -106,7 +107,7 @@ async function clockFinding(client: AgentLinkClient): Promise<Finding> {
   }
 }
 
-/** Pure. @param aheadMs - of the scheduler's clock; exact to about half a second */
+/** Judges the clock. Pure. @param aheadMs - lead of the scheduler's clock, exact to about half a second */
 export function clockJudged(aheadMs: number): Finding {
   const seconds = Math.abs(aheadMs / 1000).toFixed(0);
   const text = `${seconds} s ${aheadMs < 0 ? 'behind' : 'ahead of'} the scheduler's`;

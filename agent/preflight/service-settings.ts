@@ -1,6 +1,7 @@
 /**
- * The settings of the installed service, for checks that somebody runs by hand: systemd gives them to the agent, and to nobody else. A release that the installer put on this host reads them; a checkout does not, since it may
- * have nothing to do with a service that is there, too.
+ * The settings of the installed service, for checks that somebody runs by hand: systemd gives them to the agent alone.
+ * A release that the installer put on this host reads them. A checkout does not, since an installed service may be
+ * unrelated to it.
  */
 import { fileURLToPath } from 'node:url';
 import { StartupError } from '#shared/errors.ts';
@@ -8,18 +9,18 @@ import { hasCode, readIfThere } from '../durable.ts';
 
 const INSTALLED = '/opt/longshore/';
 const FILE = '/etc/longshore-agent/agent.env';
-/** As longshore-agent.service has it. */
+/** The data directory of longshore-agent.service. */
 const DATA_DIR = '/var/lib/longshore-agent';
 
 export interface CheckSettings {
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** The file with settings of the service; empty: they come from the environment alone. */
+  /** The service's file of settings; empty: only the environment has settings. */
   readonly file: string;
 }
 
 /**
- * What the service has, with the variables of the caller before it.
- * @param place - where the program and the file are, in tests
+ * The service's settings; variables of the caller take precedence.
+ * @param place - paths of the program and the file, for tests
  * @throws StartupError `settings_not_readable` to a user who may not read the file
  */
 export async function checkSettings(
@@ -43,7 +44,7 @@ export async function checkSettings(
   return { env: { LONGSHORE_DATA_DIR: DATA_DIR, ...environmentFile(text), ...given }, file };
 }
 
-/** Pure. Lines of an EnvironmentFile as systemd reads them; a value is on one line here. */
+/** Parses lines of an EnvironmentFile like systemd; here a value is on one line. Pure. */
 export function environmentFile(text: string): Readonly<Record<string, string>> {
   return Object.fromEntries(
     text.split('\n').flatMap((line) => {

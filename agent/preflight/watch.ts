@@ -1,4 +1,5 @@
-// What the engine must be able to do, looked at when the agent starts, and again every minute while something of it fails: the condition Preflight.
+// Checks the engine's abilities when the agent starts, and again every minute while a check fails: the condition
+// Preflight.
 import type { Log } from '#shared/log.ts';
 import type { AgentConfig } from '../config.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
@@ -15,8 +16,8 @@ export interface PreflightParts {
 }
 
 /**
- * What fails stops nothing: it is logged with its cure, and said as long as it does.
- * @returns how to end it
+ * Begins the checks. A failure stops nothing: it is logged with its cure, and the condition holds until it passes.
+ * @returns a function that ends the repetition
  */
 export async function startPreflight(parts: PreflightParts): Promise<() => void> {
   const { conditions, log } = parts;
