@@ -1,5 +1,7 @@
-// What this process knows of the moment: which replicas there are and which leads, the machines, the containers on them, and what those do. Must stay true: everything here is read again from the stores by a process that starts;
-// only the leader's own book writes what the leader alone may.
+// Facts about the present: the replicas and the leader among them,
+// the machines, the containers on them, and the load of those.
+// Invariant: a process that starts reads everything here again from the stores.
+// Only the leader's own book makes the writes that are reserved to the leader.
 import type { ContainerId, InstanceId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import { ContainerBook } from '../containers/book.ts';
 import { ContainerCredentials } from '../containers/credentials.ts';

@@ -1,4 +1,4 @@
-// What `/metrics` says of this moment rather than of what happened: counted from memory when it is asked for.
+// Gauges on `/metrics`: the state of this moment rather than counts of events, computed from memory at each scrape.
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
 import type { Part } from '#shared/lifecycle.ts';
@@ -29,7 +29,7 @@ export interface GaugeParts {
   readonly isLeader: () => boolean;
 }
 
-/** Of the commands of tasks one in so many is timed. */
+/** Share of the task connection's commands that is timed: one in so many. */
 const TIMED_TASK_COMMANDS = 64;
 
 /** @returns what has to be started for them */

@@ -7,7 +7,10 @@ import type { StallDetector } from '../fleet/stall.ts';
 import type { Keys } from '../queues/keys.ts';
 import type { Stores } from './stores.ts';
 
-/** What everything in this process stands on: its settings and its stores, the name by which other replicas know it, its clock, its log and its metrics. */
+/**
+ * Common ground of all parts: settings and stores, the name by which
+ * other replicas know this process, its clock, its log and its metrics.
+ */
 export interface Ground extends Stores {
   readonly settings: SchedulerSettings;
   readonly instance: InstanceId;

@@ -1,4 +1,4 @@
-// How machines are found silent and lost, and when nothing is concluded from silence because this process itself stood still.
+// Detection of silent and lost machines, and of stalls of this process itself, during which silence proves nothing.
 import { MachineHealth } from '../fleet/health.ts';
 import type { Tasks } from '../tasks/service.ts';
 import type { Books } from './books.ts';

@@ -1,4 +1,5 @@
-// Who may do what: the installation's keys, workspaces with their tokens, limits and secrets, and how replicas tell each other that one of these has changed.
+// Identity: the installation's keys, workspaces with their tokens, limits and secrets, and the channel by which
+// replicas tell each other that one of these has changed.
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Installation } from '../identity/installation.ts';
 import { openInstallation } from '../identity/installation.ts';
@@ -30,7 +31,7 @@ export interface Identity {
   readonly refusals?: Refusals;
   readonly tenants: Tenants;
   readonly secrets: Secrets;
-  /** Of what is sent to addresses that a workspace named; undefined: there is no such workspace. */
+  /** Key that signs messages to addresses that a workspace named; undefined: the workspace does not exist. */
   readonly signingKeyOf: (workspaceId: WorkspaceId) => Promise<string | undefined>;
 }
 

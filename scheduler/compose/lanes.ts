@@ -1,4 +1,5 @@
-// The queues of tasks with the lane before them, and when it is looked at: whatever changes which replica has containers may make what waits here somebody else's, too.
+// The task queues with the local queue (lane) before them, and the moments when it is looked at: any change of the
+// replicas that have containers may move tasks that wait here to another replica.
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -17,7 +18,7 @@ export interface Lanes {
 export interface LanesParts {
   readonly ground: Ground;
   readonly books: Books;
-  /** Of a caller who waits here. */
+  /** The job of a caller who waits here. */
   readonly jobOf: LendingParts['jobOf'];
   readonly wakeHere: (queue: QueueName, taskId: TaskId) => boolean;
 }
@@ -49,7 +50,7 @@ export async function openLanes({ ground, books, jobOf, wakeHere }: LanesParts):
   return { store, queues };
 }
 
-/** What waits in the lane moves when it must; whoever has room hears of it. */
+/** Looks at the local queue again after changes of containers and machines, and wakes dispatch when a task waits. */
 export function watchLanes(
   { queues }: Lanes,
   book: Pick<ContainerBook, 'onChange'>,

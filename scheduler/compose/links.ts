@@ -1,4 +1,5 @@
-// The agents' door: their links, and what comes and goes over them beside orders and tasks (images ahead, what containers use, pages of metrics, calls of containers).
+// The links of agents, and their traffic beside orders and tasks: images
+// ahead of containers, resource use, pages of metrics, calls of containers.
 import { MachineCredentials } from '../fleet/credentials.ts';
 import type { LinksParts } from '../fleet/links.ts';
 import { Links } from '../fleet/links.ts';

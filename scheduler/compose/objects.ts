@@ -1,4 +1,5 @@
-// Objects and the bodies of tasks: where they are kept (files below the data directory, or a bucket when one is named), and who removes what nothing refers to.
+// Objects and the bodies of tasks: their store (files below the data directory, or
+// a bucket when one is named), and the collector of objects that nothing refers to.
 import { join } from 'node:path';
 import { StartupError } from '#shared/errors.ts';
 import type { Part } from '#shared/lifecycle.ts';
@@ -74,7 +75,7 @@ export async function openObjectBackend(settings: SchedulerSettings): Promise<Ob
       'LONGSHORE_OBJECTS_ACCESS_KEY_ID and LONGSHORE_OBJECTS_SECRET_ACCESS_KEY belong together: set both, or neither';
     throw new StartupError('bad_config', `settings are wrong:\n  ${text}`);
   }
-  // The client is large: whoever keeps files never loads it.
+  // The client is large: a scheduler that keeps files never loads it.
   const { openS3Objects } = await import('../objects/s3.ts');
   return await openS3Objects({
     bucket,

@@ -26,11 +26,11 @@ export interface OpenPlacement {
   readonly metrics: FleetMetrics;
   readonly loops: LoopMetrics;
   readonly fence: () => number | undefined;
-  /** Of `LONGSHORE_CPU_WORK_ON_GPU_POOLS`. */
+  /** Value of `LONGSHORE_CPU_WORK_ON_GPU_POOLS` for a pool. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
 }
 
-/** What placement is made of: the loop that places, and the counts of what machines have left. */
+/** Makes the parts of placement: the loop that places, and the counts of free capacity on machines. */
 export function openPlacement(parts: OpenPlacement): {
   readonly accounting: Accounting;
   readonly placer: Placer;
@@ -41,7 +41,7 @@ export function openPlacement(parts: OpenPlacement): {
   const reservations = new Reservations({ client: general, keys });
   const accounting = new Accounting({ book, machines, reservations, fence, clock, log, drift: metrics.drift });
   machines.beforeReady((machine) => accounting.recount([machine]));
-  // It may have come back without its data, or with older data.
+  // Redis may have come back without its data, or with older data.
   general.on('ready', () => void accounting.recount());
   const quotas = new Quotas(db, clock);
   const placer = new Placer({
@@ -62,7 +62,9 @@ export function openPlacement(parts: OpenPlacement): {
   return { accounting, placer, reservations, quotas };
 }
 
-/** A container that nobody gave a place has failed: whoever waits at this replica is told, where no other container serves the queue. */
+/**
+ * Tells callers at this replica when a container found no place and failed, unless another container serves the queue.
+ */
 export function tellGivenUp(book: Pick<Book, 'onChange' | 'ofQueue'>, tasks: Pick<Tasks, 'failWaiting'>): void {
   book.onChange(({ entry, from, to }) => {
     if (from !== 'PENDING' || to !== 'FAILED') return;

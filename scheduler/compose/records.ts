@@ -61,7 +61,7 @@ export function openRecords(parts: RecordsParts): Records {
   return { records, drainer, caughtUp };
 }
 
-/** One flush at a time, however many lists wait; its failure is the drainer's own business. */
+/** Starts a flush, one at a time for any number of waiting lists. The drainer handles its own failures. */
 function drainSoon(drainer: Drainer, isLeader: () => boolean): () => void {
   let isUnderWay = false;
   return () => {

@@ -1,4 +1,5 @@
-// How much memory Redis may take: ours by a setting or by what the machine has, another by what its operator gave it.
+// The bound on Redis's memory: for an embedded Redis by a setting
+// or the machine's memory, for a named one as its operator set it.
 import { totalmem } from 'node:os';
 import { RedisMemory } from '../queues/redis-memory.ts';
 import type { Ground } from './ground.ts';

@@ -1,4 +1,5 @@
-// This process among others: what they tell each other, and what is done about one that died. With embedded stores there are no others, and nothing is said.
+// This process among the other replicas: their messages, and the take-over of
+// one that died. With embedded stores there are no others, and no messages.
 import type { InstanceId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
@@ -57,7 +58,7 @@ export interface ReplicasParts {
 export interface Replicas {
   /** Listening, before rows are read for the first time. */
   readonly listening: readonly Part[];
-  /** What runs beside everything else. */
+  /** Parts that run beside everything else. */
   readonly running: readonly Part[];
   readonly wakes: Wakes;
   readonly decisions: Decisions;

@@ -1,4 +1,5 @@
-// How many containers run, and where: the scaling loop with its breakers, placement, and what changes for both when a workspace's limits do.
+// The number and place of containers: the scaling loop with its breakers,
+// placement, and the reaction of both to a changed limit of a workspace.
 import type { QueueName } from '#shared/domain/ids.ts';
 import { Breakers } from '../autoscaler/breakers.ts';
 import { Autoscaler } from '../autoscaler/loop.ts';
@@ -31,7 +32,7 @@ export interface Scaling {
   readonly autoscaler: Autoscaler;
   readonly placer: Placer;
   readonly accounting: Accounting;
-  /** Of `LONGSHORE_CPU_WORK_ON_GPU_POOLS`. */
+  /** Value of `LONGSHORE_CPU_WORK_ON_GPU_POOLS` for a pool. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
 }
 

@@ -1,5 +1,5 @@
-// Where everything is kept: the data directory, the database with its tables, and Redis, a server of ours or one that is named. What was opened is a part at once, so that a start
-// that fails closes it again.
+// The stores: the data directory, the database with its tables, and Redis, embedded or a named server. Every opened
+// store is a part at once, so that a start that fails closes it again.
 import { mkdir } from 'node:fs/promises';
 import type { Redis } from 'ioredis';
 import { messageOf, StartupError } from '#shared/errors.ts';
@@ -21,15 +21,18 @@ type Later = (name: string, stop: () => Promise<void> | void) => void;
 export interface Opening {
   /** Rejects with a StartupError, its sentence and the cure when one of them cannot be used. */
   readonly stores: Promise<Stores>;
-  /** Settles when others are at work, so that keeping this thread busy from here on delays nothing, or when the opening has failed. */
+  /**
+   * Settles when other threads or servers are at work, so that blocking this
+   * thread from here on delays nothing; also when the opening has failed.
+   */
   readonly begun: Promise<void>;
-  /** Closes what is open, in reverse, whatever became of the rest; grows until `stores` is settled. */
+  /** Closes the opened stores in reverse order, also after a failed start; grows until `stores` is settled. */
   readonly parts: Part[];
 }
 
 export interface Stores {
   readonly db: Db;
-  /** Queues, leases and records: what a task waits for. Its commands of one turn leave in one write. */
+  /** Queues, leases and records: the commands that a task waits for. Commands of one turn leave in one write. */
   readonly hot: Redis;
   readonly general: Redis;
   readonly subscriber: Redis;
@@ -40,7 +43,7 @@ export function beginStores(settings: SchedulerSettings, log: Log): Opening {
   const parts: Part[] = [];
   const { promise: begun, resolve: onBegun } = Promise.withResolvers<void>();
   const stores = openStores(settings, log, (name, stop) => void parts.push({ name, stop }), onBegun);
-  // Whoever waits for them hears of it; nobody may wait yet.
+  // A failure reaches the code that awaits `stores`; until then, this handler prevents an unhandled rejection.
   stores.catch(() => onBegun());
   return { stores, begun, parts };
 }

@@ -1,4 +1,4 @@
-// What people and programs reach over HTTP, from the settings that shape it and the services behind it.
+// The HTTP surfaces for people and programs, built from the settings that shape them and the services behind them.
 import type { SchedulerSettings } from '../config.ts';
 import { CertificateWatch } from '../http/certificate.ts';
 import { StartupError } from '#shared/errors.ts';

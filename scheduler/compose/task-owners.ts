@@ -1,4 +1,5 @@
-// What BullMQ leaves to us, each with one owner: deadlines, lost wake-ups, jobs that are gone or back, locks of machines that do not talk, and everything again after Redis lost its data.
+// Task upkeep that BullMQ does not do, each kind with one owner: deadlines, lost wake-ups, jobs that are gone or back,
+// locks of machines that do not talk, and the rebuild after Redis lost its data.
 import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -55,7 +56,7 @@ export interface TaskOwnersParts {
   readonly tasks: Tasks;
   readonly presence: Pick<Presence, 'redisLost'>;
   readonly machines: Pick<Machines, 'all'>;
-  /** Of every replica's containers. */
+  /** Queues of every replica's containers. */
   readonly book: Pick<ContainerBook, 'queues'>;
   readonly isLeader: () => boolean;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;

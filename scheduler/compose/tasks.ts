@@ -1,4 +1,5 @@
-// The life of tasks on this replica, put together: accepted, fetched for a slot, sent, ended; and what is known of them in rows and in the books. What BullMQ leaves to us beside that is in task-owners.ts.
+// The life of tasks on this replica, put together: accepted, fetched for a slot, sent, ended; and their records in rows
+// and books. task-owners.ts has the upkeep that BullMQ does not do.
 import type { ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Directory } from '../deployments/directory.ts';
 import type { Target } from '../deployments/stub-config.ts';
@@ -39,7 +40,7 @@ export interface TasksSetup {
   readonly events: TaskEvents;
 }
 
-/** What others do about tasks: parts that are made after these. */
+/** Task events for parts that are made after these. */
 export interface TaskEvents extends Required<Pick<TaskServiceParts, 'cancel' | 'onAccepted'>> {
   /** undefined: the queue may be fetched from; else when the promise has resolved. */
   readonly beforeFetch: (queue: QueueName) => Promise<void> | undefined;

@@ -1,4 +1,4 @@
-// What is sent to addresses that people named: the guard, the queue and worker of this replica, and the kinds of messages there are.
+// Messages to addresses that people named: the guard, the queue and worker of this replica, and the kinds of messages.
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
 import type { ObjectId, WorkspaceId } from '#shared/domain/ids.ts';

@@ -51,12 +51,12 @@ export class ContainerStops implements ContainerActions {
     const event = state === 'PENDING' || state === 'ASSIGNED' ? 'abandon' : 'stop';
     try {
       const moved = await this.#book.transition(id, event, { change: { reason } });
-      // It moved on meanwhile (an acknowledgement came): the other way to say the same.
+      // The container moved on meanwhile (an acknowledgement came), so the other event ends it.
       if (moved === 'refused')
         await this.#book.transition(id, event === 'stop' ? 'abandon' : 'stop', { change: { reason } });
       await this.#tellEnded(id);
     } catch (error) {
-      // Not written: it runs on, and whoever asked is told so.
+      // The end was not written: the container runs on, and the caller gets the error.
       this.#slots.stay(id);
       throw error;
     }

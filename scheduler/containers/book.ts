@@ -1,6 +1,8 @@
-// Every container that is not terminal, in memory, and the only writer of its row. The autoscaler, placement and the fleet's links move containers through `transition`;
-// the surfaces read; what other replicas wrote comes in by `learn`. What must stay true: the row is changed by compare-and-set before memory is; the moves of one container happen one
-// after another; memory never goes back to an older revision; what a transition table does not list is refused, counted and logged.
+// Every container that is not terminal, in memory, and the only writer of its row. The autoscaler, placement and the
+// fleet's links move containers through `transition`; the surfaces read; other replicas' writes come in by `learn`.
+// Invariant: the row is changed by compare-and-set before memory is. The moves of one
+// container happen one after another. Memory never goes back to an older revision. A
+// transition that the table does not list is refused, counted and logged.
 import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
@@ -37,7 +39,7 @@ import { containerTransition, publicStatus } from './state.ts';
 export interface BookEntry {
   row: ContainerRow;
   readonly spec: StoredSpec;
-  /** What placement said last. */
+  /** The machines' rejections at the last placement attempt. */
   rejections: Readonly<Record<string, number>> | null;
   tail: Promise<unknown>;
   /** How its start goes, as its agent says: known where its machine is linked. */
@@ -56,16 +58,19 @@ export interface BookChange {
   readonly before: ContainerRow | null;
 }
 
-/** What deciding needs of the book; the leader's carries its number ({@link LeaderBook}). */
+/** Operations of the book that deciders need; the leader's carries its number ({@link LeaderBook}). */
 export interface Book extends Pick<
   ContainerBook,
   'transition' | 'get' | 'ofQueue' | 'ofMachine' | 'pending' | 'queues' | 'all' | 'onChange' | 'noteRejections'
 > {
-  /** undefined: not written, because whoever decided it does not lead any more. */
+  /** Creates a container; undefined: not written, because this process does not lead any more. */
   create(target: Target, options?: { readonly warmUp?: boolean }): Promise<BookEntry | undefined>;
-  /** So many at once; fewer were written when whoever decided it does not lead any more. */
+  /** Creates `count` containers; returns fewer when this process does not lead any more. */
   createMany(target: Target, count: number): Promise<readonly BookEntry[]>;
-  /** In one statement, those that have their place already with it; none was written when whoever decided it does not lead any more. */
+  /**
+   * Creates containers in one statement, placed ones together with
+   * their place; returns none when this process does not lead any more.
+   */
   createPlaced(target: Target, births: readonly Birth[]): Promise<readonly BookEntry[]>;
 }
 
@@ -122,18 +127,21 @@ export class ContainerBook implements ContainerReads {
   /** Reads what the last scheduler left. */
   async load(): Promise<void> {
     const rows = await listLiveContainers(this.#db);
-    // What another replica wrote meanwhile may be known already.
+    // Entries that another replica wrote meanwhile may be known already, and newer.
     for (const row of rows) if (!this.#entries.has(row.id)) this.#put(entryOf(row));
   }
 
-  /** One more container of that target, PENDING. */
+  /** Creates a container of the target, PENDING. */
   async create(target: Target, options: { readonly warmUp?: boolean } = {}): Promise<BookEntry> {
     const [entry] = await this.#insert(target, newBirths(target, 1), options.warmUp);
     if (entry === undefined) throw new Error('a container that nobody refused was not written');
     return entry;
   }
 
-  /** So many of that target, in as few statements as go, as the leader with that number. @returns fewer: a higher one has led meanwhile */
+  /**
+   * Creates `count` containers of the target as the leader with that fence, in as few statements as possible.
+   * @returns fewer: a higher fence has led meanwhile
+   */
   async createAsLeader(target: Target, count: number, fence: number, warmUp?: boolean): Promise<readonly BookEntry[]> {
     const created: BookEntry[] = [];
     while (created.length < count) {
@@ -273,7 +281,7 @@ export class ContainerBook implements ContainerReads {
     }
   }
 
-  /** Whatever other replicas wrote while their word may have been lost. */
+  /** Reads rows that other replicas wrote while their messages may have been lost. */
   async readMissed(): Promise<void> {
     const revisions = await liveContainerRevisions(this.#db);
     const differing = [...revisions].filter(([id, revision]) => this.#entries.get(id)?.row.revision !== revision);
@@ -295,7 +303,9 @@ export class ContainerBook implements ContainerReads {
     this.learn(await containersById(this.#db, [id]));
   }
 
-  /** Why no machine takes it: kept in its row while it waits, for whoever asks later or elsewhere. */
+  /**
+   * Stores why no machine takes the container, while it waits: for later questions, and for those at other replicas.
+   */
   async noteRejections(entry: BookEntry): Promise<void> {
     if (entry.row.state !== 'PENDING' || entry.rejections === null) return;
     await recordRejections(this.#db, entry.row.id, entry.rejections);
@@ -313,7 +323,7 @@ export class ContainerBook implements ContainerReads {
     return this.#byMachine.get(machineId) ?? [];
   }
 
-  /** Those without a place. */
+  /** Containers without a place. */
   pending(): Iterable<BookEntry> {
     return this.#pending;
   }
@@ -376,7 +386,7 @@ export class ContainerBook implements ContainerReads {
 const newBirths = (target: Target, count: number): Birth[] =>
   Array.from({ length: count }, () => ({ id: newContainerId(target.kind, target.stubId) }));
 
-/** One that could be written: what placement decides on before its first row. */
+/** An entry that has no row yet: placement decides on it before its row is written. */
 export function unwrittenEntry(target: Target, nowMs: number): BookEntry {
   const common = newContainersOf(target, false);
   return entryOf({
@@ -421,7 +431,10 @@ function entryOf(row: ContainerRow): BookEntry {
   };
 }
 
-/** What a move itself says: back in the queue it holds no device, and UNKNOWN remembers what it was. */
+/**
+ * Columns that follow from a move itself: back in the queue a
+ * container holds no device, and UNKNOWN remembers the state before.
+ */
 function besides(from: ContainerState, to: ContainerState): ContainerChange {
   if (to === 'PENDING') return { gpuUuids: [] };
   if (to === 'UNKNOWN') return { stateBefore: from };

@@ -1,10 +1,10 @@
-// What the surfaces may do to containers and to what a deployment runs.
+// Operations of the surfaces on containers, and on the containers and tasks of a deployment.
 import type { QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Target } from '../deployments/stub-config.ts';
 
 export interface ContainerActions {
   /**
-   * TERM now, KILL after 30 s, whatever it is doing. `workspaceId` null: any workspace's (admin).
+   * Stops a container: TERM now, KILL after 30 s, with or without tasks. `workspaceId` null: any workspace's (admin).
    * @returns false: unknown, ended, or another workspace's
    */
   stopContainer(workspaceId: WorkspaceId | null, containerId: string): Promise<boolean>;
@@ -12,9 +12,15 @@ export interface ContainerActions {
   warmUp(target: Target): Promise<void>;
 }
 
-/** What must happen when a deployment's row changed. Each is idempotent, and done when it returns but for containers that are still stopping. */
+/**
+ * Effects of a changed deployment row. Each is idempotent, and complete
+ * when it returns, except for containers that are still stopping.
+ */
 export interface DeploymentEffects {
-  /** Its synchronous callers, waiting or running, are answered at once (CANCELLED, 503 `deployment stopped`); its containers stop; queued asynchronous tasks stay. */
+  /**
+   * Answers the deployment's synchronous callers at once, waiting or running (CANCELLED, 503 `deployment stopped`), and
+   * stops its containers; queued asynchronous tasks stay.
+   */
   stopped(queue: QueueName, stubId: StubId): Promise<void>;
   /** The same, and every queued task is CANCELLED. */
   deleted(queue: QueueName, stubId: StubId): Promise<void>;

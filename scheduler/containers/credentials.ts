@@ -1,5 +1,8 @@
-// The credential of a container: a text that the installation's key has signed over its id, placement, stub and workspace. It has no row and no end of its own; it counts for as long as the
-// container's row says that what was started under that epoch lives. Asked at every use of such a token, so it answers from the book where that can be believed, and reads the row where not.
+// The credential of a container: a text that the installation's key has signed over its id,
+// placement, stub and workspace. The text has no row and no expiry of its own. It is valid
+// for as long as the container's row says that the container started under that epoch lives.
+// The check runs at every use of such a token, so it answers from
+// the book where that is reliable, and reads the row elsewhere.
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Invalidation } from '../identity/invalidation.ts';
@@ -15,7 +18,10 @@ const LIVING: ReadonlySet<ContainerState> = new Set(['STARTING', 'RUNNING', 'DRA
 const COMING: ReadonlySet<ContainerState> = new Set(['PENDING', 'ASSIGNED']);
 const MOST_ENDED = 10_000;
 
-/** Whether what was started under that epoch lives. One whose machine is not heard of does: losing the scheduler ends no container. Pure. */
+/**
+ * Whether the container started under that epoch lives. A container whose machine
+ * is silent counts as living: losing the scheduler ends no container. Pure.
+ */
 export function isLiving(row: Pick<ContainerRow, 'state' | 'stateBefore' | 'epoch'>, epoch: number): boolean {
   const state = row.state === 'UNKNOWN' ? row.stateBefore : row.state;
   return row.epoch === epoch && state !== null && LIVING.has(state);
@@ -60,7 +66,7 @@ export class ContainerCredentials {
     // While messages do not arrive another replica may have ended it.
     if (row === undefined || !(isAlone || invalidation.isLive)) return this.#read(id, epoch);
     if (isLiving(row, epoch)) return row.machineId !== null && hasMachine(row.machineId);
-    // It was placed anew, and the message that says so may be on its way, too.
+    // The container was placed anew, and the message about that may still be on its way.
     const isBehind = row.epoch < epoch || (row.epoch === epoch && COMING.has(row.state));
     return isBehind ? this.#read(id, epoch) : false;
   }

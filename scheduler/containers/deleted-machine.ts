@@ -1,7 +1,10 @@
 import type { ContainerRow } from '../store/queries/containers.ts';
 import type { Book, Moved } from './book.ts';
 
-/** Its machine is deleted: what had not been taken there looks for another place, everything else is lost. */
+/**
+ * Moves a container off its deleted machine: one that was not taken
+ * there yet looks for another place, every other one is lost.
+ */
 export function endOnDeleted(book: Pick<Book, 'transition'>, row: ContainerRow): Promise<Moved> {
   const { id, state, epoch } = row;
   return state === 'ASSIGNED'

@@ -1,5 +1,6 @@
-// The book as the leader writes it: every desired state carries the fencing number of whoever decided it, and the store refuses it once a higher one has led. Given to the autoscaler, placement
-// and the health of machines; people's own verbs and what agents say go to the book itself, from any replica.
+// The book as the leader writes it: every desired state carries the fencing number of its decider, and the store
+// refuses it once a higher one has led. The autoscaler, placement and the health of machines use it. Operators'
+// commands and agents' reports go to the book itself, from any replica.
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Book, BookChange, BookEntry, ContainerBook, MoveOptions, Moved } from './book.ts';
@@ -47,7 +48,7 @@ export class LeaderBook implements Book {
     return 'refused';
   }
 
-  /** Of no consequence to anybody, whoever leads. */
+  /** Written without a fence: the text has no consequences, whichever replica leads. */
   noteRejections(entry: BookEntry): Promise<void> {
     return this.#book.noteRejections(entry);
   }

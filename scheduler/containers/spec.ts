@@ -4,7 +4,10 @@ import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import type { StubConfig, Target } from '../deployments/stub-config.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
 
-/** What a container's row keeps of its recipe: enough to place it, to send it to an agent, and to know its queue, whatever becomes of the deployment. */
+/**
+ * The recipe in a container's row: enough to place it, to send it to an
+ * agent, and to know its queue, also after the deployment changed or went.
+ */
 export interface StoredSpec {
   readonly queue: QueueName;
   readonly kind: string;
@@ -74,10 +77,16 @@ export function specOf(target: Target): StoredSpec {
   };
 }
 
-/** Beyond the time after which an agent stops it by itself: what the scheduler hears later than the agent began to count, and the time that stopping takes. */
+/**
+ * Milliseconds beyond the time after which an agent stops the container by itself:
+ * the scheduler notices the silence later than the agent, and stopping takes time.
+ */
 const DISCONNECT_MARGIN_MS = 60_000;
 
-/** Silent for so long, its machine has stopped it, and another may run; 0: its machine runs it on, and nothing is waited for. */
+/**
+ * Milliseconds of silence after which the machine has stopped the container, so
+ * that another may run. 0: the machine runs it on, and nothing is waited for.
+ */
 export function replaceableAfterMs({ wire }: Pick<StoredSpec, 'wire'>): number {
   const afterMs = wire.stopAfterDisconnectMs ?? 0;
   return afterMs === 0 ? 0 : afterMs + DISCONNECT_MARGIN_MS;
@@ -96,7 +105,10 @@ export function slotsOf({ config }: Pick<Target, 'config'>): number {
   return workers * Math.max(1, config.concurrentRequests);
 }
 
-/** Several workers with a GPU and no choice how: each container serves with one. The runner decides (decision 0105); what else stops a fork only it can see. */
+/**
+ * Whether the stub asks for several workers with a GPU and no worker mode: each container then serves with one. The
+ * runner decides (decision 0105); it alone can see other obstacles to a fork.
+ */
 export const lacksChoice = ({
   workers,
   gpuCount,
@@ -107,7 +119,10 @@ export const lacksChoice = ({
 export const WORKER_CHOICE =
   '"spawn" (a process per worker, each runs on_start) or "thread" (handlers side by side in one process)';
 
-/** How many workers a container was asked to have while it serves with one; undefined: it serves as asked, or is not ready. */
+/**
+ * Number of workers that a container was asked to have while it
+ * serves with one; undefined: it serves as asked, or is not ready.
+ */
 export function fellBackFrom(row: Pick<ContainerRow, 'state' | 'slots' | 'spec'>): number | undefined {
   const { workers = 1, concurrentRequests = 0, workerMode = '' } = (row.spec as Partial<StoredSpec>).wire ?? {};
   if (row.state !== 'RUNNING' && row.state !== 'DRAINING') return undefined;

@@ -1,7 +1,7 @@
 import type { ContainerState } from '#shared/domain/status.ts';
 
-// Internal states of a container. Every pair that is not listed is refused, counted and logged; an event whose target is the state it is in already is success.
-// `frozen` is not a state. UNKNOWN keeps what it was before in `stateBefore`.
+// Internal states of a container. Every pair that is not listed is refused, counted and logged. An event whose target
+// is the present state is success. `frozen` is not a state. UNKNOWN keeps the state before in `stateBefore`.
 export const CONTAINER_TRANSITIONS = {
   PENDING: { assign: 'ASSIGNED', abandon: 'STOPPED', give_up: 'FAILED' },
   ASSIGNED: { ack: 'STARTING', revoke: 'PENDING', abandon: 'STOPPED' },
@@ -50,7 +50,7 @@ export type ContainerEvent = { [State in keyof Table]: keyof Table[State] }[keyo
 
 export type Transition =
   | { readonly kind: 'moved'; readonly to: ContainerState }
-  /** It was there already: repeating a transition is success. */
+  /** The container was in that state already: repeating a transition is success. */
   | { readonly kind: 'already' }
   | { readonly kind: 'refused' };
 

@@ -17,24 +17,27 @@ import { conditionSteps, conditionTexts, gpuTexts, oneWorkerTexts, rejectionStep
 
 export interface ContainerFacts {
   readonly row: ContainerRow;
-  /** What placement said last, from memory; null: nothing, or not known here. */
+  /** Rejections of the last placement attempt, from memory; null: none, or not known here. */
   readonly rejections: Readonly<Record<string, number>> | null;
-  /** Conditions that keep new containers away, on the machines that its workspace may use: how many machines have each. */
+  /**
+   * Conditions that keep new containers away, on the machines that its
+   * workspace may use, with the number of machines that have each.
+   */
   readonly conditions: Readonly<Record<string, number>>;
-  /** Of one machine for each of them, where its agent says more than the name. */
+  /** Text of each condition from one of the machines, where its agent says more than the name. */
   readonly conditionWords: Readonly<Record<string, string>>;
   /** GPUs of the machines that its workspace may use which nobody may have: how many are in which state, why. */
   readonly gpus: Readonly<Record<string, number>>;
   /** How its start goes, as its agent says; empty: not known. */
   readonly progress: string;
-  /** Of its machine; empty: none, or gone. */
+  /** Health of its machine; empty: none, or gone. */
   readonly machineHealth: string;
   /** When its machine went silent; null: it answers, or is not known. */
   readonly machineSilentSinceMs: number | null;
   /** As its machine last said; null: not known. */
   readonly usage: Pick<ContainerUsage, 'diskBytes' | 'diskLimitBytes' | 'gpu'> | null;
   readonly deploymentName: string;
-  /** That it may run in alone. */
+  /** The only pool that the container may run in. */
   readonly pool: NamedPool;
   /** Limits of the workspace that it waits for. */
   readonly quota: readonly string[];
@@ -214,7 +217,7 @@ function stepsOf(
   return [];
 }
 
-/** What to do about one that is FAILED. */
+/** Steps to cure a FAILED container. */
 export function failedSteps(row: ContainerRow): string[] {
   if (row.reason !== 'image_error') return [`\`longshore logs --container ${row.id}\` shows what it wrote`];
   const { wire } = row.spec as StoredSpec;

@@ -1,4 +1,5 @@
-// A deployment's explanation: why it has as many containers as it has, what it waits for, and what a person could do.
+// A deployment's explanation: the reason for its number of containers,
+// the event it waits for, and steps that a person could take.
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import type { NamedPool } from '../placement/named-pool.ts';
 import { admitTo } from '../placement/named-pool.ts';
@@ -71,7 +72,7 @@ export function explainDeployment(
   };
 }
 
-/** What a call of it meets before any queue. */
+/** Facts that concern a call before it reaches any queue. */
 export interface CallFacts {
   /** Why they are refused; empty: they are not. */
   readonly refusal: string;
@@ -82,7 +83,7 @@ export interface CallFacts {
   readonly oneWorkerInsteadOf?: number;
 }
 
-/** What lacks in its pool says more than that there is no machine. */
+/** Why calls are refused; a lack in the deployment's own pool says more than the missing machine. */
 function callTexts({ refusal, pool: { lack } }: CallFacts): string[] {
   if (refusal !== '') return [`calls are refused: ${lack?.says ?? refusal}`];
   return lack === undefined ? [] : [lack.says];
@@ -132,13 +133,13 @@ function summaryOf(scaling: ExplainedScaling): string {
   }
 }
 
-/** What keeps those that nobody wants; how long still stands in the details. */
+/** Why unwanted containers are still there; the remaining time stands in the details. */
 function idleBecause({ decision }: ExplainedScaling): string {
   if (decision.why === 'busy_or_warm') return 'kept warm';
   return decision.decision === 'hold' ? withoutNumbers(decision.text) : 'about to go';
 }
 
-/** What has no machine is not live yet. */
+/** Text of the present containers; one without a machine is not live yet. */
 function thereText({ live, containers: all }: ExplainedScaling): string {
   const placeless = all.filter((one) => one.state === 'PENDING').length;
   const wait = `${containers(placeless)} ${placeless === 1 ? 'waits' : 'wait'} for a machine`;
@@ -146,7 +147,7 @@ function thereText({ live, containers: all }: ExplainedScaling): string {
   return live <= placeless ? wait : `${containers(live - placeless)} live, ${wait}`;
 }
 
-/** What changes next without anybody doing anything, and when. */
+/** The next change that happens without an operator, and its time. */
 export function waitingOf(scaling: ExplainedScaling): Waiting {
   const { breaker, decision } = scaling;
   if (scaling.state === 'STOPPED') return NOTHING;
@@ -206,7 +207,7 @@ export const lastLine = (message: string): string => {
   return line === '' ? '' : `: ${line}`;
 };
 
-/** Those that wait for the same, together. */
+/** Texts of the PENDING containers, grouped by the thing they wait for. */
 export function placeTexts(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
   const groups = new Map<string, number>();
   for (const one of all) {
@@ -236,7 +237,7 @@ function keepWarmTexts(all: readonly ExplainedContainer[]): string[] {
 function stepsOf(scaling: ExplainedScaling, name: string, pool: NamedPool): string[] {
   const { breaker } = scaling;
   if (scaling.state === 'STOPPED') return [`\`longshore deployment start ${name}\` lets it run again`];
-  // One that never had its image wrote nothing.
+  // A container that never had its image wrote no logs.
   const look =
     breaker.last_reason === 'image_error'
       ? `\`longshore explain ${breaker.last_container}\` says which machine could not get its image, and what to do`
@@ -248,7 +249,7 @@ function stepsOf(scaling: ExplainedScaling, name: string, pool: NamedPool): stri
   return breaker.failures > 0 ? [look, ...steps] : steps;
 }
 
-/** What would give the PENDING ones a place. */
+/** Steps that would give the PENDING containers a place. */
 export function placeSteps(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
   const reasons = all.filter((one) => one.state === 'PENDING').map((one) => one.main_rejection);
   return [...new Set(reasons)].map((reason) => rejectionStep(reason, pool)).filter((step) => step !== '');

@@ -1,10 +1,10 @@
 import { registryOf } from '#shared/domain/image-reference.ts';
 
-/** Whose name for its image is in an agent's message: what a stub without an image gets is the machine's own setting. */
+/** Finds the image's name in an agent's message: a stub without an image gets one by the machine's own setting. */
 const NAMED = /\bimage (\S+?):? /;
 
 /**
- * What to do about a container that failed for want of its image. Pure.
+ * Steps to cure a container that failed because its image was missing. Pure.
  * @param message - of the agent
  * @param image - of its stub; empty: the machine's base image
  * @param machineId - where; empty: not known

@@ -6,18 +6,21 @@ export interface QuotaFacts {
   readonly limits: WorkspaceLimits['concurrency'];
   /** By containers that have a machine. */
   readonly used: WorkspaceUsage;
-  /** Of these containers: ready, and without a task. */
+  /** Containers among these that are ready and without a task. */
   readonly idle: number;
 }
 
-/** What one container takes of them. */
+/** Resources of a container that count against the limits. */
 export interface Asked {
   readonly gpuCount: number;
   readonly cpuMillicores: number;
   readonly memoryMib: number;
 }
 
-/** `container_limit 1, used 2 (2 of them idle)`, for each limit that leaves too little; the same comparison as placement's. */
+/**
+ * `container_limit 1, used 2 (2 of them idle)`, for each limit
+ * that leaves too little; the same comparison as placement's.
+ */
 export function quotaTexts({ limits, used, idle }: QuotaFacts, asked: Asked): readonly string[] {
   const rows: readonly (readonly [keyof WorkspaceLimits['concurrency'], number, number])[] = [
     ['container_limit', used.containers, 1],

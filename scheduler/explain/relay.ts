@@ -1,4 +1,5 @@
-// Asks the leader what only it knows, from whichever replica somebody asked. One message there and one back; who is not answered in time answers without.
+// Asks the leader, from any replica, for facts that only the leader has. A question is one message there and one back.
+// Without a reply in time the explanation does without these facts.
 import { randomUUID } from 'node:crypto';
 import type { ExplainedScaling } from '#shared/api/explain.ts';
 import type { QueueName } from '#shared/domain/ids.ts';

@@ -1,4 +1,5 @@
-// What the leader's scaling loop knows of one queue, as it is shown: numbers, the formula, the breaker, the last decisions. Made on the leader, sent to whichever replica was asked.
+// The state of one queue in the leader's scaling loop, as it is shown: numbers, the formula, the breaker, the last
+// decisions. Made on the leader, and sent to the replica that asked.
 import type { ExplainedBreaker, ExplainedContainer, ExplainedDecision, ExplainedScaling } from '#shared/api/explain.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
@@ -14,13 +15,13 @@ import { deploymentStateOf } from '../deployments/state.ts';
 import type { PlacementWait } from '../placement/waiting.ts';
 import { counted, decisionText } from './words.ts';
 
-/** What the book adds to a container of the look. */
+/** Facts from the book about a container that the scaling loop looked at. */
 export interface ContainerPlace {
   readonly machineId: string;
   readonly slots: number;
-  /** What it works on is known. */
+  /** Whether the container's attempts are known. */
   readonly isKnown: boolean;
-  /** Of a PENDING one. */
+  /** Placement wait of a PENDING container. */
   readonly wait: PlacementWait | undefined;
 }
 

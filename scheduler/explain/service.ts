@@ -1,5 +1,6 @@
-// Why a task, a container or a deployment is as it is. Gathers what the rows, the queue and the leader say; the sentences are made by the pure files beside this one. Reads only.
-// Must stay true: what belongs to another workspace is not found.
+// Explains the state of a task, a container or a deployment. This file gathers facts from rows, the queue and the
+// leader; the pure files beside it make the sentences. Reads only.
+// Invariant: things of another workspace are not found.
 import type { ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { timestampOf } from '#shared/api/fields.ts';
@@ -64,7 +65,7 @@ export interface ExplainParts {
   readonly usage: Pick<Usage, 'of'>;
   /** Why its calls are refused: no machine can ever serve them; undefined: they are not. */
   readonly refusalOf: (target: Target) => string | undefined;
-  /** What the leader knows of a queue; null: it did not answer. */
+  /** The leader's facts about a queue; null: the leader did not answer. */
   readonly scaling: (queue: QueueName) => Promise<ExplainedScaling | null>;
 }
 
@@ -82,9 +83,11 @@ export class Explain {
   }
 
   /**
-   * @param reference - a task's or deployment's id, a container's id, or a deployment's name (its newest version) or name and version (`hello/v3`); else the last 4 to 8 characters of a
-   * container's id, if only one of the workspace's newest ends so
-   * @returns undefined: nothing of that workspace has this id or name
+   * Explains a thing of the workspace.
+   * @param reference - a task's or deployment's id, a container's id, a deployment's
+   * name (its newest version), or name and version (`hello/v3`). Else the last 4 to
+   * 8 characters of a container's id, if only one of the workspace's newest ends so
+   * @returns undefined: the workspace has nothing with this id or name
    */
   async explain(workspaceId: WorkspaceId, reference: string): Promise<Explanation | undefined> {
     if (reference.includes('\0') || !reference.isWellFormed()) return undefined;
@@ -278,7 +281,7 @@ export class Explain {
     if (load !== undefined && load.inFlight >= row.slots) {
       return row.slots === 1 ? 'its only slot is taken' : `all of its ${row.slots} slots are taken`;
     }
-    // What is linked to another replica is known by its load alone.
+    // A container linked to another replica is known by its load alone.
     return container?.link === undefined || container.accepting ? '' : 'its agent refused a task a moment ago';
   }
 

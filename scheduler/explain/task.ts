@@ -1,4 +1,5 @@
-// A task's explanation: where it waits or runs, who could take it, what became of its attempts, what it waits for and until when.
+// A task's explanation: where it waits or runs, the containers that could take
+// it, the outcome of its attempts, and the event it waits for, with its time.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -31,12 +32,12 @@ export interface TaskFacts {
   readonly deploymentName: string;
   readonly servers: readonly ExplainedServer[];
   readonly scaling: ExplainedScaling | null;
-  /** That its stub names. */
+  /** The pool that its stub names. */
   readonly pool: NamedPool;
   /** Limits of the workspace that its containers wait for. */
   readonly quota: readonly string[];
   readonly leaderAnswered: boolean;
-  /** What was told of its end, the newest first. */
+  /** Deliveries of its callback, the newest first. */
   readonly callbacks: readonly DeliveryRow[];
 }
 
@@ -145,7 +146,7 @@ function detailsOf(facts: TaskFacts): string[] {
   if (isFailedStart(record)) details.push(startText(facts));
   if (queueDepth !== null && !isTerminalTask(record.status))
     details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
-  // Of one that runs nobody asks who else could.
+  // Other containers that could take a task matter only while it waits.
   const waits = !isTerminalTask(record.status) && record.status !== 'RUNNING' && place.kind !== 'active';
   if (waits && facts.pool.lack !== undefined) details.push(facts.pool.lack.says);
   if (scaling !== null && waits) {

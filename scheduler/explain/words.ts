@@ -20,7 +20,7 @@ const HOLDS: Readonly<Record<HoldReason, string>> = {
   mass_disconnect: 'many machines went silent at once, so nothing is stopped',
 };
 
-/** What ends a hold; follows "waits for: ". */
+/** The event that ends a hold; follows "waits for: ". */
 const HOLD_ENDS: Readonly<Record<Exclude<HoldReason, 'at_target'>, string>> = {
   busy_or_warm: 'containers beyond those wanted to end their work and their keep-warm time',
   in_window: 'the end of the window in which more were wanted',
@@ -156,19 +156,19 @@ export const gpuTexts = (gpus: Readonly<Record<string, number>>): readonly strin
     .toSorted((a, b) => b[1] - a[1])
     .map(([state, count]) => `${counted(count, 'GPU')} ${count === 1 ? 'is' : 'are'} ${state}`);
 
-/** What to do about them. */
+/** Steps that cure these conditions. */
 export const conditionSteps = (conditions: Readonly<Record<string, number>>): readonly string[] =>
   Object.keys(conditions)
     .map((name) => conditionOf(name)?.step ?? '')
     .filter((step) => step !== '');
 
-/** What to do about the reason that most machines gave; empty when it is not known. */
+/** Step that cures the reason most machines gave; empty when it is not known. */
 export const rejectionStep = (reason: string, pool: NamedPool = NO_POOL): string => adviceOf(reason, pool).step;
 
 export const containers = (count: number): string => counted(count, 'container');
 export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
-/** Containers that serve with one worker although their stub asked for more: what is so, and what to do. */
+/** Containers that serve with one worker although their stub asked for more: the fact, and the step that cures it. */
 export function oneWorkerTexts(asked: number): { readonly says: string; readonly step: string } {
   return {
     says: `serves with one worker instead of ${asked}: a process with a GPU, or with threads that run after on_start, cannot be forked`,

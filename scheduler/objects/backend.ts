@@ -8,7 +8,7 @@ export interface StoredBytes {
 }
 
 export interface StoredVersion extends StoredBytes {
-  /** Of these bytes, by the store's own name. */
+  /** Version of these bytes, in the store's own naming. */
   readonly version: string;
 }
 
@@ -22,16 +22,18 @@ export interface DirectUploads {
   /** An absolute address that takes one PUT after the other for so long. */
   sign(key: string, lifeSeconds: number): Promise<string>;
   /**
-   * Moves what was uploaded under the key to its place, with its checksum. Two that take at once leave the same.
-   * @param maxBytes - asked when something is there
-   * @returns undefined: nothing was uploaded since the last time @throws AppError `body_too_large`: it is gone; `object_store_failed`
+   * Moves the bytes uploaded under the key to their place, with
+   * their checksum. Two calls at once leave the same result.
+   * @param maxBytes - called when an upload is there
+   * @returns undefined: nothing was uploaded since the last time
+   * @throws AppError `body_too_large`: the upload is deleted; `object_store_failed`
    */
   take(key: string, maxBytes: () => Promise<number>): Promise<StoredVersion | undefined>;
-  /** What is at its place now. */
+  /** Measures the bytes that are at the key's place now. */
   measure(key: string): Promise<StoredVersion | undefined>;
   /** Which bytes are at its place now; undefined: none. */
   versionOf(key: string): Promise<string | undefined>;
-  /** What was uploaded and not taken. */
+  /** Lists uploads that were not taken. */
   list(): AsyncIterable<KeptObject>;
   drop(key: string): Promise<void>;
 }
@@ -44,7 +46,10 @@ export interface ObjectBackend {
    * @throws AppError `body_too_large` above `maxBytes`, `disk_full`, `disk_read_only`, `object_store_failed`
    */
   put(key: string, source: AsyncIterable<Uint8Array>, maxBytes: number): Promise<StoredBytes>;
-  /** undefined: no such object. The reader keeps what it opened, also when the object is replaced or removed meanwhile. */
+  /**
+   * Opens the object; undefined: it does not exist. The reader keeps the
+   * opened bytes, also when the object is replaced or removed meanwhile.
+   */
   open(key: string): Promise<{ readonly size: number; readonly stream: Readable } | undefined>;
   exists(key: string): Promise<boolean>;
   /** Removing what is not there is fine. */

@@ -1,5 +1,7 @@
-// Takes away objects that nothing refers to: rows that no stub names and nobody has uploaded, asked for or named for the grace, and then bytes that neither a row nor a task knows. The leader runs it. Must stay true: the row
-// goes first, by a statement that sees whoever uses it in that moment; the grace is longer than an upload address lives; bytes younger than the grace are never looked at; a round is bounded.
+// Deletes objects that nothing refers to: first rows that no stub names and nobody has uploaded, asked for or named for
+// the grace, then bytes that neither a row nor a task knows. The leader runs it.
+// Invariant: the row goes first, by a statement that sees a use at that moment. The grace is longer than an upload
+// address lives. Bytes younger than the grace are never looked at. A round is bounded.
 import { repeat } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { ObjectId } from '#shared/domain/ids.ts';
@@ -26,14 +28,14 @@ export interface ObjectCollectorParts {
   /** Longer than an upload address lives. */
   readonly graceMs: number;
   readonly everyMs?: number;
-  /** Of one round: rows and bytes that go, and bytes that are looked at. */
+  /** Bounds of one round: rows and bytes that are deleted, and bytes that are looked at. */
   readonly mostRemoved?: number;
   readonly mostLookedAt?: number;
 }
 
 const EVERY_MS = 3600_000;
 const MOST_REMOVED = 1_000;
-/** Whoever uploads asks for it soon; what is older was forgotten. */
+/** A client asks for its object soon after the upload; an older upload was forgotten. */
 const UPLOADED_MS = 600_000;
 const MOST_LOOKED_AT = 20_000;
 const ASKED_AT_ONCE = 500;
@@ -98,7 +100,7 @@ export class ObjectCollector {
       throw error;
     }
     metrics.collected.inc({ kind: 'object' }, ids.length);
-    // What fails here is found as bytes that nobody knows.
+    // Bytes whose removal fails here are found later as bytes without a row.
     for (const id of ids) await remove(id);
     return ids.length;
   }

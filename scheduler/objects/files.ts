@@ -1,4 +1,5 @@
-// Objects as files below the data directory: written beside their place, moved there when complete, so that a reader or a crash never meets half of one.
+// Objects as files below the data directory: written beside their place, moved
+// there when complete, so that a reader or a crash never meets an incomplete file.
 import { createHash, randomBytes } from 'node:crypto';
 import { access, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';

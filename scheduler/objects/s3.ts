@@ -1,5 +1,7 @@
-// Objects in a bucket of an S3-compatible store. Uploads go there directly, by a signed address; what has arrived is read once for its checksum and copied to where no address leads, so that the bytes behind a checksum never
-// change. Loaded only where a bucket is configured. Must stay true: every call has a deadline and few retries; no credential is in a text.
+// Objects in a bucket of an S3-compatible store. Uploads go there directly, by a signed address.
+// An upload is read once for its checksum and copied to a key that no signed address reaches, so
+// that the bytes behind a checksum never change. Loaded only where a bucket is configured.
+// Invariant: every call has a deadline and few retries. No text contains a credential.
 import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import {
@@ -39,7 +41,7 @@ const CALL_MS = 60_000;
 const COPY_MS = 600_000;
 const TRIES = 3;
 const MOST_CHANGES = 5;
-/** What one copy may have, everywhere. */
+/** Size limit of a single copy, the same in all S3 stores. */
 const MOST_COPIED = 5 * 1024 ** 3;
 
 /** @throws StartupError `object_store_failed` when the bucket cannot be used */
@@ -134,7 +136,7 @@ class S3Objects implements ObjectBackend {
     this.#client.destroy();
   }
 
-  // ---- uploads ----------------------------------------------------------------------------------------------------------------------
+  // ---- uploads ------------------------------------------------------------------------------------------------------
 
   async #sign(key: string, lifeS: number): Promise<string> {
     const command = new PutObjectCommand({ Bucket: this.#bucket, Key: this.#incoming(key) });
@@ -200,7 +202,7 @@ class S3Objects implements ObjectBackend {
     }
   }
 
-  // ---- calls ------------------------------------------------------------------------------------------------------------------------
+  // ---- calls --------------------------------------------------------------------------------------------------------
 
   async #look(key: string): Promise<{ readonly size: number; readonly etag: string } | undefined> {
     const command = new HeadObjectCommand({ Bucket: this.#bucket, Key: key });
@@ -216,7 +218,7 @@ class S3Objects implements ObjectBackend {
       Key: key,
       ...(etag === undefined ? {} : { IfMatch: etag }),
     });
-    // Its body flows on after this, so the connection's own bounds hold.
+    // The body streams on after this call, so the connection's own bounds hold.
     return await this.#asking('read', CALL_MS, async () => {
       const found = await unlessMissing(this.#client.send(command), etag !== undefined);
       if (found?.Body === undefined) return undefined;

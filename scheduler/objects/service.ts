@@ -1,5 +1,6 @@
-// Uploaded archives and large bodies. Owns the rows of `objects` and the bytes behind them; called by the gateway's object operations, the signed upload route, the agents'
-// code downloads and the task path. Must stay true: a row says "uploaded" only when all its bytes are kept, and one workspace never sees another's objects.
+// Uploaded archives and large bodies. Owns the rows of `objects` and the bytes behind them; called by the gateway's
+// object operations, the signed upload route, the agents' code downloads and the task path.
+// Invariant: a row says "uploaded" only when all its bytes are stored, and one workspace never sees another's objects.
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { AppError } from '#shared/errors.ts';
@@ -36,7 +37,11 @@ export interface OpenedObject extends StoredBytes {
 export interface Objects {
   /** The complete object of that hash; undefined: unknown, or its bytes are not here. */
   head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined>;
-  /** `uploadPath`: below this server's own address, or a whole address elsewhere; null: nothing to upload. @throws AppError `invalid_object` (details.field), `body_too_large`, `object_quota_reached` */
+  /**
+   * Announces an object. `uploadPath`: below this server's own
+   * address, or a whole address elsewhere; null: nothing to upload.
+   * @throws AppError `invalid_object` (details.field), `body_too_large`, `object_quota_reached`
+   */
   create(
     owner: ObjectOwner,
     object: { readonly hash: string; readonly size: number; readonly overwrite: boolean },
@@ -46,16 +51,26 @@ export interface Objects {
   /**
    * Takes the bytes of an upload that was verified.
    * @param contentLength - as announced; fewer bytes are refused
-   * @throws AppError `object_not_found`, `body_too_large`, `object_quota_reached`, `upload_incomplete`, `disk_full`, `disk_read_only`, `object_store_failed`; nothing is left behind
+   * @throws AppError `object_not_found`, `body_too_large`, `object_quota_reached`, `upload_incomplete`, `disk_full`,
+   * `disk_read_only`, `object_store_failed`; nothing is left behind
    */
   receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes>;
-  /** The row of an object that a stub is about to name, uploaded or not; of any workspace, callers compare it. It is kept for a whole grace from now. */
+  /**
+   * The row of an object that a stub is about to name, uploaded or not; of any
+   * workspace, callers compare it. The object is kept for a whole grace from now.
+   */
   use(objectId: string): Promise<ObjectRow | undefined>;
-  /** Takes in what was uploaded past us before that and was not asked for since; what no row is for goes. @returns how many were dealt with, `most` at most */
+  /**
+   * Takes in direct uploads older than that moment that nobody asked for since; uploads without a row are deleted.
+   * @returns the number of uploads handled, at most `most`
+   */
   takeUploads(uploadedBeforeMs: number, most: number): Promise<number>;
   /** The row of the workspace's object, uploaded or not. */
   find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined>;
-  /** For agents, which have been told the id: of any workspace. undefined: unknown, not uploaded, or its bytes are gone. */
+  /**
+   * Opens an object of any workspace, for agents, which have been told
+   * the id. undefined: unknown, not uploaded, or its bytes are gone.
+   */
   open(objectId: string): Promise<OpenedObject | undefined>;
   /** Keeps a task's input or result without a row, under that key or a new id; the task's job or record names it. */
   putBytes(bytes: Uint8Array, key?: ObjectId): Promise<ObjectId>;
@@ -72,7 +87,7 @@ export interface ObjectOwner {
   readonly container?: { readonly stubId: StubId };
 }
 
-/** What the stored hashes of objects begin with that containers of the stub made. */
+/** Prefix of the stored hashes of objects that containers of the stub made. */
 export const ownObjectsOf = (stubId: StubId): string => `container:${stubId}:`;
 
 const storedHash = ({ container }: ObjectOwner, hash: string): string =>
@@ -147,7 +162,7 @@ class ObjectService implements Objects {
       size: object.size,
     });
     const row = (await this.#taken(made)) ?? made;
-    // A known hash whose bytes never arrived is uploaded again, whatever the client thinks of overwriting.
+    // A known hash whose bytes never arrived is uploaded again, even if the client did not ask to overwrite.
     const isComplete = row.sha256 !== null && (object.overwrite || (await this.#backend.exists(row.id)));
     const uploadPath = isComplete && !object.overwrite ? null : await this.#signUpload(row.id);
     return { objectId: row.id, uploadPath };
@@ -205,7 +220,10 @@ class ObjectService implements Objects {
     return dealtWith;
   }
 
-  /** What was uploaded past us is taken in before anybody hears of the object. What cannot be is gone, and the object stays as it was. */
+  /**
+   * Takes in a direct upload before the object is shown to anybody. An
+   * upload that cannot be taken is deleted, and the object stays as it was.
+   */
   async #taken(row: ObjectRow | undefined): Promise<ObjectRow | undefined> {
     const { uploads } = this.#backend;
     if (row === undefined || uploads === undefined) return row;
@@ -214,14 +232,18 @@ class ObjectService implements Objects {
     while (stored !== undefined && known !== undefined) {
       // A row that went meanwhile leaves bytes that are nobody's, and are found as such.
       known = await markObjectUploaded(this.#db, row.id, stored);
-      // Another replica may have taken in a later upload before this was written: the row says what is there in the end.
+      // Another replica may have taken in a later upload before this
+      // write: in the end the row must match the bytes that are there.
       stored = (await uploads.versionOf(row.id)) === stored.version ? undefined : await uploads.measure(row.id);
     }
     if (known !== undefined && row.sha256 !== null && known.sha256 !== row.sha256) this.#onReplaced?.(row.id);
     return known;
   }
 
-  /** @throws AppError `object_quota_reached`: with that many bytes under that hash the workspace would have more than it may */
+  /**
+   * Checks the quota.
+   * @throws AppError `object_quota_reached`: with that many bytes under that hash the workspace would exceed it
+   */
   async #requireRoom(workspaceId: WorkspaceId, hash: string, size: number): Promise<void> {
     const quota = await this.#quotaOf?.(workspaceId);
     if (quota === undefined) return;
