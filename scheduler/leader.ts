@@ -1,6 +1,7 @@
-// Which replica decides: a lease in Redis with a fencing number that only grows. The autoscaler, placement and the drainer run where
-// `isLeader()` says so and write `fence()` with what they decide. What must stay true: a replica stops calling itself the leader before
-// its lease can run out in Redis, by its own monotonic clock, whether or not Redis answers.
+// Leader election: a lease in Redis with a fencing number that only grows. The autoscaler, placement and the drainer
+// run where `isLeader()` is true, and write `fence()` with their decisions.
+// Invariant: a replica stops calling itself the leader before its lease can
+// run out in Redis, by its own monotonic clock, whether or not Redis answers.
 import type { Redis } from 'ioredis';
 import { sleep } from '#shared/backoff.ts';
 import { systemClock } from '#shared/clock.ts';
@@ -26,8 +27,9 @@ export interface LeaderOptions {
   readonly instance: InstanceId;
   readonly log: Log;
   /**
-   * Makes the store refuse lower numbers and learns what they wrote, before this replica acts on its own. @returns the highest number that ever led there: above the one given, the lease is given back and taken again
-   * with a higher one (Redis came back older than the database)
+   * Makes the store refuse lower numbers and learns the rows that they wrote, before this replica acts as leader.
+   * @returns the highest number that ever led there. If it is above the given one, the lease is given back and taken
+   * again with a higher number (Redis came back older than the database)
    */
   readonly raise?: (fence: number) => Promise<number>;
   readonly clock?: Clock;
@@ -50,7 +52,7 @@ export class LeaderLease implements Part {
   readonly #abort = new AbortController();
   #loop: Promise<void> | undefined;
   #fence: number | undefined;
-  /** Of anybody's leadership: the next one is above it, also on a Redis that lost its data. */
+  /** Highest fence of any leader so far: the next one is above it, also on a Redis that lost its data. */
   #highestFence = 0;
   #validUntilMs = 0;
   #lapse: NodeJS.Timeout | undefined;
@@ -113,7 +115,7 @@ export class LeaderLease implements Part {
     }
   }
 
-  /** One try. @returns how long to wait before the next */
+  /** Tries once to take or renew the lease. @returns how long to wait before the next try */
   async #tryHold(): Promise<number> {
     const askedAtMs = this.#clock.monotonicMs();
     try {
@@ -142,7 +144,10 @@ export class LeaderLease implements Part {
     }
   }
 
-  /** Before the first act under a number the store knows of it. Else the lease goes to whoever can say so. */
+  /**
+   * Tells the store the number before the first act under it. If
+   * that fails, the lease is given up, for a replica that can.
+   */
   async #mayLead(fence: number): Promise<boolean> {
     try {
       const highest = await this.#raise(fence);

@@ -2,7 +2,10 @@ import type { Clock } from '#shared/clock.ts';
 import type { Registry } from '#shared/metrics.ts';
 import { FAST_BUCKETS, Gauge, Histogram } from '#shared/metrics.ts';
 
-/** Rounds of the deciding loops: how long one takes, and when each last got to its end. `loop` is one of the names in main.ts. */
+/**
+ * Rounds of the deciding loops: the time of each, and the moment
+ * when each last completed. `loop` is one of the names in main.ts.
+ */
 export class LoopMetrics {
   readonly #duration: Histogram<'loop'>;
   readonly #success: Gauge<'loop'>;

@@ -1,5 +1,8 @@
-// Composition root of the scheduler: builds every part in order, passes it down, and gives back { start, stop }. What is a subject of its own is put together in compose/; here is who tells whom, in which order all of it starts, and,
-// read backwards, in which order it stops. Nothing below this file reads the environment or the clock by itself. Must stay true: nothing has begun before the lifecycle starts, but what was opened, which a start that fails closes.
+// Composition root of the scheduler: builds every part in order, passes it down, and returns { start, stop }. The files
+// of compose/ build the parts of a subject. This file says which part notifies which, and in which order all of them
+// start; they stop in the reverse order. Nothing below this file reads the environment or the clock by itself.
+// Invariant: before the lifecycle starts, the stores are open
+// and nothing else has begun; a start that fails closes them.
 import { systemClock } from '#shared/clock.ts';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, QueueName, StubId } from '#shared/domain/ids.ts';
@@ -50,8 +53,8 @@ export interface Scheduler {
   readonly agentAddress: string;
   readonly caFingerprint: string;
   /**
-   * The first workspace, made when there is none. The token, of type admin, is in clear this once: when the workspace was made now, or when a new one is asked for
-   * (whoever may ask over the IPC channel owns the data directory).
+   * The first workspace, made when there is none. The token, of type admin, is in clear this once: when the workspace
+   * was made now, or when a new token is asked for (a caller over the IPC channel owns the data directory).
    */
   ensureFirstWorkspace(options?: {
     readonly issueToken?: boolean;
@@ -109,7 +112,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const poolsFile = poolsPath === undefined ? undefined : await readPoolsFile(poolsPath);
   const certificate = await openCertificate(settings, log);
 
-  // Who may do what, what can be invoked, and what is known of replicas, machines and containers.
+  // Identity and permissions, targets of invocations, and knowledge of replicas, machines and containers.
   const identity = await openIdentity(ground, (id, epoch) => books.credentials.isLive(id, epoch));
   const { invalidation, installation, limits, tokens } = identity;
   const targets = new Targets({ db, log, invalidation });
@@ -266,7 +269,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     autoscaler,
   });
   machines.onChange((machine) => {
-    // Said by the leader; whoever sent its attempts ends them.
+    // The leader decides this; every replica ends the attempts that it sent to the machine.
     if (machine.health === 'LOST' && !isLeader()) void tasks.machineLost(machine.row.id);
   });
   const workers = openWorkers({ ...ground, ...books, tellEnded, autoscaler, cpuWorkAllowed });
@@ -278,7 +281,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     void accounting.recount().then(() => placer.wake());
   });
 
-  // What is asked from outside, and by time.
+  // Requests from outside, and work by time.
   const schedules = openSchedules({ ...ground, targets, queues, tasks, leader });
   const explains = openExplain({
     ...ground,

@@ -1,5 +1,6 @@
-// Which scheduler processes live: each sets a key that lapses 10 s after its last renewal. A synchronous task whose caller's replica is not present has nobody to answer; what a dead replica left
-// is the leader's, which alone takes its name off the list, so that the next leader finds what this one did not finish.
+// Presence of scheduler processes: each sets a key that lapses 10 s after its last renewal. A synchronous task whose
+// caller's replica is not present has nobody to answer. The leader takes over the work of a dead replica, and alone
+// removes its name from the list, so that the next leader finds unfinished work.
 import type { Redis } from 'ioredis';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
@@ -36,7 +37,7 @@ export class Presence {
     return instance === this.#instance || this.#alive.has(instance);
   }
 
-  /** Those that were present a moment ago, whatever Redis has of them now. */
+  /** Replicas that were present a moment ago, even if Redis lost their keys since. */
   *seen(): Iterable<InstanceId> {
     const sinceMs = performance.now() - SEEN_MS;
     for (const [instance, seenAtMs] of this.#seenAtMs) if (seenAtMs >= sinceMs) yield instance;
@@ -72,7 +73,10 @@ export class Presence {
     this.#dead = this.#dead.filter((one) => one !== instance);
   }
 
-  /** The data directory is ours alone, so whoever else is listed is dead, and need not lapse first. What they left is seen to like that of any other one. */
+  /**
+   * Declares all other listed replicas dead without waiting for their keys to lapse: the data directory belongs to this
+   * process alone. Their work is taken over as that of any dead replica.
+   */
   async othersDied(): Promise<void> {
     const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
     await this.#redis.del(this.#keys.leader, ...names.map((name) => this.#keys.presence(name)));

@@ -1,4 +1,5 @@
-// The scheduler as a process of its own: settings from the environment, signals, and what its supervisor may ask over the IPC channel. Called by the command line.
+// The scheduler as a process of its own: settings from the environment, signals,
+// and requests of its supervisor over the IPC channel. Called by the command line.
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { loadConfig } from '#shared/config.ts';
@@ -15,7 +16,8 @@ import type { Scheduler } from './main.ts';
 const AFTER_DRAIN_SECONDS = 60;
 
 /**
- * Runs the scheduler until a signal, or until its supervisor is gone. Over an IPC channel it says `ready` (or `failed`) and answers `ensureFirstWorkspace`, `createLocalMachine` and `drain`.
+ * Runs the scheduler until a signal, or until its supervisor is gone. Over an IPC channel it says `ready` (or `failed`)
+ * and answers `ensureFirstWorkspace`, `createLocalMachine` and `drain`.
  * @returns the exit code
  */
 export async function runScheduler(env: Readonly<Record<string, string | undefined>>): Promise<number> {
@@ -30,7 +32,8 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
   });
   manager.watch(() => true);
   const running = Promise.withResolvers<Scheduler>();
-  // Without a file, and on a terminal, the signal means what it always does. One that comes during the start counts after it.
+  // Without such a file, and on a terminal, the signal keeps its
+  // default effect. A signal during the start is handled after it.
   const readsFiles = settings.LONGSHORE_POOLS_FILE !== undefined || settings.LONGSHORE_HTTP_TLS_CERT !== undefined;
   if (readsFiles || manager !== NO_SERVICE_MANAGER)
     process.on('SIGHUP', () => void running.promise.then((scheduler) => scheduler.readFilesAgain()));

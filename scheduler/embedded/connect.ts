@@ -1,4 +1,5 @@
-// Connections to Redis, one per role, all with the same manners: a command fails fast when Redis is away instead of waiting in a line, and the connection comes back by itself.
+// Connections to Redis, one per role, all with the same rules: a command fails fast when Redis is away instead of
+// waiting in a queue, and the connection reconnects by itself.
 import { Redis } from 'ioredis';
 import type { RedisOptions } from 'ioredis';
 import { backoffMs } from '#shared/backoff.ts';
@@ -43,7 +44,7 @@ export async function connectRedis(
   let lastError: Error | undefined;
   let wasReady = false;
   client.on('error', (error: Error) => {
-    // One line for each loss, not for each try.
+    // Logged once for each loss, not for each try.
     if (lastError === undefined && wasReady) log.warn({ err: error, role }, 'redis connection lost');
     lastError = error;
   });
@@ -88,7 +89,7 @@ const badUrl = (): StartupError =>
     'REDIS_URL is not a Redis address: it must look like redis://host:6379/0, rediss://…, unix:///path/redis.sock or redis+sentinel://host1:26379,host2:26379/master',
   );
 
-/** What ioredis is told of an address; exported for its tests. */
+/** The connection options of ioredis for an address; exported for its tests. */
 export function addressOf(target: RedisTarget): Options {
   if ('socketPath' in target) return { path: target.socketPath };
   const { url } = target;
@@ -143,7 +144,7 @@ function sentinelAddress(rest: string): Options {
   };
 }
 
-/** What may be printed of an address. */
+/** The printable part of an address, without credentials and parameters. */
 function placeOf(target: RedisTarget): string {
   if ('socketPath' in target) return target.socketPath;
   return target.url.replace(/\/\/[^/]*@/, '//').replace(/\?.*$/, '');

@@ -1,14 +1,15 @@
-// How Redis answers: whether the connections stand, and how long commands take. On a busy connection only some commands are timed, so that the measure costs nothing that could be measured.
+// Health of Redis: whether the connections stand, and how long commands take. On a busy connection only some commands
+// are timed, so that the measurement costs next to nothing.
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
 import type { Registry } from '#shared/metrics.ts';
 import { FAST_BUCKETS, Gauge, Histogram } from '#shared/metrics.ts';
 
 export interface WatchedRedis {
-  /** What the connection is for: `tasks`, `control`. */
+  /** Purpose of the connection: `tasks`, `control`. */
   readonly role: string;
   readonly client: Redis;
-  /** One command in so many is timed. */
+  /** Share of commands that is timed: one in so many. */
   readonly oneIn: number;
 }
 

@@ -1,11 +1,14 @@
-// The deadline of every command of a connection, kept by one look at its oldest command now and then instead of a timer for each: answers come in order, so a head that stays the same means that
-// nothing is answered. What must stay true: no command waits longer than the deadline and one look, whether Redis is gone, frozen or cut off; and a stall of our own event loop fails nobody.
+// The deadline of every command of a connection, kept by looking at its oldest command now and then instead of a timer
+// for each. Answers come in order, so an unchanged head of the queue means that none arrives.
+// Invariant: no command waits longer than the deadline and one look, whether Redis
+// is gone, frozen or cut off. A stall of this process's event loop fails no command.
 import type { Redis } from 'ioredis';
 
 const LOOKS = 5;
 
 /**
- * Fails what is not answered within `deadlineMs` (and a fifth of it at most) and connects anew, and fails at once what was under way when the connection breaks. A command that failed so may have run.
+ * Fails commands without an answer within `deadlineMs` (and a fifth of it at most) and reconnects. Fails commands under
+ * way at once when the connection breaks. A command that failed so may have run.
  */
 export function failUnanswered(client: Redis, deadlineMs: number): void {
   let head: object | undefined;

@@ -1,4 +1,5 @@
-// The operator's credentials of image registries, in the file that Docker's own client writes. Read when a machine pulls, so that a changed file counts from the next pull on; what is in it is never logged.
+// The operator's credentials of image registries, in the file that Docker's own client writes. The file is read when a
+// machine pulls, so that a change counts from the next pull on. Its contents are never logged.
 import { readFile, stat } from 'node:fs/promises';
 import type { RegistryAuth } from '#shared/protocol/generated/messages.ts';
 import { DEFAULT_REGISTRY, pathOf, registryOf } from '#shared/domain/image-reference.ts';
@@ -48,9 +49,10 @@ export interface SharedCredential {
 }
 
 /**
- * `{"auths": {"<registry>": {"auth": base64("user:password")}}}`, or `username` and `password`, or `identitytoken`. Helpers (`credHelpers`, `credsStore`) are programs of a person's own machine and are not run.
- * Two fields of ours limit an entry: `repositories` (patterns) and `workspaces` (ids).
- * @throws Error when it is no such object
+ * Reads `{"auths": {"<registry>": {"auth": base64("user:password")}}}`, or `username` and `password`, or
+ * `identitytoken`. Helpers (`credHelpers`, `credsStore`) are programs of a person's own machine and are not run. Two
+ * fields of ours limit an entry: `repositories` (patterns) and `workspaces` (ids).
+ * @throws Error when the text has another form
  */
 export function parseDockerConfig(text: string): ReadonlyMap<string, SharedCredential> {
   const parsed: unknown = JSON.parse(text);

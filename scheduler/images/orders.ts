@@ -1,7 +1,9 @@
 /**
- * Images across the fleet: what a reference means when it is deployed, who has it before it is wanted, how many machines pull one image at once, and with which credentials. Asked by deploying and by
- * the links of machines. Must stay true: credentials go only to a machine that has a container of that image of that workspace, or was asked to have it, and the operator's go to the operator's own machines alone; a machine that does not answer delays a deploy by seconds and
- * never fails it.
+ * Images across the fleet: the meaning of a reference at deployment, the machines that get an image ahead, the bound on
+ * machines that pull one image at once, and the credentials for the pull. Deploying and the links of machines call it.
+ * Invariant: credentials go only to a machine that has a container of that image of that
+ * workspace, or was told to pull it. The operator's credentials go to the operator's own
+ * machines alone. A machine that does not answer delays a deploy by seconds and never fails it.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { gpuMatches } from '#shared/domain/gpus.ts';
@@ -39,7 +41,10 @@ const MAX_HINTS = 2000;
 const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_manifest']);
 
 export type Resolution =
-  /** `digest` empty: an image of machines alone, or no registry could be asked; then `warning` says it to whoever deploys. */
+  /**
+   * `digest` empty: an image of machines alone, or no registry could
+   * be asked; then `warning` tells this to the person who deploys.
+   */
   | { readonly kind: 'resolved'; readonly digest: string; readonly warning: string }
   | { readonly kind: 'refused'; readonly text: string };
 
@@ -65,12 +70,15 @@ export class ImageOrders {
     this.#parts = parts;
   }
 
-  /** What the image of a stub means now. Asks one machine, whose engine knows its registries, proxies and certificates. */
+  /**
+   * Resolves the image of a stub as it is now. Asks one machine,
+   * whose engine knows its registries, proxies and certificates.
+   */
   async resolve(workspaceId: WorkspaceId, config: StubConfig): Promise<Resolution> {
     const image = config.imageId;
     if (image === '') return { kind: 'resolved', digest: '', warning: '' };
     const candidates = this.#candidates(workspaceId, config);
-    // One that has it says at once when it is nobody else's.
+    // A machine that has the image answers at once if the image exists on machines alone.
     const first = candidates.find(({ inventory }) => inventory?.images.includes(image) === true) ?? candidates[0];
     if (first === undefined) return unasked(image, 'no machine that may run it is connected');
     const answer = await this.#ask(first.row.id, workspaceId, image);

@@ -1,4 +1,6 @@
-// With which credentials an image is pulled for a workspace: its own, kept as secrets, before those that the operator shares. Must stay true: a credential is used for the repositories that it lists, and for its own workspace.
+// The credentials with which an image is pulled for a workspace:
+// its own, kept as secrets, before those that the operator shares.
+// Invariant: a credential is used for the repositories that it lists, and for its own workspace.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { pathOf, registryOf } from '#shared/domain/image-reference.ts';
 import type { RegistryAuth } from '#shared/protocol/generated/messages.ts';
@@ -16,8 +18,11 @@ export class ImageCredentials {
   }
 
   /**
-   * @param workspaceId - empty: an agent that does not say whose the image is, and so gets what the operator shares with all
-   * @param machineOwner - null: the operator; undefined: nobody known. Who owns a machine can read what its agent is told, so a workspace's own machine gets that workspace's credentials alone
+   * Credentials for a pull of the image.
+   * @param workspaceId - empty: an agent that does not name the image's
+   * workspace, and so gets only credentials that the operator shares with all
+   * @param machineOwner - null: the operator; undefined: unknown. The owner of a machine can read the agent's messages,
+   * so a workspace's own machine gets that workspace's credentials alone
    */
   async of(
     workspaceId: WorkspaceId | '',

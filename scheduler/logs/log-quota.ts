@@ -1,5 +1,7 @@
-// The quota of log lines of a workspace in a day of UTC. The statement that writes lines counts them, so replicas and restarts share one count. This file keeps the last known count. Must stay true: no statement of its own;
-// a workspace above its quota loses lines, is told so once for each container and day, and costs nothing more.
+// The quota of log lines of a workspace in a day of UTC. The statement that writes lines counts them, so replicas and
+// restarts share one count. This file keeps the last known count.
+// Invariant: no statement of its own. A workspace above its quota loses
+// lines, is told so once for each container and day, and costs nothing more.
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { BoundedMap } from '../deployments/bounded-map.ts';

@@ -1,4 +1,6 @@
-// Reads of what was kept of people's output. Must stay true: a statement looks at few rows and a read at 50 000, however many there are; what is left is read by the next request, from where this one stopped.
+// Reads of the stored output of people's containers.
+// Invariant: a statement looks at few rows and a read at 50 000, however
+// many there are. The next request reads on from where this one stopped.
 import { FairLine } from '#shared/fair-line.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
@@ -13,7 +15,10 @@ const MOST_EXAMINED = 50_000;
 const MOST_AT_ONCE = { pglite: 2_000, postgres: 10_000 } as const;
 const FEWEST_AT_ONCE = 500;
 const READ_MS = 8_000;
-/** A line says when it was printed: older lines than its neighbours come from machines that were away, newer ones from clocks that are ahead. */
+/**
+ * Tolerance for clocks that are ahead. A line carries its printing time:
+ * lines older than their neighbours come from machines that were away.
+ */
 const CLOCKS_AHEAD_MS = 60 * 60_000;
 const SEARCHES_WAITING = 4;
 const SEARCH_WAIT_MS = 5_000;

@@ -1,5 +1,7 @@
-// Output of people's containers on its way from agents to the database. Called by the links with batches, acknowledged when written. What must stay true: a line is kept only when its
-// container is on the machine that sent it; whose it is comes from our own books, never from the message.
+// Output of people's containers on its way from agents to the database.
+// The links call it with batches, which are acknowledged when written.
+// Invariant: a line is kept only when its container is on the machine that sent
+// it. The owner of a line comes from the container's row, never from the message.
 import type { ContainerId, MachineId, TaskId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { LogRecord__Output } from '#shared/protocol/generated/messages.ts';

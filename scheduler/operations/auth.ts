@@ -15,7 +15,8 @@ export interface Bootstrap {
 }
 
 /**
- * Tells a client whose token it holds; on a fresh installation makes the first workspace for a caller on this host, or one with the bootstrap token.
+ * Tells a client whose token it holds; on a fresh installation makes the
+ * first workspace for a caller on this host, or one with the bootstrap token.
  */
 export function authorize(bootstrap: Bootstrap): Operation {
   return operation({
@@ -37,7 +38,7 @@ export function authorize(bootstrap: Bootstrap): Operation {
   });
 }
 
-/** In the same time whatever differs. */
+/** Compares in constant time. */
 function isSame(presented: string | null, expected: string | null): boolean {
   if (presented === null || expected === null || expected === '') return false;
   return timingSafeEqual(Buffer.from(sha256Hex(presented)), Buffer.from(sha256Hex(expected)));

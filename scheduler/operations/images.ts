@@ -1,4 +1,5 @@
-// What a definition of an image means while images are not built here: one that asks for nothing on top of what it starts from is there already, every other is refused with the way out.
+// Definitions of images while images are not built here. A definition that asks for nothing on top of its base image is
+// valid; every other one is refused, with the alternative in the text.
 import {
   BuildImageRequest,
   BuildImageResponse,
@@ -28,7 +29,7 @@ export function verifyImageBuild(): Operation {
     request: VerifyImageBuildRequest,
     response: VerifyImageBuildResponse,
     handle: (_caller, request) => {
-      // What was named by its id is there, whatever else was sent along.
+      // An image named by its id exists, so the other fields of the request do not matter.
       if (request.imageId === '' && needsBuild(request)) {
         return { ok: false, errMsg: NOT_BUILT, imageId: '', valid: false, exists: false };
       }
@@ -38,7 +39,7 @@ export function verifyImageBuild(): Operation {
   });
 }
 
-/** One line, which is the last one. */
+/** Answers with a single line, which is the last one. */
 export function buildImage(): Operation {
   return operation({
     name: 'BuildImage',

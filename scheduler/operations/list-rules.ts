@@ -1,4 +1,4 @@
-// What every list understands: limits, and filters by key.
+// Rules of every list: limits, and filters by key.
 
 type Filters = Readonly<Record<string, readonly string[]>>;
 

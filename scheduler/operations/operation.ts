@@ -1,15 +1,18 @@
-// What an operation is: a name, its two messages, who may call it, and a handler that knows no transport. The HTTP binder (http/bind.ts) puts the
-// whole list on `/api/v1/gateway`; another door can put the same list elsewhere. Must stay true: a handler answers with the whole response,
-// expected failures included (`ok: false` and a text), and throws only for what a caller cannot be expected to handle.
+// An operation: a name, its two messages, its permitted callers, and a handler that knows no transport. The HTTP binder
+// (http/bind.ts) puts the whole list on `/api/v1/gateway`; another transport can serve the same list.
+// Invariant: a handler answers with the whole response, expected failures included (`ok: false` and a text). It throws
+// only for failures that a caller cannot be expected to handle.
 import type { Static, TObject } from 'typebox';
 import type { Caller } from '../identity/caller.ts';
 
-/** any: every valid token · full: not restricted or container tokens · admin: the administrator · open: no token needed. */
+/**
+ * any: every valid token · full: not restricted or container tokens · admin: the administrator · open: no token needed.
+ */
 export type Scope = 'any' | 'full' | 'admin' | 'open';
 
 /** Facts about where a request came from that a few operations need; every transport fills it in. */
 export interface Origin {
-  /** What URLs handed to this caller start with, without a trailing slash. */
+  /** Start of URLs handed to this caller, without a trailing slash. */
   readonly baseUrl: string;
   /** The caller is this host itself, with no proxy and no web page in between. */
   readonly loopback: boolean;
@@ -26,7 +29,7 @@ export interface OperationDefinition<S extends Scope, Request extends TObject, R
   readonly scope: S;
   /** True for the few that a container's own token may call. */
   readonly containers?: boolean;
-  /** What callers outside the scope are told, where that is not the usual text. */
+  /** Refusal for callers outside the scope, where the usual text does not fit. */
   readonly refusal?: string;
   readonly request: Request;
   readonly response: Response;

@@ -1,4 +1,5 @@
-// Pods and sandboxes do not exist yet. Their clients give up at any other status, so each of their routes answers 200 with the sentence that says so.
+// Pods and sandboxes do not exist yet. Their clients give up at any other
+// status, so each of their routes answers 200 with the sentence that says so.
 import type { TObject } from 'typebox';
 import {
   CreatePodRequest,

@@ -28,7 +28,7 @@ const refused = (errMsg: string): PoolResponse => ({ ok: false, errMsg, pool: nu
 const declaredText = (file: string): string =>
   `the pool is declared in ${file}: change it there, and restart a scheduler that has this file, or send its process SIGHUP`;
 
-/** One that is there already is made, unless other settings are asked for than it has. */
+/** Creates a pool. An existing pool counts as made, unless the request has other settings. */
 export function createPool(pools: Pick<PoolService, 'create'>, workers: Looks): Operation {
   return settingsVerb('CreatePool', 'POST /pools', workers, async (owner, name, settings) => {
     const problem = poolNameProblem('name', name);
@@ -46,7 +46,7 @@ export function createPool(pools: Pick<PoolService, 'create'>, workers: Looks): 
   });
 }
 
-/** What is not said stays as it is. */
+/** Changes the given settings of a pool; the others stay as they are. */
 export function changePool(pools: Pick<PoolService, 'change'>, workers: Looks): Operation {
   return settingsVerb('ChangePool', 'PATCH /pools/{name}', workers, async (owner, name, settings) => {
     if (Object.keys(settings).length === 0) return 'settings must name at least one setting';

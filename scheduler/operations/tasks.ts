@@ -49,7 +49,7 @@ export function listTasks(tasks: Pick<TaskService, 'list'>, directory: Directory
 function filterOf(caller: Caller, request: ListTasksRequest): TaskFilter {
   const { filters } = request;
   const statuses = filterValues(filters, ['status']);
-  // A container's credential sees its own stub's tasks, whatever else it asks for.
+  // A container's credential sees its own stub's tasks, with any filter.
   const stubIds =
     caller.container === undefined ? filterValues(filters, spellings('stub', 'id')) : [caller.container.stubId];
   const stubNames = filterValues(filters, spellings('stub', 'name'));
@@ -109,7 +109,7 @@ export function endTask(tasks: Pick<TaskActions, 'endTask'>): Operation {
   });
 }
 
-/** One request ends at most so many. */
+/** Tasks that a request ends at most. */
 const MAX_STOPPED = 1_000;
 
 export function stopTasks(tasks: Pick<TaskActions, 'stopTasks'>): Operation {

@@ -30,7 +30,10 @@ export function listTokens(tokens: Pick<Tokens, 'list'>): Operation {
   });
 }
 
-/** What a caller may make; an administrator another administrator's, too. The others come into being with what they belong to. */
+/**
+ * Token types that a caller may make; an administrator may also make another administrator's.
+ * Tokens of other types are made together with their workspace or container.
+ */
 const TYPES = ['workspace', 'workspace_restricted'] as const;
 const ADMIN_TYPES = [...TYPES, 'admin'] as const;
 
@@ -74,7 +77,7 @@ export function toggleToken(tokens: Pick<Tokens, 'toggle'>): Operation {
   });
 }
 
-/** One that does not exist is as gone as one that did. */
+/** Deletes a token; an unknown token counts as deleted. */
 export function deleteToken(tokens: Pick<Tokens, 'remove'>): Operation {
   return operation({
     name: 'DeleteToken',

@@ -1,4 +1,5 @@
-// Whether traffic may come here: every store is asked, at most once in a while. The routes are in http/ops/health-page.ts.
+// Whether traffic may come here: every store is asked, at most
+// once in a while. The routes are in http/ops/health-page.ts.
 import type { Clock } from '#shared/clock.ts';
 import { systemClock } from '#shared/clock.ts';
 import { withDeadline } from '#shared/backoff.ts';

@@ -6,7 +6,10 @@ type Interfaces = ReturnType<typeof networkInterfaces>;
 /** Bridges and tunnels of container engines and virtual machines: nobody outside reaches us there. */
 const INSIDE = /^(lo|docker|br-|veth|virbr|cni|flannel|cali|podman)/;
 
-/** @returns an IPv4 address of a network interface, else an IPv6 address in brackets; undefined: there is loopback only */
+/**
+ * An address of this host.
+ * @returns an IPv4 address of a network interface, else an IPv6 address in brackets; undefined: there is loopback only
+ */
 export function hostAddress(interfaces: Interfaces = networkInterfaces()): string | undefined {
   const all = Object.entries(interfaces).flatMap(([name, addresses]) => (INSIDE.test(name) ? [] : (addresses ?? [])));
   const outside = all.filter(({ internal, address }) => !internal && !/^(169\.254\.|fe80:)/i.test(address));

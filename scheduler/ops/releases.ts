@@ -1,6 +1,7 @@
 /**
- * The releases that machines install from: archives and, for each channel, a file that says which one it is (as `npm run build` writes them). Looked up anew each
- * time, so that a release put there counts at once. The installer checks what it fetched against the sha256 said here.
+ * The releases that machines install from: archives, and for each channel a file that names
+ * its release (as `npm run build` writes them). The files are read each time, so that a new
+ * release counts at once. The installer checks the archive against the sha256 in that file.
  */
 import { createReadStream } from 'node:fs';
 import { open, readFile } from 'node:fs/promises';
@@ -48,7 +49,7 @@ export class Releases {
     this.#channel = options.channel;
   }
 
-  /** What a channel gives out now; undefined: it has nothing, or no such channel is there. */
+  /** The release that a channel gives out now; undefined: the channel has none, or does not exist. */
   async of(channel: string = this.#channel): Promise<Channel | undefined> {
     if (!CHANNEL_NAME.test(channel)) return undefined;
     for (const directory of this.#directories) {
@@ -59,7 +60,10 @@ export class Releases {
     return undefined;
   }
 
-  /** The script that installs a channel's release: it carries the archive's hash, and its own travels with the line that a person runs. */
+  /**
+   * The script that installs a channel's release. The script carries the
+   * archive's hash, and the command that a person runs carries the script's.
+   */
   async installer(channel?: string): Promise<string | undefined> {
     const found = await this.of(channel);
     if (found === undefined) return undefined;

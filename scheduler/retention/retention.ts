@@ -1,5 +1,7 @@
-// Deletes what is older than it is kept for. The leader runs it: from time to time a turn, in it small batches of each kind in rotation, with a pause after each as long as the batch took. Must stay true: nothing that is not
-// over goes; a batch never holds the database longer than a moment; a turn has an end, and the next one goes on where this one stopped. Nothing is remembered: what is overdue is read anew.
+// Deletes rows that are older than their retention. The leader runs a turn from time to time: small batches of each
+// kind in rotation, with a pause after each as long as the batch took.
+// Invariant: only ended rows are deleted. A batch never holds the database longer than a moment. A turn has an end, and
+// the next one continues where it stopped. No state is kept: overdue rows are read anew.
 import { repeat, sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';

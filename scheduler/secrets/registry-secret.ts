@@ -1,4 +1,5 @@
-// Secrets that are credentials of an image registry: known by their name, with a value of one shape. No stub may name them. Pure.
+// Secrets that are credentials of an image registry: known by their
+// name, with a value of one shape. No stub may name them. Pure.
 import { REGISTRY_SECRET_PREFIX, RegistrySecret } from '#shared/api/rest/secrets.ts';
 import { registryOf } from '#shared/domain/image-reference.ts';
 import { Value } from 'typebox/value';

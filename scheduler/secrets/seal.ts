@@ -1,5 +1,6 @@
-// Encryption at rest: what the database keeps sealed can be read only with the installation's key file. Owns the key and the envelope; called by identity/ (signing keys, the
-// CA) and by whatever stores secrets. The key never leaves this file.
+// Encryption at rest: sealed values in the database can be read only with the
+// installation's key file. Owns the key and the envelope; called by identity/ (signing
+// keys, the CA) and by modules that store secrets. The key never leaves this file.
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { link, mkdir, open, readFile, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -10,7 +11,10 @@ export interface Sealer {
   seal(plain: Uint8Array, context: string): Uint8Array;
   /** @throws AppError `sealed_value_unreadable`: another key, another context, or damaged */
   open(sealed: Uint8Array, context: string): Uint8Array;
-  /** Another envelope for what only the previous key opens; undefined: the present one does. @throws AppError `sealed_value_unreadable` */
+  /**
+   * Seals a value anew that only the previous key opens; undefined: the present key opens it.
+   * @throws AppError `sealed_value_unreadable`
+   */
   renewed(sealed: Uint8Array, context: string): Uint8Array | undefined;
 }
 
@@ -73,7 +77,7 @@ const unreadable = (context: string, cause?: unknown): AppError =>
   new AppError('sealed_value_unreadable', `a sealed value (${context}) does not open with this key`, { cause });
 
 /**
- * Reads the key from the file that is named (which must exist), else from `<dataDir>/secret.key`, made (0600) when missing.
+ * Reads the key from the named file (which must exist), else from `<dataDir>/secret.key`, made (0600) when missing.
  * @throws StartupError `secret_key_unusable`
  */
 export async function openSealer(options: {

@@ -1,5 +1,6 @@
-// A workspace's secrets: values that its containers get as variables. Called by the REST routes, by stubs (does the name exist?) and by the fleet's sessions, which send
-// the values when a container may be created. Must stay true: a value is in the clear only in a request, in the message that lets one container be made, and in that
+// A workspace's secrets: values that its containers get as variables. Called by the REST routes, by stubs (does the
+// name exist?) and by the fleet's sessions, which send the values when a container may be created.
+// Invariant: a value is in the clear only in a request, in the message that lets one container be made, and in that
 // container; never in a row, a stub, a snapshot, a log line or an answer.
 import { randomUUID } from 'node:crypto';
 import { MAX_SECRET_BYTES, REGISTRY_SECRET_PREFIX, SECRET_NAME } from '#shared/api/rest/secrets.ts';
@@ -24,7 +25,7 @@ const NAME = new RegExp(SECRET_NAME);
 const MAX_SECRETS = 500;
 /** Credentials of registries that are looked through for one image, in the order of their names. */
 const MAX_REGISTRIES = 50;
-/** What one container gets, together: a message of the link, and variables of a process. */
+/** Bytes of all values of a container together: they fit a message of the link, and the environment of a process. */
 const MAX_CONTAINER_BYTES = 256 * 1024;
 
 /** Values by name, or the names that are missing, or that they are more than one container may have. */
@@ -107,7 +108,7 @@ export class Secrets {
       .filter((found) => typeof found !== 'string');
   }
 
-  /** No container gets the credentials of a registry, whatever its stub names. */
+  /** Sealed secrets for a container. Credentials of a registry are left out, even if the stub names them. */
   #forContainers(workspaceId: WorkspaceId, names: readonly string[]): ReturnType<typeof sealedSecrets> {
     return sealedSecrets(
       this.#db,
@@ -126,7 +127,7 @@ export class Secrets {
   }
 }
 
-/** What a secret is sealed as. */
+/** Context under which a secret is sealed. */
 export const contextOf = (workspaceId: WorkspaceId, name: string): string => `secret.${workspaceId}.${name}`;
 const invalid = (text: string): AppError => new AppError('invalid_body', text);
 const notFound = (): AppError =>
