@@ -1,5 +1,5 @@
-// Which process the time of a call goes to: ticks by role, between two snapshots. Pure. It does not say what is slow, only who is busy; on few cores that decides
-// how many calls there can be.
+// The share of each process in the time of a call: ticks by role, between two snapshots. Pure. The figures say which
+// process is busy, not what is slow; on few cores that bounds the rate of calls.
 import { ENGINE } from './outside.ts';
 import type { ProcessTicks } from './outside.ts';
 import type { Figures, Round } from './measure.ts';
@@ -17,7 +17,7 @@ export interface Roles {
   readonly containerIds: ReadonlySet<string>;
 }
 
-/** Microseconds of processor time per call, as figures called `cpu <role>`; who did nothing is left out. */
+/** Microseconds of processor time per call, as figures called `cpu <role>`; idle roles are left out. */
 export function cpuPerCall(
   before: readonly ProcessTicks[],
   after: readonly ProcessTicks[],
@@ -65,7 +65,9 @@ function roleOf(
 
 export const isCpuFigure = (name: string): boolean => name.startsWith(PREFIX);
 
-/** `scheduler 640 us, redis 80 us`, largest first, medians over the rounds that count; empty when nothing was counted. */
+/**
+ * `scheduler 640 us, redis 80 us`, largest first, medians over the rounds that count; empty when nothing was counted.
+ */
 export function cpuText(rounds: readonly Round[], side: 'baseline' | 'product'): string {
   const byRole = new Map<string, number[]>();
   for (const round of rounds) {

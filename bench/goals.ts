@@ -1,5 +1,6 @@
-// The goals that the benchmarks are held against, and the rule that says whether they are met. Pure. A goal is a line over the baseline of the same round
-// (`factor` times the baseline plus `plus`), never an absolute speed of some machine; where there is no baseline, `plus` alone is the bound.
+// The goals of the benchmarks, and the rule that decides whether they are met. Pure. A goal is a line over the baseline
+// of the same round (`factor` times the baseline plus `plus`), never an absolute speed of some machine. Without a
+// baseline, `plus` alone is the bound.
 import { median } from './stats.ts';
 
 /** A bound for one measure of one suite. */

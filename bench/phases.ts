@@ -1,4 +1,5 @@
-// Where a cold start's time goes, from the agent's own account of it (one log line per container that became ready). Pure.
+// Where a cold start's time goes, from the agent's own account of it (one log line per container that became ready).
+// Pure.
 import { median } from './stats.ts';
 import { alignColumns, short } from './table.ts';
 

@@ -1,7 +1,8 @@
 /**
- * `npm run soak`: hours of ordinary use in minutes. It starts an installation of its own, lets a mixed load work on it, judges every answer, follows every accepted task to its one
- * final state, and compares what the installation holds at rest before and after. It ends with 1 when something was answered otherwise than intended, or something grew that should not.
- * docs/benchmarks.md says what the load is.
+ * `npm run soak`: hours of ordinary use in minutes. The soak starts an installation of its own, lets a mixed load work
+ * on it, and judges every answer. Every accepted task is followed to its one final state. At rest, the installation's
+ * resources are compared before and after. Exit code 1: an answer was not as intended, or something grew that should
+ * not. docs/benchmarks.md describes the load.
  */
 import { cpSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';

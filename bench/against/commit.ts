@@ -1,4 +1,5 @@
-// Another commit of this repository as a release: checked out into a worktree of its own, built by its own scripts. The worktree goes away with the workplace.
+// Another commit of this repository as a release: checked out into a worktree of its own, built by its own scripts. The
+// worktree goes away with the workplace.
 import { execFile } from 'node:child_process';
 import { cp, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -41,7 +42,7 @@ export async function buildCommit(place: Workplace, hash: string): Promise<Built
   await git(ROOT, 'worktree', 'add', '--quiet', '--detach', tree, hash);
   place.later(async () => void (await git(ROOT, 'worktree', 'remove', '--force', tree)));
   await installPackages(tree, place);
-  // The pinned Node stands first on the path of whoever runs the benchmarks.
+  // The pinned Node stands first on the PATH of the caller.
   await run('node', ['scripts/build.mjs', '--unpacked'], { cwd: tree, timeout: BUILD_MS, signal: place.signal });
   const address = pathToFileURL(join(tree, 'shared', 'agent-process.ts')).href;
   const agent = (await import(address)) as AgentProcess;

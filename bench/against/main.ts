@@ -1,4 +1,5 @@
-// `npm run bench -- --against COMMIT`: this checkout beside another commit of its own, both built as releases, alternating in one run. The other commit runs twice, so that its difference from itself is known.
+// `npm run bench -- --against COMMIT`: this checkout beside another commit of its own, both built as releases,
+// alternating in one run. The other commit runs twice, so that its difference from itself is known.
 import { join } from 'node:path';
 import { startPostgres } from '../control-plane.ts';
 import { machineFacts, machineText } from '../machine.ts';

@@ -1,4 +1,5 @@
-// Says whether one commit is slower than another. Pure. The base is measured twice in each round: how far it differs from itself is what a difference must exceed before it counts.
+// Says whether one commit is slower than another. Pure. The base is measured twice in each round. A difference counts
+// only when it exceeds the base's difference from itself.
 import type { Round } from '../measure.ts';
 import { median, summarise } from '../stats.ts';
 import type { Summary } from '../stats.ts';

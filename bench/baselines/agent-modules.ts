@@ -1,4 +1,5 @@
-// The floor of `agent`: a bare Node with the libraries that an agent loads, and the messages of its link, which does nothing with them.
+// The floor of `agent`: a bare Node that loads the libraries of an agent and the messages of its link, and does nothing
+// with them.
 import '@grpc/grpc-js';
 import 'dockerode';
 import { execa } from 'execa';

@@ -1,4 +1,5 @@
-// Baseline B1, first process: an HTTP server that puts each body into a BullMQ queue and answers with the job's result, as people build it by hand. Started by queue.ts.
+// Baseline B1, first process: an HTTP server that puts each body into a BullMQ queue and answers with the job's result,
+// as people build it by hand. queue.ts starts it.
 import { Queue, QueueEvents } from 'bullmq';
 import Fastify from 'fastify';
 
@@ -13,7 +14,8 @@ await Promise.all([queue.waitUntilReady(), events.waitUntilReady()]);
 
 const app = Fastify();
 app.post('/', async (request) => {
-  // With `true` instead of a count the job is gone before some callers look for its result, which fails and looks like speed.
+  // With `true` instead of a count, the job is gone before some callers look for its result. Such calls fail, and look
+  // like speed.
   const job = await queue.add('call', request.body, { removeOnComplete: { count: 1000 }, removeOnFail: true });
   return job.waitUntilFinished(events, ANSWER_MS);
 });

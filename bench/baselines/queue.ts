@@ -1,5 +1,6 @@
-// Baseline B1: fastify, a BullMQ queue, a Worker in another process, `waitUntilFinished`. No token, no record, no container: the least a queued call can cost. Its Redis
-// is its own, started the way the product starts one (unix socket, append-only file), so that what differs is what is built on it.
+// Baseline B1: fastify, a BullMQ queue, a Worker in another process, `waitUntilFinished`. No token, no record, no
+// container: the lower bound for a queued call. The baseline starts its own Redis as the product starts one (unix
+// socket, append-only file), so that only the code above Redis differs.
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { startEmbeddedRedis } from '#shared/redis-child.ts';

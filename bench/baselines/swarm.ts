@@ -1,5 +1,6 @@
-// A peer of the scaling benchmark: Docker Swarm, on an engine of its own in a network namespace of its own (a second engine beside the first one would take its network
-// away). The same image, limits and program as the plain loop's; a task counts when its program answers.
+// A peer of the scaling benchmark: Docker Swarm, on an engine of its own in a network namespace of its own (beside the
+// first engine, a second one would take its network away). Image, limits and program are those of the plain loop; a
+// task counts when its program answers.
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -84,7 +85,10 @@ export async function startSwarm(
   };
 }
 
-/** Resolves for an address when a server there has answered: asked from inside the host's namespace, where the addresses of its containers mean something. */
+/**
+ * Resolves for an address when a server there has answered. The prober asks from inside the host's namespace, because
+ * only there the addresses of its containers are reachable.
+ */
 function proberIn(host: SimulatedHost, later: (work: () => Promise<void>) => void): (address: string) => Promise<void> {
   const file = fileURLToPath(new URL('prober.ts', import.meta.url));
   const child = spawn('nsenter', [`--net=/run/netns/${host.name}`, process.execPath, file], {

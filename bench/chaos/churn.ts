@@ -1,5 +1,6 @@
-// Starts and stops around the kills of an agent: deployments that nobody calls, whose containers come and go by order alone. Each asks for GPUs, and together with the load for more
-// than there are, so that a device which is given back is given out again at once.
+// Starts and stops around the kills of an agent: deployments that nobody calls, whose containers come and go by order
+// alone. Each asks for GPUs. Together with the load they ask for more GPUs than there are, so that a device given back
+// is given out again at once.
 import { sleep } from '#shared/backoff.ts';
 import { causes } from '../program.ts';
 import { deploySoakApp } from '../soak/apps.ts';

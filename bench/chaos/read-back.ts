@@ -5,7 +5,10 @@ import type { Ledger } from '../soak/ledger.ts';
 import { rowsOf } from '../soak/tasks.ts';
 import type { Books, Kept, Sent } from './audit.ts';
 
-/** @returns what is kept of each task, and the final states that anybody saw of it: the caller's answer, then its record */
+/**
+ * @returns the stored record of each task, and the final states that were seen of it: the caller's answer, then its
+ * record
+ */
 export async function readBack(
   { sent, ledger }: { readonly sent: readonly Sent[]; readonly ledger: Ledger },
   caller: Caller,

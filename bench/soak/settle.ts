@@ -1,4 +1,5 @@
-// Follows every accepted task to its final state, during the load and after it, and looks at the end whether a state that was final has changed since.
+// Follows every accepted task to its final state, during the load and after it. At the end, checks that no final state
+// has changed since.
 import { sleep } from '#shared/backoff.ts';
 import { causes } from '../program.ts';
 import type { Caller } from './caller.ts';

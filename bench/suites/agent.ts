@@ -1,6 +1,8 @@
-// `agent` (G11): what an agent uses that looks after 50 containers in which nothing happens, sampling them every five seconds: its processor time, its resident memory (as `ps` says it; beside it the share
-// that is its own) and that of a bare Node with the same libraries, and what it makes the engine do, beside the same seconds in which the agent stands still. Both programs are bundled and started as a
-// release does it. `agent-gpus` is the same with eight GPUs, each in one of the containers; stand-ins are the driver's tool, whose processor time is not the agent's, and CDI before the engine.
+// `agent` (G11): the resources of an agent with 50 idle containers, which it samples every five seconds. Figures are
+// its processor time and its resident memory (as `ps` shows it; beside it the part that is its own). The baselines are
+// the memory of a bare Node with the same libraries, and the engine's load in equal time while the agent stands still.
+// Both programs are bundled and started as a release does it. `agent-gpus` is the same with eight GPUs, each in one of
+// the containers. Stand-ins are the driver's tool, whose processor time is not the agent's, and CDI before the engine.
 import { mkdirSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';

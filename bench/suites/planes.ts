@@ -1,4 +1,5 @@
-// Two control planes that `reaction` and `growth` compare: one with a single deployment beside those that are measured, one with a thousand that nobody calls.
+// The two control planes that `reaction` and `growth` compare: one with a single deployment beside the measured ones,
+// one with a thousand that nobody calls.
 import { ControlPlane } from '../control-plane.ts';
 import type { PrivatePostgres } from '../../test/helpers/postgres.ts';
 import type { Release } from '../release.ts';

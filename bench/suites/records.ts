@@ -1,4 +1,5 @@
-// `records` (G14): task records a second from Redis into the database, as the leader drains them, beside a plain loop that inserts the same rows by the hundred into a table of the same shape.
+// `records` (G14): task records per second from Redis into the database, as the leader drains them. Beside it a plain
+// loop inserts the same rows, a hundred at a time, into a table of the same shape.
 import { createLog } from '#shared/log.ts';
 import { newId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';

@@ -1,5 +1,6 @@
-// `scale` (G5): from ScaleDeployment to the last of N containers serving, from none, on one machine. Beside it a plain loop over the engine's API, four at a time, and Docker
-// Swarm on a second engine (as root only); their containers are the same image with the same limits and answer HTTP.
+// `scale` (G5): from ScaleDeployment to the last of N containers serving, from none, on one machine. Beside it a plain
+// loop over the engine's API, four at a time, and Docker Swarm on a second engine (as root only). Their containers are
+// the same image with the same limits and answer HTTP.
 import { sleep } from '#shared/backoff.ts';
 import { startAnswering } from '../baselines/container.ts';
 import type { Swarm } from '../baselines/swarm.ts';
@@ -15,7 +16,10 @@ const QUICK_SIZES = [10];
 const AT_ONCE = 4;
 const POLL_MS = 20;
 const UP_MS = 180_000;
-/** The kernel takes network namespaces apart after the engine said that the containers are gone; holders are made anew. */
+/**
+ * The kernel removes network namespaces some time after the engine reports the containers gone; pause containers are
+ * made anew.
+ */
 const SETTLE_MS = 3000;
 /** As bench/apps/scale asks for them. */
 const CPU_MILLICORES = 250;

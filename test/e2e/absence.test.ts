@@ -1,5 +1,5 @@
-// A daemon that stands still, or dies and comes back, under a task in hand and one that waits: nothing runs twice, nothing is lost, and the
-// container is the same one afterwards.
+// A daemon that stands still, or dies and comes back, while one task runs and another waits. No task runs twice or is
+// lost, and the container is the same one afterwards.
 import { setTimeout as pass } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import { jsonOf, test } from '../helpers/platform.ts';

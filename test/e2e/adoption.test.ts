@@ -1,4 +1,4 @@
-// Twenty tasks in the middle of their handlers while the scheduler is killed, and a handler that does not let itself be stopped.
+// Twenty tasks in the middle of their handlers while the scheduler is killed, and a handler that ignores its stop.
 import { describe, expect } from 'vitest';
 import { jsonOf, test } from '../helpers/platform.ts';
 import type { Deployment, Platform } from '../helpers/platform.ts';

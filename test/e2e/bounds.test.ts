@@ -1,5 +1,5 @@
 // An installation at its bounds: more callers than may be pending, and a disk that is full or cannot be written. The
-// installation refuses, with a reason, whatever exceeds a bound. Running work goes on, and all is well again as soon as
+// installation refuses, with a reason, requests beyond a bound. Running work goes on, and all is well again as soon as
 // there is room.
 import { execFileSync } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs';

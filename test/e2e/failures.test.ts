@@ -1,5 +1,5 @@
-// Everything a handler, an app or a caller can do wrong: what the caller is told, what becomes of the task, what the log says, and that
-// the installation is well afterwards.
+// Every mistake of a handler, an app or a caller: the caller's answer, the end of the task, the words in the log, and a
+// healthy installation afterwards.
 import { request } from 'node:http';
 import { afterEach, describe, expect } from 'vitest';
 import { jsonOf, test } from '../helpers/platform.ts';
@@ -83,7 +83,7 @@ describe('a handler that fails', () => {
       const answer = await platform.invoke(deployment);
       expect([answer.status, jsonOf(answer)]).toEqual([500, { error }]);
       const task = await platform.taskIs(answer.taskId, 'ERROR');
-      // Where the command line sends whoever asks why.
+      // The command line refers people to this log for the reason.
       await platform.logSays(`container_id=${task.container_id}`, log);
       // The next one is served as well as the first.
       const again = await platform.invoke(deployment);

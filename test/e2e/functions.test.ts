@@ -1,4 +1,5 @@
-// Functions and schedules as people use them: the command line deploys a file, Python calls it, containers run it, and nobody calls what runs by itself.
+// Functions and schedules as people use them: the command line deploys a file, Python calls it, containers run it, and
+// scheduled functions run without a call.
 import { copyFileSync, mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, expect } from 'vitest';

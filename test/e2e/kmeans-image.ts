@@ -1,5 +1,5 @@
-// An image with scikit-learn, made by hand as people make theirs: the base image, a virtual environment, pip. Kept by its tag, so that only
-// the first run on an engine pays for it.
+// An image with scikit-learn, made by hand as people make theirs: the base image, a virtual environment, pip. Kept by
+// its tag, so that only the first run on an engine pays for it.
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import type { TestDocker } from '../helpers/services.ts';

@@ -1,4 +1,4 @@
-// A library with OpenMP inside, fitted before the fork and after it: the story that hangs where somebody forks with threads.
+// A library with OpenMP inside, fitted before the fork and after it: a fork of a process with threads would hang.
 import { describe, expect } from 'vitest';
 import { jsonOf, test } from '../helpers/platform.ts';
 import type { AppRequest, Deployment, Platform } from '../helpers/platform.ts';

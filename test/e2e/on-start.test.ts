@@ -1,4 +1,4 @@
-// `on_start` runs once per container, whatever becomes of the processes that serve.
+// `on_start` runs once per container, even when its serving processes die.
 import { describe, expect } from 'vitest';
 import type { Explanation } from '#shared/api/explain.ts';
 import { jsonOf, test } from '../helpers/platform.ts';

@@ -1,4 +1,7 @@
-/** An HTTP proxy that gives connections to where it is told, and knows names that nobody else knows: what comes to those came through it. */
+/**
+ * An HTTP proxy that connects to a given address, and knows names that no other resolver knows: a connection to such a
+ * name came through the proxy.
+ */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { Server } from 'node:http';

@@ -12,7 +12,7 @@ export const TEST_LABEL = 'io.longshore.test';
 /** The engine, and what one test may leave to it. */
 export interface TestDocker {
   readonly client: Docker;
-  /** For whatever the test, or a daemon that it starts, makes: `{ 'io.longshore.test': … }`. */
+  /** Labels for everything that the test, or a daemon that it starts, makes: `{ 'io.longshore.test': … }`. */
   readonly labels: Readonly<Record<string, string>>;
   /** The value of that label, for daemons that take it as a setting. */
   readonly label: string;

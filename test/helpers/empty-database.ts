@@ -1,4 +1,7 @@
-/** An embedded database that is initialised and empty, made once for a run of all tests and copied from then on: to make one takes two seconds of a processor. */
+/**
+ * An embedded database that is initialised and empty. Making one takes two seconds of a processor, so a run of all
+ * tests makes one and copies it.
+ */
 import { cp, mkdir, mkdtemp, rename, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,8 +9,8 @@ import { pino } from 'pino';
 import { openPglite } from '../../scheduler/store/pglite.ts';
 
 /**
- * Puts one into a data directory in which no scheduler was started yet. Without `LS_TEST_RUN`, whose temporary directory
- * goes away at the end of the run, it does nothing, and the scheduler makes its own.
+ * Puts a copy into a data directory in which no scheduler was started yet. Does nothing without `LS_TEST_RUN`, whose
+ * temporary directory goes away at the end of the run; the scheduler makes its own then.
  */
 export async function seedDatabase(dataDir: string): Promise<void> {
   if (process.env['LS_TEST_RUN'] === undefined) return;

@@ -1,6 +1,7 @@
 /*
- * The stand-in for the library of NVIDIA's driver (libcuda.so.1): as much of the CUDA driver API as the probe calls, over the host's memory. What it does wrong is the text of /etc/fake-cuda:
- * `STEP ERROR` (such as `init 802`), `corrupt`, `hang STEP` or `crash STEP`; no such file: nothing.
+ * The stand-in for the library of NVIDIA's driver (libcuda.so.1): as much of the CUDA driver API as the probe calls,
+ * over the host's memory. The text of /etc/fake-cuda selects a fault: `STEP ERROR` (such as `init 802`), `corrupt`,
+ * `hang STEP` or `crash STEP`; no such file: no fault.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /**
- * The scheduler's end of the agent link for tests: a real gRPC server with a throw-away CA that speaks agent.proto. It remembers what it hears, lets assignments
- * proceed, acknowledges results, and does what a test tells it to. It decides nothing.
+ * The scheduler's end of the agent link for tests: a real gRPC server with a throw-away CA that speaks agent.proto. The
+ * server remembers messages, lets assignments proceed, acknowledges results, and does what a test tells it to. The
+ * server decides nothing.
  */
 import { createHash, createPublicKey, generateKeyPairSync, randomBytes, verify } from 'node:crypto';
 import { Server, ServerCredentials, status } from '@grpc/grpc-js';

@@ -1,5 +1,7 @@
-// The stand-in for NVIDIA's container hook: called by the engine's runtime before a container with devices starts, it puts an `nvidia-smi` into it that lists what the engine passes, and refuses what the host does
-// not have, in the real one's words. A probe of ours gets the stand-in for the driver's library, too, with what it does for that device. Arguments: the library, and a JSON file that says by UUID what CUDA does, or `refused`.
+// The stand-in for NVIDIA's container hook, which the engine's runtime calls before a container with devices starts.
+// The hook puts an `nvidia-smi` into the container that lists the passed devices, and refuses devices that the host
+// does not have, in the real one's words. A probe of ours also gets the stand-in for the driver's library, with that
+// device's behaviour. Arguments: the library, and a JSON file with the outcome of CUDA by UUID, or `refused`.
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 

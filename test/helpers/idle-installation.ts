@@ -10,7 +10,7 @@ import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { Registry } from '#shared/metrics.ts';
 import type { Db } from '#scheduler/store/db.ts';
 
-/** Everything but where the gauges go. Its database has no rows. */
+/** All inputs of the gauges but the registries, for a database without rows. */
 export function anIdleInstallation(): Omit<GaugeParts, 'registry' | 'fleetMetrics'> {
   const log = createLog({ name: 'test', level: 'silent' });
   const played: Pick<Db, 'query'> = { query: () => Promise.resolve({ rows: [], rowCount: 0 }) };

@@ -1,5 +1,7 @@
-// The stand-in for NVIDIA's tool: reads the JSON file named by its first argument, `{ gpus: [{ field: value }], processes, unknownFields, hang, fail: { exitCode, stdout, stderr } }`, and answers as the real one
-// does: unknown fields refused, `noheader` and `nounits` honoured, `[N/A]` for what is absent. Plain JavaScript, so that it starts fast.
+// The stand-in for NVIDIA's tool: reads the JSON file named by its first argument, `{ gpus: [{ field: value }],
+// processes, unknownFields, hang, fail: { exitCode, stdout, stderr } }`, and answers as the real one does. Unknown
+// fields are refused, `noheader` and `nounits` are honoured, and `[N/A]` stands for absent values. Plain JavaScript, so
+// that it starts fast.
 import { readFileSync } from 'node:fs';
 
 const [path, ...args] = process.argv.slice(2);
@@ -33,7 +35,7 @@ const KNOWN = new Set([
 const UNITS = { 'memory.total': ' MiB', 'memory.used': ' MiB', 'utilization.gpu': ' %', 'power.draw': ' W' };
 
 if (world.hang) {
-  // A grandchild, too: whoever gives up must end the whole group.
+  // A grandchild hangs, too: a caller that gives up must end the whole group.
   setInterval(() => undefined, 1000);
 } else answer();
 

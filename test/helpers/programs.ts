@@ -1,6 +1,7 @@
 /**
  * Programs that tests start: each in a directory of its own, ended by the file that started it. Nothing here trusts a
- * pid: where process 1 reaps late, a dead child keeps its number for seconds, so ends are seen by events and connections.
+ * pid. Where process 1 reaps late, a dead child keeps its number for seconds, so ends are seen by events and
+ * connections.
  */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

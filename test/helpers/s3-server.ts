@@ -1,4 +1,6 @@
-/** An S3 server that checks signatures: OpenStack's Swift with its S3 front, in a container of this machine's engine. */
+/**
+ * An S3 server that checks signatures: OpenStack's Swift with its S3 front, in a container of this machine's engine.
+ */
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import type { TestDocker } from './docker.ts';
 import { waitFor } from './programs.ts';

@@ -1,5 +1,5 @@
 /**
- * An agent without a machine. It speaks the real protocol of the link over gRPC: joins with a token, verifies the CA,
+ * An agent without a machine. The agent speaks the real protocol of the link over gRPC: joins with a token, verifies the CA,
  * redials, acknowledges, keeps results until they are acknowledged. Containers are entries of a map that "run" tasks by
  * a function. Many agents fit in one process; tests use them where the machine is not the subject. Benchmarks have one
  * that does less and costs less: bench/simulated/agent.ts. The agent knows several schedulers and dials another one

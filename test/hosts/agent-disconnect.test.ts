@@ -1,4 +1,5 @@
-// A machine that the scheduler does not answer, on the real engine: what must not run twice stops by itself, everything else runs on.
+// A machine that the scheduler does not answer, on the real engine: exclusive containers stop by themselves, all others
+// run on.
 import { expect } from 'vitest';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';

@@ -1,4 +1,5 @@
-// IPv6: the link, the metrics page, and what containers reach of it. The network of the containers is one that an operator made with IPv6.
+// IPv6: the link, the metrics page, and the addresses that containers reach. An operator made the containers' network
+// with IPv6.
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
@@ -34,7 +35,7 @@ interface World extends AgentWorld {
   readonly reaches: (hosts: readonly string[], allowList?: readonly string[]) => Promise<Record<string, string>>;
 }
 
-/** An agent with these settings, which has not started. One for each test. */
+/** Makes an agent with these settings, not started yet; one for each test. */
 type Make = (settings?: Readonly<Record<string, string>>) => Promise<World>;
 
 const test = base.extend('make', async ({ docker }, { onCleanup }): Promise<Make> => {

@@ -1,4 +1,5 @@
-// The journal cut at every step: an agent that dies at any of its writes, or finds what it wrote damaged, has each container once, reported and served, and leaves nothing behind.
+// The journal cut at every step. An agent that dies at any of its writes, or finds a damaged journal, has each
+// container once, reported and served, and leaves nothing behind.
 import { readFile, readdir, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
@@ -56,7 +57,8 @@ test(
       }
     };
     /**
-     * Has a task served. An agent says that a container runs while it still writes that down, so it may die with the task in hand: then the next one's report says whether the task had reached the runner.
+     * Has a task served. An agent reports a container as running while it still writes that down, so it may die with
+     * the task in hand. Then the next agent's report says whether the task had reached the runner.
      * @returns whether an agent died
      */
     const serve = async (taskId: string, containerId: string): Promise<boolean> => {
@@ -79,7 +81,10 @@ test(
       }
       return cut;
     };
-    /** Until the journal is empty, or the agent dead: one that dies just after its last write has not been seen to yet. */
+    /**
+     * Waits until the journal is empty, or the agent dead: the death of an agent just after its last write may not have
+     * been noticed yet.
+     */
     const emptied = async (): Promise<void> => {
       await waitFor(async () => dead || (await stateOf()).length === 0, 'the journal is empty', 60_000);
       const before = answers;

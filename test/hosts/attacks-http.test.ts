@@ -1,4 +1,5 @@
-// Bodies that nobody may send, in numbers, while a neighbour calls: the scheduler's memory stays bounded, and the neighbour notices nothing.
+// Many forbidden bodies at once, while a neighbour calls: the scheduler's memory stays bounded, and the neighbour
+// notices nothing.
 import { fork } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,4 +1,5 @@
-// Attacks of one container, and of one machine's agent, on what all share: the machine's session, the agent and the scheduler go on, and neighbours keep their calls.
+// Attacks of one container, and of one machine's agent, on shared parts: the machine's session, the agent and the
+// scheduler go on, and neighbours keep their calls.
 import { readFileSync } from 'node:fs';
 import { describe, expect } from 'vitest';
 import { bearer, openChannel } from '#agent/upstream/channel.ts';
@@ -179,7 +180,7 @@ interface Rogue {
   close(): void;
 }
 
-/** A machine that is admitted, whose agent says whatever it likes on its task stream. */
+/** A machine that is admitted, and whose agent sends anything on its task stream. */
 async function aRogue(fleet: HostsPlatform): Promise<Rogue> {
   const made = await fleet.gateway('/machines', { poolName: 'rogue' });
   const [, fingerprint = '', joinToken = ''] = String(made['agentUpstreamToken']).split('.');

@@ -1,5 +1,6 @@
-// A few kill rounds of each kind, as `npm run chaos` runs fifty: every accepted task ends once, none is lost, and no handler's own records contradict that.
-// Not part of `npm test`: what a dead process had fetched and not sent comes back minutes later. Those of the agent are in agent-kills.test.ts.
+// A few kill rounds of each kind, as `npm run chaos` runs fifty: every accepted task ends once, none is lost, and no
+// handler's own records contradict that. Not part of `npm test`: tasks that a dead process had fetched and not sent
+// come back minutes later. Kills of the agent are in agent-kills.test.ts.
 import { describe, test } from 'vitest';
 import { KILL_TEST_MS, killsAreSurvived } from '../helpers/kill-rounds.ts';
 

@@ -1,4 +1,5 @@
-// A host whose firewall is reloaded under its containers: their own filter stands, and a check of the host says what keeps them in.
+// A host whose firewall is reloaded under its containers: their own filter stands, and a check of the host names the
+// rules that keep them in.
 import { describe, expect } from 'vitest';
 import { HOLDER_IMAGE } from '../../agent/containers/holder-image.ts';
 import type { HostsPlatform, Member } from '../helpers/hosts.ts';
@@ -6,7 +7,10 @@ import { testOnHosts } from '../helpers/hosts.ts';
 import { MAIN, jsonOf } from '../helpers/platform.ts';
 import type { Deployment } from '../helpers/platform.ts';
 
-/** firewalld's client, as it answers where firewalld runs and the bridge is in the zone that a file names; without the file it does not run. */
+/**
+ * firewalld's client as it answers where firewalld runs: the bridge is in the zone that a file names; without the file,
+ * firewalld does not run.
+ */
 const FIREWALL_CMD = `#!/bin/sh
 zone=$(dirname "$0")/../zone
 [ -f "$zone" ] || exit 252

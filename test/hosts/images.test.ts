@@ -1,4 +1,4 @@
-// An image from a registry that asks for a password. Its reference is resolved when it is deployed, and the password is
+// An image from a registry that asks for a password. The reference is resolved at the deployment, and the password is
 // found nowhere.
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,5 @@
-// An installation on a network that has IPv6 alone: the agent lives in a namespace without any IPv4 address, the scheduler at its other end.
+// An installation on a network that has IPv6 alone: the agent lives in a namespace without any IPv4 address, the
+// scheduler at its other end.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { randomBytes } from 'node:crypto';

@@ -1,4 +1,5 @@
-// The journal cut at every step: an agent that is killed at each of its writes, one after the other, through the whole life of a container. Whatever was on disk at that moment, nothing runs twice, nothing is lost, nothing is left.
+// The journal cut at every step: an agent that is killed at each of its writes, one after the other, through the whole
+// life of a container. With any such state on disk, no task runs twice or is lost, and nothing is left.
 import { watch } from 'node:fs';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,7 +12,10 @@ const test = testOnHosts({ count: 1, settings: { LONGSHORE_RESTART_GRACE_SECONDS
 /** More steps than a life has. */
 const MOST_STEPS = 60;
 
-/** Kills the agent at the given change in the directory of its journal: a new file, its rename. @returns what tells whether it came to that */
+/**
+ * Kills the agent at the given change in the directory of its journal: a new file, its rename.
+ * @returns `killed` tells whether that change came
+ */
 function killAt(member: Member, step: number): { readonly killed: () => boolean; readonly stop: () => void } {
   let seen = 0;
   let killed = false;

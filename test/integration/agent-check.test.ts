@@ -1,4 +1,5 @@
-// `longshore agent check` and the condition Preflight, on a real engine and a real link; what an engine lacks is taken away from its answer on the way.
+// `longshore agent check` and the condition Preflight, on a real engine and a real link. A proxy takes missing features
+// out of the engine's answer.
 import { createServer, request } from 'node:http';
 import type { Server } from 'node:http';
 import { mkdir, writeFile } from 'node:fs/promises';

@@ -113,7 +113,10 @@ test('a file is never written through a link', async ({ dir }) => {
   expect((await lstat(join(dir, 'out', 'd'))).isSymbolicLink()).toBe(false);
 });
 
-/** Names of few words meet often; `ZZ` stands for `..`, which the writer refuses in a name. Targets climb, and lead through other entries. */
+/**
+ * Names use few words, so that they often collide; `ZZ` stands for `..`, which the writer refuses in a name. Targets
+ * climb, and lead through other entries.
+ */
 const evilEntries = fc.uniqueArray(
   fc.record({
     name: fc.oneof(

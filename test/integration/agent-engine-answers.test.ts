@@ -1,4 +1,5 @@
-// Where engines of several ages answer the same question differently: a server in the place of the engine says what moby 20.10, 28 with images of containerd, and 29 say.
+// Questions that engines of several ages answer differently: a server in the place of the engine gives the answers of
+// moby 20.10, 28 with images of containerd, and 29.
 import { once } from 'node:events';
 import { createReadStream, writeFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';

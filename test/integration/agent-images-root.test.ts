@@ -1,4 +1,5 @@
-// Where the engine keeps images, by what engines answer: a server in the place of the engine says what moby 20.10 to 29 say.
+// The place where the engine keeps images, by the answers of engines: a server in the place of the engine gives those
+// of moby 20.10 to 29.
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';

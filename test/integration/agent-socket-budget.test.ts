@@ -1,4 +1,5 @@
-// Budgets of a container on its agent socket. An offender loses its socket; its neighbours keep their sockets and their tasks.
+// Budgets of a container on its agent socket. An offender loses its socket; its neighbours keep their sockets and their
+// tasks.
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { TaskReport } from '#shared/protocol/generated/messages.ts';

@@ -1,4 +1,5 @@
-// Request bodies of a real scheduler: none is read before its sender is known, and clients that are still sending can read why theirs was refused.
+// Request bodies of a real scheduler: none is read before its sender is known, and clients that are still sending can
+// read why theirs was refused.
 import { execFile } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
@@ -72,7 +73,7 @@ async function deploy(name: string, said: Readonly<Record<string, unknown>>): Pr
   return String(stubId);
 }
 
-/** Sends a request's head, no byte of its body, and gives what comes back until the server has said all it has to say. */
+/** Sends a request's head and no byte of its body. Returns everything that the server answers. */
 function headOnly(method: string, path: string, headers: Readonly<Record<string, string>>): Promise<string> {
   const [host = '', port = ''] = scheduler.httpAddress.split(':');
   const lines = Object.entries({ host: 'x', 'content-length': String(SENT), ...headers }).map(([k, v]) => `${k}: ${v}`);

@@ -1,4 +1,4 @@
-/** A live container of the own workspace on a platform whose other containers find no machine, and the credential that it was given. */
+/** A live container of the own workspace, with its credential, on a platform whose other containers find no machine. */
 import { SimulatedAgent } from '../helpers/simulated-agent.ts';
 import type { SimulatedAgentOptions } from '../helpers/simulated-agent.ts';
 import { waitFor } from '../helpers/programs.ts';

@@ -1,4 +1,5 @@
-// The leader's loops on a real database: containers placed, given back and stopped, with queues and machines played by the test.
+// The leader's loops on a real database: containers placed, given back and stopped, with queues and machines played by
+// the test.
 import { describe, expect } from 'vitest';
 import { ContainerStops } from '#scheduler/containers/actions.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';

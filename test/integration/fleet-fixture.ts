@@ -1,4 +1,5 @@
-// The scheduler's machines on a real database and a real Redis, with the real link: the agent is a few lines that speak agent.proto.
+// The scheduler's machines on a real database and a real Redis, with the real link: the agent is a few lines that speak
+// agent.proto.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { generateKeyPairSync, randomUUID, sign } from 'node:crypto';

@@ -1,4 +1,5 @@
-// The agent link as an agent sees it: real gRPC with the installation's CA, on a real database and a real Redis. The agent is a few lines that speak agent.proto.
+// The agent link as an agent sees it: real gRPC with the installation's CA, on a real database and a real Redis. The
+// agent is a few lines that speak agent.proto.
 import { randomBytes, randomUUID } from 'node:crypto';
 import { chmodSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';

@@ -1,4 +1,5 @@
-// The installer of the agent, run by a shell in a directory of its own: what it makes of its input and of the machine. The programs of the system that it asks are stand-ins; test/hosts/systemd.test.ts has the real ones.
+// The installer of the agent, run by a shell in a directory of its own: what it makes of its input and of the machine.
+// The programs of the system that it asks are stand-ins; test/hosts/systemd.test.ts has the real ones.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';

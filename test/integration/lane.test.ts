@@ -1,4 +1,5 @@
-// The lane on real Redis: what goes through it and what does not, its order and its bound, and what becomes of its tasks when callers, replicas, containers or Redis itself go at each step of the way.
+// The local queue on real Redis: the tasks that go through it and those that do not, its order and its bound. Callers,
+// replicas, containers or Redis itself go at each step of the way.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { ContainerId, TaskId } from '#shared/domain/ids.ts';

@@ -1,4 +1,5 @@
-// Desired state under fencing numbers, and what replicas learn of each other's containers: two books on one database, of both kinds.
+// Desired state under fencing numbers, and replicas' knowledge of each other's containers: two books on one database,
+// of both kinds.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';

@@ -1,4 +1,5 @@
-// The daily quota of log lines: counted by the database over replicas and restarts, and said once where lines are dropped.
+// The daily quota of log lines: counted by the database over replicas and restarts, and reported once where lines are
+// dropped.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';

@@ -1,4 +1,5 @@
-// With the local queue off every synchronous call is a job of its BullMQ queue: in order, within its bound, run once, answered; also beside a replica that has it on.
+// With the local queue off every synchronous call is a job of its BullMQ queue: in order, within its bound, run once,
+// answered; also beside a replica that has it on.
 import { expect } from 'vitest';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { waitFor } from '../helpers/services.ts';

@@ -1,4 +1,5 @@
-// A workspace floods everything that it can make, over HTTP on a real scheduler with real stores: each bound is met with the error that names it, and a neighbour's calls are taken all the while. There is no machine: tasks wait.
+// A workspace floods everything that it can make, over HTTP on a real scheduler with real stores. Each bound answers
+// with the error that names it, and a neighbour's calls are accepted all the while. There is no machine: tasks wait.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
 import { aPlatform } from './verbs-fixture.ts';

@@ -1,4 +1,5 @@
-// Redis away for longer than an end is tried again: callers are answered, and when Redis is back nothing of what ended stays in a lane, what waited runs once, and the depth is exact.
+// Redis away for longer than the retries of an end. Callers are answered. When Redis is back, nothing of ended tasks
+// stays in a local queue, waiting tasks run once, and the depth is exact.
 import { expect } from 'vitest';
 import { waitFor } from '../helpers/services.ts';
 import type { Options } from './lane-fixture.ts';
@@ -20,7 +21,7 @@ test('a synchronous task that ends while Redis is away leaves no entry behind', 
   const waits = await submitted(one, target);
   await redis.crash();
   await waitFor(() => one.client.status !== 'ready', 'it is away');
-  // Not written: its agent keeps the result. Its caller has it.
+  // The end was not written: the caller has the result, and the agent keeps it.
   expect(await one.result(order, '{"y":1}')).toBe(false);
   expect(await ended.finished).toMatchObject({ status: 'COMPLETE', body: '{"y":1}' });
   await redis.restart();

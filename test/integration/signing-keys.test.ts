@@ -1,4 +1,4 @@
-/** Keys that change: the one tokens are signed with, on two replicas, and the file that everything secret is sealed with. */
+/** Keys that change: the key that signs tokens, on two replicas, and the file with the key that seals all secrets. */
 import { afterAll, beforeAll, describe, expect } from 'vitest';
 import { AppError } from '#shared/errors.ts';
 import { openInstallation } from '../../scheduler/identity/installation.ts';
@@ -92,7 +92,7 @@ describe.each(KINDS)('on %s', (kind) => {
       expect(await verifyMachineCredential(installation, credential.text)).toBeNull();
       expect(installation.deriveKeys('u')).toHaveLength(1);
     }
-    // Agents know the installation by its first key, whatever tokens are signed with.
+    // Agents know the installation by its first key, independent of the key that signs tokens.
     const statement = await machineSigner(there.installation).revoke(machine);
     expect(keyIdOf(statement)).toBeNull();
     // A start after all that, too.

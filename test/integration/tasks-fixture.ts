@@ -1,4 +1,7 @@
-/** Tasks, dispatcher and queues of one scheduler process on a real Redis, with an agent's task stream played by the test. */
+/**
+ * Tasks, dispatcher and queues of one scheduler process on a real Redis, with an agent's task stream played by the
+ * test.
+ */
 import type { Redis } from 'ioredis';
 import type {
   AttemptToken,

@@ -1,5 +1,5 @@
-// How a container with several workers serves a handler that is not thread-safe: the real runner against a fake agent. The library of these stubs gives
-// wrong results when two threads use it at once.
+// How a container with several workers serves a handler that is not thread-safe: the real runner against a fake agent.
+// The library of these stubs gives wrong results when two threads use it at once.
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test as base, describe, expect } from 'vitest';
@@ -50,7 +50,10 @@ def handler(context, x):
 };
 type Answered = readonly [doubled: number, pid: number, onStartValue: number, workers: number];
 
-/** As many calls at once as there are slots, and one more where there is one slot: the runner has to keep them apart. */
+/**
+ * Makes as many calls at once as there are slots, and one more where there is one slot: the runner has to keep them
+ * apart.
+ */
 async function answersOf(agent: FakeAgent, mode: string): Promise<readonly Answered[]> {
   const slots = await Promise.all([0, 1].map((process) => agent.slot(mode === 'single' ? 0 : process)));
   const answers = await Promise.all(slots.map((on, index) => agent.call({ x: index + 1 }, { on })));

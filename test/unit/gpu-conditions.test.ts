@@ -1,4 +1,4 @@
-// The tables of docs/gpus.md name the tests of each condition: those files are there, and so are the sources of what others do.
+// The table of conditions in docs/gpus.md: each row names tests that exist, and each cited source is listed.
 import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { expect, test } from 'vitest';

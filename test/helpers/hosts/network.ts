@@ -1,6 +1,7 @@
 /**
- * Several machines on one: each a network namespace with its own address, loopback and Docker Engine, on a bridge of their own. Needs root, iproute2, iptables and dockerd. Everything has names of this set alone, so that
- * it stands beside other engines and other sets, and goes away with the process that made it, however that ends (keeper.ts).
+ * Several machines on one: each a network namespace with its own address, loopback and Docker Engine, on a bridge of
+ * their own. Needs root, iproute2, iptables and dockerd. All names belong to this set alone, so that it stands beside
+ * other engines and other sets. The set goes away with the process that made it, however that ends (keeper.ts).
  */
 import { spawn } from 'node:child_process';
 import { randomBytes, randomInt } from 'node:crypto';
@@ -112,7 +113,8 @@ function freeNet(): string {
 /** The process that takes everything away when the returned function is called, or when this process is gone. */
 async function aKeeper(names: HostsNames): Promise<() => Promise<void>> {
   const path = join(import.meta.dirname, 'keeper.ts');
-  // Nothing that marks it as a part of a test run, and a group of its own: it outlives whatever ends the run.
+  // The keeper outlives the end of the run: its environment does not mark it as a part of a test run, and it has a
+  // process group of its own.
   const child = spawn(process.execPath, [path], {
     detached: true,
     env: { PATH: process.env['PATH'] },

@@ -1,6 +1,8 @@
 /**
- * Runs a command beside a Docker Engine whose programs are in a folder of their own: containerd and the engine in a network namespace, and the command in it, too. Two engines in one namespace take each other's
- * rules of the packet filter away, so the command's servers are reached there alone. Everything goes when the command has ended, however it does (keeper.ts). Called by scripts/setup/named-engine.mjs.
+ * Runs a command beside a Docker Engine whose programs are in a folder of their own: containerd and the engine in a
+ * network namespace, and the command in it, too. Two engines in one namespace remove each other's rules of the packet
+ * filter, so the command's servers are reachable in there alone. Everything goes when the command has ended, however it
+ * does (keeper.ts). scripts/setup/named-engine.mjs calls it.
  */
 import { spawn } from 'node:child_process';
 import { delimiter } from 'node:path';

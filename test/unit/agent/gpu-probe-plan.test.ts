@@ -1,4 +1,5 @@
-// When devices are probed: who is due, how long one waits that failed, and what a run of the loop does with it. Time is fake.
+// When devices are probed: the devices that are due, the wait after a failure, and the loop's handling of a result.
+// Time is fake.
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import type { ProbeOutcome, ProbeResult } from '../../../agent/devices/probe-outcome.ts';

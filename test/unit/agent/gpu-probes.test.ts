@@ -1,4 +1,5 @@
-// Probes of devices and what follows from each: what is offered, what is kept over a restart, what the machine says of itself. The tool and the probe's container are stand-ins at their outermost edge.
+// Probes of devices and their consequences: the devices offered, the state kept over a restart, and the machine's own
+// report. The tool and the probe's container are stand-ins at their outermost edge.
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

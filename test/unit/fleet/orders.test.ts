@@ -48,6 +48,6 @@ test('a snapshot has room for what its agent takes in one message: what runs is 
   expect(assignments.map(({ containerId }) => containerId)).toEqual(['a', 'b', 'd', 'e']);
   expect(tooMany.map(({ row }) => row.id)).toEqual(['c']);
   expect(JSON.stringify(assignments).length).toBeLessThan(1_000_000);
-  // An existing container is never left out, whatever the sum.
+  // An existing container is never left out, at any total size.
   expect(ordersFor([entryOf('a', 'RUNNING', 2_000_000)], 0, 1_000_000).assignments).toHaveLength(1);
 });

@@ -70,7 +70,7 @@ test('a deadline of a row comes after the time that was left at the first look, 
   expect(deadlines.isOver('a', untilMs)).toBe(false);
   pass(1);
   expect(deadlines.isOver('a', untilMs)).toBe(true);
-  // Another deadline is judged anew; whoever has none is never late.
+  // Another deadline is judged anew; an infinite one is never over.
   expect(deadlines.isOver('a', at.wallMs + 10)).toBe(false);
   expect(deadlines.isOver('b', Infinity)).toBe(false);
   for (const key of ['a', 'b']) deadlines.forget(key);

@@ -1,4 +1,5 @@
-// Calls of containers as the scheduler takes them from agents: how many of one container and one machine, and what becomes of those that stand still.
+// Calls of containers as the scheduler takes them from agents: bounds for one container and one machine, and the end of
+// calls that stand still.
 import { createServer } from 'node:http';
 import type { RequestListener, Server } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';

@@ -1,4 +1,5 @@
-// No step of the wall clock and no stall of the scheduler ends an attempt; time that passes without a word of its agent does.
+// No step of the wall clock and no stall of the scheduler ends an attempt. Time that passes without a message of its
+// agent does.
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';

@@ -108,7 +108,7 @@ describe('a URL', () => {
     ['http://[::1]:80/', /::1/],
     ['http://[::ffff:169.254.169.254]/', /a9fe:a9fe/],
     [`https://example.com/${'x'.repeat(2048)}`, /2048 characters/],
-    // Texts that the parser takes, and that the database does not, or that would be dialled otherwise than they are kept.
+    // Texts that the parser takes, but the database does not, or that would be dialled otherwise than they are stored.
     ['https://example.com/a\0b', /control characters/],
     ['https://example.com/a\u007fb', /control characters/],
     ['https://exam\nple.com/', /control characters/],

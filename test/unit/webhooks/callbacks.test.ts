@@ -51,7 +51,7 @@ describe('places', () => {
     await Promise.all([come('busy'), come('other')]);
     const busy = [come('busy'), come('busy')];
     const late = come('late');
-    // The one of `busy` goes on to whoever has none, although two of its own wait for longer.
+    // The place of `busy` goes to the workspace that has none, although two of its own wait longer.
     given[0]?.();
     await late;
     given[1]?.();
