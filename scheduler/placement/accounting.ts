@@ -1,5 +1,7 @@
-// Keeps what Redis counts of each machine equal to the containers' rows and the agents' reports, on the leader: gives back what a container held once it is proven gone, counts anew at the
-// start of a leadership, after Redis lost its data and before a machine takes work again, and looks every 30 s whether anything drifted. The rows decide; Redis follows.
+// Accounting of machines on the leader: keeps the counts in Redis equal to the containers'
+// rows and the agents' reports. A container's resources are given back once it is proven
+// gone. Counts are made anew at the start of a leadership, after Redis lost its data, before
+// a machine takes work again, and every 30 s against drift. The rows decide; Redis follows.
 import type { Counter } from '#shared/metrics.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
@@ -17,11 +19,11 @@ export interface AccountingParts {
   readonly book: Book;
   readonly machines: Machines;
   readonly reservations: Reservations;
-  /** The leader's fencing number; undefined: not the leader. */
+  /** Fencing number of the leader; undefined: this replica does not lead. */
   readonly fence: () => number | undefined;
   readonly clock: Clock;
   readonly log: Log;
-  /** Differences found and repaired, by `resource`. */
+  /** Number of differences found and repaired, by `resource`. */
   readonly drift: Counter<'resource'>;
 }
 
@@ -31,11 +33,11 @@ const OVERDUE_EVERY_MS = 4_000;
 export class Accounting {
   readonly name = 'accounting of machines';
   readonly #parts: AccountingParts;
-  /** What is being given back: a count made meanwhile would call it drift. */
+  /** Releases under way; a recount meanwhile would see them as drift. */
   readonly #releasing = new Set<Promise<void>>();
-  /** When each device was leased last. */
+  /** Time when each device was leased last. */
   readonly #leasedAtMs = new Map<string, number>();
-  /** As each machine was counted last. */
+  /** Containers that no row places on the machine, as of its last count. */
   readonly #strangers = new Map<MachineId, Machine['strangers']>();
   readonly #timers: NodeJS.Timeout[] = [];
 
@@ -49,13 +51,13 @@ export class Accounting {
         const owner = ownerOf(before);
         if (owner !== undefined) this.#giveBack(owner);
         const machine = owner && parts.machines.get(owner.machineId);
-        // Its agent has not removed it: its devices are in the way still.
+        // The agent has not removed the container yet, so its devices are still in use.
         if (machine?.strangers.has(entry.row.id) === true) void this.recount([machine], { expected: true });
       }
     });
     parts.machines.onChange((machine) => {
       if (parts.machines.get(machine.row.id) !== machine) void this.#forget(machine.row.id);
-      // While it is away nothing is placed there anyway; what it holds is counted before it is READY again.
+      // Nothing is placed on a machine that is away; its counts are made anew before it is READY again.
       else if (machine.health !== 'RECONCILING')
         void this.recount([machine], { expected: this.#strangersChanged(machine) });
     });
@@ -80,7 +82,7 @@ export class Accounting {
     return this.#leasedAtMs.get(uuid) ?? 0;
   }
 
-  /** Has its agent more, or less, that no row places there than when it was counted last? Then other counts are no drift. */
+  /** Whether the agent has other containers without a row than at the last count; then changed counts are no drift. */
   #strangersChanged({ row, strangers }: Machine): boolean {
     const before = this.#strangers.get(row.id);
     this.#strangers.set(row.id, strangers);
@@ -88,9 +90,9 @@ export class Accounting {
   }
 
   /**
-   * Sets the counts of these machines (all, when none are named) to what rows and reports say; what was different is counted as drift.
-   * A failure is logged: the next sweep counts again.
-   * @param expected - something was just said that changes the counts: a difference is no drift
+   * Sets the counts of these machines (all, when none are named) to what rows and reports
+   * say; differences count as drift. A failure is logged: the next sweep counts again.
+   * @param expected - a report just changed the counts, so a difference is no drift
    */
   async recount(only?: readonly Machine[], { expected = false } = {}): Promise<void> {
     const { machines, reservations, log } = this.#parts;
@@ -108,7 +110,7 @@ export class Accounting {
     }
   }
 
-  /** In flight for too long: the row says whether it was written. */
+  /** Confirms or releases reservations that were in flight for too long: the container's row says which. */
   async settleOverdue(): Promise<void> {
     const { reservations, book, log, fence } = this.#parts;
     if (fence() === undefined) return;
@@ -151,7 +153,7 @@ export class Accounting {
       const { cpuMillicores, memoryBytes } = spec;
       held.push({ ...owner, cpuMillicores, memoryBytes: Math.ceil(memoryBytes), gpuUuids: row.gpuUuids });
     }
-    // What its agent still has although no row places it there: in the way until it is gone.
+    // A container that the agent still has, although no row places it there, holds its resources until it is gone.
     const placed = new Set(held.map((one) => one.assignmentId));
     for (const one of machine.strangers.values()) {
       if (placed.has(one.assignmentId)) continue;
@@ -187,7 +189,7 @@ export class Accounting {
   }
 }
 
-/** What a row holds; undefined: it is placed nowhere. */
+/** Owner of the resources that a row holds; undefined: the container is placed nowhere. */
 function ownerOf(row: ContainerRow): ReservationOwner | undefined {
   const { id, machineId, assignmentId, epoch } = row;
   return machineId === null || assignmentId === null ? undefined : { machineId, containerId: id, assignmentId, epoch };

@@ -1,5 +1,7 @@
-// The machines that placement chooses from, kept up to date by change, and the choice itself: of the machines that are best for a request a sample is compared; all of them are looked at only when
-// that finds none, and to say why. What must stay true: what it chooses can take the request; it finds a machine whenever place.ts does, and none of a model, pool or image that is wanted less.
+// Machines that placement chooses from, kept up to date by change, and the choice itself. Of the
+// machines that are best for a request, a sample is compared. All machines are looked at only when
+// the sample has none, and to say why. Invariants: the chosen machine can take the request. A
+// machine is found whenever place.ts finds one, and never one of a less wanted model, pool or image.
 import type { MachineId } from '#shared/domain/ids.ts';
 import { BoundedMap } from '../deployments/bounded-map.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
@@ -9,7 +11,7 @@ import { bestOf, chooseOf, placeContainer } from './place.ts';
 import { stableHash } from './score.ts';
 import { compareStanding, isShelved, searchTier, Shelves } from './shelves.ts';
 
-/** Images that were asked for of late, whose machines are kept apart. */
+/** Most images asked for recently whose machines are kept apart. */
 const MOST_IMAGES = 64;
 const MOST_REJECTED = 256;
 
@@ -17,7 +19,7 @@ export class Candidates {
   readonly #machines = new Map<MachineId, PlacementMachine>();
   readonly #shelves = new Shelves();
   readonly #holding = new BoundedMap<string, Shelves>(MOST_IMAGES);
-  /** What was just refused everywhere; true until a machine changes. */
+  /** Requests that every machine just refused; valid until a machine changes. */
   readonly #rejected = new Map<string, Rejections>();
 
   constructor(machines: Iterable<PlacementMachine> = []) {
@@ -51,7 +53,10 @@ export class Candidates {
     for (const [, shelves] of this.#holding) shelves.drop(id);
   }
 
-  /** As `placeContainer` of place.ts with all of them; of machines that are equal but for how full they are, and for their share of a deployment, one of a sample is taken. */
+  /**
+   * Chooses a machine as `placeContainer` of place.ts does over all machines. Among machines that
+   * differ only in how full they are and in their share of a deployment, the best of a sample is taken.
+   */
   place(request: PlacementRequest): Placement {
     const machine = request.overQuota ? undefined : this.#find(request);
     if (machine !== undefined) return { ...chooseOf(machine, request), rejections: {} };
@@ -65,7 +70,7 @@ export class Candidates {
     return placement;
   }
 
-  /** undefined: none was found, and perhaps there is none. */
+  /** Best machine of the sample; undefined: none was found, though there may be one. */
   #find(request: PlacementRequest): PlacementMachine | undefined {
     const named = namedBy(request);
     if (named !== undefined) {
@@ -79,12 +84,12 @@ export class Candidates {
     const withImage = this.#holders(request.image)?.tiers(request) ?? [];
     for (const [index, tier] of tiers.entries()) {
       const before = tiers[index - 1];
-      // Those that hold the image come before all others of the same standing.
+      // Machines that hold the image come before all others of the same standing.
       const holders = before !== undefined && compareStanding(before, tier) === 0 ? [] : withImage;
       for (const one of [...holders.filter((other) => compareStanding(other, tier) === 0), tier]) {
         const { machines, complete } = searchTier(one, from, canTake, request);
         if (machines.length > 0) return bestOf(machines, request);
-        // One that is wanted more than what comes next may be among those not looked at.
+        // A better machine than the next tier's may be among those not looked at.
         if (!complete) return undefined;
       }
     }
@@ -103,16 +108,16 @@ export class Candidates {
   }
 }
 
-/** The only machines that can serve it; undefined: any may. */
+/** Machines that alone can serve the request; undefined: any may. */
 function namedBy({ volumeHomes, imageOnlyOn }: PlacementRequest): readonly MachineId[] | undefined {
   if (volumeHomes.size > 0) return [...volumeHomes];
   return imageOnlyOn === null ? undefined : [...imageOnlyOn];
 }
 
-/** All that decides whether any machine takes it. */
+/** Key of all that decides whether any machine takes the request. */
 function keyOf(request: PlacementRequest): string {
   const { siblings, seed: _seed, volumeHomes, imageOnlyOn, avoid, ...rest } = request;
-  // Where one of its deployment is it needs no room for its code.
+  // A machine with a container of the same deployment needs no room for its code.
   const withCode = rest.diskBytes > 0 ? [...siblings.keys()] : [];
   return JSON.stringify([rest, [...volumeHomes], imageOnlyOn === null ? null : [...imageOnlyOn], [...avoid], withCode]);
 }

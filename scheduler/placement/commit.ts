@@ -1,6 +1,7 @@
-// Placement's loop on the leader: takes the containers that are PENDING, lets candidates.ts choose, reserves in Redis, and writes the choice by compare-and-set. Woken by a container that needs a
-// place and by a machine that changed; swept slowly. What must stay true: free amounts never go below zero (reserve.lua verifies again); the row is the authority: what was reserved
-// and is not written there is given back.
+// Placement loop of the leader. It takes PENDING containers, lets candidates.ts choose, reserves in
+// Redis, and writes the choice by compare-and-set. A container that needs a place, a machine that
+// changed, or a slow sweep wakes it. Invariants: free amounts never go below zero (reserve.lua
+// verifies again). The row is the authority: a reservation that no row names is given back.
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -32,33 +33,35 @@ export interface PlacementParts {
   readonly log: Log;
   readonly metrics: FleetMetrics;
   readonly loops: LoopMetrics;
-  /** The leader's fencing number; undefined: not the leader. */
+  /** Fencing number of the leader; undefined: this replica does not lead. */
   readonly fence: () => number | undefined;
-  /** May work without a GPU go to GPU machines of a pool that says nothing? */
+  /** Whether work without a GPU may go to GPU machines of a pool that has no such setting. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
-  /** Machines that hold the local volumes of that name; absent: none does yet. */
+  /** Home machines of local volumes, by volume id; a volume without a home is absent. */
   readonly volumeHomes: (volumeIds: readonly string[]) => Promise<ReadonlyMap<string, MachineId>>;
-  /** Makes the machine the home of those that have none. @returns false: another was faster */
+  /** Makes the machine the home of those volumes that have none. @returns false: another replica was faster */
   readonly bindVolumes: (volumeIds: readonly string[], machineId: MachineId) => Promise<boolean>;
-  /** What these workspaces may have at once; absent: no bound. */
+  /** Limits on what workspaces may have at once; absent: no bound. */
   readonly quotas: (workspaces: ReadonlySet<WorkspaceId>) => Promise<ReadonlyMap<WorkspaceId, Quota>>;
 }
 
 const COALESCE_MS = 1;
 const SWEEP_MS = 30_000;
-/** Decided in one go, then reserved and written side by side. */
+/** Containers decided in one go, then reserved and written in parallel. */
 const BATCH = 256;
-/** Candidates that turn out to be taken, before it waits for a moment. */
+/** Candidates that turn out to be taken before the container waits for a moment. */
 const MAX_CONFLICTS = 3;
-/** A container that came back from a machine waits for its next place, longer each time: an agent that refuses at once must not be asked without end. */
+/**
+ * Back-off of a container that came back from a machine: an agent that refuses at once must not be asked without end.
+ */
 const RETURNED = { baseMs: 250, capMs: 30_000 } as const;
-/** A machine that sent it back is not asked again for so long, while another has room. */
+/** Milliseconds for which a machine that sent the container back is avoided, while another has room. */
 const AVOID_MS = 60_000;
 const NOTE_EVERY_MS = 5_000;
 
 interface Returned {
   readonly times: number;
-  /** Monotonic. */
+  /** Monotonic milliseconds before which the container is not placed. */
   readonly notBeforeMs: number;
   readonly from: MachineId | null;
   readonly atMs: number;
@@ -71,7 +74,7 @@ export class Placer {
   readonly #facts: MachineFacts;
   readonly #returned = new Map<ContainerId, Returned>();
   readonly #failedImages = new FailedImages();
-  /** What was last written to a row about why it waits, and when. */
+  /** Last text written to a row about why its container waits, and when. */
   readonly #noted = new Map<ContainerId, { readonly text: string; readonly atMs: number }>();
   #timer: NodeJS.Timeout | undefined;
   #later: NodeJS.Timeout | undefined;
@@ -93,10 +96,10 @@ export class Placer {
       if (machineId !== null && to === 'RUNNING') this.#failedImages.worked(entry, machineId);
       if (machineId !== null && from !== null && to === 'FAILED' && reason === 'image_error')
         this.#failedImages.failed(entry, machineId, parts.clock.monotonicMs());
-      // A new one needs a place; one that went freed some.
+      // A new container needs a place; one that ended freed resources.
       if (to === 'PENDING' || (from !== null && isTerminalContainer(to))) this.wake();
     });
-    // Ready, uncordoned, a condition cleared, a device free again.
+    // The machine may be ready or uncordoned, a condition cleared, or a device free again.
     parts.machines.onChange((machine) => {
       if (isSchedulable(machine)) this.wake();
     });
@@ -116,7 +119,10 @@ export class Placer {
     clearInterval(this.#sweep);
   }
 
-  /** What a PENDING container waits for; undefined: it has a place, or is not known. Only the leader places, so only its answer is fresh. */
+  /**
+   * Explains what a PENDING container waits for; undefined: it has a place,
+   * or is not known. Only the leader places, so only its answer is fresh.
+   */
   waitOf(id: ContainerId): PlacementWait | undefined {
     const entry = this.#parts.book.get(id);
     if (entry?.row.state !== 'PENDING') return undefined;
@@ -141,7 +147,7 @@ export class Placer {
     this.#returned.set(id, { ...facts, atMs, notBeforeMs: atMs + waitMs * (0.75 + Math.random() / 2) });
   }
 
-  /** May it be placed now? If not, a round comes when the first of those that wait may. */
+  /** Whether the container may be placed now. If not, calls `wait` with the milliseconds left. */
   #mayBePlaced(entry: BookEntry, nowMs: number, wait: (ms: number) => void): boolean {
     const leftMs = (this.#returned.get(entry.row.id)?.notBeforeMs ?? 0) - nowMs;
     if (leftMs > 0) wait(leftMs);
@@ -154,8 +160,9 @@ export class Placer {
   }
 
   /**
-   * New containers of that target. While nothing else is being placed they have their places from their first row on: an order goes out after one statement and not two.
-   * What finds no place at once is PENDING, and placed by the rounds.
+   * Makes new containers of that target. While nothing else is being placed, their
+   * first rows already name their places: the order goes out after one statement and
+   * not two. A container without a place at once is PENDING, and the rounds place it.
    */
   async create(target: Target, count: number): Promise<readonly BookEntry[]> {
     const { book, fence } = this.#parts;
@@ -199,13 +206,13 @@ export class Placer {
     return entries;
   }
 
-  /** @returns undefined: there is no place for it at once */
+  /** Reserves a place for a container that has no row yet. @returns undefined: there is no place for it at once */
   async #reserveUnwritten(
     world: PlacementWorld,
     entry: BookEntry,
     quota: Quota | undefined,
   ): Promise<Reservation | undefined> {
-    // Whose volumes have a home, or get one with their first container, goes the longer way.
+    // Local volumes have a home, or get one with their first container, so such a container is placed by the rounds.
     if (volumesOf(entry).length > 0) return undefined;
     const request = world.request(entry, { avoid: new Set(), volumeHomes: new Set(), quota });
     const placement = this.#choose(request, world, entry);
@@ -269,7 +276,7 @@ export class Placer {
       const batch = pending.slice(index, index + BATCH);
       const quotas = await this.#parts.quotas(new Set(batch.map((entry) => entry.row.workspaceId)));
       const homes = await this.#homesOf(batch);
-      // Nothing is under way now: what machines have is what is written.
+      // No reservation is under way now, so the written state is all that machines hold.
       this.#facts.refresh();
       const reasons = await Promise.all(
         batch.map((entry) => this.#placeOne(world, entry, homes, quotas.get(entry.row.workspaceId))),
@@ -284,7 +291,7 @@ export class Placer {
     return ids.size === 0 ? new Map() : await this.#parts.volumeHomes([...ids]);
   }
 
-  /** @returns why it has no place; undefined: it has one, or needs none any more */
+  /** Places one container. @returns why it has no place; undefined: it has one, or needs none any more */
   async #placeOne(
     world: PlacementWorld,
     entry: BookEntry,
@@ -297,11 +304,11 @@ export class Placer {
     const volumeHomes = new Set(volumesOf(entry).flatMap((id) => homes.get(id) ?? []));
     const taken = new Set<MachineId>();
     for (let tries = 0; tries < MAX_CONFLICTS; tries += 1) {
-      // From here to take() nothing waits: the next one decides with what this one left.
+      // No await may come between here and take(): the next container decides with what this one left.
       const placement = this.#choose(world.request(entry, { avoid: taken, volumeHomes, quota }), world, entry);
       if (placement.kind === 'rejected') {
         entry.rejections = placement.rejections;
-        // What another took a moment ago may be free again, or seen here, in the next.
+        // A machine that another container took a moment ago may be free again, or seen as full, in the next round.
         if (taken.size > 0) break;
         return await this.#stays(entry);
       }
@@ -319,7 +326,10 @@ export class Placer {
     return 'anti_affinity';
   }
 
-  /** Not where it was just refused, nor where its image could not be had, if it can go elsewhere. */
+  /**
+   * Chooses a machine. Machines that just refused the container,
+   * or could not get its image, are taken only when no other can.
+   */
   #choose(request: PlacementRequest, world: PlacementWorld, entry: BookEntry): Placement {
     const nowMs = this.#parts.clock.monotonicMs();
     const shunned = new Set(this.#failedImages.machinesOf(entry, nowMs));
@@ -332,8 +342,9 @@ export class Placer {
   }
 
   /**
-   * First the reservation (it runs out by itself), then the row (which decides), then the confirmation. A crash after the first: the next leader, or the sweep within 15 s, gives back what
-   * no row names. A crash after the second: it finds the row, and confirms.
+   * Makes the reservation (which expires), writes the row (which decides), then confirms the
+   * reservation. After a crash before the row, the next leader, or the sweep within 15 s, gives
+   * back what no row names. After a crash before the confirmation, it finds the row and confirms.
    */
   async #commit(entry: BookEntry, machineId: MachineId, gpuUuids: readonly string[]): Promise<Outcome> {
     const { book, reservations, clock, bindVolumes } = this.#parts;
@@ -364,7 +375,7 @@ export class Placer {
     return 'placed';
   }
 
-  /** The row names it: it does not run out any more. */
+  /** Confirms a reservation that the row names now, so that it does not expire. */
   #confirm(reservation: Reservation): void {
     const { reservations, accounting, machines, log } = this.#parts;
     const { machineId, containerId } = reservation;
@@ -377,7 +388,7 @@ export class Placer {
     );
   }
 
-  /** A machine whose counts Redis does not have, or has from before it became ready, is counted first. */
+  /** Reserves, and counts the machine first if Redis has no counts for it, or has those from before it became ready. */
   async #reserve(reservation: Reservation): Promise<boolean> {
     const { reservations, accounting, machines, fence, log } = this.#parts;
     for (let tries = 0; tries < 2; tries += 1) {
@@ -405,7 +416,9 @@ export class Placer {
     log.info({ containerId: entry.row.id, machineId }, 'container placed');
   }
 
-  /** No machine takes it now: its row says why; after 20 minutes it fails with the reason. */
+  /**
+   * Keeps a container waiting that no machine takes now: its row says why. After 20 minutes it fails with the reason.
+   */
   async #stays(entry: BookEntry): Promise<string | undefined> {
     const { book, clock, metrics, log } = this.#parts;
     const { row, spec } = entry;
@@ -441,7 +454,7 @@ export class Placer {
   }
 }
 
-/** The next assignment of that container, to be reserved. */
+/** Reservation for the container's next assignment. */
 const reservationOf = ({ row, spec }: BookEntry, machineId: MachineId, gpuUuids: readonly string[]): Reservation => ({
   machineId,
   containerId: row.id,
@@ -453,6 +466,6 @@ const reservationOf = ({ row, spec }: BookEntry, machineId: MachineId, gpuUuids:
 });
 
 const gpuModelOf = (entry: BookEntry): string => entry.spec.gpu[0] ?? 'none';
-/** The local volumes it mounts: those that have a home. */
+/** Local volumes that the container mounts, which have home machines. */
 const volumesOf = (entry: BookEntry): readonly string[] =>
   (entry.spec.wire.volumes ?? []).flatMap((volume) => (driverOf(volume) === 'local' ? (volume.volumeId ?? []) : []));

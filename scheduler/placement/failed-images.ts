@@ -11,13 +11,14 @@ const NOWHERE: ReadonlySet<MachineId> = new Set();
 
 interface Failed {
   readonly times: number;
-  /** Monotonic. */
+  /** Monotonic milliseconds until which other machines are preferred. */
   readonly untilMs: number;
 }
 
 /**
- * Which machines could not get which image of late: others are tried before them, for longer each time. In memory of the leader alone: what a new one does not know it learns from one start that fails.
- * Where no other machine has room they are tried all the same; how often is the breaker's.
+ * Machines that recently could not get an image: others are tried before them, for longer each
+ * time. Only the leader's memory has this; a new leader learns it from one failing start.
+ * Where no other machine has room they are tried all the same; the breaker limits how often.
  */
 export class FailedImages {
   readonly #images = new BoundedMap<string, BoundedMap<MachineId, Failed>>(MOST_IMAGES);
@@ -30,12 +31,12 @@ export class FailedImages {
     machines.set(machineId, { times, untilMs: nowMs + Math.min(BASE_MS * 2 ** Math.min(times - 1, 20), CAP_MS) });
   }
 
-  /** A container of that image is ready there. */
+  /** Forgets the failures of a machine on which a container of that image is ready. */
   worked(entry: BookEntry, machineId: MachineId): void {
     this.#images.get(keyOf(entry))?.delete(machineId);
   }
 
-  /** Where a container is better not placed now. */
+  /** Machines on which the container is better not placed now. */
   machinesOf(entry: BookEntry, nowMs: number): ReadonlySet<MachineId> {
     const machines = this.#images.get(keyOf(entry));
     if (machines === undefined) return NOWHERE;
@@ -45,6 +46,6 @@ export class FailedImages {
   }
 }
 
-/** Its image; the base image of its Python where it names none. */
+/** Key of the container's image; without one, of the base image of its Python version. */
 const keyOf = ({ spec: { wire } }: BookEntry): string =>
   (wire.image ?? '') === '' ? `python ${wire.pythonVersion ?? ''}` : pinnedTo(wire.image ?? '', wire.imageDigest ?? '');

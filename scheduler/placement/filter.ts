@@ -2,45 +2,45 @@ import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 
-/** A device of a machine as placement sees it. */
+/** Device of a machine, as placement sees it. */
 export interface PlacementGpu {
   readonly uuid: string;
   readonly model: string;
-  /** Leased to nobody. */
+  /** Whether no container leases the device. */
   readonly free: boolean;
-  /** A device that is not healthy is leased to nobody, and never chosen. */
+  /** Whether the device is healthy; an unhealthy one is leased to nobody, and never chosen. */
   readonly healthy: boolean;
   readonly numaNode: number;
-  /** When it was leased last, as far as this leader knows; 0: never. */
+  /** Time when the device was leased last, as far as this leader knows; 0: never. */
   readonly leasedAtMs: number;
 }
 
-/** A machine as placement sees it. Free amounts already leave out the host's reserve and what is placed there. */
+/** Machine as placement sees it. Free amounts already leave out the host's reserve and what is placed there. */
 export interface PlacementMachine {
   readonly machineId: MachineId;
   readonly poolName: string;
-  /** null: shared; else the workspace it belongs to. */
+  /** Workspace that owns the pool; null: the pool is shared. */
   readonly poolOwner: string | null;
-  /** Only work that names the pool goes there. */
+  /** Whether only work that names the pool goes there. */
   readonly requiresPoolSelector: boolean;
-  /** Pools of a higher one are taken first. */
+  /** Priority of the pool; pools of a higher one are taken first. */
   readonly poolPriority: number;
-  /** The pool lets work without a GPU onto machines that have some. */
+  /** Whether the pool lets work without a GPU onto machines that have some. */
   readonly cpuWorkAllowed: boolean;
   readonly ready: boolean;
   readonly intentActive: boolean;
   /** Conditions that block placement, e.g. `DockerDown`. */
   readonly blockedBy: readonly string[];
-  /** As the agent spells it; empty: not known. */
+  /** Architecture as the agent spells it; empty: not known. */
   readonly arch: string;
   readonly freeCpuMillicores: number;
   readonly freeMemoryBytes: number;
   readonly totalCpuMillicores: number;
   readonly totalMemoryBytes: number;
-  /** null: not known, and not judged. */
+  /** Free bytes of disk; null: not known, and not judged. */
   readonly freeDiskBytes: number | null;
   readonly gpus: readonly PlacementGpu[];
-  /** Whose volumes can be mounted there now. */
+  /** Drivers of volumes that can be mounted there now. */
   readonly volumeDrivers: ReadonlySet<VolumeDriverName>;
   /** Image references known to be there. */
   readonly images: ReadonlySet<string>;
@@ -48,35 +48,35 @@ export interface PlacementMachine {
 
 export interface PlacementRequest {
   readonly workspaceId: string;
-  /** Empty: any pool the workspace may use. */
+  /** Pool that the app names; empty: any pool the workspace may use. */
   readonly poolName: string;
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
-  /** What it brings to a machine that has none of its deployment yet. */
+  /** Bytes of code for a machine that has no container of the deployment yet. */
   readonly diskBytes: number;
   /** Models in order of preference; `any` matches all. Empty: none. */
   readonly gpu: readonly string[];
   readonly gpuCount: number;
   readonly image: string;
-  /** The only machines that have the image: it was built there and is in no registry. null: any machine can get it. */
+  /** Machines that alone have the image, which was built there and is in no registry. null: any machine can get it. */
   readonly imageOnlyOn: ReadonlySet<MachineId> | null;
-  /** Empty: runs on any. */
+  /** Architecture that the work needs; empty: any. */
   readonly arch: string;
-  /** Where the local volumes it mounts have their directories; more than one: no machine can serve it. */
+  /** Machines with the directories of the local volumes it mounts; more than one: no machine can serve it. */
   readonly volumeHomes: ReadonlySet<MachineId>;
-  /** Of the volumes it mounts. */
+  /** Drivers of the volumes that it mounts. */
   readonly volumeDrivers: readonly VolumeDriverName[];
-  /** Machines that must not be taken: they just refused it. */
+  /** Machines that must not be taken, because they just refused it. */
   readonly avoid: ReadonlySet<MachineId>;
-  /** The workspace has used up what it may have. */
+  /** Whether the workspace has used up its limits. */
   readonly overQuota: boolean;
-  /** How many containers of the same deployment each machine has already. */
+  /** Number of containers of the same deployment on each machine. */
   readonly siblings: ReadonlyMap<MachineId, number>;
-  /** Spreads equal choices differently for each container, the same way each time. */
+  /** Seed that spreads equal choices differently for each container, the same way each time. */
   readonly seed: string;
 }
 
-/** Why a machine cannot take a container: lower snake_case, counted and shown. */
+/** Reasons why a machine cannot take a container: lower snake_case, counted and shown. */
 export const REJECTION_REASONS = [
   'no_matching_pool',
   'machine_not_ready',
@@ -96,19 +96,20 @@ export const REJECTION_REASONS = [
 ] as const;
 export type RejectionReason = (typeof REJECTION_REASONS)[number];
 
-/** May it go to that pool and architecture? */
+/** Whether the request may go to the machine's pool and architecture. */
 export function fitsPlace(machine: PlacementMachine, request: PlacementRequest): boolean {
   return poolFits(machine, request) && (request.arch === '' || machine.arch === '' || machine.arch === request.arch);
 }
 
-/** Enough free ones of the models. */
+/** Whether the machine has enough free GPUs of the models. */
 export const hasGpus = (machine: PlacementMachine, request: PlacementRequest): boolean =>
   machine.gpus.filter((gpu) => mayLease(gpu) && gpuMatches(gpu.model, request.gpu)).length >= request.gpuCount;
 
-/** The first reason this machine cannot take it; undefined: it can. */
+/** First reason why this machine cannot take the request; undefined: it can. */
 export function rejectionOf(machine: PlacementMachine, request: PlacementRequest): RejectionReason | undefined {
   if (!poolFits(machine, request)) return 'no_matching_pool';
-  // What the machine is comes before how it is now: the reason that lasts is the one to show.
+  // Lasting properties of the machine are checked before its
+  // present state, so that the lasting reason is the one shown.
   if (request.arch !== '' && machine.arch !== '' && machine.arch !== request.arch) return 'arch';
   if (request.gpuCount > 0 && !machine.gpus.some((gpu) => gpuMatches(gpu.model, request.gpu))) return 'gpu_model';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
@@ -122,13 +123,13 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   return capacityRejection(machine, request);
 }
 
-/** In a pool of another workspace. */
+/** Whether the machine is in a pool of another workspace. */
 export const isForeign = (
   { poolOwner }: Pick<PlacementMachine, 'poolOwner'>,
   { workspaceId }: Pick<PlacementRequest, 'workspaceId'>,
 ): boolean => poolOwner !== null && poolOwner !== workspaceId;
 
-/** Another workspace's pool is never a candidate, nor one that must be named and is not. */
+/** Whether the pool is open to the request: not another workspace's, and named if it must be. */
 export function mayUsePool(
   machine: Pick<PlacementMachine, 'poolName' | 'poolOwner' | 'requiresPoolSelector'>,
   request: Pick<PlacementRequest, 'workspaceId' | 'poolName'>,
@@ -136,13 +137,13 @@ export function mayUsePool(
   return !isForeign(machine, request) && isPoolNamed(machine, request.poolName);
 }
 
-/** @param name - of the pool that is asked for; empty: any that need not be named */
+/** @param name - name of the pool that is asked for; empty: any that need not be named */
 export const isPoolNamed = (
   { poolName, requiresPoolSelector }: Pick<PlacementMachine, 'poolName' | 'requiresPoolSelector'>,
   name: string,
 ): boolean => (name === '' ? !requiresPoolSelector : poolName === name);
 
-/** Nor is a GPU machine for work without one, unless its pool says so. */
+/** Whether the pool is open to the request. Work without a GPU uses a GPU machine only if its pool allows that. */
 function poolFits(machine: PlacementMachine, request: PlacementRequest): boolean {
   if (!mayUsePool(machine, request)) return false;
   return request.gpuCount > 0 || machine.gpus.length === 0 || machine.cpuWorkAllowed;
@@ -159,7 +160,7 @@ function capacityRejection(machine: PlacementMachine, request: PlacementRequest)
   return undefined;
 }
 
-/** Where one of the same deployment is, its code is too. */
+/** Whether the code fits; a machine with a container of the same deployment has the code already. */
 const fitsOnDisk = (
   { freeDiskBytes, machineId }: PlacementMachine,
   { diskBytes, siblings }: PlacementRequest,
@@ -167,7 +168,9 @@ const fitsOnDisk = (
 
 const NOTHING = { cpuMillicores: 0, memoryBytes: 0 };
 
-/** Each free GPU keeps its share of the machine, so that work without one does not make it useless. */
+/**
+ * Amounts kept for free GPUs: each keeps its share of the machine, so that work without a GPU does not make it useless.
+ */
 function keptForGpus(machine: PlacementMachine): { readonly cpuMillicores: number; readonly memoryBytes: number } {
   const free = machine.gpus.filter(mayLease).length;
   if (free === 0) return NOTHING;

@@ -1,5 +1,5 @@
-// What there is of the pool that an app names. Asked when something is deployed or explained, not at calls.
-// Must stay true: a pool of another workspace is not there.
+// Facts about the pool that an app names, read when something is deployed or explained,
+// never on a call. Invariant: a pool of another workspace does not exist here.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Machine } from '../fleet/machine.ts';
 import { poolNameProblem } from '../fleet/pool-settings.ts';
@@ -14,7 +14,7 @@ export interface PoolLookParts {
   readonly machines: { all(): Iterable<Machine> };
 }
 
-/** @param name - empty: none is named */
+/** Looks at a pool. @param name - empty: none is named */
 export async function lookAtPool(
   { db, machines }: PoolLookParts,
   workspaceId: WorkspaceId,

@@ -1,4 +1,5 @@
-// The pool that an app names, for whoever deploys it or asks why nothing runs: there is none, it has no machine, or none that ever came. Pure; calls do not ask this, they are refused by serve.ts.
+// Shortcomings of the pool that an app names, for deploys and explanations: the pool does not exist,
+// has no machine, or none that ever joined. Pure. Calls do not use this; serve.ts refuses them.
 import { poolNameProblem } from '../fleet/pool-settings.ts';
 import type { Health } from '../fleet/state.ts';
 
@@ -7,25 +8,28 @@ export interface PoolMachine {
   readonly health: Health;
 }
 
-/** Why nothing can run in a pool now, and what to do. */
+/** Reason why nothing can run in a pool now, and the remedy. */
 export interface PoolLack {
   readonly says: string;
   readonly step: string;
 }
 
-/** A pool that an app names; `name` empty: it names none. */
+/** Pool that an app names; `name` empty: it names none. */
 export interface NamedPool {
   readonly name: string;
-  /** undefined: a machine of it has joined, whatever became of that one since. */
+  /** Shortcoming of the pool; undefined: a machine of it has joined, whatever its state since. */
   readonly lack: PoolLack | undefined;
 }
 export const NO_POOL: NamedPool = { name: '', lack: undefined };
 
-/** The line that admits a machine to it. */
+/** Command that admits a machine to the pool. */
 export const admitTo = (poolName: string): string =>
   `\`longshore machine create${poolName === '' ? '' : ` --pool ${poolName}`}\``;
 
-/** @param machines - of the pools of that name that the workspace may use */
+/**
+ * Shortcoming of a pool; undefined: none.
+ * @param machines - those of the pools of that name that the workspace may use
+ */
 export function lackOf(name: string, isThere: boolean, machines: readonly PoolMachine[]): PoolLack | undefined {
   if (!isThere) {
     if (poolNameProblem('', name) !== undefined) {
@@ -49,7 +53,7 @@ export function lackOf(name: string, isThere: boolean, machines: readonly PoolMa
   return { says: `pool ${name} has no machine${late}`, step: `admit one to it: ${admitTo(name)}` };
 }
 
-/** Machines in a sentence. */
+/** Most machines named in a sentence. */
 const MOST_NAMED = 3;
 
 function listed(machines: readonly PoolMachine[]): string {
@@ -59,6 +63,6 @@ function listed(machines: readonly PoolMachine[]): string {
   return all.length === 1 ? `${all[0]} was` : `${all.slice(0, -1).join(', ')} and ${all.at(-1)} were`;
 }
 
-/** As a warning to whoever deploys. */
+/** Warning about the pool, for the user who deploys. */
 export const warningOf = ({ says, step }: PoolLack): string =>
   `${says.charAt(0).toUpperCase()}${says.slice(1)}; ${step}.`;

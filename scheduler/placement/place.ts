@@ -16,8 +16,9 @@ export type Placement =
   | { readonly kind: 'rejected'; readonly rejections: Rejections };
 
 /**
- * Chooses one machine, or says how many were rejected for which reason; without any machine the counts are empty. Machines of another workspace's pool are not counted: the counts are shown to
- * whoever asks for the container, and how many machines others have is not theirs to know.
+ * Chooses one machine, or counts the rejections by reason; without any machine the
+ * counts are empty. Machines of another workspace's pool are not counted. The counts
+ * are shown to the container's owner, who must not learn how many machines others have.
  */
 export function placeContainer(request: PlacementRequest, machines: Iterable<PlacementMachine>): Placement {
   const rejections: Partial<Record<RejectionReason, number>> = {};
@@ -35,19 +36,19 @@ export function placeContainer(request: PlacementRequest, machines: Iterable<Pla
   return { ...chooseOf(best, request), rejections };
 }
 
-/** The best of machines that can all take it. */
+/** Best of machines that can all take the request. */
 export function bestOf(machines: readonly PlacementMachine[], request: PlacementRequest): PlacementMachine | undefined {
   let best: PlacementMachine | undefined;
   for (const machine of machines) if (best === undefined || compareMachines(machine, best, request) < 0) best = machine;
   return best;
 }
 
-/** That machine, with its devices for the request. */
+/** Placement on that machine, with its devices for the request. */
 export function chooseOf(machine: PlacementMachine, request: PlacementRequest) {
   return { kind: 'placed', machineId: machine.machineId, gpuUuids: chooseGpus(machine, request) } as const;
 }
 
-/** All from one machine; of the most preferred model that has enough, else of all that are wanted. */
+/** Devices of one machine: of the most preferred model that has enough, else of any wanted model. */
 function chooseGpus(machine: PlacementMachine, request: PlacementRequest): readonly string[] {
   const { gpuCount } = request;
   if (gpuCount === 0) return [];
@@ -62,7 +63,10 @@ function chooseGpus(machine: PlacementMachine, request: PlacementRequest): reado
   );
 }
 
-/** Several: of one NUMA node where one has enough (the one that has fewest beyond that), else those that rested longest. */
+/**
+ * Picks devices, least recently leased first. Several come from one
+ * NUMA node if one has enough; of such nodes, the one with the fewest.
+ */
 function pickDevices(devices: readonly PlacementGpu[], count: number): readonly string[] {
   const rested = devices.toSorted((a, b) => a.leasedAtMs - b.leasedAtMs || (a.uuid < b.uuid ? -1 : 1));
   let chosen: readonly PlacementGpu[] = rested;

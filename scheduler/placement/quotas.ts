@@ -5,11 +5,11 @@ import type { Queryable } from '../store/db.ts';
 import { workspaceConcurrency } from '../store/queries/workspaces.ts';
 import type { Quota } from './world.ts';
 
-/** A changed limit is seen after so long. */
+/** Milliseconds after which a changed limit is seen at the latest. */
 const FRESH_MS = 10_000;
 const MAX_WORKSPACES = 10_000;
 
-/** What workspaces may have at once, as their rows say; kept for ten seconds, or until they are changed. */
+/** Limits on what workspaces may have at once, as in their rows; kept for ten seconds, or until they are changed. */
 export class Quotas {
   readonly #db: Queryable;
   readonly #clock: Clock;
@@ -22,7 +22,7 @@ export class Quotas {
     this.#clock = clock;
   }
 
-  /** Its limits were changed. */
+  /** Forgets the limits of a workspace, because they were changed. */
   forget(id: WorkspaceId): void {
     this.#generation++;
     this.#known.delete(id);
@@ -33,7 +33,7 @@ export class Quotas {
     const stale = [...workspaces].filter((id) => nowMs - (this.#known.get(id)?.readAtMs ?? -Infinity) > FRESH_MS);
     if (stale.length > 0) {
       const generation = this.#generation;
-      // What was read before a change is good for this round at most.
+      // Limits that were read before a change are good for this round at most.
       const readAtMs = (): number => (generation === this.#generation ? nowMs : -Infinity);
       for (const { id, ...quota } of await workspaceConcurrency(this.#db, stale))
         this.#known.set(id, { quota, readAtMs: readAtMs() });

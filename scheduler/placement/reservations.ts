@@ -1,12 +1,13 @@
-// What machines have left, in Redis, so that reserving is one atomic step whoever asks: CPU, memory, GPU counts, and each device's owner (assignment and epoch).
-// Called by commit.ts (reserve, confirm) and accounting.ts (release, recount). What must stay true: no free amount goes below zero; a device has one owner; release is a no-op for anyone else.
+// Free amounts of machines, in Redis, so that reserving is one atomic step from any process: CPU, memory, GPU counts,
+// and each device's owner (assignment and epoch). Callers: commit.ts (reserve, confirm) and accounting.ts (release,
+// recount). Invariants: no free amount goes below zero; a device has one owner; release is a no-op for anyone else.
 import type { Redis } from 'ioredis';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Keys } from '../queues/keys.ts';
 import { defineScript } from '../queues/scripts.ts';
 import type { Script } from '../queues/scripts.ts';
 
-/** Who holds something: one placement of one container on one machine. */
+/** Owner of resources: one placement of one container on one machine. */
 export interface ReservationOwner {
   readonly machineId: MachineId;
   readonly containerId: ContainerId;
@@ -20,7 +21,9 @@ export interface Reservation extends ReservationOwner {
   readonly gpuUuids: readonly string[];
 }
 
-/** Why a reservation was not made. `unknown_machine`: nothing is counted for it (yet, or Redis lost its data). */
+/**
+ * Reason why a reservation was not made. `unknown_machine`: the machine has no counts (yet, or Redis lost its data).
+ */
 export type ReserveConflict =
   | 'stale_leader'
   | 'unknown_machine'
@@ -31,7 +34,7 @@ export type ReserveConflict =
   | 'gpu_count'
   | 'gpu_taken';
 
-/** What a machine has in all, and whether anything may be placed there. */
+/** Total amounts of a machine, whether anything may be placed there, and what holds them. */
 export interface Countable {
   readonly machineId: MachineId;
   readonly schedulable: boolean;
@@ -41,17 +44,17 @@ export interface Countable {
   readonly held: readonly Reservation[];
 }
 
-/** What a recount found different from what was counted. */
+/** Differences that a recount found between the old counts and the new. */
 export interface Drift {
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
   readonly gpus: number;
   readonly reservations: number;
-  /** Devices that two of those that hold something claim. */
+  /** Devices that two owners claim. */
   readonly leasedTwice: number;
 }
 
-/** A reservation that no row names after so long is given back; with the leader's sweep at most 15 s. */
+/** Milliseconds after which a reservation that no row names is given back; with the leader's sweep at most 15 s. */
 export const IN_FLIGHT_MS = 10_000;
 
 export class Reservations {
@@ -76,9 +79,9 @@ export class Reservations {
   }
 
   /**
-   * Takes all of it or nothing; the same assignment again is success.
-   * @param fence - the leader's number: below the highest ever given nothing is reserved
-   * @throws the client's error; it may have been made all the same, and runs out by itself
+   * Takes all of the wanted amounts or nothing; the same assignment again is success.
+   * @param fence - the leader's number: a leader below the highest number ever given reserves nothing
+   * @throws the client's error; the reservation may have been made all the same, and then expires
    */
   async reserve(wanted: Reservation, fence: number): Promise<'reserved' | ReserveConflict> {
     const { machineId, containerId, assignmentId, epoch, cpuMillicores, memoryBytes, gpuUuids } = wanted;
@@ -98,21 +101,24 @@ export class Reservations {
     return answer as 'reserved' | ReserveConflict;
   }
 
-  /** The container's row names it now. @returns false: it had run out and was given back */
+  /** Confirms a reservation that the container's row names now. @returns false: it had expired and was given back */
   async confirm(owner: ReservationOwner): Promise<boolean> {
     const { reservations, reserving } = this.#keys;
     const held = await this.#confirm.run(reservations(owner.machineId), reserving, owner.assignmentId, memberOf(owner));
     return held === 1;
   }
 
-  /** @returns whether this owner held anything */
+  /** Gives back what the owner holds. @returns whether this owner held anything */
   async release(owner: ReservationOwner): Promise<boolean> {
     const { machineId, assignmentId, epoch, containerId } = owner;
     const done = await this.#release.run(...this.#keysOf(machineId), assignmentId, epoch, containerId, memberOf(owner));
     return done === 1;
   }
 
-  /** Sets a machine's counts to what is said here. @returns undefined: nothing was counted before, or a newer leader counts */
+  /**
+   * Sets a machine's counts to those given.
+   * @returns the differences; undefined: nothing was counted before, or a newer leader counts
+   */
   async recount(machine: Countable, fence: number): Promise<Drift | undefined> {
     const held = machine.held.flatMap((one) => [
       one.assignmentId,
@@ -140,7 +146,7 @@ export class Reservations {
     return { cpuMillicores, memoryBytes, gpus, reservations, leasedTwice };
   }
 
-  /** Those in flight past their time, at most a hundred. */
+  /** Owners of overdue reservations in flight, at most a hundred. */
   async overdue(): Promise<readonly ReservationOwner[]> {
     const [seconds] = await this.#client.time();
     const members = await this.#client.zrangebyscore(
@@ -154,7 +160,7 @@ export class Reservations {
     return members.map(ownerOf);
   }
 
-  /** A machine that is no more. */
+  /** Forgets a machine that no longer exists. */
   async forget(machineId: MachineId): Promise<void> {
     await this.#forget.run(...this.#keysOf(machineId), machineId);
   }

@@ -3,8 +3,9 @@ import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { mayLease } from './filter.ts';
 
 /**
- * Compares two machines that could both take the request; negative: `a` is better. Order: GPU preference, the workspace's own pool, the pool's priority, image present,
- * fewest GPUs left over, best fit of CPU and memory, spread of one deployment, a stable hash. (A volume is where it is: the filter has seen to that.)
+ * Compares two machines that could both take the request; negative: `a` is better. Order: GPU preference, the
+ * workspace's own pool, the pool's priority, image present, fewest GPUs left over, best fit of CPU and memory,
+ * spread of one deployment, a stable hash. (The filter already leaves only the home machines of volumes.)
  */
 export function compareMachines(a: PlacementMachine, b: PlacementMachine, request: PlacementRequest): number {
   return (
@@ -22,7 +23,7 @@ export function compareMachines(a: PlacementMachine, b: PlacementMachine, reques
 
 export function preferenceRank(machine: PlacementMachine, request: PlacementRequest): number {
   if (request.gpuCount === 0) return machine.gpus.length > 0 ? 1 : 0;
-  // A model counts only where there are enough of it: that is what chooseGpus() will take.
+  // A model counts only where there are enough devices of it, because chooseGpus() takes those.
   const rank = request.gpu.findIndex(
     (want) => machine.gpus.filter((gpu) => mayLease(gpu) && gpuMatches(gpu.model, [want])).length >= request.gpuCount,
   );
@@ -38,7 +39,10 @@ export const gpusLeft = (machine: PlacementMachine, request: PlacementRequest): 
 const siblings = (machine: PlacementMachine, request: PlacementRequest): number =>
   request.siblings.get(machine.machineId) ?? 0;
 
-/** Share of the machine that would stay unused, in tenths, so that full machines fill up before empty ones; what is about as full counts as equal, for the spread to decide. */
+/**
+ * Share of the machine that would stay unused, in tenths, so that full machines fill up
+ * before empty ones. Machines about as full count as equal; the spread decides between them.
+ */
 function leftover(machine: PlacementMachine, request: PlacementRequest): number {
   const cpu = (machine.freeCpuMillicores - request.cpuMillicores) / Math.max(1, machine.totalCpuMillicores);
   const memory = (machine.freeMemoryBytes - request.memoryBytes) / Math.max(1, machine.totalMemoryBytes);
@@ -46,7 +50,10 @@ function leftover(machine: PlacementMachine, request: PlacementRequest): number 
 }
 const LEFTOVER_STEPS = 5;
 
-/** How much of the machine is unused, in the steps of {@link leftover}, before anything is taken; from {@link FULLEST} to {@link EMPTIEST}. */
+/**
+ * Unused share of the machine before anything is taken, in the steps
+ * of {@link leftover}; from {@link FULLEST} to {@link EMPTIEST}.
+ */
 export function fullness(machine: PlacementMachine): number {
   const cpu = machine.freeCpuMillicores / Math.max(1, machine.totalCpuMillicores);
   const memory = machine.freeMemoryBytes / Math.max(1, machine.totalMemoryBytes);
@@ -55,7 +62,7 @@ export function fullness(machine: PlacementMachine): number {
 export const FULLEST = 0;
 export const EMPTIEST = 2 * LEFTOVER_STEPS;
 
-/** FNV-1a, 32 bit. */
+/** Hash of a text: FNV-1a, 32 bit. */
 export function stableHash(text: string): number {
   let hash = 0x811c9dc5;
   for (let index = 0; index < text.length; index += 1) {

@@ -1,4 +1,5 @@
-// Can a stub ever be served? Asked at every call, answered from memory: a call for a GPU that no machine has is refused at once instead of waiting for nothing.
+// Check whether a stub can ever be served. Every call asks, and memory answers: a call
+// for a GPU that no machine has is refused at once instead of waiting for nothing.
 import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { StubConfig, Target } from '../deployments/stub-config.ts';
@@ -9,10 +10,12 @@ import { tooLarge, unservable } from './serve.ts';
 import type { ServingMachine } from './serve.ts';
 
 const MIB = 1024 * 1024;
-/** So long after its creation a machine that has not joined may still become the one that serves a call. */
+/**
+ * Milliseconds after its creation for which a machine that has not joined may still become the one that serves a call.
+ */
 const EXPECTED_MS = 5 * 60_000;
 
-/** An answer holds until a machine or pool changes, or a machine that was expected is so no more. */
+/** Answer that holds until a machine or pool changes, or an expected machine is no longer expected. */
 interface Known {
   readonly version: number;
   readonly untilMs: number;
@@ -21,13 +24,13 @@ interface Known {
 
 export interface ServingDoubt {
   readonly says: string;
-  /** What becomes of calls. */
+  /** Consequence for calls, as a clause. */
   readonly effect: string;
 }
 
 export class Servable {
   readonly #machines: Machines;
-  /** Grows with every change of a machine or pool. */
+  /** Number that grows with every change of a machine or pool. */
   #version = 0;
   readonly #clock: Pick<Clock, 'nowMs'>;
   readonly #known = new WeakMap<StubConfig, Known>();
@@ -39,7 +42,7 @@ export class Servable {
     machines.onWritten(() => (this.#version += 1));
   }
 
-  /** The sentence for the caller; undefined: some machine that is registered, or expected, may serve it. */
+  /** Sentence that refuses a caller; undefined: some machine that is registered, or expected, may serve it. */
   refusal({ config, workspaceId }: Pick<Target, 'config' | 'workspaceId'>): string | undefined {
     const poolName = poolNameOf(config.extra);
     if (config.gpuCount === 0 && poolName === '') return undefined;
@@ -52,7 +55,10 @@ export class Servable {
     return text;
   }
 
-  /** For whoever deploys it: why its calls would be refused or wait for a larger machine; undefined: some machine may serve it. */
+  /**
+   * Warning for a deploy: why calls would be refused or wait for
+   * a larger machine; undefined: some machine may serve them.
+   */
   doubt(workspaceId: WorkspaceId, config: StubConfig): ServingDoubt | undefined {
     const refused = this.refusal({ workspaceId, config });
     if (refused !== undefined) return { says: refused, effect: 'calls are refused until one does' };
@@ -65,7 +71,10 @@ export class Servable {
     return says === undefined ? undefined : { says, effect: 'calls wait for one that does' };
   }
 
-  /** A machine that was created and has not joined counts for a few minutes; an answer that counts one holds no longer than that. */
+  /**
+   * Machines that count. A machine that was created but has not joined counts
+   * for a few minutes; an answer based on one holds no longer than that.
+   */
   #serving(): { readonly machines: readonly ServingMachine[]; readonly untilMs: number } {
     const nowMs = this.#clock.nowMs();
     let untilMs = Infinity;

@@ -2,28 +2,28 @@ import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { PlacementRequest } from './filter.ts';
 import { mayUsePool } from './filter.ts';
 
-/** What a machine offers of cores and memory, less what it keeps for itself. */
+/** Cores and memory that a machine offers, less what it keeps for itself. */
 export interface MachineSize {
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
 }
 
-/** A machine that is registered, in whatever state it is now. */
+/** Machine that is registered, in whatever state it is now. */
 export interface ServingMachine {
   readonly poolName: string;
-  /** null: shared; else the workspace it belongs to. */
+  /** Workspace that owns the pool; null: the pool is shared. */
   readonly poolOwner: string | null;
-  /** Only work that names the pool goes there. */
+  /** Whether only work that names the pool goes there. */
   readonly requiresPoolSelector: boolean;
-  /** It has not joined yet: what it will offer is not known. */
+  /** Whether the machine has not joined yet, so that its offer is not known. */
   readonly isExpected: boolean;
   readonly gpuModels: readonly string[];
   readonly size: MachineSize;
 }
 
 /**
- * Why no machine can ever serve such a request, as long as machines and pools stay what they are; undefined: one may, though perhaps not now. Sizes and numbers that fit no machine at the moment
- * are for the placement to wait for. Pure.
+ * Reason why no machine can ever serve such a request while machines and pools stay as they are. undefined: one may,
+ * though perhaps not now. Amounts that fit no machine at the moment are left to placement, which waits for them. Pure.
  */
 export function unservable(
   request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount'>,
@@ -44,8 +44,9 @@ export function unservable(
 }
 
 /**
- * Why every machine is too small for it, even when empty; undefined: one is large enough, or none is there to be judged. Said when something is deployed: a call waits all the same, since a pool's
- * settings can make a machine offer more. Pure.
+ * Reason why every machine is too small for the request, even when empty. undefined:
+ * one is large enough, or there is none to judge. The reason is shown on deploy. Calls
+ * wait all the same, since a pool's settings can make a machine offer more. Pure.
  */
 export function tooLarge(
   request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | keyof MachineSize>,
@@ -67,12 +68,15 @@ export function tooLarge(
   return `${none} ${asked.cpu} together with ${asked.memory} of memory`;
 }
 
-/** What is asked for rounded up, what there is down: too little never looks like enough. */
+/** Rounding of amounts: up for what is asked, down for what exists, so that too little never looks like enough. */
 type Rounding = (value: number) => number;
 const gib = (bytes: number, round: Rounding): string => `${round((bytes / 1024 ** 3) * 10) / 10} GiB`;
 const cores = (millicores: number, round: Rounding): string => `${round(millicores / 100) / 10} CPU`;
 
-/** Some that would do are kept for work that names their pool: said, since the caller's own list shows them. */
+/**
+ * Clause about machines that would do but take only work that
+ * names their pool; the caller's own list shows those machines.
+ */
 function hasOnlyForNamed(
   { workspaceId, gpu, gpuCount }: Pick<PlacementRequest, 'workspaceId' | 'gpu' | 'gpuCount'>,
   machines: readonly ServingMachine[],
@@ -86,5 +90,5 @@ function hasOnlyForNamed(
   return pools.length === 0 ? '' : `; machines of ${pools.join(', ')} take only work that names their pool`;
 }
 
-/** Pools in a sentence. */
+/** Most pools named in a sentence. */
 const MOST_NAMED = 3;

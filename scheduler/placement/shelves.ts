@@ -1,26 +1,27 @@
-// Machines that may take something, ordered so that few of them need be looked at: by kind (pool and its settings, owner, architecture, GPUs), in a kind by how full they are, and there by about how much is free.
+// Index of machines, so that few need be looked at for a request: by kind (pool and its
+// settings, owner, architecture, GPUs), then by fullness, then by about how much is free.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { fitsPlace, hasGpus, mayLease } from './filter.ts';
 import { fullness, FULLEST, EMPTIEST, gpusLeft, ownPool, preferenceRank } from './score.ts';
 
-/** Machines with about as much free. */
+/** Machines with about the same free amounts. */
 interface Shelf {
   readonly row: Map<number, Shelf>;
   readonly key: number;
-  /** None of them has as much. */
+  /** Exclusive upper bounds of the free amounts on this shelf. */
   readonly belowCpuMillicores: number;
   readonly belowMemoryBytes: number;
   readonly machines: PlacementMachine[];
 }
 
-/** Machines of which the filter and the score say the same, but for what is free and for what is asked of single ones. */
+/** Machines that filter and score treat alike, except for free amounts and for requests that name machines. */
 class Kind {
   readonly key: string;
   readonly owner: string | null;
-  /** By fullness, the fullest first. */
+  /** Shelves by fullness, the fullest machines first. */
   readonly #rows: readonly Map<number, Shelf>[] = Array.from({ length: EMPTIEST - FULLEST + 1 }, () => new Map());
-  /** Any of them. */
+  /** Any machine of the kind. */
   readonly #one: PlacementMachine;
   readonly #ranks = new Map<string, number>();
   size = 0;
@@ -31,7 +32,7 @@ class Kind {
     this.#one = one;
   }
 
-  /** Its place among kinds for that request, smaller is better; undefined: none of them can take it. */
+  /** Standing of the kind for that request; undefined: no machine of the kind can take it. */
   tierOf(request: PlacementRequest): Tier | undefined {
     if (!fitsPlace(this.#one, request)) return undefined;
     const rank = this.#rankOf(request);
@@ -92,23 +93,29 @@ interface Place {
 }
 
 export interface Found {
-  /** That can take it, of those that are best for it in everything that is the same for a kind; at most {@link SAMPLE}. */
+  /**
+   * Machines that can take the request, among those best for it in
+   * everything that a kind has in common; at most {@link SAMPLE}.
+   */
   readonly machines: readonly PlacementMachine[];
-  /** They were looked for in all places where one could be. When false and none was found, there may be one all the same. */
+  /**
+   * Whether every machine that could take the request was looked at.
+   * When false and none was found, there may be one all the same.
+   */
   readonly complete: boolean;
 }
 
-/** Machines compared for one request. */
+/** Most machines compared for one request. */
 export const SAMPLE = 16;
 const MOST_RANKS = 64;
 const NO_RANK = -1;
-/** The smallest amounts told apart; from there two steps double it. */
+/** Smallest amounts told apart; from there two steps double the amount. */
 const CPU_STEP = 50;
 const MEMORY_STEP = 64 * 1024 ** 2;
 const STEPS = 128;
 const stepOf = (amount: number): number =>
   amount < 1 ? 0 : Math.min(STEPS - 1, 1 + Math.floor(2 * Math.log2(amount)));
-/** What an amount of that step stays below; a little more, for the rounding of logarithms. */
+/** Upper bound of the amounts of that step; slightly raised, for the rounding of logarithms. */
 const boundOf = (step: number): number => (step === STEPS - 1 ? Infinity : 2 ** (step / 2) * 1.000001);
 
 export class Shelves {
@@ -146,7 +153,7 @@ export class Shelves {
     if (kinds?.delete(kind.key) === true && kinds.size === 0) this.#kinds.delete(kind.owner);
   }
 
-  /** How good each kind is for that request, the best first. */
+  /** Kinds that may take the request, grouped by how good they are for it, the best first. */
   tiers(request: PlacementRequest): readonly Tier[] {
     const tiers: Tier[] = [];
     for (const owner of [null, request.workspaceId]) {
@@ -166,12 +173,15 @@ export function compareTiers(a: Tier, b: Tier): number {
   return compareStanding(a, b) || a.gpusLeft - b.gpusLeft;
 }
 
-/** What counts for more than whether the image is there. */
+/** Compares by the criteria that count for more than having the image. */
 export function compareStanding(a: Tier, b: Tier): number {
   return a.rank - b.rank || b.own - a.own || b.poolPriority - a.poolPriority;
 }
 
-/** Looks through the kinds of a tier, the fullest machines first, until there are enough. @param from - which of a shelf come first */
+/**
+ * Looks through the kinds of a tier, the fullest machines first, until there are enough.
+ * @param from - offset of the first machine looked at on a shelf
+ */
 export function searchTier(
   tier: Tier,
   from: number,
@@ -197,7 +207,7 @@ export function searchTier(
   return { machines, complete };
 }
 
-/** May anything be placed there at all? */
+/** Whether anything may be placed on the machine at all. */
 export const isShelved = (machine: PlacementMachine): boolean =>
   machine.ready && machine.intentActive && machine.blockedBy.length === 0;
 

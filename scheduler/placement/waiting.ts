@@ -1,7 +1,7 @@
-// What a container without a place waits for, as data: for the log, for a metric, and for whoever asks why. Pure.
+// State of a container that waits for a place, as data for the log, for a metric, and for explanations. Pure.
 import type { Rejections } from './place.ts';
 
-/** After this it is FAILED, for the reason that `giveUpReason` names. */
+/** Milliseconds after which a waiting container is FAILED, for the reason that `giveUpReason` names. */
 export const GIVE_UP_MS = 20 * 60_000;
 
 export const GIVE_UP_REASONS = [
@@ -15,19 +15,19 @@ export const GIVE_UP_REASONS = [
 ] as const;
 export type GiveUpReason = (typeof GIVE_UP_REASONS)[number];
 
-/** A container that is PENDING. */
+/** Wait of a PENDING container. */
 export interface PlacementWait {
-  /** How many machines said no for which reason, when it was last tried; null: not tried yet. */
+  /** Number of machines that refused it, by reason, at the last try; null: not tried yet. */
   readonly rejections: Rejections | null;
-  /** The reason most of the machines gave that could serve it at all; `no_machine`: there is none. null: not tried yet. */
+  /** Reason most given by machines that could serve it at all; `no_machine`: there is none. null: not tried yet. */
   readonly mainReason: string | null;
-  /** Machines sent it back so often. */
+  /** Number of times that machines sent it back. */
   readonly timesReturned: number;
-  /** It is not tried before (epoch milliseconds); null: at the next change, at the latest with the sweep. */
+  /** Time before which it is not tried (epoch milliseconds); null: at the next change, at the latest with the sweep. */
   readonly notBeforeMs: number | null;
   readonly waitingSinceMs: number;
   readonly givesUpAtMs: number;
-  /** What it fails with if nothing changes until then. */
+  /** Reason with which it fails if nothing changes until then. */
   readonly givesUpWith: GiveUpReason;
 }
 
@@ -49,7 +49,9 @@ export function placementWait(facts: {
   };
 }
 
-/** Why a machine can never serve it. What one that could serve it says (full, away, cordoned) is worth more than these. */
+/**
+ * Reasons why a machine can never serve it. A reason of a machine that could serve it (full, away, cordoned) says more.
+ */
 const LASTING: ReadonlySet<string> = new Set([
   'no_matching_pool',
   'arch',
@@ -60,8 +62,8 @@ const LASTING: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The reason most machines gave of those that could serve it at all; without such, of those of pools it may use; else `no_matching_pool`.
- * `no_machine` where there was none.
+ * Reason given by most of the machines that could serve the container at all. Without such machines,
+ * the reason of those in pools it may use; else `no_matching_pool`. `no_machine` where there was none.
  */
 export function commonest(rejections: Readonly<Record<string, number>>): string {
   const given = Object.entries(rejections).filter(([, count]) => count > 0);
@@ -71,10 +73,10 @@ export function commonest(rejections: Readonly<Record<string, number>>): string 
   return counted.toSorted((a, b) => b[1] - a[1])[0]?.[0] ?? 'no_machine';
 }
 
-/** Sent back by machines so often, it is them. */
+/** Times a container is sent back before the machines count as the cause. */
 const RETURNED_OFTEN = 3;
 
-/** By the main reason; what the machines it could go to lack, where those are only away. */
+/** Failure reason for each main reason. Where suitable machines are only away, another missing thing comes first. */
 const BY_REASON: Readonly<Record<string, GiveUpReason>> = {
   no_machine: 'no_matching_pool',
   no_matching_pool: 'no_matching_pool',
@@ -87,7 +89,7 @@ const BY_REASON: Readonly<Record<string, GiveUpReason>> = {
 };
 const AWAY: ReadonlySet<string> = new Set(['machine_not_ready', 'cordoned', 'condition']);
 
-/** What a container that waited too long fails with. */
+/** Reason with which a container fails that waited too long. */
 export function giveUpReason(rejections: Readonly<Record<string, number>>, timesReturned: number): GiveUpReason {
   if (timesReturned >= RETURNED_OFTEN) return 'machine_rejected';
   const main = commonest(rejections);

@@ -1,5 +1,5 @@
-// What placement decides from: machines and requests as plain data. Machines are kept from round to round and made anew when something about them changed; what else a round asks of the book it counts once,
-// and keeps up to date with what it places itself.
+// Machines and requests as plain data, from which placement decides. Machines are kept from round to round and built
+// anew when they change. A round counts other facts of the book once, and updates them with its own placements.
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
@@ -15,17 +15,18 @@ import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import type { Placement } from './place.ts';
 
 /**
- * An archive is kept packed and unpacked. Nothing else is asked for: whether a disk is too full for images is a share of that disk, so the machine judges and says it (`DiskPressure`);
- * a small one that works is refused nothing.
+ * Factor for an archive's bytes on disk, where it is kept packed and unpacked. No room for the
+ * image is asked for. Whether a disk is too full for images is a share of that disk, which the
+ * machine judges and reports (`DiskPressure`); a small disk that works is refused nothing.
  */
 const CODE_ON_DISK = 4;
 
 export interface MachineFactsParts {
   readonly machines: Machines;
   readonly book: Pick<Book, 'onChange'>;
-  /** When a device was leased last; 0: never, as far as this leader knows. */
+  /** Time when a device was leased last; 0: never, as far as this leader knows. */
   readonly leasedAtMs: (uuid: string) => number;
-  /** May work without a GPU go to GPU machines of a pool that says nothing? */
+  /** Whether work without a GPU may go to GPU machines of a pool that has no such setting. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
 }
 
@@ -48,12 +49,12 @@ export class MachineFacts {
     this.#changed.add(id);
   }
 
-  /** Nobody tells of every byte of a disk, nor of what was there before this began. */
+  /** Marks all machines as changed: no event tells of every byte of a disk, nor of what existed before this object. */
   touchAll(): void {
     for (const { row } of this.#parts.machines.all()) this.touch(row.id);
   }
 
-  /** Makes what changed anew; not while something that a round took is being written. */
+  /** Builds the changed machines anew; must not run while placements of a round are being written. */
   refresh(): void {
     const { machines } = this.#parts;
     for (const id of this.#changed) {
@@ -66,7 +67,7 @@ export class MachineFacts {
   }
 }
 
-/** What a workspace may have at once; null: no bound. */
+/** Limits on what a workspace may have at once; null: no bound. */
 export interface Quota {
   readonly gpus: number | null;
   readonly cpuMillicores: number | null;
@@ -83,7 +84,7 @@ interface Use {
 const NOTHING: Use = { gpus: 0, cpuMillicores: 0, memoryBytes: 0, containers: 0 };
 const MIB = 1024 * 1024;
 
-/** One round's view. */
+/** View of machines and workspaces for one round. */
 export class PlacementWorld {
   readonly #book: Book;
   readonly #facts: MachineFacts;
@@ -157,11 +158,11 @@ export class PlacementWorld {
     return this.#used.get(workspaceId) ?? NOTHING;
   }
 
-  /** Placed there: the rest of the round sees what is left. */
+  /** Counts a placement, so that the rest of the round sees what is left. */
   take({ row, spec }: BookEntry, machineId: MachineId, gpuUuids: readonly string[]): void {
     const machine = this.#facts.candidates.get(machineId);
     if (machine === undefined) return;
-    // Whether it was written or not: the next look at the machine says what is so.
+    // The machine is read again after the round, whether or not this placement was written.
     this.#facts.touch(machineId);
     this.#usedBy(row.workspaceId);
     addUse(this.#used, row.workspaceId, spec);
@@ -179,7 +180,7 @@ export class PlacementWorld {
   }
 }
 
-/** What the workspace's containers have, those that wait for a machine not counted. */
+/** Resources of the workspace's containers, except those that wait for a machine. */
 export function useOf(
   book: Pick<Book, 'all'>,
   workspaceId: WorkspaceId,
@@ -201,11 +202,11 @@ function addUse(used: Map<WorkspaceId, Use>, workspaceId: WorkspaceId, spec: Boo
   });
 }
 
-/** Of a volume as it is stored with a container; empty or absent: made before there was a choice. */
+/** Driver of a volume, as stored with a container; empty or absent in rows from before drivers could be chosen. */
 export const driverOf = ({ driver }: VolumeMount): VolumeDriverName =>
   driver !== undefined && isVolumeDriver(driver) ? driver : 'local';
 
-/** What its agent is set up for, less what does not answer. */
+/** Volume drivers that the agent is set up for, except those that do not answer. */
 const volumeDriversOf = ({ inventory, conditions }: Machine): VolumeDriverName[] =>
   ['local', ...(inventory?.volumeDrivers ?? [])]
     .filter(isVolumeDriver)
