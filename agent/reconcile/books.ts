@@ -1,6 +1,6 @@
 /**
- * The state that the loop decides on and the executor changes: what the scheduler wants, what the journal knows, what the engine has, what is under way. Also the
- * one place that says how a container is reported.
+ * The state that the loop decides on and the executor changes: the scheduler's desired state, the journal, the engine's
+ * containers, and the work in progress. Also the only place that defines how a container is reported.
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { ContainerPhase } from '#shared/domain/status.ts';
@@ -17,16 +17,16 @@ import type { Holder } from '../devices/leases.ts';
 import type { Journal, JournalEntry } from './journal.ts';
 import type { Known, PlanInput, Seen, Wanted, Work } from './plan.ts';
 
-/** Last words of containers that are out of the books: only the newest can still be unsaid. */
+/** Bound on final reports of forgotten containers: only the newest can still be unsent. */
 const MAX_FORGOTTEN = 256;
 
 interface SeenFacts extends Seen {
   readonly container: RuntimeContainer;
-  /** Monotonic: when this was learnt, so that an older listing does not undo it. */
+  /** Monotonic time of this knowledge, so that an older listing does not undo it. */
   learntMs: number;
 }
 
-/** What comes with the word that a container may be created: in memory alone, and only until it is gone. */
+/** Content of the permission to create a container: in memory alone, and only until the container is gone. */
 export interface Permission {
   readonly secrets: Readonly<Record<string, string>>;
   readonly containerToken: string;
@@ -43,26 +43,26 @@ export interface RunningContainer {
 
 export class Books {
   readonly journal: Journal;
-  /** By container id; undefined until the session's first snapshot. */
+  /** Desired assignments by container id; undefined until the session's first snapshot. */
   #wanted: Map<string, Assignment__Output> | undefined;
   readonly #outOfMemory = new Set<string>();
   readonly #seen = new Map<string, SeenFacts>();
-  /** Engine ids that were removed, so that a listing under way does not bring them back. */
+  /** Engine ids of removed containers, so that a listing in progress does not bring them back. */
   readonly #removed = new Map<string, number>();
   readonly attended = new Set<string>();
   readonly acked = new Set<string>();
   /** Assignments whose container may be created. */
   readonly proceeded = new Map<string, Permission>();
   readonly refused = new Set<string>();
-  /** All containers end with the agent: nothing new is taken. */
+  /** All containers end with the agent: no assignment is taken. */
   isLeaving = false;
   readonly busy = new Map<string, { readonly work: Work; readonly abort: AbortController }>();
   readonly ending = new Map<string, { readonly graceMs: number; readonly reason: string }>();
-  /** Why a container is failing, known before it has exited. */
+  /** Why a container is failing, known before its exit. */
   readonly notes = new Map<string, Note>();
-  /** How the pull goes that a container waits for, in words. */
+  /** Progress text of the pull that a container waits for. */
   readonly pulling = new Map<string, string>();
-  /** Slots of runner processes that do not serve again yet, by container that has any. */
+  /** Slots of runner processes that do not serve yet after a restart, for containers that have any. */
   readonly #restartingSlots = new Map<string, number>();
   readonly #forgotten = new Map<string, ObservedContainer>();
   readonly #exitWaiters = new Map<string, (() => void)[]>();
@@ -75,14 +75,14 @@ export class Books {
     this.#onChange = onChange;
   }
 
-  /** Something about a container changed: it is reported, and the loop looks. */
+  /** A container changed: it is reported, and the loop runs a round. */
   changed(containerId: string): void {
     this.#onChange(containerId);
   }
 
   // ---- wanted ------------------------------------------------------------------------------------------------------------------
 
-  /** A session began or ended: acknowledgements are given anew, and nothing is concluded until its first snapshot. */
+  /** A session began or ended: acknowledgements start anew, and nothing is concluded until its first snapshot. */
   newSession(): void {
     this.#wanted = undefined;
     this.acked.clear();
@@ -111,15 +111,15 @@ export class Books {
 
   // ---- seen --------------------------------------------------------------------------------------------------------------------
 
-  /** What one inspection, or our own call, has shown. */
+  /** Takes in one inspection, or the result of our own call. */
   learn(container: RuntimeContainer): void {
     const nowMs = performance.now();
     const containerId = container.labels[LABELS.container];
     if (containerId === undefined || this.#removed.has(container.dockerId)) return;
     const before = this.#seen.get(container.dockerId);
-    // An exit is never unlearnt: containers are not started twice.
+    // An exit is final: containers are not started twice.
     if (before?.state === 'exited' && container.state !== 'exited') return;
-    // Nothing new, as at rest: what is here stays, and no listing leaves old objects behind.
+    // Unchanged containers, the usual case at rest, keep their object, so that listings leave no garbage behind.
     if (before !== undefined && container.state !== 'exited' && isDeepStrictEqual(before.container, container)) {
       before.learntMs = nowMs;
       return;
@@ -138,7 +138,10 @@ export class Books {
     if (container.state === 'exited') this.#tellExit(container.dockerId);
   }
 
-  /** The engine said so: it is asked nothing more, for it answers only when it has taken the container's network apart. */
+  /**
+   * The engine reported the end. No inspection follows, since the engine answers only when it has dismantled the
+   * container's network.
+   */
   died(dockerId: string, exitCode: number, atMs: number): void {
     const seen = this.#seen.get(dockerId);
     if (seen === undefined || seen.state === 'exited') return;
@@ -147,17 +150,20 @@ export class Books {
     this.learn({ ...seen.container, state: 'exited', exitCode, oomKilled, finishedAtMs });
   }
 
-  /** A process of it was killed for want of memory; its end may follow. */
+  /** The kernel killed a process of the container for lack of memory; the container's end may follow. */
   ranOutOfMemory(dockerId: string): void {
     if (this.#seen.has(dockerId)) this.#outOfMemory.add(dockerId);
   }
 
-  /** The engine told of a process of it that was killed for want of memory. */
+  /** Whether the engine reported a process that was killed for lack of memory. */
   lackedMemory(dockerId: string): boolean {
     return this.#outOfMemory.has(dockerId);
   }
 
-  /** A whole listing, begun at `sinceMs` (monotonic): what it lacks is gone, unless it was learnt of later. */
+  /**
+   * Takes in a whole listing, begun at `sinceMs` (monotonic): containers that it lacks are gone, unless they became
+   * known later.
+   */
   learnAll(containers: readonly RuntimeContainer[], sinceMs: number): void {
     const listed = new Set(containers.map((one) => one.dockerId));
     for (const [dockerId, seen] of this.#seen)
@@ -169,7 +175,7 @@ export class Books {
     for (const [dockerId, atMs] of this.#removed) if (atMs < sinceMs) this.#removed.delete(dockerId);
   }
 
-  /** The engine has it no more. */
+  /** The engine does not have the container any more. */
   forgetSeen(dockerId: string): void {
     const seen = this.#seen.get(dockerId);
     this.#removed.set(dockerId, performance.now());
@@ -199,7 +205,7 @@ export class Books {
     return seen === undefined || seen.state === 'exited';
   }
 
-  /** Calls back when the container has exited or is gone. @returns how to take the call back */
+  /** Calls back when the container has exited or is gone. @returns a function that withdraws the call */
   onceOver(dockerId: string, callback: () => void): () => void {
     const waiters = this.#exitWaiters.get(dockerId) ?? [];
     waiters.push(callback);
@@ -241,7 +247,7 @@ export class Books {
     };
   }
 
-  /** Containers that have GPUs: by the journal, and by what the engine has although the journal does not. */
+  /** Containers with GPUs: those of the journal, and those that only the engine has. */
   gpuHolders(): Holder[] {
     const holders: Holder[] = [];
     const known = new Set<string>();
@@ -256,7 +262,7 @@ export class Books {
     return holders;
   }
 
-  /** Those of them that run and are listened to. */
+  /** Containers with GPUs that run and are listened to. */
   runningWithGpu(): { readonly containerId: string; readonly dockerId: string }[] {
     return this.gpuHolders().flatMap(({ containerId, dockerId }) =>
       dockerId !== undefined &&
@@ -284,7 +290,7 @@ export class Books {
     return running;
   }
 
-  /** The volumes of containers that run, one for each mount, as far as they are wanted here. */
+  /** Volumes of running containers, one entry per mount, for desired containers. */
   volumesMounted(): readonly VolumeMount__Output[] {
     const live = [...this.journal.all()].filter(({ stage, exit }) => stage === 'created' && exit === undefined);
     return live.flatMap(({ containerId, epoch }) => this.specOf(containerId, epoch)?.volumes ?? []);
@@ -305,7 +311,7 @@ export class Books {
       phase: this.phaseOf(entry),
       startedAtMs: entry.startedAtMs ?? 0,
       reason: entry.exit?.reason ?? note?.reason ?? '',
-      // Also what an older agent wrote into the journal, or a registry said.
+      // The text is cut because older agents' journals and registries may hold long ones.
       message: cutText(entry.exit?.message ?? note?.message ?? this.pulling.get(entry.containerId) ?? ''),
       cpuMillicores: entry.cpuMillicores ?? 0,
       memoryBytes: entry.memoryBytes ?? 0,
@@ -336,7 +342,7 @@ export class Books {
     return entry.ready === undefined ? 'starting' : 'running';
   }
 
-  /** The container is out of the books; that it is removed may still have to be said. */
+  /** Removes the container from the books; the report of its end may still have to be sent. */
   async forget(containerId: string): Promise<void> {
     const entry = this.journal.get(containerId);
     if (entry === undefined) return;

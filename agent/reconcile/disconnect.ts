@@ -1,18 +1,19 @@
 /**
- * Containers that must not run on where the scheduler cannot reach them (`stopAfterDisconnect`): it starts others in their place when it is certain that these have
- * stopped. Counts from the last contact (upstream/contact.ts), whatever the state of the link. Must stay true: no other container is ever ended for want of contact.
+ * Ends containers that must not run where the scheduler cannot reach them (`stopAfterDisconnect`): it starts
+ * replacements once it is certain that these have stopped. The time counts from the last contact (upstream/contact.ts),
+ * in any state of the link. Must stay true: no other container ever ends for lack of contact.
  */
 import type { Log } from '#shared/log.ts';
 import type { Contact } from '../upstream/contact.ts';
 import type { JournalEntry } from './journal.ts';
 
 export const DISCONNECTED = 'disconnected';
-/** Short, because the scheduler waits a minute more than the agent, and both TERM and KILL have to fit in. */
+/** Short, because the scheduler waits only a minute longer than the agent, and both TERM and KILL have to fit in. */
 const GRACE_MS = 10_000;
 const EVERY_MS = 1000;
-/** While there is none of them: one that comes now has a minute at least. */
+/** Interval without such containers: a new one has a minute at least. */
 const IDLE_MS = 5000;
-/** A heartbeat answered within so much of the time shows that there is contact; where heartbeats are rarer than that, one more is sent. */
+/** Share of the time after which a heartbeat is sent, unless an answer came: heartbeats may be rarer than that. */
 const ASK_AFTER = 1 / 3;
 
 export interface DisconnectParts {
@@ -21,19 +22,22 @@ export interface DisconnectParts {
   readonly contact: Pick<Contact, 'silentMs'>;
   readonly isEnding: (containerId: string) => boolean;
   readonly end: (containerId: string, reason: string, graceMs: number) => void;
-  /** Asks the scheduler for a sign now. */
+  /** Sends a heartbeat now. */
   readonly ask: () => void;
   readonly log: Log;
 }
 
-/** What was started in this boot and is not known to be over, with the time it asks for. */
+/**
+ * Containers with a disconnect limit that were started in this boot and are not known to have ended, each with its
+ * limit.
+ */
 function* exclusive(entries: Iterable<JournalEntry>, bootId: string): Generator<[id: string, afterMs: number]> {
   for (const { containerId, stage, exit, bootId: of, stopAfterDisconnectMs = 0 } of entries)
     if (stopAfterDisconnectMs > 0 && stage !== 'gone' && exit === undefined && of === bootId)
       yield [containerId, stopAfterDisconnectMs];
 }
 
-/** What a silence of this length asks for. Pure. */
+/** Decides which containers end, and whether to ask, after a silence of this length. Pure. */
 export function afterSilence(
   entries: Iterable<JournalEntry>,
   bootId: string,

@@ -1,6 +1,7 @@
 /**
- * How containers end: stopped, found exited or gone, given back before they began; and what is removed and noted then. Called by execute.ts, one action a container
- * at a time. Must stay true: an attempt never outlives its container; `gone` is written after everything is removed; only our own containers are touched.
+ * How containers end: stopped, found exited or gone, or released before their start; with the removal and the record of
+ * the end. Called by execute.ts, one action a container at a time. Must stay true: an attempt never outlives its
+ * container; `gone` is written after everything is removed; only our own containers are touched.
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -13,9 +14,9 @@ import type { Action } from './plan.ts';
 import { climbStopLadder } from './stop-ladder.ts';
 import type { ExecutorParts, Workbench } from './workbench.ts';
 
-/** How long the log of an exited container may take to its end. */
+/** Wait for the end of an exited container's log. */
 const LOG_END_MS = 2000;
-/** The tasks of a killed container wait so long for the engine's second word on its end. */
+/** Wait for the engine's second answer on the end of a killed container, whose tasks wait too. */
 const LOOK_AGAIN_MS = 2000;
 /** The exit code of SIGKILL. */
 const KILLED = 137;
@@ -29,7 +30,7 @@ export class Ends {
     this.#parts = bench.parts;
   }
 
-  /** The exit itself is the next round's. */
+  /** Stops the container; the next round handles its exit. */
   async stop(action: Extract<Action, { kind: 'stop' }>, signal: AbortSignal): Promise<void> {
     const { runtime, books, slots, metrics, log } = this.#parts;
     const { containerId, dockerId, graceMs } = action;
@@ -57,7 +58,8 @@ export class Ends {
     if (entry === undefined || found === undefined) return;
     this.#bench.disarm(containerId);
     const rebooted = entry.bootId !== this.#parts.bootId;
-    // One that ended while no agent ran was followed by nobody. Nothing of its end is told before it is known what to hide in it.
+    // Nobody followed a container that ended while no agent ran. Its end is reported only when its secrets are known,
+    // so that they can be hidden.
     this.#bench.resumeOutput(entry, found.dockerId);
     await withDeadline(
       this.#bench.output.opened(containerId),
@@ -73,7 +75,7 @@ export class Ends {
       ending: books.ending.get(containerId)?.reason,
       rebooted,
     };
-    // An image without our Python shows only in what its init printed.
+    // An image without our Python shows only in the output of its init.
     if (entry.ready === undefined && (seen.exitCode === 127 || seen.exitCode === 126))
       await this.#bench.output.settle(containerId, LOG_END_MS);
     const noPython = this.#bench.output.takeNoPython(containerId) && slots.get(containerId)?.everGreeted !== true;
@@ -98,7 +100,10 @@ export class Ends {
     await this.gone(entry, exit);
   }
 
-  /** The engine may learn of a lack of memory only after the end that it caused: a kill without the flag is looked at once more. */
+  /**
+   * Whether the container ran out of memory. The engine may learn of that only after the end that it caused, so a kill
+   * without the flag is inspected once more.
+   */
   async #ranOutOfMemory({ dockerId, exitCode, oomKilled }: RuntimeContainer): Promise<boolean> {
     if (oomKilled || exitCode !== KILLED) return oomKilled;
     const { runtime, books } = this.#parts;
@@ -176,7 +181,7 @@ export class Ends {
       await runtime.removeVolume(views.volumeName(action.containerId));
   }
 
-  /** Removes what is left of a container, and notes and reports that nothing is. */
+  /** Removes every remainder of a container, then records and reports it as gone. */
   async gone(entry: JournalEntry, exit: NonNullable<JournalEntry['exit']>): Promise<void> {
     const { books, slots, gateway, archives, runtime, views, holders, logs, metrics, stateDir, log } = this.#parts;
     const { containerId, shortId } = entry;
@@ -196,11 +201,11 @@ export class Ends {
       await runtime.removeVolume(views.volumeName(containerId));
       await Promise.all([views.remove(shortId), rm(join(stateDir, 's', shortId), { recursive: true, force: true })]);
     } catch (error) {
-      // The sweep of the next start takes what is left; the container itself is gone, and that is what is reported.
+      // The sweep of the next start removes the rest; the container itself is gone, and that is reported.
       log.warn({ containerId, err: error }, 'something of a container could not be removed');
     }
     logs.giveUp(containerId);
-    // What its runner said of a failure is in its log already; an end that only we saw must be found there too.
+    // The log already has a failure that the runner reported; an end that only the agent saw must be found there too.
     if (exit.message !== '' && !books.notes.has(containerId))
       logs.add(containerId, {
         taskId: '',
@@ -218,7 +223,7 @@ export class Ends {
     books.changed(containerId);
   }
 
-  /** Removes a container that was made and must not be started, and its view. */
+  /** Removes a container that was created and must not start, with its view. */
   async drop(entry: JournalEntry): Promise<void> {
     const { runtime, books, views } = this.#parts;
     const left = books.seenOf(entry.containerId, entry.epoch);

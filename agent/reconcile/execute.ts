@@ -1,6 +1,7 @@
 /**
- * Does what the plan says: a map from action to function, exhaustive by type. Called by the loop, one action a container at a time. A failing action is noted on
- * its container and stops no other. How containers begin is in starts.ts, how they end in ends.ts; here also what their runners say between the two.
+ * Performs the plan's actions: a map from action to function, exhaustive by type. Called by the loop, one action a
+ * container at a time. A failing action is noted on its container and stops no other. Starts are in starts.ts, ends in
+ * ends.ts; reports of runners between the two are here.
  */
 import type { Rule } from '../slots/budget.ts';
 import type { ReadyFacts } from '../slots/container-slots.ts';
@@ -12,9 +13,9 @@ import { Starts } from './starts.ts';
 import type { ExecutorParts } from './workbench.ts';
 import { Workbench } from './workbench.ts';
 
-/** An exit is expected from a runner that said `failed`; else it is ended. */
+/** Time for a runner that reported `failed` to exit by itself. */
 const FAILED_EXIT_MS = 3000;
-/** It writes on meanwhile. */
+/** Short, because the container continues to write meanwhile. */
 const OVER_DISK_GRACE_MS = 1000;
 const FAULT_GRACE_MS = 5000;
 
@@ -52,12 +53,12 @@ export class Executor {
     return perform(action, signal);
   }
 
-  /** Opens the sockets of what the journal has running, while the engine is asked whether it does; before any action. */
+  /** Opens the sockets of containers that run by the journal, while the engine lists its own; before any action. */
   openAhead(): Promise<void> {
     return this.#starts.openAhead();
   }
 
-  /** Lets containers be: timers off, logs no longer followed. */
+  /** Leaves containers as they are: timers off, logs no longer followed. */
   close(): Promise<void> {
     return this.#bench.close();
   }
@@ -83,7 +84,7 @@ export class Executor {
     books.changed(containerId);
   }
 
-  /** Its runner has dialled. */
+  /** The container's runner has dialled. */
   greeted(containerId: string): void {
     this.#bench.clock.mark(containerId, 'hello');
   }
@@ -91,7 +92,8 @@ export class Executor {
   failed(containerId: string, message: string): void {
     const { books, logs } = this.#parts;
     const note = (): void => {
-      // It goes into the journal and to whoever lists containers: what an exception quotes is hidden as in logs.
+      // The message goes into the journal and to everyone who lists containers: secrets in an exception's text are
+      // hidden as in logs.
       books.notes.set(containerId, { reason: 'user_error', message: cutText(logs.shown(containerId, message)) });
       books.changed(containerId);
     };
@@ -106,7 +108,10 @@ export class Executor {
     this.#bench.arm(containerId, FAILED_EXIT_MS, 'user_error', 1000);
   }
 
-  /** The container sent the agent what no runner sends. Its sockets are closed already or close now; nothing of it is waited for. */
+  /**
+   * Ends a container that sent the agent messages that no runner sends. Its sockets close now, and nothing of it is
+   * awaited.
+   */
   violated(containerId: string, rule: Rule, message: string): void {
     const { books, slots, gateway, logs, metrics, log } = this.#parts;
     if (books.journal.get(containerId) === undefined) return;
@@ -120,7 +125,7 @@ export class Executor {
     this.end(containerId, PROTOCOL_VIOLATION, 0);
   }
 
-  /** Its devices do not serve any more: it ends, and another one takes its place where they do. */
+  /** Ends a container whose devices do not work any more; its replacement starts where they do. */
   fault(containerId: string, message: string): void {
     const { books, log } = this.#parts;
     if (books.notes.has(containerId) || books.journal.get(containerId) === undefined) return;
@@ -129,7 +134,7 @@ export class Executor {
     this.end(containerId, 'gpu_fault', FAULT_GRACE_MS);
   }
 
-  /** The container has written more than it may. */
+  /** Ends a container that has written more than its disk limit. */
   overDisk(containerId: string, message: string): void {
     const { books, log, logs } = this.#parts;
     if (books.notes.has(containerId) || books.journal.get(containerId) === undefined) return;
@@ -139,7 +144,7 @@ export class Executor {
     this.end(containerId, DISK_LIMIT, OVER_DISK_GRACE_MS);
   }
 
-  /** Ends a container on the agent's own account. */
+  /** Ends a container by the agent's own decision. */
   end(containerId: string, reason: string, graceMs: number): void {
     this.#bench.end(containerId, reason, graceMs);
   }

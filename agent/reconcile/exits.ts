@@ -2,33 +2,33 @@ import { cutText } from '../slots/words.ts';
 import type { Note } from './books.ts';
 import { DISCONNECTED } from './disconnect.ts';
 
-/** The container sent its agent what no runner sends (decision 0070). */
+/** The container sent its agent messages that no runner sends (decision 0070). */
 export const PROTOCOL_VIOLATION = 'protocol_violation';
-/** The container wrote more to its disk than it may. */
+/** The container wrote more than its disk limit. */
 export const DISK_LIMIT = 'disk_limit';
 
 export interface ExitInput {
   readonly seen: { readonly exitCode: number; readonly oomKilled: boolean; readonly error: string };
   readonly ready: boolean;
-  /** What the runner said before. */
+  /** The failure that the runner reported before. */
   readonly note: Note | undefined;
-  /** Why it was told to end, when it was. */
+  /** The reason of the order to end, if there was one. */
   readonly ending: string | undefined;
   readonly rebooted: boolean;
 }
 
-/** The reason a container ended: one of the words of the interface's exit reasons. Pure. */
+/** The reason of a container's end: one of the interface's exit reasons. Pure. */
 export function exitReason(exit: ExitInput): string {
   if (exit.note !== undefined) return exit.note.reason;
   if (exit.ending !== undefined) return exit.ending;
   if (exit.rebooted) return 'host_reboot';
-  // A child may be the one that took too much: then the code says nothing, the flag does.
+  // A child process may be the one that ran out of memory: then only the flag says so, not the exit code.
   if (exit.seen.oomKilled) return 'oom';
   if (exit.seen.exitCode === 0) return 'completed';
   return exit.seen.exitCode === 137 ? 'killed' : 'user_error';
 }
 
-/** Why, in words; at most 16 KiB. Pure. */
+/** The reason as a sentence; at most 16 KiB. Pure. */
 export const exitMessage = (exit: ExitInput): string => cutText(messageOf(exit));
 
 function messageOf(exit: ExitInput): string {
@@ -44,8 +44,9 @@ function messageOf(exit: ExitInput): string {
 }
 
 /**
- * How the end of a container counts for its attempts. Ends by the container's own doing count as its exit, in the words of the reason: its tasks are not run again as if the machine had lost them. Pure.
- * @param reason - as the container's exit has it
+ * How a container's end counts for its attempts. Ends by the container's own doing count as its exit, with that reason:
+ * its tasks do not run again as if the machine had lost them. Pure.
+ * @param reason - the reason in the container's exit
  */
 export function attemptsEnd(
   reason: string,

@@ -1,7 +1,8 @@
 /**
- * What the agent must know after a crash: which assignments it has taken, how far each came, how it ended. Written before the step it announces, one file, group
- * commit. No environment values and no credentials: they come again with the scheduler's next snapshot. A journal that cannot be read is set aside; what it said of
- * containers is taken from their labels (rebuild.ts).
+ * The agent's memory across crashes: the assignments it has taken, how far each came, and how it ended. Written before
+ * the step it announces: one file, group commit. Environment values and credentials are left out: they come with the
+ * scheduler's next snapshot. An unreadable journal is set aside; its facts of containers are restored from their labels
+ * (rebuild.ts).
  */
 import { rename } from 'node:fs/promises';
 import { StartupError } from '#shared/errors.ts';
@@ -9,7 +10,10 @@ import { sha256Hex } from '#shared/domain/ids.ts';
 import { readIfThere, writeDurably } from '../durable.ts';
 import type { ReadyFacts } from '../slots/container-slots.ts';
 
-/** accepted: acknowledged or about to be · creating: the engine may have it · created: it has been started · gone: nothing is left but this entry. */
+/**
+ * `accepted`: acknowledged or about to be · `creating`: the engine may have it · `created`: it has been started ·
+ * `gone`: nothing is left but this entry.
+ */
 export type Stage = 'accepted' | 'creating' | 'created' | 'gone';
 
 export interface ExitFacts {
@@ -33,12 +37,12 @@ export interface JournalEntry {
   readonly concurrentRequests: number;
   readonly timeoutMs: number;
   readonly startTimeoutMs: number;
-  /** The scheduler silent for so long, it stops; 0, or absent in what an older version wrote: it runs on. */
+  /** Silence of the scheduler after which the container stops; 0, or absent in entries of older versions: never. */
   readonly stopAfterDisconnectMs?: number;
-  /** Variables whose values are nobody's to read; absent in what an older version wrote. */
+  /** Variables with secret values; absent in entries of older versions. */
   readonly secretNames?: readonly string[];
   readonly bootId: string;
-  /** What it holds here; absent in what an older version wrote. */
+  /** Resources that it holds here; absent in entries of older versions. */
   readonly cpuMillicores?: number;
   readonly memoryBytes?: number;
   readonly gpuUuids?: readonly string[];
@@ -50,7 +54,7 @@ export interface JournalEntry {
 
 interface JournalFile {
   readonly version: 1;
-  /** Of the version and the entries; absent in what an older version wrote. */
+  /** Checksum over version and entries; absent in files of older versions. */
   readonly sha256?: string;
   readonly entries: readonly JournalEntry[];
 }
@@ -68,8 +72,9 @@ export class Journal {
   }
 
   /**
-   * Reads what an earlier agent left. One that is cut off or damaged is moved aside, and this one begins empty.
-   * @returns where the damaged one lies now; undefined: there was none
+   * Reads the journal of an earlier agent. A truncated or damaged file is moved aside, and the new journal begins
+   * empty.
+   * @returns the new path of a damaged file; undefined: the file was absent or sound
    * @throws StartupError `state_too_new`
    */
   async open(): Promise<string | undefined> {
@@ -105,7 +110,7 @@ export class Journal {
     return this.#commit();
   }
 
-  /** Changes some facts of an entry that is there. */
+  /** Changes some fields of an existing entry. */
   change(containerId: string, facts: Partial<JournalEntry>): Promise<void> {
     const entry = this.#entries.get(containerId);
     if (entry === undefined) return Promise.resolve();
@@ -117,7 +122,7 @@ export class Journal {
     return this.#commit();
   }
 
-  /** One write at a time; whoever comes meanwhile shares the next. */
+  /** Writes one at a time; changes during a write share the next. */
   #commit(): Promise<void> {
     if (this.#writing === undefined) {
       this.#writing = this.#write().finally(() => {

@@ -1,6 +1,7 @@
 /**
- * The agent's one loop: woken by change, by a timer and by the engine's events, it decides what is to be done and hands each action to the executor; rounds never
- * overlap, and what a round started is left alone until it is done. Events of the engine are hints; an inspection is the truth.
+ * The agent's one loop: changes, a timer and the engine's events wake it. Each round decides the next actions and hands
+ * them to the executor. Rounds never overlap, and a container with an action in progress is left alone. Events of the
+ * engine are hints; an inspection is the truth.
  */
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -17,7 +18,9 @@ import { plan } from './plan.ts';
 const SWEEP_MS = 15_000;
 const PING_MS = 10_000;
 const PINGS_TO_DOWN = 3;
-/** A sweep begins every 15 s, and the engine has 30 s to answer: one ends at least so often, well or not. */
+/**
+ * Longest time without a finished sweep while the loop works: one begins every 15 s, and the engine has 30 s to answer.
+ */
 const TURN_LIMIT_MS = 75_000;
 
 const WORK_OF: Readonly<Partial<Record<Action['kind'], Work>>> = { start: 'start', stop: 'stop' };
@@ -32,7 +35,7 @@ export interface LoopParts {
   readonly machineIds: () => readonly string[];
   readonly onOom: (containerId: string) => void;
   readonly onHolderEnded: (dockerId: string) => void;
-  /** Everything of ours, as it was a moment ago. */
+  /** Called with everything of ours after each listing. */
   readonly onListed: (containers: readonly RuntimeContainer[]) => void;
 }
 
@@ -48,7 +51,10 @@ export class ReconcileLoop {
   #timers: NodeJS.Timeout[] = [];
   #missedPings = 0;
   #turnedMs = performance.now();
-  /** Wall clock, as the engine's events have it: when the last whole listing began. Events since then are asked for, so that none falls between a listing and the stream. */
+  /**
+   * When the last whole listing began, by the wall clock of the engine's events. Events are requested from then on, so
+   * that none falls between a listing and the stream.
+   */
   #listedFromMs = 0;
   #watching: Promise<void> | undefined;
 
@@ -61,7 +67,7 @@ export class ReconcileLoop {
     return this.#missedPings >= PINGS_TO_DOWN;
   }
 
-  /** It gets on, whether the engine answers or not. */
+  /** Whether sweeps finish, with or without an answer of the engine. */
   get isTurning(): boolean {
     return performance.now() - this.#turnedMs < TURN_LIMIT_MS;
   }
@@ -79,7 +85,7 @@ export class ReconcileLoop {
     this.#parts.metrics.dockerUp.set(1);
   }
 
-  /** Looks again, soon; however often this is called, one round follows. */
+  /** Requests a round soon; several requests cause one. */
   wake(): void {
     if (this.#stopped) return;
     this.#woken = true;
@@ -99,7 +105,7 @@ export class ReconcileLoop {
     await Promise.allSettled([...this.#running, this.#watching]);
   }
 
-  /** Resolves when nothing is under way and nothing is left to do. */
+  /** Resolves when no action is in progress and none is due. */
   async idle(): Promise<void> {
     while (this.#woken || this.#running.size > 0) {
       await Promise.allSettled(this.#running);
@@ -107,7 +113,7 @@ export class ReconcileLoop {
     }
   }
 
-  /** Lists everything of ours. */
+  /** Lists everything of ours in the engine. */
   async sweep(): Promise<void> {
     const { runtime, books, machineIds } = this.#parts;
     const since = performance.now();
@@ -125,7 +131,7 @@ export class ReconcileLoop {
     this.wake();
   }
 
-  /** Asks the engine about one container now. */
+  /** Inspects one container now. */
   async look(dockerId: string): Promise<void> {
     const { runtime, books } = this.#parts;
     const container = await runtime.inspect(dockerId);
@@ -136,7 +142,7 @@ export class ReconcileLoop {
   #round(): void {
     if (this.#stopped) return;
     this.#woken = false;
-    // Nothing is gone before the engine has been asked for it.
+    // Before the first listing every container would look gone.
     if (!this.#begun) return;
     const { books, metrics } = this.#parts;
     const from = performance.now();
@@ -202,7 +208,7 @@ export class ReconcileLoop {
     this.#parts.log.warn({ err: error }, 'containers could not be listed');
   }
 
-  /** Follows the engine's events for as long as the agent runs; after each gap everything is listed. */
+  /** Follows the engine's events for as long as the agent runs; each gap is followed by a whole listing. */
   async #watch(): Promise<void> {
     const { runtime, books, log, onOom, onHolderEnded } = this.#parts;
     const { signal } = this.#abort;

@@ -1,6 +1,7 @@
 /**
- * What the scheduler orders, written into the books for the loop to see. Called by the link, for the session that is up. Must stay true: an empty snapshot is not obeyed while containers run, unless the
- * scheduler says that it means it; whatever is not obeyed is answered with everything that is here.
+ * Writes the scheduler's orders into the books, where the loop finds them. Called by the link, for the current session.
+ * Must stay true: an empty snapshot is not obeyed while containers run, unless the scheduler confirms it. An order that
+ * is not obeyed is answered with a full report.
  */
 import type { Log } from '#shared/log.ts';
 import type { Desired__Output } from '#shared/protocol/generated/messages.ts';
@@ -12,7 +13,7 @@ export interface OrdersParts {
   readonly conditions: Pick<Conditions, 'set'>;
   readonly log: Log;
   readonly wake: () => void;
-  /** Tells the scheduler everything that is here. */
+  /** Sends the scheduler a full report. */
   readonly reportAll: () => void;
 }
 
@@ -39,14 +40,14 @@ export class Orders {
       reportAll();
       return;
     }
-    // An acknowledgement without its permission may have been lost: it is given again.
+    // The permission that follows an acknowledgement may have been lost, so the acknowledgement is sent again.
     for (const { assignmentId } of desired.assignments)
       if (!books.proceeded.has(assignmentId)) books.acked.delete(assignmentId);
     books.want(desired.assignments, desired.full);
     wake();
   }
 
-  /** Its container may be created. */
+  /** Permits the creation of an assignment's container. */
   proceed(assignmentId: string, { secrets, containerToken }: Permission): void {
     this.#parts.books.proceeded.set(assignmentId, { secrets, containerToken });
     this.#parts.wake();

@@ -1,6 +1,7 @@
 /**
- * What containers print, followed from their start (or adoption) to their end and handed to the log buffer. Owned by workbench.ts. Must stay true: a stream that ends before its
- * container does (the engine was started again under it) is followed again where it broke, for as long as the container is there.
+ * Follows the output of containers from their start (or adoption) to their end, and hands it to the log buffer. Owned
+ * by workbench.ts. Must stay true: a stream that ends before its container (after a restart of the engine) is followed
+ * again from where it broke, for as long as the container exists.
  */
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -11,15 +12,18 @@ import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { Books } from './books.ts';
 import { abortable, NO_PYTHON } from './starting.ts';
 
-/** The end of the output comes before the word that its container has ended, mostly by milliseconds. */
+/** Wait for the report of a container's end after its output has ended; mostly milliseconds. */
 const END_MS = 1_000;
 const AGAIN = { baseMs: 1_000, capMs: 30_000, floorMs: 200 };
 const OPEN_AGAIN = { baseMs: 500, capMs: 5_000, floorMs: 200 };
-/** One that broke so long after it was followed is the first again. */
+/** After this time of following, a break counts as the first again. */
 const STEADY_MS = 60_000;
-/** The rest of an ended container's output is asked for so often. */
+/** Bound on further tries to read the rest of an ended container's output. */
 const MOST_AT_THE_END = 10;
-/** Of those that are taken up again: what their tasks need of the engine and of this process comes first. */
+/**
+ * Bound on streams opened at once after an agent's start: its tasks' needs come first, in the engine and in this
+ * process.
+ */
 const OPENED_AT_ONCE = 4;
 
 export interface OutputParts {
@@ -28,41 +32,45 @@ export interface OutputParts {
   readonly positions: Pick<LogPositions, 'follow' | 'forget' | 'resumeAt'>;
   readonly books: Pick<Books, 'isOver'>;
   readonly log: Log;
-  /** As in production by default. */
+  /** Wait for the report of an end; by default production's value. */
   readonly endMs?: number;
 }
 
 interface Following {
   readonly containerId: string;
   readonly dockerId: string;
-  /** Nobody wants it any more. */
+  /** Ends the following. */
   readonly ends: AbortController;
-  /** Its container has ended: the rest is wanted now. */
+  /** The container has ended: the rest of its output is due now. */
   readonly hurry: AbortController;
-  /** Its lines may be read. */
+  /** Resolves when the container's lines may be read. */
   readonly opened: PromiseWithResolvers<void>;
   done: Promise<void>;
 }
 
-/** Done before the first line is read; tried until it is. */
+/** Step before the first line is read; repeated until it succeeds. */
 type Opening = (ends: AbortSignal) => Promise<void>;
 
 export class ContainerOutput {
   readonly #parts: OutputParts;
   readonly #following = new Map<string, Following>();
   readonly #opening = new Limiter(OPENED_AT_ONCE);
-  /** Containers whose init said that there is no such program as ours. */
+  /** Containers whose init reported that our program does not exist. */
   readonly #noPython = new Set<string>();
 
   constructor(parts: OutputParts) {
     this.#parts = parts;
   }
 
-  /** From its beginning (`start`), or from where an earlier agent came to. One that is followed is let be. @param opening - of many containers few at a time */
+  /**
+   * Follows the output from its beginning (`start`), or from an earlier agent's position (`resume`). A container that
+   * is followed already stays as it is.
+   * @param opening - runs first, for few containers at a time
+   */
   follow(containerId: string, dockerId: string, from: 'start' | 'resume', opening?: Opening): void {
     if (this.isFollowing(containerId)) return;
     const { positions } = this.#parts;
-    // Of what an agent without such notes has told nothing is known: rather lost than told twice.
+    // An agent without stored positions tells nothing about sent lines: losing some is better than sending them twice.
     const now = new Date().toISOString().replace('Z', '000000Z');
     const since = from === 'start' ? '' : (positions.resumeAt(containerId) ?? now);
     positions.follow(containerId);
@@ -82,12 +90,12 @@ export class ContainerOutput {
     return this.#following.has(containerId);
   }
 
-  /** Resolves when its lines may be read; never, when it is forgotten before that. */
+  /** Resolves when the container's lines may be read; never, if it is forgotten before. */
   async opened(containerId: string): Promise<void> {
     await this.#following.get(containerId)?.opened.promise;
   }
 
-  /** Waits for the end of an exited container's output, at most so long. */
+  /** Waits for the end of an exited container's output, for `ms` at most. */
   async settle(containerId: string, ms: number): Promise<void> {
     const following = this.#following.get(containerId);
     if (following === undefined) return;
@@ -97,12 +105,12 @@ export class ContainerOutput {
     clearTimeout(timer);
   }
 
-  /** Whether its init found no Python; told once. */
+  /** Whether the container's init found no Python; true only once. */
   takeNoPython(containerId: string): boolean {
     return this.#noPython.delete(containerId);
   }
 
-  /** The container is gone. */
+  /** Forgets a container that is gone. */
   forget(containerId: string): void {
     this.#following.get(containerId)?.ends.abort();
     this.#following.delete(containerId);
@@ -110,7 +118,7 @@ export class ContainerOutput {
     this.#parts.positions.forget(containerId);
   }
 
-  /** Follows nothing any more; the containers go on. */
+  /** Ends all following; the containers go on. */
   async close(): Promise<void> {
     const following = [...this.#following.values()];
     for (const { ends } of following) ends.abort();
@@ -128,7 +136,7 @@ export class ContainerOutput {
     const { log } = this.#parts;
     for (let tries = 0; !signal.aborted; tries += 1) {
       try {
-        // A place is not held for what nobody wants any more, and nobody waits for its turn then.
+        // A following that has ended takes no place and waits for none.
         await abortable(
           this.#opening.run(async () => (signal.aborted ? undefined : opening(signal))),
           signal,
@@ -169,7 +177,7 @@ export class ContainerOutput {
       breaks = performance.now() - fromMs < STEADY_MS ? breaks + 1 : 1;
       if (ends.signal.aborted || (books.isOver(dockerId) && breaks > MOST_AT_THE_END)) return;
       if (breaks === 1) log.info({ containerId, err: broken }, 'the log of a living container ended: followed again');
-      // Once its container has ended nobody waits long for the rest, and it is not asked for without a pause.
+      // After its container's end the rest is due soon, but the tries still need a pause between them.
       const waitMs = hurry.signal.aborted ? AGAIN.floorMs : backoffMs(breaks - 1, AGAIN);
       await sleep(waitMs, hurry.signal.aborted ? ends.signal : AbortSignal.any([ends.signal, hurry.signal]));
     }

@@ -1,7 +1,8 @@
 /**
- * What to do next, decided from plain data: what the scheduler wants, what the journal knows, what the engine has. Pure; run again after every change, so nothing
- * has to be remembered between rounds. Must stay true: only containers with our machine's label come in here; removals come before additions; an older epoch
- * changes nothing; without a snapshot nothing is stopped; what is being worked on is left alone (but may be interrupted).
+ * Decides the next actions from plain data: the desired state, the journal, and the engine's containers. Pure; runs
+ * again after every change, so nothing is remembered between rounds. Must stay true: only containers with our machine's
+ * label come in here; removals come before additions; an older epoch changes nothing; without a snapshot nothing is
+ * stopped; a container with work in progress is left alone (but may be interrupted).
  * Source: ARCHITECTURE, "What must stay true".
  */
 
@@ -29,17 +30,20 @@ export interface Seen {
   readonly assignmentId: string;
   readonly epoch: number;
   readonly state: 'created' | 'running' | 'exited';
-  /** Since when nobody knew it; epoch milliseconds. */
+  /** Since when the container is unknown to the books; epoch milliseconds. */
   readonly strangeSinceMs: number;
 }
 
 export type Work = 'start' | 'stop' | 'other';
 
 export interface PlanInput {
-  /** Undefined: no snapshot in this session yet, so nothing may be concluded from an absence. */
+  /** Undefined: no snapshot came in this session, so an absence proves nothing. */
   readonly wanted: ReadonlyMap<string, Wanted> | undefined;
   readonly known: ReadonlyMap<string, Known>;
-  /** What the agent itself ends, whatever the scheduler says: a start that took too long, a task that cannot be ended otherwise. */
+  /**
+   * Ends by the agent's own decision, independent of the scheduler: a start that took too long, a task that cannot be
+   * ended otherwise.
+   */
   readonly ending: ReadonlyMap<string, { readonly graceMs: number; readonly reason: string }>;
   readonly seen: readonly Seen[];
   /** Containers whose socket is listened on. */
@@ -47,10 +51,10 @@ export interface PlanInput {
   /** Assignments acknowledged in this session, and those the scheduler let proceed. */
   readonly acked: ReadonlySet<string>;
   readonly proceeded: Pick<ReadonlySet<string>, 'has'>;
-  /** Refused in this session. */
+  /** Assignments refused in this session. */
   readonly refused: ReadonlySet<string>;
   readonly busy: ReadonlyMap<string, Work>;
-  /** A container of ours that nobody wants and nobody knows is left alone for this long. */
+  /** A container of ours that is neither desired nor in the books is left alone for this long. */
   readonly orphanGraceMs: number;
 }
 
@@ -61,19 +65,19 @@ interface Target {
 }
 
 export type Action =
-  /** Give up a start that is under way. */
+  /** Give up a start in progress. */
   | { readonly kind: 'interrupt'; readonly containerId: string }
   /** The stop ladder on a running container. */
   | ({ readonly kind: 'stop'; readonly dockerId: string; readonly graceMs: number; readonly reason: string } & Target)
-  /** It has exited: note how, report it, remove everything of it. */
+  /** The container has exited: record and report the exit, remove everything of it. */
   | ({ readonly kind: 'finish'; readonly dockerId: string } & Target)
-  /** The engine lost it: report that. */
+  /** The engine lost the container: report that. */
   | ({ readonly kind: 'vanished' } & Target)
-  /** Taken, but nothing was created and nobody wants it any more. */
+  /** The assignment was taken, but nothing was created, and it is not desired any more. */
   | ({ readonly kind: 'release'; readonly reason: string } & Target)
-  /** Gone and no longer named by the scheduler. */
+  /** The container is gone, and the scheduler does not name it any more. */
   | ({ readonly kind: 'forget' } & Target)
-  /** To be stopped, and there is no trace of it: report it gone. */
+  /** The container has to stop, and there is no trace of it: report it gone. */
   | ({ readonly kind: 'confirm-gone'; readonly reason: string } & Target)
   /** A container of ours without a place in the books. */
   | {
@@ -82,7 +86,7 @@ export type Action =
       readonly dockerId: string;
       readonly why: 'older_epoch' | 'never_started' | 'orphan';
     }
-  /** It runs; listen to it (again). */
+  /** The container runs; listen to it (again). */
   | ({ readonly kind: 'adopt'; readonly dockerId: string } & Target)
   /** Validate, journal, acknowledge; prepare. */
   | ({ readonly kind: 'accept' } & Target)
@@ -135,7 +139,7 @@ function planOne(
   busy: Work | undefined,
   nowMs: number,
 ): Action | undefined {
-  // An older epoch than the one in the books is an echo: it neither starts nor stops anything.
+  // An older epoch than the one in the books is outdated: it neither starts nor stops anything.
   const wanted = named !== undefined && known !== undefined && named.epoch < known.epoch ? undefined : named;
   const echo = named !== undefined && wanted === undefined;
   const sameEpoch = wanted !== undefined && known !== undefined && wanted.epoch === known.epoch;
@@ -156,7 +160,7 @@ function planOne(
     return { kind: 'remove-stray', containerId: stray.containerId, dockerId: stray.dockerId, why: 'older_epoch' };
 
   if (known.stage === 'gone') {
-    // Gone was written after the removal; what is seen now is a leftover of a crash in between.
+    // `gone` was written after the removal; a container that is still seen is a leftover of a crash in between.
     if (seen !== undefined)
       return { kind: 'remove-stray', containerId: seen.containerId, dockerId: seen.dockerId, why: 'orphan' };
     return input.wanted !== undefined && !echo && !sameEpoch ? { kind: 'forget', ...target } : undefined;
@@ -170,7 +174,7 @@ function planOne(
   }
   switch (seen.state) {
     case 'created':
-      // Nobody is at it, so its start was cut off by a crash: it is made anew, if it is still wanted.
+      // Without work in progress, a crash has cut its start off: the container is created anew, if it is still desired.
       return { kind: 'remove-stray', containerId: seen.containerId, dockerId: seen.dockerId, why: 'never_started' };
     case 'exited':
       return { kind: 'finish', dockerId: seen.dockerId, ...target };
@@ -184,7 +188,7 @@ function planOne(
   }
 }
 
-/** Nothing in the books: a new assignment, or something of ours that the journal has lost. */
+/** Plans for a container without an entry: a new assignment, or a container of ours that the journal has lost. */
 function planUnknown(
   input: PlanInput,
   wanted: Wanted | undefined,

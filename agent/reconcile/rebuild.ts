@@ -1,13 +1,14 @@
 /**
- * What the journal has lost, taken from the engine: each container carries what its entry must say as a label, without anything secret. Done before the first word to
- * a scheduler, so that nothing that runs is reported missing and nothing it holds is given to another.
+ * Restores lost journal entries from the engine: each container carries its entry's content as a label, without
+ * secrets. Runs before the first message to a scheduler, so that no running container is reported missing and its
+ * resources are not given away.
  */
 import type { RuntimeContainer } from '../containers/runtime.ts';
 import { LABELS } from '../containers/runtime.ts';
 import { shortIdOf } from '../containers/spec.ts';
 import type { JournalEntry } from './journal.ts';
 
-/** The part of an entry that never changes, and that no other label says. */
+/** The fixed part of an entry, which no other label has. */
 const FACTS = [
   'image',
   'codeSha256',
@@ -24,12 +25,13 @@ const FACTS = [
 ] as const satisfies readonly (keyof JournalEntry)[];
 type Facts = Pick<JournalEntry, (typeof FACTS)[number]>;
 
-/** The label of a container that is about to be made. */
+/** The label of a container that is about to be created. */
 export const factsLabel = (entry: JournalEntry): string =>
   JSON.stringify(Object.fromEntries(FACTS.map((name) => [name, entry[name]])));
 
 /**
- * Entries for containers that the journal does not know, or knows by an older epoch only; of several of one container the newest epoch. Pure.
+ * Entries for containers that the journal lacks, or has with an older epoch only; among several of one container the
+ * newest epoch wins. Pure.
  * @param known - the journal's entry of a container
  */
 export function lostEntries(
@@ -59,7 +61,7 @@ function entryOf({ labels, state, dockerId, startedAtMs }: RuntimeContainer): Jo
     containerId,
     assignmentId,
     epoch,
-    // One that was never started is made anew, if it is still wanted.
+    // A container that was never started is created anew, if it is still desired.
     stage: state === 'created' ? 'creating' : 'created',
     shortId: shortIdOf(containerId, epoch),
     deploymentId: labels[LABELS.deployment] ?? '',
@@ -79,7 +81,7 @@ function factsOf(label: string | undefined): Facts | undefined {
       );
     return isWhole ? (facts as Facts) : undefined;
   } catch {
-    // Made by an older agent, which wrote none.
+    // An older agent created the container without this label.
     return undefined;
   }
 }

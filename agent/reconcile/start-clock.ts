@@ -1,6 +1,6 @@
-// How long each step of a container's start takes. Owned by workbench.ts.
+// Measures the duration of each step of a container's start. Owned by workbench.ts.
 
-/** The steps of a start, one after the other; together they are all of it. */
+/** The steps of a start in their order; together they cover all of it. */
 export const START_PHASES = [
   'proceed',
   'prepare',
@@ -23,9 +23,9 @@ interface Running {
 
 export interface StartTimes {
   readonly totalMs: number;
-  /** Whether its image was here. */
+  /** Whether the image was here. */
   readonly cache: 'hit' | 'miss';
-  /** Milliseconds; a step that was passed over is absent. */
+  /** Milliseconds per step; a skipped step is absent. */
   readonly phases: Readonly<Partial<Record<StartPhase, number>>>;
 }
 
@@ -37,19 +37,19 @@ export class StartClock {
     this.#nowMs = nowMs;
   }
 
-  /** Its assignment was taken. */
+  /** The container's assignment was taken. */
   begin(containerId: string): void {
     const now = this.#nowMs();
     this.#running.set(containerId, { fromMs: now, cache: 'hit', lastMs: now, phases: {} });
   }
 
-  /** Its image has to be fetched. */
+  /** The container's image has to be pulled. */
   missed(containerId: string): void {
     const running = this.#running.get(containerId);
     if (running !== undefined) running.cache = 'miss';
   }
 
-  /** A step has ended; done twice, both times count. */
+  /** Ends a step; the times of a repeated step add up. */
   mark(containerId: string, phase: StartPhase): void {
     const running = this.#running.get(containerId);
     if (running === undefined) return;
@@ -58,7 +58,7 @@ export class StartClock {
     running.lastMs = now;
   }
 
-  /** It is ready: how long it took. Undefined when its beginning was another agent's. */
+  /** The container is ready: the start's duration. Undefined when another agent began the start. */
   end(containerId: string): StartTimes | undefined {
     this.mark(containerId, 'on_start');
     const running = this.#running.get(containerId);

@@ -1,11 +1,11 @@
-// What a start that failed means, and how one is given up. Used by starts.ts.
+// Classifies failed starts, and gives up starts. Used by starts.ts.
 import { AppError, messageOf } from '#shared/errors.ts';
 import { EngineError, isGpuRefusal } from '../containers/runtime.ts';
 
-/** The init of a container cannot find what we told it to run. */
+/** Messages of a container's init that cannot find the program that we told it to run. */
 export const NO_PYTHON = /exec python3 failed|exec: "python3"/;
 
-/** Whose fault it was, in a word and a sentence. Pure. */
+/** The party at fault, as a reason and a sentence. Pure. */
 export function startFailure(error: unknown): { readonly reason: string; readonly message: string } {
   const message = messageOf(error);
   if (error instanceof AppError && error.code === 'image_error') return { reason: 'image_error', message };
@@ -15,12 +15,12 @@ export function startFailure(error: unknown): { readonly reason: string; readonl
   if (error instanceof EngineError && error.failure === 'mount_refused') return { reason: 'mount_error', message };
   if (isGpuRefusal(error)) return { reason: 'gpu_fault', message };
   if (NO_PYTHON.test(message)) return { reason: 'image_error', message: 'the image has no python3' };
-  // Of this machine, not of the image: it may start elsewhere.
+  // A full disk is this machine's fault, not the image's: the container may start elsewhere.
   if (error instanceof AppError && error.code === 'disk_full') return { reason: 'disk_full', message };
   return { reason: 'start_failed', message };
 }
 
-/** The promise's value, or undefined as soon as the signal says to give up. */
+/** The promise's value, or undefined as soon as the signal aborts. */
 export async function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
   if (signal.aborted) return undefined;
   let onAbort = (): void => undefined;

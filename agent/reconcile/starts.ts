@@ -1,6 +1,7 @@
 /**
- * How containers begin: taken, prepared, created and started, or adopted because they run already. Called by execute.ts, one action a container at a time.
- * Must stay true: the journal is written before the step it announces; nothing is created before its permission; whatever a failed start has made is removed.
+ * How containers begin: accepted, prepared, created and started, or adopted when they already run. Called by
+ * execute.ts, one action a container at a time. Must stay true: the journal is written before the step it announces;
+ * nothing is created before its permission; everything that a failed start has made is removed.
  */
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
@@ -22,7 +23,7 @@ import { abortable, startFailure } from './starting.ts';
 import type { ExecutorParts, Prepared, Workbench } from './workbench.ts';
 
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
-/** Containers that are taken up again: whose sockets are opened before this process listens to anybody else. */
+/** Adopted containers whose sockets are opened in one turn of the event loop. */
 const OPENED_IN_A_TURN = 20;
 const RESUMED_IN_A_TURN = 20;
 
@@ -53,7 +54,7 @@ export class Starts {
       return;
     }
     const { spec } = assignment;
-    // What it had taken before goes on; what is new goes where there is room.
+    // An assignment that was taken before goes on; a new one goes to a machine with room.
     const closed = this.#whyClosed();
     if (closed !== undefined && books.journal.get(containerId)?.assignmentId !== assignmentId) {
       books.refused.add(assignmentId);
@@ -62,7 +63,7 @@ export class Starts {
     }
     const before = books.journal.get(containerId);
     if (before?.assignmentId !== assignmentId || before.epoch !== epoch) {
-      // Journaled in this turn, so that no other can be promised the same device in between.
+      // The lease is journaled in this turn, so that no other assignment can get the same device in between.
       const refusal = this.#parts.gpus.refusal({ containerId, epoch, gpuUuids: spec.gpuUuids });
       if (refusal !== undefined) {
         books.refused.add(assignmentId);
@@ -97,11 +98,11 @@ export class Starts {
     }
     books.acked.add(assignmentId);
     send({ ack });
-    // What needs no permission starts now; a failure shows when its result is wanted.
+    // Preparation needs no permission and starts now; a failure shows when its result is awaited.
     this.#prepare(assignment).catch(() => undefined);
   }
 
-  /** Why nothing new is taken here; undefined: it is. */
+  /** Why this machine takes no assignments now; undefined: it takes them. */
   #whyClosed(): { readonly reason: string; readonly message: string } | undefined {
     const { books, conditions } = this.#parts;
     if (books.isLeaving) return { reason: 'stopping', message: 'the agent stops, and its containers with it' };
@@ -151,7 +152,7 @@ export class Starts {
     return prepared;
   }
 
-  /** A line of ours in a container's own log. */
+  /** Adds a line of the agent to the container's own log. */
   #tell(containerId: string, text: string): void {
     const record = { taskId: '', stream: 'stderr' as const, line: `longshore: ${text}`, timestampMs: Date.now() };
     this.#parts.logs.add(containerId, record);
@@ -163,11 +164,11 @@ export class Starts {
     const assignment = books.assignmentOf(containerId);
     const entry = books.journal.get(containerId);
     if (assignment?.epoch !== action.epoch || entry === undefined) return;
-    // Now: a session that ends while an image is pulled takes its permissions with it.
+    // The permission is read now: a session that ends while an image is pulled takes its permissions with it.
     const permission = books.proceeded.get(entry.assignmentId);
     try {
       this.#bench.clock.mark(containerId, 'proceed');
-      // What waits for an image takes no place from what could start.
+      // A start that waits for an image takes no place from one that could begin.
       const [prepared] = await Promise.all([
         abortable(this.#prepare(assignment), signal),
         books.journal.change(containerId, { stage: 'creating' }),
@@ -190,7 +191,10 @@ export class Starts {
     }
   }
 
-  /** Whose fault a failed start was. One that the engine makes of every container is the machine's, and its containers may start elsewhere. */
+  /**
+   * Finds the party at fault for a failed start. A failure that every container would have is the machine's: its
+   * containers may start elsewhere.
+   */
   async #judge(error: unknown): Promise<{ readonly reason: string; readonly message: string }> {
     const note = startFailure(error);
     const words = note.reason === 'start_failed' ? await this.#parts.engineTrials.blamed(error) : undefined;
@@ -239,7 +243,7 @@ export class Starts {
     try {
       dockerId = await this.#createAndStart(await build(), entry, signal);
     } catch (error) {
-      // The engine names the volume that it could not mount.
+      // The engine's message names the volume that it could not mount.
       const overlayRefused =
         error instanceof EngineError &&
         error.failure === 'mount_refused' &&
@@ -256,7 +260,7 @@ export class Starts {
         log.warn({ err: error }, 'the engine refuses overlay volumes; code is copied from now on');
         views.refuseOverlay();
       }
-      // One that waited may have been removed by somebody.
+      // A holder that waited may have been removed outside the agent.
       if (holderGone) holder = await takeHolder();
       await this.#ends.drop(entry);
       dockerId = await this.#createAndStart(await build(), entry, signal);
@@ -274,8 +278,9 @@ export class Starts {
   }
 
   /**
-   * Creates under the assignment's own name; whatever else bears it is adopted, removed or respected by its labels.
-   * @returns the engine's id; undefined when the signal came before the start, which then does not happen
+   * Creates the container under the assignment's own name; a container that already has the name is adopted, removed or
+   * respected by its labels.
+   * @returns the engine's id; undefined when the signal came first, and the container is not started
    */
   async #createAndStart(
     wanted: CreateContainer,
@@ -312,7 +317,7 @@ export class Starts {
       gpuUuids: create.gpus?.uuids ?? [],
     };
     books.learn(made);
-    // Whose processes may be on a device is known before there can be any.
+    // The journal knows the device's container before any process of it can exist.
     if (made.gpuUuids.length > 0) await books.journal.change(entry.containerId, { dockerId });
     if (signal.aborted) return undefined;
     this.#bench.clock.mark(entry.containerId, 'create');
@@ -355,7 +360,7 @@ export class Starts {
       };
       await books.journal.put(entry);
     }
-    // Before anything of it can be heard.
+    // Lines are held back before the first of them can arrive.
     this.#parts.logs.holdBack(containerId);
     if (entry.codeSha256 !== '') archives.hold(entry.codeSha256, entry.shortId);
     if (!this.#bench.openedAhead.delete(containerId)) await this.#open(entry);
@@ -367,7 +372,7 @@ export class Starts {
     books.changed(containerId);
   }
 
-  /** What it printed is taken up when all that run are adopted: an agent that starts may have hundreds. */
+  /** Follows the output once all running containers are adopted: a starting agent may have hundreds. */
   #resumeLater(entry: JournalEntry, dockerId: string): void {
     this.#toResume.push({ entry, dockerId });
     if (this.#toResume.length === 1) void this.#resumeAll();
@@ -378,7 +383,7 @@ export class Starts {
     for (let done = 0; done < this.#toResume.length; done += 1) {
       if (done % RESUMED_IN_A_TURN === 0) await setImmediate();
       const one = this.#toResume[done];
-      // It may have ended meanwhile, and another be in its place.
+      // The container may have ended meanwhile, and another be in its place.
       if (one !== undefined && books.hasSeen(one.dockerId) && books.attended.has(one.entry.containerId))
         this.#bench.resumeOutput(one.entry, one.dockerId);
     }
@@ -386,16 +391,17 @@ export class Starts {
   }
 
   /**
-   * Opens the sockets of all that the journal has running. The engine takes as long to list its containers as this takes, and whichever of them it does not name is removed with its sockets.
-   * One that cannot be opened is tried again when it is adopted.
+   * Opens the sockets of all containers that run by the journal, while the engine lists its containers, which takes as
+   * long. A container that the listing lacks is removed with its sockets. A socket that cannot be opened is tried again
+   * at the adoption.
    */
   async openAhead(): Promise<void> {
     const { books, logs } = this.#parts;
     const running = [...books.journal.all()].filter(({ stage, exit }) => stage === 'created' && exit === undefined);
-    // A runner may speak before the engine has told what must be hidden in its words.
+    // A runner may send lines before the engine has named the secrets to hide in them.
     for (const { containerId } of running) logs.holdBack(containerId);
     for (let from = 0; from < running.length; from += OPENED_IN_A_TURN) {
-      // The question to the engine goes out, and its answer is read, in between.
+      // The pause lets the query to the engine go out, and its answer come in.
       await setImmediate();
       const some = running.slice(from, from + OPENED_IN_A_TURN);
       const opened = await Promise.allSettled(some.map((entry) => this.#open(entry)));
@@ -404,7 +410,7 @@ export class Starts {
     }
   }
 
-  /** Listens for a container that runs already. */
+  /** Opens the sockets of a container that already runs. */
   async #open(entry: JournalEntry): Promise<void> {
     const { slots, gateway, stateDir } = this.#parts;
     const { containerId, epoch, workers, concurrentRequests, timeoutMs, ready } = entry;

@@ -1,17 +1,18 @@
-// How a container is ended: asked, asked again, and then not asked any more. Used by ends.ts.
+// Stops a container in steps: TERM, KILL, removal by force. Used by ends.ts.
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { Books } from './books.ts';
 
-/** Between the first KILL, the second one, and force. */
+/** Waits between the first KILL, the second one, and force. */
 const KILL_WAIT_MS = 10_000;
 const STUCK_WAIT_MS = 30_000;
 const INSPECT_EVERY_MS = 1000;
-/** Nothing can be under way in a container that was never ready, so there is nothing to wait for. */
+/** Grace of a container that was never ready: it has no work that could need more. */
 const UNREADY_GRACE_MS = 2000;
 /**
- * To a container that was never ready TERM is sent twice: the engine says `started` before the container's init runs, and the kernel drops what is sent to the first
- * process of a container before that process blocks or handles it (2 of 30, measured, for a TERM right after the start).
+ * A container that was never ready gets TERM twice. The engine reports `started` before the container's init runs, and
+ * the kernel drops a signal to a container's first process before that process blocks or handles it (2 of 30, measured,
+ * for a TERM right after the start).
  */
 const TERM_AGAIN_MS = 500;
 
@@ -22,7 +23,7 @@ export interface LadderInput {
   readonly containerId: string;
   readonly dockerId: string;
   readonly graceMs: number;
-  /** Whether it was ever ready: only then it may have work to finish. */
+  /** Whether the container was ever ready: only then it may have work to finish. */
   readonly wasReady: boolean;
   readonly signal: AbortSignal;
 }
@@ -31,7 +32,7 @@ type Step = readonly [() => Promise<void>, number, 'term' | 'kill' | 'forced'];
 
 /**
  * TERM, grace, KILL, 10 s, KILL, 10 s, force, 30 s, stuck. The grace of a container that was never ready is 2 s at most, with a second TERM in it.
- * @returns the step it ended at; `given_up` when the signal came first
+ * @returns the step at which the container ended; `given_up` when the signal came first
  */
 export async function climbStopLadder(input: LadderInput): Promise<'term' | 'kill' | 'forced' | 'stuck' | 'given_up'> {
   const { runtime, books, log, containerId, dockerId, signal } = input;
@@ -42,7 +43,7 @@ export async function climbStopLadder(input: LadderInput): Promise<'term' | 'kil
     [() => runtime.remove(dockerId).then(() => books.forgetSeen(dockerId)), STUCK_WAIT_MS, 'forced'],
   ];
   for (const [step, waitMs, result] of steps) {
-    // An engine that fails one step may manage the next.
+    // An engine that fails one step may succeed at the next.
     await step().catch((error: unknown) =>
       log.warn({ containerId, err: error }, 'a step of stopping a container failed'),
     );
@@ -80,7 +81,7 @@ async function waitOver({ runtime, books, dockerId, signal }: LadderInput, ms: n
       signal.addEventListener('abort', done, { once: true });
     });
     if (books.isOver(dockerId)) return true;
-    // The event may have been lost: ask.
+    // The event may have been lost: inspect.
     const now = await runtime.inspect(dockerId).catch(() => 'unknown' as const);
     if (now === undefined) books.forgetSeen(dockerId);
     else if (now !== 'unknown') books.learn(now);

@@ -1,6 +1,7 @@
 /**
- * What starting and ending containers share: the parts they work with, and what is remembered of a container between its steps (its preparation, the timer of its
- * start, its followed output). Owned by execute.ts. Must stay true: whatever is remembered here is dropped when the container is gone.
+ * Shared base of starts and ends: the parts they work with, and each container's data between its steps (its
+ * preparation, the timer of its start, its followed output). Owned by execute.ts. Must stay true: all data of a
+ * container is dropped when it is gone.
  */
 import type { Log } from '#shared/log.ts';
 import type { ControlFromAgent } from '#shared/protocol/generated/messages.ts';
@@ -51,11 +52,11 @@ export interface ExecutorParts {
   readonly onImageUsed: (image: string) => void;
   readonly gpus: Pick<Gpus, 'refusal' | 'release'>;
   readonly gpuDrivers: Pick<GpuDrivers, 'look' | 'driverFor' | 'refused'>;
-  /** An assignment names a device that it cannot have: what is here is told again. */
+  /** Called when an assignment names a device that it cannot have: the devices are reported again. */
   readonly onLeaseRefused: () => void;
 }
 
-/** What a start needs that can be made before its permission comes. */
+/** Results of a start's preparation, which needs no permission. */
 export interface Prepared {
   readonly lower: string;
 }
@@ -63,12 +64,12 @@ export interface Prepared {
 export class Workbench {
   readonly parts: ExecutorParts;
   readonly output: ContainerOutput;
-  /** By container id and epoch. */
+  /** Preparations by container id and epoch. */
   readonly preparing = new Map<string, Promise<Prepared>>();
   /** Containers whose sockets are open although they are not adopted yet. */
   readonly openedAhead = new Set<string>();
   readonly clock = new StartClock();
-  /** Containers that do not die. */
+  /** Containers that survive every step of the stop ladder. */
   readonly #stuck = new Set<string>();
   readonly #timers = new Map<string, NodeJS.Timeout>();
   #closed = false;
@@ -78,14 +79,17 @@ export class Workbench {
     this.output = new ContainerOutput(parts);
   }
 
-  /** Follows a container that this process did not start, unless it does. The values of its secrets are in its environment, and nowhere else here: no line of it goes out before the engine has told them. */
+  /**
+   * Follows the output of a container that this process did not start, unless it already does. The values of its
+   * secrets are only in its environment: its lines stay held back until the engine has returned that.
+   */
   resumeOutput({ containerId, secretNames = [] }: JournalEntry, dockerId: string): void {
     const { logs, runtime, books } = this.parts;
     if (this.#closed || this.output.isFollowing(containerId)) return;
     logs.holdBack(containerId);
     this.output.follow(containerId, dockerId, 'resume', async (ends) => {
       const env = await runtime.environment(dockerId);
-      // Another container may have the id by now, with other values.
+      // Another container may have the id by now, with other secrets.
       if (ends.aborted) return;
       if (env !== undefined)
         logs.hide(
@@ -102,7 +106,7 @@ export class Workbench {
     this.parts.conditions.set('StuckContainer', this.#stuck.size > 0);
   }
 
-  /** Ends a container on the agent's own account. */
+  /** Ends a container by the agent's own decision. */
   end(containerId: string, reason: string, graceMs: number): void {
     const { books } = this.parts;
     if (books.ending.has(containerId) || books.journal.get(containerId) === undefined) return;
@@ -123,7 +127,7 @@ export class Workbench {
     this.#timers.delete(containerId);
   }
 
-  /** Lets containers be: timers off, logs no longer followed. */
+  /** Leaves containers as they are: timers off, logs no longer followed. */
   async close(): Promise<void> {
     this.#closed = true;
     for (const timer of this.#timers.values()) clearTimeout(timer);

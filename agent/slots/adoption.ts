@@ -1,30 +1,38 @@
 /**
- * Attempts that runner processes may bring along to an agent that was started again. Owned by the container's slots.
- * Must stay true: no container brings more running attempts than it has slots, nor names more results than its runners keep; later than a minute after the adoption none is new.
+ * Attempts that runner processes may name to an agent that was restarted. Owned by the container's slots. Must stay
+ * true: no container names more running attempts than it has slots, nor more results than its runners keep; a minute
+ * after the adoption no new one counts.
  */
 
-/** A runner names at most so many pairs in a hello (`server.py`, `_hello`). */
+/** Bound on attempts that a runner names in a hello (`server.py`, `_hello`). */
 export const MOST_HOLDING = 400;
-/** Task ids and attempt tokens are shorter. */
+/** Bound on names: task ids and attempt tokens are shorter. */
 export const MAX_NAME_LENGTH = 128;
-/** Runners dial every second; a handler that holds the interpreter delays its process. */
+/**
+ * Time in which attempts are adopted. Runners dial every second; a handler that holds the interpreter delays its
+ * process.
+ */
 const ADOPTS_FOR_MS = 60_000;
 
 export class Adoption {
   readonly #untilMs: number;
   #runningLeft: number;
   #claimsLeft: number;
-  /** Named and not taken: results, most likely, which follow on the same connection. */
+  /** Attempts that were named and not taken: most likely their results follow on the same connection. */
   readonly #claimed = new Set<string>();
 
-  /** @param adopted - the container ran before this agent did */
+  /** @param adopted - the container is older than this agent process */
   constructor(adopted: boolean, workers: number, slots: number, nowMs: number) {
     this.#untilMs = adopted ? nowMs + ADOPTS_FOR_MS : -Infinity;
     this.#runningLeft = slots;
     this.#claimsLeft = workers * MOST_HOLDING;
   }
 
-  /** A process names a pair that this agent does not know. @param mayRun - the process has a slot left for it. @returns whether it counts as running */
+  /**
+   * A process names an attempt that this agent does not know.
+   * @param mayRun - the process has a slot left for it
+   * @returns whether the attempt counts as running
+   */
   takes(key: string, mayRun: boolean, nowMs: number): boolean {
     if (nowMs > this.#untilMs) return false;
     if (mayRun && this.#runningLeft > 0) {
@@ -42,7 +50,7 @@ export class Adoption {
     return this.#claimed.has(key);
   }
 
-  /** The result of a named pair has come, or begun to: once. @returns false: nobody named it */
+  /** Redeems a named attempt, once, when its result has begun to arrive. @returns false when nobody named it */
   redeem(key: string): boolean {
     return this.#claimed.delete(key);
   }

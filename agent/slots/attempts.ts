@@ -1,16 +1,23 @@
-// What the agent knows of attempts: those in hand, and results that the scheduler has not acknowledged. Owned by the slot table.
+// The attempts that the agent knows: running ones, and results that the scheduler has not acknowledged. Owned by the
+// slot table.
 import type { LiveAttempt, TaskFromAgent, TaskReport, TaskResult } from '#shared/protocol/generated/messages.ts';
 import { attemptParts } from '../upstream/parts.ts';
 import { PART_BYTES, PART_COST_BYTES } from '#shared/protocol/link.ts';
 
 /** Result bodies up to this size travel in the result message itself. */
 const INLINE_RESULT_BYTES = 256 * 1024;
-/** A result's parts are kept until it is acknowledged; a handler that answers more than this gets an error instead. */
+/** Bound on a result, whose parts are kept until it is acknowledged; a larger answer of a handler becomes an error. */
 export const MAX_RESULT_BYTES = 64 * 1024 * 1024;
-/** Results of one container that wait for their acknowledgement, and of all of them; none has more than there is room left. */
+/**
+ * Bounds on results that wait for their acknowledgement, per container and in total; a container may take at most the
+ * room that is left.
+ */
 const MOST_KEPT_BYTES = 256 * 1024 * 1024;
 const MOST_KEPT_BYTES_OF_ALL = 1024 * 1024 * 1024;
-/** Names of acknowledged attempts, kept so that a runner's repetition of one is recognised: so many, up to twice as many. */
+/**
+ * Acknowledged attempts that are remembered to recognise a runner's repetition: at least this many, at most twice as
+ * many.
+ */
 const REMEMBERED_ACKS = 10_000;
 
 const STARTED_AFTER_MS = 50;
@@ -27,19 +34,19 @@ export interface Attempt {
   readonly sinceMs: number;
   process: number;
   started: boolean;
-  /** Why it was told to end, when it was. */
+  /** The reason of an order to end; undefined without one. */
   ending: 'timeout' | 'cancelled' | undefined;
   limitTimer: NodeJS.Timeout | undefined;
   killTimer: NodeJS.Timeout | undefined;
   awayTimer: NodeJS.Timeout | undefined;
   readonly chunks: Uint8Array[];
-  /** With what each costs beside its bytes. */
+  /** Bytes of the parts, with a fixed cost for each. */
   chunkBytes: number;
-  /** Frames they came in; the runner numbers them. */
+  /** Number of frames with parts; the runner numbers them. */
   frames: number;
-  /** One of them never came: an agent before this one had it, or nobody. */
+  /** A part never arrived here: an earlier agent process received it, or nobody. */
   hasGap: boolean;
-  /** There was no room for it among the kept results of its container. */
+  /** The room for kept results of its container did not suffice. */
   hadNoRoom: boolean;
   result: TaskResult | undefined;
 }
@@ -48,7 +55,7 @@ export const keyOf = (taskId: string, token: string): string => `${taskId} ${tok
 
 const named = ({ taskId, token, containerId }: Attempt): LiveAttempt => ({ taskId, token, containerId });
 
-/** Reports of running and finished attempts in messages that are not too large: each but the last says that another follows. */
+/** Reports of running and finished attempts, in messages of bounded size: each but the last announces another. */
 function reportsOf(running: LiveAttempt[], finished: LiveAttempt[], inSeveral: boolean): TaskReport[] {
   if (!inSeveral) return [{ running, finished }];
   const parts: TaskReport[] = [
@@ -59,28 +66,34 @@ function reportsOf(running: LiveAttempt[], finished: LiveAttempt[], inSeveral: b
   return parts.map((part, index) => ({ ...part, more: index < parts.length - 1 }));
 }
 
-/** Where messages for the scheduler go; false: the link is full or down (kept results are sent again). */
+/**
+ * The sink of messages for the scheduler. `send` returns false when the link is full or down; kept results are sent
+ * again.
+ */
 export interface TaskSink {
-  /** The scheduler takes a report in several messages; an older one would take each for all of it. */
+  /** The scheduler accepts a report in several messages; an older one would take each for the whole report. */
   readonly takesReportParts?: boolean;
   send(message: TaskFromAgent): boolean;
   /** Calls back once, when the link has room again or is gone. */
   onceWritable(callback: () => void): void;
 }
 
-/** The attempts of every container of this machine. Bounded by their slots: a finished one holds its place until acknowledged. */
+/**
+ * The attempts of all containers of this machine. Bounded by their slots: a finished attempt holds its place until
+ * acknowledged.
+ */
 export class Attempts {
   readonly #all = new Map<string, Attempt>();
-  /** Names of acknowledged attempts: the newest, and those before them. */
+  /** Acknowledged attempts in two generations: the newest, and those before. */
   #acked = new Set<string>();
   #ackedBefore = new Set<string>();
   readonly #justStarted = new Set<Attempt>();
-  /** Bytes of results by container, and of all. */
+  /** Bytes of kept results by container, and in total. */
   readonly #kept = new Map<string, number>();
   #keptOfAll = 0;
   #startTimer: NodeJS.Timeout | undefined;
   #sink: TaskSink | undefined;
-  /** Ever, by this process. */
+  /** Attempts ever taken by this process. */
   taken = 0;
 
   get(key: string): Attempt | undefined {
@@ -100,12 +113,12 @@ export class Attempts {
     return [...this.#all.values()].filter((attempt) => attempt.result === undefined);
   }
 
-  /** Everything the scheduler has not heard the end of: what runs, and what is done and not acknowledged. */
+  /** Attempts whose end the scheduler has not acknowledged: running and finished ones. */
   live(): LiveAttempt[] {
     return [...this.#all.values()].map(named);
   }
 
-  /** A new task stream: everything in hand is named first, then what was sent of it, then every kept result. */
+  /** Begins a new task stream: sends the report of all attempts first, then their parts, then every kept result. */
   connect(sink: TaskSink): void {
     this.#sink = sink;
     const finished = [...this.#all.values()].filter((attempt) => attempt.result !== undefined);
@@ -127,7 +140,10 @@ export class Attempts {
     this.#sink?.send(message);
   }
 
-  /** Told to the scheduler after a moment, and not at all when the result comes first: most tasks are short, and the result says it too. */
+  /**
+   * Reports the start after a short delay, unless the result comes first: most tasks are short, and the result implies
+   * the start.
+   */
   start(attempt: Attempt): void {
     if (attempt.started) return;
     attempt.started = true;
@@ -142,7 +158,7 @@ export class Attempts {
     this.#startTimer.unref();
   }
 
-  /** Keeps a part and passes it on. @returns a callback registration when the link is full */
+  /** Keeps a part and passes it on. @returns the sink when the link is full, to register a callback */
   chunk(attempt: Attempt, data: Uint8Array): TaskSink | undefined {
     let full = false;
     for (let at = 0; at < data.length; at += PART_BYTES) {
@@ -181,8 +197,9 @@ export class Attempts {
   }
 
   /**
-   * A frame of the runner's. One that comes again (its connection broke, and it says all of its result once more) takes the place of those from there on.
-   * @returns as `chunk`
+   * Takes a numbered frame of the runner. After a broken connection the runner repeats its result from the first frame;
+   * a repeated frame replaces the kept ones from its number on.
+   * @returns the same as `chunk`
    */
   frame(attempt: Attempt, seq: number, data: Uint8Array): TaskSink | undefined {
     if (seq > attempt.frames) attempt.hasGap = true;
@@ -197,14 +214,14 @@ export class Attempts {
     return this.chunk(attempt, data);
   }
 
-  /** Drops the parts of an attempt whose result will be something else. */
+  /** Drops the parts of an attempt that ends with another result. */
   discardChunks(attempt: Attempt): void {
     this.#count(attempt, -attempt.chunkBytes);
     attempt.chunks.length = 0;
     attempt.chunkBytes = 0;
   }
 
-  /** The scheduler has the result, or will never want it. */
+  /** The scheduler has the result, or will never need it. */
   acknowledge(key: string): Attempt | undefined {
     const attempt = this.#all.get(key);
     if (attempt === undefined) return undefined;
@@ -221,7 +238,10 @@ export class Attempts {
     return attempt;
   }
 
-  /** Whether so many more bytes of a result may be kept: as many containers as hold on to theirs, each leaves room for another. */
+  /**
+   * Whether that many more bytes of a result may be kept. A container may take at most the room that is left, so the
+   * others always find some.
+   */
   hasRoom({ containerId }: Attempt, bytes: number): boolean {
     const share = Math.min(MOST_KEPT_BYTES, MOST_KEPT_BYTES_OF_ALL - this.#keptOfAll);
     return (this.#kept.get(containerId) ?? 0) + bytes <= share;
@@ -235,7 +255,7 @@ export class Attempts {
     else this.#kept.delete(containerId);
   }
 
-  /** Timers off, at the agent's stop. */
+  /** Stops the timers when the agent stops. */
   stop(): void {
     clearTimeout(this.#startTimer);
     for (const attempt of this.#all.values()) {

@@ -4,36 +4,36 @@ import { FrameReader, encodeHead } from './frames.ts';
 
 /** Bodies up to this size are copied behind their header, so that a frame is one write. */
 const JOIN_BYTES = 16 * 1024;
-/** Frames that may wait do so for at most this long, and at most so many. */
+/** Bounds on delayed frames: the longest delay, and their number. */
 const LATER_MS = 20;
 const MOST_LATER = 64;
-/** A peer that connects and says nothing is cut off. */
+/** Deadline for the hello: a peer that connects and sends nothing is cut off. */
 const HELLO_DEADLINE_MS = 10_000;
 
 export interface ConnectionEvents {
-  /** A read of so many bytes and frames. @returns for how many milliseconds nothing more is read; 0: reading goes on */
+  /** Called for each read. @returns milliseconds for which reading pauses; 0: it continues */
   onRead(connection: RunnerConnection, bytes: number, frames: number): number;
   onFrame(connection: RunnerConnection, frame: Frame): void;
   onClose(connection: RunnerConnection): void;
   onBadFrame(connection: RunnerConnection, error: unknown): void;
 }
 
-/** One connection of a runner process: reads frames, writes frames, remembers what the process said of itself. */
+/** A connection of a runner process: reads and writes frames, and holds the process's facts from its hello. */
 export class RunnerConnection {
-  /** Set by its hello. */
+  /** Number of the process, from its hello. */
   process = -1;
   pid = 0;
   greeted = false;
   control = false;
   slots = 0;
-  /** Attempts in hand, by key. */
+  /** Attempts that the process holds, by key. */
   readonly inHand = new Set<string>();
   closed = false;
 
   readonly #socket: Socket;
   readonly #later: Buffer[] = [];
   #laterTimer: NodeJS.Timeout | undefined;
-  /** Reasons not to read just now. */
+  /** Number of reasons to pause reading. */
   #pauses = 0;
   #waitTimer: NodeJS.Timeout | undefined;
   readonly #reader = new FrameReader();
@@ -58,7 +58,7 @@ export class RunnerConnection {
         socket.destroy();
       }
     });
-    // Why it broke does not matter: the runner dials again, and `close` follows every error.
+    // The cause of a break does not matter: the runner dials again, and `close` follows every error.
     socket.on('error', () => undefined);
     socket.on('close', () => {
       clearTimeout(silence);
@@ -70,7 +70,7 @@ export class RunnerConnection {
     });
   }
 
-  /** A frame that nobody waits for: it goes with the next one, or after a moment. */
+  /** Sends a frame without urgency: together with the next one, or after a short delay. */
   sendLater(kind: FrameKind, header: object): void {
     if (this.closed) return;
     this.#later.push(encodeHead(kind, header, 0));
@@ -105,12 +105,12 @@ export class RunnerConnection {
     this.#socket.uncork();
   }
 
-  /** Bytes for the process that its socket has not taken yet. */
+  /** Bytes for the process that its socket has not accepted yet. */
   get unsentBytes(): number {
     return this.#socket.writableLength;
   }
 
-  /** Back-pressure: the runner's writes wait while the link upstream is full. Each call is taken back by one `resume`. */
+  /** Back-pressure: the runner's writes wait while the link upstream is full. Each call needs one `resume`. */
   pause(): void {
     this.#pauses += 1;
     this.#socket.pause();

@@ -1,7 +1,8 @@
 /**
- * The runner processes of one container, as the agent sees them: which of them can take an attempt, which attempts they hold, and what becomes of those
- * when a process or the container goes away. Owned by the slot table; called for every task, so the path of a frame has no await.
- * Must stay true: a process never holds more attempts than its slots; an attempt ends exactly once; frames that name another attempt change nothing.
+ * The runner processes of one container, as the agent sees them: which of them can take an attempt, which attempts they
+ * hold, and how those end when a process or the container goes away. Owned by the slot table; called for every task, so
+ * the path of a frame has no await. Must stay true: a process never holds more attempts than its slots; an attempt ends
+ * exactly once; a frame that names another attempt changes nothing.
  * The frames: frames.ts.
  */
 import type { Socket } from 'node:net';
@@ -28,24 +29,27 @@ import {
   partHeader,
 } from './words.ts';
 
-/** A process whose connection ended has this long to dial again before its attempts count as gone with it. */
+/** Time for a process to dial again after its connection ended, before its attempts end too. */
 const AWAY_MS = 1000;
-/** In `single` mode the container's own exit tells the code; it is waited for this long. */
+/** The same in `single` mode, where the container's exit brings the exit code and is awaited longer. */
 const AWAY_SINGLE_MS = 5000;
-/** From cancel to kill. */
+/** Time between cancel and kill. */
 const KILL_AFTER_MS = 10_000;
-/** How long an exited container's last frames are waited for. */
+/** Wait for the last frames of an exited container. */
 const LAST_FRAMES_MS = 1000;
-/** An `oom` event this recent explains a child that died by SIGKILL. */
+/** Age up to which an `oom` event explains a child that died by SIGKILL. */
 const OOM_RECENT_MS = 5000;
-/** No line of a log frame is longer; what is over is left out. */
+/** Bound on the line of a log frame; the rest is dropped. */
 const MAX_LINE_BYTES = 64 * 1024;
-/** Connections beside one of each process and the control connection: older ones that are not known to have ended, and strangers. */
+/**
+ * Connections beside one of each process and the control connection: older ones whose end is not known yet, and
+ * strangers.
+ */
 const SPARE_CONNECTIONS = 64;
-/** Inputs that a process has not read: with more of them it is given no further task. */
+/** Bound on inputs that a process has not read: above it the process gets no further task. */
 const MOST_UNSENT_BYTES = 256 * 1024 * 1024;
 const NO_ROOM_TEXT = 'results of this container wait for the scheduler, and there is no room for more of them';
-/** A runner keeps no item that it has sent. */
+/** A runner keeps no generator item after sending it. */
 const GAP_TEXT = 'items of the generator were lost with a connection on its machine';
 
 const MODES = ['single', 'fork', 'thread', 'spawn'] as const;
@@ -59,16 +63,18 @@ export interface ReadyFacts {
 export interface ContainerSlotsEvents {
   onReady(containerId: string, ready: ReadyFacts): void;
   onStarting(containerId: string, phase: string): void;
-  /** The handler's import or `on_start` raised; text for people. */
+  /** The handler's import or `on_start` raised; `message` is for people. */
   onFailed(containerId: string, message: string): void;
   onLog(record: { containerId: string; taskId: string; stream: 'stdout' | 'stderr'; line: string }): void;
   /** An attempt cannot be ended without ending its container. */
   onMustStop(containerId: string, reason: string): void;
-  /** A process with attempts went away: the engine should be asked now. */
+  /** A process with attempts went away: the container has to be inspected now. */
   onSuspect(containerId: string): void;
-  /** The container sent what no runner sends: its socket is closed, and it has to end. `text` is for people. */
+  /**
+   * The container sent messages that no runner sends: its socket is closed, and it has to end. `text` is for people.
+   */
   onViolation(containerId: string, rule: Rule, text: string): void;
-  /** So many of its slots are those of processes that have ended and do not serve again yet. */
+  /** Called with the number of slots of processes that have ended and do not serve again yet. */
   onRestarting(containerId: string, slots: number): void;
 }
 
@@ -76,7 +82,7 @@ export interface ContainerExit {
   readonly kind: 'exited' | 'stopped' | 'vanished';
   readonly exitCode: number;
   readonly oomKilled: boolean;
-  /** The text that its attempts end with; absent: how it exited. */
+  /** The error text of its attempts; absent: the exit code as text. */
   readonly text?: string;
 }
 
@@ -86,15 +92,15 @@ export interface SlotFacts {
   readonly concurrentRequests: number;
   readonly timeoutMs: number;
   readonly socketPath: string;
-  /** Known from before an agent restart. */
+  /** Facts of an earlier agent process; undefined: the container was not ready. */
   readonly ready: ReadyFacts | undefined;
-  /** The container ran before this agent did; absent: when it was ready before. */
+  /** The container is older than this agent process; absent: true if it was ready before. */
   readonly adopted?: boolean;
 }
 
 const NOTHING = new Uint8Array();
 
-/** A word of a frame that goes further than this file; a longer one is none. */
+/** A text of a frame that leaves this file; empty when it is too long. */
 function nameOf(header: Frame['header'], name: string): string {
   const text = textOf(header, name);
   return text.length > MAX_NAME_LENGTH ? '' : text;
@@ -107,7 +113,10 @@ export class ContainerSlots {
   #over = false;
   #oomAtMs = -Infinity;
   #everGreeted = false;
-  /** Numbers of processes that have ended while the container served, until they serve again: with `spawn` that lasts as long as `on_start`. */
+  /**
+   * Numbers of processes that ended while the container served, until they serve again. With `spawn` that takes as long
+   * as `on_start`.
+   */
   readonly #restarting = new Set<number>();
   readonly #processes = new RunnerProcesses();
   readonly #attempts: Attempts;
@@ -142,18 +151,18 @@ export class ContainerSlots {
     return this.#ready;
   }
 
-  /** Whether any runner ever said hello: tells an image without a Python from a runner that failed. */
+  /** Whether any runner ever sent a hello: distinguishes an image without Python from a runner that failed. */
   get everGreeted(): boolean {
     return this.#everGreeted;
   }
 
-  /** After an agent restart: every process that is expected has dialled again. */
+  /** After an agent restart: whether every expected process has dialled again. */
   get settled(): boolean {
     if (this.#processes.control === undefined) return false;
     return this.#ready === undefined || this.#ready.mode === 'single' || this.#processes.serving >= this.facts.workers;
   }
 
-  /** Takes no further attempts; those in hand go on. */
+  /** Stops taking attempts; running ones go on. */
   stopAccepting(graceMs?: number): void {
     this.#accepting = false;
     if (graceMs !== undefined) this.#processes.control?.send('drain', { graceMs });
@@ -163,7 +172,7 @@ export class ContainerSlots {
     this.#oomAtMs = performance.now();
   }
 
-  /** Closes the socket and every connection; runners that live on dial again when an agent listens again. */
+  /** Closes the socket and every connection; surviving runners dial again when an agent listens again. */
   close(): void {
     this.#over = true;
     this.#listener.close();
@@ -172,7 +181,9 @@ export class ContainerSlots {
 
   // ---- from the scheduler ------------------------------------------------------------------------------------------------------
 
-  /** Hands an attempt, or a further part of its input, to a process. @returns why not, else undefined */
+  /**
+   * Hands an attempt, or a further part of its input, to a process. @returns the reason of a refusal; else undefined
+   */
   run(task: RunTask__Output): string | undefined {
     const key = keyOf(task.taskId, task.token);
     const known = this.#attempts.get(key);
@@ -207,14 +218,14 @@ export class ContainerSlots {
     attempt.killTimer.unref();
   }
 
-  /** The scheduler has the result: the process that sent it may forget it. */
+  /** The scheduler has the result: the process that sent it may drop it. */
   acked({ process, taskId, token }: Attempt): void {
     this.#processes.tellAcked(process, this.#ready?.mode === 'single', { taskId, token });
   }
 
   // ---- the container's end -----------------------------------------------------------------------------------------------------
 
-  /** The container is gone: after its last frames, what it still held ends with it. */
+  /** The container is gone: after its last frames, its remaining attempts end with it. */
   async containerEnded(exit: ContainerExit): Promise<void> {
     this.#accepting = false;
     await this.#processes.none(LAST_FRAMES_MS);
@@ -260,7 +271,10 @@ export class ContainerSlots {
     return this.#workers * Math.max(1, this.facts.concurrentRequests);
   }
 
-  /** Connections, hellos, starts, ends of processes, results that nobody waits for: a runner has few of them. @returns false: it was one too many */
+  /**
+   * Counts connections, hellos, starts, ends of processes, and results of unknown tasks: a runner has few. @returns
+   * false when there are too many
+   */
   #countRare(count: number): boolean {
     if (this.#budget.rare(count, performance.now())) return true;
     this.#violate('rare_frames', 'more connections, starts and results of unknown tasks than runners have');
@@ -271,7 +285,7 @@ export class ContainerSlots {
     if (!this.#budget.fault(performance.now())) this.#violate('bad_frames', 'too many frames that cannot be read');
   }
 
-  /** Nothing more of the container is read; its attempts end with it. */
+  /** Stops reading from the container; its attempts end with it. */
   #violate(rule: Rule, text: string): void {
     if (this.#over) return;
     this.#accepting = false;
@@ -321,14 +335,14 @@ export class ContainerSlots {
           containerId: this.facts.containerId,
           taskId: nameOf(header, 'taskId'),
           stream: textOf(header, 'stream') === 'stderr' ? 'stderr' : 'stdout',
-          // A line that is above the rate is counted and dropped where it goes: nobody reads it.
+          // A line above the rate is passed on empty: the log buffer counts and drops it.
           line: this.#budget.line(performance.now()) ? frame.body.toString('utf8', 0, MAX_LINE_BYTES) : '',
         });
         return;
       case 'exited':
         this.#onExited(header);
         return;
-      // What the agent sends, and what a newer runner may send.
+      // Frames that only the agent sends, and frames of a newer runner.
       case 'welcome':
       case 'run':
       case 'acked':
@@ -382,7 +396,7 @@ export class ContainerSlots {
     if (!connection.control && this.#restarting.delete(process)) this.#tellRestarting();
   }
 
-  /** What the process says it holds is in its hand again, or was before this agent started. */
+  /** Gives the process its attempts back: those that it names, and those that it held before this agent started. */
   #takeBack(connection: RunnerConnection, pairs: readonly unknown[]): void {
     const held = new Set<string>();
     let unknown = 0;
@@ -399,7 +413,8 @@ export class ContainerSlots {
         unknown += 1;
         const mayRun = connection.inHand.size < connection.slots;
         if (this.#attempts.wasAcked(key) || !this.#adoption.takes(key, mayRun, performance.now())) {
-          // Acknowledged before, or nobody's. A result that was named is acknowledged when the scheduler has it.
+          // The attempt was acknowledged before, or is unknown. A result that was named is acknowledged when the
+          // scheduler has it.
           if (!this.#adoption.isClaimed(key)) connection.send('acked', { taskId, token });
           continue;
         }
@@ -411,14 +426,14 @@ export class ContainerSlots {
     }
     if (unknown > 0 && !this.#countRare(unknown / 4)) return;
     if (connection.control !== (this.#ready?.mode === 'single')) return;
-    // Back, but without them: they ended with whatever died there.
+    // The process is back without these attempts: they ended with the old process.
     for (const key of this.#processes.takeAway(connection.process)) {
       const attempt = this.#attempts.get(key);
       if (attempt !== undefined && !held.has(key)) this.#end(attempt, 'exited', 'process exited');
     }
   }
 
-  /** An attempt that an agent before this one handed over. */
+  /** Adds an attempt that an earlier agent process handed over. */
   #adopted(connection: RunnerConnection, taskId: string, token: string): Attempt {
     const { process } = connection;
     const attempt = this.#newAttempt(keyOf(taskId, token), taskId, token, process, this.facts.timeoutMs);
@@ -443,7 +458,7 @@ export class ContainerSlots {
   #onFailed(connection: RunnerConnection, frame: Frame): void {
     if (!this.#countRare(1)) return;
     const text = failureText(textOf(frame.header, 'error'), frame.body.toString('utf8'));
-    // Secrets are hidden in it before it gets its final size: a secret that is cut in two would not be found.
+    // Secrets are hidden before the text gets its final size: a secret that was cut in two would not be found.
     this.#events.onFailed(this.facts.containerId, cutText(text, 4 * MAX_TEXT_BYTES));
     connection.send('acked', {});
   }
@@ -470,11 +485,11 @@ export class ContainerSlots {
     connection.inHand.delete(key);
     if (attempt === undefined || attempt.containerId !== this.facts.containerId) {
       if (!this.#countRare(1)) return;
-      // Acknowledged before, or never ours: the runner need not keep it.
+      // The result was acknowledged before, or never ours: the runner may drop it.
       connection.send('acked', { taskId, token });
       return;
     }
-    // Said again after a new hello: the first one counts.
+    // A result repeated after a new hello: the first one counts.
     if (attempt.result !== undefined) return;
     const durationMs = Math.max(0, Math.round(numberOf(header, 'durationMs')));
     if (attempt.chunkBytes > MAX_RESULT_BYTES) {
@@ -494,12 +509,12 @@ export class ContainerSlots {
       return;
     }
     const outcome = outcomeOf(textOf(header, 'outcome'));
-    // What a generator had said before it failed has gone out; its result is the failure alone.
+    // Items of a generator before its failure were sent already; its result is the failure alone.
     if (outcome !== 'ok' && numberOf(header, 'items') > 0) this.#attempts.discardChunks(attempt);
     this.#attempts.finish(attempt, outcome, durationMs, Buffer.from(frame.body));
   }
 
-  /** The first process says that another one has ended. */
+  /** The first process reports that another one has ended. */
   #onExited(header: Frame['header']): void {
     if (!this.#countRare(1)) return;
     const process = numberOf(header, 'process');
@@ -567,7 +582,7 @@ export class ContainerSlots {
       result: undefined,
     };
     if (timeoutMs > 0) {
-      // setTimeout takes 31 bits; an execution limit beyond 24 days is none.
+      // setTimeout takes 31 bits; a longer execution limit is cut to 24 days.
       attempt.limitTimer = setTimeout(() => this.cancel(attempt, 'timeout'), Math.min(timeoutMs, 0x7fffffff));
       attempt.limitTimer.unref();
     }
@@ -581,7 +596,7 @@ export class ContainerSlots {
     return attempt;
   }
 
-  /** A result of before this agent that its process has named. */
+  /** The attempt of an earlier agent whose result its process has named. */
   #redeemed(connection: RunnerConnection, taskId: string, token: string): Attempt | undefined {
     const key = keyOf(taskId, token);
     if (!this.#adoption.redeem(key)) return undefined;
@@ -589,7 +604,7 @@ export class ContainerSlots {
     return this.#adopted(connection, taskId, token);
   }
 
-  /** Ten seconds after the cancel: the process goes, or its whole container where that is the only way. */
+  /** Ten seconds after the cancel: kills the process, or the whole container where there is no other way. */
   #kill(attempt: Attempt): void {
     if (attempt.result !== undefined) return;
     const holder = this.#processes.holderOf(attempt.key);
@@ -603,14 +618,14 @@ export class ContainerSlots {
     this.#events.onMustStop(this.facts.containerId, attempt.ending === 'timeout' ? 'timeout' : 'killed');
   }
 
-  /** An attempt whose process is gone. One that was being ended anyway ends as that. */
+  /** Ends an attempt whose process is gone. An attempt that was being ended anyway keeps that outcome. */
   #end(attempt: Attempt, outcome: Outcome, text: string): void {
     if (attempt.result !== undefined) return;
     const durationMs = Math.round(performance.now() - attempt.sinceMs);
     this.#attempts.discardChunks(attempt);
     if (attempt.ending !== undefined) this.#attempts.finish(attempt, attempt.ending, durationMs, NOTHING);
     else {
-      // It was handed over: whether the handler saw it cannot be known any more, so it counts as seen.
+      // The process had the attempt. Whether its handler saw it is unknown, so it counts as started.
       attempt.started = true;
       this.#attempts.finish(attempt, outcome, durationMs, errorBody(text));
     }

@@ -31,7 +31,7 @@ const KIND_OF_NUMBER: ReadonlyMap<number, FrameKind> = new Map(
 );
 
 export interface Frame {
-  /** Undefined for a kind this agent does not know: to be ignored. */
+  /** Undefined for a kind that this agent does not know; such frames are ignored. */
   readonly kind: FrameKind | undefined;
   readonly header: Readonly<Record<string, unknown>>;
   readonly body: Buffer;
@@ -45,7 +45,7 @@ export class FrameError extends Error {
 const PREFIX_BYTES = 7;
 const EMPTY = Buffer.alloc(0);
 
-/** Header and prefix in one buffer; the body is sent after it as it is. */
+/** Header and prefix in one buffer; the body follows unchanged. */
 export function encodeHead(kind: FrameKind, header: object, bodyBytes: number): Buffer {
   const json = Buffer.from(JSON.stringify(header), 'utf8');
   const length = 3 + json.length + bodyBytes;
@@ -63,13 +63,13 @@ export function encodeFrame(kind: FrameKind, header: object, body: Uint8Array = 
   return Buffer.concat([encodeHead(kind, header, body.length), body]);
 }
 
-/** Cuts a byte stream into frames, wherever the reads cut it. Never holds more than one frame and one read. */
+/** Cuts a byte stream into frames, for any boundaries of the reads. Never holds more than one frame and one read. */
 export class FrameReader {
   #pending: Buffer[] = [];
   #bytes = 0;
 
   /**
-   * @param chunk - what was read; bodies of the frames returned may share its memory
+   * @param chunk - bytes of a read; bodies of the returned frames may share its memory
    * @throws FrameError when the stream cannot be read any further
    */
   push(chunk: Buffer): Frame[] {
@@ -100,7 +100,7 @@ export class FrameReader {
     return frames;
   }
 
-  /** Bytes needed before looking again, so that a large frame in many reads is joined once. */
+  /** Bytes needed before the next attempt, so that a large frame in many reads is joined once. */
   #needed = 4;
 }
 
@@ -121,7 +121,7 @@ function readFrame(data: Buffer): Frame {
   return { kind, header: header as Record<string, unknown>, body };
 }
 
-/** Header fields, leniently: a wrong type counts as absent. */
+/** Reads header fields leniently: a wrong type counts as absent. */
 export const textOf = (header: Frame['header'], name: string): string => {
   const value = header[name];
   return typeof value === 'string' ? value : '';

@@ -6,29 +6,33 @@ import { dirname } from 'node:path';
 import { hasCode } from '../durable.ts';
 
 export interface ListenerLimits {
-  /** Connections that are open at once; the next ones are closed at once. */
+  /** Bound on open connections; further ones are closed at once. */
   readonly most: number;
-  /** Called for each connection that was closed because of that. */
+  /** Called for each connection that was closed because of the bound. */
   readonly onRefused?: () => void;
 }
 
-/** A unix socket of one container: a directory of its own (0711) with `agent.sock` and `gateway.sock` (0666) in it, so that any user of the image can connect and none can list. */
+/**
+ * A unix socket of one container: a directory of its own (0711) with `agent.sock` and `gateway.sock` (0666), so that
+ * any user of the image can connect and none can list.
+ */
 export class SocketListener {
   readonly path: string;
   readonly #made: Server;
   readonly #limits: ListenerLimits;
   #server: Server | undefined;
 
-  /** @param to - what takes connections, or a server that does; it listens once */
+  /** @param to - a handler of connections, or a server; it listens once */
   constructor(path: string, to: ((socket: Socket) => void) | Server, limits: ListenerLimits) {
     this.path = path;
     this.#limits = limits;
     this.#made = typeof to === 'function' ? createServer({ noDelay: true }, to) : to;
   }
 
-  /** Listens, in the place of whatever an earlier agent left there. */
+  /** Listens; replaces a socket of an earlier agent. */
   async listen(): Promise<void> {
-    // Asked for first and waited for: a disk that hangs holds up this container here and no other. What follows is as quick as listening is, and an agent that adopts has hundreds of sockets to make.
+    // The removal is awaited before anything else: a hanging disk then holds up this container alone. The rest is as
+    // quick as listening, since an adopting agent has hundreds of sockets to create.
     if (!(await isUnlinked(this.path))) {
       const folder = dirname(this.path);
       await mkdir(folder, { recursive: true, mode: 0o711 });
@@ -50,19 +54,20 @@ export class SocketListener {
     this.#server = server;
   }
 
-  /** Stops taking connections; open ones are their owner's to close. */
+  /** Stops taking connections; the owner closes open ones. */
   close(): void {
     this.#server?.close();
     this.#server = undefined;
   }
 }
 
-/** The question to the disk that is under way. */
+/** The pending check of the disk. */
 let asking: Promise<unknown> | undefined;
 
 /**
- * Removes what an earlier agent left. Waits for the disk once for all who ask meanwhile; they follow in the turn in which it answers, as an agent that adopts has hundreds of sockets.
- * @returns false: there was none, and maybe no folder for it either
+ * Removes a socket of an earlier agent. All callers in the meantime share one wait for the disk and then continue in
+ * the same turn, since an adopting agent has hundreds of sockets.
+ * @returns false when there was none, and possibly no folder for it either
  */
 async function isUnlinked(path: string): Promise<boolean> {
   try {

@@ -1,13 +1,14 @@
 /**
- * The connections of one container's runner processes, and which attempts each holds: who can take one, who has it, and what a process that went away still had.
- * Owned by the container's slots (container-slots.ts); asked for every task, so nothing here waits, but for the end of the last connection.
- * Must stay true: an attempt is in one process's hand at most, or away with it.
+ * The connections of one container's runner processes, and the attempts of each: which one can take an attempt, which
+ * one holds it, and which attempts a departed process held. Owned by the container's slots (container-slots.ts). Used
+ * for every task, so nothing here waits, except for the end of the last connection.
+ * Must stay true: an attempt is held by one process at most, or counts as away with it.
  */
 import type { RunnerConnection } from './connection.ts';
 
 export class RunnerProcesses {
   readonly #connections = new Set<RunnerConnection>();
-  /** Attempts of processes that went away, by process: they may come back with them. */
+  /** Attempts of processes that went away, by process: the process may return with them. */
   readonly #away = new Map<number, Set<string>>();
   #control: RunnerConnection | undefined;
   #onNone: (() => void)[] = [];
@@ -16,19 +17,19 @@ export class RunnerProcesses {
     this.#connections.add(connection);
   }
 
-  /** The first process's connection, which speaks for all of them. */
+  /** The connection of the first process, which speaks for all of them. */
   get control(): RunnerConnection | undefined {
     return this.#control;
   }
 
-  /** How many processes take attempts. */
+  /** Number of processes that take attempts. */
   get serving(): number {
     let serving = 0;
     for (const connection of this.#connections) if (connection.slots > 0) serving += 1;
     return serving;
   }
 
-  /** Whether that process serves again: its next start may be heard before the end of the one with this pid. */
+  /** Whether that process serves again: its next start may arrive before the end of the process with this pid. */
   servesAgain(process: number, endedPid: number): boolean {
     for (const one of this.#connections)
       if (one.process === process && one.slots > 0 && one.pid !== endedPid) return true;
@@ -39,7 +40,10 @@ export class RunnerProcesses {
     return this.#connections.values();
   }
 
-  /** The connection has said whose it is. An older one of the same process just has not ended yet: what it held is away until the process says that it holds it. */
+  /**
+   * The connection's hello named its process. An older connection of that process has not ended yet; its attempts count
+   * as away until the process names them.
+   */
   greeted(connection: RunnerConnection): void {
     for (const other of this.#connections) {
       if (other === connection || other.control !== connection.control || other.process !== connection.process)
@@ -58,7 +62,7 @@ export class RunnerProcesses {
     if (this.#connections.size === 0) for (const done of this.#onNone.splice(0)) done();
   }
 
-  /** What a process that went away held, to be kept up by the caller. */
+  /** The attempts that a departed process held, as a set for the caller to change. */
   #awayOf(process: number): Set<string> {
     const known = this.#away.get(process);
     if (known !== undefined) return known;
@@ -67,21 +71,21 @@ export class RunnerProcesses {
     return away;
   }
 
-  /** Its attempt went away with it. @returns how to take that back */
+  /** Notes an attempt that went away with its process. @returns a function that withdraws the note */
   goesAway(process: number, key: string): () => void {
     const away = this.#awayOf(process);
     away.add(key);
     return () => void away.delete(key);
   }
 
-  /** The process is back, or never will be: what had gone away with it. */
+  /** Returns and forgets the attempts that went away with a process: it is back, or never will be. */
   takeAway(process: number): ReadonlySet<string> {
     const away = this.#away.get(process) ?? new Set<string>();
     this.#away.delete(process);
     return away;
   }
 
-  /** A process has ended. @returns every attempt it had */
+  /** A process has ended. @returns every attempt that it held */
   exited(process: number, pid: number): ReadonlySet<string> {
     const keys = new Set(this.takeAway(process));
     for (const connection of this.#connections) {
@@ -92,7 +96,7 @@ export class RunnerProcesses {
     return keys;
   }
 
-  /** The one with a free slot and the least in hand. */
+  /** The process with a free slot and the fewest attempts. */
   pick(): RunnerConnection | undefined {
     let best: RunnerConnection | undefined;
     for (const connection of this.#connections) {
@@ -108,7 +112,9 @@ export class RunnerProcesses {
     return undefined;
   }
 
-  /** Tells a process that what it keeps of an attempt may go; nobody waits for this, so it travels with the next frame. */
+  /**
+   * Tells a process that it may drop an acknowledged attempt. Nobody waits for this, so it travels with the next frame.
+   */
   tellAcked(process: number, single: boolean, header: { readonly taskId: string; readonly token: string }): void {
     let told = false;
     for (const one of this.#connections) {
@@ -116,11 +122,12 @@ export class RunnerProcesses {
       one.sendLater('acked', header);
       told = true;
     }
-    // Away just now, or back under another number: whoever keeps it drops it.
+    // The process is away just now, or back under another number: all processes are told, and the one that has it drops
+    // it.
     if (!told) for (const one of this.#connections) one.sendLater('acked', header);
   }
 
-  /** Waits until nobody is connected, at most so long. */
+  /** Waits until nobody is connected, for `ms` at most. */
   async none(ms: number): Promise<void> {
     if (this.#connections.size === 0) return;
     await new Promise<void>((resolve) => {

@@ -1,10 +1,10 @@
 import { sleep } from '#shared/backoff.ts';
 import type { SlotTable } from './slots.ts';
 
-/** Runners dial again within this time after a restart of the agent; until then nothing is said about attempts. */
+/** Time for runners to dial again after a restart of the agent; until then nothing is reported about attempts. */
 const SETTLE_MS = 1500;
 
-/** Resolves when the runner processes of these containers have dialled again, or had the time to. */
+/** Resolves when the runner processes of these containers have dialled again, or the time is over. */
 export async function settle(slots: SlotTable, containerIds: readonly string[], signal: AbortSignal): Promise<void> {
   const until = performance.now() + SETTLE_MS;
   while (!slots.settled(containerIds) && performance.now() < until && (await sleep(20, signal)));

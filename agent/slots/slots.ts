@@ -1,6 +1,7 @@
 /**
- * The slot table: every container's slots, and the attempts in them. The task stream calls it with what the scheduler sends; the containers' executor adds and
- * ends containers. Must stay true: an attempt is named by (task id, token) everywhere, a repetition changes nothing, and a result is kept until acknowledged.
+ * The slot table: every container's slots, and the attempts in them. The task stream passes the scheduler's messages to
+ * it; the containers' executor adds and ends containers. Must stay true: (task id, token) names an attempt everywhere,
+ * a repetition changes nothing, and a result is kept until acknowledged.
  */
 import type { AttemptsKnown__Output, RunTask__Output } from '#shared/protocol/generated/messages.ts';
 import type { Log } from '#shared/log.ts';
@@ -48,7 +49,7 @@ export class SlotTable {
     return containerIds.every((id) => this.#containers.get(id)?.settled ?? true);
   }
 
-  /** How many attempts this process was ever handed. */
+  /** Number of attempts that this process ever took. */
   get taken(): number {
     return this.#attempts.taken;
   }
@@ -57,7 +58,7 @@ export class SlotTable {
     return this.#attempts.live();
   }
 
-  /** Closes every socket; containers and what they hold live on. */
+  /** Closes every socket; containers and their attempts live on. */
   close(): void {
     for (const slots of this.#containers.values()) slots.close();
     this.#containers.clear();
@@ -90,7 +91,8 @@ export class SlotTable {
   cancel(taskId: string, token: string, reason: string): void {
     const attempt = this.#attempts.get(keyOf(taskId, token));
     if (attempt === undefined) {
-      // Ended long ago and acknowledged, or never here: the scheduler may count its slot as free.
+      // The attempt ended long ago and was acknowledged, or never existed here: the scheduler may count its slot as
+      // free.
       this.#attempts.send({ refused: { taskId, token, reason: 'no_such_attempt' } });
       return;
     }
@@ -102,7 +104,7 @@ export class SlotTable {
     if (attempt !== undefined) this.#containers.get(attempt.containerId)?.acked(attempt);
   }
 
-  /** The answer to our report: what was refused there is ended here. */
+  /** The answer to our report: attempts that the scheduler refused end here. */
   known(answer: AttemptsKnown__Output): void {
     for (const { taskId, token } of answer.refused) {
       const attempt = this.#attempts.get(keyOf(taskId, token));

@@ -1,11 +1,11 @@
-// Between the link's words and the socket's: headers of run frames, outcomes, error bodies.
+// Translates between the link's terms and the socket's: headers of run frames, outcomes, error bodies.
 import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';
 import type { Outcome } from './attempts.ts';
 
 export const errorBody = (text: string): Buffer => Buffer.from(JSON.stringify({ error: text }), 'utf8');
 export const OOM_TEXT = 'process ran out of memory';
 
-/** What a runner calls the end of an attempt; anything unknown is an error. */
+/** Maps a runner's outcome of an attempt to ours; anything unknown is an error. */
 export function outcomeOf(text: string): Outcome {
   switch (text) {
     case 'ok':
@@ -27,7 +27,7 @@ export function firstHeader(task: RunTask__Output): object {
     timeoutMs: task.timeoutMs,
     part: 0,
     last: task.last,
-    // The hand-over counts as the start: no frame is owed for it.
+    // The hand-over counts as the start: the runner need not send a frame for it.
     started: false,
   };
   return task.query === '' ? base : { ...base, query: JSON.parse(task.query) as unknown };
@@ -42,23 +42,26 @@ export const partHeader = (task: RunTask__Output): object => ({
 
 const LAST_LINES = 20;
 
-/** Of a start that failed: the end of its traceback, which closes with the error; the error alone without one, before it where it says something else. */
+/**
+ * Text of a failed start: the end of its traceback, which closes with the error. Without a traceback the error alone;
+ * where the error differs from the traceback's last line, it comes first.
+ */
 export function failureText(error: string, traceback: string): string {
   const lines = traceback.trimEnd().split('\n').slice(-LAST_LINES);
   const trace = lines.join('\n');
   if (trace === '') return error;
-  // A syntax error is told with its place in one and without it in the other.
+  // A syntax error names its place in one of the two texts only.
   const repeats = trace.endsWith(error) || error.startsWith(lines.at(-1) ?? '');
   return repeats ? trace : `${error}\n${trace}`;
 }
 
-/** Texts about containers, in bytes of UTF-8: in the journal, in reports, in the scheduler's rows. */
+/** Bound on texts about containers, in bytes of UTF-8: in the journal, in reports, in the scheduler's rows. */
 export const MAX_TEXT_BYTES = 16 * 1024;
 const CUT_MARK = '\n[...]\n';
 
-/** Cuts a text to so many bytes: the beginning and the end stay, because an error names itself in one of them. */
+/** Cuts a text to a number of bytes. Beginning and end stay, because an error names itself in one of them. */
 export function cutText(text: string, mostBytes = MAX_TEXT_BYTES): string {
-  // A character has three bytes at most for each unit of the string: most texts are short, and need no count.
+  // A character has at most three bytes for each unit of the string: most texts are short and need no count.
   if (text.length * 3 <= mostBytes || Buffer.byteLength(text) <= mostBytes) return text;
   const half = Math.floor((mostBytes - CUT_MARK.length) / 2);
   if (half <= 0) return '';
@@ -70,5 +73,5 @@ export function cutText(text: string, mostBytes = MAX_TEXT_BYTES): string {
   return `${bytes.toString('utf8', 0, headEnd)}${CUT_MARK}${bytes.toString('utf8', tailStart)}`;
 }
 
-/** A byte within a character. */
+/** Whether a byte is inside a character. */
 const isInside = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80;

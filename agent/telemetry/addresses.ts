@@ -1,11 +1,11 @@
-// What this machine is called on its networks, and whom it asks for names: what containers must not reach, and what they need.
+// This machine's addresses, which containers must not reach, and its name servers, which they need.
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
 
-/** Interfaces come and go with networks of containers, but not within moments. */
+/** Age of the reading: interfaces change with networks of containers, but not within moments. */
 const KEPT_MS = 10_000;
-/** Where a resolver of this machine stands in between, the ones that it asks. */
+/** Files with name servers; the second has those behind a local resolver. */
 const RESOLV_CONF = ['/etc/resolv.conf', '/run/systemd/resolve/resolv.conf'];
 
 export interface MachineAddresses {
@@ -13,7 +13,10 @@ export interface MachineAddresses {
   readonly nameServers: readonly string[];
 }
 
-/** Reads them at most every ten seconds. Loopback and link-local addresses are left out: nobody else reaches them. */
+/**
+ * Reads addresses and name servers at most every ten seconds. Loopback and link-local addresses are left out: they
+ * cannot be reached from elsewhere.
+ */
 export class AddressBook {
   #read: MachineAddresses | undefined;
   #readAtMs = 0;

@@ -1,8 +1,8 @@
-// A program of its own, which list-disks.ts starts: prints the block devices of this host. The library may hold its process up for as long as it likes: it runs `lsblk` without a deadline, and `mdadm` synchronously for each array
-// of software RAID.
+// A separate program, started by list-disks.ts: prints the block devices of this host. The library may block its
+// process for any time: it runs `lsblk` without a deadline, and `mdadm` synchronously for each array of software RAID.
 import si from 'systeminformation';
 
-/** Their text is below what the reader takes. */
+/** Bound on devices, which keeps the text below the reader's limit. */
 const MOST = 128;
 
 const devices = (await si.blockDevices())

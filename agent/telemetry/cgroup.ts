@@ -1,6 +1,7 @@
-// What the kernel says of a container, read from text: which control group it is in, and the numbers there. Both layouts, v1 (one tree per controller) and v2 (one tree). Pure.
+// Parses the kernel's texts about a container: its control group, and the numbers there. Both layouts, v1 (one tree per
+// controller) and v2 (one tree). Pure.
 
-/** Paths of the files that hold a container's numbers. */
+/** Paths of the files with a container's numbers. */
 export interface CgroupFiles {
   readonly version: 1 | 2;
   readonly cpu: string;
@@ -17,16 +18,16 @@ export interface CgroupTexts {
 }
 
 export interface CgroupNumbers {
-  /** Since the container began. */
+  /** Processor time since the container began. */
   readonly cpuMicroseconds: number;
-  /** Without what the kernel could drop at once: pages of files that were not touched of late. */
+  /** Memory without the part that the kernel could drop at once: pages of files that were not touched lately. */
   readonly memoryBytes: number;
   readonly processes: number;
 }
 
 /**
  * @param procCgroup - `/proc/<pid>/cgroup` of a process of the container
- * @param root - where control groups are mounted
+ * @param root - mount point of control groups
  * @returns undefined when the container has no control group of its own there
  */
 export function cgroupFiles(procCgroup: string, root = '/sys/fs/cgroup'): CgroupFiles | undefined {
@@ -73,7 +74,7 @@ export function cgroupNumbers(version: 1 | 2, texts: CgroupTexts): CgroupNumbers
   };
 }
 
-/** A line `name value`; 0 when there is none. */
+/** The value of a line `name value`; 0 when there is none. */
 function field(text: string, name: string): number {
   const from = text.startsWith(`${name} `) ? 0 : text.indexOf(`\n${name} `) + 1;
   if (from === 0 && !text.startsWith(`${name} `)) return 0;

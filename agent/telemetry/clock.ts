@@ -4,7 +4,7 @@ import type { AgentMetrics } from './metrics.ts';
 
 const WARN_MS = 5_000;
 const BLOCK_MS = 30_000;
-/** An answer that took longer says too little about the moment it was written. */
+/** Bound on the round trip: a slower answer says too little about the moment when it was written. */
 const MOST_RTT_MS = 4_000;
 
 export interface ClockWatchParts {
@@ -14,8 +14,9 @@ export interface ClockWatchParts {
 }
 
 /**
- * How far this machine's clock is from the scheduler's, by what it answers to heartbeats: above 5 s said in the log, above 30 s a condition that keeps new containers
- * away. Nothing here is timed by that clock; certificates, tokens and what users see are.
+ * Distance of this machine's clock from the scheduler's, measured by answers to heartbeats: above 5 s a log line, above
+ * 30 s a condition that keeps new containers away. The agent times nothing by that clock; certificates, tokens and
+ * times shown to users depend on it.
  */
 export class ClockWatch {
   readonly #parts: ClockWatchParts;
@@ -25,7 +26,7 @@ export class ClockWatch {
     this.#parts = parts;
   }
 
-  /** @param rttMs - by the monotonic clock, from the question to the answer that carried `serverTimeMs` */
+  /** @param rttMs - monotonic time from the question to the answer with `serverTimeMs` */
   heard(serverTimeMs: number, rttMs: number, nowMs: number): void {
     const { metrics } = this.#parts;
     if (serverTimeMs <= 0) return;
@@ -33,7 +34,7 @@ export class ClockWatch {
     if (rttMs <= MOST_RTT_MS) this.#judge(nowMs - rttMs / 2 - serverTimeMs);
   }
 
-  /** By a message that nobody asked for: as exact as its way was short. */
+  /** Judges by an unrequested message: as exact as its transit was short. */
   told(serverTimeMs: number, nowMs: number): void {
     if (serverTimeMs > 0) this.#judge(nowMs - serverTimeMs);
   }

@@ -3,11 +3,11 @@ import type { ConditionName } from '#shared/domain/conditions.ts';
 const MAX_WORDS = 500;
 
 /**
- * What is wrong with this machine now. Whoever finds out says so here; the metrics page and the scheduler hear of a change at once, and of all of them with every
- * heartbeat and hello.
+ * The present faults of this machine, set by the part that detects each. The metrics page and the scheduler hear of a
+ * change at once; every heartbeat and hello carries all of them.
  */
 export class Conditions {
-  /** With the words of whoever found it; most have none. */
+  /** Conditions that hold, with an explanation by the part that set them; mostly empty. */
   readonly #held = new Map<ConditionName, string>();
   readonly #onChange: (names: readonly ConditionName[]) => void;
 
@@ -17,8 +17,8 @@ export class Conditions {
   }
 
   /**
-   * Says whether one holds; saying the same again changes nothing.
-   * @param words - why, for people; the first 500 characters count
+   * Sets whether a condition holds; the same value again changes nothing.
+   * @param words - the reason, for people; cut to 500 characters
    */
   set(name: ConditionName, holds: boolean, words = ''): void {
     const said = words.slice(0, MAX_WORDS);
@@ -28,12 +28,12 @@ export class Conditions {
     this.#onChange(this.names);
   }
 
-  /** Those that hold, sorted. */
+  /** Names of conditions that hold, sorted. */
   get names(): readonly ConditionName[] {
     return [...this.#held.keys()].toSorted();
   }
 
-  /** Why, for those that say more than their name. */
+  /** Explanations of conditions that have one. */
   get words(): Readonly<Record<string, string>> {
     return Object.fromEntries([...this.#held].filter(([, words]) => words !== ''));
   }

@@ -1,7 +1,8 @@
 /**
- * What containers of this machine have written: to their root and to their view of the code, together. Looks when disk-limits.ts says so, and tells who is over the limit, as soon as
- * it is known. Must stay true: nobody is told of on an estimate: what counts is blocks, where this user may not read them those that a helper counts, whom permissions do not stop; a container that cannot be
- * counted is logged, and holds up no other.
+ * Counts the bytes that this machine's containers have written, to their root and their view of the code together.
+ * Looks when disk-limits.ts says so, and reports containers over the limit as soon as it is known. Must stay true: no
+ * report rests on an estimate. Blocks are what counts; where this user may not read them, a helper beyond permissions
+ * counts them. A container that cannot be counted is logged, and delays no other.
  */
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -25,15 +26,15 @@ export interface DiskUse {
 export interface ContainerDisksParts {
   readonly runtime: Pick<ContainerRuntime, 'rootPath' | 'writtenBytes'>;
   readonly running: () => readonly WatchedContainer[];
-  /** The folder of what a container wrote in its view. */
+  /** The folder of a container's writes to its view. */
   readonly viewOf: (shortId: string) => string;
-  /** 0: none. */
+  /** Limit per container; 0: none. */
   readonly limitBytes: number;
-  /** Those that containers write to. */
+  /** File systems that containers write to. */
   readonly fileSystems: () => Promise<readonly FileSystem[]>;
-  /** Blocks below these folders, whoever may read them. */
+  /** Counts blocks below these folders, past their permissions. */
   readonly countByHelper: (paths: readonly string[]) => Promise<number>;
-  /** Of those that are counted together the largest first. */
+  /** Called for a container over its limit; of those counted together the largest first. */
   readonly onOver: (use: DiskUse) => void;
   readonly onLook: (result: 'ok' | 'failed') => void;
   readonly log: Log;
@@ -44,9 +45,9 @@ export class ContainerDisks {
   readonly #parts: ContainerDisksParts;
   readonly #abort = new AbortController();
   readonly #used = new Map<string, number>();
-  /** Folders of roots, by the engine's id; empty: it says none. */
+  /** Folders of roots, by the engine's id; empty: the engine names none. */
   readonly #roots = new Map<string, string>();
-  /** Containers by when they were looked at last. */
+  /** Time of the last look at each container. */
   readonly #lookedAt = new Map<string, number>();
   #watch: Watch = newWatch(performance.now());
   #running: Promise<void> | undefined;
@@ -68,7 +69,7 @@ export class ContainerDisks {
     return this.#parts.limitBytes;
   }
 
-  /** As last counted; 0: not yet. */
+  /** Bytes by the last count; 0: not counted yet. */
   usedBy(containerId: string): number {
     return this.#used.get(containerId) ?? 0;
   }
@@ -84,7 +85,7 @@ export class ContainerDisks {
     }
   }
 
-  /** One tick. */
+  /** Runs one tick. */
   async round(): Promise<void> {
     const { running, limitBytes, fileSystems } = this.#parts;
     const containers = running();
@@ -119,12 +120,12 @@ export class ContainerDisks {
       if (root !== undefined)
         living.push({ one, paths: root === '' ? [viewOf(one.shortId)] : [viewOf(one.shortId), root] });
     }
-    // Where the engine says no folder, its own count is needed.
+    // Containers whose root the engine names are counted here; the others need the engine's own count.
     const whole = living.filter(({ paths }) => paths.length > 1);
     const bytes = await countEachHere(whole.map(({ paths }) => paths));
     const blocks = new Map(whole.map(({ one }, at) => [one.containerId, bytes[at]]));
     this.#counted(living.map(({ one: { containerId } }) => ({ containerId, usedBytes: blocks.get(containerId) })));
-    // After those: an engine may take its time.
+    // The others follow: the engine may be slow.
     for (const { one, paths } of living) {
       const { containerId } = one;
       if (blocks.get(containerId) !== undefined) continue;
@@ -144,7 +145,7 @@ export class ContainerDisks {
     for (const use of overLimit(counted, limitBytes)) onOver(use);
   }
 
-  /** A container that cannot be looked at is logged, and holds up no other. */
+  /** Runs a look; a failure is logged, and delays no other container. */
   async #tried<T>({ containerId }: WatchedContainer, look: () => Promise<T | undefined>): Promise<T | undefined> {
     const { onLook, log } = this.#parts;
     try {
@@ -156,14 +157,18 @@ export class ContainerDisks {
     }
   }
 
-  /** @returns undefined: it has ended; empty: the engine says no folder */
+  /** @returns undefined when the container has ended; empty when the engine names no folder */
   async #rootOf({ dockerId }: WatchedContainer): Promise<string | undefined> {
     const root = this.#roots.get(dockerId) ?? (await this.#parts.runtime.rootPath(dockerId));
     if (root !== undefined) this.#roots.set(dockerId, root);
     return root;
   }
 
-  /** This user may not read all of it, or the engine says no folder: lengths by the engine are an estimate. @returns undefined: it has ended */
+  /**
+   * Bytes where this user may not read everything, or the engine names no root. The engine's lengths are an estimate,
+   * so above the limit a helper counts blocks.
+   * @returns undefined when the container has ended
+   */
   async #estimated({ dockerId, shortId }: WatchedContainer, paths: readonly string[]): Promise<number | undefined> {
     const { runtime, viewOf, limitBytes, countByHelper } = this.#parts;
     const [inRoot, inView] = [await runtime.writtenBytes(dockerId), await countHere([viewOf(shortId)])];
@@ -179,6 +184,6 @@ function forgetOthers(map: Map<string, unknown>, live: ReadonlySet<string>): voi
 
 const MIB = 1024 * 1024;
 
-/** Why a container ended, for its author. */
+/** The reason of a container's end, for its author. */
 export const overDiskText = (usedBytes: number, limitBytes: number): string =>
   `it wrote ${Math.ceil(usedBytes / MIB)} MiB to its disk (its root and its code together), and may write ${Math.floor(limitBytes / MIB)} MiB (LONGSHORE_AGENT_CONTAINER_DISK_MIB of its machine); large files belong in a volume`;

@@ -1,15 +1,17 @@
-// How much room the files below some folders take, counted by a program: in a child, because a walk over files may take long or hang.
+// Counts the blocks of files below folders, in a child process, because a walk over files may take long or hang.
 import { runInChild } from '../volumes/child.ts';
 import { NoAnswer } from '../volumes/driver.ts';
 
-/** Starting a child stops this process for milliseconds: one counts for so many. */
+/** Bound on counts per child: starting a child stops this process for milliseconds. */
 export const COUNTED_AT_ONCE = 10;
 const WALK_MS = 10_000;
-/** A walk that says nothing for so long after its time does not die of its kill, which comes a second after that time. */
+/** Silence after a walk's time that proves it stuck: a walk that dies of its kill does so a second after that time. */
 const MARGIN_MS = 5_000;
 /**
- * The program that walks, seconds, then the number of folders and the folders, for each that is counted; a line for each: kibibytes, or `-`. Blocks, not lengths: a file with holes takes what it takes. A file that
- * goes while it counts is no fault; a folder that is closed to this user is, and so is a walk that takes too long. A walk is in the group of this shell (`--foreground`), so that both are killed together.
+ * The walking program. Arguments: seconds, then for each count the number of folders and the folders. Output: a line
+ * for each count, kibibytes or `-`. Blocks count, not lengths: a file with holes takes only its blocks. A file that
+ * disappears during the count is no fault; an unreadable folder is, and so is a walk that takes too long. Each walk is
+ * in the group of this shell (`--foreground`), so that both are killed together.
  */
 const COUNT = `du=$1; seconds=$2; shift; shift
 while [ $# -gt 0 ]; do
@@ -32,9 +34,10 @@ export interface Walks {
 }
 
 /**
- * Counts for several at once. A walk that no kill ends costs no other its count: what is printed before it is kept, and another child counts those after it.
- * @param each - one or two folders each; at most COUNTED_AT_ONCE
- * @returns bytes, in their order; undefined: not all of it may be read here, or not in time
+ * Runs several counts at once. A walk that survives its kill costs no other count: earlier results are kept, and
+ * another child does the later ones.
+ * @param each - one or two folders for each count; at most COUNTED_AT_ONCE counts
+ * @returns bytes, in the given order; undefined: a folder was unreadable or too slow
  */
 export async function countEachHere(
   each: readonly (readonly string[])[],
@@ -62,6 +65,6 @@ export async function countEachHere(
 
 const bytesIn = (line: string): number | undefined => (/^\d+$/.test(line) ? Number(line) * 1024 : undefined);
 
-/** @returns undefined: not all of it may be read here, or not in time */
+/** @returns undefined when a folder was unreadable or too slow */
 export const countHere = async (paths: readonly string[], walkMs = WALK_MS): Promise<number | undefined> =>
   (await countEachHere([paths], { walkMs }))[0];

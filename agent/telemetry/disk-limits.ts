@@ -1,27 +1,29 @@
 /**
- * When to look at what containers have written, and who has written too much. Pure. Looking costs a walk over files, so it follows the free space of the file systems, which costs nothing:
- * whoever passes a limit has taken that much from it. Must stay true: a container is looked at when an eighth of a limit was written since the last look at all, and at least every five minutes.
+ * Decides when to count containers' writes, and which containers exceed their limit. Pure. A count costs a walk over
+ * files, so it follows the free space of the file systems, which costs nothing: a container above its limit has taken
+ * that much from it. Must stay true: all containers are counted when an eighth of a limit was written since the last
+ * full count, and each at least every five minutes.
  */
 
-/** Every container is looked at once in this time, whatever the free space says: somebody else may have freed what it took. */
+/** Longest time between two looks at a container in any case: freed space elsewhere may have hidden its writes. */
 export const SLOW_MS = 5 * 60_000;
-/** Containers whose turn comes within this time are looked at together. */
+/** Containers due within this time are looked at together. */
 export const TOGETHER_MS = SLOW_MS / 5;
-/** While a disk is nearly full, everybody is looked at so often. */
+/** Interval of full counts while a disk is nearly full. */
 export const LOW_EVERY_MS = 10_000;
-/** Part of a limit that may be written before everybody is looked at; two file systems may each take half of it. */
+/** Share of a limit that may be written before a full count; two file systems may each take half of it. */
 const SHARE = 1 / 8;
 
 export interface FileSystem {
   readonly freeBytes: number;
-  /** Less is free than the agent wants. */
+  /** Free space is below the agent's minimum. */
   readonly low: boolean;
 }
 
 export interface Watch {
   /** Free space at the last tick, by file system. */
   readonly free: readonly number[];
-  /** Bytes written since all containers were counted; bytes that somebody freed are not subtracted. */
+  /** Bytes written since the last full count; freed bytes are not subtracted. */
   readonly writtenBytes: number;
   readonly allAtMs: number;
   readonly someAtMs: number;
@@ -31,7 +33,7 @@ export const newWatch = (nowMs: number): Watch => ({ free: [], writtenBytes: 0, 
 
 export interface Tick {
   readonly watch: Watch;
-  /** So many containers, those first whose last look is longest ago. */
+  /** Number of containers to look at, those with the oldest last look first. */
   readonly look: number;
 }
 

@@ -8,18 +8,18 @@ import { fullNow, NO_PRESSURE, pressureAfter, readDisk } from './disks.ts';
 const LOOK_EVERY_MS = 10_000;
 
 export interface DiskWatchParts {
-  /** Where the engine keeps images; where the agent keeps its state, when that cannot be read from here. */
+  /** The engine's directory of images; the agent's own state directory if that is unreadable from here. */
   readonly imagesPath: string;
   readonly statePath: string;
   readonly minFreeRatio: number;
-  /** Evicts images as far as their disk asks for it. */
+  /** Evicts images as far as their disk requires. */
   readonly makeRoom: () => Promise<unknown>;
   readonly conditions: Pick<Conditions, 'set'>;
   readonly onFree: (filesystem: 'images' | 'root' | 'state', bytes: number) => void;
   readonly log: Log;
 }
 
-/** Looks at the disks, has room made where it can be, and says DiskPressure while there is too little. */
+/** Watches the disks, has room freed where possible, and sets DiskPressure while there is too little. */
 export class DiskWatch {
   readonly #parts: DiskWatchParts;
   readonly #abort = new AbortController();
@@ -33,7 +33,7 @@ export class DiskWatch {
     this.#imagesPath = parts.imagesPath;
   }
 
-  /** Of the images' file system, as last seen. */
+  /** Free bytes of the images' file system, as of the last look. */
   get freeBytes(): number {
     return this.#freeBytes;
   }
@@ -61,12 +61,12 @@ export class DiskWatch {
     return readDisk(this.#imagesPath);
   }
 
-  /** A pull has found no room. */
+  /** Sets the pressure because a pull has found no room. */
   full(): void {
     this.#become(fullNow('a pull found no space left'));
   }
 
-  /** Where containers write: the engine's file system and the state's. */
+  /** File systems that containers write to: the engine's and the state's. */
   async fileSystems(): Promise<readonly FileSystem[]> {
     const found = await Promise.all([this.readImagesDisk(), readDisk(this.#parts.statePath)]);
     return found.map(({ freeBytes, usableBytes }) => ({

@@ -1,13 +1,14 @@
-// How full the disks are that the agent depends on, and whether that is a condition. Reading is here; deciding is pure.
+// How full the disks are that the agent depends on, and whether that sets the condition. The reading is here; the
+// decision is pure.
 import { statfs } from 'node:fs/promises';
 
 export interface DiskReading {
-  /** What may still be written, without what is reserved for root. */
+  /** Bytes that may still be written, without root's reserve. */
   readonly freeBytes: number;
-  /** Free and used together: what `df` takes shares of. */
+  /** Free and used bytes together, the base of `df`'s shares. */
   readonly usableBytes: number;
   readonly totalBytes: number;
-  /** 1 where the file system does not count them. */
+  /** Share of free inodes; 1 where the file system does not count them. */
   readonly freeInodesRatio: number;
 }
 
@@ -21,7 +22,7 @@ export async function readDisk(path: string): Promise<DiskReading> {
   };
 }
 
-/** Pressure is over when there was room for this long. */
+/** Time with enough room after which pressure is over. */
 export const CLEAR_AFTER_MS = 5 * 60_000;
 export const MIN_FREE_INODES_RATIO = 0.05;
 /** The root file system needs less room than the images' one. */
@@ -29,9 +30,9 @@ export const MAX_ROOT_MIN_FREE_RATIO = 0.1;
 
 export interface Pressure {
   readonly holds: boolean;
-  /** Since when there is room again; 0: there is not. */
+  /** Since when there is enough room again; 0: there is not. */
   readonly roomSinceMs: number;
-  /** What was too full, for the log. */
+  /** The disk that was too full, for the log. */
   readonly why: string;
 }
 
@@ -42,7 +43,7 @@ export interface Disks {
   readonly root: DiskReading;
 }
 
-/** @param minFreeRatio - of the images' file system */
+/** @param minFreeRatio - required free share of the images' file system */
 export function pressureAfter(before: Pressure, disks: Disks, minFreeRatio: number, nowMs: number): Pressure {
   const why = shortageOf(disks, minFreeRatio);
   if (why !== '') return { holds: true, roomSinceMs: 0, why };
@@ -51,7 +52,7 @@ export function pressureAfter(before: Pressure, disks: Disks, minFreeRatio: numb
   return nowMs - roomSinceMs >= CLEAR_AFTER_MS ? NO_PRESSURE : { holds: true, roomSinceMs, why: before.why };
 }
 
-/** A pull found no room, whatever the numbers say. */
+/** Pressure after a pull that found no room, in spite of the measured numbers. */
 export const fullNow = (why: string): Pressure => ({ holds: true, roomSinceMs: 0, why });
 
 function shortageOf({ images, root }: Disks, minFreeRatio: number): string {

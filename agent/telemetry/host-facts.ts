@@ -1,6 +1,7 @@
 /**
- * The hardware of the host: network devices, disks, NUMA nodes, virtualisation. Read once when the agent starts and by `longshore agent check`, never by a sample. Must stay true: each part has the deadline and
- * is left out alone when it fails; no address and no serial number is read; every list has a bound.
+ * The hardware of the host: network devices, disks, NUMA nodes, virtualisation. Read once when the agent starts and by
+ * `longshore agent check`, never by a sample. Must stay true: each part has the deadline, and a failing part is left
+ * out alone; no address and no serial number is read; every list has a bound.
  */
 import { readFile, readdir, readlink, realpath } from 'node:fs/promises';
 import { basename, join } from 'node:path';
@@ -13,11 +14,11 @@ const MOST = 64;
 const MOST_LETTERS = 100;
 
 export interface HostPlaces {
-  /** Directories whose file systems are told, by what they hold. */
+  /** Directories whose file systems are reported, by their content. */
   readonly holds: Readonly<Record<string, string>>;
-  /** Where /sys, /proc and /etc are; tests name a tree of files. */
+  /** Root of /sys, /proc and /etc; tests name a tree of files. */
   readonly root?: string;
-  /** Block devices, as the library lists them. */
+  /** Lists block devices; by default the library does. */
   readonly blockDevices?: () => Promise<readonly BlockDevice[]>;
   readonly deadlineMs?: number;
 }
@@ -35,7 +36,7 @@ export async function readHostFacts({ holds, root = '/', ...given }: HostPlaces)
   return { ...machine, nics, disks, numaNodes, fileSystems };
 }
 
-/** The value, or what stands for it when it fails or is not there in time. */
+/** The value; or the substitute when the reading fails or misses the deadline. */
 async function inTime<T>(reading: Promise<T>, without: T, deadlineMs: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<T>((resolve) => {
@@ -59,7 +60,7 @@ export async function readOsName(root = '/'): Promise<string> {
 }
 
 const short = (text: string): string => text.trim().slice(0, MOST_LETTERS);
-/** A file of the kernel; empty: it is not there, or has no value now. */
+/** Content of a kernel file; empty: absent, or without a value now. */
 const read = async (...path: readonly string[]): Promise<string> =>
   short(await readFile(join(...path), 'utf8').catch(() => ''));
 const list = async (...path: readonly string[]): Promise<string[]> =>
@@ -67,7 +68,7 @@ const list = async (...path: readonly string[]): Promise<string[]> =>
     a.localeCompare(b, 'en', { numeric: true }),
   );
 
-/** Disks that have a device: what the kernel makes of memory and of files is none. */
+/** Disks with a device; those that the kernel makes of memory and files are left out. */
 function disksOf(devices: readonly BlockDevice[]): HostDisk[] {
   return devices
     .filter(({ name, type, size }) => type === 'disk' && size > 0 && !/^(zram|ram|loop|zd|nbd|fd)[0-9]/.test(name))
@@ -80,7 +81,10 @@ function disksOf(devices: readonly BlockDevice[]): HostDisk[] {
     }));
 }
 
-/** Network devices. Those that only the kernel knows (bridges, pairs of containers) come and go with containers and say nothing of the host. */
+/**
+ * Physical network devices. Purely virtual ones (bridges, pairs of containers) come and go with containers and say
+ * nothing about the host.
+ */
 async function readNics(root: string): Promise<HostNic[]> {
   const at = join(root, 'sys/class/net');
   const nics = await Promise.all(
@@ -107,7 +111,7 @@ async function readNics(root: string): Promise<HostNic[]> {
   return nics.filter((nic) => nic !== undefined).slice(0, MOST);
 }
 
-/** Nodes without memory and without processors (of devices alone) are left out. */
+/** NUMA nodes; those without memory and processors (of devices alone) are left out. */
 async function readNumaNodes(root: string): Promise<NumaNode[]> {
   const at = join(root, 'sys/devices/system/node');
   const names = (await list(at)).filter((name) => /^node[0-9]{1,4}$/.test(name)).slice(0, MOST);
@@ -140,7 +144,7 @@ async function readMachine(root: string): Promise<HostFacts> {
   };
 }
 
-/** By the firmware's words, in this order: a cloud on KVM is called by its own name. */
+/** Firmware texts of hypervisors, in order of precedence: a cloud on KVM has its own name. */
 const HYPERVISORS: readonly (readonly [RegExp, string])[] = [
   [/amazon ec2/i, 'amazon'],
   [/google/i, 'google'],
@@ -158,8 +162,9 @@ const HYPERVISORS: readonly (readonly [RegExp, string])[] = [
 ];
 
 /**
- * On x86 the processor says whether a hypervisor is below; the firmware's words alone do not, since a cloud's bare machines have them, too. Elsewhere the words decide. Pure.
- * @returns `none`: there is none; `other`: there is one of another name; empty: not known
+ * Names the hypervisor. On x86 the processor tells whether one exists; firmware texts alone do not, since a cloud's
+ * bare machines have them too. On other processors the texts decide. Pure.
+ * @returns `none`: no hypervisor; `other`: one with another name; empty: not known
  */
 export function virtualizationOf(seen: {
   readonly vendor: string;
@@ -174,13 +179,13 @@ export function virtualizationOf(seen: {
   return named ?? '';
 }
 
-/** By the mount that is nearest above. */
+/** File systems of the directories, by the nearest mount above each. */
 async function readFileSystems(root: string, holds: Readonly<Record<string, string>>): Promise<HostFileSystem[]> {
   const mounts = mountsIn(await readFile(join(root, 'proc/self/mountinfo'), 'utf8'));
   const found = await Promise.all(
     Object.entries(holds).map(async ([what, path]): Promise<HostFileSystem[]> => {
       const real = await realpath(path).catch(() => path);
-      // The last of several mounts at one place is seen.
+      // Several mounts at one place hide each other: the last one counts.
       const mount = mounts
         .filter(({ at }) => real === at || real.startsWith(at === '/' ? '/' : `${at}/`))
         .toSorted((a, b) => a.at.length - b.at.length)
@@ -206,6 +211,6 @@ function mountsIn(text: string): Mount[] {
   });
 }
 
-/** The kernel writes blanks as octal codes. */
+/** Decodes octal codes, which the kernel writes for blanks. */
 const unescaped = (text: string): string =>
   text.replaceAll(/\\([0-7]{3})/g, (_, code: string) => String.fromCodePoint(Number.parseInt(code, 8)));

@@ -1,4 +1,4 @@
-// The machine as it is registered: read once.
+// The machine's facts for its registration, read once.
 import { readFile } from 'node:fs/promises';
 import { arch, hostname, release, totalmem } from 'node:os';
 import type { Inventory } from '#shared/protocol/generated/messages.ts';
@@ -8,7 +8,7 @@ import { readHostFacts, readOsName } from './host-facts.ts';
 
 const MAX_IMAGES = 200;
 
-/** The part of the inventory that does not change while the agent runs. @param holds - as `readHostFacts` takes it */
+/** The part of the inventory that does not change while the agent runs. @param holds - as in `readHostFacts` */
 export async function readInventory(
   config: AgentConfig,
   engine: EngineInfo,
@@ -34,12 +34,12 @@ export const withImages = (inventory: Inventory, images: readonly string[]): Inv
   images: images.slice(0, MAX_IMAGES),
 });
 
-/** Changes with every boot of the host. */
+/** The boot id, which changes with every boot of the host. */
 export async function readBootId(): Promise<string> {
   return (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
 }
 
-/** The same for this machine whatever is installed on it, as far as it can be. */
+/** A fingerprint of the machine that survives reinstallation as far as possible. */
 export async function readMachineFingerprint(): Promise<string> {
   const id = await readFile('/etc/machine-id', 'utf8').catch(() => '');
   return id.trim() === '' ? hostname() : id.trim();

@@ -1,11 +1,12 @@
-// The block devices of a host, as systeminformation lists them: in a process of its own, which is killed with what it runs when it does not end in time.
+// The block devices of a host, as systeminformation lists them, in a separate process. At its deadline the process and
+// its children are killed.
 import { fileURLToPath } from 'node:url';
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Value } from 'typebox/value';
 import { runInChild } from '../volumes/child.ts';
 
-/** The fields that are used of systeminformation's `blockDevices`. */
+/** The used fields of systeminformation's `blockDevices`. */
 const BlockDevice = Type.Object({
   name: Type.String(),
   type: Type.String(),
@@ -18,8 +19,8 @@ export type BlockDevice = Readonly<Static<typeof BlockDevice>>;
 const BlockDevices = Type.Array(BlockDevice);
 
 /**
- * @param path - where `lsblk` and `mdadm` are looked for
- * @throws Error at the deadline, or when they cannot be listed
+ * @param path - search path of `lsblk` and `mdadm`
+ * @throws Error at the deadline, or when the devices cannot be listed
  */
 export async function listBlockDevices(
   deadlineMs: number,

@@ -17,19 +17,19 @@ import { CONDITION_NAMES } from '#shared/domain/conditions.ts';
 import type { ContainerPhase } from '#shared/domain/status.ts';
 import { CONTAINER_PHASES } from '#shared/domain/status.ts';
 
-/** One GPU as the page shows it. */
+/** Facts of a GPU on the page. */
 export interface GpuFacts {
   readonly uuid: string;
   readonly model: string;
   readonly healthy: boolean;
-  /** The driver does not have it any more: it is shown as not healthy, and nothing else of it. */
+  /** The driver does not have the device any more: only its bad health is shown. */
   readonly missing: boolean;
   readonly leased: boolean;
-  /** Whose container has it; empty: nobody's, or a container without a deployment. */
+  /** The deployment of its container; empty: no container, or one without a deployment. */
   readonly deploymentId: string;
-  /** The device that it is, or is a slice of: as NVIDIA's exporter names it. */
+  /** UUID of the whole device, also for a slice of it: the name that NVIDIA's exporter uses. */
   readonly wholeUuid: string;
-  /** GPU instance of a MIG slice; else empty. */
+  /** GPU instance of a MIG slice; otherwise empty. */
   readonly instance: string;
   readonly memoryBytes: number;
   readonly sample:
@@ -43,7 +43,7 @@ export interface GpuFacts {
     | undefined;
 }
 
-/** What one host can have, several times over. */
+/** Bounds, several times what one host can have. */
 const MOST_GPUS = 256;
 const MOST_XIDS = 100;
 const GPU_EFFECTS = ['fatal', 'drain', 'container'];
@@ -60,7 +60,7 @@ const PROBE_FAILURES: readonly ProbeFailure[] = [
 const PROBE_RESULTS: readonly ProbeResult[] = ['passed', 'failed', 'stuck', 'host', 'unable', 'absent'];
 const GPU_LABELS = ['gpu_uuid', 'gpu_model'] as const;
 
-/** The agent's metrics. Names: docs/metrics.md; labels come from small sets, never ids but a GPU's. */
+/** The agent's metrics. Names: docs/metrics.md; labels come from small sets, and no label is an id, except a GPU's. */
 export class AgentMetrics {
   readonly registry = new Registry();
 
@@ -182,7 +182,7 @@ export class AgentMetrics {
     help: '1 while the GPU may be leased, else 0',
     labelNames: GPU_LABELS,
     registers: [this.registry],
-    // The registry asks in the order of registration: this one fills all of them.
+    // The registry collects in the order of registration: this first gauge fills all the others.
     collect: () => this.#collectGpus(),
   });
   readonly #gpuLeased = this.#gauge('gpu_leased', '1 while a container has the GPU', GPU_LABELS);
@@ -275,12 +275,12 @@ export class AgentMetrics {
     fromZero(this.logRecords, [{ result: 'accepted' }, { result: 'dropped' }]);
   }
 
-  /** Called when the page is asked for, to call `setGpus`. */
+  /** Sets the function that calls `setGpus` at each request of the page. */
   onCollectGpus(collect: () => void): void {
     this.#collectGpus = collect;
   }
 
-  /** Replaces what is shown of GPUs; of a missing one only that it is not healthy. */
+  /** Replaces the shown GPUs; for a missing one only its bad health is shown. */
   setGpus(gpus: readonly GpuFacts[]): void {
     const shown = [this.#gpuLeased, this.#gpuUtilization, this.#gpuMemoryUsed, this.#gpuMemoryTotal];
     const all = [this.#gpuHealthy, ...shown, this.#gpuTemperature, this.#gpuPower, this.#gpuSlowed, this.#gpuLeaseInfo];
@@ -313,7 +313,7 @@ export class AgentMetrics {
     }
   }
 
-  /** At 0 from the first look at a GPU on, so that its first fault is an increase. */
+  /** Starts the counter of faults at 0 with the first look at a GPU, so that its first fault is an increase. */
   #showFaults(uuid: string): void {
     if (this.#shownFaults.has(uuid) || this.#shownFaults.size >= MOST_GPUS) return;
     this.#shownFaults.add(uuid);
@@ -323,13 +323,13 @@ export class AgentMetrics {
     );
   }
 
-  /** Sets one gauge series per state, and zero for those that have none. */
+  /** Sets one gauge series per state, and zero for states without containers. */
   setContainers(counts: ReadonlyMap<ContainerPhase, number>): void {
     for (const state of CONTAINER_PHASES)
       if (state !== 'removed') this.containers.set({ state }, counts.get(state) ?? 0);
   }
 
-  /** For the pulls of images. */
+  /** Metrics of image pulls. */
   readonly images: ImageMetrics = {
     pullEnded: (result, seconds) => {
       this.imagePulls.inc({ result });

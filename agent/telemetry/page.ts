@@ -20,7 +20,7 @@ export type MetricsPageConfig = Pick<
 
 const REQUEST_MS = 5_000;
 
-/** The Prometheus page. It reads nothing but numbers that are there already, so it answers whatever the engine does. */
+/** The Prometheus page. It only reads existing numbers, so it answers in every state of the engine. */
 export class MetricsPage {
   readonly #config: MetricsPageConfig;
   readonly #metrics: AgentMetrics;
@@ -31,11 +31,11 @@ export class MetricsPage {
     this.#metrics = metrics;
   }
 
-  /** `host:port` as it listens. */
+  /** The listening address as `host:port`. */
   get address(): string {
     const address = this.#config.LONGSHORE_AGENT_METRICS_ADDRESS;
     const bound = this.#server?.address() as AddressInfo | null | undefined;
-    // Everything before the port, brackets of an IPv6 address too.
+    // Everything before the port, including brackets of an IPv6 address.
     const host = address.slice(0, address.lastIndexOf(':'));
     return bound === null || bound === undefined ? address : `${host}:${bound.port}`;
   }
@@ -84,7 +84,8 @@ export class MetricsPage {
 
   #create(listener: RequestListener): Server {
     const { LONGSHORE_AGENT_METRICS_TLS_CERT: certFile, LONGSHORE_AGENT_METRICS_TLS_KEY: keyFile } = this.#config;
-    // Imported, this module has all that it exports looked at, and with `WebSocket` comes Node's whole fetch: 7 MiB of an agent at rest.
+    // An import of this module would evaluate all of its exports, among them `WebSocket` with Node's whole fetch: 7 MiB
+    // of an agent at rest.
     if (certFile === undefined || keyFile === undefined)
       return process.getBuiltinModule('node:http').createServer({ requestTimeout: REQUEST_MS }, listener);
     try {
@@ -99,7 +100,7 @@ export class MetricsPage {
     }
   }
 
-  /** In the same time whatever differs. */
+  /** Compares in constant time. */
   #mayRead(authorization: string | undefined): boolean {
     const token = this.#config.LONGSHORE_AGENT_METRICS_TOKEN;
     if (token === undefined) return true;

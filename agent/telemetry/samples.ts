@@ -1,7 +1,8 @@
 /**
- * What the containers of this machine use, from the kernel's files: the engine is asked once per container, for a process id, and never again.
- * Asked by sampling.ts. Must stay true: a container that ends between two lines is left out, not an error; sampling yields between containers, so that it
- * holds up nobody; files of containers that are gone are closed.
+ * Samples the resource use of this machine's containers from the kernel's files: the engine is asked once per
+ * container, for a process id. Called by sampling.ts. Must stay true: a container that ends between two reads is left
+ * out without an error. Sampling yields between containers, so that it blocks nothing. Files of ended containers are
+ * closed.
  */
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,9 +13,9 @@ import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { CgroupTexts } from './cgroup.ts';
 import { cgroupFiles, cgroupNumbers, networkBytes } from './cgroup.ts';
 
-/** Sampled in one turn of the event loop: well below a millisecond. */
+/** Containers sampled in one turn of the event loop: well below a millisecond. */
 const PER_TURN = 5;
-/** One that could not be found is looked for again after so many rounds. */
+/** Rounds between two searches for a container that was not found. */
 const LOOK_AGAIN = 6;
 
 export interface SampledContainer {
@@ -24,7 +25,7 @@ export interface SampledContainer {
 
 const KINDS = ['cpu', 'memory', 'memoryStat', 'processes'] as const;
 
-/** The open files of one container. */
+/** Open files of one container. */
 interface Source {
   readonly pid: number;
   readonly version: 1 | 2;
@@ -37,13 +38,13 @@ export class Sampler {
   readonly #runtime: Pick<ContainerRuntime, 'pidOf'>;
   readonly #log: Log;
   readonly #sources = new Map<string, Source>();
-  /** Rounds to wait before one that was not found is looked for again. */
+  /** Remaining rounds until the next search for a container that was not found. */
   readonly #missing = new Map<string, number>();
-  // Large enough for every file that is read here; longer ones are cut, and their first lines are what is needed.
+  // The buffer fits every file that is read here; of longer ones the first lines suffice.
   readonly #buffer = Buffer.alloc(16 * 1024);
   readonly #root: string;
 
-  /** @param root - of the kernel's files, in tests */
+  /** @param root - root of the kernel's files, for tests */
   constructor(runtime: Pick<ContainerRuntime, 'pidOf'>, log: Log, root = '/') {
     this.#runtime = runtime;
     this.#log = log;
@@ -54,7 +55,7 @@ export class Sampler {
     for (const dockerId of [...this.#sources.keys()]) this.#close(dockerId);
   }
 
-  /** Samples all of them once. A container's first sample has no processor time yet. */
+  /** Samples all containers once. A container's first sample has no processor time yet. */
   async round(running: readonly SampledContainer[]): Promise<readonly ContainerSample[]> {
     const now = new Set(running.map((one) => one.dockerId));
     for (const dockerId of [...this.#sources.keys()]) if (!now.has(dockerId)) this.#close(dockerId);
@@ -67,7 +68,7 @@ export class Sampler {
       try {
         samples.push(this.#sample(containerId, source));
       } catch {
-        // It ended a moment ago.
+        // The container has just ended.
         this.#close(dockerId);
       }
     }
@@ -95,7 +96,7 @@ export class Sampler {
     };
   }
 
-  /** The kernel writes these files anew at every read from their beginning. */
+  /** Reads from the beginning: each such read makes the kernel write the file anew. */
   #read(fd: number): string {
     const length = readSync(fd, this.#buffer, 0, this.#buffer.length, 0);
     return this.#buffer.toString('latin1', 0, length);

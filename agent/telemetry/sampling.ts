@@ -25,8 +25,9 @@ export interface SamplingParts {
 }
 
 /**
- * Every five seconds: what the containers of this machine use, to the scheduler (of GPUs the numbers of the last look, which is every 30 s: no sample asks the driver's tool), and how many volumes they mount, to the metrics page.
- * @returns how to stop it
+ * Every five seconds, reports the containers' resource use to the scheduler and the number of mounted volumes to the
+ * metrics page. GPU numbers are those of the last look (every 30 s): no sample calls the driver's tool.
+ * @returns a function that stops it
  */
 export function startSampling(parts: SamplingParts): () => Promise<void> {
   const { books, gpus, containerDisks, archives, metrics, log } = parts;

@@ -6,13 +6,18 @@ import { LinkCredentials } from './link-credentials.ts';
 import type { Proxy } from './proxy.ts';
 import { addressOf } from './proxy.ts';
 
-/** What may be under way of a body, on a connection that carries nothing else: 20 MB/s at a round trip of 50 ms. Node's own 64 KiB carry 1.3 MB/s there. */
+/**
+ * Window of bytes in flight on a connection for bodies: 20 MB/s at a round trip of 50 ms. Node's own 64 KiB give 1.3
+ * MB/s there.
+ */
 const BODY_WINDOW_BYTES = 1024 * 1024;
 
-/** `bodies`: nothing but code archives; what of one the kernels hold would keep a ping waiting. */
+/** `bodies`: a connection for code archives only, since bytes buffered by the kernels would delay a ping. */
 export type ChannelUse = 'session' | 'bodies';
 
-/** A channel that trusts one CA and nothing else. Closed by its owner. @param proxy - by which the address is reached */
+/**
+ * A channel that trusts one CA and nothing else. The caller closes it. @param proxy - proxy on the way to the address
+ */
 export function openChannel(
   address: string,
   caPem: string,
@@ -24,7 +29,7 @@ export function openChannel(
   return channel(dialled, trust, { 'grpc.ssl_target_name_override': SERVER_NAME }, use);
 }
 
-/** A channel to the scheduler on this machine, without TLS. @param path - of a socket where only this user can listen */
+/** A channel to the scheduler on this machine, without TLS. @param path - a socket where only this user can listen */
 export function openLocalChannel(path: string, use: ChannelUse = 'session'): AgentLinkClient {
   return channel(`unix:${path}`, credentials.createInsecure(), {}, use);
 }
@@ -41,13 +46,14 @@ function channel(
     ...(use === 'bodies' ? { 'grpc-node.flow_control_window': BODY_WINDOW_BYTES } : {}),
     'grpc.default_authority': SERVER_NAME,
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES + 64 * 1024,
-    // What the scheduler takes: a message that is a little too large would end the session.
+    // The scheduler has the same receive limit: with a smaller one here, a slightly larger message would end the
+    // session.
     'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,
-    // Each session has a channel of its own, without the back-off an earlier one gathered.
+    // Each session has its own channel, without the back-off of an earlier one.
     'grpc.use_local_subchannel_pool': 1,
     'grpc.initial_reconnect_backoff_ms': 100,
     'grpc.max_reconnect_backoff_ms': 1000,
-    // Proxies are ours to choose: `wayTo`.
+    // `wayTo` chooses proxies, not gRPC.
     'grpc.enable_http_proxy': 0,
     'grpc.service_config_disable_resolution': 1,
   });
@@ -74,13 +80,13 @@ export const grpcText = (error: unknown): string =>
     ? error.details
     : String(error);
 
-/** The scheduler knows who asks and says no. */
+/** The scheduler knows the caller and refuses. */
 export const isRefusal = (error: unknown): boolean => {
   const code = grpcCode(error);
   return code === status.UNAUTHENTICATED || code === status.PERMISSION_DENIED;
 };
 
-/** Nobody is there, or not now: worth another try. */
+/** The scheduler is absent or unavailable now: worth another try. */
 export const isPassing = (error: unknown): boolean => {
   const code = grpcCode(error);
   return (

@@ -1,7 +1,8 @@
 /**
- * When the scheduler was last known to hear this machine: the moment at which the newest message that it answered was sent. Kept on disk, so that another agent process
- * counts on from there; written without waiting for the disk, because a power cut ends the containers that it is about, too. Counted by the time since boot, which no
- * clock is set to, which goes on in suspend, and which all processes of a boot share.
+ * The last proven contact with the scheduler: the moment at which the newest answered message was sent. Kept on disk,
+ * so that the next agent process counts on from it. Nobody waits for the write, because a power cut ends the affected
+ * containers too. Time counts since boot: that clock is never set, goes on in suspend, and is the same for all
+ * processes of a boot.
  */
 import { rename, writeFile } from 'node:fs/promises';
 import { uptime } from 'node:os';
@@ -24,7 +25,7 @@ export interface ContactParts {
 export class Contact {
   readonly #parts: ContactParts;
   readonly #nowMs: () => number;
-  /** Since boot. Never answered in this boot, as far as is known: the boot itself. */
+  /** Milliseconds since boot; 0, the boot itself, without a known answer in this boot. */
   #answeredMs = 0;
   #writing: Promise<void> | undefined;
   #changed = false;
@@ -34,7 +35,7 @@ export class Contact {
     this.#nowMs = parts.nowMs ?? (() => uptime() * 1000);
   }
 
-  /** Reads what an earlier agent left. What cannot be read, or is of another boot, counts as none. */
+  /** Reads the moment of an earlier agent. An unreadable file, or one of another boot, counts as none. */
   async open(): Promise<void> {
     const text = await readIfThere(this.#parts.path);
     try {
@@ -46,7 +47,10 @@ export class Contact {
     }
   }
 
-  /** Something that the scheduler answers is about to be sent. @returns to be called when the answer has come */
+  /**
+   * Notes that a message with an expected answer is about to be sent. @returns a function to call when the answer has
+   * come
+   */
   asking(): () => void {
     const sentMs = this.#nowMs();
     return () => {
@@ -56,12 +60,12 @@ export class Contact {
     };
   }
 
-  /** For how long nothing that was sent is known to have arrived. */
+  /** Milliseconds since the last message that is known to have arrived was sent. */
   silentMs(): number {
     return this.#nowMs() - this.#answeredMs;
   }
 
-  /** Resolves when what is known is in the file. */
+  /** Resolves when the file is up to date. */
   async close(): Promise<void> {
     while (this.#writing !== undefined) await this.#writing;
   }
@@ -80,7 +84,7 @@ export class Contact {
         await writeFile(`${path}.new`, JSON.stringify(file), { mode: 0o600 });
         await rename(`${path}.new`, path);
       } catch (error) {
-        // The older moment stays there: counted from it, containers stop earlier, never later.
+        // The file keeps the older moment: with it, containers stop earlier, never later.
         log.warn({ err: error, path }, 'the last contact could not be written');
       }
     }

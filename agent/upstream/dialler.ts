@@ -1,5 +1,5 @@
-// By which way each session goes: the socket of the scheduler on this machine where there is one, else its address with TLS. What must stay true: a way that leads nowhere does not keep the agent
-// from trying the other one next.
+// Chooses each session's way: the socket of the scheduler on this machine where it exists, else its address with TLS.
+// Must stay true: a way that fails does not keep the agent from trying the other one next.
 import { lstatSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { AgentLinkClient } from '#shared/protocol/generated/messages.ts';
@@ -12,14 +12,14 @@ import { wayTo } from './proxy.ts';
 
 export class Dialler {
   readonly #facts: JoinFacts;
-  /** The last session went by the socket, and was not welcomed yet. */
+  /** The last session used the socket, and was not welcomed. */
   #inDoubt = false;
 
   constructor(facts: JoinFacts) {
     this.#facts = facts;
   }
 
-  /** A channel for one session; its owner closes it. */
+  /** Opens a channel for one session; the caller closes it. */
   open(identity: Identity): AgentLinkClient {
     const { socketPath } = this.#facts;
     const usable = socketPath !== undefined && !this.#inDoubt && isOwnSocket(socketPath);
@@ -27,7 +27,10 @@ export class Dialler {
     return usable ? openLocalChannel(socketPath) : this.#overNetwork(identity, 'session');
   }
 
-  /** Another channel, for bodies, by the way of the session that is up: its bytes wait for nothing of the first, and hold up nothing there. */
+  /**
+   * Opens another channel by the current session's way, for bodies: their bytes neither wait for the session's nor
+   * delay them.
+   */
   beside(identity: Identity): AgentLinkClient {
     const { socketPath } = this.#facts;
     return socketPath !== undefined && isOwnSocket(socketPath)
@@ -40,13 +43,13 @@ export class Dialler {
     return openChannel(address, identity.caPem, wayTo(address, this.#facts.proxies).proxy, use);
   }
 
-  /** The session works. */
+  /** Called when the session works. */
   welcomed(): void {
     this.#inDoubt = false;
   }
 }
 
-/** True when there is a socket in a directory that nobody but this user can enter: who listens there is this user, too. */
+/** Whether the socket is in a directory that only this user can enter: its listener is then this user too. */
 function isOwnSocket(path: string): boolean {
   try {
     return isPrivateDirectory(lstatSync(dirname(path))) && lstatSync(path).isSocket();

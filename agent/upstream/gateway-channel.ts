@@ -1,4 +1,5 @@
-// The connection that carries calls of containers, beside the session's, so that no body holds up a ping. One for all calls of a session, opened by the first of them.
+// The connection for calls of containers, beside the session's, so that no body delays a ping. All calls of a session
+// share it, and the first one opens it.
 import type { AgentLinkClient } from '#shared/protocol/generated/messages.ts';
 import type { UpstreamCall } from '../gateway/relay.ts';
 import { bearer } from './channel.ts';
@@ -21,7 +22,7 @@ export class GatewayChannel {
     return this.#client.callGateway(bearer(identity.credential, sessionId), { deadline: Date.now() + deadlineMs });
   }
 
-  /** What is under way goes on to its end. */
+  /** Closes the connection after its running calls. */
   close(): void {
     this.#client?.close();
     this.#client = undefined;

@@ -1,4 +1,4 @@
-// Who this machine is to the scheduler: one file (0600), written whole or not at all.
+// This machine's identity for the scheduler: one file (0600), written as a whole or not at all.
 import { createPrivateKey, createPublicKey, generateKeyPairSync, randomBytes, sign } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -12,15 +12,15 @@ export interface Identity {
   readonly caPem: string;
   readonly credential: string;
   readonly credentialExpiresAtMs: number;
-  /** When it was given: renewed at half life. */
+  /** When the credential was issued: renewed at half its life. */
   readonly credentialSinceMs: number;
   /** Ed25519, PKCS #8 PEM: proves the machine after a long absence. */
   readonly privateKey: string;
-  /** Ed25519, base64 SPKI: what signs a revocation. Absent until a scheduler that tells it was met. */
+  /** Ed25519, base64 SPKI: verifies a revocation. Absent until a scheduler has sent it. */
   readonly installationKey?: string;
-  /** sha256 of the join token that made it: another token is a new one. */
+  /** sha256 of the join token that created the identity: another token is a new one. */
   readonly joinTokenHash: string;
-  /** Ids this machine had before it joined anew: their containers are still its own. */
+  /** Earlier ids of this machine: their containers are still its own. */
   readonly formerMachineIds: readonly string[];
 }
 
@@ -58,7 +58,7 @@ export class IdentityFile {
     await rm(this.#noncePath, { force: true });
   }
 
-  /** This machine is nobody any more. */
+  /** Removes the identity: the machine belongs to no installation any more. */
   async wipe(): Promise<void> {
     this.#identity = undefined;
     await rm(this.#path, { force: true });
@@ -66,7 +66,10 @@ export class IdentityFile {
     await syncFolder(dirname(this.#path));
   }
 
-  /** The same until a join has succeeded, so that an answer lost on the way is given again instead of burning the token. */
+  /**
+   * A nonce that stays the same until a join has succeeded: a repeated join gets a lost answer again and does not burn
+   * the token.
+   */
   async nonce(joinTokenHash: string): Promise<string> {
     const [hash, kept] = ((await readIfThere(this.#noncePath)) ?? '').trim().split(' ', 2);
     if (hash === joinTokenHash && kept !== undefined && /^[0-9a-f]{32}$/.test(kept)) return kept;
@@ -83,6 +86,6 @@ export const newPrivateKey = (): string =>
 export const publicKeyOf = (privateKey: string): string =>
   createPublicKey(createPrivateKey(privateKey)).export({ type: 'spki', format: 'der' }).toString('base64');
 
-/** The answer to a challenge. */
+/** Signs a challenge. */
 export const signWith = (privateKey: string, challenge: string): Buffer =>
   sign(null, Buffer.from(challenge), createPrivateKey(privateKey));

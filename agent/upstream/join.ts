@@ -1,5 +1,6 @@
 /**
- * Joining, and keeping the right to stay: swaps the join token for a machine credential, renews that at half life, proves the machine by its key when it has none that counts. Must stay true: the secret goes only to the
+ * Joins an installation and keeps the membership: swaps the join token for a machine credential, renews that at half
+ * its life, and proves the machine by its key when no credential is valid. Must stay true: the secret goes only to the
  * scheduler whose CA the token names; a credential is on disk before it is used.
  */
 import { X509Certificate } from 'node:crypto';
@@ -31,21 +32,24 @@ const CALL_DEADLINE_MS = 10_000;
 
 export interface JoinFacts {
   readonly address: string | undefined;
-  /** Of the scheduler on this machine; joining itself goes by the address, where the token's fingerprint is checked. */
+  /**
+   * Socket of the scheduler on this machine. The join itself uses the address, where the token's fingerprint is
+   * checked.
+   */
   readonly socketPath?: string | undefined;
   readonly joinToken: string | undefined;
   readonly proxies: ProxySettings;
   readonly version: string;
 }
 
-/** Whether a token is given that has not made the present identity, and names another installation than the one this machine is of. */
+/** Whether the given token did not create the present identity, and names another installation. */
 export function isTokenOfAnother(facts: JoinFacts, identity: Identity): boolean {
   if (!hasNewToken(facts, identity)) return false;
   const fingerprint = new X509Certificate(identity.caPem).fingerprint256.replaceAll(':', '').toLowerCase();
   return parseJoinToken(facts.joinToken ?? '')?.fingerprint !== fingerprint;
 }
 
-/** Whether a token is given that has not made the present identity. */
+/** Whether the given token did not create the present identity. */
 export function hasNewToken(facts: JoinFacts, identity: Identity | undefined): boolean {
   const { joinToken } = facts;
   return (
@@ -56,7 +60,7 @@ export function hasNewToken(facts: JoinFacts, identity: Identity | undefined): b
 }
 
 /**
- * Joins with the token, trying until the scheduler is there.
+ * Joins with the token; retries until the scheduler answers.
  * @throws StartupError `not_joined`, `join_refused`, `wrong_scheduler`
  */
 export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signal: AbortSignal): Promise<Identity> {
@@ -140,7 +144,7 @@ async function callJoin(
 
 type Done<T> = (error: ServiceError | null, answer?: T) => void;
 
-/** The answer to a call that has its deadline. */
+/** Makes a call with a deadline. */
 function answered<T>(call: (options: { readonly deadline: number }, done: Done<T>) => unknown): Promise<T> {
   return new Promise((resolve, reject) => {
     call({ deadline: Date.now() + CALL_DEADLINE_MS }, (error, answer) => {
@@ -152,8 +156,9 @@ function answered<T>(call: (options: { readonly deadline: number }, done: Done<T
 }
 
 /**
- * The way back without a credential that counts: answers a challenge with the key of the join, and keeps the credential that it is given.
- * @returns `revoked` when the scheduler shows that this machine was deleted
+ * Returns to the installation without a valid credential: signs a challenge with the key of the join, and stores the
+ * issued credential.
+ * @returns `revoked` when the scheduler proves that this machine was deleted
  */
 export async function prove(client: AgentLinkClient, file: IdentityFile): Promise<'proven' | 'revoked'> {
   const identity = file.current;
@@ -174,7 +179,7 @@ export async function prove(client: AgentLinkClient, file: IdentityFile): Promis
   return 'proven';
 }
 
-/** Asks for a fresh credential on a session's channel and keeps it. */
+/** Requests a fresh credential on a session's channel, and stores it. */
 export async function renew(client: AgentLinkClient, file: IdentityFile): Promise<Identity> {
   const identity = file.current;
   if (identity === undefined) throw new Error('not joined');

@@ -1,6 +1,7 @@
 /**
- * How a channel's connections begin: by way of a proxy where there is one, then TLS. Both have a deadline: gRPC has none for them, and a peer that takes connections and stays silent would gather one of ours for each try.
- * (gRPC's own proxying reads the environment as it likes, and asks for an IPv6 address without its brackets.)
+ * How a channel's connections begin: through a proxy if configured, then TLS. Both steps have a deadline. gRPC has
+ * none, and a peer that accepts connections and stays silent would collect one for each try. (gRPC's own proxying reads
+ * the environment by its own rules, and sends an IPv6 address without its brackets.)
  */
 import { ChannelCredentials } from '@grpc/grpc-js';
 import type { Proxy } from './proxy.ts';
@@ -15,7 +16,7 @@ export class LinkCredentials extends ChannelCredentials {
   readonly #address: string;
   readonly #proxy: Proxy | undefined;
 
-  /** @param address - behind the proxy; the channel dials the proxy's own */
+  /** @param address - the address behind the proxy; the channel dials the proxy's own */
   constructor(trust: ChannelCredentials, address: string, proxy: Proxy | undefined) {
     super();
     this.#trust = trust;

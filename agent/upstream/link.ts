@@ -1,6 +1,7 @@
 /**
- * The link to the scheduler, kept up: dials, says hello with everything observed, hands messages to their owners, reports changes, and dials again after any end.
- * Called by the composition root. Must stay true: one session at a time, nothing of an old one is acted on; results and log lines survive its end.
+ * Keeps the link to the scheduler up: dials, sends a hello with the full observed state, passes messages to their
+ * handlers, reports changes, and dials again after any end. Called by the composition root. Must stay true: one session
+ * exists at a time, and messages of an old one have no effect; results and log lines survive its end.
  * The messages: shared/protocol/agent.proto.
  */
 import type { PullQuestion } from '../images/permits.ts';
@@ -47,7 +48,7 @@ const STATUS_COALESCE_MS = 3;
 const FULL_STATUS_MS = 60_000;
 const DEFAULT_HEARTBEAT_MS = 10_000;
 const RENEW_CHECK_MS = 30_000;
-/** Why a session ended whose machine was deleted. */
+/** Reason of a session's end after the machine's deletion. */
 const REVOKED = new Error('this machine was deleted');
 const PULL_ANSWER_MS = 5000;
 const MOST_ASKED = 8;
@@ -70,19 +71,19 @@ export interface LinkParts {
   readonly conditions: Pick<Conditions, 'names' | 'words'>;
   readonly diskFreeBytes: () => number;
   readonly onPrepareImage: (order: PrepareImage__Output) => void;
-  /** The host goes down; undefined: it does not. */
+  /** The drain of a host that goes down; undefined: none. */
   readonly hostDrain: () => HostDrain | undefined;
   readonly clock: ClockWatch;
   readonly contact: Pick<Contact, 'asking'>;
-  /** Resolves when the runner processes of adopted containers have dialled again (or had the time to). */
+  /** Resolves when the runner processes of adopted containers have dialled again, or the time for that is over. */
   readonly attemptsKnown: () => Promise<void>;
   readonly onSession: () => void;
-  /** The session ended; the next one is dialled by itself. */
+  /** Called when the session ended; the link dials the next one by itself. */
   readonly onDisconnected: () => void;
   readonly onDesired: (desired: Desired__Output) => void;
   readonly onProceed: (assignmentId: string, permission: Permission) => void;
   readonly onFirstConnected: () => void;
-  /** The scheduler has shown that this machine was deleted. */
+  /** Called when the scheduler has proved that this machine was deleted. */
   readonly onRevoked: () => void;
 }
 
@@ -98,7 +99,7 @@ export class Link {
   #statusTimer: NodeJS.Timeout | undefined;
   #heartbeatTimer: NodeJS.Timeout | undefined;
   #heartbeatSoon = false;
-  /** When each unanswered heartbeat was sent, by the monotonic clock, and whom to tell of its answer. */
+  /** Unanswered heartbeats: the monotonic time of each, and the function to call with its answer. */
   readonly #askedAt = new Map<number, { readonly atMs: number; readonly answered: () => void }>();
   #timers: NodeJS.Timeout[] = [];
   #nextWaitMs: number | undefined;
@@ -123,7 +124,7 @@ export class Link {
     this.#dialling = this.#keepDialling();
   }
 
-  /** Says goodbye; containers and their attempts live on. */
+  /** Sends a goodbye and closes; containers and their attempts live on. */
   async stop(): Promise<void> {
     this.#abort.abort();
     for (const timer of this.#timers) clearInterval(timer);
@@ -137,7 +138,7 @@ export class Link {
     await this.#dialling;
   }
 
-  /** A container changed: the scheduler hears within milliseconds, and once for many changes. */
+  /** Notes a changed container: the report follows within milliseconds, one for many changes. */
   changed(containerId: string): void {
     this.#changed.add(containerId);
     if (this.#session?.welcome === undefined || this.#statusTimer !== undefined) return;
@@ -155,7 +156,7 @@ export class Link {
     this.#session?.sendControl(withShortTexts(message));
   }
 
-  /** May this machine pull that image now, and with what? */
+  /** Asks whether this machine may pull that image now, and with which credentials. */
   async askToPull(question: PullQuestion): Promise<PullImageResponse__Output> {
     const session = this.#session;
     const credential = this.#parts.identity.current?.credential;
@@ -174,7 +175,7 @@ export class Link {
     });
   }
 
-  /** A call of a container; undefined: no scheduler is there. */
+  /** Opens a call of a container; undefined: there is no session. */
   callGateway(deadlineMs: number): UpstreamCall | undefined {
     const sessionId = this.#session?.welcome?.sessionId;
     const identity = this.#parts.identity.current;
@@ -182,12 +183,12 @@ export class Link {
     return this.#gateway.open(identity, sessionId, deadlineMs);
   }
 
-  /** The bytes of a code archive. */
+  /** Fetches the bytes of a code archive. */
   async *fetchCode(objectId: string, signal: AbortSignal): AsyncIterable<Uint8Array> {
     const session = this.#session;
     const identity = this.#parts.identity.current;
     if (session?.welcome === undefined || identity === undefined) throw new Error('not connected to the scheduler');
-    // On a connection of its own: on the session's, pings would wait behind whatever of a body the kernels hold.
+    // The archive has its own connection: on the session's, pings would wait behind body bytes that the kernels buffer.
     const client = this.#dialler.beside(identity);
     const call = client.fetchCode({ objectId }, bearer(identity.credential, session.welcome.sessionId));
     const onAbort = (): void => call.cancel();
@@ -270,7 +271,10 @@ export class Link {
     if (failure === REVOKED || isRefusal(failure)) await this.#onRefusal(failure);
   }
 
-  /** The credential is refused: a new join token if there is one, else one renewal, else the machine's key, then patience. A bare status never ends anything here. */
+  /**
+   * Handles a refused credential: tries a new join token if there is one, else one renewal, else the machine's key, and
+   * then waits. A bare status never ends anything here.
+   */
   async #onRefusal(error: unknown): Promise<void> {
     const { identity: file, joinFacts, log } = this.#parts;
     this.#refusals += 1;
@@ -294,7 +298,7 @@ export class Link {
     this.#nextWaitMs = REFUSED_WAIT_MS;
   }
 
-  /** Renewed once in a row of refusals; by the machine's key each time. */
+  /** Renews the credential once in a row of refusals; the machine's key is tried each time. */
   async #hasFreshCredential(identity: Identity): Promise<boolean> {
     const { identity: file, log } = this.#parts;
     const client = this.#dialler.open(identity);
@@ -325,7 +329,10 @@ export class Link {
     this.#parts.onRevoked();
   }
 
-  /** Believed only when it is about this machine and signed by its installation; with a join token that was not used yet, the machine joins anew instead. */
+  /**
+   * Handles a revocation, which counts only when it names this machine and its installation signed it. With an unused
+   * join token the machine joins anew instead.
+   */
   async #onRevoked(session: Session, statement: string): Promise<void> {
     const { identity: file, joinFacts, log } = this.#parts;
     const identity = file.current;
@@ -340,7 +347,7 @@ export class Link {
     } else this.#revoked();
   }
 
-  /** The scheduler's key, for one that joined before it was told. */
+  /** Stores the scheduler's key, for a machine that joined before schedulers sent it. */
   async #learnKey(installationKey: string): Promise<void> {
     const { identity: file, log } = this.#parts;
     const identity = file.current;
@@ -384,7 +391,7 @@ export class Link {
     void this.#learnKey(welcome.installationKey).then(() => this.#renewIfDue());
     session.openLogs();
     this.#scheduleHeartbeat(welcome.heartbeatIntervalMs || DEFAULT_HEARTBEAT_MS);
-    // What changed between the hello and now.
+    // Changes between the hello and now.
     if (this.#parts.devices().length > 0) this.devicesChanged();
     if (this.#changed.size > 0) this.#sendStatus(false);
     void this.#parts.attemptsKnown().then(() => {
@@ -486,18 +493,18 @@ export class Link {
     }
   }
 
-  /** A GPU changed: said before anything that follows from it. */
+  /** Reports a changed GPU, before any message that follows from it. */
   devicesChanged(): void {
     const session = this.#session;
     if (session?.welcome !== undefined) session.sendControl({ devices: { gpus: this.#parts.devices() } });
   }
 
-  /** Reports everything: for a snapshot that was not obeyed. */
+  /** Reports everything, after a snapshot that was not obeyed. */
   reportAll(): void {
     this.#sendStatus(true);
   }
 
-  /** Something that heartbeats carry changed and should not wait for the next one. */
+  /** Sends a heartbeat now: a value that heartbeats carry has changed and should not wait for the next one. */
   heartbeatNow(): void {
     if (this.#session?.welcome === undefined || this.#heartbeatSoon) return;
     this.#heartbeatSoon = true;
@@ -507,7 +514,7 @@ export class Link {
     });
   }
 
-  /** The scheduler answered a heartbeat: how long that took, and what its clock says. */
+  /** The scheduler answered a heartbeat: takes in the round trip, and its clock. */
   #answered(sentAtMs: number, serverTimeMs: number): void {
     const askedAt = this.#askedAt.get(sentAtMs);
     if (askedAt === undefined) return;
@@ -516,7 +523,7 @@ export class Link {
     this.#parts.clock.heard(serverTimeMs, performance.now() - askedAt.atMs, Date.now());
   }
 
-  /** This machine's metrics page, on a stream of its own: a page is larger than what the control stream carries. */
+  /** Sends this machine's metrics page on its own stream: a page is larger than a message of the control stream. */
   async #deliverMetrics(session: Session, requestId: string): Promise<void> {
     const { metrics, identity, log } = this.#parts;
     const credential = identity.current?.credential;
@@ -553,7 +560,7 @@ export class Link {
   }
 }
 
-/** Texts of registries and engines have no bound of their own. */
+/** Cuts texts of registries and engines, which have no bound of their own. */
 function withShortTexts(message: ControlFromAgent): ControlFromAgent {
   const { refuse, imagePrepared } = message;
   if (refuse) return { refuse: { ...refuse, message: cutText(refuse.message ?? '') } };

@@ -1,17 +1,20 @@
-/** Messages to the scheduler in sizes that it takes: lists in parts, texts cut to what is left. Called by the link. Pure. */
+/**
+ * Splits messages to the scheduler into accepted sizes: lists in parts, texts cut to the remaining room. Called by the
+ * link. Pure.
+ */
 import type { LiveAttempt, ObservedContainer } from '#shared/protocol/generated/messages.ts';
 import { MAX_MESSAGE_BYTES, PART_BYTES } from '#shared/protocol/link.ts';
 import { cutText } from '../slots/words.ts';
 
-/** A hello has an inventory beside what it observes: devices, and at most 200 references of images. */
+/** Room for observed containers in a hello, beside its inventory: devices, and at most 200 references of images. */
 const OBSERVED_BYTES = MAX_MESSAGE_BYTES - 256 * 1024;
-/** The numbers of an entry, and the tags and lengths of its fields. */
+/** Bytes for the numbers of an entry, and the tags and lengths of its fields. */
 const OBSERVED_COST_BYTES = 192;
 const ATTEMPT_COST_BYTES = 16;
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, number) => total + number, 0);
 
-/** Without its text. */
+/** Bytes of an entry without its text. */
 const costOf = ({
   containerId = '',
   assignmentId = '',
@@ -26,7 +29,10 @@ const costOf = ({
 export const attemptCost = ({ taskId = '', token = '', containerId = '' }: LiveAttempt): number =>
   ATTEMPT_COST_BYTES + taskId.length + token.length + containerId.length;
 
-/** All of them in one message, because what it does not name counts as gone: where the texts are more than there is room, each keeps an equal share. */
+/**
+ * Fits all containers into one message, because a container that it does not name counts as gone. Texts that exceed the
+ * room get an equal share each.
+ */
 export function fitted(all: readonly ObservedContainer[], mostBytes = OBSERVED_BYTES): ObservedContainer[] {
   const room = Math.max(0, mostBytes - sum(all.map(costOf)));
   const sizes = all.map(({ message = '' }) => Buffer.byteLength(message));
@@ -35,7 +41,7 @@ export function fitted(all: readonly ObservedContainer[], mostBytes = OBSERVED_B
   return all.map((one) => ({ ...one, message: cutText(one.message ?? '', share) }));
 }
 
-/** The largest size such that all fit when none is larger. */
+/** The largest size such that all fit when each is cut to it. */
 function shareOf(sizes: readonly number[], room: number): number {
   let left = room;
   const ascending = sizes.toSorted((a, b) => a - b);
@@ -47,13 +53,13 @@ function shareOf(sizes: readonly number[], room: number): number {
   return Infinity;
 }
 
-/** Changes that may be told one after another. */
+/** Changes in parts that may be sent one after another. */
 export const observedParts = (all: readonly ObservedContainer[]): ObservedContainer[][] =>
   inParts(all, (one) => costOf(one) + Buffer.byteLength(one.message ?? ''));
 
 export const attemptParts = (all: readonly LiveAttempt[]): LiveAttempt[][] => inParts(all, attemptCost);
 
-/** @returns one part at least */
+/** @returns at least one part */
 export function inParts<T>(all: readonly T[], cost: (one: T) => number, mostBytes = PART_BYTES): T[][] {
   let part: T[] = [];
   let bytes = 0;

@@ -1,37 +1,38 @@
 /**
- * By which HTTP proxy an address is dialled, as the usual variables say. Pure. Must stay true: loopback is never dialled through a proxy; no text that is shown or logged has the user or the password of a proxy.
+ * Chooses the HTTP proxy for an address by the usual variables. Pure. Must stay true: loopback is never dialled through
+ * a proxy; no shown or logged text has the user or the password of a proxy.
  */
 import { BlockList, isIP } from 'node:net';
 import { StartupError } from '#shared/errors.ts';
 
-/** The variables by which a host names its proxies; the spelling in lower case wins, as in most programs. */
+/** Variables that name a host's proxies; lower-case spelling wins, as in most programs. */
 export const PROXY_SETTINGS = ['HTTPS_PROXY', 'HTTP_PROXY', 'NO_PROXY'] as const;
 export type ProxySettings = Readonly<Partial<Record<(typeof PROXY_SETTINGS)[number], string | undefined>>>;
 
 export interface Proxy {
-  /** The setting that names it. */
+  /** The setting that names the proxy. */
   readonly setting: string;
   readonly host: string;
   readonly port: number;
-  /** `Proxy-Authorization` for it. A secret. */
+  /** Value of `Proxy-Authorization`. A secret. */
   readonly authorization: string | undefined;
   /** The URL without user and password. */
   readonly shown: string;
 }
 
-/** `proxy` is absent for a direct connection; `why` then says for which reason a proxy that is set does not count. */
+/** `proxy` is absent for a direct connection; `why` then says why a configured proxy does not count. */
 export interface Way {
   readonly proxy?: Proxy;
   readonly why: string;
 }
 
-/** host:port of the proxy itself. */
+/** Address of the proxy itself as host:port. */
 export const addressOf = ({ host, port }: Proxy): string => `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
 
 /**
- * HTTPS_PROXY, since the link is TLS; HTTP_PROXY where that is not set, as gRPC's own libraries have it.
+ * Chooses HTTPS_PROXY, since the link is TLS; HTTP_PROXY where that is not set, like gRPC's own libraries.
  * @param address - host:port, an IPv6 address in brackets
- * @throws StartupError `bad_config` when the proxy that counts cannot be used; its value is not in the text
+ * @throws StartupError `bad_config` when the chosen proxy cannot be used; the text omits its value
  */
 export function wayTo(address: string, settings: ProxySettings): Way {
   const [setting, value] = (['HTTPS_PROXY', 'HTTP_PROXY'] as const)
@@ -69,7 +70,7 @@ function parseProxy(setting: string, value: string): Proxy {
   };
 }
 
-/** A percent sign that begins no code stands for itself. */
+/** Decodes percent codes; a percent sign that begins none stands for itself. */
 function plain(part: string): string {
   try {
     return decodeURIComponent(part);
@@ -79,7 +80,8 @@ function plain(part: string): string {
 }
 
 /**
- * The entry of NO_PROXY that an address falls under: `*`, a name with everything below it, an address, a range; each may end in a port. Names are compared as they are written, not looked up.
+ * The entry of NO_PROXY that covers an address: `*`, a name with everything below it, an address, a range; each may end
+ * in a port. Names are compared as written, without lookup.
  */
 function exemption(host: string, port: number, noProxy: string): string | undefined {
   const name = host.toLowerCase().replace(/\.$/, '');
@@ -107,16 +109,16 @@ function isInRange(address: string, base: string, bits: number): boolean {
   return list.check(address, isIP(address) === 4 ? 'ipv4' : 'ipv6');
 }
 
-/** IPv6 addresses have many spellings. */
+/** Compares addresses by value: IPv6 addresses have many spellings. */
 const sameAddress = (one: string, other: string): boolean => isInRange(one, other, isIP(other) === 4 ? 32 : 128);
 
-/** The address of every interface, dialled, leads to this machine, too. */
+/** Whether a host is loopback. The address of every interface counts: dialled, it leads to this machine too. */
 const isLoopback = (host: string): boolean =>
   /^(.+\.)?localhost\.?$/i.test(host) ||
   isInRange(host, '127.0.0.0', 8) ||
   ['::1', '0.0.0.0', '::'].some((here) => sameAddress(host, here));
 
-/** `port` is NaN where there is none. */
+/** Splits a text; `port` is NaN where there is none. */
 function hostAndPort(text: string): { readonly host: string; readonly port: number } {
   const [, inBrackets, name, port] = /^(?:\[([^\]]*)\]|([^:]*))(?::([0-9]+))?$/.exec(text) ?? [];
   return { host: inBrackets ?? name ?? text, port: port === undefined ? Number.NaN : Number(port) };

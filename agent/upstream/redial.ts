@@ -1,12 +1,13 @@
-// When an agent dials again. Alone it is back within half a second. Where nobody answers, many may wait with it: then each dials at a random moment of the window that the scheduler told, which follows how many it can take up.
+// When an agent dials again. After a working link, within half a second. While nobody answers, many agents may wait:
+// each dials at a random moment of the window that the scheduler sent, which follows the number that it can accept.
 
-/** The longest wait after a link that stood; also the shortest window. */
+/** The longest wait after a working link; also the shortest window. */
 export const RECONNECT_MS = 500;
 
 /**
- * Pure.
+ * Wait before the next dial. Pure.
  * @param wasLinked - the last dial led to a session, which ended since
- * @param windowMs - as the last welcome said
+ * @param windowMs - the window in the last welcome
  * @param random - from 0 to 1
  */
 export function redialWaitMs(wasLinked: boolean, windowMs: number, random: number): number {

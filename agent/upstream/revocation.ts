@@ -1,10 +1,10 @@
-// The one word that ends an agent for good: that its machine was deleted, signed by the installation it joined.
+// The statement that ends an agent for good: its machine was deleted, signed by its installation.
 import { createPublicKey } from 'node:crypto';
 
 /**
- * @param statement - as the scheduler sent it
- * @param installationKey - base64 SPKI, learnt over a connection whose CA the join token named
- * @returns false: not about this machine, or not signed by its installation
+ * @param statement - the text that the scheduler sent
+ * @param installationKey - base64 SPKI, received over a connection whose CA the join token named
+ * @returns false when it is not about this machine, or not signed by its installation
  */
 export async function isRevocation(
   statement: string,
@@ -15,7 +15,7 @@ export async function isRevocation(
   try {
     const { jwtVerify } = await import('jose');
     const key = createPublicKey({ key: Buffer.from(installationKey, 'base64'), format: 'der', type: 'spki' });
-    // A deletion is for ever: when it was signed does not matter, nor what this machine's clock says.
+    // A deletion is permanent: neither the time of its signature nor this machine's clock matters.
     const { payload } = await jwtVerify(statement, key, {
       algorithms: ['EdDSA'],
       issuer: 'longshore',

@@ -1,6 +1,7 @@
 /**
- * One session with the scheduler: the control stream and, once it is welcomed, the task stream and the log stream on the same channel. Ends when any of them ends,
- * when nothing is heard for three ping intervals, or when told to. Made and replaced by the link.
+ * One session with the scheduler: the control stream and, once it is welcomed, the task stream and the log stream on
+ * the same channel. Ends when any of them ends, after three ping intervals of silence, or by request. Created and
+ * replaced by the link.
  */
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import type { Log } from '#shared/log.ts';
@@ -22,17 +23,17 @@ import { bearer } from './channel.ts';
 const WELCOME_DEADLINE_MS = 10_000;
 const DEFAULT_PING_MS = 2000;
 const SILENT_PINGS = 3;
-/** Log lines are gathered for this long. */
+/** Time in which log lines are gathered into a batch. */
 const LOG_LINGER_MS = 100;
-/** How long a session that closes waits for the last acknowledgement of lines. */
+/** Wait of a closing session for the last acknowledgement of lines. */
 const LOG_ACK_MS = 1000;
 
 export interface SessionEvents {
-  /** The control stream is welcomed. */
+  /** Called when the control stream is welcomed. */
   onWelcome(session: Session, welcome: Welcome__Output): void;
   onControl(session: Session, message: ControlToAgent__Output): void;
   onTask(session: Session, message: TaskToAgent__Output): void;
-  /** @param error - why, undefined for an ordinary end */
+  /** @param error - the reason; undefined for an ordinary end */
   onEnd(session: Session, error: unknown): void;
 }
 
@@ -54,7 +55,7 @@ export class Session implements TaskSink {
   #silence: NodeJS.Timeout;
   #linger: NodeJS.Timeout | undefined;
   #lingerFull = false;
-  /** Set while it closes: nothing more is sent, and what was sent is waited for. */
+  /** Set while the session closes: nothing more is sent, and sent batches are awaited. */
   #onAllAcknowledged: (() => void) | undefined;
 
   constructor(
@@ -86,7 +87,7 @@ export class Session implements TaskSink {
     if (!this.#ended) this.#control.write(message);
   }
 
-  /** Opens the task stream; the owner writes its report first. */
+  /** Opens the task stream; the caller writes its report first. */
   openTasks(): void {
     if (this.#ended || this.#tasks !== undefined) return;
     const tasks = this.client.tasks(bearer(this.#credential(), this.welcome?.sessionId));
@@ -100,7 +101,10 @@ export class Session implements TaskSink {
     return this.welcome?.reportParts === true;
   }
 
-  /** A task message. Those of one turn of the loop travel together, in order. @returns whether the stream has room for more */
+  /**
+   * Sends a task message. Messages of one turn of the loop travel together, in order. @returns whether the stream has
+   * room for more
+   */
   send(message: TaskFromAgent): boolean {
     if (this.#ended || this.#tasks === undefined) return true;
     if (message.chunk !== undefined || message.report !== undefined) {
@@ -158,7 +162,7 @@ export class Session implements TaskSink {
     this.logsWaiting();
   }
 
-  /** Lines wait: a batch goes soon. */
+  /** Log lines wait: a batch goes soon. */
   logsWaiting(): void {
     if (this.#linger !== undefined || this.#logStream === undefined || this.#onAllAcknowledged !== undefined) return;
     if (!this.#logs.mayTake) return;
@@ -171,7 +175,7 @@ export class Session implements TaskSink {
     );
   }
 
-  /** What waits is sent now. */
+  /** Sends waiting log lines now. */
   #sendLogs(): void {
     const stream = this.#logStream;
     if (this.#ended || stream === undefined) return;
@@ -184,7 +188,7 @@ export class Session implements TaskSink {
     this.logsWaiting();
   }
 
-  /** Says goodbye and closes: unsent lines and results stay here. */
+  /** Sends the goodbye and closes: unsent lines and results stay here. */
   async close(goodbye: ControlFromAgent): Promise<void> {
     if (this.#ended) return;
     this.#sendLogs();
@@ -204,7 +208,7 @@ export class Session implements TaskSink {
     this.#end(undefined);
   }
 
-  /** What arrived and is not known to have would be told again by the next agent process. */
+  /** Waits for acknowledgements: the next agent process would send unacknowledged lines again. */
   async #logsAcknowledged(): Promise<void> {
     clearTimeout(this.#linger);
     await new Promise<void>((resolve) => {
@@ -241,7 +245,7 @@ export class Session implements TaskSink {
     else this.#events.onControl(this, message);
   }
 
-  /** Wakes when the limit may be reached, and not before: at rest each timer counts. */
+  /** Ends the session after silence. The timer wakes only when the limit may be reached: at rest each timer counts. */
   #endAfterSilence(limitMs: number): void {
     const leftMs = limitMs - (performance.now() - this.#heardAtMs);
     if (leftMs > 0) this.#silence = setTimeout(() => this.#endAfterSilence(limitMs), Math.ceil(leftMs));

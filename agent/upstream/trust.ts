@@ -1,7 +1,8 @@
 /**
- * Whom the agent talks to. Before anything secret is sent, the certificates of the address are read by one TLS connection; the last one of the chain must be the CA
- * whose fingerprint the join token carries, and must have signed the server's. Only then are gRPC credentials built from that CA, with a fixed server name.
- * (Reading with verification off is safe for exactly this: nothing is sent on that connection.)
+ * Verifies the scheduler before anything secret is sent: one TLS connection reads the certificates of the address. The
+ * last one of the chain must be the CA whose fingerprint the join token carries, and must have signed the server's.
+ * gRPC credentials are then built from that CA, with a fixed server name. (Reading without verification is safe for
+ * this purpose: nothing is sent on that connection.)
  */
 import { X509Certificate, createHash, timingSafeEqual } from 'node:crypto';
 import { connect } from 'node:tls';
@@ -70,7 +71,7 @@ async function readChain(address: string, proxy: Proxy | undefined): Promise<X50
       let next: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
       while (next?.raw !== undefined && chain.length < MAX_CHAIN) {
         chain.push(new X509Certificate(next.raw));
-        // A self-signed certificate names itself as its issuer.
+        // A self-signed certificate is its own issuer.
         next = next.issuerCertificate === next ? undefined : next.issuerCertificate;
         if (next?.raw !== undefined && chain.some((one) => one.raw.equals(next?.raw as Buffer))) next = undefined;
       }

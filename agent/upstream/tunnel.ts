@@ -1,5 +1,6 @@
 /**
- * A connection through an HTTP proxy: CONNECT on a connection to it, and then the bytes go on to the scheduler. Everything has a deadline, since a proxy that takes connections and answers none is common.
+ * A connection through an HTTP proxy: CONNECT, and then the bytes go on to the scheduler. Each step has a deadline,
+ * since proxies that accept connections and answer none are common.
  */
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';
@@ -9,8 +10,8 @@ import type { Proxy } from './proxy.ts';
 const ANSWER_DEADLINE_MS = 10_000;
 
 /**
- * @param address - host:port, as the proxy is asked for it: names are the proxy's to look up
- * @throws AppError `scheduler_unreachable`, in words that have no secret
+ * @param address - host:port for the proxy, which looks names up itself
+ * @throws AppError `scheduler_unreachable`, with a text without secrets
  */
 export async function dialThrough(proxy: Proxy, address: string): Promise<Socket> {
   const socket = await new Promise<Socket>((resolve, reject) => {
@@ -30,12 +31,12 @@ export async function dialThrough(proxy: Proxy, address: string): Promise<Socket
 }
 
 /**
- * @param socket - connected to the proxy; destroyed when this fails
+ * @param socket - connected to the proxy; destroyed on failure
  * @throws AppError `scheduler_unreachable`
  */
 export async function tunnelOn(socket: Socket, proxy: Proxy, address: string): Promise<Socket> {
   const { authorization, shown } = proxy;
-  // Errors of an open tunnel reach TLS on top of it as well.
+  // TLS on top of an open tunnel gets its errors as well.
   socket.on('error', () => undefined);
   return await new Promise<Socket>((resolve, reject) => {
     const fail = (words: string, cause?: Error): void => {
@@ -43,7 +44,7 @@ export async function tunnelOn(socket: Socket, proxy: Proxy, address: string): P
       socket.destroy();
       reject(new AppError('scheduler_unreachable', words, cause === undefined ? {} : { cause }));
     };
-    // Imported by its name, the module would load Node's fetch with it.
+    // An import by name would load Node's fetch with the module.
     const asking = process.getBuiltinModule('node:http').request({
       method: 'CONNECT',
       path: address,
@@ -57,7 +58,7 @@ export async function tunnelOn(socket: Socket, proxy: Proxy, address: string): P
     deadline.unref();
     asking.once('connect', ({ statusCode = 0, statusMessage = '' }, _socket, head) => {
       if (statusCode < 200 || statusCode > 299) {
-        // A header of somebody else: printable, and not without end.
+        // The header comes from elsewhere: it is cut to printable characters, and in length.
         const said = statusMessage.replaceAll(/[^ -~]/g, '').slice(0, 100);
         fail(`the proxy ${shown} refuses ${address}: ${`${statusCode} ${said}`.trim()}`);
         return;

@@ -1,4 +1,5 @@
-// Work on files that may hang for ever, as on a network file system whose server is gone: in a child, so that no thread of this process waits with it.
+// Work on files that may hang for ever, as on a network file system without its server: a child does it, so that no
+// thread of this process waits.
 import { spawn } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import { messageOf } from '#shared/errors.ts';
@@ -6,15 +7,18 @@ import { NoAnswer } from './driver.ts';
 
 const MOST_OUTPUT = 65_536;
 
-/** Groups of processes that were killed and may not have died of it: a process waiting for a disk cannot. Each holds a file system that hangs; no more are started than this. */
+/**
+ * Bound on process groups that may have survived their kill: a process that waits for a disk does. Each is bound to a
+ * hanging file system; above the bound no more start.
+ */
 const MOST_STUCK = 16;
 const killed = new Set<number>();
 
-/** The shell may have died and left what it waited for: a group is there as long as one of its processes. */
+/** Number of groups with a surviving process: the shell may have died and left a process that it waited for. */
 function stuck(): number {
   for (const group of killed) if (!signalled(group, 0)) killed.delete(group);
   if (killed.size < MOST_STUCK) return killed.size;
-  // Dead ones that nobody collects are there, too, and hold nothing. All processes are read only where it matters.
+  // Uncollected dead processes keep a group too, and hold nothing. All processes are read only if such groups remain.
   const living = livingGroups();
   for (const group of killed) if (!living.has(group)) killed.delete(group);
   return killed.size;
@@ -25,22 +29,23 @@ function livingGroups(): ReadonlySet<number> {
   for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
     try {
       const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-      // After the name, which may have blanks: state, parent, group.
+      // Fields after the name, which may have blanks: state, parent, group.
       const [state, , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
       if (state !== 'Z') groups.add(Number(group));
     } catch {
-      // It ended in this moment.
+      // The process has just ended.
     }
   }
   return groups;
 }
 
 /**
- * Runs a shell script and kills it, and what it started, at the deadline. Whether it dies of that or not, the caller goes on: a process that waits for a dead disk does not die at once.
+ * Runs a shell script, and at the deadline kills it and all processes that it started. The caller goes on even if the
+ * kill fails: a process that waits for a dead disk does not die at once.
  * @param args - `$1`, `$2`, …
- * @param onOutput - is told all that it printed so far whenever it prints, and the deadline begins anew
- * @returns what it printed
- * @throws NoAnswer at the deadline; Error with its last words when it fails
+ * @param onOutput - called with the whole output so far at each piece; each piece restarts the deadline
+ * @returns the script's output
+ * @throws NoAnswer at the deadline; Error with the last output when it fails
  */
 export function runInChild(
   script: string,
@@ -57,7 +62,7 @@ export function runInChild(
       stdio: ['ignore', 'pipe', 'pipe'],
       cwd: '/',
       env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' },
-      // A group of its own, so that what the shell started is killed with it.
+      // The child has its own group, so that its own children are killed with it.
       detached: true,
     });
     let output = '';
@@ -71,7 +76,7 @@ export function runInChild(
     child.stderr.on('data', (data: Buffer) => (errors = (errors + data.toString()).slice(-MOST_OUTPUT)));
     const timer = setTimeout(() => {
       if (child.pid !== undefined && signalled(child.pid, 'SIGKILL')) killed.add(child.pid);
-      // Nothing of it keeps this process alive.
+      // The handles must not keep this process alive.
       child.unref();
       child.stdout.destroy();
       child.stderr.destroy();
@@ -89,12 +94,12 @@ export function runInChild(
   });
 }
 
-/** @returns whether the group is there */
+/** @returns whether the group exists */
 function signalled(group: number, signal: NodeJS.Signals | 0): boolean {
   try {
     return process.kill(-group, signal);
   } catch {
-    // All of it has ended.
+    // The whole group has ended.
     return false;
   }
 }

@@ -1,20 +1,23 @@
 /**
- * Volumes as plain directories, `<root>/<workspace>/<volume>`, bound into containers: `local` below the data directory of this machine, `shared` below a path that the
- * operator mounts on every machine. Must stay true: a host path is made of ids only and lies below the root with no link on the way; a volume is made when it is
- * first mounted; its directory is open to every user, since any user of an image may write, below folders that nobody else may enter; no call here can hang this process.
+ * Volumes as plain directories, `<root>/<workspace>/<volume>`, bound into containers: `local` below this machine's data
+ * directory, `shared` below a path that the operator mounts on every machine. Must stay true: a host path consists of
+ * ids only and lies below the root with no link on the way. A volume is created at its first mount. Its directory is
+ * open to every user, since any user of an image may write, below folders that nobody else may enter. No call here can
+ * hang this process.
  */
 import { join } from 'node:path';
 import { runInChild } from './child.ts';
 import type { VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
 
 const DEADLINE_MS = 5_000;
-/** A volume may hold many files. */
+/** Deadline of a removal: a volume may hold many files. */
 const REMOVE_MS = 10 * 60_000;
 
-/** Into the root, `$1`, and no further by any link. */
+/** Enters the root, `$1`, and follows no further link. */
 const ENTER = 'set -eu; umask 077; cd -P -- "$1"; root=$(pwd -P); ';
 
-// The mode is set only at first: its owner may have closed it since. Another container's start may be making the same volume.
+// The mode is set only at creation: the owner may have closed it since. Another container's start may be creating the
+// same volume.
 const MOUNT = `${ENTER}
 [ -L "$2" ] || mkdir -p -- "$2"
 if mkdir -- "$2/$3" 2>/dev/null; then chmod 0777 -- "$2/$3"; elif [ ! -e "$2/$3" ] && [ ! -L "$2/$3" ]; then mkdir -- "$2/$3"; chmod 0777 -- "$2/$3"; fi
@@ -22,7 +25,7 @@ real=$(cd -P -- "$2/$3" 2>/dev/null && pwd -P) || real=
 [ "$real" = "\${root%/}/$2/$3" ] || { echo "\${root%/}/$2/$3 is a link or no directory" >&2; exit 1; }
 printf %s "$real"`;
 
-// Set aside first: what is half deleted is no volume any more. Links are deleted, not followed.
+// The volume is set aside first: a half-deleted one is no volume any more. Links are deleted, not followed.
 const SET_ASIDE = `${ENTER}
 if [ ! -e "$2/$3" ] && [ ! -L "$2/$3" ]; then [ ! -e "$2/.gone-$3" ] || printf %s "\${root%/}/$2/.gone-$3"; exit 0; fi
 [ ! -L "$2" ] && [ ! -L "$2/$3" ] || { echo "\${root%/}/$2/$3 is a link: not deleted" >&2; exit 1; }
@@ -35,7 +38,7 @@ const PROBE = `${ENTER} probe=".probe-$2"; mkdir -p -- "$probe"; rmdir -- "$prob
 
 export interface DirectoriesParts {
   readonly name: 'local' | 'shared';
-  /** Absolute. `local` makes it, `shared` finds it. */
+  /** Absolute path. `local` creates it; `shared` must find it. */
   readonly root: string;
   /** Empties a folder whose files belong to a container's user, where this process may not. */
   readonly emptyByContainer: (path: string) => Promise<void>;
@@ -65,11 +68,11 @@ export class DirectoryVolumes implements VolumeDriver {
     if ((await runInChild(DELETE, [aside], REMOVE_MS)) !== '') throw new Error(`${aside} could not be deleted`);
   }
 
-  /** Reads and writes, since a file system may have stopped doing either. */
+  /** Reads and writes, since a file system may have stopped either. */
   async probe(): Promise<void> {
     await runInChild(PROBE, [this.#parts.root, String(process.pid)], DEADLINE_MS);
   }
 }
 
-/** Where a `local` volume's files are. */
+/** Root of `local` volumes. */
 export const localRoot = (dataDir: string): string => join(dataDir, 'volumes');

@@ -1,15 +1,15 @@
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 
-/** One volume: ids only, from which every host path is made. */
+/** A volume, named by ids only, from which every host path is made. */
 export interface VolumeId {
   readonly workspaceId: string;
   readonly volumeId: string;
 }
 
-/** What a container mounts. */
+/** The source of a container's mount. */
 export type VolumeSource =
   | { readonly kind: 'bind'; readonly path: string }
-  /** The engine mounts it, when the first container starts, and unmounts it after the last. */
+  /** A volume of the engine, which mounts it with the first container and unmounts it after the last. */
   | { readonly kind: 'engine'; readonly name: string; readonly options: EngineVolume };
 
 /** Options of the engine's own volume driver. */
@@ -19,16 +19,16 @@ export interface EngineVolume {
   readonly o: string;
 }
 
-/** Where the files of volumes are. Nothing here formats, empties or unmounts what it did not make. */
+/** A store of volumes' files. Drivers never format, empty or unmount anything that they did not create. */
 export interface VolumeDriver {
   readonly name: VolumeDriverName;
-  /** How long one call may take before it counts as not answering. */
+  /** Time after which a call counts as unanswered. */
   readonly deadlineMs: number;
-  /** Makes the volume where it is missing, and says how it is mounted. @throws NoAnswer, or Error saying what is wrong */
+  /** Creates the volume if missing, and returns its mount source. @throws NoAnswer, or Error with the fault */
   mount(volume: VolumeId): Promise<VolumeSource>;
-  /** Deletes the volume and all that is in it, whoever owns it; one that is not there is success. */
+  /** Deletes the volume and all its content, for every owner; an absent volume counts as success. */
   remove(volume: VolumeId): Promise<void>;
-  /** Does it answer? @throws NoAnswer, or Error saying what is wrong */
+  /** Checks that the store answers. @throws NoAnswer, or Error with the fault */
   probe(): Promise<void>;
 }
 

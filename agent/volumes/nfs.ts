@@ -1,13 +1,14 @@
 /**
- * Volumes on an NFS server, `<export>/<workspace>/<volume>`, mounted by the engine's own volume driver: this process needs no right to mount, and the engine counts the
- * containers that use a mount. Must stay true: the volume's directory is made before it is mounted, by a one-shot container that mounts the export itself; the error of
- * a server that is not there is the engine's own sentence.
+ * Volumes on an NFS server, `<export>/<workspace>/<volume>`, mounted by the engine's own volume driver: this process
+ * needs no right to mount, and the engine counts the containers of each mount. Must stay true: a one-shot container
+ * that mounts the export creates the volume's directory before the volume is mounted. An absent server's error is the
+ * engine's own sentence.
  */
 import { createHash } from 'node:crypto';
 import type { Mount } from '../containers/runtime.ts';
 import type { EngineVolume, VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
 
-/** Mounting, and making a directory there. */
+/** Deadline for a mount and the creation of a directory there. */
 const DEADLINE_MS = 30_000;
 const MOST_KNOWN = 10_000;
 
@@ -17,16 +18,18 @@ const REMOVE = 'rm -rf "/target/$1/$2"';
 const PROBE = 'test -d /target';
 
 export interface NfsParts {
-  /** The export's root. A volume's device is that with its path behind it. */
+  /** The export's root. The device of a volume is the root's with its path appended. */
   readonly export: EngineVolume;
-  /** Runs a script in a one-shot container with a mount at `/target`; what the engine says of a mount that fails is thrown. */
+  /**
+   * Runs a script in a one-shot container with a mount at `/target`; throws the engine's message when the mount fails.
+   */
   readonly runWith: (mount: Mount, script: string, args: readonly string[], deadlineMs: number) => Promise<void>;
   readonly labels: () => Readonly<Record<string, string>>;
 }
 
 /**
- * What the engine is told, from `host:/path` and mount options.
- * @param options - as in fstab, without `addr`; `nosuid,nodev` are always added
+ * The engine's volume options, from `host:/path` and mount options.
+ * @param options - in fstab's form, without `addr`; `nosuid,nodev` are always added
  */
 export function nfsExport(where: string, options: string): EngineVolume {
   const colon = where.indexOf(':/');
@@ -41,7 +44,7 @@ export class NfsVolumes implements VolumeDriver {
   readonly name = 'nfs';
   readonly deadlineMs = DEADLINE_MS;
   readonly #parts: NfsParts;
-  /** Options of an engine's volume never change: other settings are other volumes. */
+  /** Prefix of volume names: options of an engine's volume never change, so other settings need other names. */
   readonly #prefix: string;
   readonly #made = new Set<string>();
 

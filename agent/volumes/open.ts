@@ -1,4 +1,4 @@
-// The volumes that this machine's settings say, with the helpers they need.
+// Makes the volumes of this machine's settings, with the helpers they need.
 import { resolve } from 'node:path';
 import { mkdir } from 'node:fs/promises';
 import type { Log } from '#shared/log.ts';
@@ -14,7 +14,7 @@ import type { VolumeDriver } from './driver.ts';
 import { NFS_PREFIX, NfsVolumes, nfsExport } from './nfs.ts';
 import { Volumes } from './volumes.ts';
 
-/** Emptying a large volume by a container. */
+/** Deadline for emptying a large volume by a container. */
 const EMPTY_MS = 10 * 60_000;
 
 export interface MakeVolumes {
@@ -26,7 +26,7 @@ export interface MakeVolumes {
   readonly log: Log;
 }
 
-/** Where local volumes lie; there before the first is mounted. */
+/** Creates the home of local volumes, which must exist before the first mount. */
 export async function makeVolumesHome(config: AgentConfig): Promise<void> {
   await mkdir(localRoot(resolve(config.LONGSHORE_DATA_DIR)), { recursive: true, mode: 0o700 });
 }
@@ -56,7 +56,7 @@ export function makeVolumes(parts: MakeVolumes): Volumes {
   });
 }
 
-/** The engine keeps the options of an nfs volume when no container mounts it any more: those are removed, the files stay. */
+/** Removes the engine's records of nfs volumes that no container mounts; the files stay. */
 export async function removeUnusedNfs(runtime: ContainerRuntime, names: readonly string[]): Promise<void> {
   for (const name of names.filter((one) => one.startsWith(NFS_PREFIX))) {
     try {

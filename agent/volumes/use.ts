@@ -1,6 +1,7 @@
 /**
- * How much room the `local` volumes of each workspace take on this machine, counted slowly, for whoever adds it up. `shared` and `nfs` volumes lie elsewhere and are not counted. Must stay true: one count
- * at a time; counting takes a tenth of the time at most; what cannot be counted keeps its last number.
+ * Counts the space of each workspace's `local` volumes on this machine, slowly; the scheduler sums up all machines.
+ * `shared` and `nfs` volumes lie elsewhere and are not counted. Must stay true: one count at a time; counting takes at
+ * most a tenth of the time; a folder that cannot be counted keeps its last number.
  */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,16 +12,16 @@ import { countHere } from '../telemetry/count-blocks.ts';
 const FIRST_MS = 60_000;
 const EVERY_MS = 15 * 60_000;
 const WALK_MS = 60_000;
-/** After each walk so many times what it took. */
+/** Rest after each walk, as a multiple of its duration. */
 const REST = 9;
-/** Told, the largest first. */
+/** Bound on reported workspaces, the largest first. */
 const MOST = 1_000;
 const WORKSPACE = /^[A-Za-z0-9][A-Za-z0-9_-]{0,100}$/;
 
 export interface VolumeUseParts {
-  /** Holds a folder for each workspace. */
+  /** Root with a folder for each workspace. */
   readonly root: string;
-  /** Counts what this user may not read. */
+  /** Counts folders that this user may not read. */
   readonly countByHelper: (paths: readonly string[]) => Promise<number>;
   readonly tell: (bytes: Readonly<Record<string, number>>) => void;
   readonly log: Log;
@@ -55,7 +56,7 @@ export class VolumeUse {
     }
   }
 
-  /** Counts all of them once, and tells. */
+  /** Counts all workspaces once, and reports. */
   async round(): Promise<void> {
     const { root, tell } = this.#parts;
     const { signal } = this.#abort;

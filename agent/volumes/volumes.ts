@@ -1,6 +1,7 @@
 /**
- * The volumes of this machine's containers. Called by the executor before it creates a container. Must stay true: what is mounted was checked against the path rules;
- * a driver whose files do not answer is said to be down, by a condition, until they do; no volume of such a driver is waited for a second time.
+ * The volumes of this machine's containers. Called by the executor before it creates a container. Must stay true: every
+ * mount was checked against the path rules. A driver whose files do not answer is reported as down, by a condition,
+ * until they do; no second volume of it is waited for.
  */
 import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -16,14 +17,14 @@ import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
 import { NoAnswer } from './driver.ts';
 
-/** One directory name: what ids look like, which is neither `.` nor `..` nor a path. */
+/** Pattern of an id as a directory name, which is neither `.` nor `..` nor a path. */
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,100}$/;
 const MAX_VOLUMES = 64;
 const PROBE_EVERY_MS = 30_000;
-/** One that is down is asked more often. */
+/** Probe interval while a driver is down. */
 const PROBE_DOWN_MS = 2_000;
 
-/** A volume as an assignment names it. */
+/** A volume in an assignment. */
 export interface WantedVolume {
   readonly volumeId: string;
   readonly mountPath: string;
@@ -45,9 +46,9 @@ export function volumesProblem(workspaceId: string, volumes: readonly WantedVolu
 
 export interface VolumesParts {
   readonly drivers: readonly VolumeDriver[];
-  /** Labels of volumes that the engine makes for us. */
+  /** Labels of volumes that the engine creates for us. */
   readonly labels: () => Readonly<Record<string, string>>;
-  /** A driver does not answer, or answers again. */
+  /** Called when a driver stops answering, or answers again. */
   readonly onDown: (driver: VolumeDriverName, down: boolean) => void;
   readonly metrics: Pick<AgentMetrics, 'volumeOperations'>;
   readonly log: Log;
@@ -65,7 +66,7 @@ export class Volumes {
     this.#drivers = new Map(parts.drivers.map((driver) => [driver.name, driver]));
   }
 
-  /** Watches from now on what lies on another machine's disk. */
+  /** Begins to probe stores on other machines' disks. */
   start(): void {
     if (this.#drivers.has('shared')) this.#probeIn('shared', 0);
   }
@@ -75,7 +76,7 @@ export class Volumes {
     for (const timer of this.#timers.values()) clearTimeout(timer);
   }
 
-  /** What this machine is set up for beside `local`. */
+  /** Drivers of this machine's settings besides `local`. */
   get offered(): readonly VolumeDriverName[] {
     return [...this.#drivers.keys()].filter((name) => name !== 'local');
   }
@@ -86,9 +87,10 @@ export class Volumes {
   }
 
   /**
-   * Makes what is missing, and says how to mount it.
+   * Creates missing volumes, and returns the mounts.
    * @param code - the unpacked archive below `/mnt/code`, in which a mount point must be free
-   * @throws AppError `code_error` where the code has a file or link in the way, `mount_error` when a volume cannot be had
+   * @throws AppError `code_error` where the code has a file or link in the way, `mount_error` when a volume cannot be
+   * mounted
    */
   async mounts(workspaceId: string, volumes: readonly WantedVolume[], code: string): Promise<Mount[]> {
     const problem = volumesProblem(workspaceId, volumes);
@@ -106,7 +108,7 @@ export class Volumes {
     return mounts;
   }
 
-  /** Deletes a volume with all that is in it. @throws AppError `mount_error` */
+  /** Deletes a volume with all its content. @throws AppError `mount_error` */
   async remove(driver: string, volume: VolumeId): Promise<void> {
     if (!ID.test(volume.workspaceId) || !ID.test(volume.volumeId))
       throw new AppError('mount_error', 'the ids of a volume to delete are not ids');
@@ -146,7 +148,10 @@ export class Volumes {
     }
   }
 
-  /** @returns whether the driver failed at it, or does not answer, which makes it down until it does */
+  /**
+   * Classifies a failure. A driver that does not answer counts as down until it does. @returns whether it failed or
+   * timed out
+   */
   #judge(driver: VolumeDriver, error: unknown): 'error' | 'timeout' {
     const silent = error instanceof NoAnswer || (error instanceof EngineError && error.failure === 'unavailable');
     if (!silent) return 'error';
@@ -182,7 +187,7 @@ export class Volumes {
       const result = this.#judge(driver, error);
       this.#count('probe', result);
       if (result === 'timeout') return;
-      // It answers, and cannot do it: a mount there would say so, and say why.
+      // The store answers with a fault: a mount would report it with its reason.
       this.#parts.log.warn({ err: error, driver: name }, 'the files of volumes cannot be written');
       this.#probeIn(name, PROBE_EVERY_MS);
     }
@@ -204,7 +209,10 @@ function mountOf(source: VolumeSource, target: string, labels: Readonly<Record<s
   };
 }
 
-/** A directory is mounted over a directory, or over nothing: a file in the way would be the engine's error, and a link would lead elsewhere. */
+/**
+ * Checks that a mount point is a directory or absent: a file in the way would be the engine's error, and a link would
+ * lead elsewhere.
+ */
 async function mustBeFree(code: string, relative: string, mountPath: string): Promise<void> {
   let path = code;
   for (const part of relative.split('/')) {
