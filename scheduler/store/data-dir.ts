@@ -81,7 +81,7 @@ async function takeOver(path: string, dataDir: string): Promise<Server> {
   throw inUse(dataDir);
 }
 
-/** undefined: the address is taken. */
+/** Listens on the socket; undefined: the address is taken. */
 function listen(path: string, dataDir: string): Promise<Server | undefined> {
   return new Promise((resolve, reject) => {
     const server = createServer((socket) => socket.destroy());
@@ -100,7 +100,7 @@ function answers(path: string): Promise<boolean> {
       socket.destroy();
       resolve(alive);
     };
-    // An owner whose line of connections is full is alive; so is one that does not answer in time.
+    // An owner whose queue of connections is full is alive, and so is an owner that does not answer in time.
     socket.setTimeout(CONNECT_DEADLINE_MS, () => settle(true));
     socket.once('connect', () => settle(true));
     socket.once('error', (error: NodeJS.ErrnoException) =>

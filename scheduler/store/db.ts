@@ -15,7 +15,7 @@ export interface OpenDbOptions {
   readonly connections?: { readonly platform: number; readonly reads: number } | undefined;
   readonly dataDir: string;
   readonly log: Log;
-  /** Called once others do the work: PGlite's thread runs, or the server is asked. */
+  /** Called once the work is elsewhere: PGlite's thread runs, or the server was asked. */
   readonly onBegun?: (() => void) | undefined;
 }
 
@@ -24,7 +24,7 @@ export interface OpenDbOptions {
  * `database_unreachable`, each with its cure in the message
  */
 export async function openDb(options: OpenDbOptions): Promise<Db> {
-  // Only the one that is used is loaded.
+  // Loads only the driver that is used.
   if (options.databaseUrl === undefined) {
     const { openPglite } = await import('./pglite.ts');
     return openPglite(options);
@@ -34,7 +34,7 @@ export async function openDb(options: OpenDbOptions): Promise<Db> {
   return openPostgres({ url: options.databaseUrl, connections: options.connections, log: options.log });
 }
 
-/** A unique constraint or index that the statement ran into. */
+/** Whether the error is a violated unique constraint or index. */
 export const isUniqueViolation = (error: unknown): boolean => sqlStateOf(error) === '23505';
 
 export function sqlStateOf(error: unknown): string | undefined {

@@ -10,11 +10,11 @@ interface Entry<T, R> {
 export interface GroupedWritesOptions<T, R> {
   /** Runs one statement. The results are in the order of the items. */
   readonly write: (items: readonly T[]) => Promise<readonly R[]>;
-  /** In one statement at the most. */
+  /** Most items in one statement. */
   readonly mostAtOnce: number;
-  /** A database that is so far behind takes no more. */
+  /** Most waiting items: a database that is so far behind takes no more. */
   readonly mostWaiting: number;
-  /** In the plural, for the error's sentence. */
+  /** Name of the items in the plural, for the error's sentence. */
   readonly what: string;
 }
 
@@ -27,7 +27,10 @@ export class GroupedWrites<T, R> {
     this.#options = options;
   }
 
-  /** Resolves once it is committed. @throws what `write` threw; AppError `database_unavailable` when too many wait */
+  /**
+   * Writes the item; resolves once it is committed.
+   * @throws the error of `write`; AppError `database_unavailable` when too many wait
+   */
   write(item: T): Promise<R> {
     const { mostWaiting, what } = this.#options;
     if (this.#waiting.length >= mostWaiting) {

@@ -1,12 +1,12 @@
 import { AppError } from '#shared/errors.ts';
 
-/** A statement is given up after this long, waiting included. */
+/** Deadline of a statement, waiting included. */
 export const QUERY_DEADLINE_MS = 10_000;
-/** A read of a tenant, from its turn on. */
+/** Deadline of a tenant's read, from its turn on. */
 export const READ_DEADLINE_MS = 5_000;
-/** A whole transaction. */
+/** Deadline of a whole transaction. */
 export const TRANSACTION_DEADLINE_MS = 30_000;
-/** A migration's script. */
+/** Deadline of a migration's script. */
 export const SCRIPT_DEADLINE_MS = 600_000;
 
 /** Both drivers throw this error, so that callers can tell failures apart by SQL state. */

@@ -2,7 +2,7 @@ import type { Registry } from '#shared/metrics.ts';
 import { Counter, FAST_BUCKETS, Gauge, Histogram } from '#shared/metrics.ts';
 import type { TenantReads } from './queryable.ts';
 
-/** Reads of tenants, as this replica makes them. */
+/** Metrics of tenants' reads on this replica. */
 export class ReadMetrics {
   constructor(registry: Registry, reads: TenantReads) {
     const registers = [registry];

@@ -15,7 +15,7 @@ interface Migration {
 
 const DIRECTORY = fileURLToPath(new URL('./migrations/', import.meta.url));
 const NAME = /^(\d{4})_([a-z0-9_]+)\.sql$/;
-/** Names the lock among all users of the server: any constant of ours. */
+/** The lock's name among all users of the server: any constant of ours. */
 const LOCK_KEY = 719_885_386_001;
 const UNDEFINED_TABLE = '42P01';
 
@@ -45,7 +45,7 @@ export async function migrate(db: Db, log?: Log, directory?: string): Promise<vo
       await tx.script(
         'create table if not exists schema_migrations (version integer primary key, name text not null, applied_at timestamptz not null default now())',
       );
-      // Another replica may have done it while this one waited for the lock.
+      // Another replica may have migrated while this one waited for the lock.
       current = await currentVersion(tx);
       refuseNewer(current, migrations.length);
       if (current >= migration.version) return false;

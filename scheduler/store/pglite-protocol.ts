@@ -16,5 +16,5 @@ export type WorkerReply =
       readonly constraint: string | undefined;
     };
 
-/** Id of the reply that says the database is open. */
+/** Id of the reply that reports the database as open. */
 export const OPENED = 0;

@@ -6,9 +6,12 @@ import type { Log } from '#shared/log.ts';
 import type { QueryResult } from './queryable.ts';
 
 const ROUND_MS = 10_000;
-/** Replayed in about a second. A checkpoint stops the database's thread for some 50 ms. */
+/**
+ * Log size from which a checkpoint is made: so much is replayed in about
+ * a second. A checkpoint stops the database's thread for some 50 ms.
+ */
 const MOST_LOG_BYTES = 64 * 1024 * 1024;
-/** Rows changed, and the share of the table, from which it is vacuumed: what autovacuum has by default. */
+/** Changed rows, and their share of the table, from which the table is vacuumed: autovacuum's defaults. */
 const DEAD_ROWS = 50;
 const DEAD_SHARE = 0.2;
 
@@ -18,7 +21,7 @@ export interface UpkeepParts {
   readonly everyMs?: number;
 }
 
-/** Looks every ten seconds and does at most one thing of each kind. @returns how to end it */
+/** Starts upkeep: a round every ten seconds, with at most one action of each kind. @returns a function that ends it */
 export function keepUp({ query, log, everyMs = ROUND_MS }: UpkeepParts): () => void {
   let busy = false;
   let stopped = false;
@@ -31,7 +34,7 @@ export function keepUp({ query, log, everyMs = ROUND_MS }: UpkeepParts): () => v
     busy = true;
     round()
       .catch((error: unknown) => {
-        // The next round tries again; an engine that is gone is told of where it is seen.
+        // The next round tries again; the loss of the engine is logged elsewhere.
         if (!stopped) log.warn({ problem: messageOf(error) }, 'upkeep of the embedded database failed');
       })
       .finally(() => (busy = false));

@@ -31,7 +31,7 @@ const CLOSE_DEADLINE_MS = 10_000;
 const YOUNG_MB = 16;
 /** Statements and transactions waiting for the connection. */
 const MAX_WAITING = 10_000;
-/** Statements of the platform that may pass a tenant's read; then it has its turn. */
+/** Statements of the platform that may pass a waiting tenant's read; then the read has its turn. */
 const MOST_PASSING = 100;
 
 interface Pending {
@@ -84,9 +84,9 @@ class PgliteDb implements Db {
   readonly #pending = new Map<number, Pending>();
   readonly reads: TenantReadLane;
   readonly #line: (() => void)[] = [];
-  /** Tenants' reads that wait: one, and those that were given up meanwhile. */
+  /** Waiting reads of tenants: one, and those that were given up meanwhile. */
   readonly #readers: (() => void)[] = [];
-  /** Statements of the platform since the last read. */
+  /** Platform statements since the last tenant's read. */
   #passed = 0;
   #owned = false;
   #nextId = OPENED + 1;
@@ -251,7 +251,7 @@ class PgliteDb implements Db {
 
   async #close(): Promise<void> {
     try {
-      // Goes to the end of the thread's own line: what was asked before is answered first.
+      // The request goes to the end of the thread's own queue: requests before it are answered first.
       if (this.#dead === undefined) {
         await withDeadline(this.#ask('close', '', []), CLOSE_DEADLINE_MS, databaseTimeout);
       }

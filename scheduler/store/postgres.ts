@@ -34,7 +34,7 @@ const TYPES: pg.CustomTypesConfig = {
       : pg.types.getTypeParser(oid, format)) as pg.CustomTypesConfig['getTypeParser'],
 };
 
-/** Host, port and database of a connection string: what may be printed. */
+/** The printable part of a connection string: host, port and database. */
 function placeOf(url: string): string {
   try {
     const parsed = new URL(url);
@@ -72,7 +72,7 @@ export async function openPostgres(options: {
       connectionString: options.url,
       max,
       connectionTimeoutMillis: CONNECT_DEADLINE_MS,
-      // The server itself cancels what runs longer.
+      // The server itself cancels statements that run longer.
       statement_timeout: deadlineMs,
       query_timeout: deadlineMs + 500,
       idle_in_transaction_session_timeout: TRANSACTION_DEADLINE_MS,
@@ -103,7 +103,8 @@ function translate(error: unknown): AppError {
   const facts = error as { message: string; code?: unknown; constraint?: unknown };
   const code = typeof facts.code === 'string' ? facts.code : '';
   if (code === '57014' || /timeout/i.test(messageOf(error))) return databaseTimeout(error);
-  // Class 08 and 57P0x: the server or the way to it is gone; anything without a five-letter state never reached it.
+  // Class 08 and 57P0x: the server or the way to it is gone. An
+  // error without a five-letter state never reached the server.
   if (!/^[0-9A-Z]{5}$/.test(code) || code.startsWith('08') || code.startsWith('57P')) return databaseUnavailable(error);
   return databaseError(facts);
 }

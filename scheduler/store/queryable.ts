@@ -2,7 +2,7 @@
 
 export interface QueryResult<R> {
   readonly rows: R[];
-  /** Rows returned or changed. */
+  /** Number of rows returned or changed. */
   readonly rowCount: number;
 }
 
@@ -18,7 +18,7 @@ export interface Queryable {
 
 /** A connection between begin and commit. */
 export interface Transaction extends Queryable {
-  /** Several statements without parameters or rows (migrations). */
+  /** Runs several statements without parameters or rows (migrations). */
   script(sql: string): Promise<void>;
 }
 
@@ -44,6 +44,6 @@ export interface Db extends Queryable {
    * callback must not await statements of others: PGlite has one connection.
    */
   transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
-  /** Ends what runs, flushes, lets go of the files. Safe to call twice. */
+  /** Ends running statements, flushes, and closes the files. Safe to call twice. */
   close(): Promise<void>;
 }

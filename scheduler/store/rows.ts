@@ -7,7 +7,7 @@ export const dateOrNull = (ms: number | null | undefined): Date | null =>
   ms === null || ms === undefined ? null : new Date(ms);
 
 /**
- * Text that Postgres takes: it refuses NUL and lone surrogates, and one such value would fail the whole batch it is in.
+ * Text that Postgres accepts: it refuses NUL and lone surrogates, and a single such value would fail its whole batch.
  */
 export function storableText(text: string): string {
   const wellFormed = text.isWellFormed() ? text : text.toWellFormed();

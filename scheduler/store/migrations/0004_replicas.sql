@@ -1,5 +1,5 @@
--- Several scheduler processes on one database: whose link a machine has, and the highest fencing number that ever led.
--- Code of the version before writes neither and is not disturbed.
+-- Several scheduler processes on one database: the replica that a machine is linked to, and the highest fencing number
+-- that ever led. Code of the version before writes neither and is not disturbed.
 
 alter table machines add column replica text;   -- instance of the scheduler process that holds its link, or held the last one
 

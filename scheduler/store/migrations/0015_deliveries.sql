@@ -3,17 +3,17 @@
 -- Code of the version before does not know of them. The leader alone writes down how tasks ended, whichever replica
 -- ended them. While the leader has that version, no task has a callback, and ends that it wrote get none later.
 
-alter table tasks add column callback_url text;   -- null: nobody wants one
+alter table tasks add column callback_url text;   -- null: no callback
 
 create table deliveries (
   id text primary key,
   workspace_id text not null,
   kind text not null,                    -- task_callback
-  subject text not null,                 -- what it is about: the task
-  event text not null,                   -- what is told of it: the status it ended with
+  subject text not null,                 -- id of the subject: the task
+  event text not null,                   -- the reported event: the status that the task ended with
   url text not null,
   state text not null default 'waiting', -- waiting, delivered, failed, superseded
-  claim integer not null default 0,      -- grows with each try that begins; who holds an older one changes nothing
+  claim integer not null default 0,      -- grows with each try that begins; the holder of an older one changes nothing
   attempts integer not null default 0,   -- tries that ended
   due_at timestamptz,                    -- the next try, or when one that began is given up; null: over
   outcome text not null default '',      -- of the last try

@@ -1,4 +1,4 @@
--- Who holds a host label. A label stays with the name that had it first, also when its deployments are deleted.
+-- Holders of host labels. A label stays with the name that had it first, also when its deployments are deleted.
 create table host_labels (
   label text primary key,
   workspace_id text not null references workspaces (id) on delete cascade,

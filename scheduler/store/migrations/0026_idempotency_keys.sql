@@ -16,5 +16,5 @@ create table idempotency_keys (
 );
 create index idempotency_keys_by_expiry on idempotency_keys (expires_at);
 
--- A row that is written to see whether commits succeed again.
+-- A row whose write shows whether commits succeed again.
 create table commit_probe (id integer primary key, written_at timestamptz not null);

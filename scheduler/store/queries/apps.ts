@@ -58,7 +58,7 @@ export function listApps(db: Queryable, workspaceId: WorkspaceId, limit: number)
   );
 }
 
-/** Newest activity first. */
+/** A page of the workspace's apps, newest activity first. */
 export function pageOfApps(
   db: Queryable,
   filter: {
@@ -66,7 +66,7 @@ export function pageOfApps(
     readonly limit: number;
     /** Part of the name; upper and lower case are equal. */
     readonly nameContains?: string;
-    /** Only those after this row: the last of the page before. */
+    /** Last row of the page before: only apps after it are returned. */
     readonly before?: { readonly updatedAtMs: number; readonly id: string };
   },
 ): Promise<AppRow[]> {

@@ -4,7 +4,7 @@ import { many, maybeOne } from '../rows.ts';
 
 export interface BreakerRow {
   readonly queue: QueueName;
-  /** As the autoscaler wrote it. */
+  /** The breaker as the autoscaler wrote it. */
   readonly breaker: Readonly<Record<string, unknown>>;
 }
 
@@ -24,7 +24,7 @@ export function breakerOf(db: Queryable, queue: QueueName): Promise<BreakerRow |
   return maybeOne(db, 'select queue, breaker from breakers where queue = $1', [queue], map);
 }
 
-/** @returns false: a later leader has written it */
+/** Stores a queue's breaker. @returns false: a later leader has written it */
 export async function saveBreaker(db: Queryable, queue: QueueName, breaker: object, fence: number): Promise<boolean> {
   const { rowCount } = await db.query(
     `insert into breakers (queue, fence, breaker) values ($1, $2, $3::jsonb)
@@ -35,7 +35,10 @@ export async function saveBreaker(db: Queryable, queue: QueueName, breaker: obje
   return rowCount > 0;
 }
 
-/** @param fence - of the leader that saw it work; absent: a person started the deployment */
+/**
+ * Deletes a queue's breaker.
+ * @param fence - of the leader that saw a start succeed; absent: a person started the deployment
+ */
 export async function deleteBreaker(db: Queryable, queue: QueueName, fence?: number): Promise<void> {
   await db.query('delete from breakers where queue = $1 and ($2::bigint is null or fence <= $2::bigint)', [
     queue,

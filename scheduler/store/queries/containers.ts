@@ -21,15 +21,15 @@ export interface ContainerRow {
   readonly exitCode: number | null;
   readonly message: string | null;
   readonly rejections: Readonly<Record<string, number>> | null;
-  /** Devices leased with the placement; of a container that is not terminal, nobody else's. */
+  /** Devices leased with the placement. While the container is not terminal, no other container has them. */
   readonly gpuUuids: readonly string[];
-  /** While UNKNOWN: what it was before. */
+  /** The state before UNKNOWN, while the container is UNKNOWN. */
   readonly stateBefore: ContainerState | null;
   readonly createdAtMs: number;
   readonly scheduledAtMs: number | null;
   readonly startedAtMs: number | null;
   readonly endedAtMs: number | null;
-  /** Grows with every change. */
+  /** Revision of the row; grows with every change. */
   readonly revision: number;
 }
 
@@ -94,7 +94,7 @@ export type NewContainer = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 
  */
 const LED = 'select fence from leadership where id = 1 for share';
 
-/** Containers written in one statement at the most. */
+/** Most containers written in one statement. */
 export const MAX_CONTAINER_BATCH = 500;
 
 /** A container's first row: PENDING, or with its first place. */
@@ -110,7 +110,8 @@ export interface Birth {
 }
 
 /**
- * So many of one kind, each PENDING with epoch 0 or ASSIGNED where it was placed, revision 1, all or none.
+ * Inserts many containers of one kind, all or none: PENDING with
+ * epoch 0, or ASSIGNED where a place is given, with revision 1.
  * @param fence - the leader's number, when a leader decided it
  * @returns undefined: a higher number has led meanwhile
  */
@@ -177,7 +178,7 @@ export interface ContainerChange {
 
 const textOrNull = (text: string | null): string | null => (text === null ? null : storableText(text));
 const same = (value: unknown): unknown => value;
-/** Each change's column, its SQL type, and its value as JSON. */
+/** Column of each change, its SQL type, and its value as JSON. */
 const COLUMN_OF: {
   readonly [K in keyof Required<ContainerChange>]: readonly [string, string, (value: never) => unknown];
 } = {
@@ -211,7 +212,7 @@ export interface ContainerMove {
   readonly from: MoveFrom;
   readonly to: ContainerState;
   readonly change?: ContainerChange;
-  /** The leader's number, when a leader decided it. */
+  /** The leader's fencing number, when a leader decided the move. */
   readonly fence?: number | undefined;
 }
 
@@ -229,7 +230,10 @@ const SETS = Object.values(COLUMN_OF).map(([column, type]) => {
   return `${column} = case when m.change ? '${column}' then ${given} else c.${column} end`;
 });
 const MOVED_COLUMNS = COLUMNS.replace(' spec,', '');
-/** Rows are locked in the order of their ids, so that two of these at once wait for each other and never deadlock. */
+/**
+ * Rows are locked in the order of their ids, so that two such
+ * statements at once wait for each other and never deadlock.
+ */
 const MOVE = `with led as (${LED}),
    m as materialized (
      select * from json_to_recordset($1::json)
@@ -270,7 +274,7 @@ export async function moveContainers(db: Queryable, moves: readonly ContainerMov
   return moves.map(({ id }) => outcomes.get(id) ?? { kind: 'elsewhere' });
 }
 
-/** The same for one: what the database has to plan is much smaller. */
+/** Moves a single container: planning this statement is much cheaper for the database. */
 async function moveOne(db: Queryable, { id, from, to, change = {}, fence }: ContainerMove): Promise<MoveOutcome> {
   const params: unknown[] = [id, from.states, from.epoch ?? null, from.revision ?? null, to, fence ?? null];
   const sets = ['state = $5', 'revision = revision + 1', 'updated_at = now()'];
@@ -315,7 +319,7 @@ function asJson({ id, from, to, change = {}, fence }: ContainerMove): object {
   };
 }
 
-/** Why no machine takes it, while it waits for a place; no transition, so its revision stays. */
+/** Stores why no machine takes the container while it waits for a place. No transition, so the revision stays. */
 export async function recordRejections(
   db: Queryable,
   id: ContainerId,
@@ -331,7 +335,7 @@ export function containerById(db: Queryable, id: string): Promise<ContainerRow |
   return maybeOne(db, `select ${COLUMNS} from containers where id = $1`, [id], map);
 }
 
-/** The end of an id is looked for among so many of a workspace's newest. */
+/** Number of a workspace's newest containers among which the end of an id is looked for. */
 const MOST_LOOKED_THROUGH = 10_000;
 
 /**
@@ -361,7 +365,9 @@ export function containersById(db: Queryable, ids: readonly ContainerId[]): Prom
   return many(db, `select ${COLUMNS} from containers where id = any ($1::text[])`, [ids], map);
 }
 
-/** Every container that is not terminal, and how often it was written: tells whether a memory of them is complete. */
+/**
+ * Revision of every container that is not terminal: the caller checks with it whether its memory of them is complete.
+ */
 export async function liveContainerRevisions(db: Queryable): Promise<ReadonlyMap<ContainerId, number>> {
   const { rows } = await db.query<{ id: string; revision: number }>(
     "select id, revision from containers where state not in ('STOPPED', 'FAILED', 'LOST')",
@@ -369,7 +375,7 @@ export async function liveContainerRevisions(db: Queryable): Promise<ReadonlyMap
   return new Map(rows.map((row) => [row.id as ContainerId, row.revision]));
 }
 
-/** Placed on that machine and not terminal. */
+/** Containers on that machine that are not terminal. */
 export function liveContainersOfMachine(db: Queryable, machineId: MachineId): Promise<ContainerRow[]> {
   return many(
     db,
@@ -389,7 +395,7 @@ export function listLiveContainers(db: Queryable): Promise<ContainerRow[]> {
   );
 }
 
-/** Newest first. */
+/** Containers that match the filter, newest first. */
 export function listContainers(
   db: Queryable,
   filter: {

@@ -4,7 +4,7 @@ import { many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
 
 export type DeliveryState = 'waiting' | 'delivered' | 'failed' | 'superseded';
 
-/** A message to an address that somebody named. */
+/** A message to an address that a person named. */
 export interface DeliveryRow {
   readonly id: DeliveryId;
   readonly workspaceId: WorkspaceId;
@@ -59,7 +59,7 @@ const map = (row: Raw): DeliveryRow => ({
   updatedAtMs: msOf(row.updated_at),
 });
 
-/** Due at once. */
+/** Inserts deliveries, due at once. */
 export async function insertDeliveries(db: Queryable, deliveries: readonly NewDelivery[]): Promise<void> {
   if (deliveries.length === 0) return;
   const rows = deliveries.map(({ workspaceId, url, ...rest }) => ({
@@ -99,15 +99,19 @@ export function claimDelivery(
 /** Outcome of a try. */
 export interface TryEnded {
   readonly state: DeliveryState;
-  /** Counted, unless it never left the house. */
+  /** Whether the try counts; a try that sent nothing does not. */
   readonly counts: boolean;
   readonly outcome: string;
   readonly httpStatus: number | null;
-  /** The next one; absent: it is over. */
+  /** Milliseconds until the next try; absent: the delivery is over. */
   readonly againMs?: number;
 }
 
-/** @param claim - of the try that ended @returns false: another one began meanwhile, and nothing was changed */
+/**
+ * Stores the outcome of a try.
+ * @param claim - of the try that ended
+ * @returns false: another try began meanwhile, and nothing was changed
+ */
 export async function settleDelivery(db: Queryable, id: DeliveryId, claim: number, ended: TryEnded): Promise<boolean> {
   const { rowCount } = await db.query(
     `update deliveries set state = $3, attempts = attempts + $4, outcome = $5, http_status = $6,
@@ -125,7 +129,8 @@ export async function settleDelivery(db: Queryable, id: DeliveryId, claim: numbe
 export function overdueDeliveries(db: Queryable, lateMs: number, limit: number, ofOne: number): Promise<DeliveryRow[]> {
   return many(
     db,
-    // From workspace to workspace through the index: a million rows of one cost no more than a few.
+    // The recursion steps from workspace to workspace through the index:
+    // a workspace with a million rows costs no more than one with a few.
     `with recursive owners (owner) as (
        select min(workspace_id) from deliveries where due_at is not null
        union all
@@ -142,7 +147,7 @@ export function overdueDeliveries(db: Queryable, lateMs: number, limit: number, 
   );
 }
 
-/** Due now, of one workspace, the longest due first. */
+/** Deliveries of a workspace that are due now, the longest due first. */
 export function dueDeliveriesOf(db: Queryable, workspaceId: WorkspaceId, limit: number): Promise<DeliveryRow[]> {
   return many(
     db,
@@ -152,7 +157,7 @@ export function dueDeliveriesOf(db: Queryable, workspaceId: WorkspaceId, limit: 
   );
 }
 
-/** Not over; counted no further than `most`. */
+/** Number of deliveries that are not over, counted no further than `most`. */
 export async function countWaitingDeliveries(db: Queryable, most: number): Promise<number> {
   const { rows } = await db.query<{ count: number }>(
     'select count(*)::int as count from (select 1 from deliveries where due_at is not null limit $1) as waiting',

@@ -12,7 +12,7 @@ export interface DeploymentRow {
   readonly version: number;
   readonly active: boolean;
   readonly subdomain: string;
-  /** Written by Scale; null: the stub's own bounds. */
+  /** Lower bound written by Scale; null: the stub's own bounds. */
   readonly scaleMin: number | null;
   readonly scaleMax: number | null;
   readonly createdAtMs: number;
@@ -91,7 +91,7 @@ export function insertDeployment(db: Queryable, deployment: NewDeployment): Prom
   );
 }
 
-/** Not deleted; of any workspace, callers compare it. */
+/** The deployment with this id, if it is not deleted; of any workspace, callers compare it. */
 export function deploymentById(db: Queryable, id: string): Promise<DeploymentRow | undefined> {
   return maybeOne(db, `select ${COLUMNS} from deployments where id = $1 and deleted_at is null`, [id], map);
 }
@@ -113,7 +113,7 @@ export function latestDeploymentsOfApps(
 }
 
 /**
- * The deployment that `/{kind}/{name}/v{n}` or `/{kind}/{name}` means, active or not.
+ * The deployment that `/{kind}/{name}/v{n}` or `/{kind}/{name}` names, active or not.
  * @param stubKind - the part of the stub type before `/`; null: any
  * @param version - null: the highest that is not deleted
  */
@@ -135,7 +135,7 @@ export function deploymentByName(
   );
 }
 
-/** @param version - null: the highest that is not deleted */
+/** The deployment with that host label, active or not. @param version - null: the highest that is not deleted */
 export function deploymentBySubdomain(
   db: Queryable,
   subdomain: string,
@@ -151,7 +151,7 @@ export function deploymentBySubdomain(
   );
 }
 
-/** Newest first. An empty list in a filter matches nothing. */
+/** Deployments that match the filter, newest first. An empty list in a filter matches nothing. */
 export function listDeployments(
   db: Queryable,
   filter: {
@@ -173,7 +173,7 @@ export function listDeployments(
     readonly createdToMs?: number;
     readonly showDeleted?: boolean;
     readonly offset?: number;
-    /** Only older ones than this row: the last of the page before. */
+    /** Last row of the page before: only older deployments are returned. */
     readonly before?: { readonly createdAtMs: number; readonly id: string };
   },
 ): Promise<DeploymentRow[]> {
@@ -220,7 +220,7 @@ export function listDeployments(
   );
 }
 
-/** Every active deployment of every workspace: what the autoscaler starts from. */
+/** Every active deployment of every workspace, for the autoscaler's start. */
 export function listActiveDeployments(db: Queryable): Promise<DeploymentRow[]> {
   return many(db, `select ${COLUMNS} from deployments where active and deleted_at is null`, [], map);
 }
@@ -271,7 +271,7 @@ export function setDeploymentScale(
   );
 }
 
-/** Soft: the row and its version number stay. */
+/** Deletes a deployment softly: the row and its version number stay. */
 export function deleteDeployment(
   db: Queryable,
   workspaceId: WorkspaceId,

@@ -18,7 +18,7 @@ export function labelOfName(db: Queryable, holder: LabelHolder): Promise<string 
   );
 }
 
-/** False: another name holds it. A second claim by the same name is one. */
+/** Claims a label. False: another name holds it. A second claim by the same name succeeds. */
 export async function claimLabel(db: Queryable, label: string, holder: LabelHolder): Promise<boolean> {
   const params = [label, holder.workspaceId, holder.name, holder.stubType];
   await db.query(

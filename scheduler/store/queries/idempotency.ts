@@ -4,7 +4,7 @@ import { many } from '../rows.ts';
 import type { AcceptedTask } from './tasks.ts';
 import { acceptedTasksInsert } from './tasks.ts';
 
-/** Where a key is kept. */
+/** The place of a key in the table. */
 export interface KeyPlace {
   readonly workspaceId: WorkspaceId;
   readonly scope: string;
@@ -20,7 +20,7 @@ export interface NewKey extends KeyPlace {
 }
 
 export interface KeyBounds {
-  /** Keys of a workspace. */
+  /** Most keys of a workspace. */
   readonly most: number;
   /** Keys of the workspace from callers without one of its tokens; part of `most`. */
   readonly mostOfOthers: number;
@@ -32,7 +32,7 @@ export interface KeyRow extends KeyPlace {
   readonly taskId: TaskId;
   readonly deploymentId: DeploymentId | null;
   readonly isAccepted: boolean;
-  /** Since it was claimed for this task, by the database's clock. */
+  /** Milliseconds since the key was claimed for this task, by the database's clock. */
   readonly ageMs: number;
 }
 
@@ -58,7 +58,7 @@ const map = (row: RawKey): KeyRow => ({
   ageMs: Math.max(0, row.age_s * 1000),
 });
 
-/** A key in any of these scopes; expired ones are none. */
+/** Keys of that text in any of these scopes; expired ones are left out. */
 export function idempotencyKeysIn(
   db: Queryable,
   workspaceId: WorkspaceId,
@@ -108,7 +108,7 @@ export async function insertIdempotencyKey(db: Queryable, key: NewKey, bounds: K
   return rowCount === 1;
 }
 
-/** Gives a key whose task never ran to another task. @returns false: somebody else did, or it expired */
+/** Gives a key whose task never ran to another task. @returns false: another call did so first, or the key expired */
 export async function moveIdempotencyKey(
   db: Queryable,
   held: KeyPlace & { readonly taskId: TaskId },
@@ -124,7 +124,7 @@ export async function moveIdempotencyKey(
   return rowCount === 1;
 }
 
-/** The task of these keys is accepted. @returns the tasks whose keys are still theirs */
+/** Marks the task of these keys as accepted. @returns the tasks that still hold their keys */
 export async function acceptIdempotencyKeys(
   db: Queryable,
   keys: readonly (KeyPlace & { readonly taskId: TaskId })[],
@@ -134,7 +134,7 @@ export async function acceptIdempotencyKeys(
   return new Set(rows.map((row) => row.task_id as TaskId));
 }
 
-/** A call that was refused leaves no key. */
+/** Deletes the key of a refused call, so that it leaves none. */
 export async function deleteIdempotencyKey(db: Queryable, held: KeyPlace & { readonly taskId: TaskId }): Promise<void> {
   await db.query('delete from idempotency_keys where workspace_id = $1 and scope = $2 and key = $3 and task_id = $4', [
     held.workspaceId,
@@ -164,7 +164,7 @@ export async function insertKeyedTasks(db: Queryable, tasks: readonly KeyedTask[
   return new Set(rows.map((row) => row.task_id as TaskId));
 }
 
-/** Commits something, to see whether commits succeed. */
+/** Commits a row, to see whether commits succeed. */
 export async function probeCommit(db: Queryable): Promise<void> {
   await db.query(
     'insert into commit_probe (id, written_at) values (1, now()) on conflict (id) do update set written_at = now()',

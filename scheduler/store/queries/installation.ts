@@ -25,7 +25,7 @@ export function readInstallation(db: Queryable): Promise<InstallationRow | undef
   );
 }
 
-/** Does nothing when another process was first: read it afterwards. */
+/** Inserts the installation; does nothing when another process was first, so callers read it afterwards. */
 export async function insertInstallation(db: Queryable, installation: InstallationRow): Promise<void> {
   await db.query(
     'insert into installation (id, signing_key, ca_cert, ca_key) values (1, $1, $2, $3) on conflict (id) do nothing',

@@ -15,7 +15,7 @@ export interface NewLogLine {
 }
 
 export interface LogLineRow extends NewLogLine {
-  /** Grows in the order of arrival. */
+  /** Id of the line; grows in the order of arrival. */
   readonly id: number;
 }
 
@@ -43,7 +43,7 @@ const map = (row: Raw): LogLineRow => ({
   atMs: msOf(row.at),
 });
 
-/** Rows of one statement. */
+/** Most lines of one statement. */
 export const MAX_LOG_BATCH = 1_000;
 
 /** Bytes that a line costs beside its text: empty lines are not free. */
@@ -52,7 +52,7 @@ export const LINE_OVERHEAD_BYTES = 64;
 /**
  * Appends up to 1 000 lines in the order given, and counts their bytes for their workspaces in the same statement.
  * @param nowMs - the day of UTC that they count for
- * @returns what each of these workspaces has written on that day, on every replica
+ * @returns the bytes that each of these workspaces has written on that day, on every replica
  */
 export async function insertLogLines(
   db: Queryable,
@@ -90,7 +90,7 @@ export async function insertLogLines(
   return new Map(rows.map((row) => [row.workspace_id as WorkspaceId, row.log_bytes]));
 }
 
-/** Which lines are read. */
+/** Key of the index that lines are read by. */
 export interface LogKey {
   readonly workspaceId: WorkspaceId;
   readonly containerId?: string;
@@ -99,15 +99,15 @@ export interface LogKey {
   readonly stubId?: string;
 }
 
-/** Which of the lines that are read are wanted. */
+/** Filter on the lines that are read. */
 export interface LogMatch extends LogKey {
   readonly appId?: string;
-  /** Where its container was last. */
+  /** The machine where the line's container was last. */
   readonly machineId?: string;
   /** Case-insensitive part of the line. */
   readonly contains?: string;
   readonly fromMs?: number;
-  /** Exclusive. */
+  /** End of the time range, exclusive. */
   readonly toMs?: number;
 }
 

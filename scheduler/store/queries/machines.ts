@@ -12,7 +12,7 @@ export interface MachineRow {
   /** The pool's owner; null: shared. */
   readonly poolWorkspaceId: WorkspaceId | null;
   readonly poolSettings: PoolSettings;
-  /** active, cordoned, draining, drained. */
+  /** Intent: active, cordoned, draining, drained. */
   readonly intent: string;
   readonly health: string;
   readonly conditions: readonly string[];
@@ -23,7 +23,7 @@ export interface MachineRow {
   readonly publicKey: string | null;
   /** Version of the credential that was used last. */
   readonly credentialVersion: number;
-  /** Given and not used yet; null: none. */
+  /** Version of a credential that was given and not used yet; null: none. */
   readonly credentialNext: number | null;
   readonly credentialNextAtMs: number | null;
   readonly hostname: string | null;
@@ -33,9 +33,12 @@ export interface MachineRow {
   readonly bootId: string | null;
   /** The agent's reason for leaving: `restarting`, `shutdown`; null: none given, or the agent is connected. */
   readonly goodbye: string | null;
-  /** When what a drain left is handed back and stopped; null: it does not drain. */
+  /**
+   * Deadline of the drain, at which the remaining containers' attempts are
+   * handed back and the containers stopped; null: the machine does not drain.
+   */
   readonly drainDeadlineAtMs: number | null;
-  /** Containers there when the drain began. */
+  /** Number of containers when the drain began. */
   readonly drainTotal: number | null;
   /** The host goes down: no new containers there, and running ones may stay until then. */
   readonly hostDrainUntilMs: number | null;
@@ -43,13 +46,15 @@ export interface MachineRow {
   readonly deleteAtMs: number | null;
   readonly agentVersion: string | null;
   readonly sessionEpoch: number;
-  /** When an agent came back whose place another one had taken: two speak as this machine. null: never. */
+  /**
+   * When an agent came back although another one had taken its place: two agents speak as this machine. null: never.
+   */
   readonly contestedAtMs: number | null;
-  /** Who holds its link, or held the last one. */
+  /** Replica that holds the machine's link, or held the last one. */
   readonly replica: InstanceId | null;
   readonly lastSeenAtMs: number | null;
   readonly createdAtMs: number;
-  /** When it or its pool was last written. */
+  /** When the machine or its pool was last written. */
   readonly updatedAtMs: number;
   readonly deletedAtMs: number | null;
 }
@@ -127,7 +132,10 @@ const map = (row: Raw): MachineRow => ({
   deletedAtMs: msOrNull(row.deleted_at),
 });
 
-/** @param joinSecretHash - sha256 of the secret part of the join token, which is stored nowhere */
+/**
+ * Inserts a machine that may join.
+ * @param joinSecretHash - sha256 of the secret part of the join token, which is stored nowhere
+ */
 export function insertMachine(
   db: Queryable,
   machine: {
@@ -152,7 +160,7 @@ export function insertMachine(
  * @param workspaceId - null: the shared pools
  */
 export async function lockAdmissions(tx: Queryable, workspaceId: WorkspaceId | null): Promise<void> {
-  // A lock that references to the row do not wait for.
+  // This lock does not block inserts of rows that refer to this one.
   if (workspaceId === null) await tx.query('select 1 from installation where id = 1 for no key update');
   else await tx.query('select 1 from workspaces where id = $1 for no key update', [workspaceId]);
 }
@@ -238,7 +246,7 @@ export function joinMachine(
   );
 }
 
-/** Why that secret joins nobody now; undefined: no machine has it. */
+/** Why that secret joins no machine now; undefined: no machine has it. */
 export async function joinSecretState(
   db: Queryable,
   secretHash: Uint8Array,
@@ -251,7 +259,7 @@ export async function joinSecretState(
   return row === undefined ? undefined : { id: row.id as MachineId, joinedAtMs: msOrNull(row.joined_at) };
 }
 
-/** The key with which a machine proves itself, also when it is deleted. */
+/** The public key with which a machine proves itself, also when it is deleted. */
 export async function machineKey(
   db: Queryable,
   id: string,
@@ -259,7 +267,7 @@ export async function machineKey(
   | {
       readonly publicKey: string | null;
       readonly isDeleted: boolean;
-      /** Seen last, else joined. */
+      /** When the machine was last seen, else when it joined. */
       readonly seenAtMs: number | null;
     }
   | undefined
@@ -274,7 +282,7 @@ export async function machineKey(
   return { publicKey: row.public_key, isDeleted: row.deleted_at !== null, seenAtMs: msOrNull(row.seen_at) };
 }
 
-/** Not deleted. */
+/** The machine with this id, if it is not deleted. */
 export function machineById(db: Queryable, id: string): Promise<MachineRow | undefined> {
   return maybeOne(
     db,
@@ -284,7 +292,7 @@ export function machineById(db: Queryable, id: string): Promise<MachineRow | und
   );
 }
 
-/** Not deleted, oldest first. */
+/** Machines that are not deleted, oldest first. */
 export function listMachines(db: Queryable): Promise<MachineRow[]> {
   return many(
     db,
@@ -334,11 +342,11 @@ export function recordHello(
     readonly agentVersion: string;
     readonly hostname: string;
     readonly inventory: object;
-    /** null: not said; what it had before counts until its first heartbeat. */
+    /** Reported conditions; null: not reported, so the stored ones count until the first heartbeat. */
     readonly conditions: readonly string[] | null;
-    /** Whose link it is from now on. */
+    /** Replica that has the machine's link from now on. */
     readonly replica: InstanceId | null;
-    /** New at every start of an agent. */
+    /** Id of the agent's process: new at every start of an agent. */
     readonly agentInstance: string;
     readonly hostDrainUntilMs?: number | null;
   },
@@ -388,15 +396,15 @@ export async function updateMachine(
     readonly strangers?: readonly object[];
     readonly goodbye?: string;
     readonly lastSeenAtMs?: number;
-    /** null: it does not drain (any more). */
+    /** The drain; null: the machine does not drain (any more). */
     readonly drain?: { readonly deadlineMs: number; readonly total: number } | null;
     readonly hostDrainUntilMs?: number | null;
     readonly deleteAtMs?: number;
-    /** Only while this is the session epoch. */
+    /** Writes only while this is the session epoch. */
     readonly ifSessionEpoch?: number;
-    /** Only while this is what the operator wants. */
+    /** Writes only while this is the operator's intent. */
     readonly ifIntent?: string;
-    /** The leader's number when it decided this; a higher one that led meanwhile refuses it. */
+    /** The fencing number of the leader that decided the change; refused if a higher one has led meanwhile. */
     readonly fence?: number;
   },
 ): Promise<boolean> {
@@ -436,7 +444,7 @@ export async function updateMachine(
 
 const dateOf = (ms: number | null | undefined): Date | null => (ms === null || ms === undefined ? null : new Date(ms));
 
-/** Heartbeats of many machines in one statement. */
+/** Stores heartbeats of many machines in one statement. */
 export async function touchMachines(db: Queryable, ids: readonly MachineId[], nowMs: number): Promise<void> {
   await db.query('update machines set last_seen_at = $2 where id = any ($1::text[]) and deleted_at is null', [
     ids,
@@ -444,7 +452,7 @@ export async function touchMachines(db: Queryable, ids: readonly MachineId[], no
   ]);
 }
 
-/** Unused join secrets past their time: PENDING becomes EXPIRED. */
+/** Expires unused join secrets past their time: PENDING becomes EXPIRED. */
 export async function expireJoinSecrets(db: Queryable, nowMs: number): Promise<number> {
   const { rowCount } = await db.query(
     `update machines set health = 'EXPIRED', updated_at = now()
@@ -471,7 +479,7 @@ export function offerCredential(db: Queryable, id: MachineId, nowMs: number): Pr
   );
 }
 
-/** A new credential, and none of before counts any more. */
+/** Replaces the machine's credential: all earlier ones are invalid from now on. */
 export function replaceCredentials(db: Queryable, id: MachineId): Promise<MachineRow | undefined> {
   return maybeOne(
     db,

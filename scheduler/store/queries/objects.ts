@@ -7,7 +7,7 @@ export interface ObjectRow {
   readonly workspaceId: WorkspaceId;
   /** The client's key; not a checksum of anything. */
   readonly hash: string;
-  /** Announced, then as received. */
+  /** Size as announced, then as received. */
   readonly size: number;
   /** Hash of the bytes as received; null until then. */
   readonly sha256: string | null;
@@ -35,7 +35,7 @@ const map = (row: Raw): ObjectRow => ({
   createdAtMs: msOf(row.created_at),
 });
 
-/** Said more than once in so long it counts once: far shorter than anything is kept unused. */
+/** Uses within so long of each other count once; far shorter than the grace of unused objects. */
 const TOUCH_EVERY = "interval '1 hour'";
 
 /**
@@ -58,7 +58,7 @@ export async function useObjectByHash(
   return maybeOne(db, `select ${COLUMNS} from objects where workspace_id = $1 and hash = $2`, [workspaceId, hash], map);
 }
 
-/** The same by id; of any workspace, callers compare it. */
+/** The object with this id, marked as in `useObjectByHash`; of any workspace, callers compare it. */
 export async function useObject(db: Queryable, id: string): Promise<ObjectRow | undefined> {
   const touched = await maybeOne(
     db,
@@ -105,7 +105,7 @@ export async function unknownObjectKeys(db: Queryable, keys: readonly string[]):
   return rows.map((row) => row.key);
 }
 
-/** The row of that hash, made with `newId` when there is none; an existing row keeps what it has. */
+/** The row of that hash, made with `newId` when there is none; an existing row stays as it is. */
 export function getOrCreateObject(
   db: Queryable,
   object: { readonly newId: ObjectId; readonly workspaceId: WorkspaceId; readonly hash: string; readonly size: number },

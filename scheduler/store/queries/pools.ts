@@ -7,10 +7,10 @@ import { many, maybeOne, msOf, one } from '../rows.ts';
 export interface PoolRow {
   readonly id: number;
   readonly name: string;
-  /** null: shared by everybody. */
+  /** Owner of the pool; null: shared by everybody. */
   readonly workspaceId: WorkspaceId | null;
   readonly settings: PoolSettings;
-  /** The file that its settings come from; null: operations change them. */
+  /** The file that declares the pool's settings; null: operations change them. */
   readonly declaredIn: string | null;
   readonly createdAtMs: number;
 }
@@ -51,7 +51,7 @@ export const poolSettingsOf = (row: RawPoolSettings): PoolSettings => ({
   cpuOvercommit: row.cpu_overcommit,
 });
 
-/** Over-commit (null: not said), and the rest as JSON with null for defaults. */
+/** Columns of the settings: over-commit (null: not set), and the rest as JSON with null for defaults. */
 function columnsOf({ cpuOvercommit, ...rest }: PoolSettingsChange): [number | null, string] {
   const overcommit = cpuOvercommit === null ? POOL_DEFAULTS.cpuOvercommit : cpuOvercommit;
   return [overcommit ?? null, JSON.stringify(rest)];
@@ -85,7 +85,7 @@ export function poolByName(db: Queryable, { name, workspaceId }: PoolKey): Promi
   );
 }
 
-/** Is there a pool of that name, shared or the workspace's own? */
+/** Whether there is a pool of that name, shared or the workspace's own. */
 export async function isPoolUsable(db: Queryable, name: string, workspaceId: WorkspaceId): Promise<boolean> {
   const { rows } = await db.query(
     'select 1 from pools where name = $1 and (workspace_id is null or workspace_id = $2) and deleted_at is null limit 1',
@@ -94,7 +94,7 @@ export async function isPoolUsable(db: Queryable, name: string, workspaceId: Wor
   return rows.length > 0;
 }
 
-/** Changes what is said, by name, and leaves the rest. @returns undefined: there is none, or a file declares it */
+/** Changes the named settings and leaves the rest. @returns undefined: there is no such pool, or a file declares it */
 export function changePool(
   db: Queryable,
   { name, workspaceId }: PoolKey,
@@ -144,7 +144,7 @@ export function releasePools(db: Queryable, file: string, declared: readonly str
   );
 }
 
-/** Which machines are in each of these pools; one without machines is not there. */
+/** Machines in each of these pools; a pool without machines is absent. */
 export async function machinesOfPools(
   db: Queryable,
   ids: readonly number[],
@@ -168,7 +168,7 @@ export function listPools(db: Queryable, workspaceId: WorkspaceId | null): Promi
   );
 }
 
-/** The shared pools, which nobody else changes until this transaction ends. */
+/** The shared pools, locked against other changes until this transaction ends. */
 export function lockSharedPools(tx: Queryable): Promise<PoolRow[]> {
   return many(
     tx,

@@ -6,14 +6,14 @@ import { one } from '../rows.ts';
 export interface WorkspaceUse {
   readonly tokens: number;
   readonly volumes: number;
-  /** Not deleted. */
+  /** Deployments that are not deleted. */
   readonly deployments: number;
   readonly stubs: number;
   readonly objects: number;
   readonly objectBytes: number;
   readonly unjoinedMachines: number;
   readonly logBytesToday: number;
-  /** Jobs of asynchronous tasks. */
+  /** Bytes of the jobs of asynchronous tasks. */
   readonly queueBytes: number;
 }
 
@@ -57,7 +57,7 @@ export function queueBytes(db: Queryable, id: WorkspaceId): Promise<number> {
   return one(db, `select ${QUEUE_BYTES}::float8 as bytes`, [id], (row: { bytes: number }) => row.bytes);
 }
 
-/** Number and bytes of the workspace's objects without the one of that hash. */
+/** Number and bytes of the workspace's objects, except the one with that hash. */
 export function objectUse(
   db: Queryable,
   id: WorkspaceId,

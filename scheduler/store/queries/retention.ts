@@ -4,10 +4,10 @@ import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { msOf } from '../rows.ts';
 
-/** A final task's end. Rows of old versions may lack it. */
+/** Time when a final task ended. Rows of old versions may lack it. */
 const TASK_END = 'coalesce(ended_at, created_at)';
 const TERMINAL = "state in ('STOPPED', 'FAILED', 'LOST')";
-/** A line may be dated by a machine's wrong clock. */
+/** Milliseconds that a line's date may be ahead: a machine's clock may be wrong. */
 const TOO_FAR_AHEAD_MS = 86_400_000;
 
 /** Tables whose rows are deleted by age. */
@@ -77,7 +77,7 @@ export async function deleteEndedBefore(
   return (await db.query(PRUNE[table], [new Date(beforeMs), limit])).rowCount;
 }
 
-/** At most `limit` machines that never joined, and whose token ran out before. @returns which went */
+/** Deletes at most `limit` machines that never joined and whose token expired before. @returns the deleted machines */
 export async function deleteUnjoinedBefore(db: Queryable, beforeMs: number, limit: number): Promise<MachineId[]> {
   const { rows } = await db.query<{ id: string }>(PRUNE.machines, [new Date(beforeMs), limit]);
   return rows.map((row) => row.id as MachineId);
@@ -106,19 +106,19 @@ export async function deleteLogLinesBefore(
   return { seen: row?.seen ?? 0, lastId: row?.last_id ?? afterId, gone: row?.gone ?? 0 };
 }
 
-/** Exported for the test of their plans. */
+/** Statements that find the oldest row. Exported for the test of their plans. */
 export const OLDEST: Readonly<Record<PrunedTable, string>> = {
   tasks: `select ${TASK_END} as at from tasks where rank >= 3 order by ${TASK_END} limit 1`,
   containers: `select ended_at as at from containers where ended_at is not null and ${TERMINAL} order by ended_at limit 1`,
   log_lines: 'select at from log_lines order by id limit 1',
   deliveries: 'select updated_at as at from deliveries where due_at is null order by updated_at limit 1',
   idempotency_keys: 'select expires_at as at from idempotency_keys order by expires_at limit 1',
-  // A day counts as old only when it is over everywhere.
+  // A day counts as old only when it is over in every time zone.
   workspace_usage: "select day::timestamptz + interval '2 days' as at from workspace_usage order by day limit 1",
   machines: 'select join_expires_at as at from machines where joined_at is null order by join_expires_at limit 1',
 };
 
-/** When the oldest row ended that may be deleted once it is old enough; undefined: there is none. */
+/** When the oldest row ended that will be deleted once it is old enough; undefined: there is none. */
 export async function oldestOf(db: Queryable, table: PrunedTable): Promise<number | undefined> {
   const { rows } = await db.query<{ at: Date | null }>(OLDEST[table]);
   const at = rows[0]?.at ?? null;

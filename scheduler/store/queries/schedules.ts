@@ -3,19 +3,19 @@ import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf } from '../rows.ts';
 import type { DeploymentRow } from './deployments.ts';
 
-/** An active deployment that runs by itself. */
+/** An active deployment that a schedule runs. */
 export interface ScheduleRow {
   readonly deploymentId: DeploymentId;
-  /** As its stub's configuration has it. */
+  /** The schedule, as in the stub's configuration. */
   readonly when: string;
   readonly timezone: string;
   /** Ticks up to here have their tasks, or were skipped. */
   readonly tickedToMs: number;
-  /** When this was read, by the clock of the database. */
+  /** Database time of this read. */
   readonly databaseNowMs: number;
 }
 
-/** A replica's clock may be so far ahead of the database's; beyond it the database's counts. */
+/** Milliseconds that a replica's clock may be ahead of the database's; beyond them the database's clock counts. */
 export const MOST_AHEAD_MS = 5_000;
 
 interface Raw {
@@ -39,7 +39,7 @@ export function listSchedules(db: Queryable): Promise<ScheduleRow[]> {
   return many(db, `${ACTIVE} order by d.id`, [], map);
 }
 
-/** undefined: it is stopped or deleted, or no schedule. */
+/** The schedule of a deployment; undefined: the deployment is stopped or deleted, or has no schedule. */
 export function scheduleById(db: Queryable, deploymentId: DeploymentId): Promise<ScheduleRow | undefined> {
   return maybeOne(db, `${ACTIVE} and d.id = $1`, [deploymentId], map);
 }

@@ -14,12 +14,12 @@ export type SealedKind = keyof typeof SEALED;
 export interface SealedRow {
   readonly key: string;
   readonly sealed: Uint8Array;
-  /** Only of secrets. */
+  /** Workspace of a secret; null for other kinds. */
   readonly workspaceId: string | null;
   readonly name: string | null;
 }
 
-/** Held until the transaction ends. */
+/** Sealed rows of a kind, locked until the transaction ends. */
 export function lockSealed(db: Queryable, kind: SealedKind): Promise<SealedRow[]> {
   const { table, column, key, also } = SEALED[kind];
   return many(

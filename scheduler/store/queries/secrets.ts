@@ -2,7 +2,7 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf } from '../rows.ts';
 
-/** Without its value. */
+/** A secret without its value. */
 export interface SecretRow {
   readonly id: string;
   readonly name: string;
@@ -33,7 +33,10 @@ export function listSecrets(db: Queryable, workspaceId: WorkspaceId): Promise<Se
   return many(db, `select ${COLUMNS} from secrets where workspace_id = $1 order by name`, [workspaceId], map);
 }
 
-/** undefined: the workspace has `most` already. @throws a unique violation when it has one of that name */
+/**
+ * Inserts a secret. undefined: the workspace has `most` already.
+ * @throws a unique violation when it has a secret of that name
+ */
 export function insertSecret(
   db: Queryable,
   secret: SealedSecret & { readonly id: string; readonly workspaceId: WorkspaceId; readonly most: number },
@@ -50,7 +53,7 @@ export function insertSecret(
   );
 }
 
-/** undefined: there is none of that name. */
+/** Changes a secret. undefined: there is none of that name. */
 export function updateSecret(
   db: Queryable,
   secret: SealedSecret & { readonly workspaceId: WorkspaceId },
@@ -63,7 +66,7 @@ export function updateSecret(
   );
 }
 
-/** undefined: there was none of that name. */
+/** Deletes a secret. undefined: there was none of that name. */
 export function deleteSecret(db: Queryable, workspaceId: WorkspaceId, name: string): Promise<SecretRow | undefined> {
   return maybeOne(
     db,

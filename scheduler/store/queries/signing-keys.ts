@@ -3,13 +3,13 @@ import { many, maybeOne, msOf, msOrNull } from '../rows.ts';
 
 /** A key that tokens are signed with. The first is the installation's own. */
 export interface SigningKeyRow {
-  /** null: the installation's first, which tokens do not name. */
+  /** Id of the key; null: the installation's first, which tokens do not name. */
   readonly id: string | null;
   /** Sealed PKCS #8. */
   readonly privateKey: Uint8Array;
   readonly createdAtMs: number;
   readonly retiredAtMs: number | null;
-  /** Tokens signed with it that are switched on. */
+  /** Number of active tokens signed with this key. */
   readonly activeTokens: number;
 }
 
@@ -21,7 +21,7 @@ interface Raw {
   active_tokens: number;
 }
 
-/** Oldest first: the last one signs. */
+/** Signing keys, oldest first: the last one signs. */
 export function signingKeys(db: Queryable): Promise<SigningKeyRow[]> {
   return many(
     db,
@@ -51,7 +51,7 @@ export async function insertSigningKey(
   await db.query('insert into signing_keys (id, private_key) values ($1, $2)', [key.id, key.privateKey]);
 }
 
-/** False: no such key, or it is the newest, which signs. Retiring twice is one retirement. */
+/** Retires a key. False: no such key, or it is the newest, which signs. Retiring twice has the effect of once. */
 export async function retireSigningKey(db: Queryable, id: string | null): Promise<boolean> {
   const found =
     id === null

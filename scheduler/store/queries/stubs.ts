@@ -77,7 +77,7 @@ export type StubReuseKey = Pick<
   'workspaceId' | 'appId' | 'name' | 'type' | 'objectId' | 'configHash' | 'public'
 >;
 
-/** The newest stub with the same everything; its `updatedAtMs` moves. */
+/** The newest stub equal in all these fields; its `updatedAtMs` moves. */
 export function reuseStub(db: Queryable, key: StubReuseKey): Promise<StubRow | undefined> {
   return maybeOne(
     db,
@@ -91,7 +91,7 @@ export function reuseStub(db: Queryable, key: StubReuseKey): Promise<StubRow | u
   );
 }
 
-/** Whether the workspace has so many, or more. */
+/** Whether the workspace has at least `count` stubs. */
 export async function hasStubs(db: Queryable, workspaceId: WorkspaceId, count: number): Promise<boolean> {
   const { rows } = await db.query<{ found: number }>(
     'select count(*)::int as found from (select 1 from stubs where workspace_id = $1 limit $2) as counted',

@@ -74,7 +74,7 @@ const map = (row: Raw): TargetRow => ({
         },
 });
 
-/** Not deleted; active or not; of any workspace. */
+/** The target of a deployment that is not deleted, active or not; of any workspace, callers compare it. */
 export function targetOfDeployment(db: Queryable, id: string): Promise<TargetRow | undefined> {
   return maybeOne(db, `${FROM_DEPLOYMENTS} where d.id = $1 and d.deleted_at is null`, [id], map);
 }
@@ -151,7 +151,7 @@ export function targetOfPlainStub(db: Queryable, stubId: string): Promise<Target
   );
 }
 
-/** Active deployments that want containers without work, or whose bounds were set: where the autoscaler starts. */
+/** Active deployments that want containers without work, or whose bounds were set: the autoscaler's initial targets. */
 export function warmTargets(db: Queryable): Promise<TargetRow[]> {
   return many(
     db,

@@ -2,20 +2,20 @@ import type { DeploymentId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, msOf } from '../rows.ts';
 
-/** Tasks of one deployment (null: of stubs without one) that have not ended. */
+/** Number of tasks of one deployment (null: of stubs without one) that have not ended. */
 export interface OpenTaskCount {
   readonly deploymentId: DeploymentId | null;
   readonly kind: string;
   readonly status: string;
   readonly count: number;
-  /** Epoch milliseconds. */
+  /** Creation of the oldest of these tasks, in epoch milliseconds. */
   readonly oldestAtMs: number;
 }
 
-/** No more rows than this are counted at once: a database with more of them has other worries than exact gauges. */
+/** Most rows that are counted at once: a database with more open tasks has other worries than exact gauges. */
 const MOST_ROWS = 500_000;
 
-/** How many tasks have not ended, and since when the oldest of them. */
+/** Number of tasks that have not ended, and the age of the oldest, by deployment. */
 export function countOpenTasks(db: Queryable): Promise<OpenTaskCount[]> {
   return many(
     db,

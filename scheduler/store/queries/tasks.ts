@@ -34,9 +34,9 @@ export interface TaskRecordRow {
   readonly resultObjectId?: ObjectId | undefined;
   readonly deadlineMs: number | null;
   readonly callbackUrl?: string | undefined;
-  /** The stub whose container put it. */
+  /** The stub whose container submitted the task. */
   readonly putBy?: StubId | undefined;
-  /** As EndTask said it. */
+  /** Hostname of the container, as EndTask reported it. */
   readonly containerHostname?: string | undefined;
 }
 
@@ -112,7 +112,7 @@ const map = (row: Raw): TaskRow => ({
   updatedAtMs: msOf(row.updated_at),
 });
 
-/** Rows of one statement; callers cut larger batches. */
+/** Most rows of one statement; callers cut larger batches. */
 export const MAX_TASK_BATCH = 500;
 
 const secondsOrNull = (ms: number | null): number | null => (ms === null ? null : ms / 1000);
@@ -244,7 +244,7 @@ export async function updateAcceptedJobs(
   );
 }
 
-/** With its result; of any workspace, callers compare it. */
+/** The task with its result; of any workspace, callers compare it. */
 export function taskById(db: Queryable, id: string): Promise<TaskRow | undefined> {
   return maybeOne(db, `select ${BASE}, t.result from tasks t ${JOINS} where t.id = $1`, [id], map);
 }
@@ -262,15 +262,15 @@ export interface TaskFilter {
   readonly createdFromMs?: number;
   readonly createdToMs?: number;
   readonly appId?: string;
-  /** From start to end. */
+  /** Least duration, from start to end. */
   readonly minDurationMs?: number;
   readonly maxDurationMs?: number;
   readonly offset?: number;
-  /** Only older ones than this row: the last of the page before. */
+  /** Last row of the page before: only older tasks are returned. */
   readonly before?: { readonly createdAtMs: number; readonly taskId: string };
 }
 
-/** Newest first, without results. An empty list in a filter matches nothing. */
+/** Tasks that match the filter, newest first, without results. An empty list in a filter matches nothing. */
 export function listTasks(db: Queryable, filter: TaskFilter): Promise<TaskRow[]> {
   return many(
     db,
@@ -313,7 +313,7 @@ export function listTasks(db: Queryable, filter: TaskFilter): Promise<TaskRow[]>
   );
 }
 
-/** Asynchronous tasks that have not ended, with their jobs, oldest first: what a lost queue is rebuilt from. */
+/** Asynchronous tasks that have not ended, with their jobs, oldest first: a lost queue is rebuilt from them. */
 export async function listOpenAcceptedTasks(
   db: Queryable,
   filter: { readonly queue?: string; readonly afterTaskId?: string; readonly limit: number },
@@ -364,13 +364,13 @@ export async function openTaskIdsOfQueue(
   return rows.map((row) => row.id as TaskId);
 }
 
-/** The queue entry an asynchronous task can be rebuilt from, while it has not ended. */
+/** The queue entry that an asynchronous task can be rebuilt from, while it has not ended. */
 export async function acceptedJobOf(db: Queryable, taskId: TaskId): Promise<string | undefined> {
   const { rows } = await db.query<{ job: string | null }>('select job from tasks where id = $1 and rank < 3', [taskId]);
   return rows[0]?.job ?? undefined;
 }
 
-/** Queues with a task that has not ended, as far as the records have come. */
+/** Queues with a task that has not ended, as far as records are written. */
 export async function openQueues(db: Queryable): Promise<readonly QueueName[]> {
   const { rows } = await db.query<{ queue: string }>('select distinct queue from tasks where rank < 3');
   return rows.map((row) => row.queue as QueueName);
@@ -406,9 +406,9 @@ export async function endedTaskIds(db: Queryable, taskIds: readonly TaskId[]): P
   return rows.map((row) => row.id as TaskId);
 }
 
-/** Where a page of ended tasks ended. */
+/** End of a page of ended tasks. */
 export interface EndedCursor {
-  /** As the database writes it: with its microseconds. */
+  /** Time as the database writes it, with its microseconds. */
   readonly endedAt: string;
   readonly id: string;
 }

@@ -73,7 +73,7 @@ export function tokenByHash(db: Queryable, hash: Uint8Array): Promise<TokenRow |
   return maybeOne(db, `select ${COLUMNS} from tokens t where t.hash = $1`, [hash], map);
 }
 
-/** Newest first, without the internal `worker` and `container` types. */
+/** Tokens of the workspace, newest first, without the internal `worker` and `container` types. */
 export function listTokens(db: Queryable, workspaceId: WorkspaceId, limit: number): Promise<TokenRow[]> {
   return many(
     db,
@@ -84,7 +84,7 @@ export function listTokens(db: Queryable, workspaceId: WorkspaceId, limit: numbe
   );
 }
 
-/** Flips `active`. */
+/** Switches a token on or off. */
 export function toggleToken(db: Queryable, workspaceId: WorkspaceId, id: string): Promise<TokenRow | undefined> {
   return maybeOne(
     db,
@@ -94,7 +94,7 @@ export function toggleToken(db: Queryable, workspaceId: WorkspaceId, id: string)
   );
 }
 
-/** True for the one caller that used a one-use token first. */
+/** Uses up a one-use token. True for the caller that was first. */
 export async function spendToken(db: Queryable, hash: Uint8Array): Promise<boolean> {
   const { rowCount } = await db.query(
     'update tokens set active = false, updated_at = now() where hash = $1 and active and not reusable',

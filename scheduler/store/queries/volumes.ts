@@ -77,7 +77,7 @@ export async function volumeHomes(db: Queryable, ids: readonly string[]): Promis
   return new Map(rows);
 }
 
-/** The machine becomes the home of those that have none. @returns whether it is now the home of all of them */
+/** Makes the machine the home of those volumes that have none. @returns whether it is now the home of all of them */
 export async function bindVolumes(db: Queryable, ids: readonly string[], machineId: MachineId): Promise<boolean> {
   await db.query(
     'update volumes set home_machine_id = $2, updated_at = now() where id = any ($1::text[]) and home_machine_id is null',

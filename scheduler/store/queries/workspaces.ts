@@ -62,7 +62,7 @@ export function listWorkspaces(db: Queryable): Promise<WorkspaceRow[]> {
   return many(db, `select ${COLUMNS} from workspaces order by number`, [], map);
 }
 
-/** In the order they were made, those after `afterNumber`. */
+/** A page of workspaces in the order they were made, those after `afterNumber`. */
 export function pageOfWorkspaces(db: Queryable, afterNumber: number, limit: number): Promise<WorkspaceRow[]> {
   return many(
     db,
@@ -95,7 +95,9 @@ export function changeWorkspaceLimits(
   });
 }
 
-/** True for the one caller, ever, that may make the first workspace. Waits for another's transaction to end. */
+/**
+ * Claims the making of the first workspace. True for one caller, ever. Waits for another claim's transaction to end.
+ */
 export async function claimBootstrap(db: Queryable): Promise<boolean> {
   const { rowCount } = await db.query('insert into bootstrap (id) values (1) on conflict (id) do nothing');
   return rowCount === 1;
