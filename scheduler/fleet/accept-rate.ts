@@ -2,9 +2,12 @@
 // the window within which all of them are told to dial again, so that they come no faster.
 import type { Clock } from '#shared/clock.ts';
 
-/** Until a rate was measured: what a scheduler on two cores takes up, with its database beside it. */
+/**
+ * Hellos per second that are assumed until a rate was measured: the
+ * rate of a scheduler on two cores with its database beside it.
+ */
 export const FIRST_PER_SECOND = 200;
-/** With fewer hellos under way the scheduler waits for machines, not they for it. */
+/** With fewer hellos under way the scheduler waits for machines, not the machines for it. */
 const BUSY = 8;
 const SAMPLE = 20;
 /** Weight of a new sample: a sample taken in a bad moment neither doubles nor halves the window. */
@@ -12,7 +15,10 @@ const WEIGHT = 0.3;
 const SHORTEST_MS = 500;
 const LONGEST_MS = 60_000;
 
-/** Pure. @param machines - those that would dial if this scheduler restarted */
+/**
+ * Window for redials, in milliseconds. Pure.
+ * @param machines - the number that would dial if this scheduler restarted
+ */
 export function reconnectWindowMs(machines: number, perSecond: number): number {
   return Math.round(Math.min(LONGEST_MS, Math.max(SHORTEST_MS, (machines / perSecond) * 1000)));
 }
@@ -32,7 +38,7 @@ export class AcceptRate {
     return this.#perSecond;
   }
 
-  /** A machine said hello. @returns to be called once, when it is taken up or refused */
+  /** A machine said hello. @returns a function to be called once, when the machine is accepted or refused */
   begin(): () => void {
     this.#open += 1;
     if (this.#open === BUSY) this.#restart();

@@ -2,14 +2,14 @@ import type { Gpu__Output, Inventory__Output } from '#shared/protocol/generated/
 import type { BookEntry } from '../containers/book.ts';
 import type { MachineRow } from '../store/queries/machines.ts';
 
-/** A container that an agent has and the book does not know there: as far as it is in the way. */
+/** Resources that a container takes up which an agent has and the book does not know there. */
 interface Holding {
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
   readonly gpuUuids: readonly string[];
 }
 
-/** A machine as far as its capacity goes. */
+/** A machine, as far as its capacity is concerned. */
 interface Counted {
   readonly row: Pick<MachineRow, 'poolSettings'>;
   readonly inventory: Inventory__Output | null;
@@ -23,7 +23,7 @@ export interface Capacity {
   readonly freeMemoryBytes: number;
   readonly containers: number;
   readonly leasedGpus: ReadonlySet<string>;
-  /** Healthy devices that nobody has. */
+  /** Healthy devices without a holder. */
   readonly freeGpus: number;
 }
 

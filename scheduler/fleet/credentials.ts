@@ -23,19 +23,19 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { Machines } from './machines.ts';
 
-/** Absent for longer, a machine joins anew. */
+/** Longest absence after which a machine's old key is accepted; after a longer one it joins anew. */
 export const LONGEST_ABSENCE_MS = 30 * 86_400_000;
 
 /** The installation's key, as far as machines need it: it signs and checks their credentials. */
 export interface MachineSigner {
   verify(credential: string): Promise<{ readonly machineId: MachineId; readonly version: number } | null>;
   issue(machineId: MachineId, version: number): Promise<{ readonly text: string; readonly expiresAtMs: number }>;
-  /** Good for a minute. */
+  /** Issues a challenge, valid for a minute. */
   challenge(machineId: string): Promise<string>;
   isChallenge(text: string, machineId: string): Promise<boolean>;
-  /** The statement that this machine is revoked. */
+  /** Signs the statement that this machine is revoked. */
   revoke(machineId: string): Promise<string>;
-  /** Base64 SPKI: what agents check the statement with. */
+  /** Public key by which agents check that statement; base64 SPKI. */
   readonly publicKey: string;
 }
 
@@ -79,7 +79,7 @@ export class MachineCredentials {
     };
   }
 
-  /** Whose credential it is. @throws AppError `machine_credential_invalid`, `machine_revoked` */
+  /** The machine of a valid credential. @throws AppError `machine_credential_invalid`, `machine_revoked` */
   async authenticate(metadata: Metadata): Promise<MachineId> {
     const { machines, signer } = this.#parts;
     const header = String(metadata.get('authorization')[0] ?? '');
@@ -95,7 +95,7 @@ export class MachineCredentials {
     throw new AppError('machine_credential_invalid', 'machine credential is invalid, expired or superseded');
   }
 
-  /** A fresh credential for one that still counts. */
+  /** Issues a fresh credential for one that is still valid. */
   async renew(metadata: Metadata): Promise<RenewCredentialResponse> {
     const machineId = await this.authenticate(metadata);
     const version = await this.#parts.machines.offerCredential(machineId);
@@ -103,7 +103,7 @@ export class MachineCredentials {
     return { credential: credential.text, credentialExpiresAtMs: credential.expiresAtMs };
   }
 
-  /** Given to anybody: it says nothing of whether there is such a machine. */
+  /** Any caller gets a challenge: it does not reveal whether the machine exists. */
   async challenge({ machineId }: ChallengeRequest__Output): Promise<ChallengeResponse> {
     return { challenge: await this.#parts.signer.challenge(machineId.slice(0, 64)) };
   }

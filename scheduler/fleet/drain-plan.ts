@@ -9,11 +9,11 @@ import type { ContainerState } from '#shared/domain/status.ts';
 export interface DrainContainer {
   readonly id: ContainerId;
   readonly state: ContainerState;
-  /** Tasks it works on; undefined: not known, so it counts as busy. */
+  /** Number of its tasks; undefined: not known, so the container counts as busy. */
   readonly attempts: number | undefined;
-  /** Since when it waits for its replacement; undefined: it was not picked yet. */
+  /** When the wait for its replacement began; undefined: not picked yet. */
   readonly pickedAtMs: number | undefined;
-  /** The machine's deadline has passed. */
+  /** Whether the machine's deadline has passed. */
   readonly isLate: boolean;
   readonly createdAtMs: number;
 }
@@ -22,9 +22,9 @@ export interface DrainQueue {
   /** Containers that the queue asks for now. */
   readonly wanted: number;
   readonly minContainers: number;
-  /** Ready ones on machines that stay. */
+  /** Ready containers on machines that stay. */
   readonly readyElsewhere: number;
-  /** Placement found no machine for one that waits. */
+  /** Whether placement found no machine for a waiting container. */
   readonly hasNoCapacity: boolean;
   readonly containers: readonly DrainContainer[];
 }

@@ -33,7 +33,7 @@ export interface DrainsParts {
 
 export class Drains {
   readonly #parts: DrainsParts;
-  /** Serving, and to be replaced: since when, in monotonic milliseconds. */
+  /** Serving containers that are to be replaced, and since when, in monotonic milliseconds. */
   readonly #picked = new Map<ContainerId, number>();
   readonly #looking = new Map<QueueName, Promise<void>>();
   readonly #deadlines: SteadyDeadlines<MachineId>;
@@ -66,7 +66,7 @@ export class Drains {
     const entries = [...book.ofMachine(machine.row.id)];
     if (!isDraining(machine.row)) {
       this.#deadlines.forget(machine.row.id);
-      // Uncordoned: who was picked and has not begun to leave stays.
+      // Uncordoned: containers that were picked and have not begun to leave stay.
       for (const { row } of entries) this.#picked.delete(row.id);
       return;
     }
@@ -131,7 +131,7 @@ export class Drains {
 
   // ---- what is shown ------------------------------------------------------------------------------------------------
 
-  /** null: it does not drain, and has not. */
+  /** Progress of a machine's drain; null: the machine does not drain, and has not. */
   progressOf(machine: Machine): DrainView | null {
     const { row } = machine;
     if (!isDraining(row) && row.intent !== 'drained') return null;
@@ -150,7 +150,7 @@ export class Drains {
   }
 }
 
-/** The earlier of what the operator and its host said. */
+/** The operator's deadline or its host's, the earlier one. */
 function deadlineOf({ row }: Machine): number {
   return Math.min(row.drainDeadlineAtMs ?? Infinity, row.hostDrainUntilMs ?? Infinity);
 }

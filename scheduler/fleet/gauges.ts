@@ -19,7 +19,7 @@ export interface FleetGaugesParts {
   readonly isLeader: () => boolean;
 }
 
-/** The only group that decides; more may come. */
+/** The only shard with a leader; more may come. */
 const SHARD = '0';
 
 export function registerFleetGauges(parts: FleetGaugesParts): void {
@@ -84,7 +84,10 @@ function registerVolumes({ registry, machines, isLeader }: FleetGaugesParts): vo
   });
 }
 
-/** `allocated` has a container; the rest is `free`, or `unavailable` while nothing may be placed on its machine. */
+/**
+ * `allocated` capacity has a container; the rest is `free`, or
+ * `unavailable` while nothing may be placed on its machine.
+ */
 function registerCapacity({ registry, metrics, machines, isLeader }: FleetGaugesParts): void {
   const registers = [registry];
   const cpu = new Gauge({
@@ -106,7 +109,7 @@ function registerCapacity({ registry, metrics, machines, isLeader }: FleetGauges
     labelNames: ['pool', 'gpu_model', 'state'],
     registers,
   });
-  // The registry asks in the order of registration: one walk over the machines fills all three.
+  // The registry reads gauges in the order of registration: a single walk over the machines fills all three.
   const count = (): void => {
     const cores = new Tally('pool', 'state');
     const bytes = new Tally('pool', 'state');
@@ -134,7 +137,7 @@ function registerCapacity({ registry, metrics, machines, isLeader }: FleetGauges
   };
 }
 
-/** `waiting` has no machine yet; `placed` waits for its agent's word. */
+/** `waiting` containers have no machine yet; `placed` ones wait for their agent's acknowledgement. */
 function registerBacklog({ registry, metrics, machines, book, isLeader }: FleetGaugesParts): void {
   new Gauge({
     name: 'longshore_scheduler_backlog_requests',

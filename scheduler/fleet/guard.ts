@@ -8,7 +8,7 @@
  */
 export interface GuardMachine {
   readonly poolId: number;
-  /** Monotonic milliseconds, as everything here; null: it answers. */
+  /** Start of the silence in monotonic milliseconds, as everything here; null: the machine answers. */
   readonly silentSinceMs: number | null;
 }
 
@@ -29,7 +29,7 @@ const OFF_BELOW = 0.2;
 interface Count {
   all: number;
   silent: number;
-  /** Silent since less than a minute. */
+  /** Machines silent for less than a minute. */
   fresh: number;
 }
 

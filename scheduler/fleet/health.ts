@@ -20,7 +20,7 @@ import type { StallDetector } from './stall.ts';
 import { lostAfterMs } from './state.ts';
 
 const ACK_WITHIN_MS = 15_000;
-/** After this nobody waits for what a lost machine may still run. */
+/** Time after which containers on a lost machine count as ended, even if the machine may still run them. */
 const UNKNOWN_FOR_MS = 24 * 3600_000;
 const AFTER_STALL_MS = 60_000;
 const EVERY_MS = 1_000;
@@ -37,9 +37,9 @@ export interface MachineHealthParts {
   readonly log: Log;
   readonly guardMetric: Gauge<'pool'>;
   readonly stall: Pick<StallDetector, 'stalledAtMs' | 'sinceStallMs' | 'calmMs'>;
-  /** Silent for so long, a machine is lost. */
+  /** Milliseconds of silence after which a machine is lost. */
   readonly lostAfterMs: number;
-  /** After a start nobody is lost for so long. */
+  /** Milliseconds after a start in which no machine is lost. */
   readonly startGraceMs: number;
 }
 
@@ -85,13 +85,13 @@ export class MachineHealth {
     this.#guard(nowMs);
     if (!isLeader() || upMs < ACK_WITHIN_MS) return;
     await machines.expireJoins();
-    // Across a stall or a step of the clock the age of an assignment says nothing.
+    // After a stall or a step of the clock the age of an assignment proves nothing.
     if (stall.calmMs() >= ACK_WITHIN_MS) await this.#takeBackUnacknowledged(clock.nowMs());
     await this.#moveOffDeleted();
     if (upMs < this.#parts.startGraceMs) return;
     for (const machine of machines.all()) {
       if (machine.health === 'SUSPECT' && this.#isOverdue(machine, nowMs)) await this.#lose(machine);
-      // Also what an earlier round could not write.
+      // This includes moves that an earlier round could not write.
       if (machine.health === 'LOST') await this.#moveOff(machine, nowMs);
     }
   }
@@ -144,7 +144,10 @@ export class MachineHealth {
       if (!this.#guards.has(id)) log.warn({ pool: names.get(id) }, 'mass-disconnect guard off');
   }
 
-  /** Not taken in time: another machine may have it. A later acknowledgement of that epoch is refused. */
+  /**
+   * Takes back assignments that were not acknowledged in time, so that another
+   * machine may have them. A later acknowledgement of that epoch is refused.
+   */
   async #takeBackUnacknowledged(nowMs: number): Promise<void> {
     const { book, log } = this.#parts;
     for (const { row } of [...book.all()]) {
@@ -164,7 +167,7 @@ export class MachineHealth {
     for (const { row } of [...book.all()]) {
       const { machineId } = row;
       if (machineId === null || machines.get(machineId) !== undefined) continue;
-      // Made at another replica a moment ago, perhaps.
+      // The machine may have been made at another replica a moment ago.
       if (!isDeleted.has(machineId)) isDeleted.set(machineId, (await machines.byId(machineId)) === undefined);
       if (isDeleted.get(machineId) !== true) continue;
       log.warn({ containerId: row.id, machineId }, 'its machine is deleted');
@@ -184,7 +187,7 @@ export class MachineHealth {
     const { book, slots } = this.#parts;
     const forgotten = nowMs - (machine.silentFromMs ?? nowMs) >= UNKNOWN_FOR_MS;
     for (const { row } of [...book.ofMachine(machine.row.id)]) {
-      // Back meanwhile: its agent's own report counts.
+      // The machine is back meanwhile: its agent's own report counts.
       if (machine.health !== 'LOST') return;
       slots.remove(row.id);
       if (row.state === 'UNKNOWN') {

@@ -5,11 +5,11 @@ import type { HostFacts__Output, Inventory__Output } from '#shared/protocol/gene
 const MOST = 64;
 const MOST_LETTERS = 100;
 
-/** Texts end up on terminals. */
+/** Control characters are removed: the texts are shown on terminals. */
 const short = (text: string): string => text.replaceAll(/\p{Cc}+/gu, ' ').slice(0, MOST_LETTERS);
 const most = <T>(list: readonly T[] | undefined): readonly T[] => (list ?? []).slice(0, MOST);
 
-/** Pure. @returns null for an agent of an earlier release */
+/** Host facts cut to their bounds. Pure. @returns null for an agent of an earlier release */
 export function boundedHost(host: HostFacts__Output | null | undefined): HostFacts__Output | null {
   if (host === null || host === undefined) return null;
   return {
@@ -43,7 +43,7 @@ export function hostOf(inventory: Inventory__Output | null) {
 
 export type HostView = NonNullable<ReturnType<typeof hostOf>>;
 
-/** An agent of an earlier release says nothing of it. */
+/** Facts of an agent of an earlier release, which does not report them. */
 const NOTHING: HostFacts__Output = {
   vendor: '',
   product: '',

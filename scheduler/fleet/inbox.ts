@@ -1,7 +1,7 @@
-/** At which length of the line nothing more is read from the agent, and at which it is read on. */
+/** Number of waiting messages at which reading from the agent stops, and the number at which it resumes. */
 export const MOST_IN_LINE = 64;
 const READ_ON_AT = 16;
-/** Read on or not, for so long an agent is given no blame for a ping that lies unread. */
+/** Longest time for which an unread ping is not held against the agent while its stream is paused. */
 const HELD_MS = 60_000;
 
 /**
@@ -15,13 +15,13 @@ export class Inbox<T> {
   #inLine = 0;
   #heldAtMs: number | undefined;
 
-  /** @param handle - never rejects */
+  /** @param handle - handles a message; never rejects */
   constructor(stream: { pause(): unknown; resume(): unknown }, handle: (message: T) => Promise<void>) {
     this.#stream = stream;
     this.#handle = handle;
   }
 
-  /** @returns true: the stream is not read on from here */
+  /** Adds a message. @returns true: the stream is paused from here on */
   add(message: T): boolean {
     this.#inLine += 1;
     this.#tail = this.#tail.then(() => this.#handle(message)).then(() => this.#done());

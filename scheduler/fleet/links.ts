@@ -56,7 +56,7 @@ export interface LinksParts {
   readonly credentials: MachineCredentials;
   readonly secretsOf: SessionParts['secretsOf'];
   readonly tokenOf: SessionParts['tokenOf'];
-  /** A call of one of that machine's containers. */
+  /** Serves a call of one of that machine's containers. */
   readonly serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void>;
   readonly usage: Usage;
   readonly pages: { delivered(machineId: MachineId, requestId: string, page: Uint8Array): boolean };
@@ -64,13 +64,13 @@ export interface LinksParts {
   readonly openObject: (objectId: string) => Promise<NodeJS.ReadableStream | undefined>;
   readonly server: { readonly chainPem: string; readonly keyPem: string };
   readonly address: string;
-  /** Where the agent of this machine may dial, too. */
+  /** Unix socket that the agent of this machine may dial as well. */
   readonly socketPath?: string | undefined;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: FleetMetrics;
   readonly settings: SessionSettings;
-  /** A container takes tasks now, or a machine came back: the queue may be served. */
+  /** Called when a container takes tasks now, or a machine came back: their queues may be served. */
   readonly onServable: (queues: Iterable<BookEntry['spec']['queue']>) => void;
 }
 
@@ -193,7 +193,7 @@ export class Links {
     });
   }
 
-  /** Where a machine is asked for something else than before, its agent gets a new snapshot. */
+  /** Sends an agent a new snapshot when a move changes its orders. */
   containerMoved({ entry, before, machineBefore }: BookChange): void {
     const { machineId } = entry.row;
     if (machineId !== null && isNewOrder(before, entry.row)) this.#connections.get(machineId)?.session.changed();
@@ -252,7 +252,7 @@ export class Links {
     call.resume();
   }
 
-  /** The agent of a deleted machine is told so in a way that it believes; everybody else gets a bare status. */
+  /** Tells the agent of a deleted machine so with a signed statement; every other caller gets a bare status. */
   async #refuse(call: ControlCall, error: unknown): Promise<void> {
     const machineId = error instanceof AppError && error.code === 'machine_revoked' && error.details['machineId'];
     if (typeof machineId === 'string') {
@@ -262,7 +262,7 @@ export class Links {
     call.emit('error', grpcError(error));
   }
 
-  /** A container takes tasks from now on. */
+  /** Called when a container takes tasks from now on. */
   #running(entry: BookEntry, slots: number): void {
     const machineId = entry.row.machineId;
     if (machineId === null) return;
@@ -278,7 +278,8 @@ export class Links {
   }
 
   #sessionEnded(session: Session, reason: string): void {
-    // Superseded, too: until the newer one has said hello, nobody speaks for the machine.
+    // A superseded session ends in SUSPECT as well: until the
+    // newer session has said hello, none speaks for the machine.
     this.#parts.machines.suspect(session.machineId, session.id, reason);
     const connection = this.#connections.get(session.machineId);
     if (connection?.session !== session) return;
@@ -329,7 +330,7 @@ export class Links {
     }
   }
 
-  /** Another replica's newer session is known by its row, if not here yet. */
+  /** Another replica's newer session is known by its row, if not in memory yet. */
   async #isCurrent(session: Session): Promise<boolean> {
     if (!session.alive) return false;
     return (await this.#parts.machines.byId(session.machineId))?.sessionEpoch === session.epoch;
@@ -344,7 +345,8 @@ export class Links {
       call.on('error', () => undefined);
       call.on('end', () => call.end());
       call.on('data', (batch: LogBatch__Output) => {
-        // The credential was good when the stream was opened: what a deleted machine still says counts for nothing.
+        // The credential was good when the stream was opened; the machine
+        // may be deleted since, and its lines then count for nothing.
         if (this.#logCalls.get(machineId)?.has(call) !== true) return;
         call.pause();
         void this.#parts.logs
@@ -379,7 +381,7 @@ export class Links {
     return this.#parts.images.pull(machineId, call.request);
   }
 
-  /** @returns false when that machine is not linked here */
+  /** Sends an order to an agent. @returns false when that machine is not linked here */
   prepareImage(machineId: MachineId, order: PrepareImage): boolean {
     const session = this.#connections.get(machineId)?.session;
     if (session?.alive !== true) return false;
@@ -426,7 +428,10 @@ export class Links {
     return {};
   }
 
-  /** Has the agent of a machine that is linked here send its metrics page. @returns false when it is not */
+  /**
+   * Has the agent of a machine that is linked here send its metrics page.
+   * @returns false when the machine is not linked here
+   */
   orderMetrics(machineId: MachineId, requestId: string): boolean {
     const session = this.#connections.get(machineId)?.session;
     if (session?.alive !== true) return false;
@@ -434,7 +439,7 @@ export class Links {
     return true;
   }
 
-  /** Only what a container placed on that machine runs. */
+  /** Whether the object is the code of a container placed on that machine. */
   #mayRead(machineId: MachineId, objectId: string): boolean {
     for (const entry of this.#parts.book.ofMachine(machineId)) {
       if (entry.spec.wire.code?.objectId === objectId) return true;
@@ -443,7 +448,7 @@ export class Links {
   }
 }
 
-/** Nothing of it counts from here. */
+/** Ends a log stream: no later message of it counts. */
 const endLogs = (call: LogCall): void =>
   void call.emit('error', grpcError(new AppError('session_superseded', 'this log stream is over')));
 

@@ -18,7 +18,7 @@ export interface MachinePagesParts {
   readonly bus: Bus;
   readonly channel: string;
   readonly machines: Pick<Machines, 'get'>;
-  /** Has the machine's agent send its page under this id. @returns false when it is not linked here */
+  /** Has the machine's agent send its page under this id. @returns false when the machine is not linked here */
   readonly order: (machineId: MachineId, requestId: string) => boolean;
   readonly deadlineMs?: number;
 }
@@ -60,7 +60,7 @@ export class MachinePages {
     return page;
   }
 
-  /** A page came over a link. @returns false: nobody asked that machine for it, or not any more */
+  /** A page came over a link. @returns false: no request for that machine's page is open */
   delivered(machineId: MachineId, requestId: string, page: Uint8Array): boolean {
     const asked = this.#asked.get(requestId);
     if (asked?.machineId !== machineId) return false;
@@ -68,7 +68,7 @@ export class MachinePages {
     return true;
   }
 
-  /** null: no answer in time. */
+  /** Asks for the page; null: no answer in time. */
   #ask(
     machineId: MachineId,
     send: (requestId: string) => void,
@@ -93,7 +93,7 @@ export class MachinePages {
       this.#asked.get(message.answer)?.done(message.page);
       return;
     }
-    // Our own question comes back to us, and is not ours to answer.
+    // This replica's own question comes back on the bus, and needs no answer.
     if (this.#asked.has(message.ask) || this.#asked.size >= MOST_ASKED) return;
     let isHere = true;
     void this.#ask(

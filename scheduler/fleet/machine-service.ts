@@ -15,7 +15,7 @@ export interface CreatedMachine {
 export interface MachineView {
   readonly machineId: MachineId;
   readonly poolName: string;
-  /** Only work that names the pool is placed there. */
+  /** Whether only work that names the pool is placed there. */
   readonly requiresPoolSelector: boolean;
   readonly status: 'pending' | 'registered' | 'ready' | 'available' | 'disabled';
   readonly hostname: string;
@@ -23,7 +23,7 @@ export interface MachineView {
   readonly memoryMib: number;
   readonly gpuModels: readonly string[];
   readonly gpuCount: number;
-  /** Healthy, and nobody's. */
+  /** Healthy GPUs without a holder. */
   readonly freeGpuCount: number;
   readonly agentVersion: string;
   readonly createdAtMs: number;
@@ -33,7 +33,7 @@ export interface MachineView {
   readonly containerCount: number;
   /** Conditions that the agent reports, and `Unauthorized` when two agents use the machine's identity. */
   readonly conditions: readonly string[];
-  /** Why, by the condition's name, where the agent says more. */
+  /** Explanation of a condition, by the condition's name, where the agent gives one. */
   readonly conditionWords: Readonly<Record<string, string>>;
   /** The hardware; null before its agent described it. */
   readonly host: HostView | null;
@@ -45,6 +45,6 @@ export interface MachineService {
    * owner: AppError `pool_not_found`. Too many that have not joined: `too_many_unjoined`.
    */
   create(owner: { readonly workspaceId: WorkspaceId | null }, poolName: string): Promise<CreatedMachine>;
-  /** `workspaceId` null: shared pools' machines; else that workspace's own. */
+  /** Machines of an owner. `workspaceId` null: shared pools' machines; else that workspace's own. */
   list(owner: { readonly workspaceId: WorkspaceId | null }): Promise<readonly MachineView[]>;
 }

@@ -15,14 +15,14 @@ export interface Machine {
   health: Health;
   inventory: Inventory__Output | null;
   conditions: readonly string[];
-  /** Names the current session with this replica; messages of older ones change nothing. */
+  /** Id of the current session with this replica; messages of older sessions change nothing. */
   sessionId: string | undefined;
-  /** Epoch milliseconds: for people. */
+  /** Start of the silence in epoch milliseconds, for people. */
   suspectSinceMs: number | null;
-  /** The same instant as monotonic milliseconds of this process: for everything that is decided by it. */
+  /** The same instant in monotonic milliseconds of this process, for decisions. */
   silentFromMs: number | null;
   lastSeenAtMs: number | null;
-  /** This session began after a boot: nothing of before runs. */
+  /** Whether this session began after a boot: containers from before do not run. */
   rebooted: boolean;
   /**
    * Containers that the agent still has although no row places them there: they take up capacity until they are gone.
@@ -45,10 +45,10 @@ export interface Stranger {
   readonly gpuUuids: readonly string[];
 }
 
-/** So long it is shown that a machine's identity was seen twice. */
+/** Time for which lists show that a machine's identity was used twice. */
 const CONTESTED_MS = 3_600_000;
 
-/** As the lists show it. */
+/** The machine as lists show it. */
 export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): MachineView {
   return {
     machineId: machine.row.id,
@@ -100,10 +100,10 @@ export const namedConditions = (names: readonly string[]): readonly string[] =>
   names.filter((name) => /^[A-Za-z][A-Za-z0-9]{0,63}$/.test(name)).slice(0, MOST_CONDITIONS);
 
 const MAX_WORDS = 500;
-/** Words end up on terminals. */
+/** Replaces control characters: the words are shown on terminals. */
 const printable = (text: string): string => text.replaceAll(/\p{Cc}+/gu, ' ');
 
-/** Words of an agent about the conditions that hold. */
+/** An agent's words about its present conditions. */
 export const wordsAbout = (
   conditions: readonly string[],
   words: Readonly<Record<string, string>> | undefined,
@@ -135,7 +135,7 @@ export function volumeBytesOf(
 export const volumeBytesHere = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, number>> =>
   (inventory as Partial<Inventory__Output> | null)?.volumeBytes ?? {};
 
-/** In whose words a condition of this machine is to be told; an inventory of an earlier release has none. */
+/** The agent's words about the machine's conditions; an inventory of an earlier release has none. */
 export const conditionWordsOf = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, string>> =>
   (inventory as Partial<Inventory__Output> | null)?.conditionWords ?? {};
 
@@ -145,7 +145,7 @@ export const strangersOf = (row: MachineRow): ReadonlyMap<ContainerId, Stranger>
 export const diskFreeOf = (inventory: Inventory__Output | null): number | null =>
   inventory !== null && inventory.diskTotalBytes > 0 ? inventory.diskFreeBytes : null;
 
-/** Neither an operator nor its host going down takes it out of service. */
+/** Whether the machine is in service: active, and its host does not go down. */
 export const isInService = (row: Pick<MachineRow, 'intent' | 'hostDrainUntilMs'>): boolean =>
   row.intent === 'active' && row.hostDrainUntilMs === null;
 
@@ -153,7 +153,7 @@ export const isInService = (row: Pick<MachineRow, 'intent' | 'hostDrainUntilMs'>
 export const isDraining = (row: Pick<MachineRow, 'intent' | 'hostDrainUntilMs'>): boolean =>
   row.intent === 'draining' || row.hostDrainUntilMs !== null;
 
-/** May anything new be placed there (I5)? */
+/** Whether new containers may be placed there (I5). */
 export const isSchedulable = (machine: Machine): boolean =>
   machine.health === 'READY' &&
   isInService(machine.row) &&

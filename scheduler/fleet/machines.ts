@@ -62,7 +62,7 @@ const JOIN_TOKEN_MS = 30 * 60_000;
 const TOUCH_EVERY_MS = 30_000;
 const RECOUNT_MS = 1_000;
 const EXPECTED: ReadonlySet<Health> = new Set<Health>(['READY', 'RECONCILING', 'SUSPECT']);
-/** So long a credential counts beside its successor, which nobody has used yet. */
+/** Time for which a credential is valid beside its unused successor. */
 const OLD_CREDENTIAL_MS = 5 * 60_000;
 
 const JOIN_REFUSALS = {
@@ -97,7 +97,7 @@ export class Machines implements MachineService {
   #refused = 0;
   #expected = { count: 0, atMs: -Infinity };
   readonly #seen = new Set<MachineId>();
-  /** Machines whose GPUs are not in their row as their agents told last. */
+  /** Machines whose rows lack the last reported GPUs. */
   readonly #unwritten = new Set<MachineId>();
   #book: ContainerBook | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -108,11 +108,11 @@ export class Machines implements MachineService {
     readonly clock: Clock;
     readonly metrics: FleetMetrics;
     readonly caFingerprint: string;
-    /** How many machines of a workspace may wait to join; absent: as many as of the shared pools. */
+    /** Most machines of a workspace that may wait to join; absent: the bound of the shared pools. */
     readonly mostUnjoinedOf?: (workspaceId: WorkspaceId) => number | Promise<number>;
-    /** Absent: this process alone. */
+    /** This replica's id; absent: this process is alone. */
     readonly instance?: InstanceId;
-    /** Whether another replica lives, which holds the links of its machines. */
+    /** Whether another replica lives: it then holds the links of its machines. */
     readonly isAlive?: (replica: InstanceId) => boolean;
   }) {
     this.#instance = parts.instance ?? null;
@@ -176,7 +176,7 @@ export class Machines implements MachineService {
     return row.health === 'LOST' ? (row.lastSeenAtMs ?? this.#clock.nowMs()) : this.#clock.nowMs();
   }
 
-  /** The same as monotonic time of this process. */
+  /** The start of the silence as monotonic time of this process. */
   #silentFrom(row: MachineRow): number {
     return this.#clock.monotonicMs() - Math.max(0, this.#clock.nowMs() - this.#silentSince(row));
   }
@@ -186,7 +186,7 @@ export class Machines implements MachineService {
     machine.silentFromMs = this.#clock.monotonicMs();
   }
 
-  /** The table decides. @returns whether it is that now */
+  /** Makes a move that the table lists. @returns whether the machine moved */
   #move(machine: Machine, event: HealthEvent): boolean {
     const to = healthAfter(machine.health, event);
     if (to === undefined) {
@@ -207,14 +207,17 @@ export class Machines implements MachineService {
     this.#listeners.push(listener);
   }
 
-  /** Told of every row written here: the other replicas read it then. */
+  /** Calls the listener for every row written here, so that the other replicas read it. */
   onWritten(listener: (id: MachineId) => void): void {
     this.#written.push(listener);
   }
 
   // ---- what other replicas wrote ------------------------------------------------------------------------------------
 
-  /** Reads those rows again. @param onSuperseded - a machine linked here has a newer session elsewhere */
+  /**
+   * Reads these machines' rows again.
+   * @param onSuperseded - called when a machine linked here has a newer session elsewhere
+   */
   async readAgain(ids: readonly MachineId[], onSuperseded: (id: MachineId) => void): Promise<void> {
     const rows = new Map((await machinesById(this.#db, ids)).map((row) => [row.id, row]));
     for (const id of ids) {
@@ -258,12 +261,12 @@ export class Machines implements MachineService {
     return row.credentialVersion === version && !isOver;
   }
 
-  /** The version of a machine's next credential. @throws AppError `machine_not_found` */
+  /** Offers a machine a new credential. @returns its version @throws AppError `machine_not_found` */
   offerCredential(id: MachineId): Promise<number> {
     return this.#versionAfter(id, offerCredential(this.#db, id, this.#clock.nowMs()));
   }
 
-  /** The version of a machine's only credential from now on. @throws AppError `machine_not_found` */
+  /** Replaces a machine's credentials by a new one. @returns its version @throws AppError `machine_not_found` */
   replaceCredentials(id: MachineId): Promise<number> {
     return this.#versionAfter(id, replaceCredentials(this.#db, id));
   }
@@ -281,7 +284,7 @@ export class Machines implements MachineService {
     return machineKey(this.#db, id);
   }
 
-  /** @returns true: the session here is not the machine's newest */
+  /** Takes over a row of another replica. @returns true: the session here is not the machine's newest */
   #learn(row: MachineRow): boolean {
     const known = this.#machines.get(row.id);
     if (known !== undefined && row.sessionEpoch < known.row.sessionEpoch) return false;
@@ -351,7 +354,8 @@ export class Machines implements MachineService {
   // ---- CreateMachine, lists -----------------------------------------------------------------------------------------
 
   /**
-   * @param settings - of the pool, where it is made with this
+   * Creates a machine.
+   * @param settings - of the pool, where this call makes it
    * @throws AppError `too_many_unjoined` (details.limit): so many of the owner's machines have not joined and still may
    */
   async create(
@@ -361,7 +365,7 @@ export class Machines implements MachineService {
   ): Promise<CreatedMachine> {
     const nowMs = this.#clock.nowMs();
     const most = await this.#mostUnjoined(owner.workspaceId);
-    // A flood is refused from memory; the database has the last word below.
+    // A flood is refused from memory; the database decides below.
     if (this.#pendingOf(owner.workspaceId, nowMs) >= most) throw tooManyUnjoined(most);
     const pool = await getOrCreatePool(this.#db, { name: poolName, workspaceId: owner.workspaceId, settings });
     const secret = randomBytes(32).toString('base64url');
@@ -543,7 +547,7 @@ export class Machines implements MachineService {
     this.#wrote(machineId);
   }
 
-  /** Done before a machine that has reported takes work again. */
+  /** Sets the work that is done before a machine that has reported gets tasks again. */
   beforeReady(work: (machine: Machine) => Promise<void>): void {
     this.#beforeReady = work;
   }
@@ -562,7 +566,9 @@ export class Machines implements MachineService {
     this.#tell(machine);
   }
 
-  /** The session ended or stopped answering: nothing new goes there; nothing is moved before LOST. */
+  /**
+   * The session ended or stopped answering: nothing new goes to the machine, and its containers stay until it is LOST.
+   */
   suspect(machineId: MachineId, sessionId: string, reason: string): void {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId) return;
@@ -611,14 +617,14 @@ export class Machines implements MachineService {
     if (this.#unwritten.has(machineId)) void this.#writeInventory(machine);
   }
 
-  /** Words lie in the inventory, with what else its agent says of the machine. */
+  /** Stores the agent's words in the inventory, with the rest of its report about the machine. */
   #hearWords(machine: Machine, conditionWords: Readonly<Record<string, string>>): void {
     if (machine.inventory === null || isDeepStrictEqual(conditionWordsOf(machine), conditionWords)) return;
     machine.inventory = { ...machine.inventory, conditionWords: { ...conditionWords } };
     void this.#writeInventory(machine);
   }
 
-  /** Volumes on its disk were counted. */
+  /** Takes in the counted bytes of volumes on the machine's disk. */
   volumeUse(machineId: MachineId, sessionId: string, bytes: Readonly<Record<string, number>>): void {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId || machine.inventory === null) return;
@@ -628,7 +634,7 @@ export class Machines implements MachineService {
     void this.#writeInventory(machine);
   }
 
-  /** On the disks of all machines, as last counted; of one workspace, else of all. */
+  /** Bytes of volumes on the disks of all machines, as last counted; of one workspace, else of all. */
   volumeBytes(workspaceId?: WorkspaceId): number {
     let sum = 0;
     for (const machine of this.#machines.values())
@@ -650,7 +656,7 @@ export class Machines implements MachineService {
     await this.#writeInventory(machine);
   }
 
-  /** As `#writeConditions`. */
+  /** Writes the inventory, in the same way as `#writeConditions`. */
   async #writeInventory(machine: Machine): Promise<void> {
     const { inventory, row } = machine;
     if (inventory === null) return;
@@ -683,7 +689,7 @@ export class Machines implements MachineService {
 
   /** Takes over a change that was just written to the row, such as the operator's intent. */
   setRow(machine: Machine, change: Partial<MachineRow>): void {
-    // A hello that came meanwhile has put another one in its place.
+    // A hello that came meanwhile has put another object in its place.
     const present = this.#machines.get(machine.row.id) ?? machine;
     present.row = { ...present.row, ...change };
     this.#wrote(present.row.id);
@@ -717,13 +723,13 @@ export class Machines implements MachineService {
     return said?.on === true ? this.#clock.nowMs() + said.secondsLeft * 1000 : null;
   }
 
-  /** Deleted here: nothing of it counts any more, anywhere. */
+  /** The machine was deleted here: no message of it counts any more, on any replica. */
   deleted(id: MachineId): void {
     this.forget(id);
     this.#wrote(id);
   }
 
-  /** Deleted: nothing of it counts any more. */
+  /** The machine was deleted: no message of it counts any more. */
   forget(id: MachineId): void {
     const machine = this.#machines.get(id);
     if (machine === undefined) return;

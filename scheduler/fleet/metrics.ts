@@ -10,20 +10,20 @@ import {
   SLOW_BUCKETS,
 } from '#shared/metrics.ts';
 
-/** Pools and GPU models are named by people and by hardware: so many of each have series of their own. */
+/** Bounds on the pools and GPU models that have series of their own: people and hardware name them. */
 const MOST_POOLS = 100;
 const MOST_GPU_MODELS = 100;
-/** Message kinds and reasons are ours; a newer agent may know more of them. */
+/** Bound on message kinds and reasons: these are ours, but a newer agent may know more of them. */
 const MOST_WORDS = 50;
-/** Ends of control streams that an alert counts one by one, or that a bad network brings. */
+/** Reasons for the end of a control stream that an alert counts separately, or that a bad network causes. */
 const WATCHED_ENDS = ['contested', 'ping_unanswered', 'stream_ended', 'stream_error', 'replica_died'];
 
-/** Placements, links and the messages of agents, as they happen. */
+/** Metrics of placements, links and agents' messages. */
 export class FleetMetrics {
   /** The bound that all metrics with the label share. */
   readonly pools = new LabelValues(MOST_POOLS);
   readonly gpuModels = new LabelValues(MOST_GPU_MODELS);
-  /** No more than `pools` tells apart. */
+  /** Pools shown so far; `pools` bounds their number. */
   readonly #shown = new Set<string>();
   readonly sessions: Gauge<'protocol'>;
   readonly messages: Counter<'type' | 'result'>;
@@ -147,7 +147,7 @@ export class FleetMetrics {
       { pool },
     );
   }
-  /** Shows at 0 what may happen to the machines of a pool, as soon as there is one. */
+  /** Shows a pool's counters at 0 as soon as the pool exists. */
   showPool(name: string): void {
     const pool = this.pools.of(name);
     if (this.#shown.has(pool)) return;

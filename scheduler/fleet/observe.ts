@@ -9,7 +9,7 @@ export interface ObservedStep {
   readonly change: ContainerChange;
 }
 
-/** Starts that fail for these reasons fail again elsewhere: they are the user's, and are not retried. */
+/** Failures of a start that would repeat elsewhere: their cause is the user's, so they are not retried. */
 const USER_CAUSES: ReadonlySet<string> = new Set([
   'user_error',
   'image_error',
@@ -22,16 +22,16 @@ const USER_CAUSES: ReadonlySet<string> = new Set([
 ]);
 export const isUserCause = (reason: string): boolean => USER_CAUSES.has(reason);
 const MAX_START_FAILURES = 3;
-/** More than any stub may ask for, and within the column. */
+/** Most slots that an agent may report: more than any stub may ask for, and within the column. */
 const MOST_SLOTS = 1_000_000;
 
 /** A container's row as far as an agent's report may move it. */
 export interface ObservedEntry {
   readonly state: ContainerState;
-  /** Before UNKNOWN, as far as this scheduler knows. */
+  /** State before UNKNOWN, as far as this scheduler knows. */
   readonly stateBefore: ContainerState | null;
   readonly startFailures: number;
-  /** Why it was told to stop. */
+  /** Reason of the ordered stop. */
   readonly reason?: string | null;
 }
 
@@ -57,7 +57,7 @@ export function stepsFor(entry: ObservedEntry, observed: ObservedContainer__Outp
   }
 }
 
-/** The machine does not have it although it should: nothing is left there. */
+/** Steps for a container that the machine should have and does not: it left nothing there. */
 export function stepsWhenAbsent(entry: Pick<ObservedEntry, 'state' | 'startFailures'>): readonly ObservedStep[] {
   switch (entry.state) {
     case 'STOPPING':
@@ -157,7 +157,7 @@ function whenExited(
   }
 }
 
-/** A container that its agent ended for one of these may well have exited as it was told to. */
+/** Reasons for which the agent itself ends a container. Exit code 0 is then no success: the container only obeyed. */
 const ENDED_BY_AGENT: ReadonlySet<string> = new Set(['gpu_fault', 'protocol_violation', 'disk_limit']);
 const endedWell = ({ exitCode, oomKilled, reason }: ObservedContainer__Output): boolean =>
   exitCode === 0 && !oomKilled && !ENDED_BY_AGENT.has(reason);
@@ -168,7 +168,10 @@ const unassigned = (startFailures: number): ContainerChange => ({
   startFailures: startFailures + 1,
 });
 
-/** An agent that was started again in the middle knows how it exited, and not that this was wanted. */
+/**
+ * Change at the end of a container: the reason of an ordered stop stays,
+ * because an agent that restarted in the middle does not know it.
+ */
 const endAsTold = ({ reason }: ObservedEntry, observed: ObservedContainer__Output): ContainerChange =>
   reason === undefined || reason === null || reason === '' ? endOf(observed) : { exitCode: observed.exitCode };
 

@@ -3,7 +3,7 @@ import type { Assignment } from '#shared/protocol/generated/messages.ts';
 import type { BookEntry } from '../containers/book.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
 
-/** Whether that move asks something else of the agent than before: most only say how far it has come. */
+/** Whether that move changes the agent's orders: most moves only record its progress. */
 export function isNewOrder(before: ContainerRow | null, row: ContainerRow): boolean {
   return (
     before === null ||
@@ -57,7 +57,7 @@ const FRAME_BYTES = 1024;
 const ASSIGNMENT_BYTES = 1024;
 const specBytes = new WeakMap<object, number>();
 
-/** At least what it takes on the wire: JSON repeats names that the wire has not. */
+/** Upper bound of an assignment's bytes on the wire: JSON repeats names, and the wire does not. */
 function bytesOf({ spec }: BookEntry): number {
   let bytes = specBytes.get(spec.wire);
   if (bytes === undefined) specBytes.set(spec.wire, (bytes = Buffer.byteLength(JSON.stringify(spec.wire))));

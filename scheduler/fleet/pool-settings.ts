@@ -6,7 +6,7 @@ import { Value } from 'typebox/value';
 const POOL_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 const BAD_POOL_NAME = 'must be letters, digits, dot, dash or underscore, at most 63, and begin with a letter or digit';
 
-/** Why a pool cannot be called that, or undefined. @param field - as the request calls it */
+/** Why a pool cannot have that name; undefined: it can. @param field - as the request calls it */
 export const poolNameProblem = (field: string, name: string): string | undefined =>
   POOL_NAME.test(name) ? undefined : `${field} ${BAD_POOL_NAME}`;
 
@@ -54,15 +54,15 @@ export const settled = (change: PoolSettingsChange): PoolSettings => ({
   ...Object.fromEntries(Object.entries(change).filter(([, value]) => value !== null)),
 });
 
-/** Both say the same, as far as the second one says something. */
+/** Whether the settings agree with the given ones, as far as these name any. */
 export const agrees = (settings: PoolSettings, said: PoolSettingsChange): boolean =>
   Object.entries(said).every(
     ([name, value]) => settings[name as keyof PoolSettings] === (value ?? POOL_DEFAULTS[name as keyof PoolSettings]),
   );
 
-/** May work without a GPU go to machines of that pool that have some? */
+/** Whether work without a GPU may go to machines with GPUs in that pool. */
 export const takesCpuWork = (
   pool: { readonly poolName: string; readonly poolSettings: PoolSettings },
-  /** LONGSHORE_CPU_WORK_ON_GPU_POOLS, for pools that say nothing. */
+  /** Value of LONGSHORE_CPU_WORK_ON_GPU_POOLS, for pools that do not set it. */
   byDefault: (poolName: string) => boolean,
 ): boolean => pool.poolSettings.cpuWorkOnGpuMachines ?? byDefault(pool.poolName);

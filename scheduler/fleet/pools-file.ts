@@ -13,9 +13,9 @@ export interface DeclaredPool {
 }
 
 export interface PoolsFile {
-  /** Absolute. */
+  /** Absolute path of the file. */
   readonly path: string;
-  /** By name. */
+  /** Declared pools, in the order of their names. */
   readonly pools: readonly DeclaredPool[];
 }
 
@@ -55,7 +55,7 @@ const whyUnread = (error: unknown): string => {
   return UNREAD[code] ?? (code || messageOf(error));
 };
 
-/** As far as the parser says it. */
+/** Place of the mistake, as far as the parser reports it. */
 function whereBroken(message: string): string {
   const [, line, column] = /line (\d+) column (\d+)/.exec(message) ?? [];
   if (line !== undefined) return `: look at line ${line}, column ${column}`;
@@ -64,7 +64,7 @@ function whereBroken(message: string): string {
   return message.startsWith('Unexpected end') ? ': it ends too early' : '';
 }
 
-/** Pure. @throws StartupError as above */
+/** The pools that a file's text declares. Pure. @throws StartupError as above */
 export function declaredIn(path: string, text: string): readonly DeclaredPool[] {
   let said: unknown;
   try {

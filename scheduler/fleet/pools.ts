@@ -47,7 +47,7 @@ export interface PoolService {
    * Running containers stay where they are, even if the machine now holds too many.
    */
   change(owner: Owner, name: string, settings: PoolSettingsChange): Promise<ChangePoolOutcome>;
-  /** Needs a pool without machines, and one that no file declares. */
+  /** Deletes a pool that has no machines and that no file declares. */
   delete(owner: Owner, name: string): Promise<DeletePoolOutcome>;
 }
 
@@ -57,7 +57,7 @@ export interface PoolsParts {
   readonly log: Log;
 }
 
-/** Changes that wait for the one before them. */
+/** Most changes that wait for the one before them. */
 const MOST_WAITING = 1000;
 
 export class Pools implements PoolService {
@@ -112,7 +112,7 @@ export class Pools implements PoolService {
     await this.#inTurn(() => this.#declare(file));
   }
 
-  /** @returns the names of those that were made or changed */
+  /** Declares the file's pools. @returns the names of the pools that were made or changed */
   async #declare({ path, pools }: PoolsFile): Promise<readonly string[]> {
     const { db, log } = this.#parts;
     const names = pools.map(({ name }) => name);
@@ -149,7 +149,7 @@ export class Pools implements PoolService {
   /** Reads the file again; a bad file changes nothing. */
   async readAgain(path: string): Promise<void> {
     try {
-      // Read in turn too: of two readings the later one counts.
+      // The read is in turn as well: of two readings the later one counts.
       const changed = await this.#inTurn(async () => this.#declare(await readPoolsFile(path)));
       this.#parts.log.info(
         { file: path, pools: changed, onScreen: true },
@@ -169,7 +169,7 @@ export class Pools implements PoolService {
     return await turn;
   }
 
-  /** The rows are written: a word that cannot be given now is made up for when rows are compared. */
+  /** Announces written pools. A message that is lost now is made up for when rows are compared. */
   async #tell(pools: readonly PoolRow[]): Promise<void> {
     const { db, machines, log } = this.#parts;
     try {

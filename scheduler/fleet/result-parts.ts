@@ -10,21 +10,21 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { PART_COST_BYTES } from '#shared/protocol/link.ts';
 import type { TaskChunk__Output } from '#shared/protocol/generated/messages.ts';
 
-/** Bytes of all streams of this process, and of one of them. */
+/** Bounds on the bytes of all streams of this process, and of one of them. */
 const MOST_BYTES_OF_ALL = 512 * 1024 * 1024;
 const MOST_BYTES = 256 * 1024 * 1024;
-/** Bytes of one stream for attempts that its machine named and this process does not have (yet). */
+/** Bound on one stream's bytes for attempts that its machine named and this process does not have (yet). */
 const MOST_BYTES_NAMED = 64 * 1024 * 1024;
-/** Part of the bytes of all streams that may be for such attempts. */
+/** Share of the bytes of all streams that such attempts may take. */
 const SHARE_NAMED = 1 / 4;
-/** Results in parts at once on one stream. */
+/** Most results that arrive in parts at once on one stream. */
 const MOST_ENTRIES = 10_000;
 
 /** Shared by all task streams of a process. */
 export class PartsBudget {
   bytes = 0;
   readonly mostBytes: number;
-  /** By holder; none without bytes. */
+  /** Bytes by holder; holders without bytes have no entry. */
   readonly #held = new Map<Standing, number>();
 
   constructor(mostBytes = MOST_BYTES_OF_ALL) {
@@ -55,7 +55,7 @@ interface Parts {
   bytes: number;
   holder: Standing;
   tooLarge: boolean;
-  /** Each is an event that a caller gets as it comes. */
+  /** Whether each part is an event that a caller gets as it comes. */
   readonly areItems: boolean;
 }
 
@@ -74,12 +74,12 @@ export class ResultParts {
     return this.#bytes;
   }
 
-  /** Keeps a part that is the next of its result. @returns whether it is an item that its caller gets now */
+  /** Keeps a part if it is the next of its result. @returns whether the part is an item that its caller gets now */
   keep({ token, seq, data }: TaskChunk__Output, standing: Standing): boolean {
     if (seq === 0) this.drop(token);
     let parts = this.#byToken.get(token);
     if (parts === undefined) {
-      // The first part was refused, or never came: its result is found incomplete.
+      // The first part was refused, or never came: the result will be found incomplete.
       if (seq !== 0 || this.#byToken.size >= MOST_ENTRIES) return false;
       parts = { chunks: [], bytes: 0, holder: standing, tooLarge: false, areItems: beginsEventStream(data) };
       this.#byToken.set(token, parts);
@@ -98,7 +98,7 @@ export class ResultParts {
     return parts.areItems;
   }
 
-  /** The parts before the result's own bytes, which are kept no longer. */
+  /** Takes out the parts before the result's own bytes. */
   take(token: string, expected: number): readonly Buffer[] | 'incomplete' | 'too_large' {
     const parts = this.#byToken.get(token);
     this.drop(token);
@@ -125,7 +125,10 @@ export class ResultParts {
     return isWithin && this.#budget.hasRoom(cost, standing);
   }
 
-  /** The process may have taken the attempt over, or ended it, since the part before. */
+  /**
+   * Charges the parts to their present holder: the process may have
+   * taken the attempt over, or ended it, since the part before.
+   */
   #own(parts: Parts, standing: Standing): void {
     if (parts.holder === standing) return;
     this.#budget.count(-parts.bytes, parts.holder);
@@ -139,7 +142,7 @@ export class ResultParts {
   }
 }
 
-/** A small part in a large message would keep the whole message. */
+/** Copies a small part out of a large message, which would otherwise stay in memory whole. */
 function ownBytes(data: Buffer): Buffer {
   if (data.buffer.byteLength <= 2 * data.length + 64 * 1024) return data;
   const own = Buffer.allocUnsafeSlow(data.length);

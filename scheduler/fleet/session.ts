@@ -43,7 +43,7 @@ export interface SessionSettings {
   readonly heartbeatIntervalMs: number;
   readonly fullEveryMs: number;
   readonly stopGraceMs: number;
-  /** A stream that says nothing for so long is closed. */
+  /** Time within which a stream must say hello before it is closed. */
   readonly helloWithinMs: number;
 }
 
@@ -57,8 +57,9 @@ export const SESSION_SETTINGS: SessionSettings = {
 };
 
 /**
- * Few machines are asked often; many share what one scheduler can hear: 500 pings and 50 heartbeats a second. Pure.
- * @param machines - those that are linked, or may dial again any moment
+ * Intervals of pings and heartbeats. Few machines are pinged often; many share
+ * the scheduler's capacity of 500 pings and 50 heartbeats a second. Pure.
+ * @param machines - the number that is linked, or may dial again any moment
  */
 export function paced(settings: SessionSettings, machines: number): SessionSettings {
   const perSecond = (rate: number): number => Math.ceil((machines / rate) * 1000);
@@ -69,16 +70,16 @@ export function paced(settings: SessionSettings, machines: number): SessionSetti
   };
 }
 
-/** An assignment that was not acknowledged for so long is sent again. */
+/** Time after which an assignment without acknowledgement is sent again. */
 const REPEAT_AFTER_MS = 5_000;
-/** Unsent control messages above this mean the agent does not read: the session ends. */
+/** Unsent control messages above this bound show that the agent does not read: the session ends. */
 const MAX_BUFFERED_MESSAGES = 1_000;
 
 /** Containers that an agent has and no row places there. Further ones are not kept: no machine runs so many. */
 const MOST_STRANGERS = 1_000;
-/** Characters of how a pull goes. */
+/** Most characters of a pull's progress. */
 const MOST_PROGRESS = 1024;
-/** Ours are shorter. */
+/** Bound on the length of ids; ours are shorter. */
 const MAX_ID_LENGTH = 200;
 
 export interface SessionParts {
@@ -90,21 +91,22 @@ export interface SessionParts {
   readonly log: Log;
   readonly metrics: FleetMetrics;
   readonly settings: SessionSettings;
-  /** How fast this scheduler takes machines up. */
+  /** Rate at which this scheduler accepts machines. */
   readonly accepting: AcceptRate;
-  /** Anything of the container the dispatcher must know: it runs, and so many of its slots take attempts now. */
+  /** Tells the dispatcher that a container runs, and how many of its slots take attempts now. */
   readonly onRunning: (entry: BookEntry, slots: number) => void;
   /** Public key by which the agent checks a revocation. */
   readonly installationKey: string;
-  /** The attempts that a heartbeat names. */
+  /** Passes on samples of the containers' resource use. */
   readonly onSamples: (samples: Samples__Output) => void;
+  /** Passes on the attempts that a heartbeat names. */
   readonly onHeartbeat: (live: readonly LiveReport[]) => void;
   /** A workspace's secrets in the clear, for a container that may now be created. */
   readonly secretsOf: (workspaceId: WorkspaceId, names: readonly string[]) => Promise<SecretValues>;
-  /** The credential of a container, likewise. */
+  /** The credential of a container that may now be created. */
   readonly tokenOf: (row: ContainerRow) => Promise<string>;
   readonly images: Pick<ImageOrders, 'prepared'>;
-  /** A ping was answered after so long. */
+  /** Called with the time that the answer to a ping took. */
   readonly onPing: (ms: number) => void;
   readonly onEnd: (session: Session, reason: string) => void;
 }
@@ -115,7 +117,7 @@ export class Session {
   agentInstance = '';
   /** Number of this session among the machine's; 0 before its hello. */
   epoch = 0;
-  /** As its agent was told in the welcome. */
+  /** Interval that the agent was told in the welcome. */
   heartbeatIntervalMs = 0;
   readonly #parts: SessionParts;
   #revision = 0;
@@ -144,7 +146,7 @@ export class Session {
     parts.call.on('end', () => this.end('stream_ended'));
   }
 
-  /** Messages are handled one after another, pongs at once. */
+  /** Messages are handled one after another, but pongs at once. */
   #enqueue(message: ControlFromAgent__Output): void {
     if (this.#ended) return;
     if (message.message === 'pong') {
@@ -320,7 +322,8 @@ export class Session {
   async #observe(observed: ObservedContainer__Output): Promise<void> {
     const { book } = this.#parts;
     const entry = book.get(observed.containerId as ContainerId);
-    // Unknown or finished here, or another machine's: absent from the next snapshot, so its agent stops it.
+    // The assignment is unknown or ended here, or another machine's. It
+    // is absent from the next snapshot, so the agent stops the container.
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.epoch !== observed.epoch) return;
     entry.progress = observed.phase === 'pulling' ? observed.message.slice(0, MOST_PROGRESS) : '';
     for (const step of stepsFor(entry.row, observed)) {
@@ -336,7 +339,8 @@ export class Session {
     const entry = book.get(ack.containerId as ContainerId);
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.assignmentId !== ack.assignmentId)
       return;
-    // Placed in the moment in which it was cordoned: nothing has been created yet, and nothing will be (I5).
+    // The container was placed at the moment when its machine was
+    // cordoned: the agent has created nothing yet, and will not (I5).
     if (entry.row.state === 'ASSIGNED' && !this.#takesWork()) {
       const change = { machineId: null, assignmentId: null };
       await book.transition(entry.row.id, 'revoke', { epoch: ack.epoch, change });
@@ -431,7 +435,7 @@ export class Session {
     if (tooMany.length > 0) void this.#giveBack(tooMany);
   }
 
-  /** They were never ordered: they go elsewhere, or wait. */
+  /** Gives back containers that were never ordered: they go elsewhere, or wait. */
   async #giveBack(entries: readonly BookEntry[]): Promise<void> {
     const { book, log } = this.#parts;
     const message = 'its machine has as many orders as one message to its agent can carry';
@@ -441,7 +445,7 @@ export class Session {
       try {
         await book.transition(row.id, 'revoke', { epoch: row.epoch, change });
       } catch (error) {
-        // The next snapshot leaves it out again.
+        // The next snapshot leaves the container out again.
         log.warn({ err: error, containerId: row.id }, 'a container that was not ordered was not given back');
       }
     }
@@ -474,7 +478,7 @@ export class Session {
     );
   }
 
-  /** An assignment, or its acknowledgement, may have been lost. */
+  /** Sends the desired state again when an assignment, or its acknowledgement, may have been lost. */
   #repeatUnacknowledged(): void {
     const nowMs = this.#parts.clock.nowMs();
     for (const { row } of this.#parts.book.ofMachine(this.machineId)) {
@@ -524,7 +528,7 @@ export class Session {
   }
 }
 
-/** Removed, it holds nothing; exited, its devices until it is removed. */
+/** A removed container holds nothing; an exited one holds its devices until it is removed. */
 function strangerOf(observed: ObservedContainer__Output): Stranger | undefined {
   const { containerId, assignmentId, epoch, gpuUuids } = observed;
   const exited = observed.phase === 'exited';

@@ -5,7 +5,7 @@ import type { Log } from '#shared/log.ts';
 
 const EVERY_MS = 250;
 export const STALL_MS = 2_000;
-/** Corrections by time services are smaller than this, or slewed. */
+/** Size of a clock step that counts: corrections by time services are smaller, or slewed. */
 export const STEP_MS = 2_000;
 
 export class StallDetector {
@@ -36,7 +36,7 @@ export class StallDetector {
     clearInterval(this.#timer);
   }
 
-  /** Comes every quarter of a second; two seconds late, it was a stall. */
+  /** Runs every quarter of a second; a tick that comes two seconds late shows a stall. */
   tick(): void {
     const nowMs = this.#clock.monotonicMs();
     const lateMs = nowMs - this.#tickedAtMs - EVERY_MS;
@@ -47,7 +47,7 @@ export class StallDetector {
     this.#log.warn({ stalledMs: Math.round(lateMs) }, 'this process stood still');
   }
 
-  /** Small differences are taken over, so that slow drift never adds up to a step. */
+  /** Notices a step of the wall clock. Small differences are absorbed, so that slow drift never adds up to a step. */
   #lookAtClock(nowMs: number): void {
     const offsetMs = this.#clock.nowMs() - nowMs;
     const stepMs = offsetMs - this.#offsetMs;

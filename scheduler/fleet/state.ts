@@ -21,7 +21,7 @@ export const INTENT_TRANSITIONS = {
   active: { cordon: 'cordoned', drain: 'draining' },
   cordoned: { drain: 'draining', uncordon: 'active' },
   draining: { emptied: 'drained', uncordon: 'active' },
-  // Something lives there again, or still: drift.
+  // A container lives there again, or still: drift.
   drained: { found_live: 'draining', uncordon: 'active' },
 } as const satisfies Record<Intent, Readonly<Record<string, Intent>>>;
 
@@ -29,13 +29,13 @@ type EventOf<Table> = { [State in keyof Table]: keyof Table[State] }[keyof Table
 export type HealthEvent = EventOf<typeof HEALTH_TRANSITIONS>;
 export type IntentEvent = EventOf<typeof INTENT_TRANSITIONS>;
 
-/** @returns undefined: refused */
+/** The state after an event. @returns undefined: refused */
 export function healthAfter(from: Health, event: HealthEvent): Health | undefined {
   const row: Readonly<Record<string, Health>> = HEALTH_TRANSITIONS[from];
   return row[event];
 }
 
-/** @returns undefined: refused (it may be there already: that is success) */
+/** The intent after an event. @returns undefined: refused (a machine that has that intent already is a success) */
 export function intentAfter(from: string, event: IntentEvent): Intent | undefined {
   const row: Readonly<Record<string, Intent>> | undefined = INTENT_TRANSITIONS[from as Intent];
   return row?.[event];

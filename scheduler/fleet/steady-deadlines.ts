@@ -12,7 +12,10 @@ export class SteadyDeadlines<Key> {
     this.#clock = clock;
   }
 
-  /** @param wallMs - epoch milliseconds, as the row has it; another value than before is another deadline */
+  /**
+   * Whether the key's deadline has passed.
+   * @param wallMs - epoch milliseconds, as the row has it; another value than before is another deadline
+   */
   isOver(key: Key, wallMs: number): boolean {
     const nowMs = this.#clock.monotonicMs();
     let known = this.#known.get(key);

@@ -35,12 +35,12 @@ const MOST_UNREAD_ACKS = 16_384;
 
 /** Attempts that one report may name, in all of its messages. */
 const MOST_REPORTED = 50_000;
-/** Ids and tokens are shorter: a longer one names nothing. */
+/** Bound on the length of ids and tokens: a longer one is invalid. */
 const MAX_NAME_LENGTH = 200;
-/** And one message of the answer. */
+/** Most attempts that one message of the answer names. */
 const MOST_ANSWERED = 2000;
 
-/** Acknowledgements wait this long for a message to travel with, and at most so many of them. */
+/** Time that acknowledgements wait for a message to travel with, and the most of them that wait. */
 const LINGER_MS = 20;
 const MOST_LINGERING = 256;
 const ACK_BYTES = 256;
@@ -70,7 +70,7 @@ export class TaskStream implements TaskLink {
   #isReporting = false;
   #results = 0;
   #resultBytes = 0;
-  /** Not read by the agent yet; and those of them that the stream has. */
+  /** Acknowledgements that the agent has not read yet, and the part of them that is in the stream. */
   #unreadAcks = 0;
   #sentAcks = 0;
   #isHeld = false;
@@ -87,7 +87,7 @@ export class TaskStream implements TaskLink {
     /** The agent's report was answered: tasks may be sent. */
     readonly onReady: () => void;
     readonly onEnd: () => void;
-    /** Whether no newer session speaks for the machine, here or at another replica. */
+    /** Whether this session is the machine's newest, here and at every other replica. */
     readonly isCurrent: () => Promise<boolean>;
   }) {
     this.machineId = parts.machineId;
@@ -157,7 +157,7 @@ export class TaskStream implements TaskLink {
     this.#write({ cancel: { taskId, token, reason } }, 0);
   }
 
-  /** Nobody waits for this: it travels with the next message, or after a moment. */
+  /** Acknowledges a result: the acknowledgement travels with the next message, or after a moment. */
   acked(taskId: TaskId, token: AttemptToken): void {
     if (this.#closed) return;
     this.#batch.push({ acked: { taskId, token } });
@@ -208,7 +208,7 @@ export class TaskStream implements TaskLink {
     else this.#receiveOne(message);
   }
 
-  /** A batch within a batch is none. */
+  /** Handles one message; a batch within a batch is ignored. */
   #receiveOne(message: TaskFromAgent__Output): void {
     if (this.#closed) return;
     if (message.result) void this.#result(message.result);
@@ -247,7 +247,7 @@ export class TaskStream implements TaskLink {
     }
   }
 
-  /** Results that are being taken: an agent that says more of them than can be handled waits. */
+  /** Counts results that are being taken: an agent that sends more than can be handled waits. */
   #hold(results: number, bytes: number): void {
     this.#results += results;
     this.#resultBytes += bytes;
@@ -265,7 +265,7 @@ export class TaskStream implements TaskLink {
       this.#tasks.item(chunk.taskId as TaskId, chunk.token as AttemptToken, chunk.seq, chunk.data);
   }
 
-  /** undefined: no attempt of this machine. */
+  /** The attempt's standing; undefined: not an attempt of this machine. */
   #standingOf({ taskId, token }: TaskChunk__Output): Standing | undefined {
     const attempt = this.#tasks.attempts.find(taskId as TaskId, token as AttemptToken);
     if (attempt !== undefined) return attempt.machineId === this.machineId ? attempt.job.workspaceId : undefined;
@@ -286,7 +286,7 @@ export class TaskStream implements TaskLink {
     return parts.length === 0 ? result.body : Buffer.concat([...parts, result.body]);
   }
 
-  /** A report comes in several messages when it is large; it counts when the last one has come. */
+  /** Handles a part of a report. A large report comes in several messages, and counts when the last one has come. */
   #reportPart(part: TaskReport__Output): void {
     const { more } = part;
     const [running, finished] = [part.running.filter(isNamed), part.finished.filter(isNamed)];
@@ -339,7 +339,7 @@ export class TaskStream implements TaskLink {
 const isNamed = ({ taskId, token, containerId }: LiveAttempt__Output): boolean =>
   Math.max(taskId.length, token.length, containerId.length) <= MAX_NAME_LENGTH;
 
-/** The answer in one message, or in as many as it takes: an agent cancels what each refuses. */
+/** The answer in as many messages as necessary: an agent cancels the attempts that each refuses. */
 function answersOf(adopted: readonly LiveReport[], refused: readonly LiveReport[]): AttemptsKnown[] {
   if (adopted.length + refused.length <= MOST_ANSWERED) return [{ adopted: [...adopted], refused: [...refused] }];
   const answers: AttemptsKnown[] = [];

@@ -24,27 +24,27 @@ export interface ContainerUsage {
   readonly processes: number;
   readonly receivedBytes: number;
   readonly sentBytes: number;
-  /** Written to its root and its code, as last counted; 0: not yet. */
+  /** Bytes written to its root and its code, as last counted; 0: not counted yet. */
   readonly diskBytes: number;
-  /** 0: none. */
+  /** Limit on these bytes; 0: none. */
   readonly diskLimitBytes: number;
-  /** Null: it has no GPU, or its agent does not tell. */
+  /** Use of its GPUs; null: the container has no GPU, or its agent does not report it. */
   readonly gpu: ContainerGpuUse | null;
-  /** By the scheduler's clock. */
+  /** Time of the sample by the scheduler's clock. */
   readonly sampledAtMs: number;
 }
 
-/** Older ones say nothing of now. */
+/** Milliseconds for which a sample counts as current. */
 const LIFE_MS = 30_000;
 /** Most containers that are kept of one machine. */
 const MOST = 5_000;
 
 type Stored = readonly (readonly [ContainerId, ContainerUsage])[];
-/** A replica of the version before says nothing of GPUs. */
+/** Samples in Redis; a replica of the version before leaves GPUs out. */
 type SharedSamples = readonly (readonly [ContainerId, Omit<ContainerUsage, 'gpu'> & Partial<ContainerUsage>])[];
 
 export interface UsageParts {
-  /** Absent: nobody else looks. */
+  /** Redis for other replicas; absent: there are none. */
   readonly redis: Redis | undefined;
   readonly keyOf: (machineId: MachineId) => string;
   readonly clock: { nowMs(): number };
@@ -82,7 +82,7 @@ export class Usage {
       .catch((error: unknown) => log.info({ err: error, machineId }, 'samples not shared'));
   }
 
-  /** The machine is linked here no more. */
+  /** Forgets a machine that is no longer linked here. */
   forget(machineId: MachineId): void {
     this.#byMachine.delete(machineId);
   }
@@ -121,6 +121,6 @@ function gpuUseOf(use: GpuUse__Output | null | undefined): ContainerGpuUse | nul
   };
 }
 
-/** An agent may send any double. */
+/** The number if it is finite and not negative, else null: an agent may send any double. */
 const tellable = (value: number | undefined): number | null =>
   value !== undefined && Number.isFinite(value) && value >= 0 ? value : null;

@@ -9,7 +9,7 @@ export interface Owner {
 }
 
 export interface WorkerView {
-  /** The machine's id: one worker per machine. */
+  /** Id of the worker's machine: a machine has one worker. */
   readonly workerId: string;
   readonly machineId: MachineId;
   readonly poolName: string;
@@ -30,15 +30,15 @@ export interface WorkerView {
   /** Conditions that the agent reports of the machine. */
   readonly conditions: readonly string[];
   readonly containers: readonly ContainerView[];
-  /** null: it neither drains nor has drained. */
+  /** Drain of the worker; null: it neither drains nor has drained. */
   readonly drain: DrainView | null;
 }
 
 export interface DrainView {
-  /** Containers there when it began. */
+  /** Number of containers when the drain began. */
   readonly total: number;
   readonly remaining: number;
-  /** null: it is over. */
+  /** Deadline of the drain; null: it is over. */
   readonly deadlineAtMs: number | null;
   /**
    * Containers that are still there: with tasks, waiting for a replacement
@@ -53,11 +53,11 @@ export interface DrainView {
 
 export interface PoolView {
   readonly name: string;
-  /** As they were said. */
+  /** Settings as they were given. */
   readonly settings: PoolSettings;
   /** Value in effect, also where the pool does not set it. */
   readonly effectiveCpuWorkOnGpuMachines: boolean;
-  /** The file that they come from; null: operations change them. */
+  /** The file that declares the pool; null: operations change it. */
   readonly declaredIn: string | null;
   readonly gpu: string;
   readonly status: 'HEALTHY' | 'DEGRADED';
@@ -77,7 +77,7 @@ export type DeleteMachineOutcome = 'deleted' | 'not_found' | 'not_drained' | 'fo
 
 export interface WorkerService {
   listWorkers(owner: Owner): readonly WorkerView[];
-  /** No new containers there; what runs goes on. False: unknown worker, or another owner's. */
+  /** Cordons the worker: no new containers, and the running ones stay. False: unknown worker, or another owner's. */
   cordon(owner: Owner, workerId: string): Promise<boolean>;
   uncordon(owner: Owner, workerId: string): Promise<boolean>;
   /**

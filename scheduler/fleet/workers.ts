@@ -31,7 +31,7 @@ export interface WorkersParts {
   /** Has every replica refuse the credentials of containers that ended. */
   readonly tellEnded?: (ids: readonly ContainerId[]) => Promise<void>;
   readonly drains: Drains;
-  /** May work without a GPU go to GPU machines of a pool that says nothing? */
+  /** Whether work without a GPU may go to GPU machines of a pool that does not set it. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   readonly clock: Clock;
   readonly log: Log;
@@ -42,13 +42,13 @@ export interface WorkersParts {
 /** Default time of a drain: attempts that still run after it are handed back, and their containers stopped. */
 const DRAIN_DEADLINE_MS = 30 * 60_000;
 const LOOK_EVERY_MS = 1_000;
-/** So long may what is on a machine that is deleted by force take to stop. */
+/** Time that containers on a machine deleted by force have to stop. */
 const FORCED_AFTER_MS = 60_000;
 const MIB = 1024 * 1024;
 
 export class Workers implements WorkerService {
   readonly #parts: WorkersParts;
-  /** When a machine that is to be deleted goes although something is left there. */
+  /** Moments at which machines deleted by force go, even with containers left. */
   readonly #deletions: SteadyDeadlines<MachineId>;
   #timer: NodeJS.Timeout | undefined;
 
@@ -179,7 +179,7 @@ export class Workers implements WorkerService {
     return true;
   }
 
-  /** Said twice, the earlier deadline counts. */
+  /** On a second call the earlier deadline counts. */
   async drain(owner: Owner, workerId: string, deadlineMs?: number): Promise<boolean> {
     const machine = this.#find(owner, workerId);
     if (machine === undefined) return false;
@@ -247,7 +247,7 @@ export class Workers implements WorkerService {
     this.#parts.log.info({ machineId: machine.row.id, intent }, 'intent of a machine changed');
   }
 
-  /** Placed there and not acknowledged yet: back to the queue of what needs a place. */
+  /** Takes back containers that were placed there and not acknowledged yet: they wait for a place again. */
   async #revokeUnacknowledged(machine: Machine): Promise<void> {
     for (const entry of [...this.#parts.book.ofMachine(machine.row.id)]) {
       if (entry.row.state !== 'ASSIGNED') continue;
@@ -281,7 +281,7 @@ export class Workers implements WorkerService {
     await drains.look(machine);
   }
 
-  /** Looked at again every second, so what could not be done is no more than said. */
+  /** Looks at the machine now. A failure is only logged, because the next look comes within a second. */
   #lookSoon(machineId: MachineId): void {
     this.#look(machineId).catch((error: unknown) =>
       this.#parts.log.warn({ err: error, machineId }, 'a drain could not go on, trying again'),
