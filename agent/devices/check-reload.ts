@@ -51,7 +51,7 @@ export function reloadRefusal(strangers: readonly Stranger[], mounted: readonly 
     'failed',
     CHECK,
     `refused: ${who.slice(0, 3).join(', ')}${more} uses GPUs here, and may lose them by a reload`,
-    'drain the machine (longshore machine drain), end other GPU work, and repeat',
+    'drain the machine (longshore worker drain ID --wait), end other GPU work, and repeat',
   );
 }
 

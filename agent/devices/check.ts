@@ -116,8 +116,6 @@ interface Devices {
   readonly info: EngineInfo;
   /** UUIDs of devices that containers may get. */
   readonly offered: readonly string[];
-  /** UUIDs of devices that a process uses. */
-  readonly used: ReadonlySet<string>;
 }
 
 /**
@@ -177,7 +175,6 @@ async function look(
   return {
     info: engine.info,
     offered: wholeOrSlices(free, slices ?? []),
-    used: new Set(processes?.map(({ uuid }) => uuid)),
   };
 }
 
@@ -215,13 +212,19 @@ const notRemoved = (error: unknown): Line =>
 
 /** Tries each free device by the agent's way, and the first one by the other way too. */
 async function tried(
-  { runtime, image, reload, signal }: CheckParts,
-  { info, offered, used }: Devices,
+  { runtime, smi, image, reload, signal }: CheckParts,
+  { info, offered }: Devices,
   run: CheckRun,
   lines: Line[],
 ): Promise<void> {
   const ended = await run.removeEnded();
   if (ended > 0) lines.push(line('ok', 'containers', `${ended} of an earlier check, which was killed, are removed`));
+  const pulled = await imageLine(runtime, image, signal);
+  signal.throwIfAborted();
+  if (pulled !== undefined) lines.push(pulled);
+  if (pulled?.level === 'failed') return;
+  // After the pull, which may take minutes: work may have begun meanwhile.
+  const used = new Set((await smi.processes())?.map(({ uuid }) => uuid));
   const [strangers, mounted, byCdi] = await Promise.all([runtime.gpuContainers(), mountedGpus(), cdiGpus(info)]);
   const taken = (uuid: string): string => {
     // A container that may use all devices, such as an exporter of metrics, uses only those on which it has a process.
@@ -229,10 +232,6 @@ async function tried(
     return holder !== undefined ? `container ${holder.name} has it` : used.has(uuid) ? 'a process uses it' : '';
   };
   const open: DeviceContainer[] = [];
-  const pulled = await imageLine(runtime, image, signal);
-  signal.throwIfAborted();
-  if (pulled !== undefined) lines.push(pulled);
-  if (pulled?.level === 'failed') return;
   let isFirst = true;
   for (const uuid of offered) {
     const holder = taken(uuid);
@@ -271,7 +270,9 @@ async function tried(
   const now = (await runtime.gpuContainers()).filter(({ dockerId }) => !own.has(dockerId));
   const refusal = reloadRefusal(now, mounted);
   signal.throwIfAborted();
-  lines.push(...(refusal === undefined ? await tryReload(runtime, open) : [refusal]));
+  const reloaded = refusal === undefined ? await tryReload(runtime, open) : [refusal];
+  signal.throwIfAborted();
+  lines.push(...reloaded);
 }
 
 function deviceLine(row: GpuRow): Line {

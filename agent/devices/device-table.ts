@@ -86,13 +86,27 @@ export class DeviceTable {
   /** A text that changes with every reported or stored field. */
   fingerprint(): string {
     return JSON.stringify(
-      this.all().map(({ sample: _sample, health: { missed: _missed, ...health }, ...rest }) => [rest, health]),
+      this.all().map(({ sample: _sample, lastDockerIds, health: { missed: _missed, ...health }, ...rest }) => [
+        rest,
+        health,
+        health.unproven ? lastDockerIds : [],
+      ]),
     );
   }
 
   event(uuid: string, event: HealthEvent): void {
     const device = this.#devices.get(uuid);
     if (device !== undefined) this.#devices.set(uuid, { ...device, health: healthAfter(device.health, event) });
+  }
+
+  /**
+   * Notes the container that had the device, once no process of it is seen there. A device that is lost at this moment
+   * shows no process either, so the id is kept until the tool lists the device again.
+   */
+  released(uuid: string, dockerId: string): void {
+    const device = this.#devices.get(uuid);
+    if (device !== undefined)
+      this.#devices.set(uuid, { ...device, lastDockerIds: [...device.lastDockerIds, dockerId] });
   }
 
   /** Takes a device out of service until it is proved free: processes of those containers may still use it. */
@@ -229,7 +243,14 @@ export class DeviceTable {
       this.#devices.set(device.uuid, {
         ...device,
         health: isProved
-          ? { ...HEALTHY, state: known, why, resetAsked, probeCures, unproven: unproven ?? known === 'quarantined' }
+          ? {
+              ...HEALTHY,
+              state: known,
+              why,
+              resetAsked,
+              probeCures,
+              unproven: unproven ?? (known === 'quarantined' || known === 'lost'),
+            }
           : UNPROBED,
         sample: undefined,
       });

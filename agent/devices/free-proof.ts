@@ -41,15 +41,18 @@ export class FreeProof {
     const { table, proofMs, log, signal } = this.#parts;
     const until = performance.now() + (proofMs ?? PROOF_MS);
     const isLost = (uuid: string): boolean => table.get(uuid)?.health.state === 'lost';
+    // The tool has told of it at the last look; else an answer without processes there says nothing.
+    const isTold = (uuid: string): boolean => (table.get(uuid)?.health.missed ?? 0) === 0;
     let left = gpuUuids.filter((uuid) => !isLost(uuid));
-    const kept = gpuUuids.filter(isLost);
     while (left.length > 0) {
       const busy = await this.#busy(left, [dockerId]);
-      if (busy !== undefined) left = left.filter((uuid) => busy.has(uuid));
+      const isFree = (uuid: string): boolean => busy?.has(uuid) === false && isTold(uuid) && !isLost(uuid);
+      for (const uuid of left.filter(isFree)) table.released(uuid, dockerId);
+      left = left.filter((uuid) => !isFree(uuid) && !isLost(uuid));
       if (left.length === 0 || performance.now() >= until || !(await sleep(PROOF_PAUSE_MS, signal))) break;
     }
     if (signal.aborted) throw new Error('stopped before its GPUs were seen to be free');
-    kept.push(...left);
+    const kept = gpuUuids.filter((uuid) => left.includes(uuid) || isLost(uuid));
     for (const uuid of kept) table.quarantine(uuid, [dockerId], 'its last container may still use it');
     if (kept.length > 0) log.error({ gpuUuids: kept, dockerId }, 'GPUs are not proved free: they are given to nobody');
     return kept.length > 0;
@@ -62,7 +65,7 @@ export class FreeProof {
   async look(held: ReadonlySet<string>): Promise<void> {
     const { table, isStuck } = this.#parts;
     for (const { uuid, health, lastDockerIds } of table.all()) {
-      if (!health.unproven || health.state === 'lost' || held.has(uuid) || isStuck(uuid)) continue;
+      if (!health.unproven || health.state === 'lost' || health.missed > 0 || held.has(uuid) || isStuck(uuid)) continue;
       const busy = await this.#busy([uuid], lastDockerIds);
       if (busy !== undefined && !busy.has(uuid)) table.event(uuid, { kind: 'proved_free' });
     }

@@ -83,9 +83,7 @@ export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHea
       return { ...before, missed, state: 'suspect', why: event.why };
     }
     case 'absent':
-      return before.state === 'lost'
-        ? before
-        : { ...HEALTHY, state: 'lost', why: event.why, unproven: before.unproven };
+      return before.state === 'lost' ? before : { ...HEALTHY, state: 'lost', why: event.why, unproven: true };
     case 'broken':
       return { ...before, state: 'unhealthy', why: event.why, resetAsked: event.asked ?? false, probeCures: false };
     case 'unproven':

@@ -76,6 +76,7 @@ export async function probeInContainer(
     return { kind: 'stuck', text: 'an earlier probe does not end, not even by a kill' };
   await ensureHolderImage(runtime);
   await drivers.look();
+  signal.throwIfAborted();
   const driver = drivers.driverFor([uuid]);
   try {
     return await runProbe(uuid, driver, parts, signal);

@@ -103,10 +103,16 @@ export class Prober {
     const { restUntilMs } = this.#notes.get(uuid) ?? NO_NOTES;
     // One microtask later, the caller has noted that the probe runs.
     await Promise.resolve();
-    const late = (): Error => new Error(`the probe did not end in ${PROBE_MS / 60_000} minutes`);
-    const outcome = await withDeadline(probe(uuid, this.#abort.signal), PROBE_MS, late).catch(
-      (error: unknown): ProbeOutcome => ({ kind: 'unable', text: messageOf(error) }),
-    );
+    const given = new AbortController();
+    const late = (): Error => {
+      given.abort();
+      return new Error(`the probe did not end in ${PROBE_MS / 60_000} minutes`);
+    };
+    const signal = AbortSignal.any([this.#abort.signal, given.signal]);
+    const outcome = await withDeadline(probe(uuid, signal), PROBE_MS, late).catch((error: unknown): ProbeOutcome => ({
+      kind: 'unable',
+      text: messageOf(error),
+    }));
     this.#running.delete(uuid);
     if (this.#abort.signal.aborted) return;
     const durationMs = Math.round(performance.now() - from);

@@ -94,7 +94,7 @@ export class Probes {
     if (outcome.kind === 'stuck') {
       this.#stuck.add(uuid);
       table.quarantine(uuid, [], `probe_failed: ${why}`);
-    } else this.#stuck.delete(uuid);
+    } else if (outcome.kind !== 'unable') this.#stuck.delete(uuid);
     if (isUnusable(outcome, tries)) this.#unusable.set(uuid, why);
     else this.#unusable.delete(uuid);
     if (outcome.kind === 'absent') {

@@ -41,6 +41,11 @@ export interface ContainerDisksParts {
   readonly tickMs?: number;
 }
 
+interface Counted {
+  readonly one: WatchedContainer;
+  readonly paths: readonly string[];
+}
+
 export class ContainerDisks {
   readonly #parts: ContainerDisksParts;
   readonly #abort = new AbortController();
@@ -101,19 +106,27 @@ export class ContainerDisks {
     );
     this.#watch = watch;
     if (look === 0) return;
+    const left: Counted[] = [];
     const oldestFirst = containers.toSorted((a, b) => this.#lastLook(a) - this.#lastLook(b));
     for (let from = 0; from < look; from += COUNTED_AT_ONCE) {
       if (this.#abort.signal.aborted) return;
-      await this.#look(oldestFirst.slice(from, Math.min(look, from + COUNTED_AT_ONCE)), nowMs);
+      left.push(...(await this.#look(oldestFirst.slice(from, Math.min(look, from + COUNTED_AT_ONCE)), nowMs)));
+    }
+    // After all that can be counted: an engine may take its time.
+    for (const { one, paths } of left) {
+      if (this.#abort.signal.aborted) return;
+      const usedBytes = await this.#tried(one, () => this.#estimated(one, paths));
+      this.#counted([{ containerId: one.containerId, usedBytes }]);
     }
   }
 
   readonly #lastLook = ({ containerId }: WatchedContainer): number =>
     this.#lookedAt.get(containerId) ?? Number.NEGATIVE_INFINITY;
 
-  async #look(some: readonly WatchedContainer[], nowMs: number): Promise<void> {
+  /** @returns those that could not be counted */
+  async #look(some: readonly WatchedContainer[], nowMs: number): Promise<readonly Counted[]> {
     const { viewOf } = this.#parts;
-    const living: { readonly one: WatchedContainer; readonly paths: readonly string[] }[] = [];
+    const living: Counted[] = [];
     for (const one of some) {
       this.#lookedAt.set(one.containerId, nowMs);
       const root = await this.#tried(one, () => this.#rootOf(one));
@@ -125,12 +138,7 @@ export class ContainerDisks {
     const bytes = await countEachHere(whole.map(({ paths }) => paths));
     const blocks = new Map(whole.map(({ one }, at) => [one.containerId, bytes[at]]));
     this.#counted(living.map(({ one: { containerId } }) => ({ containerId, usedBytes: blocks.get(containerId) })));
-    // The others follow: the engine may be slow.
-    for (const { one, paths } of living) {
-      const { containerId } = one;
-      if (blocks.get(containerId) !== undefined) continue;
-      this.#counted([{ containerId, usedBytes: await this.#tried(one, () => this.#estimated(one, paths)) }]);
-    }
+    return living.filter(({ one }) => blocks.get(one.containerId) === undefined);
   }
 
   #counted(some: readonly { readonly containerId: string; readonly usedBytes: number | undefined }[]): void {

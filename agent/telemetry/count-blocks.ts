@@ -7,6 +7,8 @@ export const COUNTED_AT_ONCE = 10;
 const WALK_MS = 10_000;
 /** Silence after a walk's time that proves it stuck: a walk that dies of its kill does so a second after that time. */
 const MARGIN_MS = 5_000;
+/** Walks that hang leave room for volumes, which are mounted by children, too. */
+const MOST_STUCK = 8;
 /**
  * The walking program. Arguments: seconds, then for each count the number of folders and the folders. Output: a line
  * for each count, kibibytes or `-`. Blocks count, not lengths: a file with holes takes only its blocks. A file that
@@ -47,12 +49,10 @@ export async function countEachHere(
   while (counted.length < each.length) {
     const args = each.slice(counted.length).flatMap((folders) => [String(folders.length), ...folders]);
     let printed = '';
-    const hangs = await runInChild(
-      COUNT,
-      [du, String(walkMs / 1000), ...args],
-      walkMs + marginMs,
-      (output) => (printed = output),
-    ).then(
+    const hangs = await runInChild(COUNT, [du, String(walkMs / 1000), ...args], walkMs + marginMs, {
+      onOutput: (output) => (printed = output),
+      most: MOST_STUCK,
+    }).then(
       () => false,
       (error: unknown) => error instanceof NoAnswer,
     );

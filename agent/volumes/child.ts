@@ -15,9 +15,9 @@ const MOST_STUCK = 16;
 const killed = new Set<number>();
 
 /** Number of groups with a surviving process: the shell may have died and left a process that it waited for. */
-function stuck(): number {
+function stuck(most: number): number {
   for (const group of killed) if (!signalled(group, 0)) killed.delete(group);
-  if (killed.size < MOST_STUCK) return killed.size;
+  if (killed.size < most) return killed.size;
   // Uncollected dead processes keep a group too, and hold nothing. All processes are read only if such groups remain.
   const living = livingGroups();
   for (const group of killed) if (!living.has(group)) killed.delete(group);
@@ -43,7 +43,8 @@ function livingGroups(): ReadonlySet<number> {
  * Runs a shell script, and at the deadline kills it and all processes that it started. The caller goes on even if the
  * kill fails: a process that waits for a dead disk does not die at once.
  * @param args - `$1`, `$2`, …
- * @param onOutput - called with the whole output so far at each piece; each piece restarts the deadline
+ * @param options.onOutput - called with the whole output so far at each piece; each piece restarts the deadline
+ * @param options.most - number of killed groups with a surviving process at which the script is refused
  * @returns the script's output
  * @throws NoAnswer at the deadline; Error with the last output when it fails
  */
@@ -51,11 +52,11 @@ export function runInChild(
   script: string,
   args: readonly string[],
   deadlineMs: number,
-  onOutput?: (output: string) => void,
+  { onOutput, most = MOST_STUCK }: { readonly onOutput?: (output: string) => void; readonly most?: number } = {},
 ): Promise<string> {
   return new Promise((resolve, reject) => {
-    if (stuck() >= MOST_STUCK) {
-      reject(new NoAnswer(`${MOST_STUCK} processes already wait for file systems that do not answer`));
+    if (stuck(most) >= most) {
+      reject(new NoAnswer(`${most} processes already wait for file systems that do not answer`));
       return;
     }
     const child = spawn('/bin/sh', ['-c', script, 'sh', ...args], {

@@ -59,19 +59,27 @@ describe('of folders that are counted together', () => {
   });
 });
 
-test('a container over its limit is told of while another waits for the engine', async ({ world }) => {
+test('containers over their limit are told of while another waits for the engine', async ({ world }) => {
+  const small = world.folder('small', 1);
   const roots: Readonly<Record<string, string>> = {
     d1: '',
     d2: world.folder('root', 600),
     d3: world.folder('more', 900),
+    // Counted after the first ten.
+    d12: world.folder('later', 700),
   };
   const view = world.folder('view', 1);
   const over: string[] = [];
   let freeBytes = 1e9;
   const disks = new ContainerDisks({
     // The engine gives no folder for the first container, and never answers how much it wrote.
-    runtime: { rootPath: (dockerId) => Promise.resolve(roots[dockerId]), writtenBytes: never },
-    running: () => [1, 2, 3].map((n) => ({ containerId: `c${n}`, dockerId: `d${n}`, shortId: `s${n}` })),
+    runtime: { rootPath: (dockerId) => Promise.resolve(roots[dockerId] ?? small), writtenBytes: never },
+    running: () =>
+      Array.from({ length: 12 }, (_, at) => at + 1).map((n) => ({
+        containerId: `c${n}`,
+        dockerId: `d${n}`,
+        shortId: `s${n}`,
+      })),
     viewOf: () => view,
     limitBytes: 500 * KIB,
     fileSystems: () => Promise.resolve([{ freeBytes: (freeBytes -= 1e6), low: false }]),
@@ -82,5 +90,5 @@ test('a container over its limit is told of while another waits for the engine',
   });
   await disks.round();
   void disks.round();
-  await expect.poll(() => over).toEqual(['c3', 'c2']);
+  await expect.poll(() => over).toEqual(['c3', 'c2', 'c12']);
 });

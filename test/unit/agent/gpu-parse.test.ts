@@ -285,6 +285,9 @@ describe('the table of devices', () => {
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'lost', 'GPU-0a0b0c0d': 'healthy' });
     const broken = 'Unable to determine the device handle for GPU0000:00:1E.0: Unknown Error';
     devices.take(read(`${H100}\n${broken}\n`), [], none);
+    // A listing does not say whether its last container is gone.
+    expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'quarantined', 'GPU-0a0b0c0d': 'lost' });
+    devices.event('GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01', { kind: 'proved_free' });
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy', 'GPU-0a0b0c0d': 'lost' });
     devices.take(read(`${H100}\n${A10G.slice(0, 40)}`), [], none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy', 'GPU-0a0b0c0d': 'lost' });

@@ -100,8 +100,9 @@ describe('the prober', () => {
       metrics,
       prober: new Prober({
         candidates: () => world.candidates,
-        probe: (uuid) =>
+        probe: (uuid, signal) =>
           new Promise((resolve) => {
+            signal.addEventListener('abort', () => world.running.delete(uuid));
             expect(world.running.has(uuid)).toBe(false);
             world.running.set(uuid, (outcome) => {
               world.running.delete(uuid);
@@ -156,7 +157,6 @@ describe('the prober', () => {
     await vi.advanceTimersByTimeAsync(14 * 60_000);
     expect([...world.running.keys()]).toEqual(['a']);
     expect(world.outcomes).toEqual([]);
-    world.running.delete('a');
     await vi.advanceTimersByTimeAsync(2 * 60_000);
     expect(world.outcomes).toEqual(['a unable 1']);
     expect([...world.running.keys()]).toEqual(['a']);

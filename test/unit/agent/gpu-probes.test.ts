@@ -347,6 +347,22 @@ describe('a device whose last container may still use it', () => {
     await world.are('healthy', 'healthy');
   });
 
+  test('and that vanishes before it is given back is looked at once it returns', async ({ world }) => {
+    world.holders.push(has('c0', G0));
+    const gpus = await world.start();
+    await world.are('healthy', 'healthy');
+    world.nvidia.is({ gpus: [aGpu(1)] });
+    world.holders.length = 0;
+    // No look has said yet that it is lost, and the driver names no process of a device that it does not have.
+    await gpus.release([G0], 'd0');
+    await world.are('lost', 'healthy');
+    world.nvidia.is({ processes: LEFT, gpus: [aGpu(0), aGpu(1)] });
+    await world.are('quarantined', 'healthy');
+    await stays(world, 'quarantined,healthy');
+    world.nvidia.is({ processes: [] });
+    await world.are('healthy', 'healthy');
+  });
+
   test('is not free because a probe that hung there ended at last', async () => {
     vi.useFakeTimers();
     try {
@@ -354,6 +370,7 @@ describe('a device whose last container may still use it', () => {
       table.restore([{ ...STORED, uuid: G0 }], false, '580.126.09');
       const outcomes: ProbeOutcome[] = [
         { kind: 'stuck', text: 'no answer' },
+        { kind: 'unable', text: 'the engine is away' },
         { kind: 'passed', text: '' },
       ];
       const probes = new Probes({
@@ -369,6 +386,8 @@ describe('a device whose last container may still use it', () => {
       await vi.advanceTimersByTimeAsync(0);
       expect([table.get(G0)?.health.state, probes.isStuck(G0)]).toEqual(['quarantined', true]);
       table.quarantine(G0, ['d0'], 'its last container may still use it');
+      await vi.advanceTimersByTimeAsync(60_000);
+      expect([outcomes.length, probes.isStuck(G0)]).toEqual([1, true]);
       await vi.advanceTimersByTimeAsync(60_000);
       expect([table.get(G0)?.health.state, probes.isStuck(G0)]).toEqual(['quarantined', false]);
       expect(table.get(G0)?.lastDockerIds).toEqual(['d0']);
