@@ -1,8 +1,8 @@
 /**
- * `npm run chaos`: kill -9 at random moments under load, round after round, on an installation of its own; then an
- * audit of every accepted task. Each has one final state, none is lost, and every result is right. No synchronous task
- * runs twice, and no asynchronous one exceeds its attempts. Exit code 1: the audit found a violation.
- * docs/benchmarks.md describes the load.
+ * `npm run chaos`: kill -9 at random moments under load, round after round, on an installation
+ * of its own; then an audit of every accepted task. Each has one final state, none is lost, and
+ * every result is right. No synchronous task runs twice, and no asynchronous one exceeds its
+ * attempts. Exit code 1: the audit found a violation. docs/benchmarks.md describes the load.
  */
 import { CHAOS_USAGE, parseChaosOptions } from './chaos/options.ts';
 import type { ChaosOptions } from './chaos/options.ts';

@@ -122,7 +122,7 @@ export class BenchChild {
     }
   }
 
-  /** kill -9 of it alone: what it started goes on. */
+  /** Sends kill -9 to the child alone; processes that it started go on. */
   async kill(): Promise<void> {
     this.#process.kill('SIGKILL');
     await this.#exited;
@@ -136,7 +136,7 @@ export class BenchChild {
     try {
       process.kill(-this.pid, 'SIGKILL');
     } catch {
-      // The usual case: nobody is left in its group.
+      // The usual case: the child's group is empty.
     }
     await this.#exited;
   }
@@ -146,7 +146,7 @@ export class BenchChild {
     try {
       tail = readFileSync(this.#logPath, 'utf8').trimEnd().split('\n').slice(-TAIL_LINES).join('\n');
     } catch {
-      // Without its output then.
+      // The error then lacks the output.
     }
     return new Error(`the ${this.name} ${what}${tail === '' ? '' : `; its last lines:\n${tail}`}`);
   }

@@ -1,5 +1,5 @@
-// The scheduler alone, as a process of its own on a Postgres server and a Redis of the run's own. Machines, where a
-// benchmark wants some, are simulated.
+// The scheduler alone, as a process of its own on a Postgres server and a Redis
+// of the run's own. Machines, where a benchmark wants some, are simulated.
 import { processorMs } from './processes.ts';
 import { readFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
@@ -33,8 +33,8 @@ const HEALTH_EVERY_MS = 5;
 const MIB = 1024 ** 2;
 
 /**
- * Starts the server that all control planes of a run share, each with a database of its own. The server syncs to disk,
- * as a production server should.
+ * Starts the server that all control planes of a run share, each with a
+ * database of its own. The server syncs to disk, as a production server should.
  */
 export async function startPostgres(place: Workplace): Promise<PrivatePostgres> {
   const postgres = await aPostgres({ durable: true });
@@ -107,14 +107,14 @@ export class ControlPlane {
     return processorMs(this.#scheduler.pid);
   }
 
-  /** The same books, a new process: nothing is left in it of how they were filled. */
+  /** Starts a new process on the same books, with nothing left in it from filling them. */
   async restart(): Promise<void> {
     await this.#scheduler.stop();
     this.#scheduler = this.#spawn();
     await this.#ready();
   }
 
-  /** The same, and the moment of the first 200 of its health route, asked again every few milliseconds. */
+  /** Restarts and returns the moment of the first 200 of the health route, polled every few milliseconds. */
   async restartUntilHealthy(): Promise<{ readonly healthyMs: number }> {
     await this.restart();
     const { url } = this.client.context;
@@ -127,12 +127,12 @@ export class ControlPlane {
     }
   }
 
-  /** Where agents dial now: another port after each start. */
+  /** Address where agents dial now: another port after each start. */
   get agentAddress(): string {
     return this.#agentAddress;
   }
 
-  /** For one more machine. */
+  /** Token to join another machine. */
   async joinToken(): Promise<string> {
     return text(await this.#scheduler.request({ kind: 'createLocalMachine' }), 'joinToken');
   }
@@ -145,7 +145,7 @@ export class ControlPlane {
     if (answer.status !== 200) throw new Error(`${url} answered ${answer.status}: ${answer.body.toString('utf8')}`);
   }
 
-  /** Deploys apps that nobody calls yet; a handler is never run, so there is no code. */
+  /** Deploys apps that get no calls yet; no handler is ever run, so there is no code. */
   async deploy(count: number, prefix: string, fields: AppFields = {}): Promise<readonly IdleApp[]> {
     const apps: IdleApp[] = [];
     let next = 0;
@@ -186,13 +186,13 @@ export class ControlPlane {
     return { url: app.url, headers: { authorization: `Bearer ${this.#token}` }, body: '{}', expected: ANSWER };
   }
 
-  /** The same app, called at this scheduler: its URL names the one that deployed it. */
+  /** The same app, called at this scheduler: the app's URL names the scheduler that deployed it. */
   targetOf(app: IdleApp): LoadTarget {
     const { pathname } = new URL(app.url);
     return this.target({ ...app, url: `${this.client.context.url}${pathname}` });
   }
 
-  /** Machines of one kind, linked and ready. They end with the workplace. */
+  /** Starts machines of one kind, linked and ready. The workplace ends them. */
   async machines(count: number): Promise<SimulatedFleet> {
     const fleet = await SimulatedFleet.join({
       address: this.#agentAddress,

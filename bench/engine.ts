@@ -1,5 +1,5 @@
-// The Docker Engine as the benchmarks use it. Objects of the run bear its label, and objects of the product bear its
-// machine's; both are removed by label.
+// The Docker Engine as the benchmarks use it. Objects of the run bear its label,
+// and objects of the product bear its machine's; both are removed by label.
 import Docker from 'dockerode';
 import { sleep } from '#shared/backoff.ts';
 import { connectionOptions } from '#agent/containers/docker-options.ts';
@@ -12,7 +12,7 @@ const CALL_MS = 30_000;
 const GONE_MS = 15_000;
 const START_MS = 3_000;
 const POLL_MS = 100;
-/** An official image where there was a registry, else the one that set-up built. */
+/** Candidates: an official image where there was a registry, else the image that set-up built. */
 const BASE_IMAGES = [
   { reference: 'python:3.11-slim', template: 'python:{version}-slim' },
   { reference: 'longshore-python:3.11', template: 'longshore-python:{version}' },
@@ -47,7 +47,7 @@ export class BenchEngine {
     throw new Error('the engine holds no Python base image: `npm start` fetches or builds it');
   }
 
-  /** From now on the containers of this machine and its network are the run's; called once for each machine. */
+  /** Counts the containers of this machine and its network as the run's from now on; called once for each machine. */
   adopt(machineId: string, network: string): void {
     this.#labels.push(`${LABELS.machine}=${machineId}`);
     this.#networks.push(network);
@@ -82,13 +82,13 @@ export class BenchEngine {
       // No engine: nothing was made.
       return;
     }
-    // An engine that removes a container during its start keeps that container's place in the network for ever, so
-    // starts are waited for.
+    // An engine that removes a container during its start keeps that
+    // container's place in the network for ever, so starts are waited for.
     const startedMs = performance.now() + START_MS;
     while (performance.now() < startedMs && (await this.#list({ status: ['created'] })).length > 0)
       await sleep(POLL_MS);
-    // Containers that a killed agent had asked for may still appear, and those being removed still have their place in
-    // the network.
+    // Containers that a killed agent had asked for may still appear,
+    // and those being removed still have their place in the network.
     const deadlineMs = performance.now() + GONE_MS;
     while (ids.length > 0 && performance.now() < deadlineMs) {
       for (const id of ids) await this.remove(id);
@@ -141,7 +141,7 @@ export class BenchEngine {
   }
 }
 
-/** 404: gone already; 409: somebody removes it at this moment. */
+/** 404: gone already; 409: another request removes it at this moment. */
 function ifGone(error: unknown): void {
   const status = statusOf(error);
   if (status !== 404 && status !== 409) throw error;

@@ -1,6 +1,6 @@
-// The goals of the benchmarks, and the rule that decides whether they are met. Pure. A goal is a line over the baseline
-// of the same round (`factor` times the baseline plus `plus`), never an absolute speed of some machine. Without a
-// baseline, `plus` alone is the bound.
+// The goals of the benchmarks, and the rule that decides whether they are met. Pure. A goal
+// is a line over the baseline of the same round (`factor` times the baseline plus `plus`),
+// never an absolute speed of some machine. Without a baseline, `plus` alone is the bound.
 import { median } from './stats.ts';
 
 /** A bound for one measure of one suite. */
@@ -8,11 +8,11 @@ export interface Goal {
   readonly id: string;
   readonly kind: 'at_most' | 'at_least';
   readonly factor: number;
-  /** In the unit of the measure. */
+  /** Summand in the unit of the measure. */
   readonly plus: number;
 }
 
-/** By `suite measure`. */
+/** Goals by `suite measure`. */
 export const GOALS: Readonly<Record<string, Goal>> = {
   'warm p50': { id: 'G1', kind: 'at_most', factor: 1.5, plus: 0 },
   'warm p99': { id: 'G1', kind: 'at_most', factor: 2, plus: 0 },
@@ -65,7 +65,7 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'start p50': { id: 'G16', kind: 'at_most', factor: 0, plus: 1500 },
 };
 
-/** How much looser a short run is judged: it has too few samples for more. */
+/** Factor by which goals are looser in a short run, which has too few samples for more. */
 export const QUICK_SLACK = 1.5;
 
 /** `baseline` is 0 where there is none. */
@@ -82,7 +82,7 @@ export function meetsGoal(goal: Goal, rounds: readonly GoalRound[], slack = 1): 
   return over <= 0;
 }
 
-/** As it stands in the table: `<= 1.5 x`, `<= 1 x + 60 ms`, `<= 1500 ms`. */
+/** Text of a goal in the table: `<= 1.5 x`, `<= 1 x + 60 ms`, `<= 1500 ms`. */
 export function goalText(goal: Goal, unit: string): string {
   const sign = goal.kind === 'at_most' ? '<=' : '>=';
   const parts = [

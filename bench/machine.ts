@@ -1,5 +1,5 @@
-// Describes the machine that figures were measured on: the facts that decide its speed, and nothing that identifies its
-// owner.
+// Describes the machine that figures were measured on: the facts
+// that decide its speed, and nothing that identifies its owner.
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { availableParallelism, cpus, release, totalmem } from 'node:os';

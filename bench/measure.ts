@@ -9,7 +9,7 @@ import type { Comparison, Summary } from './stats.ts';
 export type Figures = Readonly<Record<string, number>>;
 
 export interface Round {
-  /** From 1, discarded ones included. */
+  /** Number of the round, from 1, discarded rounds included. */
   readonly number: number;
   /** Absent where the suite has nothing to compare with. */
   readonly baseline: Figures | undefined;

@@ -27,8 +27,8 @@ export const SUITES = [
 export type SuiteName = (typeof SUITES)[number];
 
 /**
- * Suites that compare two commits, in the order in which they run. All other suites compare with something that no
- * commit changes.
+ * Suites that compare two commits, in the order in which they run.
+ * All other suites compare with something that no commit changes.
  */
 export const AGAINST_SUITES = ['warm', 'throughput', 'cold', 'start', 'reaction'] as const;
 export type AgainstSuite = (typeof AGAINST_SUITES)[number];
@@ -43,7 +43,7 @@ export interface BenchOptions {
   readonly maxOutside: number;
   /** Exit with 1 when a goal is missed. */
   readonly isGate: boolean;
-  /** Where both daemons leave processor profiles; they are slower then. */
+  /** Directory where both daemons leave processor profiles; profiling slows them. */
   readonly profileDir: string | undefined;
   /** The commit that this checkout is compared with, instead of the baselines. */
   readonly against: string | undefined;

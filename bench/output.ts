@@ -1,4 +1,4 @@
-// Where a run's words go: progress and the table to the terminal, one JSON object per line to a file.
+// A run's output: progress and the table to the terminal, one JSON object per line to a file.
 import { mkdirSync, writeFileSync, appendFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { Round } from './measure.ts';

@@ -29,7 +29,7 @@ const KERNEL_PID = 2;
 export const ENGINE = /^(?:dockerd|containerd|runc)/;
 
 /**
- * @param rootPid - the run's own process; what it started is its own
+ * @param rootPid - the run's own process; its descendants count as the run's
  * @param containerIds - the run's containers, also those that are gone by now
  * @returns from 0 to 1
  */
@@ -68,7 +68,7 @@ function isOwn(
   rootPid: number,
   containerIds: ReadonlySet<string>,
 ): boolean {
-  // A container of somebody else is not ours, though the shim above it is the engine's.
+  // Another owner's container is not ours, though the shim above it is the engine's.
   let isFirst = true;
   for (let at: ProcessTicks | undefined = process; at !== undefined; at = byPid.get(at.parentPid)) {
     if (at.pid === rootPid || at.pid === KERNEL_PID) return true;

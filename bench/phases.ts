@@ -1,11 +1,11 @@
-// Where a cold start's time goes, from the agent's own account of it (one log line per container that became ready).
-// Pure.
+// Where a cold start's time goes, from the agent's own account
+// of it (one log line per container that became ready). Pure.
 import { median } from './stats.ts';
 import { alignColumns, short } from './table.ts';
 
 /**
- * A cold call: epoch milliseconds of its POST and of its answer, and the agent's log line about the container that
- * served it.
+ * A cold call: epoch milliseconds of its POST and of its answer,
+ * and the agent's log line about the container that served it.
  */
 export interface ColdCall {
   readonly postedAtMs: number;
@@ -19,7 +19,7 @@ export interface ReadyLine {
   readonly phases: Readonly<Record<string, number>>;
 }
 
-/** In order; the first and the last are seen from outside. */
+/** Steps in order; the first and the last are seen from outside the agent. */
 const STEPS: readonly (readonly [name: string, what: string])[] = [
   ['decide', 'from the POST to the order at the agent: admission, queue, scaling, placement, link'],
   ['proceed', 'acknowledgement and permission, each noted durably'],

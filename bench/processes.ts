@@ -1,5 +1,5 @@
-// Reads the inputs of outside.ts: /proc/stat, and /proc/<pid>/stat of all processes. A process that ends meanwhile is
-// left out.
+// Reads the inputs of outside.ts: /proc/stat, and /proc/<pid>/stat
+// of all processes. A process that ends meanwhile is left out.
 import { readFileSync, readdirSync } from 'node:fs';
 import type { MachineTicks, ProcessTicks } from './outside.ts';
 

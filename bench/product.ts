@@ -20,7 +20,7 @@ export interface Product {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** The scheduler's is that of the last one started. */
   readonly pids: { readonly scheduler: number; readonly agent: number };
-  /** Where the agent answers Prometheus. */
+  /** Address where the agent answers Prometheus. */
   readonly agentMetricsAddress: string;
   /** Lines of the agent's log so far. */
   agentLines(): readonly string[];
@@ -28,12 +28,12 @@ export interface Product {
   deploy(target: string): Promise<DeployedApp>;
   /** kill -9 of the scheduler alone, ready or not; everything else goes on. */
   killScheduler(): Promise<void>;
-  /** Another one in its place, at the same addresses. @param wait - until it is ready */
+  /** Starts another scheduler in its place, at the same addresses. @param wait - until it is ready */
   restartScheduler(wait: boolean): Promise<void>;
   readonly machineId: string;
   /** kill -9 of the agent alone, ready or not; its containers go on. */
   killAgent(): Promise<void>;
-  /** Another one on the same state. @param wait - until it is connected */
+  /** Starts another agent on the same state. @param wait - until it is connected */
   restartAgent(wait: boolean): Promise<void>;
   /** Ends the agent with its containers, then the scheduler once every record is stored. */
   stop(): Promise<void>;
@@ -137,7 +137,7 @@ export async function startProduct(
     killAgent: () => agent.kill(),
     restartAgent: async (wait) => {
       agent = startAgent();
-      // Before this one is ended with the workplace: it takes its containers along.
+      // `stop` takes the containers along, so it must run before the workplace ends this agent.
       place.later(stop);
       if (wait) await agent.ready();
     },

@@ -54,7 +54,7 @@ async function outcomeOf<Options>(
   }
 }
 
-/** An error with what caused it. */
+/** Messages of an error and its causes. */
 export function causes(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return error.cause === undefined ? error.message : `${error.message}: ${causes(error.cause)}`;

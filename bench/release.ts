@@ -7,7 +7,7 @@ const BUNDLE = new URL('../scripts/build/bundle.mjs', import.meta.url).href;
 const RELEASE = new URL('../scripts/build/release.mjs', import.meta.url).href;
 
 export interface Release {
-  /** A program of `lib`, started with what the agent's unit says. */
+  /** A program of `lib`, started with the settings of the agent's unit. */
   program(name: string, env: ChildOptions['env']): Omit<ChildOptions, 'name' | 'logPath'>;
   /** The scheduler, as its unit starts it. */
   readonly scheduler: Pick<ChildOptions, 'node' | 'file' | 'args'>;

@@ -1,6 +1,6 @@
-// Runs rounds. A round measures both sides; the side that goes first changes from round to round, so that neither
-// always meets the warmer machine. A round that was disturbed from outside does not count and is repeated, up to a
-// bound.
+// Runs rounds. A round measures both sides; the side that goes first changes
+// from round to round, so that neither always meets the warmer machine. A round
+// that was disturbed from outside does not count and is repeated, up to a bound.
 import type { Figures, Round } from './measure.ts';
 
 /** Figures of a round; `baseline` is undefined where there is nothing to compare with. */
@@ -12,7 +12,7 @@ export interface RoundRules {
   /** Wanted; as many again are tried on a machine that is not quiet. */
   readonly rounds: number;
   readonly maxOutside: number;
-  /** Runs the work and says what share of the machine others used meanwhile. */
+  /** Runs the work and returns the share of the machine that others used meanwhile. */
   readonly watch: <T>(work: () => Promise<T>) => Promise<{ readonly value: T; readonly outside: number }>;
   readonly onRound: (round: Round) => void;
   readonly signal: AbortSignal;

@@ -11,8 +11,8 @@ export interface Summary {
 }
 
 /**
- * The smallest value that at least `percent` of all values do not exceed (nearest rank: always a value that was
- * measured).
+ * The smallest value that at least `percent` of all values do
+ * not exceed (nearest rank: always a value that was measured).
  * @throws RangeError without values, or for a percentage outside 0 to 100
  */
 export function percentile(values: ArrayLike<number>, percent: number): number {
@@ -43,7 +43,7 @@ export interface Pair {
   readonly product: number;
 }
 
-/** Both sides over all rounds, and how they compare round by round. */
+/** Both sides over all rounds, with their comparison round by round. */
 export interface Comparison {
   readonly baseline: Summary;
   readonly product: Summary;

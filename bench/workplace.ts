@@ -20,21 +20,21 @@ export interface Workplace {
   readonly signal: AbortSignal;
   /** Environment of every child: enough to run programs, none of the caller's Longshore settings. */
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Starts a child; it is stopped with the workplace when nobody did before. */
+  /** Starts a child; the workplace stops it unless it was stopped before. */
   start(options: Omit<ChildOptions, 'logPath'>): BenchChild;
   /** Called at the end, last registered first. */
   later(work: () => Promise<void>): void;
   /** The share of the machine that others used during the work. */
   watch<T>(work: () => Promise<T>): Promise<{ readonly value: T; readonly outside: number }>;
-  /** Adds who was busy during the work, per call, to its figures. */
+  /** Adds the processor time of each role during the work, per call, to the figures. */
   cpuOf<T extends { readonly figures: Figures; readonly answered: number }>(work: () => Promise<T>): Promise<Figures>;
-  /** Ends everything; says what could not be ended. */
+  /** Ends everything. @returns the things that could not be ended */
   close(): Promise<readonly string[]>;
 }
 
 /**
- * Variables that tools need. Everything else of the environment stays outside, so that a run measures the same
- * everywhere.
+ * Variables that tools need. Everything else of the environment
+ * stays outside, so that a run measures the same everywhere.
  */
 const PASSED_ON = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'DOCKER_HOST', 'LONGSHORE_CA_BUNDLE'];
 

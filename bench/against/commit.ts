@@ -1,5 +1,5 @@
-// Another commit of this repository as a release: checked out into a worktree of its own, built by its own scripts. The
-// worktree goes away with the workplace.
+// Another commit of this repository as a release: checked out into a worktree of
+// its own, built by its own scripts. The worktree goes away with the workplace.
 import { execFile } from 'node:child_process';
 import { cp, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -18,7 +18,7 @@ const OUTPUT_BYTES = 16 * 1024 ** 2;
 const runFile = promisify(execFile);
 
 export interface BuiltCommit {
-  /** As git abbreviates the commit. */
+  /** Abbreviated hash, as git prints it. */
   readonly name: string;
   readonly release: Release;
 }
@@ -36,7 +36,7 @@ export async function resolveCommit(text: string): Promise<string> {
   }
 }
 
-/** Builds a release of the commit below the workplace. @throws Error with the last lines of what failed */
+/** Builds a release of the commit below the workplace. @throws Error with the last lines of the failed step */
 export async function buildCommit(place: Workplace, hash: string): Promise<BuiltCommit> {
   const tree = join(place.directory, 'base');
   await git(ROOT, 'worktree', 'add', '--quiet', '--detach', tree, hash);

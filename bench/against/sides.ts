@@ -127,9 +127,9 @@ export function startSides(place: Workplace, releases: Sides<Release>): Promise<
 }
 
 /**
- * Starts new processes of both daemons on every side; containers go on. Two processes of one program differ by several
- * per cent for as long as they live (how the engine compiled them, where their memory lies). A single process therefore
- * says little of its program.
+ * Starts new processes of both daemons on every side; containers go on. Two processes of
+ * one program differ by several per cent for as long as they live (how the engine compiled
+ * them, where their memory lies). A single process therefore says little of its program.
  */
 async function renewDaemons(products: Sides<Product>): Promise<void> {
   for (const side of SIDES) {

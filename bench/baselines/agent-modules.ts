@@ -1,5 +1,5 @@
-// The floor of `agent`: a bare Node that loads the libraries of an agent and the messages of its link, and does nothing
-// with them.
+// The floor of `agent`: a bare Node that loads the libraries of an
+// agent and the messages of its link, and does nothing with them.
 import '@grpc/grpc-js';
 import 'dockerode';
 import { execa } from 'execa';
@@ -11,7 +11,7 @@ import 'yauzl';
 import { loadLink } from '#shared/protocol/link.ts';
 
 loadLink();
-// The bundler leaves out what nobody holds.
+// The bundler leaves out unreferenced imports, so a global refers to them.
 Object.assign(globalThis, { kept: [execa, jwtVerify] });
 setInterval(() => undefined, 60_000);
 process.send?.({ kind: 'ready' });

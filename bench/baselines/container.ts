@@ -18,7 +18,7 @@ const PORT = 8000;
 /** The command of every baseline container. */
 export const SERVER = ['python3', '-m', 'http.server', String(PORT)] as const;
 const BYTE_DEADLINE_MS = 30_000;
-/** Between two tries to connect: the server listens a while after the container runs. */
+/** Pause between two tries to connect: the server listens a while after the container runs. */
 const RETRY_MS = 1;
 const CONNECT_MS = 100;
 
@@ -71,7 +71,7 @@ export async function firstByte(address: string, deadlineMs: number): Promise<vo
   throw new Error(`the container at ${address} did not answer within ${BYTE_DEADLINE_MS / 1000} s`);
 }
 
-/** False: nobody listens yet. */
+/** Tries to connect and read a byte; false: no server listens yet. */
 function tryOnce(address: string, deadlineMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect(PORT, address);

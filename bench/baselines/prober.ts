@@ -1,5 +1,5 @@
-// Runs inside a network namespace. For each address on a line of its input, prints a line as soon as a server there has
-// answered with a first byte.
+// Runs inside a network namespace. For each address on a line of its input,
+// prints a line as soon as a server there has answered with a first byte.
 import { createInterface } from 'node:readline';
 import { firstByte } from './container.ts';
 

@@ -14,8 +14,8 @@ await Promise.all([queue.waitUntilReady(), events.waitUntilReady()]);
 
 const app = Fastify();
 app.post('/', async (request) => {
-  // With `true` instead of a count, the job is gone before some callers look for its result. Such calls fail, and look
-  // like speed.
+  // With `true` instead of a count, the job is gone before some
+  // callers look for its result. Such calls fail, and look like speed.
   const job = await queue.add('call', request.body, { removeOnComplete: { count: 1000 }, removeOnFail: true });
   return job.waitUntilFinished(events, ANSWER_MS);
 });

@@ -1,6 +1,6 @@
-// A peer of the scaling benchmark: Docker Swarm, on an engine of its own in a network namespace of its own (beside the
-// first engine, a second one would take its network away). Image, limits and program are those of the plain loop; a
-// task counts when its program answers.
+// A peer of the scaling benchmark: Docker Swarm, on an engine of its own in a network namespace
+// of its own (beside the first engine, a second one would take its network away). Image, limits
+// and program are those of the plain loop; a task counts when its program answers.
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -19,22 +19,22 @@ const SERVICE = 'bench-scale';
 const GRACE_NS = 1e9;
 
 export interface Swarm {
-  /** From 0 to so many answering. @returns milliseconds */
+  /** Scales from 0 to that many answering tasks. @returns milliseconds */
   scale(count: number): Promise<number>;
-  /** To 0 again; resolves when none is left. */
+  /** Scales to 0 again; resolves when no task is left. */
   empty(): Promise<void>;
 }
 
-/** Why there is none; undefined: there can be. */
+/** Reason why there can be no Swarm; undefined: there can be one. */
 export const whyNoSwarm = whyNoHosts;
 
-/** @param later - called with what takes it away again */
+/** @param later - registers the cleanup */
 export async function startSwarm(
   engine: BenchEngine,
   spec: Omit<ContainerBaseline, 'network'>,
   later: (work: () => Promise<void>) => void,
 ): Promise<Swarm> {
-  // Without it each task asks a registry for an image that the engine has.
+  // Without this setting each task asks a registry for an image that the engine has.
   process.env['DOCKER_SERVICE_PREFER_OFFLINE_IMAGE'] = '1';
   const network = await SimulatedNetwork.up(1, spec.image);
   later(() => network.down());

@@ -1,6 +1,6 @@
-// The conditions that every task must meet after the kill rounds. In: three accounts of the same work (answers to
-// callers, records of the installation, notes of the handlers). Out: every contradiction between them. Pure; it trusts
-// none of the three.
+// The conditions that every task must meet after the kill rounds. In: three accounts
+// of the same work (answers to callers, records of the installation, notes of the
+// handlers). Out: every contradiction between them. Pure; it trusts none of the three.
 import { isFinal } from '../soak/tasks.ts';
 
 /** A request of the load, by its own number. */
@@ -8,7 +8,7 @@ export interface Sent {
   readonly n: number;
   /** The caller waited for the result. */
   readonly sync: boolean;
-  /** Told to the caller: from then on the task was accepted. Empty: no answer came, or it was refused. */
+  /** Task id that the caller got, with which the task was accepted. Empty: no answer came, or a refusal. */
   readonly taskId: string;
   /** Attempts that it may have by the user's budget. */
   readonly attempts: number;
@@ -21,7 +21,7 @@ export interface Kept {
   readonly status: string;
   /** JSON text. */
   readonly result: string;
-  /** As the list has it; undefined: not listed. */
+  /** Status in the list of tasks; undefined: not listed. */
   readonly listed: string | undefined;
 }
 
@@ -84,7 +84,7 @@ function findingsOf(one: Sent, books: Books, runs: readonly Run[]): readonly Fin
   const name = `${one.sync ? 'call' : 'put'} ${one.n}`;
   const found: Finding[] = [];
   const add = (fault: Fault, text: string): void => void found.push({ fault, text: `${name}: ${text}` });
-  // Accepted or not: what ran is held to the same rules.
+  // The same rules hold for runs of requests without an answer.
   if (one.sync && runs.length > 1) add('synchronous_ran_twice', `ran ${runs.length} times, as ${idsOf(runs)}`);
   if (!one.sync && runs.length > one.attempts + books.lossesAllowed)
     add('beyond_its_attempts', `ran ${runs.length} times, with ${one.attempts} attempts, as ${idsOf(runs)}`);

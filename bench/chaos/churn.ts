@@ -1,6 +1,6 @@
-// Starts and stops around the kills of an agent: deployments that nobody calls, whose containers come and go by order
-// alone. Each asks for GPUs. Together with the load they ask for more GPUs than there are, so that a device given back
-// is given out again at once.
+// Starts and stops around the kills of an agent: deployments that nobody calls, whose
+// containers come and go by order alone. Each asks for GPUs. Together with the load they
+// ask for more GPUs than there are, so that a device given back is given out again at once.
 import { sleep } from '#shared/backoff.ts';
 import { causes } from '../program.ts';
 import { deploySoakApp } from '../soak/apps.ts';
@@ -8,7 +8,7 @@ import type { AppFields, SoakApp } from '../soak/apps.ts';
 import type { Caller } from '../soak/caller.ts';
 import type { Ledger } from '../soak/ledger.ts';
 
-/** Between two orders of a lane. */
+/** Pause between two orders to a deployment. */
 const PAUSE_MS = { least: 300, most: 1_500 };
 const MOST_CONTAINERS = 2;
 

@@ -10,7 +10,7 @@ export interface ContainerEnd {
   readonly message: string;
 }
 
-/** @param databaseUrl - undefined: the embedded one of the data directory */
+/** @param databaseUrl - undefined: the embedded database of the data directory */
 export async function readContainerEnds(
   dataDir: string,
   databaseUrl: string | undefined,

@@ -21,7 +21,7 @@ export interface Lease {
 }
 
 export interface Look {
-  /** Read before the list and after it: what is in both was true all the while. */
+  /** The journal is read before the list and after it: an entry in both readings held all the while. */
   readonly before: readonly Lease[];
   readonly seen: readonly SeenContainer[];
   readonly after: readonly Lease[];

@@ -1,6 +1,6 @@
-// The load under the kill rounds: loops that call and put without end, and record the answer to each request. A request
-// that dies with the scheduler has no answer, which is no fault. A wrong answer is a fault, and so is a missing one
-// while all daemons are up.
+// The load under the kill rounds: loops that call and put without end, and record the
+// answer to each request. A request that dies with the scheduler has no answer, which is
+// no fault. A wrong answer is a fault, and so is a missing one while all daemons are up.
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { sleep } from '#shared/backoff.ts';
@@ -32,7 +32,7 @@ export interface ChaosApps {
   /** Handlers that fail at first; two retries. */
   readonly retried: SoakApp;
   readonly volumeId: string;
-  /** Deployments that nobody calls, while an agent is killed. */
+  /** Deployments without calls that start and stop while an agent is killed. */
   readonly churn: Churn | undefined;
 }
 
@@ -52,15 +52,15 @@ const PUT_LANES = 3;
 const CALL_PAUSE_MS = 40;
 const PUT_PAUSE_MS = 250;
 /**
- * Puts go to so many deployments without keep-warm, and so far apart, that each finds its container gone. The first of
- * them ask for a GPU.
+ * Puts go to so many deployments without keep-warm, and so far apart,
+ * that each finds its container gone. The first of them ask for a GPU.
  */
 const COLD_APPS = 6;
 const COLD_GPU_APPS = 4;
 const AGENT_PUT_PAUSE_MS = 1_200;
 /** Calls are sparse, so that the machine's time goes to starts and stops. */
 const AGENT_CALL_PAUSE_MS = 150;
-/** After one that was not answered. */
+/** Pause after a call without an answer. */
 const DOWN_PAUSE_MS = 250;
 
 export async function deployChaosApps(
@@ -102,7 +102,7 @@ export async function deployChaosApps(
   };
 }
 
-/** Until the signal; what is under way is finished. */
+/** Runs the load until the signal; requests under way are finished. */
 export async function work(stage: ChaosStage, apps: ChaosApps, signal: AbortSignal): Promise<void> {
   const lanes: Promise<void>[] = [];
   const isAgent = stage.kill === 'agent';
@@ -121,7 +121,7 @@ async function repeat(turn: () => Promise<boolean>, pauseMs: number, signal: Abo
 /** Mostly short, some longer than it takes to start a scheduler. */
 const secondsOf = (): number => (Math.random() < 0.15 ? 0.5 + Math.random() * 2 : Math.random() * 0.15);
 
-/** @returns false: nobody answered */
+/** @returns false: no answer came */
 async function call(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
   const n = stage.sent.length + 1;
   const at = stage.sent.push({ n, sync: true, taskId: '', attempts: 1, fails: 0 }) - 1;
@@ -155,7 +155,7 @@ async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
   return answer.status === 200;
 }
 
-/** While Redis is gone, or an agent, callers are refused, or told that what they wait for has ended without them. */
+/** While Redis or an agent is gone, callers are refused, or learn that their task has ended without them. */
 const unavailable = (stage: ChaosStage): readonly Intended[] =>
   stage.kill === 'agent'
     ? // Handed to an agent that died before a runner had it: a synchronous task never runs twice.
@@ -169,7 +169,7 @@ async function ask(stage: ChaosStage, app: SoakApp, body: object): Promise<SoakA
     return await stage.caller.ask(app.url, { body });
   } catch (error) {
     const why = causes(error);
-    // The scheduler lives on when Redis or an agent dies, and a living one leaves nobody hanging.
+    // The scheduler lives on when Redis or an agent dies, and a living scheduler answers every caller.
     if (stage.kill !== 'scheduler' || why.includes('no answer within')) stage.ledger.fail(`${app.name}: ${why}`);
     else stage.ledger.count(`${app.name}: not answered`);
     return undefined;

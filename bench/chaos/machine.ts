@@ -1,8 +1,8 @@
 /**
- * The machine under an agent that is killed again and again: a host of its own with stand-ins for GPUs, and the
- * invariants of that machine. No container runs twice, no device has two containers, every lease has its container.
- * Nothing of ours is left over, and nothing of others is touched. The watch reads the engine and the agent's journal on
- * disk, and trusts no running agent.
+ * The machine under an agent that is killed again and again: a host of its own with stand-ins for
+ * GPUs, and the invariants of that machine. No container runs twice, no device has two containers,
+ * every lease has its container. Nothing of ours is left over, and nothing of others is touched.
+ * The watch reads the engine and the agent's journal on disk, and trusts no running agent.
  */
 import { mkdirSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -29,7 +29,9 @@ const LOOK_EVERY_MS = 250;
 const POLL_MS = 20;
 /** Time for the next agent that lives long enough to repair a cut-off start or end; kills may be seconds apart. */
 const PATIENCE_MS = 60_000;
-/** From the end of all work to a machine without a container of ours: keep-warm, stop ladders, the orphans' grace. */
+/**
+ * Time from the end of all work to a machine without a container of ours: keep-warm, stop ladders, the orphans' grace.
+ */
 const EMPTY_MS = 90_000;
 
 export interface GpuHost {
@@ -72,8 +74,8 @@ export interface Watched {
   readonly journalPath: string;
   readonly network: string;
   /**
-   * Time that leftovers of a kill may stay, and time until the machine must be empty. Defaults: those of the kill
-   * rounds.
+   * Time that leftovers of a kill may stay, and time until the
+   * machine must be empty. Defaults: those of the kill rounds.
    */
   readonly patienceMs?: number;
   readonly emptyMs?: number;
@@ -105,8 +107,8 @@ export class MachineWatch {
   }
 
   /**
-   * Starts two strangers (a container of no machine, and one of another machine) and looks at the machine until it
-   * ends.
+   * Starts two strangers (a container of no machine, and one of
+   * another machine) and looks at the machine until it ends.
    */
   static async start(watched: Watched): Promise<MachineWatch> {
     const watch = new MachineWatch(watched);
@@ -120,7 +122,7 @@ export class MachineWatch {
     return [...this.#findings];
   }
 
-  /** So far. */
+  /** Counts up to now. */
   get counts(): {
     readonly looks: number;
     readonly containers: number;
@@ -176,8 +178,8 @@ export class MachineWatch {
   }
 
   /**
-   * Checks a machine whose agent has ended with its containers: no pause container, volume or network may be left. Then
-   * checks the strangers and removes them.
+   * Checks a machine whose agent has ended with its containers: no pause container,
+   * volume or network may be left. Then checks the strangers and removes them.
    */
   async untilGone(): Promise<void> {
     const { engine, machineId, network } = this.#watched;

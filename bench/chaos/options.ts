@@ -10,7 +10,7 @@ export interface ChaosOptions {
   /** How long after the last round every task may take to end. */
   readonly settleMs: number;
   readonly jsonPath: string;
-  /** Where the daemons' logs and the handlers' records go; they are thrown away otherwise. */
+  /** Directory that keeps the daemons' logs and the handlers' records; without it they are deleted. */
   readonly keepLogsIn: string | undefined;
 }
 

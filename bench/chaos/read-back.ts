@@ -6,8 +6,8 @@ import { rowsOf } from '../soak/tasks.ts';
 import type { Books, Kept, Sent } from './audit.ts';
 
 /**
- * @returns the stored record of each task, and the final states that were seen of it: the caller's answer, then its
- * record
+ * @returns the stored record of each task, and the final states
+ * that were seen of it: the caller's answer, then its record
  */
 export async function readBack(
   { sent, ledger }: { readonly sent: readonly Sent[]; readonly ledger: Ledger },

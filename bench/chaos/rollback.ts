@@ -37,8 +37,8 @@ const DOWN_PAUSE_MS = 250;
 const MOST_REQUESTS = 32;
 const LOSSES = 5;
 /**
- * Bound for Redis to be empty once every task has ended: entries are looked through every few seconds, a while after a
- * loss.
+ * Bound for Redis to be empty once every task has ended: entries
+ * are looked through every few seconds, a while after a loss.
  */
 const EMPTY_WITHIN_MS = 90_000;
 
@@ -54,7 +54,7 @@ interface Stage {
   readonly sent: Sent[];
 }
 
-/** While Redis is away callers are refused, or told that what they wait for has ended without them. */
+/** While Redis is away, callers are refused, or learn that their task has ended without them. */
 const AWAY: Intended = { status: 503, text: /^\{"error":"[^"]+"\}$/, states: ['CANCELLED', 'ERROR', 'COMPLETE'] };
 
 /** @throws Error when the installation cannot be started, or does not come back */
@@ -152,7 +152,7 @@ function startOn(place: Workplace, databaseUrl: string, redisUrl: string): Bench
   });
 }
 
-/** Without code: simulated containers have their handler already. */
+/** Deploys without code: simulated containers have their handler already. */
 async function deploy(caller: Caller, name: string, stubType: string): Promise<App> {
   const autoscaler = { type: 'queue_depth', maxContainers: 4, tasksPerContainer: 1 };
   const limits = { cpu: 100, memory: 64, timeout: 60, keepWarmSeconds: 600, maxPendingTasks: 10_000, autoscaler };
@@ -186,7 +186,7 @@ async function work(stage: Stage, calls: App, puts: App, signal: AbortSignal): P
     while (!until.aborted) await sleep((await turn()) ? pauseMs : DOWN_PAUSE_MS, until);
   }
 
-  /** @returns false: it was not accepted */
+  /** @returns false: the request was not accepted */
   async function request({ ledger, sent }: Stage, caller: Caller, app: App): Promise<boolean> {
     const sync = app === calls;
     const what = sync ? 'call' : 'put';
@@ -201,7 +201,7 @@ async function work(stage: Stage, calls: App, puts: App, signal: AbortSignal): P
       sent[place] = { ...one, taskId: sync ? answer.taskId : textOf(objectOf(answer.text), 'task_id') };
       return true;
     } catch (error) {
-      // The schedulers live: nobody is left hanging.
+      // The schedulers live, so every caller must get an answer.
       ledger.fail(`${what}: ${causes(error)}`);
       return false;
     }

@@ -1,5 +1,5 @@
-// The kill rounds: a load, a kill at a random moment, a restart, again and again. Then the books of all three parties
-// are closed and compared.
+// The kill rounds: a load, a kill at a random moment, a restart, again
+// and again. Then the books of all three parties are closed and compared.
 import { cpSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
@@ -29,7 +29,7 @@ export interface ChaosOutcome {
   readonly runs: number;
   /** Beyond those that the handlers' failures asked for. */
   readonly repeated: number;
-  /** From the end of the load to the end of the last task. */
+  /** Milliseconds from the end of the load to the end of the last task. */
   readonly settledMs: number;
   /** Number of requests by operation and answer. */
   readonly counts: Readonly<Record<string, number>>;
@@ -39,7 +39,7 @@ export interface ChaosOutcome {
 
 export interface MachineOutcome {
   readonly looks: number;
-  /** As the engine had them, and those of them with devices. */
+  /** Containers in the engine's list, and those of them with devices. */
   readonly containers: number;
   readonly leases: number;
   /** Devices that were given out, each as often as it was. */
@@ -54,8 +54,8 @@ export interface ChaosReport {
 }
 
 /**
- * Attempts that lost machines or containers may cost beyond the user's budget; nothing here loses one, but an attempt
- * may count as lost.
+ * Attempts that lost machines or containers may cost beyond the user's
+ * budget; nothing here loses one, but an attempt may count as lost.
  */
 const LOSSES = 5;
 const MOST_REQUESTS = 16;
@@ -68,8 +68,8 @@ const START_MS = 1_500;
 /** An agent that lives so briefly is killed while it takes things up. */
 const AGENT_BRIEF_MS = 1_000;
 /**
- * Every third agent is killed a moment after some starts and stops of containers, however long those take on this
- * machine: these it must survive.
+ * Every third agent is killed a moment after some starts and stops of
+ * containers, however long those take on this machine: these it must survive.
  */
 const AGENT_TURNS = { share: 1 / 3, most: 4, withinMs: 8_000, thenMs: 400 };
 
@@ -77,7 +77,7 @@ const AGENT_TURNS = { share: 1 / 3, most: 4, withinMs: 8_000, thenMs: 400 };
 export async function killRounds(options: ChaosOptions, place: Workplace, report: ChaosReport): Promise<ChaosOutcome> {
   const stores = await openChaosStores(options.stores, place);
   const host = options.kill === 'agent' ? await startGpuHost(place) : undefined;
-  // Bundled, as an operator's: it is back at its work within a second, and is killed there and not on the way.
+  // The bundled release, as an operator's, is back at work within a second, so kills hit the work and not the start.
   const release = host && (await writeBenchRelease(join(place.directory, 'release'), {}));
   const product = await startProduct(place, { settings: stores.env, agentSettings: host?.settings, release });
   const caller = new Caller(product.client.context, MOST_REQUESTS);
@@ -181,7 +181,10 @@ async function killScheduler(product: Product): Promise<void> {
   await product.restartScheduler(true);
 }
 
-/** Nothing is wanted any more: then nothing may be there. Ends the product, so that nobody else has its books. */
+/**
+ * Ends all demand, then checks that the machine is empty. Ends
+ * the product, so that no other process has its books open.
+ */
 async function closeMachine(
   watch: MachineWatch,
   caller: Caller,
@@ -209,7 +212,7 @@ async function untilServed(ledger: Ledger, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** Reads open tasks every second; while somebody is dead nobody answers, which is no fault. */
+/** Reads open tasks every second; a missing answer while a daemon is dead is no fault. */
 async function follow(caller: Caller, ledger: Ledger, signal: AbortSignal): Promise<void> {
   while (await sleep(FOLLOW_EVERY_MS, signal)) {
     try {

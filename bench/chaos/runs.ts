@@ -1,5 +1,5 @@
-// Reads the runs that handlers record in a file on a volume, and checks that the file only ever grows, across all
-// kills.
+// Reads the runs that handlers record in a file on a volume,
+// and checks that the file only ever grows, across all kills.
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import type { Run } from './audit.ts';
 
@@ -11,7 +11,7 @@ export class HandlerRecords {
     this.path = path;
   }
 
-  /** @returns what is wrong with the file now; undefined: it is there, and no shorter than before */
+  /** @returns the file's fault now; undefined: the file is there, and no shorter than before */
   lost(): string | undefined {
     const bytes = existsSync(this.path) ? statSync(this.path).size : 0;
     const before = this.#bytes;

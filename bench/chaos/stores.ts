@@ -49,7 +49,7 @@ async function killChild(dataDir: string): Promise<void> {
   }
 }
 
-/** undefined: it does not answer, or still loads its data. */
+/** @returns undefined: Redis does not answer, or still loads its data */
 async function pidOf(path: string): Promise<number | undefined> {
   const client = new Redis({
     path,

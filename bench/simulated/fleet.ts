@@ -23,7 +23,7 @@ const MACHINES_PER_CONNECTION = 250;
 const AT_ONCE = 16;
 const JOIN_MS = 20_000;
 
-/** When a container's start order arrived. */
+/** Arrival of a container's start order. */
 export interface Start {
   readonly containerId: string;
   readonly deploymentId: string;
@@ -59,7 +59,7 @@ export class SimulatedFleet {
     }
   }
 
-  /** Who hears of start orders; one at a time. */
+  /** Sets the listener of start orders; there is one at a time. */
   listen(listener: ((start: Start) => void) | undefined): void {
     this.#listener = listener;
   }

@@ -24,9 +24,9 @@ export type Turn = () => Promise<void>;
 export interface Actor {
   readonly name: string;
   readonly turn: Turn;
-  /** Between two turns. */
+  /** Pause between two turns. */
   readonly pauseMs: number;
-  /** When the load has ended and every task is settled. */
+  /** Check that runs when the load has ended and every task is settled. */
   readonly after?: Turn;
 }
 
@@ -94,7 +94,7 @@ const queueOf = (name: string, fields: Partial<AppFields> = {}): AppFields => ({
 });
 
 let counted = 0;
-/** Another one for each call, so that no answer can be somebody else's. */
+/** Each call has a number of its own, so that no answer can belong to another call. */
 const next = (): number => ++counted;
 
 async function call(
@@ -151,8 +151,8 @@ function cancels(stage: Stage, app: SoakApp): Turn {
 }
 
 /**
- * Stops a deployment under its callers: they are answered at once; the very next call is refused; started again, it
- * serves.
+ * Stops a deployment under its callers: they are answered at
+ * once; the very next call is refused; started again, it serves.
  */
 function stops(stage: Stage, app: SoakApp): Turn {
   return async () => {

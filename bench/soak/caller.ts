@@ -116,7 +116,7 @@ export function textOf(object: Readonly<Record<string, unknown>> | undefined, fi
   return typeof value === 'string' ? value : '';
 }
 
-/** undefined: it is no JSON object. */
+/** @returns undefined: the text is no JSON object */
 export function objectOf(text: string): Readonly<Record<string, unknown>> | undefined {
   try {
     const value: unknown = JSON.parse(text);

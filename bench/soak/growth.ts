@@ -7,11 +7,11 @@ export interface Sample {
   readonly memory: Readonly<Record<string, number>>;
   readonly descriptors: Readonly<Record<string, number>>;
   /**
-   * Files of the embedded database that the scheduler holds open, beside its descriptors: at most one for each table
-   * and index that was ever touched.
+   * Files of the embedded database that the scheduler holds open, beside its
+   * descriptors: at most one for each table and index that was ever touched.
    */
   readonly databaseFiles: number;
-  /** Keys of Redis by what they are for. */
+  /** Keys of Redis by purpose. */
   readonly keys: Readonly<Record<string, number>>;
   /** Keys of tasks that Redis would keep for ever. */
   readonly tasksWithoutEnd: number;

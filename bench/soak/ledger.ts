@@ -3,7 +3,7 @@
 import type { SoakAnswer } from './caller.ts';
 import { isFinal } from './tasks.ts';
 
-/** An answer that is right for what was done: a status with exactly that text (or one that matches). */
+/** An answer that is right for its request: a status with exactly that text (or one that matches). */
 export interface Intended {
   readonly status: number;
   readonly text: string | RegExp;
@@ -14,7 +14,7 @@ export interface Intended {
 interface Account {
   readonly what: string;
   readonly states: readonly string[];
-  /** When its final state was known here, by `performance.now()`. */
+  /** Time when the final state was known here, by `performance.now()`. */
   readonly settledAtMs: number;
 }
 

@@ -1,5 +1,5 @@
-// Follows every accepted task to its final state, during the load and after it. At the end, checks that no final state
-// has changed since.
+// Follows every accepted task to its final state, during the load and
+// after it. At the end, checks that no final state has changed since.
 import { sleep } from '#shared/backoff.ts';
 import { causes } from '../program.ts';
 import type { Caller } from './caller.ts';
@@ -22,7 +22,7 @@ export async function follow(caller: Caller, ledger: Ledger, signal: AbortSignal
   }
 }
 
-/** After the load: nothing may stay open, in our books or in the installation's. @throws the signal's reason */
+/** Waits after the load until nothing is open, in our books or in the installation's. @throws the signal's reason */
 export async function settle(
   caller: Caller,
   ledger: Ledger,

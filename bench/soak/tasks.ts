@@ -21,7 +21,7 @@ export async function finalStates(caller: Caller, stubId: string): Promise<Reado
   return states;
 }
 
-/** All tasks of a stub, as its list has them. */
+/** All tasks of a stub, from the task list. */
 export async function rowsOf(caller: Caller, stubId: string): Promise<readonly Row[]> {
   const rows: Row[] = [];
   let cursor = '';

@@ -136,7 +136,7 @@ async function used(pid: number, ms: number): Promise<{ readonly own: number; re
   const tookMs = performance.now() - startedMs;
   const own = processorMs(pid) - before;
   let engine = 0;
-  // An engine of somebody else may end meanwhile.
+  // Another owner's engine may end meanwhile.
   for (const one of engines) engine += (processorMsOrGone(one.pid) ?? one.before ?? 0) - (one.before ?? 0);
   return { own: (own / tookMs) * 100, engine: (engine / tookMs) * 100 };
 }
@@ -163,6 +163,6 @@ function enginePids(): readonly number[] {
     });
 }
 
-/** @param kind - `Rss`, or `Pss`: what is shared counts for each of its holders in part */
+/** @param kind - `Rss`, or `Pss`: shared memory counts for each of its holders in part */
 const memoryMib = (pid: number, kind: 'Rss' | 'Pss'): number =>
   Number(new RegExp(`^${kind}:\\s+(\\d+)`, 'm').exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1]) / 1024;

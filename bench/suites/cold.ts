@@ -1,6 +1,6 @@
-// `cold` (G3): from a POST to the answer of a handler that has no container yet, beside the time that Docker alone
-// needs to start such a container (B2). The image is there on both sides; between two starts everything of the one
-// before is gone.
+// `cold` (G3): from a POST to the answer of a handler that has no container yet,
+// beside the time that Docker alone needs to start such a container (B2). The image
+// is there on both sides; between two starts everything of the one before is gone.
 import { request } from 'undici';
 import { sleep } from '#shared/backoff.ts';
 import { coldContainerMs } from '../baselines/container.ts';
@@ -25,7 +25,7 @@ const GONE_MS = 60_000;
 const POLL_MS = 20;
 /** The kernel takes a network namespace apart after the engine said that the container is gone. */
 const SETTLE_MS = 300;
-/** As bench/apps/cold asks for them. */
+/** Resources that bench/apps/cold asks for. */
 const CPU_MILLICORES = 1000;
 const MEMORY_BYTES = 128 * 1024 ** 2;
 
@@ -44,7 +44,7 @@ export async function cold(context: SuiteContext): Promise<SuiteResult> {
     cpuMillicores: CPU_MILLICORES,
     memoryBytes: MEMORY_BYTES,
   };
-  // The first start of each side fetches code, compiles the runner and fills caches: it is thrown away.
+  // The first start of each side is thrown away: it fetches code, compiles the runner and fills caches.
   const target = await targetOf(product, app);
   await untilGone(context.place, app);
   await coldContainerMs(engine, spec);

@@ -14,7 +14,7 @@ import type { SuiteContext, SuiteResult } from './suite.ts';
 const FULL_KILLS = 6;
 const QUICK_KILLS = 4;
 const WAIT_MS = 30_000;
-/** Between two kills the engine ends what it does about the last one. */
+/** Pause between two kills, in which the engine finishes its work on the last one. */
 const SETTLE_MS = 500;
 
 export async function die(context: SuiteContext): Promise<SuiteResult> {
@@ -83,7 +83,7 @@ async function oneKill(
   return { seenMs, decidedMs, orderedMs: (await orderedAtMs(product, next)) - (diedMs ?? 0) };
 }
 
-/** When the agent took the order to start it. */
+/** Time at which the agent took the start order. */
 async function orderedAtMs(product: Product, containerId: string): Promise<number> {
   const said = (): ReturnType<typeof readyLine> => {
     const line = product.agentLines().find((one) => one.includes(`"${containerId}"`) && readyLine(one) !== undefined);

@@ -14,7 +14,7 @@ import type { SuiteContext, SuiteResult } from './suite.ts';
 const FULL_SECONDS = 4;
 const QUICK_SECONDS = 2;
 const WARM_UP_SECONDS = 1;
-/** Before the first round of what is to be sustained: on few cores V8 compiles either side for that long. */
+/** Warm-up before the first round of sustained figures: on few cores V8 compiles either side for that long. */
 const HOT_SECONDS = 6;
 /** A shared machine is slow for seconds at a time: sides that take turns so often meet that alike. */
 const TURNS = 5;
@@ -104,7 +104,7 @@ export interface SustainedApp {
   readonly check: (dataDir: string) => Promise<{ readonly isRight: boolean; readonly text: string }>;
 }
 
-/** A handler of the throughput app under load, with the count of what was asked of it. */
+/** A handler of the throughput app under load, with the count of its requests. */
 export async function sustainedApp(place: Workplace, product: Product, handler: string): Promise<SustainedApp> {
   const app = await product.deploy(`bench/apps/throughput/app.py:${handler}`);
   const target = await targetOf(product, app);
@@ -123,8 +123,8 @@ export async function sustainedApp(place: Workplace, product: Product, handler: 
     turn: () => measured(place, target, TURN, count),
     check: async (dataDir) => {
       const stored = await countTasks(dataDir, app.stubId);
-      // The end of a load cuts off the requests under way: such a request has a record in any state, or none when it
-      // never got so far.
+      // The end of a load cuts off the requests under way: such a request
+      // has a record in any state, or none when it never got so far.
       const isRight = stored.complete >= counts.answered && stored.all <= counts.sent;
       const text = `${counts.answered} of ${counts.sent} requests answered; ${stored.complete} complete records of ${stored.all}`;
       return { isRight, text };
@@ -154,7 +154,7 @@ interface Measured {
 /** A turn of one side, which the turns before have warmed. */
 const TURN: Measured = { connections: CONNECTIONS, seconds: TURN_SECONDS };
 
-/** A load of so many seconds, and what it cost. @param warmUpSeconds - of the same load first, thrown away */
+/** A load of so many seconds, and its cost. @param warmUpSeconds - of the same load first, thrown away */
 async function measured(
   place: Workplace,
   target: LoadTarget,

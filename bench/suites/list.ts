@@ -1,5 +1,5 @@
-// `list`: ListDeployments of twenty, beside a bare Fastify route with a token and the same query on the same Postgres
-// (baselines/list-server.ts).
+// `list`: ListDeployments of twenty, beside a bare Fastify route with a
+// token and the same query on the same Postgres (baselines/list-server.ts).
 import { ControlPlane } from '../control-plane.ts';
 import { load } from '../load.ts';
 import type { LoadTarget } from '../load.ts';

@@ -16,11 +16,11 @@ import type { SuiteContext, SuiteResult } from './suite.ts';
 const FULL = { machines: 5000, fewer: 500, containers: 1000 } as const;
 const QUICK = { machines: 500, fewer: 50, containers: 200 } as const;
 const PLACED_MS = 180_000;
-/** The scheduler hears of what went a moment after the machines forgot it. */
+/** Time until the scheduler hears of containers that the machines have forgotten. */
 const SETTLE_MS = 500;
 /** The first half warms the code up: decisions alone are few enough to be interpreted else. */
 const DECISIONS = 4000;
-/** Decisions that are timed together, because one is too short. */
+/** Decisions that are timed together, because a single one is too short. */
 const AT_ONCE = 10;
 const MIB = 1024 ** 2;
 const SETTINGS = { LONGSHORE_MAX_CONTAINERS: '100000' };
@@ -91,7 +91,7 @@ interface World {
   readonly request: PlacementRequest;
 }
 
-/** Machines of which every other one is in use, differently full. */
+/** Machines of which every second one is in use, to different degrees. */
 function worldOf(count: number): World {
   const machines = Array.from({ length: count }, (_, n): PlacementMachine => ({
     machineId: `machine-${n}` as MachineId,

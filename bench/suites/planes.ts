@@ -1,5 +1,5 @@
-// The two control planes that `reaction` and `growth` compare: one with a single deployment beside the measured ones,
-// one with a thousand that nobody calls.
+// The two control planes that `reaction` and `growth` compare: one with a single
+// deployment beside the measured ones, one with a thousand that nobody calls.
 import { ControlPlane } from '../control-plane.ts';
 import type { PrivatePostgres } from '../../test/helpers/postgres.ts';
 import type { Release } from '../release.ts';
@@ -14,7 +14,7 @@ export interface Plane {
 export interface Planes {
   readonly alone: Plane;
   readonly crowded: Plane;
-  /** Deployments that nobody calls, in the crowded one. */
+  /** Deployments without calls, in the crowded plane. */
   readonly idle: number;
 }
 
@@ -28,7 +28,7 @@ export async function startPlanes(place: Workplace, postgres: PrivatePostgres, i
   return { alone: await plane('alone', 1), crowded: await plane('crowded', idle), idle };
 }
 
-/** Deployments that nobody calls. */
+/** Number of deployments without calls. */
 export const idleOf = (isQuick: boolean): number => (isQuick ? QUICK_IDLE : FULL_IDLE);
 
 /** @param release - the scheduler is of this release, instead of the sources */

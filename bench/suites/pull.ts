@@ -1,6 +1,6 @@
-// `pull` (G15): many containers at once of an image that is not on the machine. Measures the time until the image is
-// there, beside the engine pulling it by itself, and how often its bytes were fetched. The registry is the run's own,
-// so that its log can be counted.
+// `pull` (G15): many containers at once of an image that is not on the machine. Measures
+// the time until the image is there, beside the engine pulling it by itself, and how often
+// its bytes were fetched. The registry is the run's own, so that its log can be counted.
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -123,7 +123,7 @@ async function deployed({ client }: Product, imageId: string): Promise<Pick<Depl
   return { deploymentId: String(made['deploymentId']) };
 }
 
-/** When the agent had it, by its log. */
+/** Time at which the agent had the image, by its log. */
 function pulledAtMs(product: Product, reference: string, fromMs: number): Promise<number> {
   const name = reference.slice(0, reference.lastIndexOf(':'));
   return waitFor(
@@ -143,9 +143,9 @@ function pulledAtMs(product: Product, reference: string, fromMs: number): Promis
 
 interface PushedImage {
   readonly reference: string;
-  /** By the engine alone. @returns milliseconds */
+  /** Pulls by the engine alone. @returns milliseconds */
   pull(): Promise<number>;
-  /** From the engine, with its layers; the registry has it. */
+  /** Removes the image from the engine, with its layers; the registry keeps it. */
   remove(): Promise<void>;
 }
 

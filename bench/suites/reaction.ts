@@ -89,7 +89,7 @@ export async function oneReactionMs(
   return atMs - calledMs;
 }
 
-/** A round has too few calls for a 99th percentile: it is taken over those of all rounds that count. */
+/** Puts the 99th percentile over all rounds that count, because a round has too few calls for one. */
 function pooled(rounds: readonly Round[], baseline: readonly number[][], product: readonly number[][]): Round[] {
   const isKept = (_: unknown, at: number): boolean => rounds[at]?.isKept === true;
   if (!rounds.some((round) => round.isKept)) return [];

@@ -1,7 +1,7 @@
-// `reconcile`: the agent's own cost, besides Docker, of bringing a machine with 200 containers to its desired state.
-// `start`: the agent starts again beside the containers; from its first look at the engine until each is adopted (its
-// runner can dial, and its calls and its end are heard). The baseline is the engine's own part: the same list, asked
-// for by a plain client.
+// `reconcile`: the agent's own cost, besides Docker, of bringing a machine with 200 containers
+// to its desired state. `start`: the agent starts again beside the containers; from its first
+// look at the engine until each is adopted (its runner can dial, and its calls and its end are
+// heard). The baseline is the engine's own part: the same list, asked for by a plain client.
 // `settled`: the processor time from the process's first moment to five seconds after its connection. Container output
 // is taken up in that time, a few containers at a time.
 // `pass`: one round of deciding over 200 containers that are wanted, known and seen, while nothing has to change.
@@ -20,9 +20,9 @@ const QUICK_EACH = 25;
 const HANDLERS = ['handler', 'few'] as const;
 const STARTED_MS = 600_000;
 const GONE_MS = 120_000;
-/** In it the engine is listed at least twice, and the whole desired state is told at least once. */
+/** Window in which the engine is listed at least twice, and the whole desired state is told at least once. */
 const REST_MS = 35_000;
-/** After it an agent that was started again has nothing left of that to do. */
+/** Time after which a restarted agent has finished that work. */
 const SETTLED_MS = 5_000;
 
 export async function reconcile(context: SuiteContext): Promise<SuiteResult> {
@@ -109,8 +109,8 @@ async function startedAgain(product: Product): Promise<Reconciled> {
 }
 
 /**
- * Times the agent's query to the engine before adoption, asked by a client that ignores the answer. @returns
- * milliseconds
+ * Times the agent's query to the engine before adoption, asked
+ * by a client that ignores the answer. @returns milliseconds
  */
 async function plainDocker({ client }: BenchEngine, machineId: string): Promise<number> {
   const fromMs = performance.now();

@@ -1,6 +1,6 @@
-// `restart`: a scheduler restarts under many machines with tasks in flight. Measures from its health route's first 200
-// until the last machine takes tasks again. Each machine is an agent with a connection of its own, which dials as the
-// product's agent does.
+// `restart`: a scheduler restarts under many machines with tasks in flight. Measures from
+// its health route's first 200 until the last machine takes tasks again. Each machine is
+// an agent with a connection of its own, which dials as the product's agent does.
 import { echo, SimulatedAgent } from '../../test/helpers/simulated-agent.ts';
 import { ControlPlane, until } from '../control-plane.ts';
 import { measureOf } from '../measure.ts';

@@ -17,11 +17,11 @@ const AT_ONCE = 4;
 const POLL_MS = 20;
 const UP_MS = 180_000;
 /**
- * The kernel removes network namespaces some time after the engine reports the containers gone; pause containers are
- * made anew.
+ * The kernel removes network namespaces some time after the engine
+ * reports the containers gone; pause containers are made anew.
  */
 const SETTLE_MS = 3000;
-/** As bench/apps/scale asks for them. */
+/** Resources that bench/apps/scale asks for. */
 const CPU_MILLICORES = 250;
 const MEMORY_BYTES = 64 * 1024 ** 2;
 
@@ -58,7 +58,7 @@ export async function scale(context: SuiteContext): Promise<SuiteResult> {
         await side();
         await sleep(SETTLE_MS);
       }
-      // The same figure beside either baseline.
+      // Our figure is the same beside either baseline.
       if (swarm !== undefined) ours[`n${size} swarm`] = ours[`n${size}`] ?? Number.NaN;
     }
     return { baseline: baseline satisfies Figures, product: ours satisfies Figures };

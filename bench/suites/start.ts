@@ -62,7 +62,7 @@ async function untilHealthy(port: number, deadlineMs: number): Promise<void> {
       await answer.body.dump();
       if (answer.statusCode === 200) return;
     } catch {
-      // Nobody listens yet.
+      // The scheduler does not listen yet.
     }
     await sleep(POLL_MS);
   }

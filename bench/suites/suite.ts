@@ -13,7 +13,7 @@ export interface SuiteContext {
   readonly isQuick: boolean;
   /** The release that the product's agent comes from. */
   readonly release: () => Promise<Release>;
-  /** Both are started when first asked for, and shared by the suites. */
+  /** Each is started when first asked for, and shared by the suites. */
   readonly product: () => Promise<Product>;
   readonly queueBaseline: () => Promise<LoadTarget>;
   /** A server of the run's own; each suite makes databases on it. */
@@ -22,7 +22,7 @@ export interface SuiteContext {
   readonly planes: () => Promise<Planes>;
   /** Runs rounds of this suite, prints and writes each. */
   readonly runRounds: (suite: string, measure: MeasureRound) => Promise<readonly Round[]>;
-  /** Where both daemons leave processor profiles. */
+  /** Directory where both daemons leave processor profiles. */
   readonly profileDir: string | undefined;
   /** Looser when the run is short. */
   readonly slack: number;
@@ -43,6 +43,6 @@ export interface SuiteResult {
   readonly details?: { readonly text: string; readonly figures: Readonly<Record<string, unknown>> };
   /** Checks that could be made at once. */
   readonly checks?: readonly Check[];
-  /** To be made when the product has stopped and its files can be read. */
+  /** A check for when the product has stopped and its files can be read. */
   readonly checkStopped?: (dataDir: string) => Promise<Check>;
 }

@@ -50,12 +50,12 @@ async function inContainer(platform: Platform, deployment: Deployment, command: 
   const exec = await platform.engine.client.getContainer(container?.Id ?? '').exec({ Cmd: ['sh', '-c', command] });
   const stream = await exec.start({});
   stream.resume();
-  // Before it runs it does not run either, and has no code yet.
+  // An exec that has not started yet does not run either, and has no exit code.
   const code = await waitFor(async () => (await exec.inspect()).ExitCode ?? undefined, `${command} ends`, 15_000);
   expect(code).toBe(0);
 }
 
-/** Until the handler is in the middle of it: its container has noted the run. */
+/** Waits until the handler is in the middle of the task: its container has noted the run. */
 const inHand = (platform: Platform, deployment: Deployment): Promise<void> =>
   inContainer(
     platform,
@@ -117,7 +117,7 @@ describe('a scheduler that was killed', () => {
     await platform.scheduler.kill();
     expect(await call).toBeInstanceOf(Error);
     await platform.startScheduler();
-    // Nobody had been told its id yet, so it may be known only from the agent's report on.
+    // The task's id had not been told to anybody yet, so it may be unknown until the agent's report.
     expect(await platform.taskIs(taskId, 'RUNNING')).toMatchObject({ container_id: container });
     await letGo(platform, deployment);
     const task = await platform.taskIs(taskId, 'COMPLETE', 20_000);

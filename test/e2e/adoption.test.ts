@@ -12,7 +12,7 @@ async function inContainer(platform: Platform, deployment: Deployment, command: 
   const exec = await platform.engine.client.getContainer(container?.Id ?? '').exec({ Cmd: ['sh', '-c', command] });
   const stream = await exec.start({});
   stream.resume();
-  // Before it runs it does not run either, and has no code yet.
+  // An exec that has not started yet does not run either, and has no exit code.
   const code = await waitFor(async () => (await exec.inspect()).ExitCode ?? undefined, `${command} ends`, 60_000);
   expect(code).toBe(0);
 }
@@ -53,14 +53,14 @@ describe('a scheduler that was killed in the middle of 20 tasks', () => {
     const [container] = await platform.containerIds(deployment);
 
     await platform.scheduler.kill();
-    // Some end while nobody listens.
+    // Some tasks end while no scheduler listens.
     await inContainer(platform, deployment, touch(keys.slice(0, 5)));
     await platform.startScheduler();
     for (const id of ids.slice(0, 5)) await platform.taskIs(id, 'COMPLETE', 60_000);
     for (const id of ids.slice(5)) {
       expect(await platform.taskIs(id, 'RUNNING', 30_000)).toMatchObject({ container_id: container });
     }
-    // The same token holds each: the same attempt.
+    // The same lock still holds each task, so the attempt is the same.
     expect((await locks()).slice(5)).toEqual(before.slice(5));
     await inContainer(platform, deployment, touch(keys.slice(5)));
     for (const [index, id] of ids.entries()) {

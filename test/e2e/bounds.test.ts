@@ -1,6 +1,6 @@
-// An installation at its bounds: more callers than may be pending, and a disk that is full or cannot be written. The
-// installation refuses, with a reason, requests beyond a bound. Running work goes on, and all is well again as soon as
-// there is room.
+// An installation at its bounds: more callers than may be pending, and a disk that is
+// full or cannot be written. The installation refuses, with a reason, requests beyond
+// a bound. Running work goes on, and all is well again as soon as there is room.
 import { execFileSync } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -26,12 +26,12 @@ const slow = (name: string, fields: Partial<AppRequest> = {}): AppRequest => ({
   ...fields,
 });
 
-/** Each call sleeps a time of its own, so that no answer can be somebody else's. */
+/** Each call sleeps a time of its own, so that no answer can belong to another call. */
 const secondsOf = (index: number): number => 0.02 + index / 10_000;
 
 /**
- * Makes 300 calls at once. Meanwhile watches the number of containers, and the calls that are left when the last one
- * has been refused.
+ * Makes 300 calls at once. Meanwhile watches the number of containers,
+ * and the calls that are left when the last one has been refused.
  */
 async function storm(
   platform: Platform,
@@ -221,7 +221,7 @@ describe('a disk that cannot be written', () => {
         expect(await platform.invoke(deployment, { seconds: 0.01 })).toMatchObject({ status: 200 });
         mount(objects, 'remount,rw');
         await platform.upload({ 'app.py': Buffer.from('# new') });
-        // The handler takes no padding: it was reached.
+        // The handler takes no padding, so its error proves that the call reached it.
         expect(await platform.invoke(deployment, large)).toMatchObject({ status: 500 });
       } finally {
         await platform.stop(() => unmount(objects));

@@ -1,5 +1,5 @@
-// Handlers that call the platform they run in, with no network, no URL and no token of theirs: both daemons, the Python
-// module and real containers.
+// Handlers that call the platform they run in, with no network, no URL and
+// no token of theirs: both daemons, the Python module and real containers.
 import { describe, expect } from 'vitest';
 import { jsonOf, test } from '../helpers/platform.ts';
 import type { Deployment, Platform } from '../helpers/platform.ts';
@@ -70,7 +70,7 @@ describe('a handler without a network', () => {
       expect.objectContaining({ id: platform.workspaceId }),
     ]);
 
-    // For clients that must dial the scheduler themselves.
+    // The token serves clients that must dial the scheduler themselves.
     const { token } = current;
     const asIt = async (): Promise<number> => (await platform.call('/api/v1/workspace/current', { token })).status;
     expect(await asIt()).toBe(200);

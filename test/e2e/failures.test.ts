@@ -1,12 +1,12 @@
-// Every mistake of a handler, an app or a caller: the caller's answer, the end of the task, the words in the log, and a
-// healthy installation afterwards.
+// Every mistake of a handler, an app or a caller: the caller's answer, the end
+// of the task, the words in the log, and a healthy installation afterwards.
 import { request } from 'node:http';
 import { afterEach, describe, expect } from 'vitest';
 import { jsonOf, test } from '../helpers/platform.ts';
 import type { AppRequest, Deployment, Platform } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/services.ts';
 
-/** Deployed once for the file: what answers when all is well. */
+/** A healthy deployment, made once for the file. */
 let hello: Promise<Deployment> | undefined;
 
 async function expectHealthy(platform: Platform): Promise<Deployment> {
@@ -85,7 +85,7 @@ describe('a handler that fails', () => {
       const task = await platform.taskIs(answer.taskId, 'ERROR');
       // The command line refers people to this log for the reason.
       await platform.logSays(`container_id=${task.container_id}`, log);
-      // The next one is served as well as the first.
+      // The next call is served as well as the first.
       const again = await platform.invoke(deployment);
       expect([again.status, jsonOf(again)]).toEqual([500, { error }]);
     });

@@ -1,5 +1,5 @@
-// Functions and schedules as people use them: the command line deploys a file, Python calls it, containers run it, and
-// scheduled functions run without a call.
+// Functions and schedules as people use them: the command line deploys a file,
+// Python calls it, containers run it, and scheduled functions run without a call.
 import { copyFileSync, mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, expect } from 'vitest';
@@ -9,7 +9,7 @@ import { runProgram, tempDirectory, waitFor } from '../helpers/services.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
 
-/** A folder with the app in it, and what runs there against the installation. */
+/** A folder with the app in it, and its commands against the installation. */
 function anApp(platform: Platform): {
   readonly remove: () => void;
   readonly longshore: (...args: readonly string[]) => Promise<string>;

@@ -125,7 +125,7 @@ test('under load promtool has nothing against either page, and both are there wi
         tookMs.push(performance.now() - startedMs);
       }
       expect(await complaints(text)).toBe('');
-      // The machine is busy with the load, and perhaps with more: what the page itself takes is its best.
+      // The best time counts, because the machine is busy with the load, and perhaps with more.
       expect(Math.min(...tookMs)).toBeLessThan(250);
     }
   });
@@ -157,7 +157,7 @@ const NEVER_HERE = [
 
 /** Nothing here has a GPU, and NVIDIA's exporter does not run: such queries need only be readable. */
 const WITHOUT_LEASES = /longshore_agent_gpu_lease_info|longshore_agent_gpu_leased\{[^}]*\} == 1/;
-/** All pools, machines and models. */
+/** Dashboard variables that select all pools, machines and models. */
 const EVERYTHING = { pool: '.*', instance: '.*', model: '.*', __rate_interval: '1m' };
 
 test('a real Prometheus finds the fleet by itself, scrapes it, evaluates every rule, and has data for every panel of the dashboard', async ({

@@ -32,8 +32,8 @@ async function refused(
   const dataDir = env['LONGSHORE_DATA_DIR'] ?? mkdtempSync(join(platform.directory, 'd-'));
   if (asNobody && existsSync(dataDir)) chmodSync(dataDir, 0o777);
   if (name === 'scheduler' && env['LONGSHORE_DATA_DIR'] === undefined && !asNobody) await seedDatabase(dataDir);
-  // Root may do everything, so the daemon runs as another user. Such a user may search directories, so that it can read
-  // the program at any path.
+  // Root may do everything, so the daemon runs as another user. Such a user
+  // may search directories, so that it can read the program at any path.
   const become = ['--reuid=65534', '--regid=65534', '--clear-groups'];
   const read = ['--inh-caps=+dac_read_search', '--ambient-caps=+dac_read_search'];
   const [command, before] =

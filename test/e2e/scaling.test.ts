@@ -1,4 +1,4 @@
-// The slow example under load: what waits in Redis, how many containers serve, and that none stays.
+// The slow example under load: the queue in Redis, the number of serving containers, and none left at the end.
 import { describe, expect } from 'vitest';
 import { jsonOf, test } from '../helpers/platform.ts';
 import type { AppRequest } from '../helpers/platform.ts';

@@ -1,5 +1,5 @@
-// `longshore up` as a person meets it: from an empty directory to an answer, again, after kills of every kind, and when
-// it cannot start.
+// `longshore up` as a person meets it: from an empty directory to an
+// answer, again, after kills of every kind, and when it cannot start.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import {

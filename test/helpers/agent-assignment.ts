@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Assignment, ContainerSpec } from '#shared/protocol/generated/messages.ts';
 
-/** An assignment of a Python endpoint; what a test does not say is ordinary. */
+/** An assignment of a Python endpoint; fields that a test leaves out have ordinary values. */
 export function anAssignment(
   spec: Partial<ContainerSpec>,
   rest: Partial<Assignment> = {},

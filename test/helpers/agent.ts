@@ -20,7 +20,7 @@ export interface AgentWorld {
   readonly scheduler: FakeScheduler;
   readonly dataDir: string;
   agent: Agent;
-  /** Another agent on the same state, after the first has stopped. */
+  /** Starts another agent on the same state, after the first has stopped. */
   restart(): Promise<void>;
   /** Stops the agent with its containers, and the scheduler. */
   end(): Promise<void>;

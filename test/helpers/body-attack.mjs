@@ -1,5 +1,5 @@
-// Sends bodies that a scheduler should not take in, from a process of its own, until it is told to stop by a message.
-// Loopback only, bounded in count.
+// Sends bodies that a scheduler should not take in, from a process of its own,
+// until it is told to stop by a message. Loopback only, bounded in count.
 import { connect } from 'node:net';
 
 const [, , kind, port, path] = process.argv;

@@ -20,7 +20,7 @@ interface DeviceRequest {
 }
 
 export interface CdiEngine {
-  /** As DOCKER_HOST has it. */
+  /** Address in the form of DOCKER_HOST. */
   readonly host: string;
   /** UUIDs that `/info` tells. */
   listed: readonly string[];

@@ -1,6 +1,6 @@
 /**
- * An HTTP proxy that connects to a given address, and knows names that no other resolver knows: a connection to such a
- * name came through the proxy.
+ * An HTTP proxy that connects to a given address, and knows names that no
+ * other resolver knows: a connection to such a name came through the proxy.
  */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -22,7 +22,7 @@ export class ConnectProxy {
   #port = 0;
   readonly #sockets = new Set<Duplex>();
 
-  /** Also after `down`: at the same port. */
+  /** Starts listening; after `down`, at the same port. */
   async up(): Promise<void> {
     const server = createServer((_request, response) => response.writeHead(405).end());
     server.on('connection', (socket: Socket) => this.#keep(socket));

@@ -1,6 +1,6 @@
 /**
- * The real engine for tests: what a test makes carries this run's label, and a test that leaves something with it
- * behind fails after it was cleaned away.
+ * The real engine for tests. Objects that a test makes carry this run's
+ * label. Labelled leftovers of a test are removed, and then fail it.
  */
 import { randomBytes } from 'node:crypto';
 import Docker from 'dockerode';
@@ -9,7 +9,7 @@ import { missingService, testRunId } from './programs.ts';
 /** On everything that a test makes; its value is the run, a dot, and the test's own part. */
 export const TEST_LABEL = 'io.longshore.test';
 
-/** The engine, and what one test may leave to it. */
+/** The engine, and the label for a test's objects. */
 export interface TestDocker {
   readonly client: Docker;
   /** Labels for everything that the test, or a daemon that it starts, makes: `{ 'io.longshore.test': … }`. */

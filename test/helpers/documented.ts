@@ -1,6 +1,6 @@
 /**
- * docs/openapi.json as tests read it: the route of a request, and whether an answer conforms to that route's
- * description, no more and no less.
+ * docs/openapi.json as tests read it: the route of a request, and whether
+ * an answer conforms to that route's description, no more and no less.
  */
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -32,7 +32,7 @@ interface Content {
 
 const METHODS = ['get', 'post', 'put', 'patch', 'delete'];
 
-/** Every operation, with what it refers to in its place. */
+/** Every operation, with its references resolved. */
 export function documentedRoutes(): readonly Route[] {
   const file = join(resolve(import.meta.dirname, '..', '..'), 'docs', 'openapi.json');
   const document = JSON.parse(readFileSync(file, 'utf8')) as Schema;
@@ -91,7 +91,7 @@ function patternOf(path: string): RegExp {
 
 const validators = new WeakMap<Schema, ReturnType<typeof Compile>>();
 
-/** @returns in what the answer is not as described; undefined: it is */
+/** @returns the difference between the answer and its description; undefined: none */
 export function undescribed(route: Route, status: number, text: string): string | undefined {
   if (!route.statuses.has(String(status))) return `${status} is not described`;
   if (route.empty.has(String(status))) return text === '' ? undefined : `${status} is described without a body`;
@@ -131,8 +131,8 @@ export interface Answered {
 }
 
 /**
- * Statuses from 500 on that a scheduler without machines may give. Everything else is a fault of ours, described or
- * not.
+ * Statuses from 500 on that a scheduler without machines may
+ * give. Everything else is a fault of ours, described or not.
  */
 const EXPECTED: readonly { readonly route: RegExp; readonly status: number; readonly why: string }[] = [
   { route: /^\w+ \/api\/v1\/gateway\//, status: 501, why: 'a method that the path has not' },
@@ -144,7 +144,7 @@ const EXPECTED: readonly { readonly route: RegExp; readonly status: number; read
   { route: /^GET \/metrics\/machines\//, status: 502, why: 'the metrics page of a machine that is not there' },
 ];
 
-/** @returns why that failure is none; undefined: it is no failure, or a fault */
+/** @returns the reason why the failure is expected; undefined: it is no failure, or a fault */
 export const whyExpected = (routes: readonly Route[], { method, url, status }: Answered): string | undefined => {
   const { pathname } = new URL(url, 'http://localhost');
   const found = EXPECTED.find((one) => one.status === status && one.route.test(`${method} ${pathname}`));
@@ -158,8 +158,8 @@ export function faultOf(routes: readonly Route[], answered: Answered): string | 
   const { method, url, status, text } = answered;
   if (status >= 500 && whyExpected(routes, answered) === undefined) return `${status} is a fault of ours`;
   const route = routeAt(routes, method, url);
-  // A part of a path that is empty or too long makes another path. A request that Node's HTTP refuses for its size
-  // never reaches a route.
+  // A part of a path that is empty or too long makes another path. A
+  // request that Node's HTTP refuses for its size never reaches a route.
   if (route === undefined || status === 431) return undefined;
   return undescribed(route, status, text);
 }

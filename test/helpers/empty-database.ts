@@ -1,6 +1,6 @@
 /**
- * An embedded database that is initialised and empty. Making one takes two seconds of a processor, so a run of all
- * tests makes one and copies it.
+ * An embedded database that is initialised and empty. Making one takes two
+ * seconds of a processor, so a run of all tests makes one and copies it.
  */
 import { cp, mkdir, mkdtemp, rename, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -20,7 +20,7 @@ export async function seedDatabase(dataDir: string): Promise<void> {
   await cp(join(template, 'pglite'), join(dataDir, 'pglite'), { recursive: true });
 }
 
-/** Two files that make it at once both succeed; one of theirs stays. */
+/** Makes the template. Two test files that make it at once both succeed, and one of their folders stays. */
 async function makeTemplate(template: string): Promise<void> {
   const made = await mkdtemp(`${template}-`);
   const db = await openPglite({ dataDir: made, log: pino({ level: 'silent' }) });

@@ -1,6 +1,6 @@
 /**
- * A gate before the container engine: requests that a pattern names wait there, or are cut off, while it is shut; all
- * others pass.
+ * A gate before the container engine: requests that a pattern names
+ * wait there, or are cut off, while it is shut; all others pass.
  */
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -11,15 +11,15 @@ import { join } from 'node:path';
 import { connectionOptions } from '../../agent/containers/docker-options.ts';
 
 export interface EngineGate {
-  /** As DOCKER_HOST has it. */
+  /** Address in the form of DOCKER_HOST. */
   readonly host: string;
   /** From now on matching requests do not reach the engine. @param request - their first line, e.g. `/^GET \/info/` */
   shut(request: RegExp, how: 'wait' | 'cut'): void;
   /** Lets the waiting requests go on. */
   open(): void;
   /**
-   * From now on each piece of a request reaches the engine as `how` returns it. The length header stays, so a request
-   * with a body must keep its length.
+   * From now on each piece of a request reaches the engine as `how` returns it.
+   * The length header stays, so a request with a body must keep its length.
    */
   change(how: (piece: string) => string): void;
   /** How many requests have met it shut. */

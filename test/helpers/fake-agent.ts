@@ -1,6 +1,6 @@
-// An agent's end of the runner protocol, and nothing else of an agent. The agent listens on a unix socket, starts the
-// real runner with the host's Python, keeps every frame, and sends what the test tells it to. Tests wait on conditions
-// over the frames seen.
+// An agent's end of the runner protocol, and nothing else of an agent. The agent listens
+// on a unix socket, starts the real runner with the host's Python, keeps every frame,
+// and sends what the test tells it to. Tests wait on conditions over the frames seen.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -89,7 +89,7 @@ export class RunnerConnection {
     this.socket.write(packFrame(KIND[kind], header, body));
   }
 
-  /** The same bytes, each in a write of its own. */
+  /** Sends a frame, each byte in a write of its own. */
   async sendByteByByte(kind: Kind, header: Header, body?: Uint8Array): Promise<void> {
     this.socket.setNoDelay(true);
     for (const byte of packFrame(KIND[kind], header, body)) {
@@ -107,7 +107,7 @@ export interface RunnerOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** The interpreter; default LONGSHORE_TEST_PYTHON, else `python3`. */
   readonly python?: string;
-  /** True: nobody listens until the test calls `listen`. */
+  /** True: the agent does not listen until the test calls `listen`. */
   readonly listenLater?: boolean;
   /** False: results stay unacknowledged until the test says otherwise. */
   readonly acknowledge?: boolean;

@@ -1,5 +1,5 @@
-// The stand-in for the driver's CUDA library, compiled from fake-cuda.c once per content, and kept in the folder that
-// set-up uses.
+// The stand-in for the driver's CUDA library, compiled from fake-cuda.c
+// once per content, and kept in the folder that set-up uses.
 import { createHash } from 'node:crypto';
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync } from 'node:fs';

@@ -1,7 +1,7 @@
 /**
- * The scheduler's end of the agent link for tests: a real gRPC server with a throw-away CA that speaks agent.proto. The
- * server remembers messages, lets assignments proceed, acknowledges results, and does what a test tells it to. The
- * server decides nothing.
+ * The scheduler's end of the agent link for tests: a real gRPC server with a throw-away
+ * CA that speaks agent.proto. The server remembers messages, lets assignments proceed,
+ * acknowledges results, and does what a test tells it to. The server decides nothing.
  */
 import { createHash, createPublicKey, generateKeyPairSync, randomBytes, verify } from 'node:crypto';
 import { Server, ServerCredentials, status } from '@grpc/grpc-js';
@@ -76,7 +76,7 @@ export class FakeScheduler {
   readonly phases = new Map<string, string[]>();
   readonly archives = new Map<string, Buffer>();
   readonly archiveFetches: string[] = [];
-  /** Calls of containers, with what came of their bodies. */
+  /** Calls of containers, with the bodies received so far. */
   readonly calls: ContainerCall[] = [];
   /** The answer to a container's call, once its body is there; undefined: no answer. */
   answerCall: (call: ContainerCall) => { readonly status: number; readonly body: Buffer | string } | undefined = (
@@ -107,11 +107,11 @@ export class FakeScheduler {
   machineId = randomBytes(4).toString('hex');
   readonly secret = randomBytes(24).toString('base64url');
   address = '';
-  /** Without a port; an IPv6 address in brackets. */
+  /** Host without a port; an IPv6 address in brackets. */
   host = '127.0.0.1';
-  /** Where it listens for the agent of this machine, too, from the next `listen` on. */
+  /** Unix socket for the agent of this machine, used from the next `listen` on. */
   socketPath: string | undefined;
-  /** By which way each session came. */
+  /** Peer address of each session, in order. */
   readonly peers: string[] = [];
   joinToken = '';
   caPem = '';

@@ -9,8 +9,8 @@ import type { Route, Schema } from './documented.ts';
 export type Who = 'own' | 'admin' | 'other' | 'restricted' | 'revoked' | 'nobody';
 
 /**
- * A request with placeholders for real ids: `{{n}}` in path, query or body stands for the n-th id that is known when it
- * is sent.
+ * A request with placeholders for real ids: `{{n}}` in path, query
+ * or body stands for the n-th id that is known when it is sent.
  */
 export interface FuzzRequest {
   readonly route: string;
@@ -37,7 +37,7 @@ const ODD_TEXTS = [
   'latest',
   '*',
 ];
-/** So many ids are told apart; which one each means is known when it is sent. */
+/** Number of distinct ids; the meaning of each is decided when the request is sent. */
 const IDS = 64;
 
 const word = fc.constantFrom(
@@ -178,7 +178,7 @@ function objectOf(schema: Schema, making: Making, depth: number): fc.Arbitrary<u
     .map(([others, listed]) => ({ ...others, ...listed }));
 }
 
-/** The same value but for one place, which holds something else, is gone, or has something beside it. */
+/** A copy of the value with one difference: another value, a missing one, or an additional one. */
 function butForOne(value: unknown, place: number, other: unknown): unknown {
   const places = placesIn(value);
   const path = places[place % places.length] ?? [];
@@ -250,14 +250,14 @@ function requestOf(route: Route, ws: string): fc.Arbitrary<FuzzRequest> {
   });
 }
 
-/** A part of a path: mostly what is there, so that what lies behind it is reached. */
+/** A part of a path: mostly an existing one, so that the code behind the lookup is reached. */
 function partOf(name: string, ws: string): fc.Arbitrary<string> {
   if (name === 'ws') return fc.oneof({ weight: 9, arbitrary: fc.constant(ws) }, { weight: 1, arbitrary: text });
   const there = name === 'name' ? fc.constant('hello') : name === 'version' ? fc.constantFrom('v1', 'latest') : id;
   return fc.oneof({ weight: 2, arbitrary: there }, { weight: 1, arbitrary: text });
 }
 
-/** Where nothing is described any JSON; now and then what is no JSON at all. */
+/** A body: without a description, any JSON; now and then no JSON at all. */
 function bodyOf(schema: Schema | undefined): fc.Arbitrary<string | undefined> {
   const none = fc.constantFrom(undefined, '', '{', '[]', 'null', '"', '{"a":', '\ufeff{}');
   if (schema === undefined) return fc.oneof({ weight: 6, arbitrary: json(anything) }, { weight: 1, arbitrary: none });

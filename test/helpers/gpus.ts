@@ -122,8 +122,8 @@ export class FakeNvidia {
   }
 
   /**
-   * The driver writes an error of that device to the kernel's log. @param within - suffix of the device's address: `
-   * GPU-I:07` of a MIG slice
+   * The driver writes an error of that device to the kernel's log. @param
+   * within - suffix of the device's address: ` GPU-I:07` of a MIG slice
    */
   xid(index: number, xid: number, text = 'pid=1234, name=python3', within = ''): void {
     const id = this.now.gpus[index]?.['pci.bus_id'];
@@ -140,8 +140,8 @@ export class FakeNvidia {
 }
 
 /**
- * A host whose engine passes GPUs to containers: the engine has the driver because it finds the hook on its path when
- * it starts.
+ * A host whose engine passes GPUs to containers: the engine has
+ * the driver because it finds the hook on its path when it starts.
  */
 export const gpuHost = (): HostOptions => ({
   programs: {
@@ -150,8 +150,8 @@ export const gpuHost = (): HostOptions => ({
 });
 
 /**
- * Sets the outcome of CUDA programs on that host's devices from now on, by UUID: see fake-cuda.c, or `refused` by the
- * toolkit. Devices not named work.
+ * Sets the outcome of CUDA programs on that host's devices from now on, by
+ * UUID: see fake-cuda.c, or `refused` by the toolkit. Devices not named work.
  */
 export function cudaDoes(host: SimulatedHost, does: Readonly<Record<string, string>>): void {
   const path = join(host.directory, 'bin', 'cuda.json');

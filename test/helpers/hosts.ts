@@ -20,7 +20,7 @@ import type { AppRequest, Deployment } from './platform.ts';
 import { docker, test as base, waitFor } from './services.ts';
 import type { TestDocker } from './services.ts';
 
-/** For a container on each host, the images of their first one included. */
+/** Time for a container on each host, including the hosts' first images. */
 const ON_EACH_MS = 60_000;
 
 export type { SimulatedHost } from './hosts/host.ts';
@@ -31,7 +31,7 @@ export interface WorkerView {
   readonly id: string;
   readonly machineId: string;
   readonly status: string;
-  /** null: it does not drain, and has not. */
+  /** null: the worker does not drain, and has not drained. */
   readonly drain: {
     readonly total: number;
     readonly remaining: number;
@@ -119,7 +119,7 @@ export class HostsPlatform extends Platform {
     return { host, agent, machineId: () => machineIdOn(host) ?? '' };
   }
 
-  /** All workers, as an operator sees them. */
+  /** All workers, in an operator's view. */
   async workers(): Promise<readonly WorkerView[]> {
     const answer = await this.gateway<{ workers: readonly WorkerView[] }>('/workers');
     return answer.workers;
@@ -165,7 +165,7 @@ export class HostsPlatform extends Platform {
     return (await Promise.all(this.members.map(({ host }) => host.containers([label])))).flat();
   }
 
-  /** Runs a shell command in a container, wherever it is; what it says on either stream. @throws when it fails */
+  /** Runs a shell command in a container on any host. @returns its output on both streams @throws when it fails */
   async exec(containerId: string, command: string): Promise<string> {
     const member = await this.memberOf(containerId);
     if (member === undefined) throw new Error(`there is no container ${containerId}`);
@@ -210,7 +210,7 @@ export class HostsPlatform extends Platform {
       handler: 'handler',
       name,
       stubType: 'taskqueue/deployment',
-      // More than half of what a member offers.
+      // The request is more than half of a member's CPU.
       cpu: 600,
       concurrentRequests: slots,
       keepWarmSeconds: 600,

@@ -1,4 +1,4 @@
-// A few of the rounds that `npm run chaos` makes, for tests: they fail with what the run said.
+// A few of the rounds of `npm run chaos`, for tests; a failure shows the run's output.
 import { expect } from 'vitest';
 import { rollbackRounds } from '../../bench/chaos/rollback.ts';
 import { killRounds } from '../../bench/chaos/rounds.ts';

@@ -3,7 +3,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 export interface Held {
-  /** After how many requests. */
+  /** Number of requests before the reading. */
   readonly sent: number;
   /** Heap of the main thread, after a full collection. */
   readonly heapBytes: number;
@@ -15,7 +15,7 @@ export interface Held {
 
 /** Collects first, every time. */
 export function memoryReader(): (sent: number) => Held {
-  // The runner cannot be given the flag: it starts threads of its own.
+  // The flag is set at run time, because the runner starts threads of its own and takes no flags.
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as () => void;
   return (sent) => {

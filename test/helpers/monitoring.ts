@@ -52,7 +52,7 @@ export function documentedQueries(): readonly string[] {
 
 export const inOneLine = (text: string): string => text.replace(/\s+/g, ' ').trim();
 
-/** Variables of the dashboard, with what Grafana may put in their place. */
+/** Variables of the dashboard, each with a value that Grafana may put in its place. */
 const VARIABLES: Readonly<Record<string, string>> = {
   __rate_interval: '5m',
   pool: 'default',
@@ -82,8 +82,8 @@ const scrapedOf = (name: string): readonly string[] =>
   name.startsWith('longshore_agent_') ? [...SCRAPED, 'pool'] : SCRAPED;
 
 /**
- * Unknown names in a query: a metric, or a label of a metric; also labels that it groups by and none of its metrics
- * has.
+ * Unknown names in a query: a metric, or a label of a metric;
+ * also labels that it groups by and none of its metrics has.
  */
 export function unknownIn(expr: string, known: ReadonlyMap<string, readonly string[]>): readonly string[] {
   const unknown: string[] = [];

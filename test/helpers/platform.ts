@@ -28,7 +28,9 @@ export const MAIN = join(ROOT, 'cli', 'main.ts');
 const APPS = join(ROOT, 'test', 'fixtures', 'apps');
 const READY_MS = 120_000;
 const STOP_MS = 25_000;
-/** No call of a story takes longer; one that does names itself instead of its test's time limit. */
+/**
+ * Time limit of a call, above any call of a test: a slow call then fails by its own name, not by its test's time limit.
+ */
 const CALL_MS = 60_000;
 
 /** A message of a daemon over IPC. */
@@ -125,7 +127,7 @@ export class Daemon {
     this.#running().kill('SIGSTOP');
   }
 
-  /** SIGHUP: it is to read its files again. */
+  /** Sends SIGHUP, on which the daemon reads its files again. */
   hangUp(): void {
     this.#running().kill('SIGHUP');
   }
@@ -134,7 +136,7 @@ export class Daemon {
     this.#running().kill('SIGCONT');
   }
 
-  /** By the message (or TERM), and by KILL when it takes too long. */
+  /** Stops the daemon by the message (or TERM), and by KILL when it takes too long. */
   async stop(message?: Message): Promise<void> {
     if (!this.isRunning) return;
     const child = this.#running();
@@ -251,18 +253,18 @@ export class Platform {
     }));
   }
 
-  /** For a program of this installation: its own home and data directory, nothing of ours. */
+  /** Environment for a program of this installation: its own home and data directory, nothing of ours. */
   env(): NodeJS.ProcessEnv {
     return {
       ...plainEnv(),
       HOME: this.directory,
-      // Where set-up keeps the holders' image: engines of simulated hosts lack it.
+      // Set-up keeps the pause containers' image here; engines of simulated hosts lack it.
       XDG_CACHE_HOME: process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache'),
       XDG_CONFIG_HOME: '',
       XDG_DATA_HOME: '',
       LONGSHORE_DATA_DIR: this.dataDir,
       LONGSHORE_BASE_IMAGE: baseImageOf(this.engine),
-      // Not what this checkout may have built.
+      // Releases that this checkout may have built must not be used.
       LONGSHORE_RELEASES_DIR: join(this.directory, 'releases'),
     };
   }
@@ -279,7 +281,7 @@ export class Platform {
     this.#joinToken = undefined;
   }
 
-  /** Also after a kill: at the same addresses. */
+  /** Starts the scheduler; after a kill, at the same addresses. */
   async startScheduler(): Promise<void> {
     const ready = await this.scheduler.start();
     this.httpAddress = String(ready['httpAddress']);
@@ -351,7 +353,7 @@ export class Platform {
     return String(made['objectId']);
   }
 
-  /** Calls the deployment; what it takes and answers is JSON. */
+  /** Calls the deployment with JSON, and expects JSON. */
   invoke(deployment: Deployment, input: unknown = {}, options: CallOptions = {}): Promise<Answer> {
     return this.call(deployment.url, { method: 'POST', body: input, ...options });
   }
@@ -405,7 +407,7 @@ export class Platform {
     });
   }
 
-  /** This installation's containers in Docker, stopped ones too. */
+  /** Containers of this installation in Docker, stopped ones too. */
   async containers(deployment?: Deployment): Promise<readonly ContainerInfo[]> {
     const machineId = this.machineId();
     if (machineId === undefined) return [];
@@ -524,8 +526,8 @@ function isMessage(value: unknown): value is Message {
 }
 
 /**
- * `test` with a running installation, one for the file. When a test of the file failed, the ends of the daemons' logs
- * go to stderr.
+ * `test` with a running installation, one for the file. When a test
+ * of the file failed, the ends of the daemons' logs go to stderr.
  */
 export const test = base.extend('platform', { scope: 'file' }, async ({}, { onCleanup }): Promise<Platform> => {
   const platform = new Platform(await docker());

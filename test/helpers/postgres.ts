@@ -1,4 +1,6 @@
-/** A private Postgres server per test file, for what must be proved on a real one: locks, `skip locked`, `listen`. */
+/**
+ * A private Postgres server per test file, for behaviour that only a real server shows: locks, `skip locked`, `listen`.
+ */
 import { chownSync, existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Client } from 'pg';
@@ -22,7 +24,7 @@ export interface PrivatePostgres {
   /** An immediate stop, as a power cut would be; `restart()` recovers. */
   readonly crash: () => Promise<void>;
   readonly restart: () => Promise<void>;
-  /** Ends it and removes its files. @throws when somebody is still connected a second after the tests ended */
+  /** Ends the server and removes its files. @throws when a client is still connected a second after the tests ended */
   readonly stop: () => Promise<void>;
 }
 

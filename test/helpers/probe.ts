@@ -20,15 +20,15 @@ export interface Probed {
   /** `raised`, or the name of the error. */
   readonly coreRaised: string;
   /**
-   * Whether a process that ends with a segmentation fault dumps its memory, and the files that it leaves in its
-   * directory.
+   * Whether a process that ends with a segmentation fault dumps
+   * its memory, and the files that it leaves in its directory.
    */
   readonly coreDumped: boolean;
   readonly coreFiles: readonly string[];
   readonly devices: readonly string[];
   readonly rawSocket: string;
   readonly mount: string;
-  /** By target: `connected`, or the name of the error. */
+  /** Result by target: `connected`, or the name of the error. */
   readonly reached: Readonly<Record<string, string>>;
 }
 

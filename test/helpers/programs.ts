@@ -1,7 +1,7 @@
 /**
- * Programs that tests start: each in a directory of its own, ended by the file that started it. Nothing here trusts a
- * pid. Where process 1 reaps late, a dead child keeps its number for seconds, so ends are seen by events and
- * connections.
+ * Programs that tests start: each in a directory of its own, ended by the file
+ * that started it. Nothing here trusts a pid. Where process 1 reaps late, a dead
+ * child keeps its number for seconds, so ends are seen by events and connections.
  */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -22,7 +22,7 @@ process.on('exit', () => {
 /** Names what this run makes in shared places (labels, database names); `npm test` gives one for all its projects. */
 export const testRunId: string = process.env['LS_TEST_RUN'] ?? `run-${randomBytes(4).toString('hex')}`;
 
-/** The error for a service that this machine could have and has not: it fails the run, it never skips. */
+/** The error for a missing service that this machine could have; the run fails instead of skipping. */
 export function missingService(what: string): Error {
   return new Error(`${what} is missing on this machine. Install it with: node scripts/setup.mjs --tests`);
 }
@@ -35,7 +35,7 @@ export function findProgram(name: string): string | undefined {
       accessSync(join(folder, name), constants.X_OK);
       return join(folder, name);
     } catch {
-      // not in this folder
+      // The program is not in this folder.
     }
   }
   return undefined;

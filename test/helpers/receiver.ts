@@ -1,4 +1,4 @@
-/** Somebody else's HTTP server, for what is sent there: it keeps every request and answers as the test says. */
+/** A receiver's HTTP server for messages of the scheduler: keeps every request and answers as the test says. */
 import { createServer } from 'node:http';
 import type { IncomingHttpHeaders, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';

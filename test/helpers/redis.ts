@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { Redis, type RedisOptions } from 'ioredis';
 import { findProgram, missingService, type Program, startProgram, tempDirectory, waitFor } from './programs.ts';
 
-/** Without the one option whose type the client's constructor does not take back under exact optional types. */
+/** Options of a client, without the one whose type the constructor does not accept under exact optional types. */
 export type ClientOptions = Omit<RedisOptions, 'replyMapping'>;
 
 /** A real server; `stop()` fails when a client was left connected. */
@@ -17,14 +17,19 @@ export interface PrivateRedis {
   readonly connect: (options?: ClientOptions) => Redis;
   /** kill -9: the socket file stays, connections break. */
   readonly crash: () => Promise<void>;
-  /** Starts again on the same directory, with what the append-only file kept. */
+  /** Starts again on the same directory, with the data of the append-only file. */
   readonly restart: () => Promise<void>;
-  /** Copies what is on disk now. @returns kill -9, and a start on that copy: what was written since is gone */
+  /**
+   * Copies the data on disk. @returns a function that kills the
+   * server (-9) and starts it on that copy; later writes are gone
+   */
   readonly keep: () => () => Promise<void>;
-  /** SIGSTOP and SIGCONT: it takes connections and does not answer. */
+  /** Freezes the server by SIGSTOP (`thaw`: SIGCONT): it accepts connections and does not answer. */
   readonly freeze: () => void;
   readonly thaw: () => void;
-  /** Ends it and removes its directory. @throws when somebody is still connected a second after the tests ended */
+  /**
+   * Ends the server and removes its directory. @throws when a client is still connected a second after the tests ended
+   */
   readonly stop: () => Promise<void>;
 }
 

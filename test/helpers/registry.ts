@@ -1,7 +1,7 @@
 /**
- * Image registries for tests. `FakeRegistry` serves small images that it makes up, over the real protocol, breaks the
- * protocol where a test says so, and counts requests. `realRegistry` is the packaged docker-registry with a log of its
- * requests.
+ * Image registries for tests. `FakeRegistry` serves small images that it makes up,
+ * over the real protocol, breaks the protocol where a test says so, and counts
+ * requests. `realRegistry` is the packaged docker-registry with a log of its requests.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,7 +1,7 @@
 /**
- * Several scheduler processes on one Postgres and one Redis, as behind a load balancer, with simulated agents that know
- * all of them. Each process is the real one, on ports that the kernel picks; they share a data directory (the key file
- * and the objects).
+ * Several scheduler processes on one Postgres and one Redis, as behind a load balancer,
+ * with simulated agents that know all of them. Each process is the real one, on ports
+ * that the kernel picks; they share a data directory (the key file and the objects).
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -89,7 +89,7 @@ export class ReplicaSet {
     return replica;
   }
 
-  /** Also again after a kill. */
+  /** Starts a replica, also again after a kill. */
   async start(replica: Replica): Promise<void> {
     const ready = await replica.daemon.start();
     replica.url = `http://${String(ready['httpAddress'])}`;

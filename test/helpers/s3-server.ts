@@ -5,7 +5,7 @@ import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import type { TestDocker } from './docker.ts';
 import { waitFor } from './programs.ts';
 
-/** As scripts/setup/s3-image.mjs tags it. */
+/** Tag that scripts/setup/s3-image.mjs sets. */
 const IMAGE = /^longshore-test-s3:/;
 const PORT = 8085;
 

@@ -1,8 +1,8 @@
 /**
- * Runs schemathesis against a scheduler, all its phases but the stateful one, and judges the answers. The tool's own
- * verdict counts every status from 500 on. This verdict treats each recorded answer as the other fuzzing does: a
- * failure is expected or a fault, and each answer must match its description. The tool runs in a directory of its own,
- * because it leaves files there.
+ * Runs schemathesis against a scheduler, all its phases but the stateful one, and judges the
+ * answers. The tool's own verdict counts every status from 500 on. This verdict treats each
+ * recorded answer as the other fuzzing does: a failure is expected or a fault, and each answer must
+ * match its description. The tool runs in a directory of its own, because it leaves files there.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -18,7 +18,7 @@ const MOST_SHOWN = 50;
 const REQUEST_SECONDS = 20;
 
 export interface Ran {
-  /** Counts of what was answered, in one line. */
+  /** Counts of answers, in one line. */
   readonly summary: string;
   readonly faults: readonly string[];
   /** Routes that should have been tried and were not. */
@@ -61,7 +61,7 @@ export async function runSchemathesis(program: string, options: SchemathesisOpti
       ],
       { all: true, reject: false, cwd: directory.path, timeout: 3_000_000 },
     );
-    // 1: it counts failures that are none to us; anything else, and it did not run.
+    // Exit code 1 counts failures that we accept; with any other code but 0 the tool did not run.
     if (exitCode !== 0 && exitCode !== 1) {
       return { summary: all.slice(-6000), faults: [`schemathesis ended with ${exitCode}`], untried: [] };
     }

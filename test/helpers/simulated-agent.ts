@@ -1,9 +1,9 @@
 /**
- * An agent without a machine. The agent speaks the real protocol of the link over gRPC: joins with a token, verifies the CA,
- * redials, acknowledges, keeps results until they are acknowledged. Containers are entries of a map that "run" tasks by
- * a function. Many agents fit in one process; tests use them where the machine is not the subject. Benchmarks have one
- * that does less and costs less: bench/simulated/agent.ts. The agent knows several schedulers and dials another one
- * when its link ends, as behind a load balancer.
+ * An agent without a machine. The agent speaks the real protocol of the link over gRPC: joins with a token, verifies
+ * the CA, redials, acknowledges, keeps results until they are acknowledged. Containers are entries of a map that "run"
+ * tasks by a function. Many agents fit in one process; tests use them where the machine is not the subject. Benchmarks
+ * have one that does less and costs less: bench/simulated/agent.ts. The agent knows several schedulers and dials
+ * another one when its link ends, as behind a load balancer.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
@@ -106,7 +106,7 @@ export class SimulatedAgent {
   readonly creations: Creation[] = [];
   /** The credential that each container was given, by its id. */
   readonly tokens = new Map<string, string>();
-  /** When the scheduler last answered a report: from then on it sends tasks. */
+  /** Time of the scheduler's last answer to a report, from which on it sends tasks. */
   takesTasksSinceMs = 0;
   readonly #options: SimulatedAgentOptions;
   readonly #instanceId = randomBytes(8).toString('hex');
@@ -131,7 +131,7 @@ export class SimulatedAgent {
     this.#options = options;
   }
 
-  /** Where its link goes now; empty: nowhere. */
+  /** Address that the link goes to now; empty: no link. */
   get linkedTo(): string {
     return this.#tasks === undefined ? '' : this.#address;
   }
@@ -374,7 +374,7 @@ export class SimulatedAgent {
     this.#end(id);
   }
 
-  /** TERM: what it works on is cut off. */
+  /** Ends the container as TERM does: its attempts are cut off. */
   #end(id: string): void {
     const container = this.#containers.get(id);
     if (container === undefined) return;

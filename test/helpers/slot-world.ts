@@ -1,4 +1,4 @@
-/** A slot table with one container's socket, and what it says to the scheduler and to the agent around it. */
+/** A slot table with one container's socket, and the messages between it and the scheduler and agent around it. */
 // The fixtures of these tests take nothing from others; vitest wants the empty pattern.
 /* oxlint-disable no-empty-pattern */
 import { mkdtemp, rm } from 'node:fs/promises';

@@ -1,7 +1,7 @@
 /**
- * A host that runs systemd, in a container. The engine is this machine's, and the agent's data directory has the same
- * path in both, because the engine mounts from it. The host shares the network, so that the scheduler is on its
- * loopback.
+ * A host that runs systemd, in a container. The engine is this machine's, and the
+ * agent's data directory has the same path in both, because the engine mounts
+ * from it. The host shares the network, so that the scheduler is on its loopback.
  */
 import { randomBytes } from 'node:crypto';
 import { PassThrough } from 'node:stream';
@@ -10,7 +10,7 @@ import Docker from 'dockerode';
 import { waitFor } from './services.ts';
 import type { TestDocker } from './services.ts';
 
-/** As scripts/setup/systemd-image.mjs tags it. */
+/** Tag that scripts/setup/systemd-image.mjs sets. */
 const IMAGE = /^longshore-test-systemd:/;
 
 export class SystemdHost {
@@ -18,7 +18,7 @@ export class SystemdHost {
   readonly dataDir = `/var/lib/longshore-test-${randomBytes(4).toString('hex')}`;
   readonly #engine: TestDocker;
   readonly #shown: readonly string[];
-  /** Without a limit on silence: a command may say nothing for a while. */
+  /** The client has no limit on silence: a command may print nothing for a while. */
   readonly #client = new Docker();
   #id = '';
 

@@ -48,7 +48,7 @@ const knowsCdi = async (): Promise<boolean> => {
 
 interface CdiHost {
   readonly host: SimulatedHost;
-  /** Devices of the specification, by their number; it is written anew. */
+  /** Writes the specification anew, with the devices of these indexes. */
   readonly specify: (devices: readonly number[]) => void;
 }
 
@@ -58,7 +58,7 @@ const hostTest = base.extend('cdi', { scope: 'file' }, async ({}, { onCleanup })
   const specs = join(directory.path, 'cdi');
   mkdirSync(specs);
   const engine = {
-    // As `nvidia-ctk runtime configure` has it: the agent tells by it that there is a hook.
+    // `nvidia-ctk runtime configure` makes this entry, by which the agent knows that there is a hook.
     runtimes: { nvidia: { path: 'runc' } },
     ...((await knowsCdi()) ? { 'cdi-spec-dirs': [specs] } : {}),
   };

@@ -1,5 +1,5 @@
-// A machine that the scheduler does not answer, on the real engine: exclusive containers stop by themselves, all others
-// run on.
+// A machine that the scheduler does not answer, on the real engine:
+// exclusive containers stop by themselves, all others run on.
 import { expect } from 'vitest';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
@@ -60,7 +60,7 @@ test('an exclusive container stops when no heartbeat is answered for its time, t
   const gone = await scheduler.phase(exclusive, 'removed');
   expect(gone.reason).toBe('disconnected');
   expect(gone.message).toMatch(/stopAfterDisconnect/);
-  // From the last answered heartbeat, which was sent half a second ago at most.
+  // The time counts from the last answered heartbeat, which was sent half a second ago at most.
   expect(performance.now() - sinceMs).toBeGreaterThan(AFTER_MS - 1500);
   expect([await running(docker, exclusive), await running(docker, ordinary)]).toEqual([0, 1]);
   expect(scheduler.hellos).toHaveLength(1);

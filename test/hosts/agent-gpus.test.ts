@@ -1,7 +1,7 @@
 /**
- * GPUs on a real engine, without a GPU. The tool and the hook through which the engine passes devices are stand-ins
- * (test/helpers/gpus.ts); everything between them is the real thing. Tests named after rows of the failure table prove
- * those rows.
+ * GPUs on a real engine, without a GPU. The tool and the hook through which the
+ * engine passes devices are stand-ins (test/helpers/gpus.ts); everything between them
+ * is the real thing. Tests named after rows of the failure table prove those rows.
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
@@ -36,7 +36,7 @@ interface GpuWorld {
   ) => Promise<ReturnType<typeof anAssignment>>;
   /** The agent again, on the same state; its containers have run on, and their runners have dialled it. */
   readonly restart: (meanwhile?: () => Promise<void>) => Promise<void>;
-  /** As the scheduler has heard it last. */
+  /** Devices by the scheduler's last report. */
   readonly devices: () => readonly Gpu__Output[];
   readonly deviceIs: (index: number, state: string) => Promise<Gpu__Output>;
   readonly page: () => Promise<string>;
@@ -165,7 +165,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     ]);
     const { scheduler } = gpus.world;
     scheduler.desire([first, second, none]);
-    // A driver's context does not survive a fork, and nobody said that the handler bears threads.
+    // A driver's context does not survive a fork, and the handler is not declared thread-safe.
     expect(await scheduler.phase(first.containerId, 'running')).toMatchObject({
       mode: 'single',
       slots: 1,
@@ -227,7 +227,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     scheduler.desire([holder, third]);
     expect(await until('another refusal', refusalOf(third.containerId))).toMatchObject({ reason: 'gpu_leased' });
     expect(await gpus.answerOf('t1', holder.containerId)).toMatchObject({ env: { NVIDIA_VISIBLE_DEVICES: G0 } });
-    // Given back, it is there for the next; what the host does not have never is.
+    // A device that is given back can be leased again; one that the host does not have never can.
     const absent = await gpus.deploy([gpuUuid(7)]);
     scheduler.desire([{ ...holder, stop: true, graceMs: 2000, stopReason: 'scaled_in' }, absent]);
     await scheduler.phase(holder.containerId, 'removed');
@@ -322,8 +322,8 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     const assignment = await gpus.deploy([G0]);
     scheduler.desire([assignment]);
     await scheduler.phase(assignment.containerId, 'running');
-    // The first process is gone, and the driver has not let go of it. The second belongs to somebody else, not to a
-    // container of ours.
+    // The first process is gone, and the driver has not let go of it.
+    // The second belongs to somebody else, not to a container of ours.
     gpus.nvidia.is({
       processes: [
         { gpu_uuid: G0, pid: 4_194_000 },
@@ -381,7 +381,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     scheduler.desire([assignment]);
     await scheduler.phase(assignment.containerId, 'running');
     const [found] = await host.containers([`io.longshore.container=${assignment.containerId}`]);
-    // As no agent of ours would: a second container of this machine with the same device.
+    // A second container of this machine with the same device, as no agent of ours would start it.
     const twin = await host.docker.createContainer({
       Image: found?.Image ?? '',
       Entrypoint: ['sleep', '600'],
@@ -436,7 +436,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     expect(await gpus.answerOf('t1', first.containerId)).toMatchObject({
       listed: `GPU 0: NVIDIA H100 80GB HBM3 (UUID: ${G0})\n`,
     });
-    // Another agent knows whose device it is.
+    // The next agent knows the device's owner.
     await gpus.restart();
     expect(await gpus.answerOf('t2', first.containerId)).toMatchObject({
       listed: expect.stringContaining(G0) as string,

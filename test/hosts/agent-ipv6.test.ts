@@ -1,5 +1,5 @@
-// IPv6: the link, the metrics page, and the addresses that containers reach. An operator made the containers' network
-// with IPv6.
+// IPv6: the link, the metrics page, and the addresses that containers
+// reach. An operator made the containers' network with IPv6.
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
@@ -27,7 +27,7 @@ def handler(host, port):
 /** A range of this test, and the engine's address in it. */
 const PREFIX = `fd${randomBytes(1).toString('hex')}:${randomBytes(2).toString('hex')}:${randomBytes(2).toString('hex')}`;
 const GATEWAY = `${PREFIX}::1`;
-/** As the kernel words the filter's refusal by IPv6. */
+/** The kernel's words for a refusal by the filter over IPv6. */
 const CLOSED = 'Permission denied';
 
 interface World extends AgentWorld {
@@ -95,7 +95,7 @@ test('an agent joins at [::1], shows its page there, and its containers reach no
   expect(await world.reaches([GATEWAY, `${PREFIX}::ffff`, '::1'])).toEqual({
     [GATEWAY]: CLOSED,
     [`${PREFIX}::ffff`]: CLOSED,
-    // The container's own loopback, where nobody listens.
+    // The container's own loopback has no listener.
     '::1': 'Connection refused',
   });
 });

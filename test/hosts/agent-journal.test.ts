@@ -82,8 +82,8 @@ test(
       return cut;
     };
     /**
-     * Waits until the journal is empty, or the agent dead: the death of an agent just after its last write may not have
-     * been noticed yet.
+     * Waits until the journal is empty, or the agent dead: the death of
+     * an agent just after its last write may not have been noticed yet.
      */
     const emptied = async (): Promise<void> => {
       await waitFor(async () => dead || (await stateOf()).length === 0, 'the journal is empty', 60_000);

@@ -10,7 +10,7 @@ const settings = { LONGSHORE_AGENT_CONTAINER_DISK_MIB: String(LIMIT_MIB), LONGSH
 
 const test = testOnHosts({
   count: 1,
-  // Everything of the engine lies on a disk of its own; room for the images, and not for what an attack could write.
+  // All data of the engine lies on a disk of its own, with room for the images but not for an attack's writes.
   host: () => ({ diskMib: 3000 }),
   agentSettings: () => ({ LONGSHORE_AGENT_CPU: '4', LONGSHORE_AGENT_MEMORY: '4096', ...settings }),
 });
@@ -58,7 +58,7 @@ describe.skipIf(whyNoHosts !== undefined)('a container that fills the disk', () 
       const wrote = Number(/it wrote (\d+) MiB/.exec(section?.message ?? '')?.[1]);
       expect(section?.message).toContain(`may write ${LIMIT_MIB} MiB (LONGSHORE_AGENT_CONTAINER_DISK_MIB`);
       expect(wrote).toBeGreaterThan(LIMIT_MIB);
-      // An eighth of the limit, and what 20 MiB a second are in a tick of 2 s and a look.
+      // The bound allows an eighth of the limit, and 20 MiB a second for a tick of 2 s and a look.
       expect(wrote).toBeLessThan(3 * LIMIT_MIB);
       // The neighbour is the same container as before.
       expect(jsonOf(await fleet.invoke(neighbour, { key: 'last', seconds: 0 }))).toMatchObject({ container: beside });

@@ -1,5 +1,5 @@
-// Many forbidden bodies at once, while a neighbour calls: the scheduler's memory stays bounded, and the neighbour
-// notices nothing.
+// Many forbidden bodies at once, while a neighbour calls: the
+// scheduler's memory stays bounded, and the neighbour notices nothing.
 import { fork } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -77,7 +77,7 @@ const sorted = (times: readonly number[]): number[] => times.toSorted((a, b) => 
 const median = (times: readonly number[]): number => sorted(times)[Math.floor(times.length / 2)] ?? Number.NaN;
 
 test.each([
-  // Attack, whose deployment, what it is answered, and by how much the scheduler may grow.
+  // Columns: attack, path of the attacked deployment, expected answer, and MiB by which the scheduler may grow.
   ['150 connections without a token that send 12 MiB slowly', 'slow', () => neighbour.path, '401', 128],
   // The budget of public bodies is 64 MiB, and a chunk of each connection is on its way.
   ['150 connections to a public deployment that send 12 MiB slowly', 'slow', () => publicPath(), '503', 256],

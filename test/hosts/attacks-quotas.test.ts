@@ -1,5 +1,5 @@
-// A tenant floods everything that it can make, all at once. Meanwhile the calls of its neighbour are answered, and old
-// rows are deleted.
+// A tenant floods everything that it can make, all at once. Meanwhile
+// the calls of its neighbour are answered, and old rows are deleted.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Registry } from '#shared/metrics.ts';
 import { systemClock } from '#shared/clock.ts';

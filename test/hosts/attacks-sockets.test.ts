@@ -91,7 +91,7 @@ describe.skipIf(whyNoHosts !== undefined)('a hostile container', () => {
     const [without, under] = [median(quiet), median(attacked.map(p95))];
     const said = `neighbour's p95: ${without.toFixed(1)} ms alone, ${under.toFixed(1)} ms under attack; rounds alone ${quiet.map((ms) => ms.toFixed(1)).join(', ')}`;
     process.stderr.write(`${said}\n`);
-    // Where the rounds alone differ by more than that among themselves, other work disturbs the measurement.
+    // When the quiet rounds alone differ by more than that, other work disturbs the measurement.
     if (worst <= 1.5 * best) expect(under, said).toBeLessThanOrEqual(Math.max(1.5 * without, without + FLOOR_MS));
   });
 
@@ -160,7 +160,7 @@ describe.skipIf(whyNoHosts !== undefined)('a machine’s own agent', () => {
     const name = 'k'.repeat(900_000);
     await say(600, (at) => ({ taskId: `t${at}`, token: `token-${at}`, seq: 0, data: part }));
     await say(800, (at) => ({ taskId: 't', token: `${name}${at}`, seq: 1, data: Buffer.from('x') }));
-    // The word after them is answered: they were read.
+    // The following message is answered, so the earlier ones were read.
     await rogue.say({
       result: { taskId: 'last', token: 'last', containerId: 'none', outcome: 'ok', body: Buffer.from('1') },
     });

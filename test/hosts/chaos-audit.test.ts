@@ -1,5 +1,5 @@
-// The audit of the machine in the kill rounds, on an engine that passes GPUs: planted faults are found, and a machine
-// without faults has no findings.
+// The audit of the machine in the kill rounds, on an engine that passes GPUs:
+// planted faults are found, and a machine without faults has no findings.
 /* oxlint-disable no-empty-pattern */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -21,7 +21,7 @@ interface World {
   leased(...leases: readonly { readonly containerId: string; readonly gpuUuids: readonly string[] }[]): void;
   /** A container as the agent would have started it. */
   run(containerId: string, gpuUuids: readonly string[]): Promise<string>;
-  /** Looks from now on; what is not paired is a finding at the second look. */
+  /** Looks from now on; an unpaired container or lease is a finding at the second look. */
   watch(): Promise<MachineWatch>;
 }
 

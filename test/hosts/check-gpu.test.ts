@@ -52,7 +52,7 @@ interface World extends GpuHost {
   readonly nvidia: FakeNvidia;
   /** Begins a check; programs are found in the world's folder first. */
   readonly begin: (args?: readonly string[], env?: Readonly<Record<string, string>>, named?: string) => Running;
-  /** Runs a check to its end: it leaves no container. */
+  /** Runs a check to its end; no container may remain. */
   readonly check: (args?: readonly string[], env?: Readonly<Record<string, string>>) => Promise<Checked>;
   /** Names of the containers of checks. */
   readonly left: () => Promise<string[]>;

@@ -43,7 +43,7 @@ class SteppedPlatform extends Platform {
     for (const side of ['scheduler', 'agent'] as const) this.set(side, 0);
   }
 
-  /** From now on that daemon's wall clock is so far ahead. */
+  /** Sets that daemon's wall clock ahead by so many seconds from now on. */
   set(side: Side, seconds: number): void {
     writeFileSync(join(this.#clocks, side), seconds < 0 ? `${seconds}` : `+${seconds}`);
   }
@@ -115,7 +115,7 @@ class SteppedPlatform extends Platform {
     return { call, ids };
   }
 
-  /** They end, each after its only run. */
+  /** Expects that the tasks end, each after its only run. */
   async endOnce(key: string, { call, ids }: Awaited<ReturnType<SteppedPlatform['held']>>): Promise<void> {
     for (const kind of KINDS) await this.#in(kind, `touch /tmp/go-${key}`);
     expect(jsonOf(await call), key).toMatchObject({ runs: 1 });
@@ -161,7 +161,7 @@ function libfaketime(): string {
     try {
       if (readdirSync(path).includes('libfaketimeMT.so.1')) return join(path, 'libfaketimeMT.so.1');
     } catch {
-      // Not there.
+      // The library is not in this directory.
     }
   }
   throw new Error('libfaketime is not installed: the package faketime has it');

@@ -81,7 +81,7 @@ describe.skipIf(whyNoHosts !== undefined)('on a simulated host', () => {
     onTestFinished(thaw);
     await fleet.gateway(`/deployments/${deployment.deploymentId}/stop`, {});
     await waitFor(() => member.host.hasCondition('StuckContainer'), 'the agent says StuckContainer', 150_000);
-    // The next one needs more than is left while the stuck one is there.
+    // The next container needs more than the stuck one leaves free.
     const next = await fleet.deploy({
       app: 'counted.py',
       handler: 'handler',
@@ -145,7 +145,7 @@ describe.skipIf(whyNoHosts !== undefined)('on a simulated host', () => {
     );
     expect((await fleet.containers(queue)).map(({ Id }) => Id)).toContain(frozen?.Id);
     expect((await fleet.explain(id)).task).toMatchObject({ losses: 1, retries_used: 0 });
-    // The first attempt can end now: what it says, if it comes to that, is nobody's word any more.
+    // The first attempt can end now; its result, if any, counts no more.
     await fleet.exec(first, 'touch /tmp/go-drained').catch(() => undefined);
     thaw();
     await waitFor(

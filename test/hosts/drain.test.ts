@@ -1,4 +1,4 @@
-// Two machines, their agents on one engine: one of them is drained while people call what runs there.
+// Two machines, their agents on one engine: one of them is drained while clients call the containers on it.
 import { join } from 'node:path';
 import { afterAll, describe, expect } from 'vitest';
 import { Daemon, MAIN, jsonOf, plainEnv, test } from '../helpers/platform.ts';
@@ -98,7 +98,7 @@ describe('a drain', () => {
     await waitFor(() => served() >= 2 * CLIENTS, 'the clients are served', 60_000);
     const env = { ...plainEnv(), LONGSHORE_URL: platform.url, LONGSHORE_TOKEN: platform.token };
     const draining = runProgram(process.execPath, [MAIN, 'worker', 'drain', first, '--wait'], { env }, 90_000);
-    // Both are needed all the time: one goes when another one serves in its place.
+    // The deployment needs both containers all the time: one leaves only when another serves in its place.
     let isOver = false;
     let fewest = Infinity;
     const watching = (async () => {
@@ -107,7 +107,7 @@ describe('a drain', () => {
     const told = await draining.finally(() => (isOver = true));
     await watching;
     expect(fewest).toBe(2);
-    // Somebody is served by the new ones, too.
+    // Clients are served by the new containers, too.
     const drainedAfter = served();
     await waitFor(() => served() >= drainedAfter + 2 * CLIENTS, 'the clients are served on', 60_000);
     going = false;
@@ -134,8 +134,8 @@ describe('a drain', () => {
     const { agent, id } = second;
     stopSecond = () => agent.stop({ kind: 'stop', containers: 'stop' });
     await platform.gateway(`/workers/${platform.machineId()}/cordon`, {});
-    // Nothing can move: the other machine is drained. The serving container drains without a replacement, and its task
-    // runs on.
+    // Nothing can move: the other machine is drained. The serving
+    // container drains without a replacement, and its task runs on.
     const deployment = await platform.deploy({
       app: 'counted.py',
       handler: 'handler',
@@ -158,7 +158,7 @@ describe('a drain', () => {
     await platform.gateway(`/workers/${id}/uncordon`, {});
     await waitFor(async () => (await worker(platform, id)).status === 'available', 'it is back', 30_000);
     expect((await worker(platform, id)).drain).toBeNull();
-    // Deleting needs a drain, or force: what runs there is stopped now.
+    // Deleting needs a drain, or force, which stops the machine's containers at once.
     const refused = await platform.call(`/api/v1/gateway/machines/${id}`, { method: 'DELETE' });
     expect(jsonOf(refused)).toMatchObject({
       ok: false,

@@ -1,5 +1,5 @@
-// An engine that starts no container: a runc that fails, until it is repaired. The fault is the machine's, never that
-// of the containers to start.
+// An engine that starts no container: a runc that fails, until it is repaired.
+// The fault is the machine's, never that of the containers to start.
 import { spawn } from 'node:child_process';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

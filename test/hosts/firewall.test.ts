@@ -1,5 +1,5 @@
-// A host whose firewall is reloaded under its containers: their own filter stands, and a check of the host names the
-// rules that keep them in.
+// A host whose firewall is reloaded under its containers: their own filter
+// stands, and a check of the host names the rules that keep them in.
 import { describe, expect } from 'vitest';
 import { HOLDER_IMAGE } from '../../agent/containers/holder-image.ts';
 import type { HostsPlatform, Member } from '../helpers/hosts.ts';
@@ -8,8 +8,8 @@ import { MAIN, jsonOf } from '../helpers/platform.ts';
 import type { Deployment } from '../helpers/platform.ts';
 
 /**
- * firewalld's client as it answers where firewalld runs: the bridge is in the zone that a file names; without the file,
- * firewalld does not run.
+ * firewalld's client as it answers where firewalld runs: the bridge is in
+ * the zone that a file names; without the file, firewalld does not run.
  */
 const FIREWALL_CMD = `#!/bin/sh
 zone=$(dirname "$0")/../zone
@@ -51,7 +51,7 @@ describe('a host whose firewall', () => {
     const deployment = await fleet.deploy({ app: 'reach.py', handler: 'handler', name: 'reach', keepWarmSeconds: 600 });
     expect(await reaches(fleet, deployment, host.address)).toBe('No route to host');
     expect(await wayOut(member)).toEqual(['ok: lets containers out']);
-    // As "flush ruleset" does when nftables.service is reloaded.
+    // A reload of nftables.service runs "flush ruleset", with this effect.
     for (const table of ['nat', 'filter']) await host.run('iptables', '-t', table, '-F');
     await host.run('iptables', '-P', 'FORWARD', 'ACCEPT');
     expect(await reaches(fleet, deployment, host.address)).toBe('No route to host');

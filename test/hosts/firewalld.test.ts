@@ -13,7 +13,7 @@ import { SimulatedNetwork } from '../helpers/hosts/network.ts';
 import { MAIN } from '../helpers/platform.ts';
 import { docker, tempDirectory, test as base, waitFor } from '../helpers/services.ts';
 
-/** As scripts/setup/firewalld-image.mjs tags it. */
+/** Tag that scripts/setup/firewalld-image.mjs sets. */
 const IMAGE = /^longshore-test-firewalld:/;
 const NETWORK = 'longshore';
 
@@ -41,7 +41,7 @@ const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
     for (const step of undo.toReversed()) await step();
   });
   const name = `longshore-firewalld-${process.pid}`;
-  // By its address: an agent's own DOCKER_HOST names the engine of the simulated host.
+  // The engine is named by its address, because an agent's own DOCKER_HOST names the engine of the simulated host.
   const inside = (command: string): string =>
     `#!/bin/sh\nexec docker -H unix:///var/run/docker.sock exec ${name} ${command} "$@"\n`;
   const network = await SimulatedNetwork.up(1, HOLDER_IMAGE, () => ({

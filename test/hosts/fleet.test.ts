@@ -30,7 +30,7 @@ async function oneHeldOnEach(fleet: HostsPlatform, name: string) {
 
 const held = (at: number) => ({ key: `held-${at}`, seconds: 0, held: true });
 
-/** Until the handler has begun with it. */
+/** Waits until the handler has begun with the task. */
 const inHand = (fleet: HostsPlatform, container: string, key: string): Promise<string> =>
   fleet.exec(container, `for i in $(seq 400); do test -e /tmp/ran-${key} && exit 0; sleep 0.05; done; exit 1`);
 

@@ -154,7 +154,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs, from the app file to the handle
     expect([gpuUuid(0), ...SECOND].filter((uuid) => !pair.includes(uuid))).toContain(first);
     expect(await gpusIn('allocated')).toBe(3);
 
-    // Nobody has such a one: said at once, not waited for.
+    // No machine has such a GPU, so the call is refused at once.
     const refused = await platform.call(await deployed('other'), { method: 'POST', body: {} });
     expect(refused.status).toBe(503);
     expect(refused.text).toContain('GPU B200');

@@ -1,5 +1,5 @@
-// An image from a registry that asks for a password. The reference is resolved at the deployment, and the password is
-// found nowhere.
+// An image from a registry that asks for a password. The reference
+// is resolved at the deployment, and the password is found nowhere.
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
@@ -85,7 +85,7 @@ describe('an image in a registry', () => {
       .catch((error: unknown) => {
         throw new Error(platform.agent.log().slice(-2000), { cause: error });
       });
-    // Nobody has called it yet.
+    // The deployment has had no call yet.
     const pinned = await waitFor(
       async () =>
         (await engine.client.listImages())

@@ -1,5 +1,5 @@
-// An installation on a network that has IPv6 alone: the agent lives in a namespace without any IPv4 address, the
-// scheduler at its other end.
+// An installation on a network that has IPv6 alone: the agent lives in
+// a namespace without any IPv4 address, the scheduler at its other end.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { randomBytes } from 'node:crypto';
@@ -43,7 +43,7 @@ const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
   });
   await ip('netns', 'add', NAMESPACE);
   await ip('link', 'add', OUTER, 'type', 'veth', 'peer', 'name', INNER, 'netns', NAMESPACE);
-  // Usable at once: nobody else can have them.
+  // `nodad` makes the addresses usable at once; duplicates are impossible here.
   await ip('addr', 'add', `${PREFIX}::1/64`, 'dev', OUTER, 'nodad');
   await ip('-n', NAMESPACE, 'addr', 'add', `${PREFIX}::2/64`, 'dev', INNER, 'nodad');
   await ip('link', 'set', OUTER, 'up');

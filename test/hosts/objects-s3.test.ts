@@ -84,7 +84,7 @@ test('the same address takes other bytes later, and whoever has the object hears
   expect(await objects.use(objectId)).toMatchObject({ sha256: sha256(Buffer.from('one')) });
   replaced = [];
   await put(url, Buffer.from('other'));
-  // Until then its bytes and their checksum are what they were.
+  // Until the new upload completes, the old bytes and their checksum stay.
   expect((await bytesOf(objectId)).toString()).toBe('one');
   const [a, b] = await Promise.all([objects.use(objectId), objects.head(owner, 'again')]);
   expect([a?.sha256, b?.sha256]).toContain(sha256(Buffer.from('other')));

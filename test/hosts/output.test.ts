@@ -1,5 +1,5 @@
-// Output of containers that outlive their engine (`live-restore`): it is followed again when the engine is back,
-// however that went.
+// Output of containers that outlive their engine (`live-restore`):
+// it is followed again when the engine is back, however that went.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { describe, expect } from 'vitest';

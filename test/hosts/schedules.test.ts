@@ -13,8 +13,8 @@ import { test as base, waitFor } from '../helpers/services.ts';
 const ROUNDS = 12;
 const ROUND_MS = 10_000;
 /**
- * Rows without a job are queued again after a minute, attempts that no process names end after one, and locks after
- * two.
+ * Rows without a job are queued again after a minute, attempts
+ * that no process names end after one, and locks after two.
  */
 const SETTLE_MS = 240_000;
 
@@ -97,7 +97,7 @@ test(
     const statuses = new Map(rows.map((row) => [row.id, row.status]));
     const missing = seconds.filter((ms) => statuses.get(idOf(ms)) !== 'COMPLETE');
     expect(missing.map((ms) => `${new Date(ms).toISOString()} ${statuses.get(idOf(ms))}`)).toEqual([]);
-    // Nothing beside them, but what ticked on meanwhile.
+    // No other tasks exist, but for later ticks.
     const { tickedToMs } = await read();
     const later = Array.from({ length: Math.round((tickedToMs - (seconds.at(-1) ?? 0)) / 1000) }, (_, n) =>
       idOf((seconds.at(-1) ?? 0) + (n + 1) * 1000),

@@ -1,5 +1,5 @@
-// The agent as a service of a host that runs systemd. The line that `longshore machine create` prints installs it, from
-// a release that the scheduler gives out.
+// The agent as a service of a host that runs systemd. The line that `longshore
+// machine create` prints installs it, from a release that the scheduler gives out.
 import { cpSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
@@ -40,7 +40,7 @@ function cli(...args: readonly string[]): Promise<string> {
   return runProgram(process.execPath, [MAIN, ...args], { env });
 }
 
-/** The one line of what the command printed that is to be run on the host. */
+/** The line of the command's output that is to be run on the host. */
 const lineOf = (output: string): string =>
   output
     .split('\n')
@@ -59,7 +59,7 @@ async function containers(which: 'all' | 'of tasks' = 'of tasks'): Promise<reado
   return found.map((one) => `${one.Id} ${one.State}`).toSorted();
 }
 
-/** Somebody's container with a GPU, as the host sees one: NVIDIA's hook mounts the device node into it. */
+/** Another owner's container with a GPU, as the host sees it: NVIDIA's hook mounts the device node into it. */
 const OTHERS = 'gpu-container-of-others.service';
 const startOthers = (): Promise<string> =>
   host.sh(
@@ -112,7 +112,7 @@ describe('the agent as a service', () => {
     const printed = await cli('machine', 'create', '--pool', 'default');
     const line = lineOf(printed);
     expect(line).toMatch(/^f=\$\(mktemp\) && curl -fsSL '[^']+\/install\/agent\?channel=stable' /);
-    // The token is in no argument of any program: it goes through the pipe of a shell builtin.
+    // The token is in no program's arguments: a shell builtin writes it to a pipe.
     expect(line).toMatch(
       /&& \{ echo 'lsj1\.[^']+'; env \| grep -iE '[^']+'; \} \| sudo sh "\$f" install --from \S+ --scheduler \S+$/,
     );

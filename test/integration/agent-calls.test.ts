@@ -4,7 +4,7 @@ import { expect } from 'vitest';
 import { DockerRuntime } from '../../agent/containers/docker.ts';
 import { test } from '../helpers/services.ts';
 
-/** As many as calls of the engine may be under way at once. */
+/** Bound of the engine calls that may be under way at once. */
 const HELPERS = 16;
 
 test(

@@ -1,4 +1,5 @@
-// How GPUs are asked for, by what engines answer: a server in the place of the engine says what moby 20.10 to 29 say.
+// The way of asking for GPUs, by the engine's answers: a server
+// in the place of the engine gives those of moby 20.10 to 29.
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -15,7 +16,7 @@ import { tempDirectory } from '../helpers/programs.ts';
 
 const [G0, G1] = [gpuUuid(0), gpuUuid(1)];
 const MIG = 'MIG-a686709d-6dc2-542a-8851-0d2508448c10';
-/** As `nvidia-ctk cdi generate` writes it. */
+/** Output of `nvidia-ctk cdi generate`. */
 const YAML = `---
 cdiVersion: 0.5.0
 kind: nvidia.com/gpu
@@ -107,7 +108,7 @@ test.for([
   engine.info = info(engine);
   await engine.drivers.look();
   expect(engine.drivers.driverFor([G0])).toBe(driver);
-  // All of a container's devices come one way.
+  // All devices of a container come by one driver.
   expect(engine.drivers.driverFor([G0, G1])).toBe('nvidia');
   expect(engine.drivers.driverFor([])).toBe('nvidia');
 });
@@ -133,7 +134,7 @@ test('the engine is asked once in 30 s, after a refusal at once, and one that do
   await engine.drivers.look();
   expect(engine.asked).toBe(2);
   expect([engine.drivers.driverFor([G0]), engine.drivers.driverFor([G1])]).toEqual(['nvidia', 'cdi']);
-  // Without a hook there is nothing else to try; the hook's own refusal is final.
+  // Without a hook there is no other driver to try; the hook's own refusal is final.
   expect([engine.drivers.refused('cdi'), engine.drivers.refused('nvidia')]).toEqual([undefined, undefined]);
   const gone = new GpuDrivers(new DockerRuntime('unix:///nowhere.sock'), createLog({ name: 'test', level: 'silent' }));
   await gone.look();

@@ -1,5 +1,5 @@
-// `longshore agent check` and the condition Preflight, on a real engine and a real link. A proxy takes missing features
-// out of the engine's answer.
+// `longshore agent check` and the condition Preflight, on a real engine and
+// a real link. A proxy takes missing features out of the engine's answer.
 import { createServer, request } from 'node:http';
 import type { Server } from 'node:http';
 import { mkdir, writeFile } from 'node:fs/promises';

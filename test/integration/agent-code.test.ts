@@ -39,7 +39,7 @@ async function zipModes(entries: readonly (readonly [string, string, number])[])
   archive.end();
   return buffer(archive.outputStream);
 }
-/** The writer refuses evil names; the bytes of a good one of the same length are exchanged. */
+/** Replaces a good name by an evil one of the same length, because the writer refuses evil names. */
 const renamed = (archive: Buffer, from: string, to: string): Buffer =>
   Buffer.from(archive.toString('latin1').replaceAll(from, to), 'latin1');
 
@@ -114,8 +114,8 @@ test('a file is never written through a link', async ({ dir }) => {
 });
 
 /**
- * Names use few words, so that they often collide; `ZZ` stands for `..`, which the writer refuses in a name. Targets
- * climb, and lead through other entries.
+ * Names use few words, so that they often collide; `ZZ` stands for `..`, which
+ * the writer refuses in a name. Targets climb, and lead through other entries.
  */
 const evilEntries = fc.uniqueArray(
   fc.record({
@@ -196,7 +196,7 @@ test('an archive is fetched once for many, checked, and the least recently used 
     [a.sha256, c.sha256].toSorted(),
   );
   await expect(archives.acquire({ ...b, sha256: 'f'.repeat(64) }, 'u5')).rejects.toThrow(/sha256/);
-  // Another agent finds what this one left, and nothing half made.
+  // The next agent finds the archives that this one left, and no unfinished ones.
   await mkdir(join(dir, 'code', `${'1'.repeat(64)}.new`));
   const next = new Archives(
     join(dir, 'code'),

@@ -1,5 +1,5 @@
-// Bytes that a container wrote, counted on a real disk by real programs. test/hosts/attacks-disk.test.ts shows which
-// container ends for it.
+// Bytes that a container wrote, counted on a real disk by real programs.
+// test/hosts/attacks-disk.test.ts shows which container ends for it.
 import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, mkdtemp, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -128,7 +128,7 @@ test('several are counted by one child, each for itself: whole, gone, closed, or
   expect(process.getActiveResourcesInfo().filter((kind) => kind === 'ProcessWrap').length).toBe(before + 1);
   const inMib = (await counting).map((bytes) => (bytes === undefined ? undefined : Math.round(bytes / MIB)));
   expect(inMib).toEqual([3, 0, 4]);
-  // Nobody walks through a whole system in 20 ms.
+  // No walk through a whole system takes only 20 ms.
   const [system] = await countEachHere([['/usr']], { walkMs: 20 });
   expect(system).toBeUndefined();
 });
@@ -145,7 +145,7 @@ test('of processes that a kill does not end there are 16 at most, also where the
     disk.freeze();
     const all = await Promise.all(Array.from({ length: 15 }, write));
     expect(new Set(all)).toEqual(new Set(['NoAnswer: no answer within 0.1 s']));
-    // And of what counts folders the program that walks.
+    // Walking programs count towards the same bound.
     expect(await countEachHere([[disk.dir]], { walkMs: 50, marginMs: 250, du })).toEqual([undefined]);
     expect(await write()).toBe('NoAnswer: 16 processes already wait for file systems that do not answer');
     expect(await countEachHere([[view], [view]])).toEqual([undefined, undefined]);

@@ -1,4 +1,4 @@
-// The containers that hold networks: made ahead, used once, and gone when nobody needs them.
+// Pause containers, which own networks: made ahead, used once, and removed when they are not needed.
 import { readFile } from 'node:fs/promises';
 import { expect } from 'vitest';
 import { createLog } from '#shared/log.ts';
@@ -77,7 +77,7 @@ test('a restart keeps the holders of containers that run, and only those', async
   const before = await have(docker, 3);
   await world.agent.stop();
   expect(await holders(docker)).toEqual([used]);
-  // As after a crash: one that waited is still there.
+  // A crash leaves a waiting pause container behind.
   await docker.run({
     Image: 'longshore-holder:2',
     Entrypoint: ['sleep', '600'],
@@ -97,7 +97,7 @@ test('an agent that ends with its containers takes along what the engine was sti
   docker,
 }) => {
   const network = world.env()['LONGSHORE_AGENT_NETWORK'] ?? '';
-  // As one that was asked for before the kill, and made after the next agent had looked.
+  // An order from before the kill may be carried out after the next agent's look.
   await docker.run({
     Image: 'longshore-holder:2',
     Entrypoint: ['sleep', '600'],

@@ -187,7 +187,7 @@ describe('a machine that was deleted', () => {
     scheduler.revoke(scheduler.machineId, await scheduler.statement(scheduler.machineId, impostor));
     scheduler.revoke(scheduler.machineId, await scheduler.statement('ffffffff'));
     scheduler.revoke(scheduler.machineId, scheduler.credential);
-    // The link still works, in order: what came before this was not obeyed.
+    // The link still works, in order, so the earlier revocations were not obeyed.
     scheduler.run('t1', containerId, '');
     expect((await scheduler.resultOf('t1')).outcome).toBe('ok');
     scheduler.revoke(scheduler.machineId, await scheduler.statement(scheduler.machineId));

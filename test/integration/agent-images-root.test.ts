@@ -1,5 +1,5 @@
-// The place where the engine keeps images, by the answers of engines: a server in the place of the engine gives those
-// of moby 20.10 to 29.
+// The place where the engine keeps images, by the answers of engines:
+// a server in the place of the engine gives those of moby 20.10 to 29.
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -101,7 +101,7 @@ const watching = test
   });
 
 watching('an agent watches the disk of that root', async ({ engine, machine, world }) => {
-  // Another file system than the engine's own.
+  // This root is on another file system than the engine's own.
   writeFileSync(join(machine.path, 'run/containerd.toml'), 'root = "/dev/shm"\n');
   engine.info = infoOf(machine, {});
   await world.agent.start();

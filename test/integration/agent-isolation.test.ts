@@ -96,7 +96,7 @@ async function onLoopback(docker: TestDocker, verb: 'add' | 'del'): Promise<void
   await container.remove({ force: true });
 }
 
-/** The probe in a container that nobody has hardened. */
+/** Runs the probe in a container without hardening. */
 async function bare(docker: TestDocker, targets: readonly string[], host: object): Promise<Probed> {
   const container = await docker.run({
     Entrypoint: ['python3', '-c', probeProgram(targets)],
@@ -138,7 +138,7 @@ test('a workload has no capability, no way to one, no engine, and limits on ever
     'core dumps cannot be had': (facts) => facts.coreRaised !== 'raised',
     'a crash leaves no memory behind': (facts) => !facts.coreDumped && facts.coreFiles.length === 0,
   };
-  // On cgroup v1 without a swap controller both limits are what nobody has set.
+  // On cgroup v1 without a swap controller neither container has a swap limit, so the bare one proves nothing.
   const provable = Object.entries(measures).filter(([name]) => name !== 'no swap beside it');
   for (const [name, holds] of Object.entries(measures)) expect(holds(inside), name).toBe(true);
   for (const [name, holds] of provable) expect(holds(outside), `${name}, without the measure`).toBe(false);
@@ -157,7 +157,7 @@ test('a workload reaches the world, but neither metadata services nor this machi
     [targets.machine]: 'EHOSTUNREACH',
     '169.254.169.254:80': 'EHOSTUNREACH',
   });
-  // The same network without a holder's filter reaches all of them.
+  // The same network without a pause container's filter reaches all targets.
   const outside = await bare(docker, Object.values(targets), { NetworkMode: network });
   expect(Object.values(outside.reached)).toEqual(['connected', 'connected', 'connected']);
 });
@@ -196,7 +196,7 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
     subnets: IPAM.Config.map(({ Subnet }) => Subnet),
   };
   const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
-  // The agent refuses such a network; a reloaded firewall can make one of an ordinary one.
+  // The agent refuses such a network at its start; a reloaded firewall can turn an ordinary one into it.
   runtime.ensureNetwork = () => Promise.resolve(facts);
   const holders = new Holders({
     runtime,
@@ -275,7 +275,7 @@ test('an allow-list leaves its ranges and nothing else, and a blocked network no
     [near]: 'ENETUNREACH',
     [far]: 'ENETUNREACH',
   });
-  // Without a list both were reachable.
+  // Without a list, both addresses are reachable.
   const free = await world.run();
   expect((await world.probe(free.containerId, [near, far])).reached).toEqual({
     [near]: 'connected',

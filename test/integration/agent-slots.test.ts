@@ -13,7 +13,7 @@ test('a task goes to the runner as it came, and its result back as it came', asy
   expect(run.header).toMatchObject({ ...named('t1'), timeoutMs: 5000, query: { q: ['1'] }, last: true });
   expect(run.body.toString()).toBe('{"a":1}');
   runner.send('started', named('t1'));
-  // Told only of a task that has not ended a moment later.
+  // A start is reported only for a task that has not ended a moment later.
   await until('the start is reported', () => world.sink.sent.some((message) => message.started?.taskId === 't1'));
   runner.send('log', { taskId: 't1', stream: 'stdout', seq: 1 }, 'a line');
   runner.send('result', { ...named('t1'), outcome: 'ok', durationMs: 7, chunks: 0 }, '{ "x" : 1 }');
@@ -187,7 +187,7 @@ test('a generator whose items were lost on its machine ends with an error, not w
   const runner = await world.single();
   world.run('t1');
   await runner.next('run');
-  // The first two were said to an agent before this one, or to nobody.
+  // The first two items went to an earlier agent, or to none.
   runner.send('chunk', { ...named('t1'), seq: 2, item: true }, 'data: {"data":2}\n\n');
   runner.send('result', { ...named('t1'), outcome: 'ok', chunks: 3, items: 3 }, '');
   const result = await world.sink.result('t1');

@@ -1,5 +1,5 @@
-// Budgets of a container on its agent socket. An offender loses its socket; its neighbours keep their sockets and their
-// tasks.
+// Budgets of a container on its agent socket. An offender loses
+// its socket; its neighbours keep their sockets and their tasks.
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { TaskReport } from '#shared/protocol/generated/messages.ts';
@@ -13,7 +13,7 @@ const invented = (count: number, from = 0): { taskId: string; token: string }[] 
   Array.from({ length: count }, (_, at) => named(`invented-${from + at}`));
 const control = { containerId: ID, process: 0, slots: 0 };
 
-/** Another container of the same machine, with a task that is answered. */
+/** Another container of the same machine has a task answered. */
 async function neighbourWorks(world: World): Promise<void> {
   const path = join(world.path, '..', '..', 'neighbour', 'agent.sock');
   await world.table.add({
@@ -78,7 +78,7 @@ test('an adopted container brings along as many running attempts as it has slots
   const runner = await FakeRunner.process(world.path, { ...control, holding: invented(400) });
   expect(world.table.liveAttempts()).toEqual([{ ...named('invented-0'), containerId: ID }]);
   expect(runner.frames.some(({ kind }) => kind === 'acked')).toBe(false);
-  // Another connection in its name brings no more of them.
+  // Another connection in its name brings no more attempts.
   await FakeRunner.process(world.path, { ...control, holding: invented(400, 1000) });
   expect(world.table.liveAttempts()).toHaveLength(1);
 });
@@ -98,7 +98,7 @@ test('the results that an adopted container’s processes still keep arrive, lar
   expect(await world.sink.result('large')).toMatchObject({ outcome: 'ok', chunks: 1 });
   runner.send('result', { ...named('runs'), outcome: 'ok' }, '1');
   expect((await world.sink.result('runs')).outcome).toBe('ok');
-  // Nobody named this one.
+  // The agent holds no such attempt.
   runner.send('result', { ...named('invented'), outcome: 'ok' }, '1');
   expect((await runner.next('acked')).header).toEqual(named('invented'));
 });

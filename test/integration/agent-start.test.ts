@@ -191,7 +191,7 @@ test('a session goes by the socket of the scheduler on this machine where only t
     expect(scheduler.joins).toHaveLength(1);
     expect(isLocal()).toBe(true);
 
-    // A socket that nobody listens at any more, as a kill leaves it.
+    // A kill leaves such a socket without a listener.
     scheduler.down();
     scheduler.socketPath = undefined;
     const stale = spawn(process.execPath, [
@@ -204,7 +204,7 @@ test('a session goes by the socket of the scheduler on this machine where only t
     await sessions(2);
     expect(isLocal()).toBe(false);
 
-    // Others may enter its directory: somebody else listens there.
+    // Others may enter the socket's directory, so another program may be listening there.
     scheduler.down();
     await chmod(join(dataDir, 'link'), 0o755);
     await rm(path);
@@ -231,7 +231,7 @@ test('an image that was pulled with credentials starts for the workspace that ha
   docker,
 }) => {
   const { scheduler } = world;
-  // A registry that nobody answers for: what is known of rights decides.
+  // The registry does not answer, so the stored rights decide.
   const [repo, tag] = ['127.0.0.1:9/longshore/private', scheduler.machineId] as const;
   const image = `${repo}:${tag}`;
   const base = docker.client.getImage(docker.baseImage);

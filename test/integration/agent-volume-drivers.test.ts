@@ -1,4 +1,5 @@
-// The drivers of volumes by themselves: what the engine is asked to mount, and deleting what containers' users own.
+// The drivers of volumes by themselves: the mounts that they ask of
+// the engine, and the deletion of files that containers' users own.
 import { execFileSync } from 'node:child_process';
 import { chmod, chown, lstat, mkdir, mkdtemp, readFile, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -232,7 +232,7 @@ test('an image with a user of its own writes a volume, which stays closed to oth
       true,
     );
     expect((await stat(join(volumes.directory('v1'), 'a'))).uid).toBe(4321);
-    // Root in another image reads it, and a file of somebody else stays theirs.
+    // Root in another image reads the file, and another user's file stays that user's.
     const root = await volumes.start({ mine: 'v1' });
     expect(await volumes.evaluate(root, 'read("mine/a")')).toBe('x');
     // A program of root with set-user-id gives the other user no right.

@@ -261,7 +261,7 @@ def handler(make, code=None):
   scheduler.run('t1', assignment.containerId, '{"make":"broken","code":5}');
   await restarting(1);
   expect(scheduler.observed.get(assignment.containerId)).toMatchObject({ phase: 'running', slots: 2 });
-  // The other one has it: it is the only one.
+  // The other runner process serves the task, as the only one left.
   scheduler.run('t2', assignment.containerId, '{"make":"mended"}');
   expect((await scheduler.resultOf('t2')).outcome).toBe('ok');
   await restarting(0);
@@ -364,7 +364,7 @@ gated(
     const label = [`io.longshore.container=${goes.containerId}`];
     const [container] = await docker.client.listContainers({ filters: { label } });
     await docker.client.getContainer(container?.Id ?? '').remove({ force: true });
-    // The first two look for what a crash left behind.
+    // The first two lists look for leftovers of a crash.
     let lists = 0;
     gate.change((piece) => {
       if (piece.startsWith('GET /containers/json')) lists += 1;
@@ -391,7 +391,7 @@ gated(
   },
 );
 
-/** Whether somebody takes connections there. */
+/** Whether a server accepts connections at the path. */
 function isListening(path: string): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const socket = connect(path, () => resolve(true)).on('error', () => resolve(false));
@@ -452,7 +452,7 @@ def handler():
   expect(performance.now() - from).toBeGreaterThan(700);
 });
 
-/** Told to stop, with a long grace, while its `on_start` runs. @returns what its agent says of it when it is gone */
+/** Stops a container with a long grace while its `on_start` runs. @returns the agent's report of its end */
 async function stoppedInItsStart({ world, deploy }: Started, source: string) {
   const assignment = await deploy(source, { onStart: 'app:start' });
   world.scheduler.desire([assignment]);
@@ -462,7 +462,8 @@ async function stoppedInItsStart({ world, deploy }: Started, source: string) {
 }
 
 test('a container that is only starting hears a TERM that follows one it lost', async ({ started }) => {
-  // As the kernel does it with what comes before the container's init is there: the first is dropped.
+  // The kernel drops a signal that comes before the container's init
+  // is ready. The handler imitates that: it ignores the first TERM.
   const source = `
 import os, signal, time
 def second(*_):

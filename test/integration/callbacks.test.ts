@@ -167,7 +167,7 @@ test('an address that must not be reached is refused by the name of the field, a
     const refused = await set.call(at, app.path, { body: { callback_url: unheard } });
     expect([refused.status, refused.text]).toEqual([400, expect.stringContaining('callback_url must not hold')]);
   }
-  // A name that leads to one is found out when it is dialled.
+  // A name of such an address is found out when it is dialled.
   const named = await put(world, await aQueue(world, 'named', { callbackUrl: 'http://[::ffff:127.0.0.1]:1/' }), {});
   await waitFor(async () => {
     const explained = await set.call(at, `/api/v1/explain/${set.workspaceId}/${named}`);
@@ -182,7 +182,7 @@ test('a scheduler that goes between the end and the telling has lost nothing', a
   const taskId = await put(world, app, { n: 7 });
   await receiver.until('/restart');
   await at.daemon.stop();
-  // With Redis everything goes that was only there.
+  // Everything that only Redis held is lost.
   await set.redis.flushall();
   await set.start(at);
   const [, again] = await receiver.until('/restart', 2);

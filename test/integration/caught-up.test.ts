@@ -1,4 +1,5 @@
-// A list of tasks has what its caller has seen: it waits until the records that Redis holds have reached the database.
+// A list of tasks contains everything that its caller has seen:
+// it waits until the records in Redis have reached the database.
 import { describe, expect } from 'vitest';
 import type { Redis } from 'ioredis';
 import { newId } from '#shared/domain/ids.ts';
@@ -77,7 +78,7 @@ describe('a list of tasks', () => {
     const list = aList(client, keys, { drainSoon: () => (looks += 1) })
       .caughtUp()
       .finally(() => (isOver = true));
-    // Another replica leads: its drainer writes, and trims after the commit.
+    // Another replica leads, whose drainer writes, and trims after the commit.
     const draining = played.drainer.flush();
     await waitFor(() => looks >= 3, 'the list looks again and again');
     expect(isOver).toBe(false);

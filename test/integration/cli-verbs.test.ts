@@ -17,7 +17,7 @@ interface Ended {
 interface Line {
   /** Runs `longshore …` with the installation's admin token, or another. */
   readonly run: (args: readonly string[], token?: string) => Promise<Ended>;
-  /** The same with `--json`, which must succeed. */
+  /** Runs the command with `--json`; the command must succeed. */
   readonly json: <T = Readonly<Record<string, unknown>>>(args: readonly string[], token?: string) => Promise<T>;
   /** An app file in a directory of its own. */
   readonly app: (name: string, text: string) => string;

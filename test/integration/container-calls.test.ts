@@ -86,7 +86,7 @@ describe('a container', () => {
     for (const { status, json: said } of await Promise.all(tries))
       expect([status, said['error']]).toEqual([403, expect.stringMatching(/^callback_url/)]);
     expect((await put({}, closed)).status).toBe(200);
-    // Where nothing is limited it is the container's to say.
+    // A container without egress limits may choose its own callback URL.
     expect((await put({ callback_url }, own)).status).toBe(200);
     const by = { token: closed.token };
     for (const said of [{ callbackUrl: callback_url }, { imageId: 'registry.example.com/a:1' }] as const) {
@@ -224,7 +224,7 @@ describe('a call that comes over the link', () => {
     const all = await own.agent.call(own.containerId, `GET /api/v1/gateway/tasks?auth_token=${platform.own.token}`);
     expect(json(all)).toMatchObject({ ok: true });
     expect((json(all)['tasks'] as Json[]).every((task) => task['stubId'] === own.stubId)).toBe(true);
-    // Nobody is this host itself behind a link.
+    // A call through a link never counts as coming from this host itself.
     const headers = { host: 'localhost', 'x-forwarded-for': '127.0.0.1', connection: 'keep-alive' };
     expect((await own.agent.call(own.containerId, sign, signed, { headers })).status).toBe(200);
   });
@@ -322,7 +322,7 @@ describe('the credential dies', () => {
     const by = { token: platform.admin.token };
     const deleted = async (): Promise<boolean> => {
       const line = `DELETE /machines/${one.machineId}`;
-      // The container lives on as far as anybody knows.
+      // The container still counts as living.
       expect(await isTaken(one)).toBe(true);
       return (await platform.gateway(line, undefined, by)).json['ok'] === true;
     };

@@ -1,6 +1,6 @@
 /**
- * The queue and machine of one target on a real database, and the leader's loops that look after them; the test plays
- * the queue and the machine.
+ * The queue and machine of one target on a real database, and the leader's
+ * loops that look after them; the test plays the queue and the machine.
  */
 /* oxlint-disable no-empty-pattern */
 import { randomUUID } from 'node:crypto';
@@ -157,7 +157,7 @@ export class World {
     return played as TaskQueues;
   }
 
-  /** Another scheduler on the same rows, with the same queue and machine. */
+  /** Starts another scheduler on the same rows, with the same queue and machine. */
   next(graceMs?: number): World {
     const next = new World(this.whole, this.redis, this.target, this.link.machineId, graceMs);
     this.others.push(next);

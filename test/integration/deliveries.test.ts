@@ -43,7 +43,7 @@ interface World {
   }): Process;
   /** A committed delivery. */
   row(url: string, workspaceId?: WorkspaceId): Promise<NewDelivery>;
-  /** As it stands, once it is over. */
+  /** The delivery's row, once the delivery is over. */
   over(delivery: NewDelivery): Promise<DeliveryRow>;
 }
 interface Process {
@@ -136,7 +136,7 @@ test('a message is sent once, as it was made, and its row says so', async ({ wor
   const { receiver } = world;
   const delivery = await world.row(receiver.url('/once'));
   running.announce([delivery]);
-  // A second alarm for the same message is for nobody.
+  // A second alarm for the same message has no effect.
   running.announce([delivery]);
   expect(await world.over(delivery)).toMatchObject({ state: 'delivered', attempts: 1, httpStatus: 200 });
   running.announce([delivery]);
@@ -408,7 +408,7 @@ test('the end of a task and its callback are written together, once, however oft
   expect(late).toMatchObject({ event: 'COMPLETE' });
   const rows = await deliveriesOfSubject(db, pending.workspaceId, pending.taskId, 10);
   expect(rows.map(({ event }) => event).toSorted()).toEqual(['COMPLETE', 'ERROR']);
-  // Another workspace asks for the same task.
+  // Another workspace gets nothing for the same task.
   expect(await deliveriesOfSubject(db, newId<WorkspaceId>(), pending.taskId, 10)).toEqual([]);
   const without = aRecord({ status: 'COMPLETE', rank: 4 });
   await upsertTaskRecords(db, [without]);

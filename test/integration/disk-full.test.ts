@@ -31,7 +31,7 @@ beforeAll(async () => {
   }));
   [host] = network.hosts as [SimulatedHost];
   await registry.start(network.gateway);
-  // Before the agent connects: it takes this process a while.
+  // The images are made before the agent connects, because that takes this process a while.
   made.push(registry.add('disk/a', 15 * MB), registry.add('disk/b', 15 * MB), registry.add('disk/big', 48 * MB));
   world = await agentWorld({}, { DOCKER_HOST: `unix://${host.socket}` });
   await world.agent.start();
@@ -56,7 +56,7 @@ const has = (reference: string): Promise<boolean> =>
     );
 const metrics = async (): Promise<string> => (await fetch(`http://${world.agent.metricsAddress}/metrics`)).text();
 
-/** A container of that image, to the end of its start: there is no Python in it. */
+/** Runs a container of that image to the end of its start: the image has no Python. */
 async function started(reference: string): Promise<{ reason: string; message: string; image: string }> {
   const assignment = anAssignment({ image: reference });
   world.scheduler.desire([assignment]);
@@ -80,7 +80,7 @@ describe.skipIf(whyNoHosts !== undefined)('on a small disk', () => {
         world.scheduler.records.filter((one) => one.containerId === assignment.containerId).map(({ line }) => line);
       await until('its log to say so', () => lines().some((line) => line === `longshore: pulling image ${pinned}`));
     }
-    // Somebody's own image, the oldest of all.
+    // A foreign image, the oldest of all.
     await host.docker.pull(registry.add('disk/foreign', MB).reference).then(
       (stream) =>
         new Promise((resolve) => {

@@ -1,4 +1,4 @@
-// The dispatcher on the real queue adapter: what is added is run, once, and never where there is no room.
+// The dispatcher on the real queue adapter: every added task runs, once, and never where there is no room.
 import { describe, expect } from 'vitest';
 import type { InstanceId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId, newInstanceId } from '#shared/domain/ids.ts';
@@ -76,7 +76,7 @@ class World {
     });
   }
 
-  /** As many claims in hand as its slots have room for? */
+  /** Counts claims beyond the container's slots. */
   #count(container: ReadyContainer): void {
     const inHand = this.running.filter((claim) => claim.container === container).length;
     if (container.inFlight > container.slots || inHand >= container.slots) this.overfull += 1;

@@ -245,7 +245,7 @@ describe('a connection', () => {
       const tookMs = performance.now() - startedMs;
       expect(tookMs).toBeGreaterThan(1900);
       expect(tookMs).toBeLessThan(6000);
-      // Also while it dials a server that takes connections and says nothing.
+      // The same holds while the client dials a server that accepts connections and does not answer.
       await expect(client.ping()).rejects.toThrow();
       redis.thaw();
       await waitFor(async () => (await client.ping().catch(() => '')) === 'PONG', 'the connection is back', 15_000);

@@ -1,5 +1,5 @@
-// Rows of the failure table that concern tasks alone, on real Redis and a real database: Redis goes away under running
-// work; an end and a cancel meet.
+// Rows of the failure table that concern tasks alone, on real Redis and a real
+// database: Redis goes away under running work; an end and a cancel meet.
 import { describe, expect } from 'vitest';
 import { taskById } from '#scheduler/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -21,7 +21,7 @@ describe('Redis down', () => {
     await redis.crash();
     await waitFor(() => one.client.status !== 'ready', 'its end is noticed');
     expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
-    // The handler has no part in this: it ends while nobody can write that down.
+    // The task ends while Redis cannot record the end; the handler does not notice.
     const ended = one.result(order, '{"n":1}');
     expect(link.orders).toHaveLength(1);
     await redis.restart();

@@ -1,5 +1,5 @@
-// The leader's loops on a real database: containers placed, given back and stopped, with queues and machines played by
-// the test.
+// The leader's loops on a real database: containers placed, given
+// back and stopped, with queues and machines played by the test.
 import { describe, expect } from 'vitest';
 import { ContainerStops } from '#scheduler/containers/actions.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';
@@ -199,7 +199,7 @@ describe('the replacement of containers', () => {
     const { machines, clock } = world;
     const health = healthOf(world);
     machines.suspect(world.link.machineId, 's', 'stream_ended');
-    // When the grace after the start is over, it is lost.
+    // Once the grace after the start is over, the machine is lost.
     clock.aheadMs = 125_000;
     await health.look();
     expect(entry.row.state).toBe('UNKNOWN');

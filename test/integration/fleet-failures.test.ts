@@ -109,7 +109,7 @@ describe('Partition > 90 s', () => {
     expect([health(fleet, agent), entry.row.state, entry.row.stateBefore]).toEqual(['LOST', 'UNKNOWN', 'RUNNING']);
     const waiting = async (): Promise<number> => (await fleet.process.queues.depth(target.queue)).waiting;
     await waitFor(async () => (await waiting()) === 1, 'its task waits for another container');
-    // A replacement runs elsewhere meanwhile: this one is surplus.
+    // A replacement runs elsewhere meanwhile, so this container is surplus.
     await fleet.book.transition(entry.row.id, 'stop', { change: { reason: 'scaled_in' } });
     const back = await agent.connect([seen(entry, 'running')]);
     const order = await back.until('the order to stop', (message) =>
@@ -250,7 +250,7 @@ describe('DeleteMachine', () => {
     await waitFor(() => entry.row.state === 'DRAINING', 'it drains');
     const machine = fleet.machines.get(agent.machineId);
     if (machine === undefined) throw new Error('there is no machine');
-    // As another replica's word comes in.
+    // The row changes as by another replica's message.
     fleet.machines.setRow(machine, { intent: 'active' });
     fleet.clock.aheadMs += 31 * 60_000;
     await workers.drain(admin, agent.machineId);
@@ -371,7 +371,7 @@ describe('what an operator wants of a machine', () => {
     await later(fleet, 91_000);
     expect(health(fleet, agent)).toBe('LOST');
     await waitFor(async () => (await fleet.machines.byId(agent.machineId))?.health === 'LOST', 'it is written');
-    // As a scheduler that starts reads it.
+    // A starting scheduler reads the machine from the database.
     await fleet.machines.stop();
     await fleet.machines.start();
     expect(fleet.machines.get(agent.machineId)).toMatchObject({ health: 'LOST', row: { intent: 'cordoned' } });

@@ -1,5 +1,5 @@
-// The scheduler's machines on a real database and a real Redis, with the real link: the agent is a few lines that speak
-// agent.proto.
+// The scheduler's machines on a real database and a real Redis, with
+// the real link: the agent is a few lines that speak agent.proto.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { generateKeyPairSync, randomUUID, sign } from 'node:crypto';
@@ -70,7 +70,7 @@ export interface Fleet {
   readonly guardMetric: FleetMetrics['guard'];
   readonly metrics: FleetMetrics;
   readonly caPem: string;
-  /** Where the agent of this machine may dial. */
+  /** Socket at which the agent of this machine may dial. */
   readonly socketPath: string;
   readonly objects: Map<string, Buffer>;
   readonly secrets: Secrets;
@@ -288,7 +288,7 @@ export class Agent {
   client: AgentLinkClient;
   answersPings = true;
   bootId = 'b';
-  /** Given at joining: what it proves itself with. */
+  /** Key pair of the machine, registered at its join, with which it proves its identity. */
   readonly keys = generateKeyPairSync('ed25519');
   readonly #fleet: Fleet;
 
@@ -302,7 +302,7 @@ export class Agent {
     this.client.close();
   }
 
-  /** From now on by the socket, without TLS. */
+  /** Dials by the socket, without TLS, from now on. */
   goLocal(): void {
     this.client.close();
     this.client = new AgentLink(`unix:${this.#fleet.socketPath}`, credentials.createInsecure());

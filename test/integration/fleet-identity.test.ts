@@ -147,8 +147,8 @@ describe('Stolen credential', () => {
     const taken = await thief.connect([], 'thief');
     await first.over();
     expect(first.messages.some((message) => message.superseded)).toBe(true);
-    // An agent that takes another's place counts as a restart. When the first one comes back after that, two agents
-    // hold the identity.
+    // An agent that takes another's place counts as a restart. When the
+    // first one comes back after that, two agents hold the identity.
     expect(await contested()).toBe(0);
     const back = await owner.connect([], 'owner');
     await taken.over();

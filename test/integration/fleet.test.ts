@@ -56,7 +56,7 @@ describe('joining', () => {
     const created = await fleet.machines.create({ workspaceId: null }, 'default');
     fleet.clock.aheadMs = 31 * 60_000;
     expect(await codeOf(agents.stranger().join(secretOf(created.joinToken)))).toBe(status.PERMISSION_DENIED);
-    // Nobody lists machines: it is not waited for any more all the same.
+    // Machines expire even when nobody lists them.
     await fleet.health.look();
     expect(fleet.machines.get(created.machineId)?.health).toBe('EXPIRED');
     const [row] = await machinesById(fleet.db, [created.machineId]);
@@ -530,7 +530,7 @@ describe('sessions', () => {
     await tasks.until('the task', (message) => message.run);
     control.stream.cancel();
     await becomes(fleet, agent, 'SUSPECT');
-    // Within the grace after a scheduler start nobody is lost.
+    // No machine is lost within the grace after a scheduler start.
     fleet.clock.aheadMs = 110_000;
     await fleet.health.look();
     expect(health(fleet, agent)).toBe('SUSPECT');

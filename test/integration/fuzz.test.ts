@@ -17,20 +17,20 @@ import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Json, Platform } from './verbs-fixture.ts';
 
 const REQUESTS = Number(process.env['LS_FUZZ_REQUESTS'] ?? 500);
-/** The same requests each time; `npm run fuzz` makes up others. */
+/** The seed is fixed, so the requests are the same each time; `npm run fuzz` sets another one. */
 const SEED = Number(process.env['LS_FUZZ_SEED'] ?? 1);
 const AT_ONCE = 8;
 const BATCH = 500;
 /** A request that is answered later hangs. */
 const DEADLINE_MS = 20_000;
-/** Who calls a handler hangs up: nobody serves it. */
+/** Calls of handlers hang up, because no machine serves them. */
 const WAITS = /^(?:\w+) \/endpoint\/(?!.*\/warmup$)/;
 const HANGS_UP_MS = 300;
 /**
- * Number of requests from which memory is judged. Each reading follows a collection, because otherwise the heap holds
- * 200 MiB of garbage more. Judged is the later half, when caches are as full as these requests make them. A growth of 1
- * to 3 MiB remains. Heap snapshots of both ends show code compiled meanwhile, and objects that exist: waiting tasks,
- * and deployments with their queues.
+ * Number of requests from which memory is judged. Each reading follows a collection, because
+ * otherwise the heap holds 200 MiB of garbage more. Judged is the later half, when caches are as
+ * full as these requests make them. A growth of 1 to 3 MiB remains. Heap snapshots of both ends show
+ * code compiled meanwhile, and objects that exist: waiting tasks, and deployments with their queues.
  */
 const JUDGED_FROM = 20_000;
 const MOST_HEAP_GROWTH_BYTES = 8 * 1024 * 1024;
@@ -58,8 +58,8 @@ afterAll(async () => {
 });
 
 /**
- * Deploys again the deployments that requests call by name; a run may have stopped or deleted them. Schedules tick once
- * a year.
+ * Deploys again the deployments that requests call by name; a run
+ * may have stopped or deleted them. Schedules tick once a year.
  */
 async function deployAgain(token = platform.own.token): Promise<void> {
   await platform.deploy('hello', {}, token);

@@ -29,7 +29,7 @@ const metrics = new AgentMetrics();
 
 const pathOf = (containerId: string): string => join(directory, containerId, 'gateway.sock');
 
-/** @param hangUp - called with what cuts the request off */
+/** @param hangUp - called with a function that cuts the request off */
 function ask(containerId: string, line: string, body = '', hangUp?: (cut: () => void) => void): Promise<Said> {
   const [method = 'GET', path = '/'] = line.split(' ');
   return new Promise((resolve, reject) => {

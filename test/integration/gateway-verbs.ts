@@ -12,7 +12,7 @@ import type { Expected, Kit, Verb } from './verbs-kit.ts';
 export interface Failure {
   readonly line?: (id: string) => string;
   readonly body?: (id: string) => unknown;
-  /** Absent: what the verb is about. */
+  /** Absent: the verb's own `make`. */
   readonly make?: () => Promise<string>;
   readonly token?: () => string;
   readonly answer: Json;
@@ -30,7 +30,7 @@ export interface GatewayVerb extends Verb {
   /** Fields of the body that are int64. */
   readonly int64?: readonly string[];
   readonly failures?: Readonly<Record<string, Failure>>;
-  /** Not one of the 31. */
+  /** True for an operation beside the 31 of the interface. */
   readonly ours?: true;
 }
 

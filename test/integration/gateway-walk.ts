@@ -44,7 +44,7 @@ function describedBodies(): ReadonlyMap<string, Readonly<Record<string, Schema>>
 
 const snake = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
-/** The same in the other spelling, all the way down. */
+/** The value with snake_case names, at every level. */
 function inSnakeCase(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(inSnakeCase);
   if (typeof value !== 'object' || value === null) return value;
@@ -62,7 +62,7 @@ function refusalIn(fields: string): Json {
   return name === undefined ? { ok: false } : { ok: false, [name]: 'Unauthorized Access' };
 }
 
-/** The same with that field changed; `path` is dotted. */
+/** A copy of the value with that field changed; `path` is dotted. */
 function changed(value: Json, path: string, change: (old: unknown) => unknown): Json {
   const [name = '', ...rest] = path.split('.');
   const inner = rest.length === 0 ? change(value[name]) : changed(value[name] as Json, rest.join('.'), change);
@@ -119,7 +119,7 @@ export function walkGateway(stores: StoreKind): void {
       expect(status).toBe(expectedStatus);
       expect(Object.keys(json)).toEqual(['code', 'message', 'details']);
     };
-    /** Another way of asking for the same. */
+    /** Tests another spelling of the same request. */
     const alike = (name: string, sendAlike: (id: string) => Promise<Answer>): void =>
       each(name, async () => {
         const id = await made();
@@ -157,7 +157,7 @@ export function walkGateway(stores: StoreKind): void {
       each('no token, a bad one, one that was switched off', async () => {
         const id = await untouched();
         for (const token of ['', BAD_TOKEN, platform.revoked]) {
-          // On this host Authorize makes the first workspace; there is one.
+          // Authorize is open to callers on this host only to make the first workspace, which exists here.
           const answer = await send(id, { token });
           meets(answer, refused ?? NO_TOKEN);
           if (refused === undefined) isRpcStatus(answer, 401);
@@ -184,8 +184,8 @@ export function walkGateway(stores: StoreKind): void {
           const answer = await broken(platform.own.token);
           meets(answer, UNREADABLE);
           isRpcStatus(answer, 400);
-          // A body is read for a known caller alone. A query is read for every caller, and so is the body that asks for
-          // the first workspace.
+          // A body is read for a known caller alone. A query is read for every
+          // caller, and so is the body that asks for the first workspace.
           const stranger = await broken('');
           const isRead = line?.startsWith('GET ') === true || refused !== undefined;
           meets(stranger, isRead ? UNREADABLE : NO_TOKEN);

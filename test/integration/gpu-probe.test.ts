@@ -1,7 +1,7 @@
 /**
- * The probe of GPUs in its container: the program that releases carry, in the holders' image, on a real engine, against
- * a stand-in for the driver's library. The engine here passes no GPU, so the request for one becomes the mounts by
- * which the library would come.
+ * The probe of GPUs in its container: the program that releases carry, in the holders'
+ * image, on a real engine, against a stand-in for the driver's library. The engine here
+ * passes no GPU, so the request for one becomes the mounts by which the library would come.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -345,7 +345,7 @@ describe('deployments', () => {
 });
 
 describe('invoking', () => {
-  /** Calls that nobody serves: there is no machine. */
+  /** Makes a call that is never served, because there is no machine. */
   async function waitingCall(name: string, at = first) {
     const abort = new AbortController();
     const ended = fetch(`http://${at.httpAddress}/endpoint/${name}`, {

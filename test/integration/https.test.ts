@@ -1,5 +1,5 @@
-// HTTPS of a real scheduler: the clients it serves, its certificates, and no trust in loopback where a proxy may stand
-// in front.
+// HTTPS of a real scheduler: the clients it serves, its certificates,
+// and no trust in loopback where a proxy may stand in front.
 import { execFile } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

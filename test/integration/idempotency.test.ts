@@ -74,7 +74,7 @@ const versionOf = (target: Target, version: number): Target => {
   return { ...target, deploymentId, version, queue: queueNameOf(deploymentId, target.stubId) };
 };
 
-/** Somebody else has the key at the moment of the commit. */
+/** At the moment of the commit, another caller has the key. */
 class Late extends IdempotencyKeys {
   readonly #db: Db;
 

@@ -1,6 +1,6 @@
 /**
- * Images across the fleet, over the real link and a real Redis: places among the machines that pull, and the machines
- * that get credentials.
+ * Images across the fleet, over the real link and a real Redis: places
+ * among the machines that pull, and the machines that get credentials.
  */
 import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
@@ -23,7 +23,7 @@ test('so many machines pull one image at once; a place is given back, or runs ou
   const take = (machine: string, holdMs = 60_000): Promise<boolean> =>
     places.take(image, machine as MachineId, 2, holdMs);
   expect([await take('a'), await take('b', 300), await take('c')]).toEqual([true, true, false]);
-  // Who has one keeps it by asking again.
+  // A machine keeps its place by asking again.
   expect(await take('a')).toBe(true);
   await places.give(image, 'a' as MachineId);
   expect([await take('c'), await take('a')]).toEqual([true, false]);
@@ -66,7 +66,7 @@ test('a workspace’s own credentials go with its own containers alone, for the 
   expect(await asks(own, mine)).toBe('me');
   expect(await asks(shared, others)).toBeUndefined();
   expect(await asks(own, others)).toBeUndefined();
-  // An agent from before says no workspace: it cannot keep images of workspaces apart.
+  // An older agent reports no workspace, so it cannot keep images of workspaces apart.
   expect(await asks(shared, { workspaceId: '' })).toBeUndefined();
   // The operator's credentials are for workspaces without credentials of their own, on the operator's machines.
   fleet.registryAuth = { serverAddress: 'registry.test', username: 'all', password: 'p', identityToken: '' };

@@ -283,7 +283,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
       const open = await realRegistry(storage.path, { host: network.gateway });
       const locked = await realRegistry(storage.path, { host: network.gateway, password: true });
       try {
-        // Only engines of these hosts take it without TLS: the image goes through one of them.
+        // Only the engines of these hosts accept the registry without TLS, so the image is pushed through one of them.
         await runProgram('sh', ['-c', `docker save ${docker.baseImage} | docker -H unix://${host.socket} load`]);
         const pushed = `${open.host}/base:1`;
         await runProgram('docker', ['-H', `unix://${host.socket}`, 'tag', docker.baseImage, pushed]);
@@ -311,14 +311,14 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
         expect(texts.some((text) => /\d+ of \d+ layers, \d+ of \d+ MB$/.test(text))).toBe(true);
         expect((await runtime.image(pinned))?.digests).toEqual([digest]);
         expect(await runtime.listImages()).toContain(pinned);
-        // By its tag: the same bytes, which are here.
+        // The tag leads to the same bytes, which are here.
         const blobs = (): number => locked.requests().filter((one) => one.includes('/blobs/')).length;
         const before = blobs();
         expect(await own.ensure(reference, () => undefined)).toBe('pulled');
         expect(before).toBeGreaterThan(0);
         expect(blobs()).toBe(before);
 
-        // Another workspace has no right to it, although it is here: by no name that it has.
+        // Another workspace has no right to the image under any of its names, although it is here.
         const facts = await runtime.image(reference);
         const ledger = new ImageLedger(join(state.path, 'shared.json'));
         const forMine = (_reference: string, workspaceId: string): Promise<PullPermit> =>

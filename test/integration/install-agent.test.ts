@@ -17,18 +17,18 @@ interface Machine {
   readonly joinToken: () => string;
   /** Makes the archive anew. @param node - the first bytes of its Node */
   readonly pack: (node: Buffer | string) => Promise<void>;
-  /** Writes a line to the settings, in place of what it says of that name. */
+  /** Sets a line of the settings, in place of the line with that name. */
   readonly set: (line: string) => void;
   readonly state: string;
   readonly purge: () => Promise<{ code: number | undefined; said: string }>;
   /** The proxy that the last download was told of. */
   readonly fetchedBy: () => string;
-  /** Runs a script as a scheduler serves it, which fetches where nobody listens. */
+  /** Runs a script as a scheduler serves it; no server listens where it fetches. */
   readonly fetch: (
     release: Readonly<Record<string, string>>,
     architecture: string,
   ) => Promise<{ code: number | undefined; said: string }>;
-  /** Runs the installer. @returns its status and what it said */
+  /** Runs the installer. @returns its status and output */
   readonly install: (
     input: string,
     env?: Readonly<Record<string, string>>,
@@ -115,7 +115,7 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
   };
 });
 
-/** As systemd reads an environment file of this form. */
+/** Settings of an environment file of this form, as systemd reads it. */
 function settingsIn(text: string): Record<string, string> {
   const lines = text.split('\n').filter((line) => /^[A-Z]/.test(line));
   return Object.fromEntries(
@@ -216,7 +216,7 @@ test('a script of a scheduler takes the hash of its architecture, and ends befor
   const lacking = await machine.fetch(served, 'aarch64');
   expect(lacking).toMatchObject({ code: 1 });
   expect(lacking.said).toContain('this scheduler gives out no release for aarch64');
-  // Nobody listens there: what it would fetch is in what it says.
+  // No server listens there; the output names the file that it would fetch.
   expect((await machine.fetch(served, 'x86_64')).said).toContain('longshore-9-linux-x64.tar.gz could not be fetched');
   const arm = { ARM64_SHA256: 'cd'.repeat(32), ARM64_FILE: 'longshore-9-linux-arm64.tar.gz', ARM64_VERSION: '9' };
   const both = await machine.fetch({ ...served, ...arm }, 'aarch64');

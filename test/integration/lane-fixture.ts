@@ -1,4 +1,4 @@
-// Scheduler processes with lanes on one real Redis, which can die, and the part that sees to what they leave.
+// Scheduler processes with local queues on one real Redis, which can die, and the sweep that looks after their tasks.
 import { systemClock } from '#shared/clock.ts';
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { LaneSweepParts } from '#scheduler/lane/sweep.ts';
@@ -9,7 +9,7 @@ import type { PlayedLink, Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
 
 export type Options = NonNullable<Parameters<typeof aProcess>[1]>;
-/** Replicas that nobody takes for alive. */
+/** Replicas that count as dead. */
 export const dead = new Set<InstanceId>();
 
 export const test = base
@@ -64,7 +64,7 @@ export async function swept(one: Process): Promise<number> {
   return (await sweep.round()) + (await sweep.round());
 }
 
-/** As after kill -9: nothing of it reaches Redis any more, nobody takes it for alive. */
+/** Kills a process as kill -9 does: nothing of it reaches Redis any more, and it counts as dead. */
 export function kill(one: Process): void {
   dead.add(one.instance);
   one.client.disconnect();

@@ -433,7 +433,7 @@ test('cancelled at another replica in the very moment in which it is sent: its h
   const order = await sent(link);
   const job = await other.queues.read(target.queue, task.taskId);
   if (job === undefined) throw new Error('no job');
-  // As if it had come between this replica's look and its lease.
+  // The cancel comes as if between this replica's look and its lease.
   expect(await other.lanes.remove(target.queue, task.taskId)).toBe(true);
   await other.tasks.ender.endTakenOut(target.queue, job, CANCELLED);
   expect(await task.finished).toMatchObject({ status: 'CANCELLED' });

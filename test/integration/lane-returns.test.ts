@@ -104,7 +104,7 @@ test('what is left in the lane of one that went on as a job is taken out, and no
   expect(await far.queues.waitingIds(target.queue)).toEqual([task.taskId]);
   const job = await far.queues.read(target.queue, task.taskId);
   if (job === undefined) throw new Error('no job');
-  // As if Redis had not answered when it left the lane.
+  // The entry is restored as if Redis had not answered when the task left the local queue.
   await far.lanes.restore(target.queue, [job]);
   await age(far, target, task);
   isAlone = true;

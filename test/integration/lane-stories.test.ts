@@ -159,7 +159,7 @@ class Story {
     if (await by.tasks.ender.takeOut(this.target.queue, job, ending)) this.seen.add('cancelled elsewhere');
   }
 
-  /** Somebody takes that replica for dead for a moment, and ends what it has not sent. */
+  /** Another replica wrongly counts that replica as dead for a moment, and ends its unsent tasks. */
   async mistake(at: number): Promise<void> {
     const { instance } = this.#replica(at);
     dead.add(instance);
@@ -239,7 +239,7 @@ test(
         const told = new Story(replicas);
         story = told;
         for (const { name, at, turns } of steps) {
-          // Not waited for: what it sets off meets the next steps.
+          // The step is not awaited, so that its effects meet the next steps.
           const playing = unlessSlow(told[name](at));
           if (name === 'beSilent' || name === 'mistake') await playing;
           else told.playing.push(playing);

@@ -508,7 +508,7 @@ describe('kill -9 of its replica', () => {
     one.container(target.queue, link);
     const task = await submitted(one, target);
     await sent(link);
-    // In Redis: that process keeps it for a moment, and would not say it any more.
+    // The record must be in Redis before the kill: the process keeps it for a moment, and would lose it.
     await reaches(other, task.taskId, 'RUNNING');
     kill(one);
     expect(await swept(other)).toBe(0);

@@ -1,5 +1,5 @@
-// Desired state under fencing numbers, and replicas' knowledge of each other's containers: two books on one database,
-// of both kinds.
+// Desired state under fencing numbers, and replicas' knowledge of
+// each other's containers: two books on one database, of both kinds.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
@@ -178,7 +178,7 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(next.book.get(id)?.row).toMatchObject({ state: 'ASSIGNED', gpuUuids: ['GPU-0'] });
     expect(next.book.get(other.row.id)?.row.state).toBe('PENDING');
     expect(read).toEqual(['machines']);
-    // Who may not lead has nothing to know.
+    // A replica that may not lead reads nothing.
     expect(await takeOver(parts, fence - 1)).toBe(fence);
     expect(read).toEqual(['machines']);
   });

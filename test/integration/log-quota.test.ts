@@ -1,5 +1,5 @@
-// The daily quota of log lines: counted by the database over replicas and restarts, and reported once where lines are
-// dropped.
+// The daily quota of log lines: counted by the database over
+// replicas and restarts, and reported once where lines are dropped.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -14,7 +14,7 @@ import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const MACHINE = 'm-1' as MachineId;
-/** With what each line costs beside its text. */
+/** Text of a line of 1,000 bytes, including the cost of a line beside its text. */
 const LINE = 'x'.repeat(936);
 
 describe.each(KINDS)('on %s', (kind) => {
@@ -95,7 +95,7 @@ describe.each(KINDS)('on %s', (kind) => {
       await there.write(id, lines);
     }
     expect((await workspaceUse(opened.db, workspaceId, clock.nowMs())).logBytesToday).toBe(20_000);
-    // This one last heard of 18,000.
+    // This replica last heard of 18,000 bytes.
     await here.write(id, 50);
     await there.write(id, 50);
     const restarted = aReplica(20_000);

@@ -1,5 +1,5 @@
-// The right to read Prometheus' pages, asked from another host: pages of the scheduler and of machines, and the list of
-// them all.
+// The right to read Prometheus' pages, asked from another host:
+// pages of the scheduler and of machines, and the list of them all.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Answer, Platform } from './verbs-fixture.ts';

@@ -1,4 +1,4 @@
-// Alert rules and dashboard: what Prometheus' own tool says of them, and that they ask for nothing that does not exist.
+// Alert rules and dashboard: the verdict of Prometheus' own tool, and no query for names that do not exist.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect } from 'vitest';

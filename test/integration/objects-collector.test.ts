@@ -56,7 +56,7 @@ describe.each(KINDS)('on %s', (kind) => {
     await objects.receive(objectId, text('abc'), 3);
     return objectId;
   }
-  /** As if the whole grace and more had passed since anybody used it. */
+  /** Makes an object's last use older than the whole grace. */
   const forget = (id: ObjectId) =>
     opened.db.query("update objects set touched_at = now() - interval '26 hours' where id = $1", [id]);
   const isThere = async (id: ObjectId): Promise<boolean> => (await objects.find(owner, id)) !== undefined;
@@ -178,7 +178,7 @@ test('a stub that takes an object while it is being collected keeps it', async (
     await db.transaction(async (tx) => {
       const stub = { id: newId<StubId>(), workspaceId, appId: app.id, name: 's', type: 'endpoint', objectId };
       await insertStub(tx, { ...stub, config: {}, configHash: 'c', public: false });
-      // Not committed: nobody else can see it yet.
+      // The stub is not committed, so no other transaction can see it yet.
       expect((await one.round()).objects).toBe(0);
     });
     expect((await one.round()).objects).toBe(0);

@@ -81,7 +81,7 @@ describe('GPUs', () => {
     const first = await wanting(world, ['A10G']);
     await isAssigned(first);
     const failing = first.row.gpuUuids[0] === 'GPU-0' ? 0 : 1;
-    // The one that it has fails: the other one is there for the next, and only the other one.
+    // The leased device fails, so only the other one is free for the next container.
     await say(...[0, 1].map((index) => (index === failing ? 'unhealthy' : 'healthy')));
     const second = await wanting(world, ['A10G']);
     await isAssigned(second);
@@ -92,7 +92,7 @@ describe('GPUs', () => {
     await say('healthy', 'healthy');
     await isAssigned(third);
     expect(third.row.gpuUuids).toEqual([`GPU-${failing}`]);
-    // In the row, too, for whichever replica leads.
+    // The row has it, too, for the replica that leads next.
     const row = await world.machines.byId(machineId);
     expect(row?.inventory).toMatchObject({ gpus: [{ state: 'healthy' }, { state: 'healthy' }] });
   });
@@ -278,7 +278,7 @@ describe('an image that a machine cannot get', () => {
       expect(second.row.machineId).toBe(machineId);
       const other = await placedOn('registry.test/other:1');
       expect(other.row.machineId).toBe(link.machineId);
-      // Nobody else is left: it is not without a place for that.
+      // No other machine is left, so the container still gets its place there.
       await cannotPull(second);
       expect((await placedOn('registry.test/app:1')).row.machineId).toBe(link.machineId);
     },
@@ -297,7 +297,7 @@ describe('a container that has exited and is not removed', () => {
     const waits = () => waitFor(() => second.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
     await waits();
     const driftBefore = await world.drift();
-    // As its agent says it: gone, but for its devices.
+    // The agent reports the container as gone, except for its devices.
     const stranger = { containerId, assignmentId: assignmentId ?? '', epoch, gpuUuids: ['GPU-0'] };
     const nothing = { cpuMillicores: 0, memoryBytes: 0 };
     await world.machines.setStrangers(world.link.machineId, 's2', [{ ...stranger, ...nothing }]);
@@ -346,7 +346,7 @@ describe('Scheduler crash mid-step', () => {
     const written = await wanting(world, ['A10G']);
     await isAssigned(written);
     const short = reservations(world, 1);
-    // As if the confirmation of the first had been lost, and the row of the second never written.
+    // The test plays a lost confirmation of the first, and a row of the second that was never written.
     const { row } = written;
     const facts = { containerId: row.id, assignmentId: row.assignmentId ?? '', epoch: row.epoch };
     await world.redis.zadd(

@@ -118,7 +118,7 @@ test('the pool says whether its GPU machines take work without a GPU, else the s
   world.placer.start();
   const waits = await wanting(world, 100);
   await isRejected(waits, 'no_matching_pool');
-  // This scheduler lets all pools take it.
+  // The pool now follows this scheduler's setting, which lets all pools take such work.
   await pools.change(SHARED, 'default', { cpuWorkOnGpuMachines: null });
   await isAssigned(waits);
 });
@@ -166,8 +166,8 @@ test('what a file declares is written where it differs, by whichever scheduler, 
     writeFileSync(path, '{"pools": {"default": {}, "named": {"priority": "high"}}}');
     await pools.readAgain(path);
     expect(cores()).toBe(9000);
-    // A pool that has left the file keeps its settings, and operations may change it again. A setting that the file no
-    // longer names gets its default.
+    // A pool that has left the file keeps its settings, and operations may
+    // change it again. A setting that the file no longer names gets its default.
     await declare(pools, '{"pools": {"default": {}}}');
     expect(cores()).toBe(3600);
     expect(await pool('named')).toMatchObject({ declaredIn: null, settings: { priority: 5 } });
@@ -212,7 +212,7 @@ test('a pool is released by the file that declared it; another file that says ot
   await other.declare(nothing('/b'));
   expect(await file()).toBeNull();
 
-  // Who has a file read again is told what it changed.
+  // An operator who has a file read again learns what it changed.
   const directory = tempDirectory('pools-again');
   try {
     const path = join(directory.path, 'pools.json');

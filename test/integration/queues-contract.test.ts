@@ -92,7 +92,7 @@ test('a job that is added while the connection ends is refused, and nothing else
   try {
     const queue = aQueue();
     await world.queues.open(queue);
-    // From now on nothing can be written, and the client learns of it in its next turn.
+    // No write works from now on, and the client learns of it in its next turn.
     world.client.stream.destroy();
     await expect(world.queues.add(queue, aJob(), Infinity)).rejects.toMatchObject({ code: 'queues_unavailable' });
     expect(unhandled).toEqual([]);

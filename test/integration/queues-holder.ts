@@ -1,5 +1,5 @@
-// A process that fetches one job, says its id and holds it until it is killed. Arguments: Redis socket, queue, lock
-// token.
+// A process that fetches one job, says its id and holds it until
+// it is killed. Arguments: Redis socket, queue, lock token.
 import { Redis } from 'ioredis';
 import type { LockToken, QueueName } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';

@@ -1,7 +1,7 @@
-// Random interleavings of everything that replicas do to one task queue, on real Redis. They include locks left by dead
-// processes, stall scans, repeated results, and the loss and rebuild of all data. In any order: every task ends exactly
-// once, at most one of its results is accepted, its attempts stay within their bound, and a synchronous task is handed
-// out once.
+// Random interleavings of everything that replicas do to one task queue, on real Redis. They
+// include locks left by dead processes, stall scans, repeated results, and the loss and rebuild
+// of all data. In any order: every task ends exactly once, at most one of its results is
+// accepted, its attempts stay within their bound, and a synchronous task is handed out once.
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -67,7 +67,7 @@ class Story {
   readonly server: Server;
   readonly queue: QueueName = queueNameOf(null, newId<StubId>());
   readonly tasks = new Map<TaskId, Task>();
-  /** Also those that have ended: a result may come again. */
+  /** Ended attempts stay, too: their results may come again. */
   readonly attempts: Attempt[] = [];
   readonly lines: string[] = [];
 
@@ -115,13 +115,13 @@ class Story {
     await queues.add(this.queue, job);
   }
 
-  /** The answer of an add was lost: it is said again. */
+  /** The answer to an add was lost, so the add is repeated. */
   async addAgain(at: number): Promise<void> {
     const task = this.pick(
       [...this.tasks.values()].filter((one) => this.isOpen(one)),
       at,
     );
-    // An id that is still there is ignored; one that waits for nobody is not added by anybody.
+    // Adding an id that is still there has no effect. An id without a waiting caller is not added again.
     if (task !== undefined && (await this.replica(at).queues.read(this.queue, task.job.taskId)) !== undefined)
       await this.replica(at).queues.add(this.queue, task.job);
   }
@@ -133,7 +133,7 @@ class Story {
     if (job === undefined) return undefined;
     const task = this.tasks.get(job.taskId);
     if (task === undefined) throw new Error('a task that nobody added');
-    // Ended while nobody held its entry: taken out, as every fetch does.
+    // The task ended while its entry had no holder, so this fetch takes the entry out, as every fetch does.
     if (!this.isOpen(task)) {
       await queues.fail(this.queue, job.taskId, lock, 'ended before');
       return undefined;
@@ -217,7 +217,7 @@ class Story {
     expect(lost).toEqual(holds ? [] : [held]);
   }
 
-  /** A replica dies: nobody renews its locks any more, and after a while they have run out. */
+  /** A replica dies: its locks are not renewed any more, and expire after a while. */
   async crash(at: number): Promise<void> {
     const replica = this.replica(at);
     const dead = replica.instance;
@@ -253,7 +253,7 @@ class Story {
     }
   }
 
-  /** Everybody lives again and works the queue off. */
+  /** All replicas live again and work the queue off. */
   async settle(): Promise<void> {
     await this.crash(0);
     await this.crash(1);

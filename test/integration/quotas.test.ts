@@ -21,7 +21,7 @@ async function used(group: string, name: string): Promise<Json> {
   const { json } = await platform.call(`GET ${limitsPath(platform.own.workspaceId)}`);
   return (json[group] as Record<string, Json>)[name] ?? {};
 }
-/** So many at once, again and again. */
+/** Sends `count` requests, `atOnce` at a time. */
 async function flood(count: number, atOnce: number, send: (at: number) => Promise<Answer>): Promise<readonly Answer[]> {
   const answers: Answer[] = [];
   for (let at = 0; at < count; at += atOnce) {
@@ -151,7 +151,7 @@ describe('a flood of', () => {
     const taken = answers.filter(({ status }) => status === 200);
     const refused = answers.filter(({ status }) => status === 429);
     expect(taken.length + refused.length).toBe(200);
-    // As many as the bound allows, within what is let in between two questions.
+    // The count matches the bound, within the tasks let in between two looks at the use.
     expect(taken.length).toBeGreaterThan(0.8 * (limit / 61_000));
     expect(taken.length).toBeLessThanOrEqual(limit / 60_000);
     expect(refused[0]?.json).toEqual({ error: expect.stringContaining('bytes.queue'), code: 'queue_bytes_reached' });

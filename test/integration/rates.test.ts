@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => platform.stop());
 
-/** As a proxy that is trusted passes it on. */
+/** Makes a request as a trusted proxy passes it on. */
 async function from(forwardedFor: string, line: string, token: string) {
   const [method = 'GET', path = '/'] = line.split(' ');
   const answer = await request(`http://${platform.address}${path}`, {
@@ -40,7 +40,7 @@ async function toldToWait(address: string, line: string, token = platform.revoke
   throw new Error(`${line} told nobody to wait`);
 }
 
-/** Until the address is told to wait; how many were refused before. */
+/** Asks until the address is told to wait. @returns the number of refusals before */
 async function exhaust(address: string): Promise<number> {
   for (let count = 0; count < 2 * REFUSALS_PER_MINUTE; count++) {
     const { status } = await from(address, 'GET /api/v1/workspace/current', platform.revoked);
@@ -85,7 +85,7 @@ test('a good token behind the same address works on, and so does a secret that n
 
 test('whoever guesses at a secret too often is not told whether the next guess is right', async () => {
   await toldToWait('192.0.2.5', 'GET /metrics', 'wrong');
-  // A guess is not judged, and costs nothing; one is forgiven every second.
+  // Guesses are not judged meanwhile, and cost nothing; one refusal is forgiven every second.
   const guesses = await Promise.all(Array.from({ length: 20 }, () => from('192.0.2.5', 'GET /metrics', 'guessable')));
   expect(guesses.map(({ status }) => status)).toContain(429);
   expect((await from('192.0.2.3', 'GET /metrics', 'guessable')).status).toBe(200);

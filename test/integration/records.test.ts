@@ -45,7 +45,7 @@ const complete = (record: TaskRecord, attempt = 1): TaskRecord => ({
   result: '{"ok":true}',
 });
 
-/** The store's table and its guard, in memory: what the real statement promises. */
+/** The store's table and its guard in memory, with the promises of the real statement. */
 class Table {
   readonly rows = new Map<TaskId, TaskRecord>();
   readonly writes: TaskRecord[][] = [];

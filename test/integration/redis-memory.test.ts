@@ -31,7 +31,7 @@ test('asynchronous tasks are refused before synchronous ones, both before Redis 
   expect(await fullTo(0.96)).toEqual([true, true]);
   // Writes of running tasks are still taken.
   await client.set('lease', 'x'.repeat(1024));
-  // Not to and fro at the bound.
+  // The state must not flap at the bound.
   expect(await fullTo(0.92)).toEqual([true, true]);
   expect(await fullTo(0.83)).toEqual([true, false]);
   expect(await fullTo(0.75)).toEqual([false, false]);

@@ -1,4 +1,4 @@
-// Whether the page says how Redis answers, on a real one that goes and comes back.
+// Redis' health on the metrics page, with a real Redis that goes and comes back.
 import { expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import { Registry } from '#shared/metrics.ts';

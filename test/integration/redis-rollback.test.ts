@@ -140,7 +140,7 @@ describe('a clock of Redis that is set ten minutes forward', () => {
     await waitFor(() => one.leases.isHeld(taskId), 'its lease is written again');
     await isRebuilt(one, other);
     other.container(target.queue, another);
-    // Without a lock it counts as stalled, and is queued again.
+    // A job without a lock counts as stalled, and is queued again.
     await waitFor(async () => {
       await other.client.del(`${other.keys.prefix}:${target.queue}:stalled-check`);
       return (await other.queues.scanStalled(target.queue)).includes(taskId);

@@ -126,8 +126,8 @@ const idOf = (answer: Answer | undefined): string | undefined =>
   answer === undefined ? undefined : jsonOf<{ task_id?: string }>(answer).task_id;
 
 /**
- * Every accepted asynchronous task is COMPLETE. Tasks whose putter's connection broke are known to no caller, and end
- * all the same.
+ * Every accepted asynchronous task is COMPLETE. Tasks whose putter's
+ * connection broke are known to no caller, and end all the same.
  */
 async function everyTaskEnded(
   set: ReplicaSet,

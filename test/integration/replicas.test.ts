@@ -23,7 +23,7 @@ interface Two {
   readonly poolsFile: string;
   /** No machine is linked to it. */
   readonly far: Replica;
-  /** All machines are linked to it. */
+  /** The replica that all machines are linked to. */
   readonly near: Replica;
 }
 
@@ -189,7 +189,8 @@ test('a call costs 3 commands of Redis: it is let in, leased, recorded; one that
 }) => {
   const { set, far, near } = two;
   const app = await set.deploy(far, 'counted');
-  // A replica that is younger asks for the record of each job that another one put: it may be from before its start.
+  // A young replica asks for the record of each job that another
+  // one added, because the job may be from before its start.
   const grownUpMs = Date.now() + (localQueue === 'off' ? 31_000 : 0);
   await waitFor(() => Date.now() >= grownUpMs, 'no job can be from before the start', 40_000);
   // Warm on both: settings are written, caches filled.
@@ -214,13 +215,13 @@ test('a call costs 3 commands of Redis: it is let in, leased, recorded; one that
   const crossing = await countAt(far);
   const told = (seen: string[]): number =>
     seen.filter((text) => /^publish ls:(replies|links|loans):/i.test(text)).length;
-  // Written once, at its end: the replica that accepted a task writes nothing of one that ended elsewhere.
+  // A record is written once, at its end: the accepting replica writes nothing of a task that ended elsewhere.
   const records = (seen: string[]): number => seen.join(' ').match(/ls:task:[0-9a-f-]{36}/g)?.length ?? 0;
   // On a busy machine a call or two take so long that they are written twice.
   for (const seen of [local, crossing]) expect(records(seen)).toBeLessThanOrEqual(calls + 5);
   expect(told(local)).toBe(0);
-  // Through the queue, a call also runs three scripts of BullMQ and reads its depth, and its answer crosses replicas,
-  // too.
+  // Through the queue, a call also runs three scripts of BullMQ
+  // and reads its depth, and its answer crosses replicas, too.
   if (localQueue === 'off') {
     expect(local.length / calls, local.slice(0, 12).join('\n')).toBeLessThanOrEqual(9.5);
     expect(crossing.length / calls, crossing.slice(0, 16).join('\n')).toBeLessThanOrEqual(11.5);
@@ -315,7 +316,7 @@ test('Replica dies: what it had fetched and not sent is back in its queue within
     prefix: set.prefix,
   });
   try {
-    // More than any machine has: nobody else fetches.
+    // The request exceeds any machine, so no replica fetches the tasks.
     const app = await set.deploy(far, 'abandoned', { stubType: 'taskqueue/deployment', memory: 30_000 });
     const queue = `tq-${app.deploymentId}` as QueueName;
     const put = async (): Promise<TaskId> =>
@@ -330,7 +331,7 @@ test('Replica dies: what it had fetched and not sent is back in its queue within
       lockOf.set(taskId, lock);
     }
     await set.redis.set(`ls:lease:${sent}`, JSON.stringify({ lock: lockOf.get(sent) }), 'EX', 100);
-    // An earlier attempt of it was sent, and asked for another try; this one never left.
+    // An earlier attempt of this task was sent, and asked for a retry; the current one was never sent.
     const earlier = lockTokenOf(newInstanceId(), newAttemptToken());
     await set.redis.set(`ls:lease:${sentBefore}`, JSON.stringify({ lock: earlier }), 'EX', 100);
     await set.redis.sadd('ls:instances', dead);
@@ -364,7 +365,7 @@ test('a machine that dials another replica in the middle of a task takes it alon
 }) => {
   const { set, far, near } = two;
   let dials = near;
-  // Only that machine is large enough.
+  // Only this machine is large enough.
   const agent = await set.agent({ addresses: () => [dials.agentAddress], memoryBytes: 24 * 2 ** 30 });
   const app = await set.deploy(near, 'moving', { memory: 20_000 });
   const runningAt = async (replica: Replica): Promise<number> => {

@@ -1,5 +1,5 @@
-// Free capacity of machines, counted in a real Redis: racing reservations, owners, reservations in flight, and
-// corrected counts.
+// Free capacity of machines, counted in a real Redis: racing
+// reservations, owners, reservations in flight, and corrected counts.
 /* oxlint-disable no-empty-pattern */
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
@@ -205,8 +205,8 @@ describe('Scheduler crash mid-step', () => {
     const elsewhere = { ...there, machineId: other, assignmentId: randomUUID(), epoch: 2 };
     expect(await reservations.reserve(elsewhere, FENCE)).toBe('reserved');
     await reservations.confirm(elsewhere);
-    // The machine's counts are forgotten late, or twice: a container that is placed elsewhere by now keeps its
-    // reservation.
+    // The machine's counts are forgotten late, or twice: a container
+    // that is placed elsewhere by now keeps its reservation.
     await reservations.forget(MACHINE);
     expect(await redis.connect().hgetall(keys.assignments)).toEqual({ [there.containerId]: elsewhere.assignmentId });
     expect(await reservations.overdue()).toEqual([]);

@@ -178,7 +178,7 @@ describe.each(KINDS)('on %s', (kind) => {
 
   test('a turn has an end, the next one goes on, a replica that leads no more stops, and the metric says what is left', async () => {
     await manyTasks(300, 40);
-    // Time stands but for the batches: one of them and the turn is over.
+    // A turn's time is over after one batch.
     const { retention, registry } = aRetention({ turnMs: 0.001 });
     await retention.turn();
     expect(await count('tasks')).toBe(300);

@@ -1,5 +1,5 @@
-// The real runner (the host's python3, no Docker) against a fake agent: every frame kind, and the effects that a
-// handler can have on it.
+// The real runner (the host's python3, no Docker) against a fake agent:
+// every frame kind, and the effects that a handler can have on it.
 import { access, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test as base, describe, expect } from 'vitest';
@@ -179,8 +179,8 @@ def handler(context):
     const agent = await start({ files, onStart: 'app:load', env: { WORKERS: '4' } });
     const ready = await agent.ready();
     expect(ready.header).toMatchObject({ mode: 'fork', slots: 4 });
-    // The first process sends one hello, and the four serving ones send one each, on connections of their own and so in
-    // any order.
+    // The first process sends one hello, and the four serving ones
+    // send one each, on connections of their own and so in any order.
     await agent.until('five hellos', () => agent.of('hello').length === 5);
     const ask = async (slot: RunnerConnection): Promise<[string, number]> =>
       parsed((await agent.call({}, { on: slot })).body) as [string, number];
@@ -537,7 +537,7 @@ describe('connections', () => {
     const hello = await agent.until('the second hello', () => agent.of('hello')[1]);
     expect(hello.header['holding']).toEqual([{ taskId, token }]);
     await agent.until('ready again', () => agent.of('ready')[1]);
-    // The same attempt sent once more is not run once more.
+    // A repeated order of the same attempt does not run again.
     hello.connection.send('run', { taskId, token, part: 0, last: true }, Buffer.from('{"file": "go"}'));
     await go(agent);
     expect((await agent.answer(taskId)).body).toBe('"done"');

@@ -254,7 +254,7 @@ describe('a schedule that is', () => {
     await setDeploymentActive(one.db, workspaceId, made.id, true);
     const [row] = (await listSchedules(one.db)).filter(({ deploymentId }) => deploymentId === made.id);
     expect(row?.tickedToMs).toBeGreaterThanOrEqual(beforeMs - 1000);
-    // Started once more while it is active: what is due stays due.
+    // Starting an active schedule again keeps its due ticks.
     await made.tickedTo(T0);
     await setDeploymentActive(one.db, workspaceId, made.id, true);
     await at(T0 + 2_000);

@@ -146,7 +146,7 @@ describe.each(KINDS)('on %s', (kind) => {
       values: { API_KEY: 'hidden' },
     });
     expect(() => signingKeyOf(row, sealer)).toThrow(AppError);
-    // For the other tests of this file.
+    // The other tests of this file need the old key again.
     await sealAnew(db, createSealer(OLD, NEW), silent);
   });
 });

@@ -153,7 +153,7 @@ describe('migrations', () => {
     const texts = readdirSync(all).filter((file) => /^002[345]_/.test(file));
     const indexes = texts.flatMap((file) => readFileSync(join(all, file), 'utf8').match(/^create index .*;$/gm) ?? []);
     expect(indexes.length).toBe(5);
-    // As the changelog says: nobody's writes wait for these.
+    // The changelog recommends this order, in which no writes wait for the indexes.
     for (const index of indexes) await db.query(index.replace('create index', 'create index concurrently'));
     await migrate(db);
     await db.close();
@@ -184,7 +184,7 @@ describe('migrations', () => {
         expect(machine).toMatchObject({ health: 'READY', strangers: [], replica: null, goodbye: null });
         const [container] = await listLiveContainers(db);
         expect(container).toMatchObject({ state: 'RUNNING', gpuUuids: [], stateBefore: null, epoch: 1 });
-        // Nobody has led it: the first leader's number is taken, and its writes count.
+        // These rows had no leader before, so the first leader's number is taken, and its writes count.
         expect(await raiseFence(db, 5)).toBe(5);
         const book = new ContainerBook({ db, log: silent, clock: systemClock });
         await book.load();

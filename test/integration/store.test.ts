@@ -227,9 +227,9 @@ describe.each(KINDS)('on %s', (kind) => {
     const [first, second] = await Promise.all([labels.of(mineNamed), labels.of(mineNamed)]);
     expect(first).toEqual({ kind: 'label', label: expect.stringMatching(/^shop-[0-9a-f]{16}$/) as string });
     expect(second).toEqual(first);
-    // After a change of the key the label stays.
+    // The label survives a change of the key.
     expect(await new HostLabels(db, new Uint8Array(32)).of(mineNamed)).toEqual(first);
-    // Somebody who gets hold of a label before its name comes is the holder, and the name is refused, never shared.
+    // A deployment that takes a label before its regular owner keeps it. The owner's name is refused, never shared.
     const taken = { workspaceId: mine.id, name: 'next', stubType: 'endpoint/deployment' };
     const label = subdomainOf(new Uint8Array(32).fill(7), taken);
     expect(await claimLabel(db, label, { ...taken, workspaceId: others.id })).toBe(true);
@@ -384,7 +384,7 @@ describe.each(KINDS)('on %s', (kind) => {
           agentInstance,
         });
       for (const instance of ['a', 'a', 'b', 'c', 'd', 'e']) expect((await hello(instance))?.contestedAtMs).toBeNull();
-      // Only the last four are remembered.
+      // Only the last four instances are remembered.
       expect((await hello('a'))?.contestedAtMs).toBeNull();
       expect((await hello('e'))?.contestedAtMs).not.toBeNull();
     });
@@ -519,8 +519,8 @@ describe.each(KINDS)('on %s', (kind) => {
         [d, expect.objectContaining({ state: 'STOPPED', reason: 'user_stop', endedAtMs: 1_000, epoch: 0 })],
       ]),
     );
-    // Each call names the state that it read. So of two that move the same containers in opposite orders, exactly one
-    // moves each container.
+    // Each call names the state that it read. So of two that move the same
+    // containers in opposite orders, exactly one moves each container.
     const rest = ids.slice(4);
     const all = (order: readonly ContainerId[], reason: string) =>
       moveContainers(
@@ -690,7 +690,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const [first] = await linesOf({ containerId, limit: 10 });
     expect(first).toMatchObject({ stream: 'stdout', atMs: 1_800_000_000_000, taskId });
     expect(await read({ containerId, afterSeq: first?.seq ?? 0, limit: 2 })).toEqual(['Line 1', 'Line 2']);
-    // By what the stub and the container belong to.
+    // Filters by the stub's app and the container's machine.
     expect([await read({ appId: newId<AppId>() }), await read({ machineId: 'm-1' })]).toEqual([[], []]);
     const owner = await aWorkspace(db);
     const stub = await aStub(db, owner.id);
@@ -737,7 +737,7 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(second.lines.map(({ line }) => line)).toEqual(['Needle 2', 'Needle 3']);
     const third = await ask({ beforeSeq: second.nextSeq ?? 0 });
     expect([third.lines.map(({ line }) => line), third.nextSeq]).toEqual([['Needle 1'], undefined]);
-    // Forward, as those do who follow.
+    // Readers that follow the log page forward.
     const from = await ask({ afterSeq: 0, limit: 3 });
     expect(from.lines).toHaveLength(3);
     const rest = await ask({ afterSeq: from.nextSeq ?? 0 });

@@ -1,5 +1,5 @@
-// The duties that BullMQ leaves to us. Each owner runs on real Redis and a real database, without the wake-up, timer or
-// data that it stands in for.
+// The duties that BullMQ leaves to us. Each owner runs on real Redis and a
+// real database, without the wake-up, timer or data that it stands in for.
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
@@ -124,7 +124,7 @@ describe('lost wake-ups', () => {
     expect(order.taskId).toBe(taskId);
     await one.result(order, '{}', 'retry');
     await one.stop();
-    // Another process has the container now, and knows nothing of the back-off.
+    // Another process has the container now, without knowledge of the back-off.
     const again = new PlayedLink();
     elsewhere.container(target.queue, again);
     const later = new WakeSweep({
@@ -254,7 +254,7 @@ describe('Redis data lost', () => {
     await reaches(one, over, 'COMPLETE');
     await drained(one);
     one.slots.remove(containerId);
-    // As Redis was a second ago, and with no record of it: never fetched.
+    // Redis returns to its state of a second ago, without the record: the job was never fetched.
     await one.client.flushall();
     await one.queues.add(target.queue, job);
     generation += 1;
@@ -276,7 +276,7 @@ describe('Redis data lost', () => {
     const runs = await one.tasks.submit(target, { input: '{"n":2}' });
     if (waits.kind !== 'accepted' || runs.kind !== 'accepted') throw new Error('not accepted');
     await one.client.flushall();
-    // Another replica has the second one, and says so again.
+    // Another replica has the second task, and reports so again.
     const lock = `i.${'0'.repeat(64)}` as Parameters<typeof one.queues.fetch>[1];
     const lease = { lock, attempt: 1, containerId: 'c', machineId: MACHINE, queue: target.queue, startedAtMs: 1 };
     await one.client.set(one.keys.lease(runs.taskId), JSON.stringify(lease));
@@ -336,7 +336,7 @@ describe('a task that was not accepted because its row did not come in time', ()
     const world: { db?: World['db'] } = {};
     const one: World = await start({
       commit: (batch) => {
-        // The statement goes on by itself, beyond the deadline of who waits for it.
+        // The statement goes on by itself, beyond the deadline of its caller.
         void late.then(async () => {
           if (world.db !== undefined) await insertAcceptedTasks(world.db, batch);
         });
@@ -372,7 +372,7 @@ describe('a task that was not accepted because its row did not come in time', ()
         if (world.db === undefined) throw new Error('no database');
         failures -= 1;
         if (failures >= 0) {
-          // Somebody's wake-up brings it to a container while the statement hangs.
+          // A wake-up brings the task to a container while the statement hangs.
           one.dispatcher.wake(target.queue);
           await sent(link);
           throw new Error('the statement took too long');
@@ -399,7 +399,7 @@ describe('inputs above 64 KiB', () => {
     const ended = await put(one, aQueueTarget(), large);
     const record = await one.records.read(ended);
     if (record === undefined) throw new Error('no record');
-    // Ended by somebody who does not know of its input.
+    // The end comes from a writer that does not know of the task's input.
     await one.records.append({ ...record, status: 'COMPLETE', attempt: 1, rank: 4 });
     const unknown = newId<TaskId>();
     await one.bytes.putBytes(Buffer.from('{}'), inputKeyOf(unknown));

@@ -1,6 +1,6 @@
 /**
- * Tasks, dispatcher and queues of one scheduler process on a real Redis, with an agent's task stream played by the
- * test.
+ * Tasks, dispatcher and queues of one scheduler process on a
+ * real Redis, with an agent's task stream played by the test.
  */
 import type { Redis } from 'ioredis';
 import type {
@@ -191,22 +191,22 @@ export async function aProcess(
     readonly isAlone?: boolean;
     /** Whether no other replica serves that queue; absent: none does. */
     readonly isOursAlone?: (queue: QueueName) => boolean;
-    /** Whom tasks are lent to; given, this process hears what others say to it, and answers cross. */
+    /** Chooses the borrower of tasks. When given, this process receives the others' messages, and answers cross. */
     readonly lendTo?: LendingParts['borrowerOf'];
     /** How long nothing may be heard of a loan. */
     readonly silentMs?: number;
-    /** Where rows of asynchronous tasks are committed; absent: nowhere. */
+    /** Commits rows of asynchronous tasks; absent: no rows are written. */
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
     readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
     readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
     /** Whether a drain of that container is past its deadline. */
     readonly isCutOff?: (containerId: ContainerId) => boolean;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
-    /** Takes the place of what is given here. */
+    /** Parts that replace the fixture's own. */
     readonly more?: Partial<TaskServiceParts>;
     /**
-     * The process checks whether Redis has come back older, and rebuilds; the other processes wait for it in the roll
-     * call.
+     * The process checks whether Redis has come back older, and
+     * rebuilds; the other processes wait for it in the roll call.
      */
     readonly looksAtData?: boolean;
     /** The process stands still before it writes its data again. */
@@ -399,7 +399,7 @@ export async function aProcess(
       rebuild?.stop();
       rollCall?.stop();
       data.stop();
-      // Nobody waits for its word.
+      // The other processes need not wait for this one any more.
       if (rollCall !== undefined) await client.srem(keys.instances, instance).catch(() => 0);
       dispatcher.stop();
       due.stop();

@@ -34,7 +34,7 @@ async function submitted(one: Process, target = aTarget()) {
   return submission;
 }
 
-/** Queues whose next fetch stands still while somebody else does something with what it brought. */
+/** Queues whose next fetch stands still while `during` acts on the fetched job. */
 function haltedAfterFetch(during: (queue: QueueName, lock: LockToken) => Promise<void>) {
   let halted = false;
   return (queues: TaskQueues): TaskQueues =>

@@ -1,5 +1,5 @@
-// Allowed and forbidden changes of a task, on real Redis and a real database: late results, poisoned tasks, budgets
-// that outlive the queue, refused changes.
+// Allowed and forbidden changes of a task, on real Redis and a real database:
+// late results, poisoned tasks, budgets that outlive the queue, refused changes.
 import { describe, expect } from 'vitest';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
@@ -273,7 +273,7 @@ describe('a task in a container that a drain ends at its deadline', () => {
       return job?.losses !== undefined && job;
     }, 'its job says so');
     expect(lost).toMatchObject({ losses: 1, retriesUsed: 0 });
-    // The one that was cut off says that it is done all the same: nobody asks it any more.
+    // The attempt that was cut off reports success all the same, and is ignored.
     expect(await one.result(order, '{"by":"the first"}')).toBe(true);
     expect(container.inFlight).toBe(0);
     const next = new PlayedLink();

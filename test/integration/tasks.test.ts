@@ -1,5 +1,5 @@
-// The life of a task on real Redis: accepted, sent, ended, answered once, despite failures of agents, callers, other
-// replicas and Redis itself.
+// The life of a task on real Redis: accepted, sent, ended, answered once,
+// despite failures of agents, callers, other replicas and Redis itself.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
@@ -373,8 +373,8 @@ describe('the bound on pending tasks', () => {
     const target = aTarget({ maxPendingTasks: 20 });
     const link = new PlayedLink();
     one.container(target.queue, link, 5);
-    // A task counts as over once its end is on its way to the queue: its caller hears of the end later than the next
-    // caller gets the place.
+    // A task counts as over once its end is on its way to the queue: its
+    // caller hears of the end later than the next caller gets the place.
     let open = 0;
     let most = 0;
     link.onRun = (order) =>
@@ -528,7 +528,7 @@ describe('another scheduler process on the same Redis', () => {
 
   test('adopts a running attempt by its token and completes it', async ({ start, redis }) => {
     const { target, task, order, after, report, containerId } = await afterRestart(start);
-    // As a scheduler of the version before left it.
+    // The previous version of the scheduler leaves its data so.
     const client = redis.connect();
     await client.del('ls:leased');
     client.disconnect();
@@ -590,8 +590,8 @@ describe('another scheduler process on the same Redis', () => {
       (await after.tasks.machineReported('m-2' as typeof MACHINE, { agentInstance: 'agent-1', running: [report] }))
         .refused,
     ).toEqual([report]);
-    // The agent named all of its attempts, and this one is not among them. The order never arrived, so no report ended
-    // the attempt.
+    // The agent named all of its attempts, and this one is not among
+    // them. The order never arrived, so no report ended the attempt.
     await waitFor(async () => (await statusOf(after, task.taskId)) === 'PENDING', 'it is back in its queue');
     expect(await after.records.read(task.taskId)).toMatchObject({ failureReason: 'not_received' });
     expect(after.tasks.attempts.size).toBe(0);
@@ -685,7 +685,7 @@ describe('another scheduler process on the same Redis', () => {
     if (job === undefined) throw new Error('no job');
     await one.result(order);
     expect((await answered(task)).status).toBe('COMPLETE');
-    // As after a Redis that came back older: waiting, and fetched once before.
+    // A Redis that came back older leaves such a job: waiting, and fetched once before.
     const dead = lockTokenOf(newInstanceId(), newAttemptToken());
     await one.queues.add(target.queue, job);
     expect((await one.queues.fetch(target.queue, dead)).job?.taskId).toBe(task.taskId);

@@ -276,7 +276,7 @@ test('the lease of a task is at Redis before its run order is given to the agent
       const call = Object.assign(new EventEmitter(), {
         end: () => undefined,
         write: ({ run, batch }: TaskToAgent) => {
-          // This process stands still meanwhile: what it has not handed over by now does not arrive.
+          // This process stands still meanwhile, so commands that have not left it by now do not arrive.
           if (run ?? batch?.messages?.some((message) => message.run)) seen.push(isThere(lease).trim());
         },
       });

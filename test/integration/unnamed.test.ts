@@ -209,7 +209,7 @@ describe('what is not taken back', () => {
     let read = 0;
     const after = await start({
       graces: GRACES,
-      // Somebody else gives it back, and another replica fetches it, between the report and the second look.
+      // Between the report and the second look, the task is given back elsewhere, and another replica fetches it.
       queues: (queues: TaskQueues) =>
         new Proxy(queues, {
           get:

@@ -1,6 +1,6 @@
 /**
- * A scheduler on real stores with three callers (the administrator, a workspace, another workspace), and the calls for
- * tests of verbs.
+ * A scheduler on real stores with three callers (the administrator,
+ * a workspace, another workspace), and the calls for tests of verbs.
  */
 import { join } from 'node:path';
 import { pino } from 'pino';
@@ -26,7 +26,7 @@ export interface Sent {
   /** Empty: none. */
   readonly token?: string;
   readonly host?: string;
-  /** Whom a proxy says it asks for: without, the caller sits on the scheduler's own host. */
+  /** Client address that a proxy reports; without it, the caller is on the scheduler's own host. */
   readonly forwardedFor?: string;
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -45,7 +45,7 @@ export interface Platform {
   readonly restricted: string;
   readonly address: string;
   readonly agentAddress: string;
-  /** As the own workspace unless said otherwise; a body that is text or bytes goes as it is. */
+  /** Calls as the own workspace, unless `sent` names another token. A body of text or bytes is sent unchanged. */
   call(line: string, body?: unknown, sent?: Sent): Promise<Answer>;
   gateway(line: string, body?: unknown, sent?: Sent): Promise<Answer>;
   /** A stub of the own workspace; the same for the same request. */
@@ -55,15 +55,15 @@ export interface Platform {
     said?: Json,
     token?: string,
   ): Promise<{ readonly id: string; readonly stubId: string; readonly version: number }>;
-  /** Not with embedded stores. */
+  /** Absent with embedded stores. */
   readonly servers: { readonly postgres: PrivatePostgres; readonly redis: PrivateRedis } | undefined;
   stop(): Promise<void>;
 }
 
-/** Nobody's id, of the right form. */
+/** An id of the right form that nothing has. */
 export const NOBODY = '00000000-0000-4000-8000-000000000000';
 
-/** Servers: a Postgres and a Redis of their own; embedded: what a scheduler brings along. */
+/** `servers`: a Postgres and a Redis of their own; `embedded`: the scheduler's own stores. */
 export type StoreKind = 'servers' | 'embedded';
 
 export async function aPlatform(
@@ -82,7 +82,7 @@ export async function aPlatform(
       // Bad tokens are what the tests are made of.
       LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_LOCAL_QUEUE: localQueue,
-      // Not what this checkout may have built.
+      // Releases that this checkout may have built must not be used.
       LONGSHORE_RELEASES_DIR: join(directory.path, 'releases'),
       ...(servers === undefined ? {} : { DATABASE_URL: servers[0].url, REDIS_URL: servers[1].url }),
       ...env,

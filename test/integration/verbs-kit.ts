@@ -18,13 +18,13 @@ export interface Verb {
   readonly unknown?: Expected;
   /** An id that is none; absent: as unknown. */
   readonly noId?: Expected;
-  /** Another workspace's caller with an id of ours; absent: as unknown. */
+  /** Answer to another workspace's caller with an id of ours; absent: as for an unknown id. */
   readonly foreign?: Expected;
-  /** As the caller with no token, or a bad one; absent: the surface's own. */
+  /** Answer to a caller with no token, or a bad one; absent: the surface's own. */
   readonly refused?: Expected;
   /** Absent: a body that is no JSON. null: the verb reads nothing. */
   readonly malformed?: { readonly line?: string; readonly body?: string; readonly answer?: Expected } | null;
-  /** The caller who must be the administrator. */
+  /** True: the caller must be the administrator. */
   readonly byAdmin?: boolean;
   /** True once the verb was carried out, false before, even after refused calls. */
   readonly done?: (id: string) => Promise<boolean>;

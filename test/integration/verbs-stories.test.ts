@@ -32,7 +32,7 @@ describe('a deployment that is stopped', () => {
       expect((await platform.gateway(`POST /deployments/${id}/start`)).json['ok']).toBe(true);
       for (const path of paths) expect((await platform.call(path, {})).status).toBe(200);
     }
-    // Stopping twice is harmless, and what was queued is still there.
+    // Stopping twice is harmless, and the queued tasks are still there.
     for (let times = 0; times < 2; times += 1) await platform.gateway(`POST /deployments/${id}/stop`);
     const waiting = (await tasksOf(stubId)).filter((task) => task['status'] === 'PENDING');
     expect(waiting).toHaveLength(24);

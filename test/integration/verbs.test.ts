@@ -247,7 +247,7 @@ const aName = async (said: Json = {}): Promise<string> => {
   await platform.deploy(name, said);
   return name;
 };
-/** Once a year, so that nothing but what is called runs. */
+/** The schedule ticks once a year, so that only called tasks run. */
 const YEARLY = { extra: '{"when": "@yearly"}' };
 const INVOKE: readonly Verb[] = [
   ...['taskqueue', 'function', 'schedule'].flatMap((kind): Verb[] => {
@@ -305,7 +305,7 @@ const SURFACES: readonly Surface[] = [
 ];
 
 const routes = documentedRoutes();
-/** Every answer is one that docs/openapi.json has for the route: status and fields, no more and no less. */
+/** Expects an answer that docs/openapi.json has for the route: status and fields, no more and no less. */
 async function described(line: string, body: unknown, token: string): Promise<Answer> {
   const answer = await platform.call(line, body, { token });
   const [method = '', url = ''] = line.split(' ');
@@ -348,7 +348,7 @@ describe.each(SURFACES)('$name', (surface) => {
       ['a bad token', (): string => 'eyJhbGciOiJIUzI1NiJ9.eyJ0eXAiOiJhZG1pbiJ9.c2lnbmF0dXJl'],
       ['a token that was switched off', (): string => platform.revoked],
     ] as const)('%s', async (_name, token) => {
-      // On this host Authorize makes the first workspace; there is one.
+      // Authorize is open to callers on this host only to make the first workspace, which exists here.
       meets(await send(token()), verb.refused ?? surface.refused);
       await isNotDone();
     });

@@ -51,8 +51,8 @@ def handler(context, x):
 type Answered = readonly [doubled: number, pid: number, onStartValue: number, workers: number];
 
 /**
- * Makes as many calls at once as there are slots, and one more where there is one slot: the runner has to keep them
- * apart.
+ * Makes as many calls at once as there are slots, and one more
+ * where there is one slot: the runner has to keep them apart.
  */
 async function answersOf(agent: FakeAgent, mode: string): Promise<readonly Answered[]> {
   const slots = await Promise.all([0, 1].map((process) => agent.slot(mode === 'single' ? 0 : process)));
@@ -105,7 +105,7 @@ describe('thread', () => {
     expect((await agent.ready()).header).toMatchObject({ mode: 'thread', slots: 2 });
     const answers = await answersOf(agent, 'thread');
     expect(new Set(answers.map(([, pid]) => pid))).toEqual(new Set([agent.runner?.pid]));
-    // The library is used by two threads at once: the mode is for what bears that.
+    // Two threads use the library at once: this mode is only for thread-safe handlers.
     expect(answers.map(([doubled]) => doubled)).not.toEqual([2, 4]);
     expect(await startsOf(agent)).toBe('s');
   });

@@ -1,5 +1,5 @@
-// Every fault that the platform has to bear has tests that bear its name. So nobody has to search for them, and none
-// goes away unnoticed.
+// Every fault that the platform has to bear has tests that bear its
+// name. So nobody has to search for them, and none goes away unnoticed.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 import { expect, test } from 'vitest';
@@ -26,8 +26,8 @@ const OF_THE_SCHEDULER = [
 ];
 
 /**
- * Rows about a host, its engine and its agent, with the file of their tests. Rows about the host, its network or its
- * engine run on simulated hosts.
+ * Rows about a host, its engine and its agent, with the file of their tests.
+ * Rows about the host, its network or its engine run on simulated hosts.
  */
 const OF_A_HOST: Readonly<Record<string, string>> = {
   'Agent crash or upgrade': 'hosts/fleet.test.ts',

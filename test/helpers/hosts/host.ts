@@ -1,5 +1,5 @@
-// A simulated host: a network namespace with a cable, an engine of its own, a boot id of its own, and the failures that
-// each of them can have.
+// A simulated host: a network namespace with a cable, an engine of its
+// own, a boot id of its own, and the failures that each of them can have.
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -37,8 +37,8 @@ export interface HostOptions {
   /** Shell scripts that come before all other programs, by name. */
   readonly programs?: Readonly<Record<string, string>>;
   /**
-   * containerd is a service beside the engine with a root of its own, as Docker's packages set it up; else the engine
-   * starts it.
+   * containerd is a service beside the engine with a root of its
+   * own, as Docker's packages set it up; else the engine starts it.
    */
   readonly ownContainerd?: boolean;
 }
@@ -92,8 +92,8 @@ export class SimulatedHost {
   }
 
   /**
-   * Command prefix that runs its arguments on this host: in its network, with its boot id, its own programs before all
-   * others.
+   * Command prefix that runs its arguments on this host: in its
+   * network, with its boot id, its own programs before all others.
    */
   get enter(): readonly string[] {
     const { name, directory } = this.#names;
@@ -110,7 +110,7 @@ export class SimulatedHost {
     return { DOCKER_HOST: `unix://${this.socket}`, LONGSHORE_DATA_DIR: join(this.directory, 'data') };
   }
 
-  /** Runs a program on this host, to its end; what it says. */
+  /** Runs a program on this host to its end. @returns its output */
   async run(...command: readonly string[]): Promise<string> {
     const [program = '', ...args] = [...this.enter, ...command];
     const { stdout } = await promisify(execFile)(program, args, { timeout: 30_000, maxBuffer: 16 * 1024 ** 2 });
@@ -190,7 +190,7 @@ export class SimulatedHost {
     return socket;
   }
 
-  /** SIGTERM: it stops its containers first. */
+  /** Sends SIGTERM: the engine stops its containers first. */
   async stopEngine(): Promise<void> {
     await this.#engine?.end('SIGTERM', 30_000);
   }
@@ -240,8 +240,8 @@ export class SimulatedHost {
   }
 
   /**
-   * The power fails: engine and containers end at once (the agent belongs to the caller that started it). Files on disk
-   * stay, and the next boot has another id.
+   * The power fails: engine and containers end at once (the agent belongs to the
+   * caller that started it). Files on disk stay, and the next boot has another id.
    */
   async powerCut(): Promise<void> {
     await this.#engine?.end('SIGKILL');
@@ -280,7 +280,7 @@ export class SimulatedHost {
   }
 
   #newBootId(): void {
-    // In place: a running agent's view of it is this file.
+    // The file is written in place, because a running agent has it mounted.
     writeFileSync(join(this.directory, 'boot_id'), `${randomUUID()}\n`);
   }
 }

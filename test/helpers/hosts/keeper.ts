@@ -1,8 +1,8 @@
 /**
- * Removes simulated hosts when the pipe at its standard input ends, because their test is done, was interrupted or was
- * killed. The keeper is a process of its own, so that a test's end cannot end it too. The first line names the hosts to
- * remove; everything is found by name, and nothing needs to be intact. The keeper prints what it could not remove on
- * its standard output.
+ * Removes simulated hosts when the pipe at its standard input ends, because their test is done,
+ * was interrupted or was killed. The keeper is a process of its own, so that a test's end cannot
+ * end it too. The first line names the hosts to remove; everything is found by name, and nothing
+ * needs to be intact. The keeper prints what it could not remove on its standard output.
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, readdirSync, rmSync, rmdirSync, writeFileSync } from 'node:fs';
@@ -66,8 +66,8 @@ async function takeAway(names: HostsNames): Promise<readonly string[]> {
 }
 
 /**
- * Sends KILL to all processes of these hosts: engines, shims, agents, containers, frozen ones too. @returns their
- * number
+ * Sends KILL to all processes of these hosts: engines, shims,
+ * agents, containers, frozen ones too. @returns their number
  */
 function endProcesses(names: HostsNames): number {
   for (const parent of cgroupsOf(names).filter((path) => path.startsWith(join(CGROUPS, 'freezer'))))
@@ -86,7 +86,7 @@ function processesOf(names: HostsNames): readonly number[] {
     const pid = Number(entry);
     if (!Number.isInteger(pid) || pid === process.pid) continue;
     const command = textOf(`/proc/${entry}/cmdline`);
-    // A zombie has none: it ended.
+    // A zombie has no command line: the process has ended.
     if (command === '') inside.delete(pid);
     else if (command.includes(names.directory) || textOf(`/proc/${entry}/environ`).includes(names.directory))
       inside.add(pid);

@@ -30,7 +30,7 @@ interface Loose {
 export class LinkRelay {
   /** Decides about each message of the control and the task stream. */
   fate: Fate = () => 'pass';
-  /** Added to what the scheduler says of its clock. */
+  /** Milliseconds added to the scheduler's reports of its clock. */
   skewMs = 0;
   /** Kinds that were lost or doubled, in order. */
   readonly done: string[] = [];

@@ -19,14 +19,14 @@ import type { HostsNames } from './keeper.ts';
 const PROGRAMS = ['ip', 'nsenter', 'unshare', 'iptables', 'dockerd'];
 const DOWN_MS = 60_000;
 
-/** Why this process cannot make hosts; undefined: it can. */
+/** Reason why this process cannot make hosts; undefined: it can. */
 export const whyNoHosts: string | undefined =
   process.getuid?.() === 0 ? undefined : 'simulated hosts need root, for network namespaces';
 
 export class SimulatedNetwork {
   readonly hosts: readonly SimulatedHost[];
   readonly directory: string;
-  /** Where the hosts reach the process that made them. */
+  /** Address at which the hosts reach the process that made them. */
   readonly gateway: string;
   readonly #down: () => Promise<void>;
 
@@ -53,7 +53,7 @@ export class SimulatedNetwork {
   ): Promise<SimulatedNetwork> {
     for (const program of PROGRAMS) if (findProgram(program) === undefined) throw missingService(program);
     const id = randomBytes(3).toString('hex');
-    // Not below TMPDIR: sockets have short paths, and nobody else removes what is mounted here.
+    // The directory is not below TMPDIR: paths of sockets must be short, and nothing else may remove the mounts here.
     const directory = mkdtempSync('/tmp/lsh-');
     chmodSync(directory, 0o755);
     const net = freeNet();
@@ -113,8 +113,8 @@ function freeNet(): string {
 /** The process that takes everything away when the returned function is called, or when this process is gone. */
 async function aKeeper(names: HostsNames): Promise<() => Promise<void>> {
   const path = join(import.meta.dirname, 'keeper.ts');
-  // The keeper outlives the end of the run: its environment does not mark it as a part of a test run, and it has a
-  // process group of its own.
+  // The keeper outlives the end of the run: its environment does not mark
+  // it as a part of a test run, and it has a process group of its own.
   const child = spawn(process.execPath, [path], {
     detached: true,
     env: { PATH: process.env['PATH'] },

@@ -1,5 +1,5 @@
-// The engine is a stand-in here, at the port to it. test/hosts/engine-starts.test.ts has a real engine that starts
-// nothing.
+// The engine is a stand-in here, at the port to it.
+// test/hosts/engine-starts.test.ts has a real engine that starts nothing.
 import { expect, test as base } from 'vitest';
 import { AppError } from '#shared/errors.ts';
 import { createLog } from '#shared/log.ts';

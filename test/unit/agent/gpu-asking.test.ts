@@ -5,7 +5,7 @@ import { Access } from '../../../agent/devices/access.ts';
 import type { Inside } from '../../../agent/devices/access.ts';
 import { isByCdi } from '../../../agent/containers/docker-options.ts';
 
-/** So many rounds over one container. @returns how often it was asked */
+/** Runs so many rounds over one container. @returns the number of questions */
 async function asked(rounds: number, answer: () => Promise<Inside>): Promise<{ times: number; lost: string[] }> {
   const seen = { times: 0, lost: [] as string[] };
   const access = new Access({

@@ -1,5 +1,5 @@
-// The findings of a GPU host's check: from the tool's words of each condition, through the stand-in, to the finding and
-// its remedy.
+// The findings of a GPU host's check: from the tool's words of each
+// condition, through the stand-in, to the finding and its remedy.
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

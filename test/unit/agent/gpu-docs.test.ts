@@ -1,4 +1,4 @@
-// docs/gpus.md beside the code: the numbers of the driver's errors, and what each does to a device.
+// Compares docs/gpus.md with the code: the numbers of the driver's errors, and the effect of each on a device.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';

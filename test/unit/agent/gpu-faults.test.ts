@@ -29,7 +29,7 @@ interface World {
   readonly told: { changes: number; errors: number };
   /** An agent on the same state, which has not read its books; the one before has stopped. */
   readonly open: (driver?: Partial<FakeDriver>, kernelLog?: string) => Promise<Gpus>;
-  /** And started: every device that nobody has has passed its probe. */
+  /** Opens and starts the devices: every free device has passed its probe. */
   readonly start: (driver?: Partial<FakeDriver>, kernelLog?: string) => Promise<Gpus>;
   readonly stop: () => Promise<void>;
 }
@@ -220,7 +220,7 @@ describe('a recovery that the driver asks for', () => {
     expect(table.leasable(ROW.uuid)?.state).toBe('unprobed');
     probed();
     expect(table.leasable(ROW.uuid)?.state).toBe('healthy');
-    // The same from every other state: a device that is back, and one on which a process may be left.
+    // The action has the same effect in every other state: a device that is back, and one that a process may still use.
     table.take({ kind: 'listed', rows: [], broken: [], unreadable: 0 }, [], new Set());
     listed(action);
     expect(table.leasable(ROW.uuid)?.state).toBe('unhealthy');
@@ -287,7 +287,7 @@ describe('where only the journal can be read', () => {
     process.env['PATH'] = `${journal.directory}:${PATH}`;
     const none = join(world.stateDir, 'no-kmsg');
     world.holders.push(has('c0', aGpu(0).uuid), has('c1', aGpu(1).uuid));
-    // Written before any agent ran here: nobody knows whether it has been put right since.
+    // The error was written before any agent ran here, so a later repair is possible.
     journal.add(XID(0, 79), 1);
     let gpus = await world.start({}, none);
     journal.add('usb 1-1: new device');
@@ -333,7 +333,7 @@ describe('where only the journal can be read', () => {
     const path = join(world.stateDir, 'gpus.json');
     const stored = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
     await writeFile(path, JSON.stringify({ ...stored, journalCursor: 'bad' }));
-    // Before that was written, and after.
+    // The first line is from before the write of that file, the second from after it.
     journal.add(XID(1, 48), 1);
     journal.add(XID(0, 48));
     const gpus = await world.start({}, none);

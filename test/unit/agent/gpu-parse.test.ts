@@ -18,7 +18,7 @@ const said = (stdout: string, exitCode = 0, stderr = ''): ToolOutput => ({ exitC
 const FIELDS = GPU_FIELDS.slice(0, GPU_FIELDS.indexOf('gpu_recovery_action') + 1);
 const read = (stdout: string, exitCode = 0, stderr = ''): Listing =>
   parseListing(FIELDS, said(stdout, exitCode, stderr));
-/** As an older driver is asked. */
+/** Fields that an older driver is asked for. */
 const OLD_FIELDS = FIELDS.filter((field) => field !== 'gpu_recovery_action' && field !== 'mig.mode.current');
 
 const H100 =
@@ -178,8 +178,8 @@ GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-12121212-3434-5656-7878-909090909090)
       instance: 2,
     },
   ]);
-  // The other listing tells which GPU instance of the kernel's log each slice is; a device's UUID comes after its
-  // slices there.
+  // The other listing tells which GPU instance of the kernel's log
+  // each slice is; a device's UUID comes after its slices there.
   const xml = `<nvidia_smi_log>
   <gpu id="00000000:1B:00.0"><mig_devices>None</mig_devices><uuid>GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01</uuid></gpu>
   <gpu id="00000000:43:00.0">
@@ -238,7 +238,7 @@ test('only the one text means that a container has lost its devices', () => {
 describe('the table of devices', () => {
   const none: ReadonlySet<string> = new Set();
   const table = (...excluded: string[]): DeviceTable => new DeviceTable(excluded, () => 0);
-  /** With each probe that is due passed. */
+  /** States once every due probe has passed. */
   const states = (devices: DeviceTable): Record<string, string> => {
     for (const { uuid, health } of devices.all())
       if (health.state === 'unprobed') devices.event(uuid, { kind: 'probed', why: '' });
@@ -255,7 +255,7 @@ describe('the table of devices', () => {
       ['H100', 81_559],
       ['H100-MIG-3g.40gb', 40_960],
     ]);
-    // The operator undoes it, and what nobody has is no device any more.
+    // The operator switches MIG off, and free slices are no devices any more.
     devices.take(read(`${H100}\n${MIG.replace('Enabled', 'Disabled')}\n`), [], none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy', 'GPU-12121212': 'healthy' });
   });

@@ -1,5 +1,5 @@
-// When devices are probed: the devices that are due, the wait after a failure, and the loop's handling of a result.
-// Time is fake.
+// When devices are probed: the devices that are due, the wait after
+// a failure, and the loop's handling of a result. Time is fake.
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import type { ProbeOutcome, ProbeResult } from '../../../agent/devices/probe-outcome.ts';
@@ -86,7 +86,7 @@ describe('the prober', () => {
   interface World {
     candidates: readonly Candidate[];
     readonly outcomes: string[];
-    /** Probes that run, with what ends each. */
+    /** Running probes, each with the function that ends it. */
     readonly running: Map<string, (outcome: ProbeOutcome) => void>;
     readonly prober: Prober;
     readonly metrics: AgentMetrics;

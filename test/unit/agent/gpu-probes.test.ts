@@ -28,9 +28,9 @@ interface World {
   /** States at each look of an agent. */
   readonly looks: string[];
   probe: (uuid: string) => Promise<ProbeOutcome>;
-  /** Another agent on the same state; containers in `holders` run. */
+  /** Starts another agent on the same state; containers in `holders` run. */
   readonly start: () => Promise<Gpus>;
-  /** The same after a boot. */
+  /** Starts another agent after a boot. */
   readonly boot: () => Promise<Gpus>;
   readonly stop: () => Promise<void>;
   readonly are: (...states: readonly string[]) => Promise<void>;

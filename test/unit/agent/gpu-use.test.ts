@@ -1,4 +1,4 @@
-// GPU use of a container: how the devices' numbers become the container's, what is not told, and what it costs to ask.
+// GPU use of a container: how the devices' numbers become the container's, missing numbers, and the cost of asking.
 import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ import { FakeNvidia, aGpu, gpuUuid } from '../../helpers/gpus.ts';
 
 const MIB = 1024 * 1024;
 
-/** As the tool prints these devices. */
+/** The tool's listing of these devices. */
 function listed(gpus: readonly FakeGpu[]): Listing {
   const rows = gpus.map((gpu, index) => {
     const values: Readonly<Record<string, unknown>> = { index, ...gpu };

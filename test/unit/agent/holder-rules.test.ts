@@ -56,7 +56,7 @@ test('what the operator closes is closed before an allow-list is read, but for n
   expect(closed4(text)).toContain('10.0.0.0/8');
   expect(text).toContain('fd00::/8');
   expect(at(text, /@closed4 reject/)).toBeLessThan(at(text, /@allowed4 accept/));
-  // The list has one of them; one that no range closes needs no rule.
+  // Only 10.1.0.2 is both closed and on the list; a server outside all closed ranges needs no rule.
   expect(text).toMatch(/ip daddr \{ 10\.1\.0\.2 \} meta l4proto \{ tcp, udp \} th dport 53 accept/);
 });
 

@@ -143,7 +143,7 @@ describe('the facts of a host', () => {
     });
     for (const name of ['lsblk', 'mdadm']) chmodSync(join(bin, name), 0o755);
     const listed = listBlockDevices(2000, `${bin}:/usr/bin:/bin`);
-    // Empty: there is none, or it is dead and nobody has collected it yet.
+    // Command line of mdadm; empty: the process is gone, or dead and not collected yet.
     const commandOfMdadm = (): string => {
       try {
         return readFileSync(`/proc/${readFileSync(join(root, 'pid'), 'utf8').trim()}/cmdline`, 'utf8');

@@ -88,7 +88,7 @@ test('a journal cut at any byte, or with any byte changed, is read whole or set 
   for (let at = 0; at < whole.length; at += 1) {
     const changed = Buffer.from(whole);
     changed.writeUInt8(whole.readUInt8(at) ^ 0x01, at);
-    // In the name of the checksum it is a journal of a version that wrote none.
+    // A change in the name of the checksum gives a journal of a version that wrote none.
     expect(['aside', entries], `byte ${at} changed`).toContainEqual(await read(changed));
   }
 }, 60_000);

@@ -4,7 +4,7 @@ import { createLog } from '#shared/log.ts';
 import { ContainerOutput } from '#agent/reconcile/output.ts';
 import type { OutputParts } from '#agent/reconcile/output.ts';
 
-/** Ends a stream of the engine: as one that is whole, or as one that broke. */
+/** Ends a stream of the engine: complete, or broken with an error. */
 type End = (error?: Error) => void;
 
 interface Stream {

@@ -243,7 +243,7 @@ test('a plan carried out leaves none, and what is left is what was wanted', () =
         const running = engine.filter((one) => one.containerId === id && one.state === 'running');
         expect(running.length).toBeLessThanOrEqual(1);
         if (order === undefined) {
-          // Nobody wants it: nothing of it is left, in the engine or in the books.
+          // An unwanted container leaves nothing, in the engine or in the books.
           expect(entry).toBeUndefined();
           expect(running).toEqual([]);
         } else if (entry !== undefined && order.epoch === entry.epoch && order.stop) expect(running).toEqual([]);

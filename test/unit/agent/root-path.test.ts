@@ -1,4 +1,4 @@
-// Where a container's root is written, by its mounts.
+// The writable folder of a container's root, by its mounts.
 import { expect, test } from 'vitest';
 import { upperDirIn } from '../../../agent/containers/root-path.ts';
 

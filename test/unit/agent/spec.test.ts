@@ -176,7 +176,7 @@ test('a container with GPUs gets exactly those, a quarter of its memory as share
     NVIDIA_DRIVER_CAPABILITIES: 'compute,utility,video,graphics',
     LONGSHORE_GPU: '1',
   });
-  // Without a value: an image's own goes, too.
+  // The entry without a value also removes an image's own setting.
   expect(create.env.filter((one) => one.startsWith('CUDA_VISIBLE_DEVICES'))).toEqual(['CUDA_VISIBLE_DEVICES']);
   expect(create.labels['io.longshore.gpus']).toBe('GPU-1,GPU-2');
   const without = createOptions(createOf());

@@ -1,5 +1,5 @@
-// The audit of the kill rounds finds planted faults (a loss, a double run, a wrong result, a second final state), and
-// is silent where all is well.
+// The audit of the kill rounds finds planted faults (a loss, a double run,
+// a wrong result, a second final state), and is silent where all is well.
 import { describe, expect, test } from 'vitest';
 import { audit, repeatedRuns, resultOf } from '../../../bench/chaos/audit.ts';
 import type { Books, Fault, Kept, Run, Sent } from '../../../bench/chaos/audit.ts';
@@ -29,7 +29,7 @@ interface Planted {
   readonly seen?: readonly string[];
 }
 
-/** All accounts agree, but for what is planted on the first task. */
+/** Books in which all accounts agree, but for the fault planted on the first task. */
 function books(sent: readonly Sent[], planted: Planted = {}): Books {
   const kept = new Map<string, Kept>();
   const seen = new Map<string, readonly string[]>();
@@ -228,7 +228,7 @@ describe('the audit of a machine whose agent is killed', () => {
     expect(unpaired(looked([], [leaseOf(a)]))).toEqual([
       'lease_left: c-a (epoch 1) has GPU-1 by the journal, and is not there',
     ]);
-    // Not created yet, or just now taken out of the books.
+    // The container is not created yet, or was just now taken out of the books.
     expect(unpaired(looked([], [leaseOf(a, { started: false })]))).toEqual([]);
     expect(unpaired({ before: [leaseOf(a)], seen: [a], after: [] })).toEqual([]);
     expect(unpaired({ before: [leaseOf(a)], seen: [], after: [] })).toEqual([]);

@@ -16,6 +16,6 @@ test('a cold call is cut into what was before the agent, its steps, and the answ
 test('other lines of the log are passed over', () => {
   expect(readyLine('{"msg":"agent started"}')).toBeUndefined();
   expect(readyLine('')).toBeUndefined();
-  // Adopted by another agent than the one that began it: no times.
+  // An agent that adopted the container's start logs no times.
   expect(readyLine('{"msg":"container ready","time":1}')).toBeUndefined();
 });

@@ -9,7 +9,7 @@ const EVENTS = [
   ...new Set(Object.values(CONTAINER_TRANSITIONS).flatMap((row) => Object.keys(row))),
 ] as readonly ContainerEvent[];
 
-// Where each state may go, state by state; UNKNOWN to DRAINING is not taken, scale-in is decided anew there.
+// Allowed next states by state. UNKNOWN does not go to DRAINING: scale-in is decided anew there.
 const REFERENCE: Readonly<Record<ContainerState, readonly ContainerState[]>> = {
   PENDING: ['ASSIGNED', 'STOPPED', 'FAILED'],
   ASSIGNED: ['STARTING', 'PENDING', 'STOPPED'],

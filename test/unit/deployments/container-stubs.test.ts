@@ -86,7 +86,7 @@ test.each(LIMITED)('with a network of %o nobody else sends there, or pulls from 
       why: expect.stringMatching(new RegExp(`^${field}\\b`)),
     });
     expect(withinOwnStub(own(limits), asked(said))).toMatchObject({ kind: 'refused' });
-    // With a network of its own it could as well do it itself.
+    // A container with such a network of its own could do the same itself.
     expect(withinOwnStub(own({ callbackUrl, imageId }), asked(said))).toMatchObject({ kind: 'request', request: said });
   }
   expect(withinOwnStub(mine, asked({ callbackUrl, imageId }))).toMatchObject({ kind: 'request' });

@@ -6,7 +6,7 @@ import { DEFAULT_LIMITS, normaliseStub } from '../../../scheduler/deployments/no
 import type { StubConfig } from '../../../scheduler/deployments/stub-config.ts';
 import { zeroOf } from '../../../scheduler/http/decode.ts';
 
-/** As the binder hands it over: everything that is not said has its wire default. */
+/** A request as the binder hands it over: every missing field has its wire default. */
 const aRequest = (said: Partial<GetOrCreateStubRequest> = {}): GetOrCreateStubRequest => ({
   ...(zeroOf(Schema)() as GetOrCreateStubRequest),
   stubType: 'endpoint/deployment',

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { redialWaitMs } from '#agent/upstream/redial.ts';
 import { AcceptRate, FIRST_PER_SECOND, reconnectWindowMs } from '#scheduler/fleet/accept-rate.ts';
 
-/** So many machines say hello, `atOnce` at a time, and each of them is taken up `everyMs` after the one before. */
+/** Plays so many machines that say hello, `atOnce` at a time; each is taken up `everyMs` after the one before. */
 function taken(rate: AcceptRate, clock: { ms: number }, machines: number, atOnce: number, everyMs: number): void {
   const open: (() => void)[] = [];
   for (let machine = 0; machine < machines; machine += 1) {

@@ -38,7 +38,7 @@ const anEntry = (state: ContainerState, changes: Partial<ObservedEntry> = {}): O
   ...changes,
 });
 
-/** Where the steps lead; fails when one of them is refused. */
+/** State after the steps; fails when one of them is refused. */
 function after(entry: ObservedEntry, steps: ReturnType<typeof stepsFor>): ContainerState {
   let { state } = entry;
   for (const { event } of steps) {
@@ -200,7 +200,7 @@ test('a start that failed on an engine that starts nothing costs its container n
 test('a container that broke the rules of its sockets has failed by its user’s cause, whatever code it ended with', () => {
   const broke = { phase: 'exited', reason: 'protocol_violation', exitCode: 0 };
   expect(see(anEntry('RUNNING'), broke)).toBe('FAILED');
-  // Another start would do the same.
+  // Another start would end the same way.
   expect(see(anEntry('STARTING'), broke)).toBe('FAILED');
   expect(isUserCause('protocol_violation')).toBe(true);
 });

@@ -1,4 +1,4 @@
-// Samples of containers over the link's own encoding: what each side makes of what the other does not say.
+// Samples of containers over the link's own encoding: each side's treatment of fields that the other does not send.
 import type { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
@@ -19,7 +19,7 @@ const usageWith = (redis?: Redis): Usage =>
     log: createLog({ name: 'test', level: 'silent' }),
   });
 
-/** As a scheduler knows it after its agent has sent this. */
+/** The scheduler's view of a sample that its agent has sent. */
 async function heard(sample: ContainerSample): Promise<unknown> {
   const bytes = Control.requestSerialize({
     samples: { sampledAtMs: 1, containers: [{ containerId: CONTAINER, ...sample }] },

@@ -17,7 +17,10 @@ afterEach(async () => {
 
 const KIB = 1024;
 
-/** Echoes the length of the body. The header `payer` names the workspace, `x-public` says that nobody is known. */
+/**
+ * A server that echoes the length of the body. The header `payer`
+ * names the workspace, `x-public` marks an unknown caller.
+ */
 async function aServer(bodyRules: Partial<BodyRules>, maxConnections?: number) {
   let state: ServerState | undefined;
   let hold = Promise.resolve();

@@ -1,5 +1,5 @@
-// Calls of containers as the scheduler takes them from agents: bounds for one container and one machine, and the end of
-// calls that stand still.
+// Calls of containers as the scheduler takes them from agents: bounds for
+// one container and one machine, and the end of calls that stand still.
 import { createServer } from 'node:http';
 import type { RequestListener, Server } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
@@ -41,7 +41,7 @@ function aScheduler(stalledMs = 60_000, made: (answer: RequestListener) => Serve
     log: createLog({ name: 'test', level: 'silent' }),
     stalledMs,
   });
-  /** A call whose body goes on for as long as nobody ends it. */
+  /** A call whose body does not end until the test ends it. */
   const call = (containerId: string): Call => {
     const up = new PassThrough({ objectMode: true });
     const said: GatewayResponse[] = [];

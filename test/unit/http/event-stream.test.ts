@@ -1,7 +1,7 @@
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
-// A generator's answer on a real connection: the items that its caller has before it ends, and the treatment of a slow
-// reader.
+// A generator's answer on a real connection: the items that its
+// caller has before it ends, and the treatment of a slow reader.
 import { request } from 'node:http';
 import type { IncomingMessage } from 'node:http';
 import { once } from 'node:events';

@@ -67,7 +67,7 @@ describe('while it drains', () => {
     });
     servers.push(server);
     await server.start('127.0.0.1:0');
-    // Two connections, one for the call and one that is idle.
+    // The pool has two connections, one for the call and an idle one.
     const pool = new Pool(`http://${server.address}`, { connections: 2, keepAliveTimeout: 60_000 });
     pools.push(pool);
     const running = pool.request({ path: '/call', method: 'GET' });

@@ -27,7 +27,7 @@ import { alertRules, documentedMetrics } from '../../helpers/monitoring.ts';
 
 const docs = readFileSync(join(resolve(import.meta.dirname, '..', '..', '..'), 'docs', 'metrics.md'), 'utf8');
 
-/** As a registry keeps a metric; its types leave the labels out. */
+/** A metric as the registry keeps it; the published types leave the labels out. */
 interface Registered {
   readonly name: string;
   readonly labelNames: readonly string[];
@@ -46,8 +46,8 @@ const registered = (registry: Registry): readonly Registered[] =>
   registry.getMetricsAsArray().map((metric) => metric as unknown as Registered);
 
 /**
- * Everything that the scheduler registers, but the drainer's and the records' own four (test/e2e/metrics.test.ts covers
- * those).
+ * Everything that the scheduler registers, but the drainer's and
+ * the records' own four (test/e2e/metrics.test.ts covers those).
  */
 function schedulerRegistry(): Registry {
   const registry = new Registry();

@@ -237,7 +237,7 @@ describe('the fleet at this moment', () => {
       await fleet.registry.metrics();
       took.push(performance.now() - startedMs);
     }
-    // The best of five: what the machine does beside is no property of the page.
+    // The best of five counts, because other work on the machine is no property of the page.
     expect(Math.min(...took)).toBeLessThan(250);
     expect(await fleet.series('scheduler_machines')).toHaveLength(101);
     expect(await fleet.series('scheduler_machines')).toContain(

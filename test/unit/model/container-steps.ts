@@ -318,7 +318,7 @@ function accept(world: World, machine: Machine, action: Extract<Action, { kind: 
   send(world, machine, 'scheduler', { kind: 'ack', containerId, assignmentId, epoch });
 }
 
-/** Devices that others on this machine have, by the journal and by what is in the engine. */
+/** Devices that other containers on this machine have, by the journal and by the engine. */
 function leasesOf(machine: Machine, except: string): ReadonlySet<string> {
   const taken = new Set<string>();
   for (const known of machine.journal.values())

@@ -73,7 +73,7 @@ function verifyRow(world: World, row: Row, before: Before): void {
   const { gpuCount } = queueOf(world, row.queue);
   if (holdsResources(row) && row.gpus.length !== gpuCount)
     fail('I7', `${row.id} has ${row.gpus.length} of ${gpuCount} GPUs`);
-  // Released: nothing of it may run any more, unless everybody agreed not to wait for a host that is gone.
+  // After a release, no container with the devices may run, except on a host that was given up by agreement.
   const held = before.gpusOf.get(row.id);
   if (held === undefined || holdsResources(row) || row.state === 'LOST') return;
   const running = machineOf(world, held.machine).engine.find(

@@ -1,5 +1,5 @@
-// Steps of machines, links and processes: messages arrive, arrive twice or never; links break and come back; agents,
-// hosts, schedulers and leaders die.
+// Steps of machines, links and processes: messages arrive, arrive twice or
+// never; links break and come back; agents, hosts, schedulers and leaders die.
 import { hearAck, hearRefuse, hearStatus, reportOf, transition } from './container-steps.ts';
 import { guard, isOverdue } from './rules.ts';
 import { hearLive, hearNotRun, hearResult, loseAttemptsOf, takeCancel, takeOrder } from './task-steps.ts';
@@ -145,8 +145,8 @@ export function setCondition(world: World, at: number): void {
 // ---- deaths ---------------------------------------------------------------------------------------------------------
 
 /**
- * The agent dies: its journal, the containers and their attempts stay; the runner processes repeat unacknowledged
- * results.
+ * The agent dies: its journal, the containers and their attempts
+ * stay; the runner processes repeat unacknowledged results.
  */
 export function killAgent(world: World, at: number): void {
   const machine = must(pick(world.machines, at));
@@ -157,7 +157,7 @@ export function killAgent(world: World, at: number): void {
   machine.instance += 1;
 }
 
-/** The host restarts: every container has exited, what ran in them is gone without a word. */
+/** The host restarts: every container has exited, and its attempts are gone without a report. */
 export function reboot(world: World, at: number): void {
   const machine = must(pick(world.machines, at));
   tell(world, 'rebooted', machine.id);
@@ -183,7 +183,7 @@ export function killScheduler(world: World): void {
   changeLeader(world);
 }
 
-/** Another leads; decisions of the one before may still arrive. */
+/** Another replica leads; decisions of the earlier leader may still arrive. */
 export function changeLeader(world: World): void {
   world.fence += 1;
   world.storeFence = world.fence;

@@ -1,5 +1,5 @@
-// The product's functions that the model asks: every decision of the stories comes from one of these functions, in the
-// shape that the product takes them.
+// The product's functions that the model asks: every decision of the stories
+// comes from one of these functions, in the shape that the product takes them.
 import type { ContainerId, InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
 import type { ObservedContainer__Output } from '#shared/protocol/generated/messages.ts';
 import type { ScaleDecision, ScaleInput } from '#scheduler/autoscaler/decide.ts';
@@ -111,7 +111,7 @@ export const observedSteps = (row: Row, observed: Observed) =>
 
 export const absentSteps = (row: Row) => stepsWhenAbsent(row);
 
-/** As agents have it by default. */
+/** Default of the agents. */
 const ORPHAN_GRACE_MS = 300_000;
 
 export function agentPlan(machine: Machine, nowMs: number): readonly Action[] {

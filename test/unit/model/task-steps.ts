@@ -1,6 +1,6 @@
-// Steps of tasks: queued, fetched for a free slot, sent, run, ended, cancelled, lost. The queue is a table with
-// BullMQ's rules (a lock token holds an entry; every call on a held one names it). The process in front of it remembers
-// attempts, and forgets them when it dies.
+// Steps of tasks: queued, fetched for a free slot, sent, run, ended, cancelled, lost. The
+// queue is a table with BullMQ's rules (a lock token holds an entry; every call on a held one
+// names it). The process in front of it remembers attempts, and forgets them when it dies.
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
@@ -70,7 +70,7 @@ export function dispatch(world: World, at: number, random: number): void {
   const row = choose(world, queue, random);
   if (row === undefined) return;
   const waiting = [...world.tasks.values()].filter((one) => one.queue === queue.name && one.job?.place === 'waiting');
-  // The lane of the process that is; of one that died nobody has the memory.
+  // The local queue of the current process comes first; that of a dead process is lost with its memory.
   const task =
     waiting.find(({ job: { lane } = { lane: null } }) => lane === world.process) ??
     waiting.find(({ job: { lane } = { lane: null } }) => lane === null);
@@ -147,13 +147,13 @@ export function tend(world: World): void {
 
 // ---- ends -----------------------------------------------------------------------------------------------------------
 
-/** The attempt's end, as somebody says it: fenced by its lock, then the record. */
+/** Ends an attempt on a report: fenced by its lock, then the record. */
 function end(world: World, task: Task, attempt: Attempt, outcome: AttemptOutcome, stopping: boolean): void {
   const { job } = task;
   const held = fence(job, attempt.lock);
   if (held === 'superseded' || job === undefined) {
-    // The task has ended already, or another attempt owns it. Nothing changes, but a completion of the last one may be
-    // late.
+    // The task has ended already, or another attempt owns it.
+    // Nothing changes, but a completion of the last one may be late.
     if (job === undefined && outcome === 'ok') late(world, task, attempt);
     return;
   }
@@ -216,7 +216,9 @@ export function hearResult(world: World, machine: Machine, token: string, result
   send(world, machine, 'agent', { kind: 'acked', token });
 }
 
-/** The lock in the lease is that of the token: this model's tokens and locks carry the same number. */
+/**
+ * Adopts an attempt by its lease. The lock in the lease matches the token: in this model both carry the same number.
+ */
 function adopt(world: World, machine: Machine, task: Task, token: string, containerId: string): Attempt | undefined {
   const { lease, job } = task;
   if (lease === null || lease.machine !== machine.id || numberOf(lease.lock) !== numberOf(token)) return undefined;
@@ -248,7 +250,7 @@ export function hearNotRun(world: World, taskId: string, token: string): void {
 function giveBack(world: World, task: Task, attempt: Attempt): void {
   const { job } = task;
   if (fence(job, attempt.lock) !== 'done' || job === undefined) return;
-  // From the lane of a process that died it goes to the queue.
+  // A task from a dead process's local queue goes to the queue.
   Object.assign(job, { place: 'waiting', lock: null, lane: job.lane === world.process ? job.lane : null });
   task.lease = null;
   record(task, 'PENDING', attempt.number, 2);
@@ -256,8 +258,8 @@ function giveBack(world: World, task: Task, attempt: Attempt): void {
 }
 
 /**
- * A machine's stream came again. Attempts that it runs are taken over. Any other attempt never reached the machine, or
- * was lost with the agent before.
+ * A machine's stream came again. Attempts that it runs are taken over. Any
+ * other attempt never reached the machine, or was lost with the agent before.
  */
 export function hearLive(world: World, machine: Machine): void {
   const live = new Set<string>();
@@ -271,7 +273,7 @@ export function hearLive(world: World, machine: Machine): void {
   for (const attempt of [...world.attempts.values()]) {
     if (attempt.machine !== machine.id || live.has(attempt.token) || machine.results.has(attempt.token)) continue;
     const task = must(world.tasks.get(attempt.taskId));
-    // The same agent never had it; one that started anew may have lost it with its host.
+    // The same agent never had the attempt; a restarted agent may have lost it with its host.
     if (!attempt.revoked && attempt.instance === machine.instance) giveBack(world, task, attempt);
     else if (!attempt.revoked) end(world, task, attempt, 'lost', false);
     forget(world, attempt);

@@ -16,7 +16,7 @@ export interface Row {
   assignmentId: string | null;
   gpus: readonly string[];
   startFailures: number;
-  /** Told to leave: takes no new attempts. */
+  /** True once the container was told to leave: it takes no new attempts. */
   leaving: boolean;
   /** True once the container came back with its lost machine. */
   returned: boolean;
@@ -24,7 +24,7 @@ export interface Row {
   readonly createdAtMs: number;
 }
 
-/** A deployment's queue and what its containers need. */
+/** A deployment's queue and the needs of its containers. */
 export interface Queue {
   readonly name: string;
   readonly sync: boolean;
@@ -43,7 +43,7 @@ export interface JournalEntry extends Known {
   readonly gpus: readonly string[];
 }
 
-/** A container in the engine of a machine, with what runs in it. */
+/** A container in the engine of a machine, with its attempts. */
 export interface Engine extends Seen {
   state: Seen['state'];
   readonly gpus: readonly string[];
@@ -105,7 +105,7 @@ export interface Attempt {
 /** An entry in a queue, as BullMQ keeps it. */
 export interface Job {
   place: 'waiting' | 'active' | 'delayed';
-  /** In the memory of the scheduler process of that number; null: in the queue. */
+  /** Number of the scheduler process whose memory has the job; null: the job is in the queue. */
   lane: number | null;
   lock: string | null;
   lockUntilMs: number;
@@ -130,14 +130,14 @@ export interface Task {
   record: RecordOf;
   /** Number of the scheduler process at which the task's caller waits. */
   callerAt: number | null;
-  /** Lease key: what holds it, as the next process reads it. */
+  /** Lease key: the holder of the task, as the next process reads it. */
   lease: {
     readonly lock: string;
     readonly number: number;
     readonly containerId: string;
     readonly machine: string;
   } | null;
-  /** For the invariants only. */
+  /** Used by the invariants only. */
   readonly history: TaskStatus[];
   accepted: number;
   runs: number;
@@ -147,7 +147,7 @@ export interface Task {
   userFailures: number;
 }
 
-/** A decision taken from what a leader saw, on its way to the store. */
+/** A leader's decision from its own view, on its way to the store. */
 export type Decision =
   | {
       readonly kind: 'assign';
@@ -205,7 +205,7 @@ export interface World {
   readonly tasks: Map<string, Task>;
   readonly messages: Message[];
   readonly decisions: Decision[];
-  /** The scheduler process of now, new at every start; what it holds in memory goes with it. */
+  /** Number of the current scheduler process, new at every start; its memory goes with it. */
   process: number;
   readonly attempts: Map<string, Attempt>;
   /** Fencing number of the current leader, and the highest that the store has seen. */
@@ -213,7 +213,7 @@ export interface World {
   storeFence: number;
   /** The mass-disconnect guard, as the last look at the machines left it. */
   guards: Guards;
-  /** All of them went silent within a minute, and not all are back: for the invariants only. */
+  /** True while machines that all went silent within a minute are not all back; used by the invariants only. */
   silentTogether: boolean;
   /** Events of the story, for a person. */
   readonly story: string[];
@@ -333,7 +333,7 @@ export const queueOf = (world: World, name: string): Queue => must(world.queues.
 export const machineOf = (world: World, id: string): Machine =>
   must(world.machines.find((machine) => machine.id === id));
 
-/** The one a step means by its number; undefined: there is none. */
+/** The element that a step's number selects; undefined: the list is empty. */
 export const pick = <T>(all: readonly T[], at: number): T | undefined => all[at % Math.max(1, all.length)];
 
 export function must<T>(value: T | undefined): T {

@@ -36,7 +36,7 @@ function aPort(): RepairPort & {
 
 function aRepair(port: RepairPort, limit = 100): { repairs: Repairs; pass: (ms: number) => void } {
   let nowMs = 0;
-  // Timers are never due in these tests: they look themselves.
+  // Timers are never due in these tests, which call the looks themselves.
   const repairs = new Repairs(port, { log, limit, lookAfterMs: [1000, 2000], nowMs: () => nowMs });
   return { repairs, pass: (ms) => (nowMs += ms) };
 }

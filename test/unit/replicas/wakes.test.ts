@@ -16,7 +16,7 @@ class World {
   readonly here = newInstanceId();
   readonly near = newInstanceId();
   readonly said: { readonly channel: string; readonly message: unknown }[] = [];
-  /** By presence's last look; `present` is what Redis would answer now. */
+  /** Living replicas by presence's last look; `present` is Redis' current answer. */
   readonly alive = new Set<InstanceId>();
   readonly present = new Set<InstanceId>();
   readonly wakes: Wakes;

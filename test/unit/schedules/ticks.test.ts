@@ -13,7 +13,7 @@ const iso = (ms: number): string => new Date(ms).toISOString().replace('.000Z', 
 const backwards = (when: string, from: string, to: string, timezone = BERLIN): string[] =>
   new Ticks({ when, timezone }).between(at(from), at(to), 5_000).ticks.map(iso);
 
-/** The same, one after the other, with nothing remembered in between. */
+/** The same ticks, one after the other, with nothing remembered in between. */
 function forwards(when: string, from: string, to: string, timezone = BERLIN): string[] {
   const found: string[] = [];
   let ms: number | undefined = at(from);
@@ -60,7 +60,7 @@ describe('ticks of a schedule', () => {
 describe('when clocks go forward (2026-03-29 in Berlin, 02:00 is 03:00)', () => {
   const night = ['2026-03-28T23:30:00Z', '2026-03-29T03:30:00Z'] as const;
   test.each([
-    // 02:30 is not there: it comes as much later, at 03:30.
+    // 02:30 does not exist in this night: the tick comes as much later, at 03:30.
     ['30 2 * * *', '01:30'],
     ['*/20 2 * * *', '01:00 01:20 01:40'],
     // 02:15 comes at 03:15, where there is one already.
@@ -198,7 +198,7 @@ describe('deciding which ticks become tasks', () => {
 
 test('the task of a tick has one id, which is a UUID v5 of its own', () => {
   const one = '6ba7b810-9dad-11d1-80b4-00c04fd430c8' as DeploymentId;
-  // As every implementation gives it: the namespace is the deployment, the name the milliseconds.
+  // The value is the same in every implementation: the namespace is the deployment, the name the milliseconds.
   expect(tickTaskId(one, 1_767_225_600_000)).toBe('f495bf90-362b-5b41-b313-fac100099f6b');
   expect(tickTaskId(one, 1_767_225_601_000)).not.toBe(tickTaskId(one, 1_767_225_600_000));
   const two = '6ba7b811-9dad-11d1-80b4-00c04fd430c8' as DeploymentId;

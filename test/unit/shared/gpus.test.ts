@@ -37,7 +37,7 @@ describe("a device's model is called as people ask for it", () => {
     ['NVIDIA RTX 6000 Ada Generation', 49_140, 'RTX6000Ada'],
     ['NVIDIA RTX 4000 SFF Ada Generation', 20_475, 'RTX4000Ada'],
     ['NVIDIA RTX PRO 6000 Blackwell Server Edition', 97_887, 'RTXPro6000'],
-    // Not what their names begin with.
+    // These names begin like a known GPU, and mean another one.
     ['NVIDIA GeForce RTX 4090 Laptop GPU', 16_376, 'RTX-4090-Laptop-GPU'],
     ['NVIDIA A10-24Q', 24_576, 'A10-24Q'],
     ['NVIDIA T4G', 15_360, 'T4G'],

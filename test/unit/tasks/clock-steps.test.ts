@@ -1,5 +1,5 @@
-// No step of the wall clock and no stall of the scheduler ends an attempt. Time that passes without a message of its
-// agent does.
+// No step of the wall clock and no stall of the scheduler ends an
+// attempt. Time that passes without a message of its agent does.
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
@@ -19,7 +19,7 @@ import type { TaskJob } from '#scheduler/queues/jobs.ts';
 const quiet = createLog({ level: 'silent', name: 'test' });
 const STEPS = [600_000, -600_000];
 
-/** The owners of a replica's attempts, two clocks, and what they ended. */
+/** The owners of a replica's attempts, two clocks, and the attempts that they ended. */
 function aReplica(heartbeatIntervalMs?: number) {
   const at = { wallMs: 1_700_000_000_000, monotonicMs: 1_000 };
   const clock = { nowMs: () => at.wallMs, monotonicMs: () => at.monotonicMs };
@@ -159,7 +159,7 @@ describe('what runs', () => {
     vi.useFakeTimers();
     const { at, ended, pass, send, sender } = aReplica();
     const attempt = send(false);
-    // Another process sent it, by another clock.
+    // Another process sent the attempt, by another clock.
     sender.armLimit({ ...attempt, sentAtMs: at.wallMs - 600_000 });
     at.wallMs += stepMs;
     pass(39_000);
