@@ -1,11 +1,12 @@
-// Writes of single tasks are committed to the database many in one statement: what arrives while one commit is under way goes into the next. Asynchronous tasks are committed so before their ids are returned.
+// Group commit: writes of single tasks reach the database many in one statement. A write that arrives during
+// a commit joins the next one. Asynchronous tasks are committed this way before their ids are returned.
 import { encodeTaskJob } from '../queues/jobs.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Queryable } from '../store/db.ts';
 import { GroupedWrites } from '../store/grouped-writes.ts';
 import { MAX_TASK_BATCH, updateAcceptedJobs } from '../store/queries/tasks.ts';
 
-/** Twenty batches: a database that is so far behind takes no more. */
+/** Most writes that wait, twenty batches: a database that is further behind takes no more. */
 const MOST_WAITING = 20 * MAX_TASK_BATCH;
 
 export class GroupCommit<T> {
@@ -23,13 +24,16 @@ export class GroupCommit<T> {
     });
   }
 
-  /** Resolves once the task's row is committed. @throws what `write` threw; AppError `database_unavailable` when too many wait */
+  /**
+   * Resolves once the task's row is committed.
+   * @throws the error of `write`; AppError `database_unavailable` when too many wait
+   */
   commit(task: T): Promise<void> {
     return this.#writes.write(task);
   }
 }
 
-/** Keeps changed queue entries in the rows of their tasks, the last one of each. */
+/** Writes changed queue entries to the rows of their tasks, keeping the last one of each. */
 export function keptJobs(db: Queryable): (job: TaskJob) => Promise<void> {
   const commits = new GroupCommit<TaskJob>((batch) =>
     updateAcceptedJobs(

@@ -1,4 +1,5 @@
-// What people and runners that are not ours do to tasks: start, end, stop; and what a deployment that stops or goes means for its tasks. Every change goes through the same fences as our own runners'.
+// Changes to tasks from outside: users and external runners start, end and stop tasks, and a deployment
+// that stops or goes ends its own. Every change passes the same fences as our own runners' changes.
 import type { LockToken, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
@@ -36,10 +37,10 @@ export interface ActionsParts {
   readonly stops: ContainerStops;
   readonly clock: Clock;
   readonly log: Log;
-  /** Not-final tasks of a queue by id, from the database: at most `limit`, those after `after`. */
+  /** Ids of a queue's tasks that are not final, in order, from the database: at most `limit`, those after `after`. */
   readonly openTasks: (queue: QueueName, limit: number, after: TaskId | undefined) => Promise<readonly TaskId[]>;
   readonly onQueueChanged: (queue: QueueName) => void;
-  /** An attempt that another replica may have: its task ended here. */
+  /** Tells the other replicas that a task ended here, because one may have its attempt. */
   readonly revokeElsewhere?: (taskId: TaskId, lock: LockToken, ending: QueuedEnding) => void;
 }
 
@@ -62,7 +63,7 @@ const DELETED: QueuedEnding = {
   failureReason: 'deployment_deleted',
 };
 const BATCH = 500;
-/** A task that changes hands while it is cancelled is looked at again so often. */
+/** Most tries to cancel a task that changes hands meanwhile. */
 const CANCEL_TRIES = 3;
 
 export class Actions implements TaskActions, DeploymentEffects {
@@ -103,7 +104,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     const attempt = this.#parts.attempts.current(record.taskId);
     if (attempt !== undefined) return await this.#endAttempt(attempt, status, request);
     const job = await this.#parts.queues.read(record.queue, record.taskId);
-    // It waits: nobody holds the attempt that this would end.
+    // A waiting task has no attempt that this request could end.
     if (job !== undefined || record.status !== 'RUNNING') return 'refused';
     if (status === 'RETRY' && (await this.#parts.foreign.retry(record))) return 'ended';
     await this.#record(record, status === 'RETRY' ? 'ERROR' : status, request);
@@ -156,13 +157,16 @@ export class Actions implements TaskActions, DeploymentEffects {
     return { kind: 'stopped' };
   }
 
-  /** One whose caller has gone, wherever it is. */
+  /** Cancels a task whose caller left, wherever it is. */
   async cancel(taskId: TaskId, ending: QueuedEnding): Promise<void> {
     const record = await this.#parts.records.read(taskId);
     if (record !== undefined && !isTerminalTask(record.status)) await this.#cancel(record, ending);
   }
 
-  /** Waiting: taken out. Running here: revoked, and its handler told to stop. Held elsewhere: ended with the token that holds it. */
+  /**
+   * Cancels a task. A waiting one is taken out of its queue. An attempt here is revoked, and
+   * its handler told to stop. An attempt elsewhere is ended with the token that holds it.
+   */
   async #cancel(record: TaskRecord, ending: QueuedEnding): Promise<boolean> {
     const { queues, attempts, ender, records, changes } = this.#parts;
     for (let tries = 0; tries < CANCEL_TRIES; tries += 1) {
@@ -189,18 +193,21 @@ export class Actions implements TaskActions, DeploymentEffects {
     return false;
   }
 
-  /** Some attempt holds it, perhaps one of another replica: ended under its token, and whoever has it is told. @returns false: it is not held any more */
+  /**
+   * Ends a task that some attempt holds, perhaps at another replica, under the attempt's token, and tells its replica.
+   * @returns false: no attempt holds the task any more
+   */
   async #endHeld(queue: QueueName, job: TaskJob, ending: QueuedEnding): Promise<boolean> {
     const { queues, attempts, ender, records, leases } = this.#parts;
     const lock: LockToken | undefined = await queues.lockOf(queue, job.taskId);
     if (lock === undefined) return false;
     const fence = await queues.fail(queue, job.taskId, lock, ending.failureReason);
     if (fence.kind !== 'done') return false;
-    // Fetched here and sent while this was under way: its handler is told to stop.
+    // The task was fetched and sent here meanwhile, so its handler is told to stop.
     const begun = attempts.current(job.taskId);
     if (begun !== undefined) return await this.#revoke(begun, ending);
     this.#parts.revokeElsewhere?.(job.taskId, lock, ending);
-    // Whoever holds it says that it runs, under the number of its attempt: the end is that attempt's.
+    // The end carries the number of the attempt that holds the task, because that attempt may also report that it runs.
     const now = await records.read(job.taskId);
     const lease = await leases.read(job.taskId);
     const known = now === undefined ? job.attempts + 1 : now.status === 'RUNNING' ? now.attempt : now.attempt + 1;
@@ -209,7 +216,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     return true;
   }
 
-  /** Another replica ended the task of that attempt: its handler is told to stop. */
+  /** Stops the handler of an attempt here whose task another replica ended. */
   revokedElsewhere(taskId: TaskId, lock: LockToken, ending: QueuedEnding): void {
     const attempt = this.#parts.attempts.current(taskId);
     if (attempt?.lock === lock) void this.#revoke(attempt, ending);
@@ -242,7 +249,7 @@ export class Actions implements TaskActions, DeploymentEffects {
       const open = await this.#parts.openTasks(queue, BATCH, after);
       for (const taskId of open) {
         const record = await this.#parts.records.read(taskId);
-        // Rows lag behind what has ended a moment ago.
+        // Rows lag behind tasks that ended a moment ago.
         if (record !== undefined && !isTerminalTask(record.status)) await this.#cancel(record, DELETED);
       }
       after = open.at(-1);
@@ -251,7 +258,10 @@ export class Actions implements TaskActions, DeploymentEffects {
     await this.#forget(queue);
   }
 
-  /** Nothing is added to it any more. What another replica still takes out or ends is left to it: a few small keys stay then, and no task is lost. */
+  /**
+   * Deletes a queue to which nothing is added any more. Jobs that another replica still
+   * takes out or ends are left to it; then a few small keys stay, and no task is lost.
+   */
   async #forget(queue: QueueName): Promise<void> {
     const { queues, log } = this.#parts;
     try {
@@ -266,12 +276,15 @@ export class Actions implements TaskActions, DeploymentEffects {
     this.#parts.onQueueChanged(queue);
   }
 
-  /** A deployment was stopped or deleted, perhaps at another replica: each replica answers the callers who wait at it. */
+  /** Answers the callers who wait here, after a deployment was stopped or deleted at any replica. */
   async answerStopped(queue: QueueName): Promise<void> {
     await this.#answerCallers(queue, STOPPED);
   }
 
-  /** Synchronous callers of it, waiting or running, are answered at once; of several who see to one queue each waits for the one before. */
+  /**
+   * Answers the queue's synchronous callers at once, whether their tasks
+   * wait or run. Several such calls for one queue run one after another.
+   */
   async #answerCallers(queue: QueueName, ending: QueuedEnding): Promise<void> {
     const before = this.#answering.get(queue);
     const mine =
@@ -290,7 +303,7 @@ export class Actions implements TaskActions, DeploymentEffects {
       try {
         if (attempt !== undefined) await this.#revoke(attempt, ending);
         else if (!(await this.#parts.ender.takeOut(queue, waiting.job, ending))) {
-          // Fetched this very moment, or it runs on a machine linked to another replica.
+          // The task was fetched this very moment, or it runs on a machine linked to another replica.
           const now = this.#parts.attempts.current(waiting.taskId);
           if (now !== undefined) await this.#revoke(now, ending);
           else await this.#endHeld(queue, waiting.job, ending);
@@ -306,7 +319,10 @@ export class Actions implements TaskActions, DeploymentEffects {
     await this.#endServed(queue, ending);
   }
 
-  /** What runs here for callers of other replicas: they hear why, and not that their container went. */
+  /**
+   * Revokes attempts that run here for callers of other replicas,
+   * so that those hear the reason instead of a lost container.
+   */
   async #endServed(queue: QueueName, ending: QueuedEnding): Promise<void> {
     const served = [...this.#parts.attempts.all()].filter((attempt) => attempt.queue === queue && attempt.job.sync);
     await Promise.all(served.map((attempt) => this.#revoke(attempt, ending)));
@@ -320,7 +336,10 @@ export class Actions implements TaskActions, DeploymentEffects {
   }
 }
 
-/** The container a call is about; a container's own credential speaks for that one alone. undefined: it named another. */
+/**
+ * Container that a call is about; a container's own credential
+ * may name that container alone. undefined: it named another.
+ */
 function speaksFor(caller: Caller, named: string): string | undefined {
   if (caller.container === undefined) return named;
   return named === '' || named === caller.container.containerId ? caller.container.containerId : undefined;
@@ -328,10 +347,10 @@ function speaksFor(caller: Caller, named: string): string | undefined {
 
 const isFinal = (status: TaskStatus): status is FinalStatus => status in ENDED_BY;
 
-/** Whether that container holds the task's current attempt; an empty id means whoever does. */
+/** Whether that container holds the task's current attempt; an empty id means any container. */
 function holds(record: TaskRecord, containerId: string): boolean {
   return containerId === '' || record.containerId === null || record.containerId === containerId;
 }
 
-/** No name of a host is longer. */
+/** Host name of the request, cut at the longest possible length. */
 const hostnameOf = (request: EndRequest): string => request.containerHostname.slice(0, 253);

@@ -1,4 +1,5 @@
-// Attempts this replica has sent (or adopted) and not seen the end of. One valid token each; a message with another token changes nothing.
+// Attempts that this replica sent or adopted and that have not ended.
+// Each has one valid token; a message with another token changes nothing.
 import type { AttemptToken, ContainerId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { TaskJob } from '../queues/jobs.ts';
@@ -6,14 +7,14 @@ import type { Lease } from '../dispatch/leases.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
 import type { AttemptOutcome } from './state.ts';
 
-/** What an agent says of an attempt's end. */
+/** Report of an agent on the end of an attempt. */
 export interface AttemptResult {
   readonly taskId: TaskId;
   readonly token: AttemptToken;
   readonly containerId: ContainerId;
   readonly outcome: AttemptOutcome;
   readonly durationMs: number;
-  /** undefined: larger than a result may be. */
+  /** Result; undefined: it is larger than a result may be. */
   readonly body: Buffer | undefined;
 }
 
@@ -22,47 +23,50 @@ export interface Attempt {
   readonly queue: QueueName;
   readonly token: AttemptToken;
   readonly lock: LockToken;
-  /** Grows with every fetch of the task. */
+  /** Number that grows with every fetch of the task. */
   readonly number: number;
   readonly machineId: MachineId;
   readonly containerId: ContainerId;
-  /** undefined: adopted before its container was ready here. */
+  /** Container of the attempt; undefined: adopted before its container was ready here. */
   container: ReadyContainer | undefined;
-  /** The agent process it was sent to; another one after a restart may know nothing of it. */
+  /** Agent process that the attempt was sent to; another one after a restart may not know the attempt. */
   readonly agentInstance: string;
-  /** Epoch milliseconds: for records. */
+  /** Time of sending, in epoch milliseconds: for records. */
   readonly sentAtMs: number;
-  /** When this process sent it or took it over. Monotonic milliseconds: for every time limit. */
+  /** Time when this process sent the attempt or took it over, in monotonic milliseconds: for every time limit. */
   readonly handedOverAtMs: number;
-  /** Taken over from another process: it knows its job without the input. */
+  /** Whether it was taken over from another process: its job then lacks the input. */
   readonly adopted: boolean;
-  /** Of its task, as far as this attempt goes: PENDING while it is only claimed. */
+  /** Status of the task, as far as this attempt goes: PENDING while it is only claimed. */
   status: TaskStatus;
   startedAtMs: number | null;
-  /** As EndTask said it. */
+  /** Host name that EndTask gave. */
   containerHostname?: string;
-  /** When its machine last said that it has it: at the hand-over, then in heartbeats. Monotonic milliseconds. */
+  /** Time when its machine last confirmed the attempt: at the hand-over, then in heartbeats. Monotonic milliseconds. */
   seenAtMs: number;
-  /** It did not start in time: its agent was asked. */
+  /** Whether it did not start in time and its agent was asked. */
   unclaimed: boolean;
-  /** Its end is being written: a second one is a repetition of the first and has the same answer. */
+  /** Outcome of the write of its end: a repeated end gets the same one. */
   ending: Promise<boolean> | undefined;
-  /** Its slot was given back, which happens once. */
+  /** Whether its slot was given back, which happens once. */
   slotFreed: boolean;
-  /** The limit plus a grace, in case the agent's own clock did not end it. */
+  /** Timer of the execution limit plus a grace, in case the agent's own clock does not end the attempt. */
   limit: NodeJS.Timeout | undefined;
 }
 
 export class Attempts {
   readonly #byTask = new Map<TaskId, Attempt>();
-  /** Ended here while its agent may still work on it: the slot stays taken until the agent says otherwise. */
+  /**
+   * Attempts that ended here while their agents may still work on
+   * them: their slots stay taken until the agents say otherwise.
+   */
   readonly #revoked = new Map<AttemptToken, Attempt>();
 
   add(attempt: Attempt): void {
     this.#byTask.set(attempt.job.taskId, attempt);
   }
 
-  /** The attempt this token belongs to, if it is the current one. */
+  /** Attempt of this token, if it is the current one. */
   find(taskId: TaskId, token: AttemptToken): Attempt | undefined {
     const attempt = this.#byTask.get(taskId);
     return attempt?.token === token ? attempt : undefined;
@@ -85,14 +89,17 @@ export class Attempts {
     return this.#revoked.has(attempt.token);
   }
 
-  /** The agent says that attempt is over. @returns it, once, when its slot was still taken */
+  /**
+   * Removes a revoked attempt that the agent says is over.
+   * @returns the attempt, once, when its slot was still taken
+   */
   takeRevoked(token: AttemptToken): Attempt | undefined {
     const attempt = this.#revoked.get(token);
     this.#revoked.delete(token);
     return attempt;
   }
 
-  /** An attempt that was ended here and whose agent may still work on it. */
+  /** Attempt that was ended here and whose agent may still work on it. */
   revoked(token: AttemptToken): Attempt | undefined {
     return this.#revoked.get(token);
   }
@@ -122,8 +129,8 @@ export class Attempts {
 }
 
 /**
- * An attempt that another process of ours made, from its lease; not yet among this one's.
- * @param monotonicMs - now: its time limits begin here, because the clock of the process that sent it may differ from this one's
+ * Attempt that another process of ours made, from its lease; not yet among this one's.
+ * @param monotonicMs - now: its time limits begin here, because the clock of the process that sent it may differ
  */
 export function attemptOf(lease: Lease, token: AttemptToken, monotonicMs: number): Attempt {
   return {

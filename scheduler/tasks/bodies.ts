@@ -1,15 +1,16 @@
-// Inputs and results that are too large to travel inside a job or a record live as objects of the installation, named by their task.
+// Inputs and results that are too large for a job or a record:
+// kept as objects of the installation, named by their task.
 import type { ObjectId, TaskId } from '#shared/domain/ids.ts';
 import { MAX_INLINE_RESULT_BYTES } from './records.ts';
 
-/** Above this, a task's input is kept as an object. */
+/** Most bytes of an input within its job; a larger one is kept as an object. */
 const INLINE_INPUT_BYTES = 64 * 1024;
-/** Above this, a task's result is. */
+/** Most bytes of a result within its record; a larger one is kept as an object. */
 const INLINE_RESULT_BYTES = MAX_INLINE_RESULT_BYTES;
 
 const INPUT_PREFIX = 'input-';
 export const inputKeyOf = (taskId: TaskId): ObjectId => `${INPUT_PREFIX}${taskId}` as ObjectId;
-/** undefined: not an input's key. */
+/** Task of an input's key; undefined: not an input's key. */
 export const taskOfInputKey = (key: string): TaskId | undefined =>
   key.startsWith(INPUT_PREFIX) ? (key.slice(INPUT_PREFIX.length) as TaskId) : undefined;
 
@@ -17,7 +18,7 @@ export const taskOfInputKey = (key: string): TaskId | undefined =>
 export const isInline = (input: string): boolean =>
   input.length * 3 <= INLINE_INPUT_BYTES || Buffer.byteLength(input) <= INLINE_INPUT_BYTES;
 
-/** Bytes under ids of their own, as objects/ keeps them. */
+/** Store of bytes under ids of their own, as objects/ keeps them. */
 export interface ByteStore {
   /** @param key - absent: a new id */
   putBytes(bytes: Uint8Array, key?: ObjectId): Promise<ObjectId>;
@@ -27,10 +28,10 @@ export interface ByteStore {
 
 export class Bodies {
   readonly #store: ByteStore;
-  /** A larger result ends its task with an error that says so. */
+  /** Most bytes of a result; a larger one ends its task with an error that says so. */
   readonly maxResultBytes: number;
   readonly #maxInputBytes: number;
-  /** Base64 of the largest result, and the braces around it. */
+  /** Most bytes as stored: Base64 of the largest result, and the braces around it. */
   readonly #maxStoredBytes: number;
 
   constructor(store: ByteStore, limits: { readonly maxResultBytes: number; readonly maxInputBytes: number }) {
@@ -40,7 +41,7 @@ export class Bodies {
     this.#maxStoredBytes = Math.ceil((limits.maxResultBytes * 4) / 3) + 1024;
   }
 
-  /** @param taskId - its object is named by it, so that one whose task is over can be found */
+  /** Stores an input. @param taskId - names the object, so that the input of a task that is over can be found */
   async storeInput(input: string, taskId: TaskId): Promise<{ input?: string; inputObjectId?: ObjectId }> {
     if (input === '') return {};
     if (isInline(input)) return { input };
@@ -64,7 +65,7 @@ export class Bodies {
     return bytes === undefined ? undefined : Buffer.from(bytes).toString('utf8');
   }
 
-  /** The task ended: nobody reads its input again. */
+  /** Drops the input of a task that ended, because nobody reads it again. */
   async dropInput(id: ObjectId | undefined): Promise<void> {
     if (id !== undefined) await this.#store.removeBytes(id);
   }

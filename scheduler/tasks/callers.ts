@@ -1,4 +1,5 @@
-// Callers who wait on this replica for a synchronous task: who leaves, whose wait limit runs out, whose container cannot start. Each is answered exactly once.
+// Callers who wait on this replica for a synchronous task and leave, reach their
+// wait limit, or whose container cannot start. Each is answered exactly once.
 import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Waiting } from '../dispatch/replies.ts';
@@ -19,9 +20,11 @@ const WAIT_LIMIT: QueuedEnding = {
   failureReason: 'wait_limit',
 };
 
-/** What its callers get when a container of theirs could not be had; a start that failed by the user's cause where it says nothing. */
+/**
+ * Answer to callers whose container could not be started; absent fields mean a start that failed by the user's cause.
+ */
 export interface FailedStart extends Partial<Pick<QueuedEnding, 'httpStatus' | 'failureReason'>> {
-  /** The one that did not start, whose lines say why. */
+  /** Container that did not start, whose last lines say why. */
   readonly containerId?: ContainerId;
 }
 const USER_CAUSE = { httpStatus: 500, failureReason: 'start_failed' } as const;
@@ -40,18 +43,21 @@ export class Callers {
   async #left(waiting: Waiting): Promise<void> {
     try {
       if (!this.#tasks.replies.has(waiting.taskId)) return;
-      // Nobody reads what a generator goes on to say.
+      // Nobody reads the rest of a generator's items.
       if (this.#tasks.replies.hasBegun(waiting.taskId)) await this.#tasks.cancel?.(waiting.taskId, CALLER_LEFT);
-      // Not taken out: a container has it, it runs on and is recorded.
+      // A task that cannot be taken out is in a container: it runs on and is recorded.
       else await this.#tasks.ender.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
     } catch (error) {
       this.#tasks.log.info({ err: error, taskId: waiting.taskId }, 'a caller left; its task goes on');
     }
   }
 
-  /** The wait limit of a caller ran out: TIMEOUT when no container has the task; else its execution limit decides. Asked again every few seconds until it is answered. */
+  /**
+   * Called when the wait limit of a caller ran out, and every few seconds until it is answered.
+   * The answer is TIMEOUT when no container has the task; else its execution limit decides.
+   */
   waitLimitReached(waiting: Waiting): void {
-    // What runs here answers by itself.
+    // A task that runs here is answered by its end.
     if (this.#tasks.attempts.current(waiting.taskId) !== undefined) return;
     void this.#waitLimit(waiting).catch((error: unknown) => {
       this.#tasks.log.warn(
@@ -65,7 +71,7 @@ export class Callers {
   async #waitLimit(waiting: Waiting): Promise<void> {
     const { queues, records, replies } = this.#tasks;
     if (await this.#tasks.ender.takeOut(waiting.queue, waiting.job, WAIT_LIMIT)) return;
-    // Somebody holds it, or it is not there any more: ended elsewhere with the answer lost on the way, or lost with the data of Redis.
+    // The task is held, or gone: it ended elsewhere and the answer was lost, or it was lost with the data of Redis.
     const record = await records.read(waiting.taskId);
     if (record !== undefined && isTerminalTask(record.status)) {
       await this.#tasks.ender.answerFrom(record);
@@ -77,7 +83,10 @@ export class Callers {
     await this.#tasks.ender.endTakenOut(waiting.queue, waiting.job, WAIT_LIMIT);
   }
 
-  /** A start of this queue failed by the user's cause and nothing else serves it: its waiting callers are told why. */
+  /**
+   * Answers the waiting callers of a queue whose start failed by the user's cause while nothing else serves it.
+   * @returns how many tasks were failed
+   */
   async failWaiting(queue: QueueName, lastLines: string, how: FailedStart = {}): Promise<number> {
     const { containerId = null, ...answer } = how;
     const ending: QueuedEnding = { status: 'ERROR', text: lastLines, ...USER_CAUSE, ...answer };

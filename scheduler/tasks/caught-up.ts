@@ -1,5 +1,7 @@
-// Lists of tasks come from the database, and records reach the database in batches. A list waits here until the drainer has passed what Redis held when the list was asked for, so that a caller
-// finds in it every task whose answer has been seen. The cost is the list's: two small Redis reads where nothing is on its way, none for calls. Source: decision 0087.
+// Delay of task lists until the database has caught up. Lists come from the database, and records
+// reach it in batches. So a list waits until the drainer has passed all records that Redis held
+// when the list was asked for. A caller then finds every task whose answer was seen. Only lists
+// pay: two small Redis reads when nothing is on its way, and none for calls. Source: decision 0087.
 import type { Redis } from 'ioredis';
 import { sleep, withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -7,18 +9,18 @@ import type { Keys } from '../queues/keys.ts';
 import { defineScript } from '../queues/scripts.ts';
 import type { Script } from '../queues/scripts.ts';
 
-/** A list older than a drainer that is so far behind is better than none. */
+/** Longest wait, in milliseconds: a stale list is better than none when the drainer is that far behind. */
 const WAIT_MS = 2_000;
 const LOOK_EVERY_MS = 20;
 
 type Ends = { readonly first: string; readonly last: string } | undefined;
 
 export interface CaughtUpParts {
-  /** The client that appends records: what this replica appended before is seen. It fails fast. */
+  /** Client that appends records, so that earlier appends of this replica are seen. It fails fast. */
   readonly client: Redis;
   readonly keys: Pick<Keys, 'records'>;
   readonly log: Log;
-  /** Drains at once where this replica leads; elsewhere the leader's own rhythm counts. */
+  /** Drains at once where this replica leads; elsewhere the leader's own interval counts. */
   readonly drainSoon: () => void;
   readonly waitMs?: number;
 }
@@ -26,7 +28,7 @@ export interface CaughtUpParts {
 export class CaughtUp {
   readonly #parts: CaughtUpParts;
   readonly #script: Script;
-  /** One look serves every list that waits. */
+  /** Read under way, which serves all waiting lists. */
   #look: Promise<Ends> | undefined;
 
   constructor(parts: CaughtUpParts) {
@@ -34,11 +36,14 @@ export class CaughtUp {
     this.#script = defineScript(parts.client, 'longshoreStreamEnds');
   }
 
-  /** @returns false: the list may lack tasks, because the drainer is behind or Redis does not answer */
+  /**
+   * Waits until the database has caught up.
+   * @returns false: the list may lack tasks, because the drainer is behind or Redis does not answer
+   */
   async caughtUp(): Promise<boolean> {
     const untilMs = performance.now() + (this.#parts.waitMs ?? WAIT_MS);
     try {
-      // A look under way may have been answered before the task that this caller knows was recorded.
+      // The read under way may have been answered before the caller's task was recorded.
       await this.#look;
       const begun = await this.#ends();
       if (begun === undefined) return true;
@@ -67,7 +72,7 @@ export class CaughtUp {
   }
 }
 
-/** Stream ids are two numbers, `ms-sequence`. */
+/** Whether stream id `a` comes after `b`. Ids are two numbers, `ms-sequence`. */
 function isAfter(a: string, b: string): boolean {
   const [aMs = 0n, aSequence = 0n] = a.split('-').map(BigInt);
   const [bMs = 0n, bSequence = 0n] = b.split('-').map(BigInt);

@@ -1,5 +1,6 @@
-// How many tasks have not ended: the leader counts their rows now and then, and the gauges answer from what it saw last. Nothing here is on the way of a task; where the database does not
-// answer, the numbers of before stay, and the age of the oldest goes on growing.
+// Count of the tasks that have not ended: the leader counts their rows now and then,
+// and the gauges show its last count. No task waits for this. When the database does
+// not answer, the old numbers stay, and the age of the oldest task goes on growing.
 import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -17,9 +18,9 @@ export interface CensusParts {
 }
 
 const EVERY_MS = 15_000;
-/** A count that takes long is made less often: at most a twentieth of the time goes there. */
+/** Rest after a count, as a multiple of its duration: at most a twentieth of the time is spent counting. */
 const REST = 20;
-/** Only the fullest deployments have a series of their own; it goes with the deployment's tasks. */
+/** Most deployments with a series of their own: those with the most tasks. A series goes with its tasks. */
 const MOST_DEPLOYMENTS = 200;
 
 export class Census implements Part {
@@ -41,7 +42,7 @@ export class Census implements Part {
     this.#abort.abort();
   }
 
-  /** One count; the loop's, and the tests'. */
+  /** Counts once, for the loop and for tests. */
   async look(): Promise<void> {
     this.#seen = await this.#parts.count();
   }

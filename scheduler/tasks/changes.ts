@@ -1,5 +1,6 @@
-// The one door through which a task's status changes: the table in state.ts is asked first, and what it does not list is refused, counted and logged. Everything that starts, ends, retries or gives back
-// a task goes through here; the record's own guard (mayReplace) then orders what several processes say of one task.
+// All changes of tasks' statuses. The table in state.ts is asked first; a transition that it does
+// not list is refused, counted and logged. Every start, end, retry or return of a task passes here.
+// The record's own guard (mayReplace) then orders the reports of several processes on one task.
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskMetrics } from './metrics.ts';
@@ -22,13 +23,16 @@ export class Changes {
     this.#log = parts.log;
   }
 
-  /** A new task. @param soon - nobody knows its id yet: a newer record may replace this one before it is written */
+  /**
+   * Records a new task.
+   * @param soon - nobody knows its id yet: a newer record may replace this one before it is written
+   */
   accept(record: TaskRecord, soon: boolean): void {
     this.#write(record, soon);
   }
 
   /**
-   * Writes what the task has become, when every event in turn may happen to it.
+   * Writes the task's new record, if the table allows all the events in turn.
    * @param from - its status as far as is known here; CLAIMED counts as PENDING
    * @param soon - nobody knows its id yet: a newer record may replace this one before it is written
    * @returns false: refused, nothing was written
@@ -46,7 +50,10 @@ export class Changes {
     return true;
   }
 
-  /** Asks the table, one event after the other; what it refuses is counted and logged. @throws TypeError when the record says another status than they lead to */
+  /**
+   * Checks the events against the table, one after the other; refusals are counted and logged.
+   * @throws TypeError when the record's status is not the one they lead to
+   */
   #mayBecome(from: TaskStatus, events: readonly TaskEvent[], record: TaskRecord): boolean {
     let status: TaskStatus = from;
     for (const event of events) {

@@ -1,6 +1,9 @@
-// Attempts that were handed over and never heard of again: an agent that swallowed a task. Past the claim timeout an asynchronous task goes back to its queue and no budget is touched; a synchronous one
-// only when its agent says that it never began, for it must not run twice. While the machine does not talk nothing is decided: its report after the reconnect, or its loss, is.
-// Must stay true: only monotonic time counts, and a stall of this process, in which starts were not read, is followed by one whole claim timeout.
+// Attempts that were handed over and never started, because an agent lost them. Past the claim
+// timeout an asynchronous task goes back to its queue, and no budget is touched. A synchronous
+// task must not run twice, so it goes back only when its agent says that it never began. While the
+// machine is silent nothing is decided here: its report after the reconnect, or its loss, decides.
+// Invariant: only monotonic time counts. A stall of this process, in
+// which starts were not read, is followed by one whole claim timeout.
 import { sleep } from '#shared/backoff.ts';
 import type { Attempt } from './attempts.ts';
 import type { TaskContext } from './task-parts.ts';
@@ -23,7 +26,7 @@ export class Claims {
     while (await sleep(Math.min(LOOK_EVERY_MS, graces.claimMs), signal)) this.look();
   }
 
-  /** One round over what is claimed and did not start. */
+  /** Runs one round over attempts that are claimed and did not start. */
   look(): void {
     const { attempts, clock, graces, sinceStallMs } = this.#tasks;
     if (sinceStallMs() < graces.claimMs) return;
@@ -50,7 +53,7 @@ export class Claims {
       await ender.takeBack(attempt, 'not_claimed');
       return;
     }
-    // An agent that does not know it says so, and it is queued again; one that has it ends it.
+    // An agent that does not know the attempt says so, and the task is queued again; an agent that has it ends it.
     attempt.container?.link?.cancel(taskId, attempt.token, 'superseded');
     if (!(await sleep(graces.claimAnswerMs, signal))) return;
     if (attempts.current(taskId) === attempt && attempt.ending === undefined) await ender.abandon(attempt);

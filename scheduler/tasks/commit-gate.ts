@@ -1,15 +1,15 @@
-// Whether asynchronous tasks can be promised: their jobs are queued before their rows are committed, so while commits fail, or none comes back, new calls are refused before anything is queued. A probe that
-// commits something opens admission again.
+// Gate for asynchronous tasks, whose jobs are queued before their rows are committed. While commits fail or
+// hang, new calls are refused before anything is queued. A probe that commits something opens admission again.
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import { sqlStateOf } from '../store/db.ts';
 
-/** A commit takes milliseconds; a database that needs longer is told no more. */
+/** Milliseconds after which a commit counts as stalled, and admission closes; an ordinary commit takes milliseconds. */
 const STALLED_MS = 2_000;
 const PROBES = { baseMs: 250, capMs: 5_000, floorMs: 100 };
 
 export interface CommitGateParts {
-  /** Commits something small; it has a deadline. */
+  /** Commits something small, with a deadline. */
   readonly probe: () => Promise<unknown>;
   readonly log: Log;
   readonly signal: AbortSignal;
@@ -20,7 +20,7 @@ export interface CommitGateParts {
 export class CommitGate {
   readonly #parts: CommitGateParts;
   readonly #nowMs: () => number;
-  /** When each commit under way began, the oldest first. */
+  /** Start time of each commit under way, the oldest first. */
   readonly #underWay = new Map<symbol, number>();
   #isClosed = false;
 
@@ -29,7 +29,7 @@ export class CommitGate {
     this.#nowMs = parts.nowMs ?? (() => performance.now());
   }
 
-  /** True: refuse, before anything is queued. */
+  /** Whether calls must be refused before anything is queued. */
   isClosed(): boolean {
     if (this.#isClosed) return true;
     const [oldestMs] = this.#underWay.values();
@@ -38,7 +38,7 @@ export class CommitGate {
     return true;
   }
 
-  /** @throws what the commit throws */
+  /** Watches a commit. @throws the commit's error */
   async watch<T>(commit: () => Promise<T>): Promise<T> {
     const id = Symbol('commit');
     this.#underWay.set(id, this.#nowMs());
@@ -67,7 +67,7 @@ export class CommitGate {
       } catch {
         continue;
       }
-      // Commits that were stalled before say nothing of those that come now.
+      // Commits that stalled before say nothing about new ones.
       this.#underWay.clear();
       this.#isClosed = false;
       log.info({ tries }, 'tasks can be committed again; asynchronous calls are taken');
@@ -76,5 +76,5 @@ export class CommitGate {
   }
 }
 
-/** The database refuses these data (SQLSTATE classes 22 and 23), not commits. */
+/** Whether the database refuses these data (SQLSTATE classes 22 and 23), not commits. */
 const isOfTheTask = (error: unknown): boolean => /^2[23]/.test(sqlStateOf(error) ?? '');

@@ -1,5 +1,7 @@
-// Deadlines of waiting tasks: the leader's heap. At its deadline an asynchronous task that no container has is EXPIRED, whether or not anybody ever fetches from its queue; one that runs is left alone
-// (and looked at again when it comes back). A synchronous one past its wait limit, whose caller's replica did not end it, is TIMEOUT. Rebuilt from the rows: it holds what is due soon, read again and again.
+// Deadlines of waiting tasks, in a heap on the leader. An asynchronous task that no container has at its
+// deadline is EXPIRED, even if its queue is never fetched from. A running task is left alone, and looked
+// at again when it comes back. A synchronous task past its wait limit, which its caller's replica did
+// not end, is TIMEOUT. The heap holds the tasks due soon, and is read from the rows again and again.
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -14,7 +16,7 @@ export interface Deadline {
 }
 
 export interface DeadlinesParts {
-  /** Waiting tasks whose deadline comes before that time, the earliest first; at most `limit`. */
+  /** Waiting tasks with a deadline before that time, the earliest first; at most `limit`. */
   readonly due: (beforeMs: number, limit: number) => Promise<readonly Deadline[]>;
   readonly queues: Pick<TaskQueues, 'read'>;
   readonly ender: Pick<Ender, 'takeOut'>;
@@ -25,9 +27,9 @@ export interface DeadlinesParts {
 }
 
 const RELOAD_MS = 10_000;
-/** Further ones are read when these are gone. */
+/** Most deadlines held; more are read when these are used up. */
 const MOST_HELD = 2_000;
-/** A queue that does not answer, or a row that lags: again after this. */
+/** Milliseconds until the next try, when a queue does not answer or a row lags. */
 const AGAIN_MS = 1_000;
 
 const EXPIRED: QueuedEnding = { status: 'EXPIRED', httpStatus: 504, text: 'expired', failureReason: 'expired' };
@@ -59,7 +61,7 @@ export class Deadlines {
     this.#held.clear();
   }
 
-  /** A task was accepted here: one with a short time to live does not wait for the next look at the rows. */
+  /** Notes a task accepted here: one with a short time to live does not wait for the next read of the rows. */
   accepted(deadline: Deadline): void {
     if (!this.#parts.isLeader() || deadline.deadlineMs > this.#parts.clock.nowMs() + this.#reloadMs * 2) return;
     if (this.#held.size >= MOST_HELD) return;
@@ -67,7 +69,7 @@ export class Deadlines {
     this.#arm();
   }
 
-  /** Reads the rows again; the loop's, the tests', and a new leader's. */
+  /** Reads the rows again, for the loop, for tests, and for a new leader. */
   async reload(): Promise<void> {
     const { due, clock } = this.#parts;
     const rows = await due(clock.nowMs() + this.#reloadMs * 2, MOST_HELD);
@@ -125,7 +127,7 @@ export class Deadlines {
   async #expire({ queue, taskId }: Deadline): Promise<void> {
     const { queues, ender, log } = this.#parts;
     const job = await queues.read(queue, taskId);
-    // Not there: it ended, or is between two places; the sweep sees to what was lost.
+    // The job is gone: its task ended, or it is between two places. The sweep finds lost ones.
     if (job === undefined) return;
     if (await ender.takeOut(queue, job, job.sync ? WAIT_LIMIT : EXPIRED)) log.info({ taskId }, 'task expired');
   }

@@ -1,5 +1,7 @@
-// What a drain cuts off: at its deadline asynchronous tasks go back to their queue, superseded, before the container's end is waited for, which may take long or never come. A synchronous task cannot run again,
-// so it keeps what the stop leaves it. Looked for again every second: what another process of ours had sent is adopted later, and while a machine does not talk nothing moves.
+// Return of tasks whose container is past the deadline of a drain. Asynchronous tasks go back to their queue,
+// superseded, without waiting for the container's end, which may take long or never come. A synchronous task
+// cannot run again, so it keeps the time that the stop leaves it. Every second the check repeats, because
+// attempts of another process may be adopted later. While a machine is silent nothing changes.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Attempt } from './attempts.ts';
@@ -19,7 +21,7 @@ export class Drained {
     void repeat(LOOK_EVERY_MS, signal, () => this.#look(attempts.all()), this.#notYet);
   }
 
-  /** It was told to stop. */
+  /** Checks a container that was just told to stop. */
   lookAt(containerId: ContainerId): void {
     this.#look(this.#tasks.attempts.ofContainer(containerId)).catch(this.#notYet);
   }

@@ -1,6 +1,7 @@
-// Moves task records from the stream in Redis to the database, in batches; the leader runs it. What must stay true: an entry leaves the
-// stream only after the database has it, so a crash in between only writes it again; the store's guard (attempt, rank) makes that boring.
-// No consumer group: one reader, and everything up to the last entry read goes after the commit.
+// Drain of task records from the stream in Redis to the database, in batches, by the leader.
+// Invariant: an entry leaves the stream only after the database has it, so a crash in between
+// only repeats the write; the store's guard (attempt, rank) makes that harmless. There is no
+// consumer group: the one reader deletes everything up to the last entry read after the commit.
 import type { Redis } from 'ioredis';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { TaskId } from '#shared/domain/ids.ts';
@@ -14,12 +15,15 @@ import type { TaskRecord } from './records.ts';
 import { mayReplace } from './state.ts';
 
 export const DRAIN_BATCH = 500;
-/** A batch of large results is cut here, so that one statement stays small. */
+/** Bytes at which a batch of large results is cut, so that one statement stays small. */
 const BATCH_BYTES = 8 * 1024 * 1024;
 const SWEEP_MS = 250;
-/** Appends of this time go into one batch: lists lag by it, reads by id do not, and the database writes a row per task instead of one per change. */
+/**
+ * Milliseconds in which appends are collected into one batch. Lists lag by this time,
+ * reads by id do not. The database writes a row per task instead of one per change.
+ */
 const COALESCE_MS = 200;
-/** How long Redis keeps a final record that the database has: readers under way still find it. */
+/** Seconds for which Redis keeps a final record that the database has: readers under way still find it. */
 const DRAINED_TTL_S = 60;
 const MAX_SET_ASIDE = 10_000;
 
@@ -27,11 +31,15 @@ export interface DrainerOptions {
   readonly client: Redis;
   readonly keys: Keys;
   readonly log: Log;
-  /** One statement for the whole batch, at most one record per task; an older record never replaces a newer one. */
+  /**
+   * Writes the whole batch in one statement, at most one record per task; an older record never replaces a newer one.
+   */
   readonly write: (records: readonly TaskRecord[]) => Promise<unknown>;
-  /** True when the database will never take this record, whatever its state: the default reads SQLSTATE classes 22 and 23. */
+  /**
+   * Whether the database will never take this record, in any state. The default checks for SQLSTATE classes 22 and 23.
+   */
   readonly isRefusal?: (error: unknown) => boolean;
-  /** Entries left on the stream after each batch. */
+  /** Called with the number of entries left on the stream after each batch. */
   readonly onDrained?: (left: number) => void;
   readonly registry?: Registry;
   readonly batch?: number;
@@ -75,13 +83,13 @@ export class Drainer {
     }
   }
 
-  /** Something was appended: drain within a few milliseconds. */
+  /** Drains within a few milliseconds, because something was appended. */
   wake(): void {
     this.#awake = true;
     this.#wakeUp?.();
   }
 
-  /** Drains until the signal ends it; the leader's. Resolves when it has stopped. */
+  /** Drains until the signal ends it; runs on the leader. Resolves when it has stopped. */
   async start(signal: AbortSignal): Promise<void> {
     let failures = 0;
     signal.addEventListener('abort', () => this.#wakeUp?.(), { once: true });
@@ -99,12 +107,16 @@ export class Drainer {
     }
   }
 
-  /** Drains all there is now. @returns entries taken off the stream @throws when Redis or the database fails */
+  /**
+   * Drains all entries there are now.
+   * @returns entries taken off the stream
+   * @throws when Redis or the database fails
+   */
   flush(signal?: AbortSignal): Promise<number> {
     return this.#drain(signal);
   }
 
-  /** One after another: a flush waits for the round under way, then looks again. */
+  /** Drains, one round after another: a flush waits for the round under way, then looks again. */
   async #drain(signal: AbortSignal | undefined): Promise<number> {
     while (this.#round !== undefined) await this.#round.catch(() => 0);
     this.#round = this.#drainAll(signal);
@@ -144,7 +156,7 @@ export class Drainer {
       try {
         const record = parseTaskRecord(text);
         const held = newest.get(record.taskId);
-        // Of two equals the later one wins: it was written with more knowledge.
+        // The later of two equal records wins: it was written with more knowledge.
         if (held === undefined || mayReplace(record, held)) newest.set(record.taskId, record);
       } catch (error) {
         await this.#putAside(text, messageOf(error));
@@ -159,7 +171,10 @@ export class Drainer {
     };
   }
 
-  /** A record that the database refuses must not hold up the others: the batch is halved until it stands alone. */
+  /**
+   * Writes a batch. A record that the database refuses must not hold
+   * up the others: the batch is halved until that record stands alone.
+   */
   async #write(records: readonly TaskRecord[]): Promise<void> {
     if (records.length === 0) return;
     try {
@@ -214,13 +229,13 @@ export class Drainer {
   }
 }
 
-/** The smallest stream id after this one. */
+/** Smallest stream id after this one. */
 function idAfter(id: string): string {
   const [ms = '0', sequence = '0'] = id.split('-');
   return `${ms}-${BigInt(sequence) + 1n}`;
 }
 
-/** SQLSTATE classes 22 (bad data) and 23 (a constraint), anywhere in the chain of causes. */
+/** Whether SQLSTATE class 22 (bad data) or 23 (a constraint) is in the chain of causes. */
 function isDataRefused(error: unknown): boolean {
   for (let at = error, depth = 0; at instanceof Error && depth < 8; at = at.cause, depth += 1) {
     if ('code' in at && typeof at.code === 'string' && /^2[23][0-9A-Z]{3}$/.test(at.code)) return true;

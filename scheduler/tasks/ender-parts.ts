@@ -14,7 +14,7 @@ import type { TaskGraces } from './graces.ts';
 import type { TaskMetrics } from './metrics.ts';
 import type { TaskRecords } from './records.ts';
 
-/** What ends attempts is made of. */
+/** Parts that ending attempts needs. */
 export interface EnderParts {
   readonly queues: TaskQueues;
   readonly records: TaskRecords;
@@ -31,7 +31,7 @@ export interface EnderParts {
   readonly metrics: TaskMetrics;
   readonly dispatcher: () => Dispatcher;
   readonly signal: AbortSignal;
-  /** Keeps in its row what the queue entry of an asynchronous task has become. */
+  /** Writes the changed queue entry of an asynchronous task to its row. */
   readonly keepJob: (job: TaskJob) => Promise<void>;
   readonly onAttemptEnded: (attempt: Attempt) => void;
 }

@@ -1,5 +1,6 @@
-// How tasks end, each exactly once: BullMQ's fenced call decides, the record goes out in the same tick, then the caller is answered. Used by everything that ends a task: results, losses, limits,
-// cancels, deployments that stop. What must stay true: an attempt's slot is freed once, when its agent confirmed the end or can no longer do so.
+// End of tasks, each exactly once: BullMQ's fenced call decides, the record goes out in the same tick, then
+// the caller is answered. Every end of a task passes here: results, losses, limits, cancels, deployments that
+// stop. Invariant: an attempt's slot is freed once, when its agent confirmed the end or can no longer do so.
 import type { AttemptToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -16,7 +17,7 @@ import type { AttemptOutcome, Ending, FinalStatus } from './state.ts';
 import type { Finished } from './task-service.ts';
 import { ENDED_BY, verdictOf } from './state.ts';
 
-/** How a task ends that no container has. */
+/** Ending of a task that no container has. */
 export interface QueuedEnding {
   readonly status: FinalStatus;
   readonly httpStatus: number;
@@ -25,7 +26,7 @@ export interface QueuedEnding {
 }
 
 const RESULT_NOT_STORED: Ending = { status: 'ERROR', httpStatus: 500, failureReason: 'result_not_stored' };
-/** For a caller whose answer was lost on the way and is read from the record. */
+/** HTTP status for a caller whose answer was lost on the way and is read from the record. */
 const HTTP_STATUS: Readonly<Record<TaskStatus, number>> = {
   PENDING: 500,
   RUNNING: 500,
@@ -48,13 +49,13 @@ export class Ender {
 
   // ---- attempts -------------------------------------------------------------------------------------------------------------------
 
-  /** Nobody will say how it ended. @param died - its container is gone, and was not told to stop */
+  /** Ends an attempt whose outcome nobody will report. @param died - its container is gone, and was not told to stop */
   lost(attempt: Attempt, died: boolean): Promise<boolean> {
     this.#remember(attempt);
     return this.#ended(attempt, 'lost', undefined, 0, died);
   }
 
-  /** An attempt ended as its agent says. @returns false: not written; the agent keeps the result */
+  /** Ends an attempt as its agent reports. @returns false: not written; the agent keeps the result */
   ended(attempt: Attempt, outcome: AttemptOutcome, body: Buffer | undefined, durationMs: number): Promise<boolean> {
     const stopping = attempt.container?.leaving ?? false;
     return this.#ended(attempt, outcome, body, durationMs, outcome === 'exited' && !stopping);
@@ -92,13 +93,19 @@ export class Ender {
     }
   }
 
-  /** Ends an attempt's task for good, once: whoever ends it again gets the first one's answer. @returns false: not written; the agent keeps the result */
+  /**
+   * Ends an attempt's task for good, once: a repeated call gets the first one's answer.
+   * @returns false: not written; the agent keeps the result
+   */
   finish(attempt: Attempt, ending: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
     attempt.ending ??= this.#finish(attempt, ending, body, durationMs);
     return attempt.ending;
   }
 
-  /** Ends it while its agent still works on it: told to stop, and its slot stays taken until it says so. */
+  /**
+   * Ends an attempt that its agent still works on: the agent is
+   * told to stop, and the slot stays taken until it confirms.
+   */
   revoke(attempt: Attempt, reason: 'timeout' | 'cancelled', ending: Ending, durationMs: number): Promise<boolean> {
     if (attempt.ending !== undefined) return attempt.ending;
     attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, reason);
@@ -107,27 +114,30 @@ export class Ender {
     return this.finish(attempt, ending, undefined, durationMs);
   }
 
-  /** Counted as lost while its machine talks: told to end, its slot stays taken until its agent says so. */
+  /**
+   * Counts an attempt as lost although its machine talks: the agent
+   * is told to end it, and the slot stays taken until it confirms.
+   */
   abandon(attempt: Attempt): Promise<boolean> {
     if (attempt.ending !== undefined) return attempt.ending;
     this.#supersede(attempt);
     return this.lost(attempt, false);
   }
 
-  /** It did not begin: like {@link abandon}, and no budget is touched. */
+  /** Returns the task of an attempt that did not begin: like {@link abandon}, but no budget is touched. */
   takeBack(attempt: Attempt, failureReason: string): Promise<boolean> {
     if (attempt.ending !== undefined) return attempt.ending;
     this.#supersede(attempt);
     return this.backToQueue(attempt, failureReason);
   }
 
-  /** Told to end; its slot stays taken until its agent says so. */
+  /** Tells the agent to end the attempt; the slot stays taken until it confirms. */
   #supersede(attempt: Attempt): void {
     attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, 'superseded');
     this.#parts.attempts.revoke(attempt);
   }
 
-  /** It is counted as over, and its agent has not said so: what it completes all the same may still count. */
+  /** Remembers an attempt that counts as over without its agent's word: its late COMPLETE may still count. */
   #remember(attempt: Attempt): void {
     const { lock, number, machineId, queue, job } = attempt;
     this.#parts.lastAttempts.write(job.taskId, { lock, attempt: number, machineId, queue }).catch((error: unknown) => {
@@ -135,7 +145,7 @@ export class Ender {
     });
   }
 
-  /** The agent says that a revoked attempt is over. */
+  /** Frees the slot of a revoked attempt that the agent says is over. */
   freeRevoked(token: AttemptToken): void {
     const attempt = this.#parts.attempts.takeRevoked(token);
     if (attempt === undefined) return;
@@ -143,7 +153,10 @@ export class Ender {
     this.#parts.onAttemptEnded(attempt);
   }
 
-  /** Another replica takes it over, with the link of its machine: from now on that one says what becomes of it. */
+  /**
+   * Leaves an attempt to another replica, which took it over with
+   * the link of its machine and decides its end from now on.
+   */
   handOver(attempt: Attempt): void {
     const { attempts, metrics, queues } = this.#parts;
     attempts.remove(attempt);
@@ -152,13 +165,13 @@ export class Ender {
     this.#release(attempt);
   }
 
-  /** A send that reached no runner: first in the queue, no budget touched. */
+  /** Returns the task of a send that reached no runner: first in the queue, no budget touched. */
   backToQueue(attempt: Attempt, failureReason: string): Promise<boolean> {
     attempt.ending ??= this.#returning.toQueue(attempt, failureReason, undefined);
     return attempt.ending;
   }
 
-  /** The fenced call and the record in one tick, then the caller. */
+  /** Makes the fenced call and the record in one tick, then answers the caller. */
   async #finish(attempt: Attempt, asked: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
     const { job, queue } = attempt;
     const { attempts, metrics, clock, log } = this.#parts;
@@ -200,7 +213,10 @@ export class Ender {
     return fence !== undefined;
   }
 
-  /** What the caller gets, and where it is kept. A result that cannot be kept ends its task with an error instead of never. */
+  /**
+   * Answer for the caller, and the form in which it is kept. A result
+   * that cannot be kept ends its task with an error instead of never.
+   */
   async #storable(
     job: TaskJob,
     ending: Ending,
@@ -228,7 +244,10 @@ export class Ender {
     if (!this.#parts.attempts.isRevoked(attempt)) this.#release(attempt);
   }
 
-  /** Once, whoever comes first: the end that is being written, or its agent's word on a revoked attempt. */
+  /**
+   * Releases the slot once, for the first of two events: the end
+   * that is written, or the agent's word on a revoked attempt.
+   */
   #release(attempt: Attempt): void {
     const { container } = attempt;
     if (container === undefined || attempt.slotFreed) return;
@@ -236,7 +255,10 @@ export class Ender {
     this.#parts.dispatcher().release(container, this.#parts.clock.nowMs());
   }
 
-  /** Its lock ran out while it ran: nobody holds the job, and nobody may run it again. Where it stays, its record ends it at the next fetch. */
+  /**
+   * Removes the job of an attempt whose lock ran out while it ran: no attempt holds the job,
+   * and none may run it again. A job that stays is ended by its record at the next fetch.
+   */
   async #takeOutExpired(attempt: Attempt): Promise<void> {
     try {
       await this.#parts.queues.remove(attempt.queue, attempt.job.taskId);
@@ -264,7 +286,8 @@ export class Ender {
       } catch (error) {
         if (clock.monotonicMs() < untilMs) continue;
         log.error({ err: error, taskId }, 'completion could not be written; the agent keeps the result');
-        // The local queue forgets the task: nobody works on it, and its record goes out by itself when Redis answers.
+        // The local queue forgets the task, because no attempt works
+        // on it; its record goes out by itself when Redis answers.
         queues.disown(attempt.queue, taskId);
         return undefined;
       }
@@ -274,7 +297,10 @@ export class Ender {
 
   // ---- tasks nobody runs ------------------------------------------------------------------------------------------------------------
 
-  /** Its record, and its caller if one is left. @param from - what it was, and the number of its last attempt; one that is over stays as it ended */
+  /**
+   * Writes the record of a task without an attempt, and answers its caller if one is left.
+   * @param from - earlier status, and number of the last attempt; a task that is over stays as it ended
+   */
   async endQueued(
     queue: QueueName,
     job: TaskJob,
@@ -294,7 +320,10 @@ export class Ender {
     this.dropInput(job);
   }
 
-  /** Takes a waiting task out of its queue and ends it; its record goes on from the attempts it had. @returns false: it is held, or not there */
+  /**
+   * Takes a waiting task out of its queue and ends it; its record continues the number of its attempts.
+   * @returns false: the task is held, or not there
+   */
   async takeOut(
     queue: QueueName,
     job: TaskJob,
@@ -314,7 +343,7 @@ export class Ender {
   ): Promise<void> {
     this.#parts.dispatcher().forget(queue, job.taskId);
     const known = await this.#parts.records.read(job.taskId).catch(() => undefined);
-    // Its job was back, or its answer was lost: whoever waits gets how it ended.
+    // The job came back, or the answer was lost: a waiting caller gets the outcome from the record.
     if (known !== undefined && isTerminalTask(known.status)) await this.answerFrom(known);
     await this.endQueued(queue, job, ending, known ?? { status: 'PENDING', attempt: 0 }, extra);
   }
@@ -327,7 +356,7 @@ export class Ender {
     metrics.waiting.set(replies.size);
   }
 
-  /** Its caller, at whichever replica it waits. */
+  /** Answers the task's caller, at whichever replica it waits. */
   #deliver(job: TaskJob, status: TaskStatus, httpStatus: number, body: string): void {
     if (!job.sync) return;
     const { replies, metrics } = this.#parts;
@@ -335,21 +364,21 @@ export class Ender {
     metrics.waiting.set(replies.size);
   }
 
-  /** Whoever still waits for a task that ended elsewhere. */
+  /** Answers a caller who still waits here for a task that ended elsewhere. */
   async answerFrom(record: TaskRecord): Promise<void> {
     if (!this.#parts.replies.has(record.taskId) || !isTerminalTask(record.status)) return;
     const { status, httpStatus, body } = await this.finishedOf(record);
     this.answer(record.taskId, status, httpStatus, body);
   }
 
-  /** What the caller of a task that is over gets, from its record. @throws when the result's object cannot be read */
+  /** Answer to the caller of a task that is over, from its record. @throws when the result's object cannot be read */
   async finishedOf(record: TaskRecord): Promise<Finished> {
     const body = (await this.resultText(record)) ?? errorBody(record.failureReason);
     const httpStatus = record.failureReason === 'lost' ? 502 : HTTP_STATUS[record.status];
     return { status: record.status, httpStatus, body };
   }
 
-  /** Where a result is kept: in its record, or as an object. @throws when the object store does not take it */
+  /** Keeps a result in its record, or as an object. @throws when the object store does not take it */
   kept(text: string): Promise<Pick<TaskRecord, 'result' | 'resultObjectId'>> {
     return this.#parts.bodies.storeResult(text);
   }

@@ -1,5 +1,7 @@
-// Attempts of runners that are not ours: StartTask takes the task out of its queue, so from then on nobody's lock says who has it; a lease without a token does, until the execution limit. What such a runner
-// asks to be retried goes back to the queue after a back-off within the stub's retries; what it abandons is taken over by the next StartTask, or is TIMEOUT at the limit.
+// Attempts of external runners. StartTask takes the task out of its queue, so no lock tells
+// who has it from then on. A lease without a token does, until the execution limit. A retry
+// that such a runner asks for goes back to the queue after a back-off, within the stub's
+// retries. An abandoned task is taken over by the next StartTask, or is TIMEOUT at the limit.
 import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -18,19 +20,19 @@ export interface ForeignRunsParts {
   readonly changes: Changes;
   readonly clock: Clock;
   readonly log: Log;
-  /** The queue entry of an asynchronous task that has not ended, as its row keeps it; and the other way. */
+  /** Reads the queue entry of an asynchronous task that has not ended from its row; `keepJob` writes it. */
   readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   readonly keepJob: (job: TaskJob) => Promise<void>;
-  /** A container of ours that has ended. */
+  /** Whether the container is one of ours that has ended. */
   readonly isGone: (containerId: ContainerId) => Promise<boolean>;
   readonly signal: AbortSignal;
   readonly onQueueChanged: (record: TaskRecord) => void;
 }
 
-/** A runner that is not ours and has no limit: after this its task counts as abandoned. */
+/** Seconds after which the task of an external runner without a limit counts as abandoned. */
 const LONGEST_HOLD_S = 24 * 3600;
 const LIMIT_GRACE_S = 10;
-/** Back-offs that this process sees to; one beyond them comes back by the sweep. */
+/** Most back-offs that this process waits for; the sweep returns the rest. */
 const MOST_BACKOFFS = 10_000;
 
 export class ForeignRuns {
@@ -41,7 +43,10 @@ export class ForeignRuns {
     this.#parts = parts;
   }
 
-  /** Takes a waiting task for that runner; taking the job out of its queue is what has one winner. @returns false: somebody else has it */
+  /**
+   * Takes a waiting task for that runner. Only one caller can take the job out of its queue.
+   * @returns false: another attempt has the task
+   */
   async start(record: TaskRecord, containerId: string): Promise<boolean> {
     const { queues, leases, onQueueChanged } = this.#parts;
     const job = await queues.read(record.queue, record.taskId);
@@ -53,7 +58,10 @@ export class ForeignRuns {
     return true;
   }
 
-  /** A runner whose container is gone has it: the next one may start it, as a new attempt; one winner. @returns false: its holder may still be at it */
+  /**
+   * Starts a new attempt of a task whose runner's container is gone; one caller wins.
+   * @returns false: the runner may still work on it
+   */
   async startAgain(record: TaskRecord, containerId: string): Promise<boolean> {
     const { leases, queues, jobOf, isGone } = this.#parts;
     if (record.containerId === null || record.sync || !(await isGone(record.containerId))) return false;
@@ -79,7 +87,10 @@ export class ForeignRuns {
     });
   }
 
-  /** Back to its queue after a back-off, within the stub's retries. @returns false: they are used up, or it may not be retried */
+  /**
+   * Returns the task to its queue after a back-off, within the stub's retries.
+   * @returns false: they are used up, or the task may not be retried
+   */
   async retry(record: TaskRecord): Promise<boolean> {
     const { leases, changes, clock, jobOf, keepJob } = this.#parts;
     const text = record.sync ? undefined : await jobOf(record.taskId);
@@ -95,7 +106,8 @@ export class ForeignRuns {
       rank: RANK.RETRY as RecordRank,
       failureReason: 'handler_error',
     });
-    // Until then nobody takes it for lost; should this process die meanwhile, the sweep queues it again.
+    // The lease keeps the task from counting as lost until then. If
+    // this process dies meanwhile, the sweep queues the task again.
     await leases.hold(record.taskId, clock.nowMs() + waitMs);
     if (this.#backoffs < MOST_BACKOFFS) void this.#after(waitMs, record, again);
     return true;

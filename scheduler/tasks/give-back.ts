@@ -1,5 +1,5 @@
-// A job that goes back to its queue goes there also when Redis is away: it is tried again until Redis answers. Each step of it is fenced by the lock token, so repeating one changes nothing.
-// Bounded by the slots of containers: each one that waits here holds one.
+// Return of a job to its queue, repeated until Redis answers. Each step is fenced by the lock token, so
+// repeating one changes nothing. The slots of containers bound the number of these loops: each holds one.
 import type { LockToken, QueueName } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -7,7 +7,9 @@ import type { TaskJob } from '../queues/jobs.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import type { TaskGraces } from './graces.ts';
 
-/** Resolves when it is given back, or this process stops: its lock runs out then, and the stall scan returns it. */
+/**
+ * Resolves when the job is given back, or this process stops: then its lock runs out, and the stall scan returns it.
+ */
 export async function untilGivenBack(
   held: { readonly job: TaskJob; readonly queue: QueueName; readonly lock: LockToken },
   work: () => Promise<unknown>,
@@ -25,7 +27,7 @@ export async function untilGivenBack(
       await work();
       return;
     } catch (error) {
-      // A caller whose task waits in line again can leave, and its wait limit counts.
+      // A task that waits in line again lets its caller leave, and its wait limit counts.
       if (queues.letGo(held.queue, taskId, held.lock)) return;
       if (tries === 1) log.warn({ err: error, taskId }, 'a task is not back in its queue yet, trying again');
     }

@@ -1,30 +1,38 @@
-// How long the owners of tasks wait before they take something for lost.
+// Waits before the owners of tasks take something for lost.
 
-/** Times that tests shorten. */
+/** Times in milliseconds, which tests shorten. */
 export interface TaskGraces {
-  /** Beyond the execution limit, before the scheduler ends the task by itself. */
+  /** Time beyond the execution limit before the scheduler ends the task by itself. */
   readonly limitMs: number;
-  /** How long a reconnected agent may take to name what it still has: unacknowledged results come right after its report. */
+  /**
+   * Time in which a reconnected agent must name what it still has: unacknowledged results come right after its report.
+   */
   readonly reportMs: number;
   readonly restartedAgentMs: number;
-  /** By then every replica has heard which one a machine is linked to, and sends it nothing on a link that is no more. */
+  /** Time within which every replica hears of a machine's new link, and sends nothing on the old one. */
   readonly movedMs: number;
-  /** From the hand-over to the start; and how long an agent may take to say that a synchronous task never began. */
+  /**
+   * Time from the hand-over to the start; also the time in which an agent must say that a synchronous task never began.
+   */
   readonly claimMs: number;
   readonly claimAnswerMs: number;
-  /** A machine that talks and does not name an attempt for so long has lost it. Six heartbeats, where its agent was told to send them less often than every ten seconds. */
+  /**
+   * Time after which an attempt is lost that its talking machine does not name.
+   * Six heartbeats, where its agent sends them less often than every ten seconds.
+   */
   readonly leaseMs: number;
-  /** After a start nothing is taken for lost: agents report first. */
+  /** Time after a start in which nothing is taken for lost: agents report first. */
   readonly silentMs: number;
   /**
-   * Whoever does not hear of this process for 10 s takes it for dead, and gives back what it has fetched and not sent: when a fetch lies this far back, the lock is looked at before the task is sent.
+   * Age of a fetch beyond which the lock is checked before the task is sent. After 10 s of silence the
+   * other replicas take this process for dead, and give back jobs that it fetched and did not send.
    */
   readonly freshMs: number;
-  /** A waiting caller's job that is not to be seen for so long is gone. */
+  /** Time after which a waiting caller's job that cannot be seen is gone. */
   readonly goneMs: number;
-  /** While Redis does not answer, a step is tried again this often. */
+  /** Interval between tries of a step while Redis does not answer. */
   readonly againMs: number;
-  /** How long an end is tried again before its caller is answered all the same. */
+  /** Time for which an end is tried again before its caller is answered all the same. */
   readonly endMs: number;
 }
 

@@ -1,4 +1,4 @@
-// Idempotency keys in the database: what a task's acceptance asks of them with the bounds of a workspace. Expired ones go by retention.
+// Idempotency keys in the database, with the bounds of a workspace. Retention removes expired keys.
 import type { DeploymentId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db } from '../store/db.ts';
@@ -14,9 +14,9 @@ import {
 import type { KeyBounds, KeyedTask, KeyPlace, KeyRow, NewKey } from '../store/queries/idempotency.ts';
 import { MAX_TASK_BATCH } from '../store/queries/tasks.ts';
 
-/** Keys of one workspace at a time; the next new one is refused. */
+/** Most keys of a workspace at a time; the next new one is refused. */
 export const MOST_KEYS = 10_000;
-/** Those among them of callers without a token of the workspace, so that a public deployment does not use up the owner's. */
+/** Most keys of callers without a token of the workspace, so that a public deployment does not use up the owner's. */
 export const MOST_KEYS_OF_OTHERS = 2_000;
 export const KEPT_SECONDS = 24 * 3600;
 const MOST_WAITING = 20 * MAX_TASK_BATCH;
@@ -58,29 +58,32 @@ export class IdempotencyKeys {
     return idempotencyKeysIn(this.#db, workspaceId, scopes, key);
   }
 
-  /** @returns false: somebody has it, or there is no room */
+  /** Inserts a key. @returns false: another task has it, or there is no room */
   insert(key: NewKey): Promise<boolean> {
     return insertIdempotencyKey(this.#db, key, this.#bounds);
   }
 
-  /** Gives the key of a task that never ran to another. @returns false: somebody else was faster */
+  /** Gives the key of a task that never ran to another task. @returns false: another call was faster */
   move(held: Held, next: { readonly taskId: TaskId; readonly deploymentId: DeploymentId | null }): Promise<boolean> {
     return moveIdempotencyKey(this.#db, held, next, this.#bounds.keptSeconds);
   }
 
-  /** An asynchronous task's row and its key, in one statement. @returns false: the key is another task's now, nothing was written */
+  /**
+   * Writes an asynchronous task's row and its key, in one statement.
+   * @returns false: the key is another task's now, nothing was written
+   */
   commit(task: KeyedTask): Promise<boolean> {
     return this.#commits.write(task);
   }
 
-  /** Nobody waits for it: where it fails, the task's record says as much. */
+  /** Marks the key as accepted, without waiting: if that fails, the task's record says the same. */
   acceptSoon({ workspaceId, scope, key, taskId }: Held): void {
     this.#accepts.write({ workspaceId, scope, key, taskId }).catch((error: unknown) => {
       this.#log.info({ err: error, taskId }, 'the key of an accepted task is not marked');
     });
   }
 
-  /** A key that stays is free again when its claim is old. */
+  /** Releases a key. A key that stays after a failure is free again when its claim is old. */
   async release(held: Held): Promise<void> {
     try {
       await deleteIdempotencyKey(this.#db, held);

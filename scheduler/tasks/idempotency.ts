@@ -1,6 +1,9 @@
-// Calls with an Idempotency-Key: the same key gives the same task, and a synchronous caller its answer, at any replica and while the task still runs. A key is claimed in the database before its task is
-// queued, and becomes that task's in the commit of an asynchronous task, or after a synchronous one was queued. Must stay true: a key whose task may have run is never given to another task; a call that was
-// refused leaves no key; a claim whose process died is free again after CLAIM_MS, unless its task is found. Calls without a key do not come here. Source: decision 0088.
+// Calls with an Idempotency-Key. The same key gives the same task, and a synchronous caller its answer, at
+// any replica and while the task still runs. A key is claimed in the database before its task is queued.
+// It becomes the task's own in the commit of an asynchronous task, or after a synchronous one was queued.
+// Invariants: a key whose task may have run is never given to another task. A refused
+// call leaves no key. A claim whose process died is free again after CLAIM_MS, unless
+// its task is found. Calls without a key do not come here. Source: decision 0088.
 import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId, queueNameOf } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -13,24 +16,33 @@ import { errorBody } from './recording.ts';
 import type { TaskContext } from './task-parts.ts';
 import type { Call, CallKey, Submission } from './task-service.ts';
 
-/** Longer than any honest way from a claim to its task: add and commit have deadlines of 10 s at most. */
+/**
+ * Milliseconds after which a claim is old. Longer than any ordinary time
+ * from a claim to its task: add and commit have deadlines of 10 s at most.
+ */
 const CLAIM_MS = 30_000;
-/** A task is not queued under an older claim: somebody may take the key over soon. */
+/** Age up to which a task is queued under its claim; an older claim may soon be taken over. */
 const FRESH_MS = 15_000;
-/** How often a key changes hands while one call looks at it. */
+/** Most changes of a key's task while one call looks at it. */
 const MOST_TURNS = 10;
-/** Calls that wait for a task of another replica, or for a claim, at this one; and those of one workspace, which is never more than there is room left. */
+/**
+ * Most calls here that wait for a task of another replica, or for a claim, in
+ * all. One workspace may also have no more such calls than there is room left.
+ */
 const MOST_FOLLOWING = 1_000;
 const MOST_FOLLOWING_OF_ONE = 250;
 const FIRST_LOOK_MS = 25;
 const SLOWEST_LOOK_MS = 500;
 
-/** A key that is being given to a task. */
+/** Key that is being given to a task. */
 export interface Claim extends KeyPlace {
   readonly taskId: TaskId;
-  /** False: too old to queue a task under it. */
+  /** Whether the claim is young enough to queue a task under it. */
   isFresh(): boolean;
-  /** The task may be in its queue although the call is refused; whoever takes it out releases the key, or accepts it. */
+  /**
+   * True when the call is refused although its task may be in the queue.
+   * The code that takes the task out then releases the key, or accepts it.
+   */
   isWithdrawn: boolean;
 }
 
@@ -52,9 +64,9 @@ const BUSY: Submission = {
 export class Idempotency {
   readonly #tasks: TaskContext;
   readonly #keys: IdempotencyKeys;
-  /** Keyed calls under way here: those with the same key share one. */
+  /** Keyed calls under way here: those with the same key share one flight. */
   readonly #flights = new Map<string, Flight>();
-  /** Calls by workspace; none without one. */
+  /** Number of waiting calls by workspace; absent: none. */
   readonly #followingOf = new Map<WorkspaceId, number>();
   #following = 0;
 
@@ -63,7 +75,7 @@ export class Idempotency {
     this.#keys = keys;
   }
 
-  /** @param accept - makes a task of the call, under the claim's id */
+  /** Submits a call with a key. @param accept - makes a task of the call, under the claim's id */
   submit(target: Target, call: Call, key: CallKey, accept: Accept): Promise<Submission> {
     const name = JSON.stringify([target.workspaceId, groupOf(target, key), key.key, target.deploymentId]);
     const held = this.#flights.get(name);
@@ -93,7 +105,7 @@ export class Idempotency {
     return this.#shared(name, flight, () => hasItems, false);
   }
 
-  /** One caller's share of a flight: the task is left when its last caller leaves. */
+  /** Share of one caller in a flight: the task is left when its last caller leaves. */
   async #shared(name: string, flight: Flight, hasItems: () => boolean, joined: boolean): Promise<Submission> {
     const land = (): void => {
       if (this.#flights.get(name) === flight) this.#flights.delete(name);
@@ -122,7 +134,7 @@ export class Idempotency {
         flight.callers -= 1;
         if (flight.callers > 0) return;
         land();
-        // A generator that was heard goes on to its end: the same key gives all of it then.
+        // A generator whose items were received runs to its end: the same key gives all its items then.
         if (!hasItems()) callerLeft();
       },
     };
@@ -146,7 +158,7 @@ export class Idempotency {
     return BUSY;
   }
 
-  /** Whose key it is: ours now, that of another task, or nobody's because there is no room. */
+  /** Owner of the key: this call now, another task, or none because there is no room. */
   async #claim(target: Target, key: CallKey, taskId: TaskId): Promise<KeyPlace | KeyRow | 'full'> {
     const { workspaceId, deploymentId } = target;
     const group = groupOf(target, key);
@@ -155,7 +167,7 @@ export class Idempotency {
     for (let tries = 0; ; tries += 1) {
       const rows = await this.#keys.find(workspaceId, scopes, key.key);
       const ofGroup = rows.find(({ scope }) => scope === group);
-      // The newest version may have moved since the first call: its retry still means the task of the first.
+      // The newest version may have changed since the first call: a retry still means the first call's task.
       const held =
         rows.find(({ scope }) => scope === own) ??
         (own === undefined || ofGroup?.deploymentId === deploymentId ? ofGroup : undefined);
@@ -188,7 +200,10 @@ export class Idempotency {
     }
   }
 
-  /** Waits for what the key stands for. `free`: its task never ran, nor will; `gone`: it was released, or is another task's now */
+  /**
+   * Waits for the outcome of the key's task. `free`: its task never ran,
+   * nor will; `gone`: the key was released, or is another task's now
+   */
   async #follow(target: Target, row: KeyRow): Promise<Submission | 'free' | 'gone'> {
     if (!target.sync && row.isAccepted) return accepted(row.taskId, true);
     const { workspaceId } = target;
@@ -206,7 +221,7 @@ export class Idempotency {
     }
   }
 
-  /** An asynchronous task whose commit is under way, or never came. */
+  /** Waits for an asynchronous task whose commit is under way, or never came. */
   async #followAsync(target: Target, claimed: KeyRow): Promise<Submission | 'free' | 'gone'> {
     for (let waitMs = FIRST_LOOK_MS; await sleep(waitMs, this.#tasks.signal); waitMs = longer(waitMs)) {
       const row = await this.#again(claimed);
@@ -216,7 +231,7 @@ export class Idempotency {
       const known = await this.#tasks.records.read(row.taskId);
       const isThere = known !== undefined || (await this.#isQueued(target, row));
       if (this.#isDoubtful()) continue;
-      // What was refused and taken out again.
+      // The task was refused and taken out again.
       if (known !== undefined && isTerminalTask(known.status) && known.attempt === 0) return 'free';
       if (!isThere) return 'free';
       this.#keys.acceptSoon(row);
@@ -231,7 +246,7 @@ export class Idempotency {
     for (let waitMs = FIRST_LOOK_MS; ; waitMs = longer(waitMs)) {
       const known = await records.read(row.taskId);
       if (known !== undefined && isTerminalTask(known.status)) {
-        // No container had it: there is nothing that must not happen twice.
+        // No container had the task, so nothing can happen twice.
         if (known.attempt === 0 && known.status !== 'COMPLETE') return 'free';
         const finished = Promise.resolve(await ender.finishedOf(known));
         return { ...accepted(row.taskId, false), finished };
@@ -255,12 +270,15 @@ export class Idempotency {
     return row?.taskId === held.taskId ? row : undefined;
   }
 
-  /** Redis may have come back older, and not every replica has said yet what it runs: what is not to be seen there may run. To be asked after the look. */
+  /**
+   * Whether a task that is not seen may run all the same: Redis may have older data,
+   * and not every replica has said yet what it runs. Ask after looking for the task.
+   */
   #isDoubtful(): boolean {
     return this.#tasks.doubts?.isOver() === false;
   }
 
-  /** Waiting, running, or in the memory of some replica. */
+  /** Whether the task waits, runs, or is in the memory of some replica. */
   async #isQueued(target: Target, { taskId, deploymentId }: KeyRow): Promise<boolean> {
     const { queues, leases, attempts } = this.#tasks;
     const queue = queueNameOf(deploymentId, target.stubId);
@@ -283,6 +301,6 @@ const accepted = (taskId: TaskId, isAsync: boolean) => ({
 
 const longer = (waitMs: number): number => Math.min(waitMs * 2, SLOWEST_LOOK_MS);
 
-/** Every version of a deployment; a stub that has none stands alone. */
+/** Scope of a key: all versions of a deployment; a stub without one stands alone. */
 const groupOf = ({ kind, deploymentId, deploymentName, stubId }: Target, { callerScope }: CallKey): string =>
   deploymentId === null ? `${callerScope}stub/${stubId}` : `${callerScope}${kind}/${deploymentName}`;

@@ -1,5 +1,7 @@
-// Inputs above 64 KiB lie in the object store under the id of their task and go when it ends. In rare cases nobody is left who knows of them: a runner that is not ours ended the task, its job was lost, the
-// store did not answer when it was to be refused. The leader looks for them now and then: an input older than the grace whose task has ended or was never known goes.
+// Sweep of inputs above 64 KiB, which lie in the object store under the id of their task and go when
+// it ends. In rare cases no process knows of an input any more. Examples: an external runner ended the
+// task, its job was lost, or the store did not answer when the input was to be dropped. Now and then
+// the leader removes inputs that are older than the grace and whose task has ended or was never known.
 import type { TaskId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -8,10 +10,10 @@ import type { Log } from '#shared/log.ts';
 import type { TaskRecords } from './records.ts';
 
 export interface InputSweepParts {
-  /** Every input that is kept, with the time it was written; in any order. */
+  /** All inputs in the store, with the time each was written; in any order. */
   readonly inputs: () => AsyncIterable<{ readonly taskId: TaskId; readonly writtenAtMs: number }>;
   readonly remove: (taskId: TaskId) => Promise<void>;
-  /** Redis first, then the database; undefined: unknown. */
+  /** Reads Redis first, then the database; undefined: unknown. */
   readonly records: Pick<TaskRecords, 'read'>;
   readonly clock: Clock;
   readonly log: Log;
@@ -20,7 +22,7 @@ export interface InputSweepParts {
 }
 
 const EVERY_MS = 3600_000;
-/** Far beyond the time between an input being written and its task being recorded. */
+/** Milliseconds an input is spared: far beyond the time between its write and the record of its task. */
 const GRACE_MS = 3600_000;
 
 export class InputSweep {
@@ -44,7 +46,7 @@ export class InputSweep {
     this.#abort.abort();
   }
 
-  /** @returns how many inputs went @throws when a store does not answer */
+  /** Runs one round. @returns how many inputs were removed @throws when a store does not answer */
   async round(): Promise<number> {
     const { inputs, remove, records, clock, log } = this.#parts;
     const writtenBeforeMs = clock.nowMs() - (this.#parts.graceMs ?? GRACE_MS);

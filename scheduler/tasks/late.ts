@@ -1,4 +1,5 @@
-// Results of attempts that were counted as over: a COMPLETE replaces the other final status of its task when it comes from the last attempt and none followed; anything else changes nothing.
+// Results of attempts that were counted as over. A COMPLETE replaces the other final status of its
+// task when it comes from the last attempt and none followed; any other result changes nothing.
 import type { MachineId } from '#shared/domain/ids.ts';
 import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -30,7 +31,10 @@ export class LateResults {
     this.#parts = parts;
   }
 
-  /** The result of an attempt that nobody here has. @throws when Redis or the object store does not answer: the agent keeps the result */
+  /**
+   * Takes the result of an attempt that this replica does not have.
+   * @throws when Redis or the object store does not answer: the agent keeps the result
+   */
   async take(machineId: MachineId, result: AttemptResult): Promise<void> {
     if (result.outcome !== 'ok' || result.body === undefined) return;
     const { lastAttempts, metrics, log } = this.#parts;
@@ -46,7 +50,7 @@ export class LateResults {
   async #apply(result: AttemptResult, body: Buffer, attempt: number): Promise<boolean> {
     const { records, changes, bodies, clock } = this.#parts;
     const record = await records.read(result.taskId);
-    // Still alive: another attempt has followed, or will.
+    // The task has not ended: another attempt has followed, or will.
     if (record === undefined || !isTerminalTask(record.status) || record.attempt > attempt) return false;
     if (record.status === 'COMPLETE') return false;
     const { result: _text, resultObjectId: _object, ...rest } = record;

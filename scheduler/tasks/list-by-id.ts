@@ -1,16 +1,17 @@
-// Lists of tasks asked for by id are put together from single reads, which see what a list from the database does not have yet; so the other filters are applied here. Pure.
+// Lists of tasks asked for by id are built from single reads, which see newer records
+// than a list from the database; so the other filters are applied here. Pure.
 import type { StubId } from '#shared/domain/ids.ts';
 import type { TaskRecord } from './records.ts';
 import type { TaskFilter } from './task-service.ts';
 
-/** Of a stub, what tasks are looked for by. */
+/** Facts about a stub by which tasks are filtered. */
 export interface StubFacts {
   readonly name: string;
   readonly type: string;
   readonly appId: string;
 }
 
-/** Those that every filter lets through, newest first, one page of them. */
+/** Records that pass every filter, newest first, one page of them. */
 export function pickById(
   records: readonly TaskRecord[],
   stubs: ReadonlyMap<StubId, StubFacts>,
@@ -50,7 +51,7 @@ function fitsStub(stub: StubFacts | undefined, { stubNames, stubTypes, appId }: 
   );
 }
 
-/** No list lets everything through. */
+/** Whether the value is in the list; without a list every value passes. */
 const isOneOf = (value: string | null | undefined, wanted: readonly string[] | undefined): boolean =>
   wanted === undefined || (value !== undefined && value !== null && wanted.includes(value));
 

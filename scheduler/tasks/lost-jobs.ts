@@ -1,5 +1,7 @@
-// Synchronous tasks that were never sent and whose job is gone with the data of Redis: the replica their caller waits on adds them again under their id. Only what nobody has and nobody ever said to run;
-// and only after so long that every replica has written again what it runs, because a synchronous task never runs twice.
+// Repair of synchronous tasks that were never sent and whose job is gone with the data of
+// Redis. The replica that their caller waits on adds them again under their id. The repair
+// takes only tasks that no attempt has and that were never reported as running. It waits until
+// every replica has written again what it runs, because a synchronous task never runs twice.
 import type { TaskId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -7,12 +9,12 @@ import type { Waiting } from '../dispatch/replies.ts';
 import type { TaskContext } from './task-parts.ts';
 
 const LOOK_EVERY_MS = 15_000;
-/** Callers looked at in one round; the others come in the next ones. */
+/** Most callers looked at in one round; the others come in the next ones. */
 const MOST_LOOKS = 500;
 
 export class LostJobs {
   readonly #tasks: TaskContext;
-  /** Since when a caller's job is not to be seen; epoch milliseconds. */
+  /** Time since which a caller's job is not seen, by task. */
   #goneSince = new Map<TaskId, number>();
 
   constructor(tasks: TaskContext) {
@@ -28,8 +30,9 @@ export class LostJobs {
   }
 
   /**
-   * One round over the callers who wait here.
-   * @param lostAtMs - Redis lost data then (epoch milliseconds), and every replica has said since what it runs: what came before is looked at without a grace
+   * Runs one round over the callers who wait here.
+   * @param lostAtMs - time when Redis lost data (epoch milliseconds), if
+   * every replica has since said what it runs: older tasks get no grace
    */
   async look(lostAtMs = -Infinity): Promise<void> {
     const { replies, queues, clock, graces } = this.#tasks;
@@ -53,7 +56,7 @@ export class LostJobs {
     return this.#tasks.attempts.current(taskId) !== undefined;
   }
 
-  /** @returns false: not now */
+  /** Queues the task again, or answers its caller. @returns false: not now */
   async #addAgain(waiting: Waiting): Promise<boolean> {
     const { records, leases, queues, replies, ender, dispatcher, log } = this.#tasks;
     const { taskId, queue, job } = waiting;
@@ -63,7 +66,7 @@ export class LostJobs {
       await ender.answerFrom(record);
       return true;
     }
-    // Whoever runs it, or did, ends it; its caller's wait limit is the last word.
+    // A running task is ended by the replica that has it; the caller's wait limit applies in any case.
     if (record?.status === 'RUNNING' || this.#hasIt(waiting) || !replies.has(taskId)) return false;
     await queues.open(queue);
     await queues.add(queue, { ...job, attempts: record?.attempt ?? 0 });

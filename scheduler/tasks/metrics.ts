@@ -11,7 +11,7 @@ import {
   SLOW_BUCKETS,
 } from '#shared/metrics.ts';
 
-/** Why an attempt failed or was lost is one of our own words. */
+/** Most values of a reason label; the reasons of failed and lost attempts are our own words. */
 const MOST_REASONS = 50;
 const REASONS_OF_LOSS = [
   'not_claimed',
@@ -24,7 +24,7 @@ const REASONS_OF_LOSS = [
 ];
 const LIMITED = ['pending_tasks', 'queue_bytes', 'redis_memory', 'commits'];
 
-/** Tasks as they pass through this replica. `stub_type` is a kind of the interface, never a name. */
+/** Metrics of tasks that pass through this replica. `stub_type` is a kind of the interface, never a name. */
 export class TaskMetrics {
   readonly finished: Counter<'stub_type' | 'status'>;
   readonly queueWait: Histogram<'stub_type'>;

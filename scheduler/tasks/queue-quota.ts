@@ -1,29 +1,34 @@
-// The quota of queued inputs of a workspace. Asynchronous jobs are rows until they end, so the database knows their bytes for all replicas, also after a restart or a lost Redis. This file keeps the last answer
-// and what came since. Inputs of synchronous calls are counted where their callers wait. Must stay true: nothing is asked for one call; a workspace far below its quota is never asked for.
+// Quota of a workspace's queued inputs. Asynchronous jobs are rows until they end, so the database knows
+// their bytes for all replicas, also after a restart or a loss of Redis. This file keeps the last answer,
+// and the bytes added since. Inputs of synchronous calls are counted where their callers wait. Invariants:
+// the database is never asked once per call; for a workspace far below its quota it is never asked.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { BoundedMap } from '../deployments/bounded-map.ts';
 
 const MAX_WORKSPACES = 10_000;
-/** The database is asked again when this part of the quota has come since. */
+/** Fraction of the quota after whose addition the database is asked again. */
 const ASK_AFTER = 1 / 16;
-/** Between two questions, also in parts of what the last one took: they take a small share of the database. */
+/**
+ * Shortest pause between two questions, also as a multiple of the last
+ * one's duration, so that they take a small share of the database.
+ */
 const LEAST_PAUSE_MS = 250;
 const PAUSE_FACTOR = 10;
-/** Smaller inputs of synchronous calls are not counted: their callers' connections bound them. */
+/** Smallest input of a synchronous call that is counted: smaller ones are bounded by their callers' connections. */
 const LEAST_SYNC_BYTES = 1_024;
 
 interface Known {
-  /** As the database last said. */
+  /** Bytes in the database's last answer. */
   bytes: number;
-  /** Let in here since. */
+  /** Bytes let in here since. */
   added: number;
   /** Bytes of calls that found room and are not let in yet. */
   pending: number;
   /** Bytes of synchronous calls that wait or run for callers here. */
   waiting: number;
   asking: Promise<void> | undefined;
-  /** Not asked again before. */
+  /** Time before which the database is not asked again. */
   askAtMs: number;
 }
 
@@ -46,13 +51,16 @@ export class QueueQuota {
     return !isSync || bytes >= LEAST_SYNC_BYTES;
   }
 
-  /** Whether there is room for an input of so many bytes; at once unless there is none as far as is known. */
+  /**
+   * Whether there is room for an input of so many bytes. The
+   * answer is immediate unless the known numbers leave no room.
+   */
   hasRoom(workspaceId: WorkspaceId, bytes: number, limit: number): boolean | Promise<boolean> {
     const known = this.#of(workspaceId);
     const fits = (): boolean => known.bytes + known.added + known.pending + known.waiting + bytes <= limit;
     const mayAsk = performance.now() >= known.askAtMs;
     if (fits()) {
-      // No call waits for that: other replicas may have filled the queue, and the next calls know.
+      // No call waits for this answer: other replicas may have filled the queue, and the next calls will know.
       if (known.added + bytes > limit * ASK_AFTER && mayAsk) void this.#ask(workspaceId, known);
       return true;
     }
@@ -60,19 +68,23 @@ export class QueueQuota {
     return mayAsk ? this.#ask(workspaceId, known).then(fits) : false;
   }
 
-  /** From when there is room until the call is let in or refused: calls of one moment do not all see the same room. @returns how to end it */
+  /**
+   * Reserves bytes from the check until the call is let in or
+   * refused, so that simultaneous calls do not all see the same room.
+   * @returns function that ends the reservation
+   */
   reserve(workspaceId: WorkspaceId, bytes: number): () => void {
     const known = this.#of(workspaceId);
     known.pending += bytes;
     return () => void (known.pending -= bytes);
   }
 
-  /** An asynchronous task was let in. */
+  /** Counts an asynchronous task that was let in. */
   added(workspaceId: WorkspaceId, bytes: number): void {
     this.#of(workspaceId).added += bytes;
   }
 
-  /** A synchronous call waits until then. */
+  /** Counts a synchronous call until it ends. */
   waits(workspaceId: WorkspaceId, bytes: number, until: Promise<unknown>): void {
     if (!this.counts(bytes, true)) return;
     const known = this.#of(workspaceId);
@@ -89,7 +101,7 @@ export class QueueQuota {
     return fresh;
   }
 
-  /** While the database does not answer nobody is refused for what it would say. */
+  /** Asks the database. While it does not answer, no call is refused because of it. */
   #ask(workspaceId: WorkspaceId, known: Known): Promise<void> {
     known.asking ??= this.#read(workspaceId, known).finally(() => (known.asking = undefined));
     return known.asking;

@@ -1,13 +1,16 @@
-// Attempts whose lease ran out: their machine talks, and its heartbeats do not name them any more. Asynchronous tasks go back to their queue by the token that holds them, synchronous ones end as lost.
-// Each replica sees to the attempts of the machines linked to it; what a machine that does not talk may still have waits for its report or its loss. Silent for a while after a start: agents report first.
-// Must stay true: only monotonic time counts, and nothing is lost within one lease of a stall of this process, in which heartbeats were not read.
+// Reaper of attempts whose lease ran out: their machine talks, but its heartbeats no longer name them.
+// Asynchronous tasks go back to their queue by the token that holds them; synchronous ones end as lost.
+// Each replica handles the attempts of the machines linked to it. Attempts on a silent machine wait for
+// its report or its loss. After a start nothing is lost for a while, because agents report first.
+// Invariant: only monotonic time counts. No attempt is lost within one
+// lease of a stall of this process, in which heartbeats were not read.
 import { sleep } from '#shared/backoff.ts';
 import type { Attempt } from './attempts.ts';
 import type { LiveReport } from './reports.ts';
 import type { TaskContext } from './task-parts.ts';
 
 const LOOK_EVERY_MS = 5_000;
-/** An attempt is lost when so many heartbeats in a row do not name it. */
+/** Heartbeats in a row that must miss an attempt before it is lost. */
 const HEARTBEATS = 6;
 
 export class Reaper {
@@ -28,7 +31,7 @@ export class Reaper {
     while (await sleep(Math.min(LOOK_EVERY_MS, graces.leaseMs), signal)) await this.look();
   }
 
-  /** A heartbeat: these its machine still has. A lease that counts for one attempt is not renewed by another's token. */
+  /** Renews the attempts that a heartbeat names. The token of one attempt does not renew another's lease. */
   seen(live: readonly LiveReport[]): void {
     const { attempts, clock } = this.#tasks;
     const seenAtMs = clock.monotonicMs();
@@ -41,7 +44,7 @@ export class Reaper {
     }
   }
 
-  /** One round over the attempts of machines that talk. */
+  /** Runs one round over the attempts of machines that talk. */
   async look(): Promise<void> {
     const { attempts, clock, graces, ender, metrics, log, sinceStallMs } = this.#tasks;
     const nowMs = clock.monotonicMs();
@@ -62,7 +65,10 @@ export class Reaper {
     }
   }
 
-  /** Large fleets are told to send heartbeats less often; the lease follows the interval that this agent was told. */
+  /**
+   * Lease of the attempt in milliseconds. It follows the heartbeat interval
+   * that the agent was told; large fleets send heartbeats less often.
+   */
   #leaseMs({ container }: Attempt): number {
     return Math.max(this.#tasks.graces.leaseMs, HEARTBEATS * (container?.link?.heartbeatIntervalMs ?? 0));
   }

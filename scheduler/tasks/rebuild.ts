@@ -1,5 +1,7 @@
-// After Redis lost its data: each replica writes the settings of its queues and the leases of what it runs again, and wakes what it serves; the leader takes jobs out whose tasks are over, also from queues
-// that nobody fetches from. Waiting asynchronous tasks come back from their rows (sweep.ts), after every replica had the time to say what it runs.
+// Rebuild of Redis after it lost its data. Each replica writes its queues' settings and its
+// attempts' leases again, and wakes the queues it serves. The leader removes the jobs of
+// ended tasks, also from queues that nobody fetches from. Waiting asynchronous tasks come
+// back from their rows (sweep.ts), after every replica had the time to say what it runs.
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -12,7 +14,7 @@ import type { EndedCursor } from '../store/queries/tasks.ts';
 
 export interface EndedQueues {
   readonly queues: readonly QueueName[];
-  /** Where the next page begins; absent: there is none. */
+  /** Beginning of the next page; absent: there is none. */
   readonly next?: EndedCursor;
 }
 
@@ -21,10 +23,15 @@ export interface RebuildParts {
   readonly rollCall: Pick<RollCall, 'call'>;
   readonly queues: Pick<TaskQueues, 'reopenAll'>;
   readonly tasks: { redisLost(): Promise<void>; allHaveSaid(lostAtMs: number): Promise<void> };
-  /** This replica's, first of all: a caller who waits on a replica that nobody finds counts as gone. */
+  /**
+   * Presence of this replica, which is written first: a caller who waits on a replica that nobody finds counts as gone.
+   */
   readonly presence: { redisLost(): Promise<void> };
   readonly olderJobs: Pick<OlderJobs, 'sweep'>;
-  /** Queues of tasks that ended within the hour, a page at a time: an older Redis is not older than that, for it writes its file every second. */
+  /**
+   * Queues of tasks that ended within the hour, a page at a time. An older
+   * Redis is not older than that, since it writes its file every second.
+   */
   readonly endedQueues: (after?: EndedCursor) => Promise<EndedQueues>;
   readonly clock: Clock;
   readonly log: Log;
@@ -34,13 +41,16 @@ export interface RebuildParts {
   readonly tryAgainMs?: number;
 }
 
-/** Every replica notices within a second or two, and renews its locks within 30 s in any case. */
+/**
+ * Time until every replica has said what it runs, in milliseconds. Each notices
+ * the loss within a second or two, and renews its locks within 30 s in any case.
+ */
 const SETTLE_MS = 35_000;
 const TRY_AGAIN_MS = 1_000;
 
-/** How far the rebuild after one loss has come. */
+/** Progress of the rebuild after one loss. */
 interface Progress {
-  /** No more than queues had a task that ended within the hour. */
+  /** Queues done; no more than queues had a task that ended within the hour. */
   readonly swept: Set<QueueName>;
   after: EndedCursor | undefined;
 }
@@ -58,7 +68,7 @@ export class Rebuild {
 
   start(): void {
     this.#off = this.#parts.data.onLost(() => void this.#run());
-    // Whoever rebuilds waits for this replica's word, too; it has nothing yet.
+    // A replica that rebuilds also waits for the word of this one, which has nothing yet.
     void this.#first();
   }
 
@@ -74,7 +84,7 @@ export class Rebuild {
     this.#abort.abort();
   }
 
-  /** Whether what no queue has may be taken for lost. */
+  /** Whether a task that is in no queue may count as lost. */
   isOver(): boolean {
     return this.#parts.clock.monotonicMs() - this.#lostAtMs >= (this.#parts.settleMs ?? SETTLE_MS);
   }
@@ -89,7 +99,7 @@ export class Rebuild {
     await this.#until(generation, () => this.#takeOutEnded(progress, () => data.generation === generation));
   }
 
-  /** Tried until it succeeds. @returns false: the data were lost once more, or this process stops */
+  /** Repeats the work until it succeeds. @returns false: the data were lost once more, or this process stops */
   async #until(generation: number, work: () => Promise<void>): Promise<boolean> {
     const { data, tryAgainMs = TRY_AGAIN_MS, log } = this.#parts;
     for (;;) {
@@ -103,24 +113,30 @@ export class Rebuild {
     }
   }
 
-  /** What this replica alone knows. Queues are served before what is over has left them: no fetch overtakes that (older-jobs.ts). */
+  /**
+   * Writes the facts that only this replica knows. Queues are served before jobs
+   * of ended tasks have left them; no fetch precedes that check (older-jobs.ts).
+   */
   async #own(): Promise<void> {
     const { queues, tasks, presence, wakeAll, log } = this.#parts;
     await presence.redisLost();
-    // What runs is said before what stands in a lane: whoever lent it takes back what stands there without a lease.
+    // Leases are written before lane entries, because a lender takes back an entry that stands without a lease.
     await tasks.redisLost();
     await queues.reopenAll();
     wakeAll();
     log.info('Redis is rebuilt: settings and leases');
   }
 
-  /** From here on the others may count on that. */
+  /** Says that this replica has written again what it has, so that the others may count on that. */
   async #callRoll(generation: number): Promise<void> {
     const { rollCall, tasks, data } = this.#parts;
     if (await rollCall.call(generation)) await tasks.allHaveSaid(data.lostAtMs);
   }
 
-  /** The leader's; it goes on where the try before it stopped. A later loss of data starts over by itself. */
+  /**
+   * Removes the jobs of ended tasks, on the leader; goes on where the
+   * try before stopped. A later loss of data starts over by itself.
+   */
   async #takeOutEnded(progress: Progress, isNewest: () => boolean): Promise<void> {
     const { olderJobs, endedQueues, isLeader, log } = this.#parts;
     for (;;) {

@@ -1,13 +1,17 @@
-// What Redis was told in the last seconds, as text: a Redis that is killed while its disk is slow comes back without the last second or two of its writes, and the end of a task must not be among what nobody has any more.
+// Records of the last seconds, as the text sent to Redis. A Redis that is killed while its disk is slow
+// comes back without its last second or two of writes. The end of a task must not be lost with them.
 import type { TaskId } from '#shared/domain/ids.ts';
 
-/** Kept for one to two of these; longer while Redis takes nothing. Redis comes back at most two seconds older. */
+/**
+ * Milliseconds of a turn. Records are kept for one to two turns, longer
+ * while Redis takes nothing; Redis comes back at most two seconds older.
+ */
 const TURN_MS = 5_000;
-/** What a turn holds at most; beyond it a turn is shorter. */
+/** Most records of a turn; beyond this or the characters below the turn ends early. */
 const MOST_RECORDS = 10_000;
 const MOST_CHARACTERS = 8 * 1024 ** 2;
 
-/** The newest record of each task that was written a moment ago. */
+/** Newest record of each task that was written a moment ago. */
 export class RecentRecords {
   readonly #nowMs: () => number;
   #newer = new Map<TaskId, string>();

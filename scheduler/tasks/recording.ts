@@ -8,12 +8,12 @@ import type { Attempt } from './attempts.ts';
 import type { RecordRank, TaskRecord } from './records.ts';
 import { RANK } from './state.ts';
 
-/** `{"error": text}` as JSON text. */
+/** JSON text of `{"error": text}`. */
 export function errorBody(text: string): string {
   return JSON.stringify({ error: text });
 }
 
-/** A job's record in that status. */
+/** Record of a job in that status. */
 export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, attempt: number): TaskRecord {
   return {
     taskId: job.taskId,
@@ -40,7 +40,7 @@ export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, att
   };
 }
 
-/** The row of an asynchronous task that is accepted now. */
+/** Row of an asynchronous task that is accepted now. */
 export const acceptedTaskOf = (job: TaskJob, queue: QueueName): AcceptedTask => ({
   record: recordOf(job, queue, 'PENDING', 0),
   job: encodeTaskJob(job),
@@ -48,7 +48,7 @@ export const acceptedTaskOf = (job: TaskJob, queue: QueueName): AcceptedTask => 
 
 const MOST_PAST = 12;
 
-/** The budgets, with one more attempt that did not end its task. */
+/** Budgets of a task with one more attempt that did not end it. */
 export function withPast(budget: TaskJob, attempt: Attempt, outcome: string, nowMs: number): TaskJob {
   const one = {
     attempt: attempt.number,
@@ -61,7 +61,7 @@ export function withPast(budget: TaskJob, attempt: Attempt, outcome: string, now
   return { ...budget, past: [...(attempt.job.past ?? []), one].slice(-MOST_PAST) };
 }
 
-/** A job's record after its end. */
+/** Record of a job after its end. */
 export function finalOf(
   job: TaskJob,
   queue: QueueName,
@@ -73,7 +73,7 @@ export function finalOf(
   return { ...recordOf(job, queue, status, attempt), endedAtMs, ...extra };
 }
 
-/** A row of the database as a record. */
+/** Record from a row of the database. */
 export function recordOfRow(row: TaskRow): TaskRecord {
   const { result, resultObjectId, callbackUrl, putBy, containerHostname } = row;
   return {

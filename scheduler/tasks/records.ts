@@ -1,6 +1,7 @@
-// The records of tasks on their way to the database: written to Redis in the turn of the change, drained in batches by the leader. Dispatch
-// and the service append, reads by id look here first, and the drainer hands the store whole batches. What must stay true: a record is in
-// Redis until the database has it; writing it twice, or an older one after a newer one, changes nothing.
+// Records of tasks on their way to the database: written to Redis in the turn of the change,
+// drained in batches by the leader. Dispatch and the service append, reads by id look here
+// first, and the drainer hands the store whole batches. Invariants: a record is in Redis until
+// the database has it. Writing it twice, or an older one after a newer one, changes nothing.
 import type { Redis } from 'ioredis';
 import type {
   ContainerId,
@@ -27,12 +28,12 @@ import { RecentRecords } from './recent-records.ts';
 import { mayReplace } from './state.ts';
 
 /**
- * Order of the records of one attempt: the higher wins, and a higher attempt wins over both. 0 pending, 1 running, 2 waiting for a retry,
- * 3 final, 4 a completion that came after the end.
+ * Order of the records of one attempt: the higher wins, and a higher attempt wins over both. 0
+ * pending, 1 running, 2 waiting for a retry, 3 final, 4 a completion that came after the end.
  */
 export type RecordRank = 0 | 1 | 2 | 3 | 4;
 
-/** A task as it stands after one change; whole, never a difference. Times are epoch milliseconds. */
+/** State of a task after one change; always whole, never a difference. Times are epoch milliseconds. */
 export interface TaskRecord {
   readonly taskId: TaskId;
   readonly workspaceId: WorkspaceId;
@@ -42,11 +43,11 @@ export interface TaskRecord {
   readonly kind: StubKind;
   readonly sync: boolean;
   readonly status: TaskStatus;
-  /** 0 before the first fetch. */
+  /** Number of the attempt; 0 before the first fetch. */
   readonly attempt: number;
   readonly rank: RecordRank;
   readonly containerId: ContainerId | null;
-  /** A sentence; empty unless the task failed. */
+  /** Reason of a failure, as a sentence; empty unless the task failed. */
   readonly failureReason: string;
   readonly createdAtMs: number;
   readonly startedAtMs: number | null;
@@ -56,61 +57,64 @@ export interface TaskRecord {
   readonly result?: string;
   readonly resultObjectId?: ObjectId;
   readonly deadlineMs: number;
-  /** Where its end is told. Absent: nowhere. */
+  /** URL that is told how the task ended. Absent: none. */
   readonly callbackUrl?: string;
-  /** The stub whose container put it. */
+  /** Stub whose container put the task. */
   readonly putBy?: StubId;
-  /** As EndTask said it. */
+  /** Host name that EndTask gave. */
   readonly containerHostname?: string;
-  /** Where the caller of a synchronous task waits; only in Redis, never in the database. */
+  /** Replica where the caller of a synchronous task waits; only in Redis, never in the database. */
   readonly replica?: InstanceId;
   /** Earlier attempts, as the job has them; only in Redis, never in the database. */
   readonly past?: NonNullable<TaskJob['past']>;
 }
 
-/** True when `a` must win over `b` of the same task; equal ones do not. */
+/** Whether `a` must win over `b` of the same task; false for equal ones. */
 export function isNewer(a: Pick<TaskRecord, 'attempt' | 'rank'>, b: Pick<TaskRecord, 'attempt' | 'rank'>): boolean {
   return mayReplace(a, b) && (a.attempt !== b.attempt || a.rank !== b.rank);
 }
 
-/** Text of a result that a record may carry; a larger one goes to an object. */
+/** Most bytes of a result's text in a record; a larger one goes to an object. */
 export const MAX_INLINE_RESULT_BYTES = 256 * 1024;
-/** A task's newest record stays readable in Redis this long. */
+/** Seconds for which a task's newest record stays readable in Redis. */
 const RECORD_TTL_S = 3600;
-/** A small final one needs no second look to go soon after the database has it; a large one is told to go by the drainer. */
+/** Length up to which a final record gets a short life in Redis at once; a larger one gets it from the drainer. */
 export const SMALL_RECORD = 8 * 1024;
 const FINAL_TTL_S = 300;
-/** Records of tasks whose id nobody knows yet are written after one to two of these, unless a newer one came first. */
+/**
+ * Milliseconds of a turn. Records of tasks whose id nobody knows yet
+ * are written after one to two turns, unless a newer one came first.
+ */
 const SOON_MS = 100;
-/** Above this many records on their way nothing new is admitted. */
+/** Records on their way to the database above which nothing new is admitted. */
 export const OVERLOADED_RECORDS = 1_000_000;
-/** And above this many bytes, by the mean size of what this replica appended. */
+/** Bytes above which nothing new is admitted, by the mean size of this replica's appends. */
 export const OVERLOADED_BYTES = 1024 ** 3;
-/** The stream's own bound: four times what stops admission, so that only a fault reaches it. */
+/** Most entries of the stream: four times the admission bound, so that only a fault reaches it. */
 const MOST_RECORDS = 4 * OVERLOADED_RECORDS;
-/** Why the script refuses a record that came too late. */
+/** Script answer for a record that the lease of a newer attempt refuses. */
 const REFUSED_BY_ATTEMPT = -2;
-/** Records kept here while Redis does not take them. */
+/** Most records kept here while Redis does not take them. */
 const MAX_UNSENT = 20_000;
 const RESEND_AFTER_MS = 500;
 const RECHECK_AFTER_MS = 1000;
-/** Records in one command, and their characters. */
+/** Most records in one command, and their characters. */
 const MOST_AT_ONCE = 200;
 const MOST_TEXT_AT_ONCE = 512 * 1024;
 
 /** Records of this turn of the event loop. */
 interface Batch {
   readonly records: TaskRecord[];
-  /** True when Redis has them all; where one failed each is kept. Never rejects. */
+  /** Resolves to true when Redis has them all; records of a failed command are kept. Never rejects. */
   readonly sent: Promise<boolean>;
 }
 
 export interface TaskRecordsOptions {
-  /** A client that fails fast (no offline queue, a command timeout). The caller closes it. */
+  /** Client that fails fast (no offline queue, a command timeout). The caller closes it. */
   readonly client: Redis;
   readonly keys: Keys;
   readonly log: Log;
-  /** The record as the database has it. */
+  /** Loads the record as the database has it. */
   readonly loadFromDb: (taskId: TaskId) => Promise<TaskRecord | undefined>;
   readonly registry?: Registry;
   readonly overloadedRecords?: number;
@@ -129,11 +133,11 @@ export class TaskRecords {
   readonly #listeners = new Set<() => void>();
   /** Newest record of each task that Redis did not take. */
   readonly #unsent = new Map<TaskId, TaskRecord>();
-  /** Newest record of each task that is on its way to Redis: nobody knows yet whether it arrives. */
+  /** Newest record of each task that is on its way to Redis and not yet confirmed. */
   readonly #sending = new Map<TaskId, TaskRecord>();
   readonly #underWay = new Set<Promise<void>>();
   readonly #recent = new RecentRecords();
-  /** A process that starts does not know what Redis lost before. */
+  /** Time of the last loss of data; the start counts, since a new process does not know what Redis lost before. */
   #lostAtMs = performance.now();
   #batch: Batch | undefined;
   #soon = new Map<TaskId, TaskRecord>();
@@ -170,8 +174,9 @@ export class TaskRecords {
   }
 
   /**
-   * Writes the record to Redis before this turn ends, with the others of it: its key and the way to the database. One that Redis does not take is kept here and
-   * sent again; nobody has to wait for it. The promise is for those who want to know: it never rejects.
+   * Writes the record to Redis before this turn ends, together with the turn's
+   * others: its key and its entry on the stream. A record that Redis does not take
+   * is kept here and sent again. No caller need await the promise; it never rejects.
    * @returns true when Redis has it, false when it is kept for another try
    * @throws TypeError when the result is larger than {@link MAX_INLINE_RESULT_BYTES}: it belongs in an object
    */
@@ -189,7 +194,8 @@ export class TaskRecords {
   }
 
   /**
-   * For a task whose id nobody has been told: its record may wait a moment, and a newer one replaces it. Most synchronous tasks end before that and are written once.
+   * Appends a record that may wait a moment, because nobody knows the task's id yet; a
+   * newer record replaces it. Most synchronous tasks end before that and are written once.
    */
   appendSoon(record: TaskRecord): void {
     const held = this.#soon.get(record.taskId) ?? this.#older.get(record.taskId);
@@ -200,7 +206,7 @@ export class TaskRecords {
     this.#soonTimer.unref();
   }
 
-  /** What waited a whole turn goes out; what came meanwhile waits one. */
+  /** Sends records that waited a whole turn; newer ones wait one turn more. */
   #turnSoon(): void {
     const due = this.#older;
     this.#older = this.#soon;
@@ -211,7 +217,10 @@ export class TaskRecords {
     this.#soonTimer = undefined;
   }
 
-  /** The newest record: here, in Redis, else in the database. @throws AppError `queues_unavailable` when neither here nor the database knows it and Redis does not answer */
+  /**
+   * Newest record: here, in Redis, else in the database.
+   * @throws AppError `queues_unavailable` when neither here nor the database knows it and Redis does not answer
+   */
   async read(taskId: TaskId): Promise<TaskRecord | undefined> {
     const here = this.#newestHere(taskId);
     let text: string | null = null;
@@ -225,12 +234,15 @@ export class TaskRecords {
     const held = text === null ? undefined : parseTaskRecord(text);
     const newest = held === undefined ? await this.#loadFromDb(taskId) : await this.#orItsRow(held);
     if (here !== undefined && (newest === undefined || isNewer(here, newest))) return here;
-    // It may be in Redis alone, on its way to the database: that nobody knows it cannot be said.
+    // The record may be in Redis alone, on its way to the database. So the task must not be reported as unknown.
     if (newest === undefined && unread !== undefined) throw unavailable(`read the record of task ${taskId}`, unread);
     return newest;
   }
 
-  /** A Redis that came back older has an older record, too, for as long as records live there. */
+  /**
+   * Newer one of the record and the task's row. A Redis that came back
+   * older has older records, too, for as long as records live there.
+   */
   async #orItsRow(held: TaskRecord): Promise<TaskRecord> {
     if (held.rank >= 3 || performance.now() - this.#lostAtMs > RECORD_TTL_S * 1000) return held;
     const row = await this.#loadFromDb(held.taskId).catch(() => undefined);
@@ -238,8 +250,9 @@ export class TaskRecords {
   }
 
   /**
-   * Redis may have lost what it was told last: it is told again, with what it has not taken yet, and refuses what it has newer.
-   * @returns tasks among them that are over
+   * Writes the latest records to Redis again, with those that it has not taken yet,
+   * after it may have lost some. Redis refuses a record if it has a newer one.
+   * @returns records of tasks among them that are over
    * @throws AppError `queues_unavailable` when it does not take all of them
    */
   async redisLost(): Promise<readonly TaskRecord[]> {
@@ -256,7 +269,7 @@ export class TaskRecords {
     return recent.filter(({ rank }) => rank >= 3);
   }
 
-  /** Of those that Redis does not have, as far as is known here. */
+  /** Newest record here of those that Redis may not have. */
   #newestHere(taskId: TaskId): TaskRecord | undefined {
     const soon = this.#soon.get(taskId) ?? this.#older.get(taskId);
     if (soon !== undefined) return soon;
@@ -264,20 +277,23 @@ export class TaskRecords {
     return sending !== undefined && (unsent === undefined || isNewer(sending, unsent)) ? sending : unsent;
   }
 
-  /** Newest records of those tasks as far as Redis has them, in no order; for tasks that ended a moment ago. @throws when Redis does not answer */
+  /**
+   * Newest records of those tasks that Redis has, in no order; for tasks that ended a moment ago.
+   * @throws when Redis does not answer
+   */
   async readHeld(taskIds: readonly TaskId[]): Promise<readonly TaskRecord[]> {
     if (taskIds.length === 0) return [];
     const texts = await this.#client.mget(taskIds.map((taskId) => this.#keys.task(taskId)));
     return texts.filter((text) => text !== null).map(parseTaskRecord);
   }
 
-  /** Its end is recorded elsewhere: what still waits to be written here says nothing new. */
+  /** Drops records that still wait here, because the task's end is recorded elsewhere. */
   endedElsewhere(taskId: TaskId): void {
     this.#soon.delete(taskId);
     this.#older.delete(taskId);
   }
 
-  /** True while so many records wait for the database that nothing new may be admitted (answer 503, retry later). */
+  /** Whether so many records wait for the database that nothing new may be admitted (answer 503, retry later). */
   isOverloaded(): boolean {
     const overloaded =
       this.#length > this.#overloadedRecords ||
@@ -289,12 +305,12 @@ export class TaskRecords {
       if (overloaded) this.#log.error(facts, 'task records do not reach the database; admission is closed');
       else this.#log.info(facts, 'task records reach the database again; admission is open');
     }
-    // While admission is closed nothing is appended, so nobody else would notice that the stream is short again.
+    // While admission is closed nothing is appended, so only this check notices that the stream is short again.
     if (overloaded) this.#recheck();
     return overloaded;
   }
 
-  /** What the drainer left on the stream: the gauge is right also when nothing is appended. */
+  /** Takes the stream's length after a drain, so that the gauge is right even when nothing is appended. */
   drained(left: number): void {
     this.#sawLength(left);
   }
@@ -403,7 +419,10 @@ export class TaskRecords {
     }
   }
 
-  /** What a superseded attempt said in the turn of its end, or what came after the end: it changes nothing. */
+  /**
+   * Counts a refused record: of a superseded attempt in the turn of
+   * its end, or one that came after the end. It changes nothing.
+   */
   #sawRefused(record: TaskRecord, newerAttempt: boolean): void {
     this.#failures?.inc({ result: 'stale' });
     const { taskId, status, attempt } = record;
@@ -441,7 +460,7 @@ export class TaskRecords {
   }
 
   async #resend(): Promise<void> {
-    // Taken out first: what fails again is put back, and arms the next try.
+    // The records are taken out first: a failed one is put back, and arms the next try.
     const records = [...this.#unsent.values()].slice(0, 1000);
     for (const record of records) this.#unsent.delete(record.taskId);
     await Promise.all(records.map((record) => this.#send(record)));
@@ -460,7 +479,10 @@ export class TaskRecords {
   }
 }
 
-/** The script compares by what the text starts with, so `attempt` and `rank` come first. */
+/**
+ * JSON text of a record. The script compares records by the
+ * beginning of their text, so `attempt` and `rank` come first.
+ */
 export function encodeTaskRecord(record: TaskRecord): string {
   const { attempt, rank, ...rest } = record;
   return JSON.stringify({ attempt, rank, ...rest });

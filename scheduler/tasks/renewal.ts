@@ -1,4 +1,4 @@
-// Locks and leases of every attempt this replica has, renewed on time whatever the machines say meanwhile.
+// Renewal of the locks and leases of every attempt of this replica, on time even while machines are silent.
 import { repeat } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import { LOCK_MS } from '../queues/task-queues.ts';
@@ -24,7 +24,7 @@ export class Renewal {
     );
   }
 
-  /** Locks and leases of everything that runs, every 30 s, whatever the machines say meanwhile. */
+  /** Renews the locks and leases of all attempts here; runs every 30 s, even while machines are silent. */
   async #round(): Promise<void> {
     const { attempts, queues, leases } = this.#tasks;
     const all = [...attempts.all()];
@@ -32,14 +32,17 @@ export class Renewal {
     const held = all.map((attempt) => ({ queue: attempt.queue, taskId: attempt.job.taskId, lock: attempt.lock }));
     const lost = new Set<string>((await queues.renew(held, LOCK_MS)).map(({ lock }) => lock));
     await leases.renew(all.map(({ job }) => job));
-    // What is ended, or was meanwhile, has no lock to renew.
+    // An attempt that ended meanwhile has no lock to renew.
     const goesOn = (attempt: Attempt): boolean =>
       attempt.ending === undefined && attempts.current(attempt.job.taskId) === attempt;
     const running = all.filter((attempt) => lost.has(attempt.lock) && goesOn(attempt));
     if (running.length > 0) await this.#keepLeases(running);
   }
 
-  /** Redis lost its data: what runs here is said again, before anybody looks for it. So is what is ending just now: its last record, which drops the lease, may not be written yet. */
+  /**
+   * Writes the leases of all attempts here again after Redis lost its data, before they are looked for.
+   * Attempts that are ending count, too: their last record, which drops the lease, may not be written yet.
+   */
   async restoreAll(): Promise<void> {
     const { attempts, changes, leases } = this.#tasks;
     const running = [...attempts.all()];
@@ -51,7 +54,10 @@ export class Renewal {
     await Promise.all(running.map((attempt) => leases.restore(leaseOf(attempt))));
   }
 
-  /** Redis may have come back without its data: the lease says that they run all the same, so that nobody queues them again. */
+  /**
+   * Writes leases of attempts whose lock is lost, because Redis may have come
+   * back without its data. The leases keep their tasks from being queued again.
+   */
   async #keepLeases(running: readonly Attempt[]): Promise<void> {
     this.#tasks.log.warn({ count: running.length }, 'locks could not be renewed');
     await Promise.all(running.map((attempt) => this.#tasks.leases.restore(leaseOf(attempt))));

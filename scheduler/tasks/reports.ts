@@ -1,5 +1,6 @@
-// What agents say of attempts: started, ended, refused, still running after a reconnect, gone with their container or machine. What must stay true: a message with another token than the attempt's
-// changes nothing; an attempt of another process is taken over only by the token that holds its task.
+// Reports of agents on attempts: started, ended, refused, still running after a reconnect, gone with
+// their container or machine. Invariants: a message with another token than the attempt's changes
+// nothing. An attempt of another process is taken over only by the token that holds its task.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isWholeEvent } from '#shared/domain/event-stream.ts';
 import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
@@ -26,11 +27,11 @@ export interface LiveReport {
   readonly containerId: ContainerId;
 }
 
-/** What a machine's agent has when its task stream begins. */
+/** Attempts that a machine's agent has when its task stream begins. */
 export interface MachineReport {
   readonly agentInstance: string;
   readonly running: readonly LiveReport[];
-  /** Ended, and their results were not acknowledged: these follow. Absent: none. */
+  /** Attempts that ended and whose results were not acknowledged; the results follow. Absent: none. */
   readonly finished?: readonly LiveReport[];
   /** Whether no newer session speaks for the machine. Absent: none does. */
   readonly isCurrent?: () => Promise<boolean>;
@@ -52,9 +53,9 @@ export interface ReportsParts {
   readonly signal: AbortSignal;
   readonly graces: TaskGraces;
   readonly maxResultBytes: number;
-  /** The container did not take a task: nothing is sent there for a moment. */
+  /** Stops sending to a container for a moment, because it did not take a task. */
   readonly pause: (container: ReadyContainer) => void;
-  /** An adopted attempt's execution limit counts here too. */
+  /** Starts the execution limit of an adopted attempt here, too. */
   readonly armLimit: (attempt: Attempt) => void;
 }
 
@@ -70,7 +71,7 @@ export class Reports {
     if (attempt !== undefined) attempt.startedAtMs = this.#parts.clock.nowMs();
   }
 
-  /** An item of a generator's, which its caller has as it comes; one that is lost on the way is in the result. */
+  /** Passes a generator's item to its caller; an item lost on the way is in the result. */
   item(taskId: TaskId, token: AttemptToken, seq: number, event: Buffer): void {
     const { attempts, replies } = this.#parts;
     const attempt = attempts.find(taskId, token);
@@ -78,22 +79,23 @@ export class Reports {
     replies.item(attempt.job.replica, taskId, seq, event.toString('utf8'));
   }
 
-  /** True once the agent may forget the result. */
+  /** Takes the result of an attempt. @returns true once the agent may forget the result */
   async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
     const { attempts, ender, late, maxResultBytes } = this.#parts;
     const known = attempts.find(result.taskId, result.token);
-    // Another machine's attempt, whose token this one should not know: its word counts for nothing.
+    // The attempt is another machine's, whose token this machine should not know: its report is ignored.
     if (known !== undefined && known.machineId !== machineId) return true;
     const attempt = known ?? (await this.#adopt(machineId, result));
-    // A revoked one whose end is still being written is over too.
+    // A revoked attempt is over for its agent, even while its end is still being written.
     ender.freeRevoked(result.token);
-    // Superseded, finished or unknown: but for a late COMPLETE nobody will ever want it.
+    // The attempt is superseded, finished or unknown: only a late COMPLETE of it may still count.
     if (attempt === undefined || attempt.ending !== undefined) {
       if (attempt?.ending !== undefined && !(await attempt.ending)) return false;
       await late.take(machineId, result);
       return true;
     }
-    // Told to end because nothing was heard of it: whatever it did, it is lost.
+    // The agent was told to end the attempt because it had not
+    // reported a start; a cancelled attempt then counts as lost.
     const outcome = attempt.unclaimed && result.outcome === 'cancelled' ? 'lost' : result.outcome;
     if (result.body !== undefined) return await ender.ended(attempt, outcome, result.body, result.durationMs);
     const errorText = `result is larger than ${maxResultBytes} bytes`;
@@ -101,7 +103,7 @@ export class Reports {
     return await ender.finish(attempt, ending, undefined, result.durationMs);
   }
 
-  /** The agent never gave it to a runner process: back to the queue, first in line. */
+  /** Returns a task that the agent never gave to a runner process: to its queue, first in line. */
   async refused(taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
     const { attempts, ender, metrics, log } = this.#parts;
     const attempt = attempts.find(taskId, token);
@@ -113,14 +115,17 @@ export class Reports {
     await ender.backToQueue(attempt, 'refused');
   }
 
-  /** A container takes tasks (again): what was adopted before it was known here takes its slots. */
+  /**
+   * Called when a container takes tasks (again): attempts that were adopted before it was known here take its slots.
+   */
   containerReady(container: ReadyContainer): void {
     for (const attempt of this.#parts.attempts.ofContainer(container.containerId)) attach(attempt, container);
   }
 
   /**
-   * A machine's task stream (again): what it still runs is adopted under the same token; what it does not know any more is lost, or, when it never reached it, queued again.
-   * What is done there and not acknowledged has reached it, however long its result takes to follow.
+   * Handles the report at the start of a machine's task stream. Attempts that it still runs are adopted under the
+   * same token. An attempt that it no longer knows is lost, or queued again when it never reached the agent. An
+   * attempt that ended and was not acknowledged has reached the agent, however long its result takes to follow.
    */
   async machineReported(
     machineId: MachineId,
@@ -172,7 +177,10 @@ export class Reports {
     else await this.#lost(attempt, 'agent_restarted');
   }
 
-  /** What no process has in hand and a heartbeat names runs: a runner that dialled the restarted agent after its report. */
+  /**
+   * Adopts attempts that a heartbeat names and no process has:
+   * their runner dialled the restarted agent after its report.
+   */
   heartbeat(machineId: MachineId, live: readonly LiveReport[]): void {
     const { attempts, unnamed, log } = this.#parts;
     for (const one of live) {
@@ -183,12 +191,15 @@ export class Reports {
     }
   }
 
-  /** The container is gone. Its agent's word on its attempts travels on another stream: give it a moment, then count them as lost. */
+  /**
+   * Counts the attempts of a container that is gone as lost, after
+   * a moment: its agent's reports on them travel on another stream.
+   */
   async containerGone(containerId: ContainerId): Promise<void> {
     const { attempts, signal, graces } = this.#parts;
     for (const { token } of [...attempts.revokedOf({ containerId })]) attempts.takeRevoked(token);
     if ([...attempts.ofContainer(containerId)].length === 0) return;
-    // A scheduler that stops leaves them to whoever comes next.
+    // A scheduler that stops leaves them to the process that adopts them.
     if (!(await sleep(graces.reportMs, signal))) return;
     const left = [...attempts.ofContainer(containerId)];
     await Promise.all(
@@ -197,8 +208,8 @@ export class Reports {
   }
 
   /**
-   * LOST, 90 s without a session.
-   * @param isStillLost - given by the leader, which sees to what dead processes had sent there, too
+   * Counts the attempts of a machine that is LOST, 90 s without a session, as lost.
+   * @param isStillLost - given by the leader, which also handles attempts that dead processes had sent there
    */
   async machineLost(machineId: MachineId, isStillLost?: () => boolean): Promise<void> {
     const { attempts, unnamed } = this.#parts;
@@ -208,8 +219,9 @@ export class Reports {
   }
 
   /**
-   * Its agent has dialled another replica, which takes over by token what it still has: nothing of it is ours any more, and what we kept would be renewed, and keep its caller from being answered, for ever.
-   * What never reached its agent comes back when its lock runs out.
+   * Hands over the attempts of a machine whose agent has dialled another replica, which
+   * adopts by token. An attempt kept here would be renewed for ever, and its caller never
+   * answered. A task that never reached its agent comes back when its lock runs out.
    */
   machineMoved(machineId: MachineId): void {
     const { attempts, ender } = this.#parts;
@@ -230,7 +242,7 @@ export class Reports {
     if (lease.machineId !== machineId) return undefined;
     const held = await queues.lockOf(lease.queue as QueueName, live.taskId);
     if (held !== undefined && held !== lease.lock) return undefined;
-    // Its report and its result may have come side by side.
+    // The report and the result of the attempt may be handled side by side.
     const adopted = attempts.current(live.taskId);
     if (adopted !== undefined) return adopted.token === live.token ? adopted : undefined;
     const attempt = attemptOf(lease, live.token, this.#parts.clock.monotonicMs());
@@ -240,7 +252,7 @@ export class Reports {
       log.debug({ err: error, taskId: live.taskId }, 'an adopted attempt is not listed by its machine');
     });
     this.#parts.armLimit(attempt);
-    // Whoever sent it may have died before it said so.
+    // The process that sent the attempt may have died before it recorded that.
     const running = {
       ...recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number),
       containerId: lease.containerId,

@@ -1,8 +1,10 @@
-// A result's bytes as the text that records, rows and answers carry. No byte is lost on the way: bytes that no text can carry become JSON that names them.
+// Text form of a result's bytes, for records, rows and answers. No
+// byte is lost: bytes that cannot be text become JSON that names them.
 import { isUtf8 } from 'node:buffer';
 
 /**
- * UTF-8 stays as it came. Other bytes, and text with NUL (Postgres stores none), become `{"base64": "…"}`: the form in which the REST API shows a result that is not JSON.
+ * Converts a result to text. UTF-8 stays as it came. Other bytes, and text with NUL (Postgres stores
+ * none), become `{"base64": "…"}`: the form in which the REST API shows a result that is not JSON.
  * Source: decision 0086.
  */
 export function resultTextOf(bytes: Uint8Array): string {

@@ -1,4 +1,5 @@
-// Attempts whose task goes on: back to the queue at once and first in line, or after a back-off on the user's budget. What is used of the budgets travels in the job and is kept in the task's row.
+// Return of attempts whose task goes on: to the queue at once and first in line, or after a
+// back-off on the user's budget. The used budgets travel in the job and are kept in the task's row.
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Fence } from '../queues/task-queues.ts';
@@ -18,13 +19,16 @@ export class Returning {
     this.#freeSlot = freeSlot;
   }
 
-  /** @param budget - it may have run: what is left of its budgets; undefined: it did not begin, and none is touched */
+  /**
+   * Returns the task to its queue.
+   * @param budget - budgets left after an attempt that may have run; undefined: it did not begin, and none is touched
+   */
   async toQueue(attempt: Attempt, failureReason: string, budget: TaskJob | undefined): Promise<boolean> {
     const { job, queue } = attempt;
     const { attempts, changes, leases, queues, metrics, dispatcher, clock } = this.#parts;
     attempts.remove(attempt);
     if (budget !== undefined) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
-    // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
+    // The record says PENDING again: its rank is above this attempt's RUNNING, below the next attempt's.
     changes.apply(attempt.status, budget !== undefined && attempt.status === 'RUNNING' ? ['lose', 'due'] : 'unclaim', {
       ...recordOf(job, queue, 'PENDING', attempt.number),
       rank: RANK.RETRY as RecordRank,
@@ -43,7 +47,10 @@ export class Returning {
     return true;
   }
 
-  /** The job as it lies in the queue, with its new budgets, which its row is told, too; undefined: another attempt holds it, or it is gone. */
+  /**
+   * Job as stored in the queue, with its new budgets, which also go
+   * to its row; undefined: another attempt holds it, or it is gone.
+   */
   async #changedJob(attempt: Attempt, budget: TaskJob): Promise<TaskJob | undefined> {
     const { queues } = this.#parts;
     const { job, queue, lock } = attempt;
@@ -52,7 +59,7 @@ export class Returning {
     return whole === undefined ? undefined : this.#kept(withBudget(whole, budget));
   }
 
-  /** In its row, too: a job rebuilt from there has its budgets. */
+  /** Writes the budgets to the task's row, so that a job rebuilt from there has them. */
   #kept(changed: TaskJob): TaskJob {
     this.#parts.keepJob(changed).catch((error: unknown) => {
       this.#parts.log.warn({ err: error, taskId: changed.taskId }, 'the budgets of a task are not in its row yet');
@@ -60,7 +67,7 @@ export class Returning {
     return changed;
   }
 
-  /** The user's budget: waits out a back-off in the queue. */
+  /** Retries on the user's budget, after a back-off in the queue. */
   async retry(attempt: Attempt, failureReason: string, budget: TaskJob): Promise<boolean> {
     const { job, queue } = attempt;
     const { changes, attempts, due, clock, metrics } = this.#parts;
@@ -72,7 +79,8 @@ export class Returning {
     });
     metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     this.#freeSlot(attempt);
-    // The lease stays: until the queue has the task, another process takes this end over by it, from the agent's word. The next attempt writes its own, the last record drops it.
+    // The lease stays until the queue has the task: by it another process can take this end over,
+    // from the agent's report. The next attempt writes its own lease, and the last record drops it.
     const past = withPast(budget, attempt, failureReason, clock.nowMs());
     const fence = await this.#putOff(attempt, dueMs, past);
     if (fence !== undefined && fence.kind !== 'superseded') due.add(queue, dueMs);
@@ -81,7 +89,10 @@ export class Returning {
     return fence !== undefined;
   }
 
-  /** Into its queue, with one retry used; tried again while Redis does not answer. @returns undefined: not written; the agent keeps the result */
+  /**
+   * Puts the job back into its queue, with one retry used; repeated while Redis does not answer.
+   * @returns undefined: not written; the agent keeps the result
+   */
   async #putOff(attempt: Attempt, dueMs: number, budget: TaskJob): Promise<Fence | undefined> {
     const { job, queue, lock } = attempt;
     const { queues, graces, clock, log, signal } = this.#parts;
@@ -90,7 +101,8 @@ export class Returning {
       try {
         const whole = await queues.read(queue, job.taskId);
         const changed = withBudget(whole ?? job, { ...budget, retriesUsed: job.retriesUsed + 1 });
-        // Gone with the data of Redis: an adopted attempt knows its job without the input, the row knows it whole.
+        // The job is gone with the data of Redis. An adopted attempt knows
+        // its job without the input, so its row keeps the whole one.
         if (whole !== undefined || !attempt.adopted) this.#kept(changed);
         return await queues.delay(queue, job.taskId, lock, dueMs, changed);
       } catch (error) {

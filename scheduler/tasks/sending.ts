@@ -1,4 +1,5 @@
-// From a fetched job to its container: whether it may still run, its input, its lease, its frame on the link; and what becomes of it when one of these is missing.
+// Way of a fetched job to its container: the check whether it may still run, its input,
+// its lease, its frame on the link, and the steps taken when one of these is missing.
 import type { MachineId } from '#shared/domain/ids.ts';
 import { instanceOf } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -23,13 +24,16 @@ const INPUT_LOST = {
   errorText: 'the input of the task could not be read',
   failureReason: 'input_lost',
 } as const satisfies Verdict;
-/** A longer timer would fire at once. */
+/** Longest delay of a timer in milliseconds; a longer one would fire at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
-/** A container whose agent refused a task gets none for so long, so that the two do not play ball. */
+/**
+ * Pause of a container whose agent refused a task, in milliseconds,
+ * so that task and refusal do not alternate without end.
+ */
 const REFUSED_PAUSE_MS = 100;
-/** A task whose input cannot be read is tried so often. */
+/** Most tries for a task whose input cannot be read. */
 const INPUT_TRIES = 3;
-/** A lease that Redis did not take is written again this often, as long as its attempt runs. */
+/** Interval at which a lease that Redis did not take is written again, as long as its attempt runs. */
 const LEASE_AGAIN_MS = 500;
 
 export class Sender {
@@ -39,14 +43,14 @@ export class Sender {
     this.#tasks = tasks;
   }
 
-  /** The dispatcher fetched a job for a free slot. */
+  /** Sends a job that the dispatcher fetched for a free slot. */
   begin(claim: Claim): void {
     void this.#begin(claim).catch((error: unknown) => {
       this.#tasks.log.error(
         { err: error, taskId: claim.job.taskId },
         'a fetched task could not be sent, giving it back',
       );
-      // Its lease may be written, also where Redis gave no answer.
+      // The lease may be written, even where Redis gave no answer.
       void this.#giveBack(claim, true, true);
     });
   }
@@ -55,28 +59,29 @@ export class Sender {
     const { clock, leases, doubts } = this.#tasks;
     const fetchedAt = clock.monotonicMs();
     const { job } = claim;
-    // On a connection that nobody has looked at the data may be older than what this process has seen.
+    // On a connection that was not checked yet, the data may be older than what this process has seen.
     if (doubts?.isSure === false) await doubts.sure();
-    // A loan is told once, and its entry and lease say whether it stands.
+    // A loan is announced once; its entry and lease tell whether it stands.
     const isBack = !claim.isLent && (doubts?.mayBeBack(job) ?? false);
     if (isBack) await doubts?.over();
     const sureAtMs = performance.now();
-    // A Redis that came back older hands out again what runs.
+    // A Redis that came back older hands out running tasks again.
     const here = this.#tasks.attempts.current(job.taskId);
     if (here !== undefined && here.ending === undefined) {
       await this.#runsHere(claim);
       return;
     }
-    // A job that comes again may have ended meanwhile: its lock ran out before its end reached the queue, or Redis came back older.
+    // A repeated job may have ended meanwhile: its lock ran out
+    // before its end reached the queue, or Redis came back older.
     if ((claim.starts > 1 || job.attempts > 0 || isBack) && (await this.#endedBefore(claim))) return;
     if (isBack && (await this.#runsElsewhere(claim))) return;
-    // A first fetch cannot meet a lease; a later one of a synchronous task must not run what was sent before.
+    // A first fetch cannot meet a lease. A later fetch of a synchronous task must not run what was sent before.
     const leaseSeen = claim.starts > 1 && job.sync ? (await leases.read(job.taskId)) !== undefined : false;
     const waits = this.#callerWaits(job);
     const callerWaits = typeof waits === 'boolean' ? waits : await waits;
     const verdict = precheck(job, { nowMs: clock.nowMs(), callerWaits, leaseSeen });
     if (verdict.kind === 'finish') {
-      // Of a lent task its lender decides, which may have taken it back.
+      // The lender decides about a lent task, because it may have taken the task back.
       if (claim.isLent) await this.#giveBack(claim, false);
       else await this.#finishFetched(claim, verdict);
       return;
@@ -96,12 +101,12 @@ export class Sender {
     const isUnbroken = (sinceMs: number): boolean => doubts === undefined || doubts.brokenAtMs < sinceMs;
     const isFirst =
       claim.starts === 1 && !claim.isLent && !isBack && this.#isFresh(claim.askedAtMs) && isUnbroken(claim.askedAtMs);
-    // Another attempt may have been sent: of a synchronous task one alone may be.
+    // Another attempt may have been sent, and a synchronous task may have only one.
     const asks = job.sync && !isFirst;
     const leasedAtMs = performance.now();
     if (asks && !(await this.#mayLease(claim, attempt))) return;
     if (asks && isBack && (await this.#wasSent(claim))) return;
-    // What was read took a moment, in which it may have been stopped; and this process may have stood still.
+    // The reads above took a moment, in which the task may have been stopped, and this process may have stood still.
     const isSure = claim.isLent ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
       if (asks) await leases.dropOf(job.taskId, claim.lock);
@@ -109,7 +114,7 @@ export class Sender {
       return;
     }
     if (!isUnbroken(sureAtMs)) {
-      // Redis may have come back older since, without what was just read and written.
+      // Redis may have come back older since, without the data just read and written.
       await this.#giveBack(claim, false, true);
       return;
     }
@@ -147,7 +152,10 @@ export class Sender {
     if (this.#tasks.changes.apply(attempt.status, 'start', running, job.sync)) attempt.status = 'RUNNING';
   }
 
-  /** An attempt of this process has it, under a lock that Redis forgot: that one goes on, and ends it. */
+  /**
+   * Ends a repeated job whose attempt runs in this process under a
+   * lock that Redis forgot: that attempt goes on, and ends the task.
+   */
   async #runsHere(claim: Claim): Promise<void> {
     const { queues, dispatcher, clock, log } = this.#tasks;
     log.warn({ taskId: claim.job.taskId }, 'a job came back while its task runs, taking it out');
@@ -155,7 +163,10 @@ export class Sender {
     dispatcher().release(claim.container, clock.nowMs());
   }
 
-  /** Its lease is written before it is sent, where the task may be somebody else's. @returns false: it is, and is seen to */
+  /**
+   * Writes the lease before the send, where another attempt may have the task.
+   * @returns false: another attempt has it, and the claim is ended
+   */
   async #mayLease(claim: Claim, attempt: Attempt): Promise<boolean> {
     const { leases, queues, dispatcher, instance, clock } = this.#tasks;
     if (!claim.isLent) {
@@ -164,7 +175,7 @@ export class Sender {
       return false;
     }
     if (await leases.writeLent(leaseOf(attempt), instance)) return true;
-    // Taken back by its lender, or ended.
+    // The lender took the task back, or it ended.
     queues.disown(claim.queue, claim.job.taskId);
     dispatcher().release(claim.container, clock.nowMs());
     return false;
@@ -174,7 +185,10 @@ export class Sender {
     return performance.now() - sinceMs < this.#tasks.graces.freshMs;
   }
 
-  /** Nobody has stopped it, or given it back for a process that seemed dead; as of a moment ago. */
+  /**
+   * Whether the claim still holds the task, as of a moment ago: not
+   * stopped, and not given back for a process that seemed dead.
+   */
   async #isStillHeld({ queue, job, lock }: Claim): Promise<boolean> {
     for (;;) {
       const askedAtMs = performance.now();
@@ -183,7 +197,10 @@ export class Sender {
     }
   }
 
-  /** On its way before the task is; where Redis does not take it, it is written while the attempt runs, for a job without a lease counts as never sent. */
+  /**
+   * Writes the lease before the task is sent. Where Redis does not take it, it is
+   * written while the attempt runs, because a job without a lease counts as never sent.
+   */
   async #writeLease(attempt: Attempt): Promise<void> {
     const { leases, attempts, signal, log } = this.#tasks;
     const { taskId } = attempt.job;
@@ -196,7 +213,7 @@ export class Sender {
     while (await sleep(LEASE_AGAIN_MS, signal)) {
       if (attempts.current(taskId) !== attempt || attempt.ending !== undefined) return;
       try {
-        // One of an attempt before it may lie there still.
+        // The lease of an earlier attempt may still stand there.
         if (((await leases.read(taskId))?.attempt ?? 0) < attempt.number) await leases.write(leaseOf(attempt));
         return;
       } catch (error) {
@@ -205,7 +222,7 @@ export class Sender {
     }
   }
 
-  /** undefined: it cannot be read, and was tried often enough. */
+  /** Input of the task; undefined: it cannot be read after several tries. */
   async #inputOf(claim: Claim): Promise<string | undefined> {
     const { job } = claim;
     if (job.inputObjectId === undefined) return job.input ?? '';
@@ -218,7 +235,10 @@ export class Sender {
     }
   }
 
-  /** After Redis may have come back older: a living replica has an attempt of it, which goes on and ends it. The job leaves its queue. */
+  /**
+   * Removes a job from its queue, after Redis may have come back older,
+   * if a living replica has an attempt of it; that attempt ends the task.
+   */
   async #runsElsewhere(claim: Claim): Promise<boolean> {
     const { leases, queues, dispatcher, instance, isAlive, clock, log } = this.#tasks;
     const { taskId } = claim.job;
@@ -231,7 +251,10 @@ export class Sender {
     return true;
   }
 
-  /** A synchronous task whose lease is this attempt's now, after Redis may have come back older: whoever had it before has written how it ended, or that it was sent. */
+  /**
+   * Whether a synchronous task was sent or ended before, after Redis may have come back older.
+   * Its lease is this attempt's now, and the earlier attempt has written its end or its start.
+   */
   async #wasSent(claim: Claim): Promise<boolean> {
     const { leases, records } = this.#tasks;
     const { taskId } = claim.job;
@@ -246,19 +269,19 @@ export class Sender {
   async #endedBefore(claim: Claim): Promise<boolean> {
     const { taskId } = claim.job;
     let record = await this.#tasks.records.read(taskId);
-    // A Redis that came back older has an older record, too.
+    // A Redis that came back older has older records, too.
     if (record !== undefined && !isTerminalTask(record.status)) {
       record = await this.#tasks.rowOf(taskId).catch(() => undefined);
     }
     if (record === undefined || !isTerminalTask(record.status)) return false;
     await this.#tasks.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
     await this.#tasks.ender.answerFrom(record);
-    // Last: whatever fails above gives the job back, and the slot with it.
+    // The slot is released last: an error above gives back the job and the slot together.
     this.#tasks.dispatcher().release(claim.container, this.#tasks.clock.nowMs());
     return true;
   }
 
-  /** Here: known exactly. Elsewhere: as far as that replica is present. */
+  /** Whether the caller waits: exact for callers here; elsewhere true while that replica is present. */
   #callerWaits(job: TaskJob): boolean | Promise<boolean> {
     return job.replica === this.#tasks.instance
       ? this.#tasks.replies.has(job.taskId)
@@ -291,18 +314,24 @@ export class Sender {
     };
   }
 
-  /** From now on its execution limit counts here, too, a grace later than at its agent; from the take-over for an attempt that another process sent. */
+  /**
+   * Starts the execution limit here, too, with a grace beyond the agent's own.
+   * For an attempt that another process sent, the limit starts at the take-over.
+   */
   armLimit(attempt: Attempt): void {
     const { timeoutMs } = attempt.job;
     if (timeoutMs === 0) return;
     const leftMs = attempt.handedOverAtMs + timeoutMs + this.#tasks.graces.limitMs - this.#tasks.clock.monotonicMs();
-    // Beyond the longest timer it is looked at again.
+    // A limit beyond the longest timer is checked again when that timer fires.
     const again = (): void => (leftMs > LONGEST_TIMER_MS ? this.armLimit(attempt) : this.#limitPassed(attempt));
     attempt.limit = setTimeout(again, Math.min(Math.max(0, leftMs), LONGEST_TIMER_MS));
     attempt.limit.unref();
   }
 
-  /** The agent should have ended it long ago. Its slot is not free before the agent says so. After a stall of this process the agent's word may lie unread: it is given the grace again. */
+  /**
+   * Ends an attempt that its agent should have ended long ago. The slot stays taken until the agent
+   * confirms. After a stall of this process the agent's report may be unread, so it gets the grace again.
+   */
   #limitPassed(attempt: Attempt): void {
     if (attempt.ending !== undefined) return;
     const { graces, sinceStallMs } = this.#tasks;
@@ -316,8 +345,8 @@ export class Sender {
   }
 
   /**
-   * @param pause - the container did not take it: nothing is sent there for a moment
-   * @param isLeased - its lease may be written
+   * @param pause - the container did not take the task: nothing is sent there for a moment
+   * @param isLeased - the task's lease may be written
    */
   async #giveBack(claim: Claim, pause: boolean, isLeased = claim.isLent): Promise<void> {
     const { job, queue, container } = claim;
@@ -325,7 +354,7 @@ export class Sender {
     if (attempt !== undefined) this.#tasks.attempts.remove(attempt);
     if (pause) this.pause(container);
     const back = async (): Promise<void> => {
-      // Of a loan it may have been written without an answer.
+      // The lease of a loan may have been written without an answer.
       if (attempt !== undefined || isLeased) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
       await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
     };
@@ -334,7 +363,7 @@ export class Sender {
     this.#tasks.dispatcher().wake(queue);
   }
 
-  /** The container did not take a task: nothing is sent there for a moment. */
+  /** Stops sending to a container for a moment, because it did not take a task. */
   pause(container: ReadyContainer): void {
     this.#tasks.slots.pause(container, REFUSED_PAUSE_MS, () => this.#tasks.dispatcher().wake(container.queue));
   }

@@ -1,6 +1,7 @@
-// The life of a task on this replica: accepted, queued, sent, ended, answered. Called by the invoke surface (submit), by the dispatcher (a claim) and by fleet/ (what agents say).
-// What must stay true: BullMQ's fenced call decides who ends an attempt; our record is written in the same tick and follows its answer; a synchronous task never runs twice;
-// every caller is answered exactly once.
+// Life of a task on this replica: accepted, queued, sent, ended, answered. Callers: the invoke
+// surface (submit), the dispatcher (a claim) and fleet/ (reports of agents). Invariants: BullMQ's
+// fenced call decides who ends an attempt. Our record is written in the same tick and follows its
+// answer. A synchronous task never runs twice. Every caller is answered exactly once.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { Target } from '../deployments/stub-config.ts';
@@ -85,7 +86,7 @@ export class Tasks implements TaskService {
     });
   }
 
-  /** The dispatcher and the service know each other; compose/tasks.ts ties the knot. */
+  /** Sets the dispatcher, which also needs this service; compose/tasks.ts connects the two. */
   attach(dispatcher: Dispatcher): void {
     this.#dispatcher = dispatcher;
   }
@@ -103,14 +104,18 @@ export class Tasks implements TaskService {
     this.#lostJobs.start();
   }
 
-  /** Answers everybody who still waits; attempts go on in their containers and are adopted by whoever comes next. */
+  /** Answers all waiting callers. Attempts go on in their containers, and the next process adopts them. */
   stop(): void {
     this.#abort.abort();
     for (const attempt of this.attempts.all()) clearTimeout(attempt.limit);
     this.#parts.replies.settleAll({ status: 'CANCELLED', httpStatus: 503, body: errorBody('scheduler is stopping') });
   }
 
-  /** Redis lost its data: leases and records of what runs here, and then what ended a moment ago, are written again; what is over leaves its queue. @throws AppError `queues_unavailable` */
+  /**
+   * Restores Redis after it lost its data. Leases and records of attempts here
+   * are written again, then recent ends; tasks that are over leave their queue.
+   * @throws AppError `queues_unavailable`
+   */
   async redisLost(): Promise<void> {
     await this.#renewal.restoreAll();
     const ended = await this.#parts.records.redisLost();
@@ -119,7 +124,9 @@ export class Tasks implements TaskService {
     }
   }
 
-  /** Every replica has said what it runs: what callers here wait for, and nobody has, is queued again. */
+  /**
+   * Queues tasks again that callers here wait for and no replica has; call it once every replica has said what it runs.
+   */
   allHaveSaid(lostAtMs: number): Promise<void> {
     return this.#lostJobs.look(lostAtMs);
   }
@@ -128,32 +135,38 @@ export class Tasks implements TaskService {
     return this.#submissions.submit(target, call);
   }
 
-  /** A task that nobody calls for, not accepted yet: `acceptedTaskOf` gives its row. */
+  /** Job of a task without a caller, not accepted yet: `acceptedTaskOf` gives its row. */
   newJob(target: Target, taskId: TaskId): TaskJob {
     return this.#submissions.jobOf(target, taskId, this.#parts.clock.nowMs());
   }
 
-  /** Queues one whose row is committed. @throws AppError `queues_unavailable`: it is queued later */
+  /** Queues a task whose row is committed. @throws AppError `queues_unavailable`: the sweep queues it later */
   queue(target: Target, job: TaskJob): Promise<void> {
     return this.#submissions.queue(target, job);
   }
 
-  /** The wait limit of a caller ran out: TIMEOUT when no container has the task; else its execution limit decides. Asked again every few seconds until it is answered. */
+  /**
+   * Called when the wait limit of a caller ran out, and every few seconds until it is answered.
+   * The answer is TIMEOUT when no container has the task; else its execution limit decides.
+   */
   waitLimitReached(waiting: Waiting): void {
     this.#callers.waitLimitReached(waiting);
   }
 
-  /** A start of this queue failed by the user's cause and nothing else serves it: its waiting callers are told why. */
+  /**
+   * Answers the waiting callers of a queue whose start failed by the user's cause while nothing else serves it.
+   * @returns how many tasks were failed
+   */
   failWaiting(queue: QueueName, lastLines: string, how?: FailedStart): Promise<number> {
     return this.#callers.failWaiting(queue, lastLines, how);
   }
 
-  /** Run orders are about to leave: their leases leave first. */
+  /** Writes the leases of run orders before the orders leave. */
   beforeRuns(): void {
     this.#parts.leases.flush();
   }
 
-  /** The dispatcher fetched a job for a free slot. */
+  /** Sends a job that the dispatcher fetched for a free slot. */
   begin(claim: Claim): void {
     this.#sender.begin(claim);
   }
@@ -164,7 +177,7 @@ export class Tasks implements TaskService {
     this.#reports.started(taskId, token);
   }
 
-  /** An item of a generator's, for its caller, while it runs. */
+  /** Passes a generator's item to its caller, while the generator runs. */
   item(taskId: TaskId, token: AttemptToken, seq: number, event: Buffer): void {
     this.#reports.item(taskId, token, seq, event);
   }
@@ -173,7 +186,7 @@ export class Tasks implements TaskService {
     return this.#parts.bodies.maxResultBytes;
   }
 
-  /** True once the agent may forget the result. */
+  /** Takes the result of an attempt. @returns true once the agent may forget the result */
   result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
     return this.#reports.result(machineId, result);
   }
@@ -193,13 +206,13 @@ export class Tasks implements TaskService {
     return this.#reports.machineReported(machineId, report);
   }
 
-  /** A machine's heartbeat: what it still has. */
+  /** Notes a machine's heartbeat, which names the attempts that it still has. */
   heartbeat(machineId: MachineId, live: readonly LiveReport[]): void {
     this.#reaper.seen(live);
     this.#reports.heartbeat(machineId, live);
   }
 
-  /** It was told to stop. */
+  /** Called when a container was told to stop. */
   containerStops(containerId: ContainerId): void {
     this.#drained.lookAt(containerId);
   }

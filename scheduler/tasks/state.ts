@@ -1,7 +1,8 @@
 import type { TaskStatus } from '#shared/domain/status.ts';
 
-// Public statuses of a task as the surfaces show them. CLAIMED is PENDING with an attempt: the queue's lock says so, not the record; a hand-over counts as the start.
-// A late COMPLETE of the last attempt may replace another terminal status, nothing else leaves one. changes.ts asks this table before anything is written.
+// Public statuses of a task as the surfaces show them. CLAIMED is PENDING with an attempt: the
+// queue's lock tells, not the record; a hand-over counts as the start. Only a late COMPLETE of the
+// last attempt may replace another terminal status. changes.ts checks this table before each write.
 export const TASK_TRANSITIONS = {
   PENDING: {
     start: 'RUNNING',
@@ -38,16 +39,19 @@ export const TASK_TRANSITIONS = {
 } as const satisfies Record<TaskStatus, Readonly<Record<string, TaskStatus>>>;
 
 type EventsOf<T> = T extends unknown ? keyof T : never;
-/** What happens to a task. `unclaim`: its attempt ended before it began; `lose`: by an infrastructure cause; `due`: its back-off is over. */
+/**
+ * Event of a task. `unclaim`: its attempt ended before it began; `lose`:
+ * an infrastructure cause ended it; `due`: its back-off is over.
+ */
 export type TaskEvent = EventsOf<(typeof TASK_TRANSITIONS)[TaskStatus]>;
 
-/** Where an event leads from a status; undefined: nowhere, it must be refused. */
+/** Status after an event; undefined: the event must be refused. */
 export function moveOf(from: TaskStatus, event: TaskEvent): TaskStatus | undefined {
   const row: Readonly<Partial<Record<TaskEvent, TaskStatus>>> = TASK_TRANSITIONS[from];
   return row[event];
 }
 
-/** The event that ends a task with that status. */
+/** Event that ends a task with that status. */
 export const ENDED_BY = {
   COMPLETE: 'succeed',
   ERROR: 'fail',
@@ -57,28 +61,28 @@ export const ENDED_BY = {
 } as const satisfies Partial<Record<TaskStatus, TaskEvent>>;
 export type FinalStatus = keyof typeof ENDED_BY;
 
-/** How one attempt ended, as the agent says it (`outcome` of TaskResult). */
+/** Outcome of one attempt, as the agent reports it (`outcome` of TaskResult). */
 export type AttemptOutcome = 'ok' | 'error' | 'retry' | 'timeout' | 'cancelled' | 'exited' | 'lost';
 
 export interface Ending {
   readonly status: FinalStatus;
-  /** What a synchronous caller gets. */
+  /** HTTP status for a synchronous caller. */
   readonly httpStatus: number;
   /** Replaces the body that came with the outcome, when set. */
   readonly errorText?: string;
   readonly failureReason: string;
 }
 
-/** What the endings depend on beside the outcome. */
+/** Facts beside the outcome that decide the ending. */
 export interface EndingFacts {
   readonly sync: boolean;
   readonly timeoutMs: number;
-  /** The user's budget, and what is used of it. */
+  /** User retries allowed, and those used. */
   readonly retries: number;
   readonly retriesUsed: number;
-  /** Attempts before this one that were lost to infrastructure causes; what an agent gave back unstarted is none. */
+  /** Earlier attempts lost to infrastructure causes; attempts that an agent gave back unstarted do not count. */
   readonly losses: number;
-  /** The container was told to stop: what it cut off is no fault of the handler's. */
+  /** Whether the container was told to stop: then an exit is not the handler's fault. */
   readonly stopping: boolean;
   /** Different containers that died on the task, this time included. */
   readonly died: number;
@@ -86,17 +90,22 @@ export interface EndingFacts {
 
 export type Verdict =
   | ({ readonly kind: 'final' } & Ending)
-  /** The user's budget: again after a back-off. */
+  /** Again after a back-off, on the user's budget. */
   | { readonly kind: 'retry'; readonly failureReason: string }
-  /** An infrastructure cause: first in the queue, at once. */
+  /** Again at once and first in the queue, after an infrastructure cause. */
   | { readonly kind: 'again'; readonly failureReason: string };
 
-/** Infrastructure causes have a budget of their own: so often an asynchronous task may be lost and run again. */
+/**
+ * Most times that an asynchronous task is run again after an infrastructure cause; these have a budget of their own.
+ */
 export const INFRASTRUCTURE_ATTEMPTS = 5;
-/** A task on which so many different containers died is not given to another one. */
+/** Different containers that may die on a task before it is given to no other. */
 export const POISONED_CONTAINERS = 3;
 
-/** What an attempt's outcome means for its task. A synchronous one is always final: it never runs twice. */
+/**
+ * Verdict on the task after an attempt's outcome. For a synchronous
+ * task it is always final: such a task never runs twice.
+ */
 export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): Verdict {
   const cause = outcome === 'exited' && facts.stopping ? 'lost' : outcome;
   const final = endingOf(cause, facts);
@@ -122,7 +131,7 @@ export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): Verdict 
   }
 }
 
-/** The end an outcome stands for, were it final. */
+/** Ending that the outcome stands for, were it final. */
 export function endingOf(outcome: AttemptOutcome, facts: Pick<EndingFacts, 'timeoutMs'>): Ending {
   switch (outcome) {
     case 'ok':
@@ -149,7 +158,7 @@ export function endingOf(outcome: AttemptOutcome, facts: Pick<EndingFacts, 'time
 /** Back-off of a user retry: full jitter below 1 s × 2^n, at most 5 minutes. `n` counts from 0. */
 export const USER_BACKOFF = { baseMs: 1_000, capMs: 5 * 60_000 } as const;
 
-/** Rank inside one attempt: a record never goes back to a lower (attempt, rank). */
+/** Rank of a status inside one attempt: a record never goes back to a lower (attempt, rank). */
 export const RANK: Readonly<Record<TaskStatus, number>> = {
   PENDING: 0,
   RUNNING: 1,
@@ -162,8 +171,9 @@ export const RANK: Readonly<Record<TaskStatus, number>> = {
 };
 
 /**
- * Whether what is told of a task now may replace what is known: never an older attempt or an earlier moment of the same one, and a final status only by the late COMPLETE of an attempt that
- * none came after. The same rule stands in append-records.lua and in the store's upsert.
+ * Whether a new record may replace the known one. A record of an older attempt, or of an
+ * earlier state of the same one, never may. Only the late COMPLETE of the last attempt
+ * replaces a final status. append-records.lua and the store's upsert have the same rule.
  */
 export function mayReplace(
   told: { readonly attempt: number; readonly rank: number },

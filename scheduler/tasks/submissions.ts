@@ -1,4 +1,5 @@
-// How a task is accepted: its job is added, its depth judged, its row committed where it was promised, and only then its id is told. Whatever fails on the way leaves nothing behind that runs unseen.
+// Acceptance of tasks: the job is added, the depth judged, the row committed where it was promised,
+// and only then the id is told. A failure on the way leaves nothing behind that runs unseen.
 import type { QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { StubKind } from '#shared/domain/status.ts';
@@ -18,10 +19,13 @@ import type { TaskContext } from './task-parts.ts';
 import type { Call, Submission } from './task-service.ts';
 import { commitOf, Withdrawals } from './withdrawals.ts';
 
-/** A Redis that is nearly full empties as tasks end; a probe looks at commits at least so often. */
+/**
+ * Seconds after which a refused call may come again: a nearly full Redis
+ * empties as tasks end, and a probe checks commits at least this often.
+ */
 const RETRY_AFTER_S = 5;
 
-/** What nobody waits for. */
+/** Promise for a task whose end no caller awaits. */
 const NEVER = new Promise<never>(() => undefined);
 
 export class Submissions {
@@ -43,13 +47,13 @@ export class Submissions {
   submit(target: Target, call: Call): Promise<Submission> {
     const refused = this.#refusalOf(target);
     if (refused !== undefined) return Promise.resolve(refused);
-    // Limits that nobody can read hold nobody up.
+    // Unreadable limits stop no call.
     const limits = this.#tasks.limitsOf?.(target.workspaceId);
     if (!(limits instanceof Promise)) return this.#paced(target, call, limits, false);
     return limits.catch(() => undefined).then((read) => this.#paced(target, call, read, true));
   }
 
-  /** The reason why no call of that kind is taken now; undefined: calls are taken. */
+  /** Reason why no call of that kind is taken now; undefined: calls are taken. */
   #refusalOf(target: Target): Submission | undefined {
     const { records, redisMemory, refusalOf, metrics } = this.#tasks;
     if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
@@ -57,12 +61,15 @@ export class Submissions {
     const text = refusalOf?.(target);
     if (text !== undefined) return { kind: 'unavailable', text };
     if (target.sync || !this.#gate.isClosed()) return undefined;
-    // Its job would be in the queue before its row: nothing is queued that cannot be promised.
+    // The job is queued before its row is committed, so nothing is queued while commits fail.
     metrics.throttled.inc({ resource: 'commits' });
     return { kind: 'unavailable', text: 'tasks cannot be recorded now', retryAfterSeconds: RETRY_AFTER_S };
   }
 
-  /** @param hasWaited - since the target was looked up: its deployment may have stopped meanwhile. Its stop has answered its callers by then, and would not find this one. */
+  /**
+   * @param hasWaited - time has passed since the target was looked up, so its deployment
+   * may have stopped: the stop has answered its callers by then, and would miss this one
+   */
   #paced(target: Target, call: Call, limits: WorkspaceLimits | undefined, hasWaited: boolean): Promise<Submission> {
     const counted = this.#tooOften(target.workspaceId, limits);
     if (counted === undefined) return this.#withRoom(target, call, limits, hasWaited);
@@ -75,7 +82,7 @@ export class Submissions {
 
   #withRoom(target: Target, call: Call, limits: WorkspaceLimits | undefined, hasWaited: boolean): Promise<Submission> {
     const quota = this.#tasks.queueQuota;
-    // A UTF-16 unit is at most three bytes; what is kept as an object takes nothing here.
+    // A UTF-16 unit is at most three bytes; an input kept as an object does not count.
     const bytes = isInline(call.input) ? call.input.length : 0;
     if (quota === undefined || !quota.counts(bytes, target.sync)) return this.#keyed(target, call, limits, hasWaited);
     const queueLimit = limits?.bytes.queue ?? Infinity;
@@ -98,7 +105,10 @@ export class Submissions {
     );
   }
 
-  /** @param hasWaited - since the target was looked up @param claim - the key that is to be this task's */
+  /**
+   * @param hasWaited - time has passed since the target was looked up
+   * @param claim - the key that is to be this task's
+   */
   async #accept(
     target: Target,
     call: Call,
@@ -129,7 +139,7 @@ export class Submissions {
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
       ...(call.putBy === undefined ? {} : { putBy: call.putBy }),
     };
-    // The caller waits before the job can be seen: somebody's fetch may bring it back before our own add is answered.
+    // The caller waits before the job can be seen: another fetch may bring the job back before our own add is answered.
     const { onItem } = call;
     const waiting: Waiting = { taskId, queue: target.queue, job, ...(onItem === undefined ? {} : { onItem }) };
     const finished = target.sync ? replies.wait(waiting, config.ttlSeconds * 1000) : NEVER;
@@ -139,7 +149,8 @@ export class Submissions {
     try {
       await queues.open(target.queue);
       const adding = queues.add(target.queue, job, maxPendingTasks);
-      // Where a slot is free the fetch leaves with the add, right behind it: one round trip less. Above the bound it finds an older task, or this one runs already.
+      // Where a slot is free, the fetch leaves right behind the add, which saves a round trip. When
+      // the queue is above its bound, the fetch finds an older task, or this task runs already.
       if (target.sync) process.nextTick(() => this.#tasks.dispatcher().wakeHere(target.queue, taskId));
       const added = await adding;
       depth = added.depth;
@@ -170,7 +181,7 @@ export class Submissions {
     this.#tasks.redisMemory?.added(inputBytes);
     this.#tasks.metrics.waiting.set(replies.size);
     if (isLent) this.#tasks.dispatcher().forget(target.queue, taskId);
-    // Again, in case that fetch was answered before the add was: it costs nothing while one is under way.
+    // The second wake-up covers a fetch that was answered before the add; while a fetch is under way it costs nothing.
     else if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher().wake(target.queue, taskId);
     this.#tasks.onDepth(target, depth);
     return {
@@ -193,7 +204,7 @@ export class Submissions {
     return { kind: 'queue_bytes_reached', limit };
   }
 
-  /** A new task's job, without inputs. */
+  /** Job of a new task, without its input. */
   jobOf(target: Target, taskId: TaskId, nowMs: number): TaskJob {
     const { config } = target;
     return {
@@ -216,7 +227,8 @@ export class Submissions {
   }
 
   /**
-   * Queues a task whose row is committed, for whoever commits rows by himself. One that was added before, or is over by now, is left alone. When this throws the task is queued by the sweep of rows without a job.
+   * Queues a task whose row its caller has committed. A task that was added before, or is over
+   * by now, is left alone. When this throws, the sweep of rows without a job queues the task.
    * @throws AppError `queues_unavailable`
    */
   async queue(target: Target, job: TaskJob): Promise<void> {
@@ -224,7 +236,7 @@ export class Submissions {
     await queues.open(target.queue);
     const { depth } = await queues.add(target.queue, job);
     this.#tasks.changes.accept(recordOf(job, target.queue, 'PENDING', 0), false);
-    // Its deployment may have been deleted since the row was committed, and its tasks with it.
+    // The deployment may have been deleted since the row was committed, and its tasks with it.
     const known = await records.read(job.taskId);
     if (known !== undefined && known.rank >= 3 && (await queues.remove(target.queue, job.taskId))) return;
     this.#tasks.onAccepted?.(job, target.queue);
@@ -232,22 +244,25 @@ export class Submissions {
     this.#tasks.onDepth(target, depth);
   }
 
-  /** undefined: it may go on, at once where there is no such limit. */
+  /**
+   * Seconds to wait when the workspace calls too often; undefined:
+   * the call may go on, at once where there is no such limit.
+   */
   #tooOften(workspaceId: WorkspaceId, limits: WorkspaceLimits | undefined): undefined | Promise<number | undefined> {
     const perMinute = limits?.rate.invoke_per_minute ?? null;
     return perMinute === null ? undefined : this.#tasks.rates?.take(workspaceId, 'invoke', perMinute);
   }
 
-  /** An asynchronous task's row, before its id is returned: from then on nothing loses it. */
+  /** Commits an asynchronous task's row before its id is returned: from then on nothing loses the task. */
   async #commit(queue: QueueName, job: TaskJob, record: TaskRecord, claim: Claim | undefined): Promise<boolean> {
     try {
       const task = { record, job: encodeTaskJob(job) };
       if (await this.#gate.watch(() => commitOf(this.#tasks, task, claim))) return true;
-      // The database works: other calls are let in.
+      // The database works, so other calls are let in.
       throw new Error('the idempotency key stands for another task by now');
     } catch (error) {
       this.#tasks.log.warn({ err: error, queue }, 'task could not be recorded');
-      // Out of its queue before its caller is told: most of them never run.
+      // The job leaves its queue before the caller is told, so most refused tasks never run.
       await this.#withdrawals.withdraw(queue, job, { isCommitting: true, claim });
       return false;
     }

@@ -1,5 +1,6 @@
-// Locks and leases of attempts on machines that do not talk just now, and that no replica has in hand: whoever sent them may be gone, and their machine may redial any replica. The leader renews them until
-// the machine is back (its replica adopts them) or LOST (then they are given back, or end).
+// Renewal of locks and leases for attempts on silent machines that no replica has. The process
+// that sent them may be gone, and their machine may redial any replica. The leader renews them
+// until the machine is back (its replica adopts them) or LOST (then they are given back, or end).
 import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -15,7 +16,7 @@ export interface SuspectsParts {
   readonly suspects: () => readonly MachineId[];
   readonly queues: Pick<TaskQueues, 'renew'>;
   readonly leases: Pick<Leases, 'ofMachine' | 'renew'>;
-  /** What this replica has in hand renews itself. */
+  /** Attempts of this replica, which renews them itself. */
   readonly attempts: Pick<Attempts, 'current'>;
   readonly isLeader: () => boolean;
   readonly log: Log;
@@ -42,7 +43,7 @@ export class Suspects {
     this.#abort.abort();
   }
 
-  /** @returns how many attempts were renewed */
+  /** Runs one round. @returns how many attempts were renewed */
   async round(): Promise<number> {
     const { suspects, queues, leases, attempts } = this.#parts;
     let renewed = 0;

@@ -1,5 +1,6 @@
-// The leader's slow look at tasks whose row is not final and has not changed for a while: jobs whose lock ran out come back, a synchronous task whose caller's replica is gone ends, a task
-// whose job vanished ends. Nothing here is on the way of a task that goes well.
+// Slow sweep of the leader over tasks whose row is not final and has not changed
+// for a while. Jobs whose lock ran out come back. A synchronous task ends when
+// its caller's replica or its job is gone. No task that goes well waits for this.
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -19,17 +20,23 @@ import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
 import { RANK } from './state.ts';
 
 const EVERY_MS = 15_000;
-/** While whole pages of jobs are queued again, after Redis lost them, the next page follows this soon. */
+/** Milliseconds until the next page while whole pages of jobs, which Redis lost, are queued again. */
 const NEXT_PAGE_MS = 50;
 const UNCHANGED_MS = 10_000;
-/** A job may be on its way between two places for a moment; a row this old without a job has lost it. */
+/** Age of a row without a job at which the job is lost; for a moment, a job may be between two places. */
 const GONE_AFTER_MS = 60_000;
 const BATCH = 500;
-/** One whose caller is gone, too: whoever took it out of its queue has said so by then, or died in between. */
+/**
+ * Age at which a synchronous task in no queue ends if its caller is gone.
+ * By then the process that took it out has recorded its end, or died.
+ */
 const LEFT_AFTER_MS = 30_000;
-/** No stall scan this soon after a start: agents report and locks are renewed first. */
+/** Milliseconds without a stall scan after a start: agents report and locks are renewed first. */
 const SILENT_MS = 120_000;
-/** Nor this soon after this process stood still, or its clock was set: every replica renews its locks within 30 s, and a row looks older than it is for a minute. */
+/**
+ * Milliseconds without a stall scan after this process stood still, or its clock was set.
+ * Every replica renews its locks within 30 s, and for a minute a row looks older than it is.
+ */
 const CALM_MS = 60_000;
 
 export interface TaskSweepParts {
@@ -41,21 +48,21 @@ export interface TaskSweepParts {
   readonly leases: Leases;
   readonly ender: Ender;
   readonly changes: Changes;
-  /** The queue entry of an asynchronous task that has not ended, as its row keeps it. */
+  /** Reads the queue entry of an asynchronous task that has not ended from its row. */
   readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   readonly isLeader: () => boolean;
   /** False for a while after Redis lost its data: every replica says first what it runs. */
   readonly mayRebuild?: () => boolean;
-  /** What this replica has in hand is not lost. */
+  /** Attempts of this replica, which are not lost. */
   readonly attempts: Pick<Attempts, 'current'>;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   /** Milliseconds since this process stood still or its wall clock was set. Absent: neither happened. */
   readonly calmMs?: () => number;
   /** Queues that containers serve. */
   readonly served: () => Iterable<QueueName>;
-  /** Rows looked at in one round; tests make it small. */
+  /** Most rows looked at in one round; tests make it small. */
   readonly batch?: number;
-  /** Jobs came back to that queue, or have waited there so long that a wake-up may have been lost. */
+  /** Called when jobs came back to that queue, or have waited there so long that a wake-up may have been lost. */
   readonly onReturned: (queue: QueueName) => void;
 }
 
@@ -92,7 +99,7 @@ export class TaskSweep {
     }
   }
 
-  /** @returns true when jobs of this page were lost and another page follows: the rest need not wait */
+  /** Runs one round. @returns true when jobs of this page were lost and another page follows: the rest need not wait */
   async round(): Promise<boolean> {
     const { clock, queues, onReturned } = this.#parts;
     const open = await this.#next();
@@ -109,14 +116,17 @@ export class TaskSweep {
     return false;
   }
 
-  /** A job whose end was recorded and never reached its queue is active there for ever, without an open row, and counts as work that is left. */
+  /**
+   * Queues with active jobs, for the stall scan. A job whose recorded end never
+   * reached its queue stays active without an open row, and counts as work.
+   */
   async #withActive(): Promise<readonly QueueName[]> {
     const served = [...this.#parts.served()];
     const depths = await this.#parts.queues.depths(served);
     return served.filter((_queue, index) => (depths[index]?.active ?? 0) > 0);
   }
 
-  /** The next page of open tasks, round after round, so that those at the front do not hide the others; after the last page the first. */
+  /** Next page of open tasks, so that those at the front do not hide the others; after the last page the first. */
   async #next(): Promise<readonly TaskRow[]> {
     const { db, clock } = this.#parts;
     const unchangedSinceMs = clock.nowMs() - UNCHANGED_MS;
@@ -127,10 +137,10 @@ export class TaskSweep {
     return page;
   }
 
-  /** @returns true when its job was lost and is queued again */
+  /** Looks at one task. @returns true when its job was lost and is queued again */
   async #look(row: TaskRow): Promise<boolean> {
     const { queues, records, clock, ender } = this.#parts;
-    // The row may lag behind what Redis knows already.
+    // The row may be older than the record in Redis.
     const record = await records.read(row.taskId);
     if (record === undefined || record.rank >= 3) return false;
     const job = await queues.read(row.queue, row.taskId);
@@ -148,7 +158,10 @@ export class TaskSweep {
     return false;
   }
 
-  /** A synchronous task that waits nowhere, for a caller who is gone with his replica: whoever took it out of its queue died before he wrote how it ended. */
+  /**
+   * Whether a synchronous task is in no queue and its caller's replica is
+   * gone. The process that took it out died before it recorded the end.
+   */
   async #isLeft({ sync, status, replica }: TaskRecord): Promise<boolean> {
     return sync && status !== 'RUNNING' && replica !== undefined && !(await this.#parts.isAlive(replica));
   }
@@ -157,7 +170,7 @@ export class TaskSweep {
     const { changes, clock, leases, attempts, records, log } = this.#parts;
     if (this.#parts.mayRebuild?.() === false || attempts.current(record.taskId) !== undefined) return;
     if (await leases.isHeld(record.taskId)) return;
-    // A job goes together with its record: the end may have come between the two looks.
+    // Job and record are removed together: the end may have come between the two reads.
     const now = await records.read(record.taskId);
     if (now === undefined || now.rank !== record.rank || now.attempt !== record.attempt) return;
     const ended = finalRecordOf(record, CALLER_GONE.status, CALLER_GONE.failureReason, clock.nowMs());
@@ -165,7 +178,7 @@ export class TaskSweep {
       log.info({ taskId: record.taskId }, 'a task whose caller is gone is over');
   }
 
-  /** A runner that is not ours had it for longer than its limit, and never said how it ended. */
+  /** Ends a task that an external runner held for longer than its limit, without saying how it ended. */
   async #abandoned(record: TaskRecord): Promise<void> {
     const { changes, clock, leases, log } = this.#parts;
     const ended = finalRecordOf(record, 'TIMEOUT', 'execution_timeout', clock.nowMs());
@@ -174,11 +187,14 @@ export class TaskSweep {
     log.info({ taskId: record.taskId }, 'a task that its runner abandoned is over');
   }
 
-  /** Nobody holds it and no queue has it. An asynchronous task was promised: it is queued again (true). A synchronous one has lost its caller. */
+  /**
+   * Handles a task that no attempt holds and no queue has. An asynchronous task was
+   * promised: it is queued again (true). A synchronous one has lost its caller.
+   */
   async #jobGone(record: TaskRecord): Promise<boolean> {
     const { records, changes, clock, leases, jobOf, queues, onReturned, log, ender } = this.#parts;
     const waits = record.status !== 'RUNNING';
-    // The replica its caller waits on adds it again, or ends it at the wait limit.
+    // The replica where the caller waits adds the job again, or ends the task at the wait limit.
     if (record.sync && waits && clock.nowMs() < record.deadlineMs + GONE_AFTER_MS) return false;
     if (this.#parts.mayRebuild?.() === false || this.#parts.attempts.current(record.taskId) !== undefined) return false;
     const foreignUntilMs = await leases.foreignUntil(record.taskId);
@@ -188,7 +204,7 @@ export class TaskSweep {
     }
     const held = foreignUntilMs === undefined ? await leases.isHeld(record.taskId) : clock.nowMs() < foreignUntilMs;
     if (held) return false;
-    // A job goes together with its record: the end may have come between the two looks.
+    // Job and record are removed together: the end may have come between the two reads.
     const now = await records.read(record.taskId);
     if (now !== undefined && now.rank >= 3) return false;
     if (!record.sync && waits && clock.nowMs() > record.deadlineMs) {

@@ -1,4 +1,5 @@
-// What the life of a task on this replica is made of: given by the composition root, and what service.ts adds for the files that play a part in it.
+// Parts of a task's life on this replica: those given by the
+// composition root, and those that service.ts adds for its files.
 import type { ContainerId, InstanceId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -36,13 +37,13 @@ export interface TaskServiceParts {
   readonly lastAttempts: LastAttempts;
   readonly slots: SlotTable;
   readonly bodies: Bodies;
-  /** Rows of asynchronous tasks, before their ids are returned. */
+  /** Group commit for rows of asynchronous tasks, before their ids are returned. */
   readonly accepting: GroupCommit<AcceptedTask>;
-  /** Absent: calls with a key are refused. */
+  /** Idempotency keys. Absent: calls with a key are refused. */
   readonly idempotencyKeys?: IdempotencyKeys;
-  /** Commits something, to see whether commits succeed again. Absent: the next success says so. */
+  /** Commits something, to see whether commits succeed again. Absent: only the next ordinary commit shows that. */
   readonly probeCommit?: () => Promise<unknown>;
-  /** Keeps in its row what the queue entry of an asynchronous task has become: a job rebuilt from there has its budgets. */
+  /** Writes the changed queue entry of an asynchronous task to its row: a job rebuilt from the row has its budgets. */
   readonly keepJob: (job: TaskJob) => Promise<void>;
   readonly due: DueTimes;
   readonly replies: Replies;
@@ -53,40 +54,50 @@ export interface TaskServiceParts {
   readonly graces?: Partial<TaskGraces>;
   /** Milliseconds since this process last stood still. Absent: it never did. */
   readonly sinceStallMs?: () => number;
-  /** Whether Redis may have come back older. Absent: it never does. */
+  /** Questions whether Redis may have come back older. Absent: it never does. */
   readonly doubts?: Doubts;
-  /** Is another replica present? Asked of Redis where it is not known, because it may have started a moment ago. */
+  /**
+   * Whether another replica is present. Redis is asked about an unknown one, because it may have started a moment ago.
+   */
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   /** Whether the deployment still takes tasks. */
   readonly isActive: (target: Target) => boolean | Promise<boolean>;
-  /** Why no machine can ever serve it: the call is refused with that sentence. Absent: nothing is refused. */
+  /**
+   * Reason why no machine can ever serve the target: the call
+   * is refused with that sentence. Absent: nothing is refused.
+   */
   readonly refusalOf?: (target: Target) => string | undefined;
-  /** What the workspace may have, at once when it is known. Absent: no more than what its stubs say. */
+  /** Limits of the workspace, at once when they are known. Absent: only its stubs' own limits hold. */
   readonly limitsOf?: (workspaceId: WorkspaceId) => WorkspaceLimits | Promise<WorkspaceLimits>;
-  /** Bounds the bytes of a workspace's inputs in the queues; absent: nothing does. */
+  /** Quota on the bytes of a workspace's queued inputs; absent: none. */
   readonly queueQuota?: QueueQuota;
-  /** Whether Redis has room for new tasks; absent: it has. */
+  /** Room of Redis for new tasks; absent: it always has room. */
   readonly redisMemory?: Pick<RedisMemory, 'refuses' | 'added'>;
-  /** Counts a call; absent: nobody calls too often. */
+  /** Limits on the rate of calls; absent: none. */
   readonly rates?: Pick<Rates, 'take'>;
-  /** A task's row is committed; the leader's heap of deadlines may want it. */
+  /** Called when a task's row is committed, for the leader's heap of deadlines. */
   readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
-  /** Ends a task wherever it is. Absent: nobody can. */
+  /** Ends a task wherever it is. Absent: no task can be ended this way. */
   readonly cancel?: (taskId: TaskId, ending: QueuedEnding) => Promise<void>;
-  /** The task as its row has it, whatever Redis says. */
+  /** Reads the task from its row, whatever Redis has. */
   readonly rowOf: (taskId: TaskId) => Promise<TaskRecord | undefined>;
-  /** Whether it has to end now because its machine's drain is past its deadline, and its agent is there to hear it. */
+  /**
+   * Whether the container's attempts must end now: its machine's drain is past its deadline, and the agent is linked.
+   */
   readonly isCutOff: (containerId: ContainerId) => boolean;
-  /** A queue grew or an attempt ended: the autoscaler may care. */
+  /** Tells the autoscaler that a queue grew or an attempt ended. */
   readonly onDepth: (target: Target, depth: number) => void;
   readonly onAttemptEnded: (queue: QueueName, containerId: ContainerId) => void;
-  /** Resolves when the database has every record that Redis held by now, or after a deadline. Absent: lists lag by a batch. */
+  /**
+   * Resolves when the database has every record that Redis held
+   * by now, or after a deadline. Absent: lists lag by a batch.
+   */
   readonly caughtUp?: () => Promise<unknown>;
   readonly listRows: (workspaceId: WorkspaceId, filter: TaskFilter) => Promise<readonly TaskRecord[]>;
   readonly stubsOf: (ids: readonly StubId[]) => Promise<ReadonlyMap<StubId, StubFacts>>;
 }
 
-/** One process's tasks: what was given, and what its parts share. */
+/** Context of one process's tasks: the given parts, and those that its files share. */
 export interface TaskContext extends TaskServiceParts {
   readonly attempts: Attempts;
   readonly changes: Changes;

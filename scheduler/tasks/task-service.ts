@@ -1,38 +1,41 @@
-// What the surfaces may ask of tasks. The implementation is service.ts; this file is the door.
+// Interface of tasks for the surfaces; service.ts implements it.
 import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { TaskRecord } from './records.ts';
 
 export interface Call {
-  /** The body exactly as it came: valid UTF-8, a JSON object or empty (checked by the surface). */
+  /** Body exactly as it came: valid UTF-8, a JSON object or empty (checked by the surface). */
   readonly input: string;
   /** Query parameters; absent: none. */
   readonly query?: Readonly<Record<string, readonly string[]>>;
-  /** Takes what a generator yields while it runs; `finished` has all of it. */
+  /** Takes a generator's items while it runs; `finished` has all of them. */
   readonly onItem?: (taskId: TaskId, event: string) => void;
-  /** Where the task's end is told, instead of where its stub says. */
+  /** URL that is told how the task ended, instead of the stub's. */
   readonly callbackUrl?: string;
-  /** The stub whose container calls; absent: nobody's container does. */
+  /** Stub whose container calls; absent: no container does. */
   readonly putBy?: StubId;
-  /** Absent: the call stands for itself. */
+  /** Idempotency key; absent: every call is a new task. */
   readonly idempotency?: CallKey;
 }
 
-/** An Idempotency-Key, as its call sent it. */
+/** Idempotency-Key, as its call sent it. */
 export interface CallKey {
   readonly key: string;
-  /** Of the body and the query parameters: calls that differ in it are not the same. */
+  /** Fingerprint of the body and the query parameters: calls that differ in it are not the same. */
   readonly fingerprint: string;
-  /** The call names no version. */
+  /** Whether the call names no version. */
   readonly asksNewest: boolean;
-  /** Callers whose keys are not each other's; empty: the workspace's own. */
+  /** Scope of callers who share keys; empty: the workspace's own. */
   readonly callerScope: string;
-  /** The caller has a token of the workspace. */
+  /** Whether the caller has a token of the workspace. */
   readonly isOwn: boolean;
 }
 
-/** How a synchronous task ended, ready for the invoke surface. `body` is JSON text, or a generator's events (`isEventStream`), passed on as bytes. */
+/**
+ * Outcome of a synchronous task, ready for the invoke surface. `body` is
+ * JSON text, or a generator's events (`isEventStream`), passed on as bytes.
+ */
 export interface Finished {
   readonly status: TaskStatus;
   readonly httpStatus: number;
@@ -45,22 +48,25 @@ export type Submission =
       readonly taskId: TaskId;
       /** Settles exactly once, for synchronous kinds; asynchronous ones never settle it. */
       readonly finished: Promise<Finished>;
-      /** The caller hung up: still queued becomes CANCELLED, dispatched runs on; a generator whose items went out is cancelled. */
+      /**
+       * Called when the caller hung up. A queued task becomes CANCELLED, a
+       * dispatched one runs on; a generator whose items went out is cancelled.
+       */
       readonly callerLeft: () => void;
-      /** `finished` never settles. */
+      /** True when `finished` never settles. */
       readonly isAsync?: boolean;
-      /** The task of an earlier call with the same key. */
+      /** True for the task of an earlier call with the same key. */
       readonly isReplay?: boolean;
     }
   /** The key stands for a call with another body or other query parameters. */
   | { readonly kind: 'key_reused' }
-  /** The workspace has as many keys as it may. */
+  /** The workspace has its highest number of keys. */
   | { readonly kind: 'keys_exhausted'; readonly most: number }
-  /** Depth above the bound: nothing was left behind. */
+  /** The queue's depth is above its bound: nothing was left behind. */
   | { readonly kind: 'queue_full'; readonly maxPendingTasks: number }
-  /** The inputs of the workspace's tasks take as many bytes as they may: nothing was left behind. */
+  /** The inputs of the workspace's tasks have reached their quota of bytes: nothing was left behind. */
   | { readonly kind: 'queue_bytes_reached'; readonly limit: number }
-  /** The workspace calls more often than it may: nothing was left behind. */
+  /** The workspace calls too often: nothing was left behind. */
   | { readonly kind: 'rate_limited'; readonly retryAfterSeconds: number }
   /** Redis does not answer, or the records cannot be written: 503. */
   | {
@@ -81,20 +87,23 @@ export interface TaskFilter {
   readonly appId?: string;
   readonly createdFromMs?: number;
   readonly createdToMs?: number;
-  /** From start to end. */
+  /** Shortest duration from start to end, in milliseconds. */
   readonly minDurationMs?: number;
   readonly maxDurationMs?: number;
   readonly offset?: number;
-  /** Only older ones than this: the last of the page before. */
+  /** Last task of the page before; only older ones are listed. */
   readonly before?: { readonly createdAtMs: number; readonly taskId: string };
 }
 
 export interface TaskService {
   submit(target: Target, call: Call): Promise<Submission>;
-  /** Redis first, then the database; undefined when unknown or another workspace's. */
+  /** Reads Redis first, then the database; undefined when unknown or another workspace's. */
   read(workspaceId: WorkspaceId, taskId: string): Promise<TaskRecord | undefined>;
-  /** From the database, newest first, with every task whose record Redis had when the list was asked for (`CaughtUp`); a list by task ids reads like single tasks. */
+  /**
+   * Lists from the database, newest first, with every task whose record Redis had when
+   * the list was asked for (`CaughtUp`). A list by task ids reads like single tasks.
+   */
   list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]>;
-  /** The parsed-as-text result of a task kept outside its record. */
+  /** Result of a task kept outside its record, as text. */
   resultText(record: TaskRecord): Promise<string | undefined>;
 }

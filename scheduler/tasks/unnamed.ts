@@ -1,6 +1,9 @@
-// Attempts leased to a machine whose agent does not name them when it reports, or that is given up: written by a process that died, or whose link it was no longer, before their order reached the agent. An agent names what it
-// runs and keeps every result until it is acknowledged, so what the same agent process does not name never began: back to the queue, no budget touched. One that was started anew since may have run it: lost.
-// What must stay true: only leases that stood before the first order on the new stream count, and nothing of what this process has in hand; the lock token fences the rest.
+// Attempts leased to a machine whose agent does not name them in its report, or which is given up. Their
+// process died, or had lost the link, before the order reached the agent. An agent names what it runs and
+// keeps every result until it is acknowledged. So an attempt that the same agent process does not name never
+// began: it goes back to the queue, with no budget touched. A restarted agent may have run it: it is lost.
+// Invariants: only leases count that stood before the first order on the new
+// stream, and no attempt of this process. The lock token fences the rest.
 import type { AttemptToken, MachineId, QueueName } from '#shared/domain/ids.ts';
 import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -26,12 +29,15 @@ export interface UnnamedParts {
   readonly signal: AbortSignal;
 }
 
-/** Why it is taken back; `not_received`: it never began. */
+/** Reason for taking an attempt back; `not_received`: it never began. */
 type Reason = 'not_received' | 'agent_restarted' | 'machine_lost';
 
 export class Unnamed {
   readonly #parts: UnnamedParts;
-  /** Attempts in their grace, by the hash of their token: a heartbeat that names one ends the grace. No more than {@link find} has found within the longest grace. */
+  /**
+   * Attempts in their grace, by the hash of their token: a heartbeat that names
+   * one ends the grace. {@link find} bounds their number within the longest grace.
+   */
   readonly #inGrace = new Map<string, { named: boolean }>();
 
   constructor(parts: UnnamedParts) {
@@ -39,9 +45,9 @@ export class Unnamed {
   }
 
   /**
-   * What that machine is to have and its report does not name. To be asked before anything is sent on the new stream: what is leased to the machine until then was sent on an older one, of which its agent
-   * takes nothing any more. Its cost follows what is leased to that machine.
-   * When a store does not answer nothing is found: the stall scan stands behind this.
+   * Attempts that are leased to that machine and that its report does not name. Call this before anything is sent on
+   * the new stream: all earlier leases belong to an older stream, of which the agent accepts nothing any more. The cost
+   * follows the leases of that machine. When a store does not answer, nothing is found, and the stall scan takes over.
    */
   async find(machineId: MachineId, named: Iterable<AttemptToken>): Promise<readonly Lease[]> {
     try {
@@ -62,8 +68,8 @@ export class Unnamed {
   }
 
   /**
-   * Takes them back, a moment later: whoever has one in hand may be ending it just now.
-   * @param isCurrent - that report is still the machine's last one, as everybody knows it
+   * Takes attempts back after a grace: the replica that has one may be ending it just now.
+   * @param isCurrent - whether that report is still the machine's last one, according to all replicas
    */
   async takeBack(found: readonly Lease[], agentInstance: string, isCurrent: () => Promise<boolean>): Promise<void> {
     const { graces } = this.#parts;
@@ -75,7 +81,10 @@ export class Unnamed {
     ]);
   }
 
-  /** Once more when everybody knows of the new link: a replica that did not yet may have sent to the old one after the report. */
+  /**
+   * Looks again once every replica knows of the new link: one
+   * that did not may have sent on the old link after the report.
+   */
   async lookAgain(
     machineId: MachineId,
     named: ReadonlySet<AttemptToken>,
@@ -86,7 +95,10 @@ export class Unnamed {
     await this.takeBack(await this.find(machineId, named), agentInstance, isCurrent);
   }
 
-  /** A machine is given up: what no living process has in hand of it is lost. A moment later, because whoever has one ends it himself. */
+  /**
+   * Ends the attempts of a machine that is given up, except those of living
+   * processes, which end them themselves. A grace gives them time for that.
+   */
   async machineLost(machineId: MachineId, isStillLost: () => boolean): Promise<void> {
     const found = await this.find(machineId, []);
     await this.#after(this.#parts.graces.reportMs, found, 'machine_lost', () => Promise.resolve(isStillLost()));
@@ -108,7 +120,7 @@ export class Unnamed {
         if (grace.named) continue;
         try {
           if (!(await isCurrent())) return;
-          // A heartbeat may have come while that was asked.
+          // A heartbeat may have come during that question.
           if (!grace.named) await this.#end(lease, reason);
         } catch (error) {
           log.warn({ err: error, taskId: lease.job.taskId }, 'a task that its machine does not have stays where it is');
@@ -119,7 +131,10 @@ export class Unnamed {
     }
   }
 
-  /** A heartbeat names that attempt: its machine has it after all. @returns whether it was about to be taken back */
+  /**
+   * Notes that a heartbeat names that attempt, so that its machine has it after all.
+   * @returns whether it was about to be taken back
+   */
   named(token: AttemptToken): boolean {
     if (this.#inGrace.size === 0) return false;
     const grace = this.#inGrace.get(sha256Hex(token));
@@ -137,7 +152,7 @@ export class Unnamed {
     if (now?.lock !== lease.lock || lock !== lease.lock || attempts.current(taskId) !== undefined) return;
     const facts = { taskId, containerId: lease.containerId, machineId: lease.machineId, reason };
     log.warn(facts, 'a task that its machine does not have is taken back');
-    // Its token is known to nobody here, and to no agent: its lock names it.
+    // No process here and no agent knows the token; the lock identifies the attempt.
     const attempt = attemptOf(lease, '' as AttemptToken, clock.monotonicMs());
     if (reason === 'not_received') {
       await ender.backToQueue(attempt, reason);

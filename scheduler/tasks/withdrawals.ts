@@ -1,5 +1,7 @@
-// Tasks that were not accepted although their job, or their row, may be there all the same: an add or a commit that timed out may have happened. None of them runs later unseen: it leaves its queue and its row
-// says CANCELLED, or, where a container has it already, it gets its row. Tried until the stores answer or the process ends; admission is closed meanwhile (commit-gate.ts), so that their number is bounded.
+// Withdrawal of tasks that were not accepted although their job, or their row, may exist: an add or a commit
+// that timed out may have happened. None of them runs later unseen. The task leaves its queue and its row says
+// CANCELLED, or, where a container has it already, it gets its row. Each withdrawal is tried until the stores
+// answer or the process ends. Admission is closed meanwhile (commit-gate.ts), which bounds their number.
 import type { QueueName } from '#shared/domain/ids.ts';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -11,16 +13,20 @@ import { finalOf, recordOf } from './recording.ts';
 import type { TaskContext } from './task-parts.ts';
 
 const BACKOFF = { baseMs: 200, capMs: 10_000, floorMs: 50 };
-/** As many commits as may wait for the database (accepting.ts). */
+/** Most withdrawals under way: as many as the commits that may wait for the database (accepting.ts). */
 const MOST_UNDER_WAY = 10_000;
 
 interface Refused {
-  /** The task's row may have been committed. */
+  /** Whether the task's row may have been committed. */
   readonly isCommitting: boolean;
   readonly claim: Claim | undefined;
 }
 
-/** The row of an asynchronous task, with its key. @returns false: the key is another task's by now, or gone, and nothing is written @throws when it is not written */
+/**
+ * Commits the row of an asynchronous task, with its key.
+ * @returns false: the key is another task's by now, or gone, and nothing is written
+ * @throws when the row is not written
+ */
 export async function commitOf(
   { accepting, idempotencyKeys }: Pick<TaskContext, 'accepting' | 'idempotencyKeys'>,
   task: AcceptedTask,
@@ -42,9 +48,12 @@ export class Withdrawals {
     this.#tasks = tasks;
   }
 
-  /** @returns when the first try is over: where Redis answers, the job has left its queue or a container has it */
+  /**
+   * Withdraws a task.
+   * @returns when the first try is over: where Redis answers, the job has left its queue or a container has it
+   */
   async withdraw(queue: QueueName, job: TaskJob, refused: Refused): Promise<void> {
-    // The key of a task that may run stays: what is left of the task says later whose it is.
+    // The key of a task that may run stays: the settled withdrawal later decides about it.
     if (refused.claim !== undefined) refused.claim.isWithdrawn = true;
     if (this.#underWay >= MOST_UNDER_WAY) {
       this.#tasks.log.error({ taskId: job.taskId }, 'a task that was not accepted is not taken out: too many are');
@@ -77,7 +86,7 @@ class Withdrawal {
   readonly #queue: QueueName;
   readonly #job: TaskJob;
   readonly #refused: Refused;
-  /** Nobody can fetch it any more. A try that fails behind this is not the first to know it. */
+  /** True once nobody can fetch the job any more. A later try, after a failure behind this step, must know that. */
   #removed = false;
 
   constructor(tasks: TaskContext, queue: QueueName, job: TaskJob, refused: Refused) {
@@ -91,7 +100,7 @@ class Withdrawal {
     return this.#job.taskId;
   }
 
-  /** @returns false: Redis does not answer */
+  /** Removes the job from its queue. @returns false: Redis does not answer */
   async leaveQueue(): Promise<boolean> {
     try {
       this.#removed ||= await this.#tasks.queues.remove(this.#queue, this.#job.taskId);
@@ -101,14 +110,14 @@ class Withdrawal {
     }
   }
 
-  /** @throws when a store does not answer */
+  /** Writes the task's row or its end. @throws when a store does not answer */
   async settle(): Promise<void> {
     const { queues, records, changes, idempotencyKeys, clock, ender } = this.#tasks;
     const [queue, job, { isCommitting, claim }] = [this.#queue, this.#job, this.#refused];
     this.#removed ||= await queues.remove(queue, job.taskId);
     if (!isCommitting) {
       if (this.#removed) ender.dropInput(job);
-      // A container may have it: then its key is its own.
+      // A container may have the task: then the key stays the task's.
       if (claim !== undefined && (this.#removed || !(await this.#isKnown()))) await idempotencyKeys?.release(claim);
       return;
     }
@@ -116,16 +125,16 @@ class Withdrawal {
     const isUntouched = known === undefined || (known.attempt === 0 && !isTerminalTask(known.status));
     // An earlier removal may have happened although its answer was lost.
     if (this.#removed || (isUntouched && (await queues.read(queue, job.taskId)) === undefined)) {
-      // Whether or not the row is there, or comes yet: it is over.
+      // The task is over, whether or not its row is there, or comes yet.
       const record = finalOf(job, queue, 0, 'CANCELLED', clock.nowMs(), { failureReason: 'not_accepted' });
       await changes.applied(known?.status ?? 'PENDING', 'cancel', record);
       ender.dropInput(job);
       if (claim !== undefined) await idempotencyKeys?.release(claim);
       return;
     }
-    // A container has it, or had: it gets the row it was to have, with what it can be rebuilt from.
+    // A container has the task, or had it: the task gets its row, with the job for a rebuild.
     const task = { record: recordOf(job, queue, 'PENDING', 0), job: encodeTaskJob(job) };
-    // A key that stands for another task, or is gone, never comes back to this one: the row is there without it.
+    // A key that stands for another task, or is gone, never comes back to this one: the row is written without it.
     if (!(await commitOf(this.#tasks, task, claim))) await commitOf(this.#tasks, task, undefined);
   }
 
