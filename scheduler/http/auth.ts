@@ -1,4 +1,4 @@
-// Who sends a request: the credential as presented, and whether the caller sits on this host with nothing in between.
+// The sender of a request: the credential as presented, and whether the caller is on this host with nothing in between.
 import type { FastifyRequest } from 'fastify';
 import type { Caller } from '../identity/caller.ts';
 import type { Refusals } from '../identity/refusals.ts';
@@ -87,7 +87,10 @@ const IN_BETWEEN = [
 
 const LOOPBACK = /^(?:127\.|::1$|::ffff:127\.)/;
 
-/** Whether a request from loopback is this host's own: where a proxy may stand in front, everybody comes from there. */
+/**
+ * Whether a request from loopback counts as this host's own. Where
+ * a proxy may stand in front, all requests come from loopback.
+ */
 export const mayTrustLoopback = (settings: {
   /** `LONGSHORE_EXTERNAL_URL` */
   readonly externalUrl: string | null;
@@ -99,7 +102,7 @@ export const mayTrustLoopback = (settings: {
 export function isLoopback(request: Pick<FastifyRequest, 'socket' | 'headers'>): boolean {
   const address = request.socket.remoteAddress;
   if (address === undefined || !LOOPBACK.test(address)) return false;
-  // `none`: a person typed the address.
+  // `none` in this header: a person typed the address.
   const site = request.headers['sec-fetch-site'];
   if (site !== undefined && site !== 'none') return false;
   return IN_BETWEEN.every((name) => request.headers[name] === undefined);

@@ -22,11 +22,11 @@ import type { RpcCode } from './error-map.ts';
 import { closeUnread } from './polite-close.ts';
 
 export const GATEWAY_BASE = '/api/v1/gateway';
-/** Both directions. */
+/** Most bytes of a message, in either direction. */
 export const GATEWAY_BODY_LIMIT = 16 * 1024 * 1024;
-/** An operation that is open to everybody has small messages. */
+/** Most bytes for an operation that is open to everybody. */
 const OPEN_BODY_LIMIT = 64 * 1024;
-/** How long a handler may take when the caller does not say (`Grpc-Timeout`). */
+/** Deadline of a handler when the caller does not set one (`Grpc-Timeout`). */
 const HANDLER_DEADLINE_MS = 30_000;
 const METHODS: readonly HTTPMethods[] = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
 
@@ -57,7 +57,7 @@ export function bindOperations(scope: FastifyInstance, operations: readonly Oper
     const url = operation.path.replace(/\{(\w+)\}/g, ':$1');
     const onRequest = operation.scope === 'open' ? admitAll : admitKnown;
     scope.route({ method: operation.method, url, onRequest, handler: handlerOf(operation, parts) });
-    // Parameters of one place may be named differently by two operations: compare places, not names.
+    // Two operations may name the parameter at one place differently, so places are compared without names.
     const place = url.replace(/:\w+/g, ':');
     taken.set(place, [...(taken.get(place) ?? []), operation.method]);
   }
@@ -69,7 +69,7 @@ export function bindOperations(scope: FastifyInstance, operations: readonly Oper
   }
 }
 
-/** Looks at the token before the body is read. Requests without a body go on: their handler asks. */
+/** Looks up the token before the body is read. Requests without a body go on: their handler checks the token. */
 function admission(authenticator: Authenticator, isOpen: boolean) {
   return async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
     const { headers } = request;
@@ -87,7 +87,7 @@ function admission(authenticator: Authenticator, isOpen: boolean) {
   };
 }
 
-/** `/a/:any/b/:any` to `/a/:any1/b/:any2`: a router refuses one name twice. */
+/** Makes parameter names unique, `/a/:any/b/:any` to `/a/:any1/b/:any2`: a router refuses a repeated name. */
 function uniqueParams(url: string): string {
   let count = 0;
   return url.replace(/:any/g, () => `:any${++count}`);
@@ -108,7 +108,7 @@ function handlerOf(operation: Operation, parts: BinderParts) {
       if (isRefused) parts.authenticator.refused?.(request.ip);
       throw new RpcError(16, 'invalid or missing token');
     }
-    // An open operation may compare the bearer with a secret of the operator's.
+    // An open operation may compare the bearer with an operator's secret.
     if (isRefused) parts.authenticator.mayGuess?.(operation.name, request.ip);
     const refusal = caller === null ? null : refusalOf(operation, caller);
     const answer =
@@ -150,7 +150,10 @@ function refuser(operation: Operation): (text: string) => unknown {
   return (text) => (field === null ? { ok: false } : { ok: false, [field]: text });
 }
 
-/** Path wins over body, body over query. A body on GET is ignored (a published client sends one). */
+/**
+ * Merges the parts of a request: path wins over body, body over
+ * query. A body on GET is ignored (a published client sends one).
+ */
 function merge(
   operation: Operation,
   request: FastifyRequest,
@@ -212,5 +215,5 @@ function sendRpc(reply: FastifyReply, code: RpcCode, message: string): FastifyRe
     .send(JSON.stringify({ code, message, details: [] }));
 }
 
-/** Without the query: it may carry a token. */
+/** The path without the query, which may carry a token. */
 export const pathOf = (request: FastifyRequest): string => request.url.split('?', 1)[0] ?? '';

@@ -12,32 +12,32 @@ import { DISCARD_LITTLE, DISCARD_MUCH, closeUnread } from './polite-close.ts';
 
 /** Facts about a sender that a surface knows before it reads the body. */
 export interface Admission {
-  /** known: by a token or a signature · public: nobody has to be. */
+  /** known: the sender has a token or a signature · public: the route needs none. */
   readonly sender: 'known' | 'public';
-  /** Whose share of the budget the body takes: the caller's workspace, or that of the public deployment. */
+  /** The payer whose share of the budget the body takes: the caller's workspace, or that of the public deployment. */
   readonly payer: WorkspaceId | '';
   readonly limitBytes: number;
 }
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** null: no byte of the body is read. */
+    /** Set once the body may be read; null: no byte of the body is read. */
     admission: Admission | null;
-    /** Set with the admission. */
+    /** The reply, set together with the admission. */
     sender: FastifyReply | null;
-    /** Bytes of a large body that still count although they have all come; 0: none. */
+    /** Bytes of a large, complete body that still count; 0: none. */
     heldBytes: number;
-    /** A look has seen the body under way: it took up to a second or longer. */
+    /** Whether a look has seen the body under way: it took up to a second or longer. */
     isSlow: boolean;
   }
 }
 
 export interface BodyRules {
-  /** Bodies of known senders: unfinished ones, and large ones until they have been handed on. */
+  /** Most bytes of known senders' bodies: unfinished ones, and large ones until they are handed on. */
   readonly knownBytes: number;
-  /** The same for public deployments. */
+  /** Most bytes of bodies for public deployments, counted in the same way. */
   readonly publicBytes: number;
-  /** A body may take so long, and a second more for each `bytesPerSecond` of it that has come. */
+  /** Time that a body may take, plus a second for each `bytesPerSecond` of it that has come. */
   readonly graceMs: number;
   readonly bytesPerSecond: number;
   readonly lookEveryMs: number;
@@ -51,9 +51,9 @@ export const BODY_RULES: BodyRules = {
   lookEveryMs: 1_000,
 };
 
-/** A body that has come and is no larger is not counted until it has been handed on. */
+/** Largest complete body that does not count until it is handed on. */
 const SMALL_BYTES = 64 * 1024;
-/** A payer may hold a quarter of the budget, and one body of the largest size in any case. */
+/** A payer may hold this fraction of the budget, a quarter, and in any case a body of the largest size. */
 const PAYER_SHARE = 4;
 const RETRY_AFTER_SECONDS = 5;
 
@@ -90,7 +90,7 @@ export class Bodies {
     return this.#budgetOf(sender).usedBytes;
   }
 
-  /** The parser of every content type. A body that nobody admitted stays unread, and the handler sees none. */
+  /** The parser of every content type. A body without an admission stays unread, and the handler gets none. */
   readonly parse = (request: FastifyRequest, payload: IncomingMessage, done: Done): void => {
     const { admission, sender } = request;
     if (admission === null || sender === null) return done(null);
@@ -120,7 +120,7 @@ export class Bodies {
     };
     const onData = (chunk: Buffer): void => {
       if (reading.bytes + chunk.length > admission.limitBytes) return reading.end(tooLarge());
-      // A small body that is whole with its first chunk is handed on before anything else is read.
+      // A small body that is complete in its first chunk is handed on before anything else is read.
       if (chunk.length !== declared || chunk.length > SMALL_BYTES) {
         if (!budget.take(admission.payer, chunk.length)) return reading.end(tooMany());
         reading.booked += chunk.length;
@@ -159,7 +159,7 @@ export class Bodies {
     this.#looking = undefined;
   }
 
-  /** A large body counts until it has been handed on, or its answer is out. */
+  /** Keeps a large body counted until it has been handed on, or its answer is out. */
   #keep(request: FastifyRequest, { sender, payer }: Admission, { bytes, booked }: Reading): void {
     if (booked === 0) return;
     if (bytes <= SMALL_BYTES) return this.#budgetOf(sender).giveBack(payer, booked);
@@ -190,7 +190,7 @@ interface Reading {
   bytes: number;
   /** Bytes among these that the budget counts. */
   booked: number;
-  /** Since a look has seen it first: what comes at once asks for no time. */
+  /** When a look first saw the body under way; null: not yet. A body that arrives at once needs no clock reading. */
   sinceMs: number | null;
   readonly end: (error: AppError | null) => void;
 }

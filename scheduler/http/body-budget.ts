@@ -2,9 +2,9 @@
 // per payer. Pure bookkeeping; bodies.ts asks before it keeps a chunk.
 
 export interface BudgetRules {
-  /** Bytes of all payers together. */
+  /** Bound on the bytes of all payers together. */
   readonly totalBytes: number;
-  /** Bytes of one payer: the rest stays for the others. */
+  /** Bound on the bytes of one payer: the rest stays for the others. */
   readonly payerBytes: number;
 }
 
@@ -21,7 +21,7 @@ export class BodyBudget {
     return this.#usedBytes;
   }
 
-  /** @returns false: the bytes exceed the total or the payer's share, and nothing is booked */
+  /** Books bytes for a payer. @returns false: the bytes exceed the total or the payer's share, and nothing is booked */
   take(payer: string, bytes: number): boolean {
     const own = (this.#byPayer.get(payer) ?? 0) + bytes;
     if (this.#usedBytes + bytes > this.#rules.totalBytes || own > this.#rules.payerBytes) return false;

@@ -9,7 +9,7 @@ import type { Log } from '#shared/log.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 
 export interface CertificateFiles {
-  /** `LONGSHORE_HTTP_TLS_CERT`: PEM, the leaf first, then what signed it. */
+  /** `LONGSHORE_HTTP_TLS_CERT`: PEM, the leaf first, then the certificates of its issuers. */
   readonly certFile: string;
   /** `LONGSHORE_HTTP_TLS_KEY`: PEM. */
   readonly keyFile: string;
@@ -34,7 +34,7 @@ export async function readCertificate({ certFile, keyFile }: CertificateFiles): 
   ]);
   try {
     const leaf = new X509Certificate(cert);
-    // Refuses a key that is not the certificate's.
+    // createSecureContext throws when the key is not the certificate's.
     createSecureContext({ cert, key, minVersion: MIN_TLS });
     return { cert, key, validUntilMs: Date.parse(leaf.validTo), fingerprint: leaf.fingerprint256 };
   } catch (error) {
@@ -82,12 +82,12 @@ export class CertificateWatch {
     return this.#current;
   }
 
-  /** Why the files as they are now are not used; null: they are. */
+  /** Why the present files are not used; null: they are. */
   get problem(): string | null {
     return this.#problem;
   }
 
-  /** @param apply - called with each new certificate */
+  /** Starts looking at the files. @param apply - called with each new certificate */
   start(apply: (certificate: Certificate) => void): void {
     this.#apply = apply;
     this.#timer = setInterval(() => void this.look(), this.#lookEveryMs);

@@ -29,11 +29,11 @@ export interface ContainerCallsParts {
   readonly tokens: Pick<Tokens, 'containerNamedBy'>;
   /** The scheduler's own HTTP server. */
   readonly server: () => Server;
-  /** Whether it takes calls: before it listens and after its drain it does not. */
+  /** Whether the server takes calls: not before it listens, nor after its drain. */
   readonly isOpen: () => boolean;
   readonly metrics: Pick<FleetMetrics, 'containerCalls'>;
   readonly log: Log;
-  /** Absent: 90 s, which is later than the agent's own. */
+  /** Longest stall of a call; absent: 90 s, which is later than the agent's own. */
   readonly stalledMs?: number;
 }
 
@@ -47,7 +47,7 @@ const HOST = 'gateway.longshore.internal';
  */
 const MOST_AT_ONCE = 512;
 const MOST_OF_CONTAINER = 64;
-/** For so long an agent may send nothing of a body that it has begun, and read nothing of an answer. */
+/** Longest time for which an agent may send nothing of a begun body, or read nothing of an answer. */
 const STALLED_MS = 90_000;
 const HEAD_WITHIN_MS = 10_000;
 
@@ -62,11 +62,11 @@ export class ContainerCalls {
     this.#parts = parts;
   }
 
-  /** @param call - paused, of that machine's agent */
+  /** Serves a call. @param call - the paused stream of that machine's agent */
   async serve(machineId: MachineId, call: ContainerCall): Promise<void> {
     const { containerCalls } = this.#parts.metrics;
     call.on('error', () => undefined);
-    // Agents are listened to before the surfaces are there, and a little longer.
+    // Agents connect before the surfaces exist, and stay connected a little longer.
     if (!this.#parts.isOpen()) {
       containerCalls.inc({ result: 'busy' });
       return refuse(
@@ -184,7 +184,7 @@ async function passOn(
     request.on('error', () => resolve(undefined));
     request.once('close', () => resolve(undefined));
   });
-  // Beside the answer: a server may refuse a body before it has come.
+  // The body is sent beside the reading of the answer: a server may refuse a body before it has come.
   const sending = sendBody(parts, request, stalledMs);
   const answer = await answered;
   if (answer === undefined) {
@@ -225,14 +225,14 @@ async function sendBody(
     }
     request.end();
   } catch {
-    // The agent went away, or the server did: the other half of the call says so.
+    // The agent or the server went away: the other half of the call reports it.
     request.destroy();
   }
 }
 
 const stalled = (): Error => new Error('a call of a container stands still');
 
-/** Counts up or down; a key of nothing is dropped. */
+/** Counts a key up or down; a key at zero is removed. */
 function add<Key>(counts: Map<Key, number>, key: Key, by: number): void {
   const count = (counts.get(key) ?? 0) + by;
   if (count > 0) counts.set(key, count);
@@ -259,14 +259,14 @@ const valueOf = (headers: readonly HttpHeader[], name: string): string | undefin
   headers.find((header) => header.name.toLowerCase() === name)?.value;
 
 function grouped(headers: readonly HttpHeader[]): Record<string, string[]> {
-  // A name may be that of something every object has.
+  // Created without a prototype: a header may have the name of a property that every object has.
   const out = Object.create(null) as Record<string, string[]>;
   for (const { name, value } of headersToPass(headers.flatMap((header) => [header.name, header.value])))
     (out[name] ??= []).push(value);
   return out;
 }
 
-/** undefined: it did not come in time, or something else did. */
+/** Reads the head of a call; undefined: no head came in time, or another message came first. */
 async function headOf(parts: AsyncIterator<GatewayRequest__Output>): Promise<GatewayRequestHead__Output | undefined> {
   const inTime = withDeadline(parts.next(), HEAD_WITHIN_MS, () => new Error('no head came in time'));
   const next = await inTime.catch(() => undefined);

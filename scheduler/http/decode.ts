@@ -33,7 +33,7 @@ interface SchemaFacts {
   readonly default?: unknown;
 }
 
-/** Free JSON deeper than this is refused before anything walks it. */
+/** Deepest free JSON: a deeper value is refused before any code walks it. */
 const MAX_DEPTH = 64;
 const INT64_MAX = 2 ** 63;
 
@@ -63,7 +63,7 @@ function decoderOf(schema: TSchema): Decode {
       return readBytes;
     case 'filters':
       return (value, field) => {
-        // An object is what the query reader below has read already, or a client's JSON.
+        // An object is either read already by the query reader below, or a client's JSON.
         if (typeof value === 'object') return readFilters([['', JSON.stringify(value)]], field);
         if (typeof value !== 'string') throw wrong(field, 'a string', value);
         return readFilters([['', value]], field);
@@ -144,7 +144,7 @@ function recordDecoder(values: TSchema): Decode {
   };
 }
 
-/** The value a field has when nobody sent it. */
+/** The value of a field that was not sent. */
 export function zeroOf(schema: TSchema): () => unknown {
   const facts = schema as SchemaFacts;
   if (facts.default !== undefined) return () => facts.default;
@@ -179,7 +179,7 @@ export function zeroOf(schema: TSchema): () => unknown {
   }
 }
 
-/** Few enough to be counted; a number has no more anyway. */
+/** Bounded in length to be cheap to check; no valid number has more digits. */
 const DIGITS = /^-?[0-9]{1,40}$/;
 const NUMBER = /^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$/;
 
@@ -206,7 +206,7 @@ function readFilters(entries: readonly (readonly [string, string])[], field: str
   return parsed;
 }
 
-/** Text that the database can hold and a header or a file name may carry. */
+/** Refuses text that the database cannot hold, or that a header or a file name may not carry. */
 function checkText(text: string, field: string): void {
   if (text.includes('\0') || !text.isWellFormed()) throw new DecodeError(field, 'must be well-formed text without NUL');
 }
@@ -230,7 +230,7 @@ function wrong(field: string, what: string, value: unknown): DecodeError {
 const TRUE: ReadonlySet<string> = new Set(['1', 't', 'T', 'TRUE', 'true', 'True']);
 const FALSE: ReadonlySet<string> = new Set(['0', 'f', 'F', 'FALSE', 'false', 'False']);
 
-/** The one spelling of booleans in query strings; undefined: neither. */
+/** The only spellings of booleans in query strings; undefined: neither. */
 export const queryBoolean = (text: string): boolean | undefined =>
   TRUE.has(text) ? true : FALSE.has(text) ? false : undefined;
 

@@ -14,7 +14,7 @@ interface SchemaFacts {
   readonly properties?: Readonly<Record<string, TSchema>>;
 }
 
-/** An encoder to what JSON.stringify takes. */
+/** Compiles an encoder whose result JSON.stringify takes. */
 export function compileEncoder(schema: TObject): (value: unknown) => unknown {
   return encoderOf(schema);
 }

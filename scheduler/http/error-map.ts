@@ -3,7 +3,7 @@
 import type { FastifyReply } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 
-/** Exported for the test that keeps docs/errors.md complete. */
+/** HTTP status of each error code. Exported for the test that keeps docs/errors.md complete. */
 export const HTTP_STATUS: Readonly<Record<string, number>> = {
   bad_request: 400,
   invalid_query: 400,
@@ -56,7 +56,7 @@ export interface Problem {
   readonly status: number;
   readonly code: string;
   readonly message: string;
-  /** Sent as Retry-After. */
+  /** Seconds, sent as Retry-After. */
   readonly retryAfterSeconds?: number;
 }
 
@@ -74,7 +74,7 @@ export function problemOf(error: unknown): Problem {
   return http ?? INTERNAL;
 }
 
-/** The HTTP library's own refusals (a body over the limit, a URL that cannot be read) carry a status below 500. */
+/** Refusals of the HTTP library itself (a body over the limit, a URL that cannot be read) carry a status below 500. */
 function frameworkProblem(error: unknown): Problem | null {
   if (!(error instanceof Error) || !('statusCode' in error) || !('code' in error)) return null;
   const { statusCode } = error;
@@ -88,7 +88,7 @@ export function withRetryAfter(reply: FastifyReply, problem: Problem): FastifyRe
     : reply.header('retry-after', String(problem.retryAfterSeconds));
 }
 
-/** The error body of the workspace REST API and of everything that has no shape of its own. */
+/** Sends the error body of the workspace REST API and of all surfaces without a shape of their own. */
 export function sendProblem(reply: FastifyReply, requestId: string, problem: Problem): FastifyReply {
   return withRetryAfter(reply, problem)
     .code(problem.status)
@@ -117,7 +117,7 @@ export const RPC_STATUS = {
 } as const;
 export type RpcCode = keyof typeof RPC_STATUS;
 
-/** The RPC code for a problem of the table above, by its status; those of ours that are not here are 13. */
+/** RPC codes of problems, by their HTTP status; a status that is not listed here gives 13. */
 const RPC_CODE: Readonly<Record<number, RpcCode>> = {
   400: 3,
   401: 16,

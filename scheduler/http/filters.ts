@@ -3,8 +3,8 @@
 export type FilterValues = Readonly<Record<string, readonly string[]>>;
 
 /**
- * Reads entries of [key in brackets or '', text]. Values of a key that comes twice add up.
- * @returns null when the text is none of the three forms
+ * Reads entries of [key in brackets or '', text]. Values of a repeated key add up.
+ * @returns null when the text has none of the three forms
  */
 export function parseFilters(entries: readonly (readonly [string, string])[]): FilterValues | null {
   const out = new Map<string, string[]>();

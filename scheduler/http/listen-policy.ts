@@ -1,4 +1,4 @@
-// Where HTTP may listen: in clear on loopback alone, unless the operator allows more by name. Pure.
+// Places where HTTP may listen: in clear on loopback alone, unless the operator allows more by name. Pure.
 
 export interface ListenWish {
   readonly host: string;
@@ -11,7 +11,7 @@ export interface ListenWish {
 export interface ListenPlace {
   readonly host: string;
   readonly port: number;
-  /** Whether it is another place than the one wished for. */
+  /** Whether the place differs from the requested one. */
   readonly isNarrowed: boolean;
 }
 
@@ -22,6 +22,6 @@ export function listenPlace({ host, port, isSealed, plaintext }: ListenWish): Li
   return mayListen ? { host, port, isNarrowed: false } : { host: '127.0.0.1', port, isNarrowed: true };
 }
 
-/** Said in the log and by `longshore status`. */
+/** Warning in the log and in `longshore status`. */
 export const NARROWED =
   'HTTP in clear listens on loopback only: set LONGSHORE_HTTP_TLS_CERT and LONGSHORE_HTTP_TLS_KEY, or LONGSHORE_HTTP_PLAINTEXT=allow behind a proxy or on a trusted network';

@@ -4,7 +4,7 @@ import type { FastifyRequest } from 'fastify';
 import type { Origin } from '../operations/operation.ts';
 import { isLoopback, tokenOf } from './auth.ts';
 
-/** A host name or address with an optional port; anything else in `Host` is not repeated to anybody. */
+/** A host name or address with an optional port; any other value of `Host` is not repeated to a caller. */
 const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?$/;
 
 export function originReader(settings: {

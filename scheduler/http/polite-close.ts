@@ -7,15 +7,15 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
 export interface Discarding {
-  /** Above it reading stops: the client gets no further, and still can read the answer. */
+  /** Bytes after which reading stops: the client gets no further, and can still read the answer. */
   readonly mostBytes: number;
-  /** After it the connection is cut. */
+  /** Time after which the connection is cut. */
   readonly withinMs: number;
 }
 
-/** A sender without a good credential, or a body that nobody asked for. */
+/** Bounds for a sender without a good credential, or for a body that the route does not use. */
 export const DISCARD_LITTLE: Discarding = { mostBytes: 256 * 1024, withinMs: 3_000 };
-/** A known sender whose body is too large: clients that read only after sending get their answer, too. */
+/** Bounds for a known sender whose body is too large: clients that read only after sending get their answer, too. */
 export const DISCARD_MUCH: Discarding = { mostBytes: 64 * 1024 * 1024, withinMs: 15_000 };
 
 const MOST_AT_ONCE = 1024;
@@ -36,7 +36,10 @@ const carriesBody = ({ headers }: IncomingMessage): boolean =>
 export const isUnread = (request: FastifyRequest): boolean =>
   !request.raw.complete && !request.raw.readableEnded && carriesBody(request.raw);
 
-/** Call before the refusal is sent. A request whose body has been read to its end keeps its connection. */
+/**
+ * Closes the connection of a refused request; call it before the refusal
+ * is sent. A request whose body was read to its end keeps its connection.
+ */
 export function closeUnread(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -52,7 +55,7 @@ function discardRest(raw: IncomingMessage, { mostBytes, withinMs }: Discarding):
   const socket = raw.socket as unknown as ClosableSocket;
   // A container's call comes over a connection in memory, which its agent's link bounds and ends.
   if (typeof socket.destroySoon !== 'function' || Object.hasOwn(socket, 'destroySoon')) return;
-  // A body that was cut off: the connection has closed, and will not say so again.
+  // A body was cut off: the connection has closed, and no further `close` event comes.
   if (socket.destroyed) return;
   if (closing >= MOST_AT_ONCE) return;
   closing++;
@@ -80,10 +83,13 @@ function discardRest(raw: IncomingMessage, { mostBytes, withinMs }: Discarding):
   };
 }
 
-/** A body on a request that needs none is not read. Once its answer is out, the body has this long to end. */
+/** Time for the body of a request that needs none to end, once its answer is out. */
 const LATE_MS = 20_000;
 
-/** For methods whose bodies mean nothing (published clients send some): a body cannot keep the connection for ever. */
+/**
+ * Bounds the bodies of methods that use none (published clients
+ * send some), so that they cannot keep the connection for ever.
+ */
 export function dropLate(request: FastifyRequest, reply: FastifyReply): void {
   if (!isUnread(request)) return;
   const { raw } = request;

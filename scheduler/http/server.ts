@@ -25,19 +25,19 @@ export interface HttpServerParts {
   readonly log: Log;
   /** Registers all routes. */
   readonly register: (app: FastifyInstance, server: ServerState) => void;
-  /** Absent: in clear. */
+  /** The certificate; absent: HTTP in clear. */
   readonly certificate?: CertificateWatch;
   /** `LONGSHORE_HTTP_PLAINTEXT`; absent: clear text on loopback alone. */
   readonly plaintext?: ListenWish['plaintext'];
-  /** Bounds of bodies; absent: the usual ones. */
+  /** Bounds of bodies; absent: the defaults. */
   readonly bodyRules?: Partial<BodyRules>;
   /** The largest body that a surface admits, in bytes. */
   readonly largestBodyBytes?: number;
-  /** Above it a new connection is closed at once. Absent: no bound. */
+  /** Most connections: above it a new connection is closed at once. Absent: no bound. */
   readonly maxConnections?: number;
-  /** The URL to route by, from the Host header and the URL as sent. Absent: as sent. */
+  /** Rewrites the URL for routing, given the Host header and the URL as sent. Absent: the URL stays as sent. */
   readonly rewriteUrl?: (host: string | undefined, url: string) => string;
-  /** Addresses and ranges of proxies whose X-Forwarded-For is believed; empty: nobody's. */
+  /** Addresses and ranges of proxies whose X-Forwarded-For is believed; empty: none. */
   readonly trustedProxies?: readonly string[];
 }
 
@@ -45,7 +45,7 @@ export interface HttpServerParts {
 export interface ServerState {
   readonly bodies: Pick<Bodies, 'release' | 'heldBytes'>;
   readonly isDraining: () => boolean;
-  /** `http://127.0.0.1:1994` once it listens. */
+  /** URL where the server listens, `http://127.0.0.1:1994`, once it does. */
   readonly listenUrl: () => string | null;
   readonly scheme: 'http' | 'https';
   /** Warnings for the operator about the server, one sentence each. */
@@ -53,22 +53,25 @@ export interface ServerState {
 }
 
 export interface HttpServer {
-  /** For tests: `app.inject`. */
+  /** The Fastify instance, for tests: `app.inject`. */
   readonly app: FastifyInstance;
   /**
-   * Listens on `host:port`, `:port` or `[v6]:port`; port 0 picks one.
+   * Listens on `host:port`, `:port` or `[v6]:port`; port 0 picks a free one.
    * @returns the address it listens on, `127.0.0.1:1994`
    * @throws StartupError `port_in_use`, `bad_address`
    */
   start(address: string): Promise<string>;
-  /** False before it listens and after `stop`; while it drains, calls of containers are still served. */
+  /**
+   * Whether the server serves calls: false before it listens and after
+   * `stop`. While it drains, calls of containers are still served.
+   */
   readonly isOpen: boolean;
   /**
    * Stops accepting connections, answers new requests 503 with Retry-After, waits up to `graceMs` for those in
    * progress, then cuts the rest. A second call waits for the first.
    */
   stop(graceMs?: number): Promise<void>;
-  /** Empty before `start`. */
+  /** Bound address; empty before `start`. */
   readonly address: string;
 }
 
@@ -77,7 +80,7 @@ function proxies(trusted: readonly string[]): false | string[] {
   for (const range of trusted) {
     const [address = '', bits, more] = range.split('/');
     const version = isIP(address);
-    // Everybody is no proxy: with no bits at all any sender could say where he comes from.
+    // A range of all addresses is refused: any sender could then claim any address.
     const isRange =
       bits === undefined || (/^[0-9]{1,3}$/.test(bits) && isWithin(Number(bits), version === 4 ? 32 : 128));
     if (version !== 0 && isRange && more === undefined) continue;
@@ -91,7 +94,7 @@ function proxies(trusted: readonly string[]): false | string[] {
 
 const isWithin = (bits: number, most: number): boolean => bits >= 1 && bits <= most;
 
-/** Uploads alone may take so long: every other body has its minimum rate (bodies.ts). */
+/** Longest request, which only uploads need: every other body has its minimum rate (bodies.ts). */
 const WHOLE_REQUEST_MS = 3_600_000;
 const HEADERS_MS = 20_000;
 const HANDSHAKE_MS = 10_000;
@@ -119,7 +122,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
       return rewriteUrl === undefined ? url : rewriteUrl(request.headers.host, url);
     },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 1024 },
-    // Ours always: a name that a caller chose could be anybody's.
+    // The server always makes the id itself: callers could choose the same one.
     genReqId: () => `${prefix}-${(++counter).toString(36)}`,
     frameworkErrors: (error, request, reply: FastifyReply) => {
       reply.header('x-request-id', request.id);
@@ -128,7 +131,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     },
   });
   if (parts.maxConnections !== undefined) app.server.maxConnections = parts.maxConnections;
-  // Only a body that is going to be read is asked for: bodies.ts and the uploads say so.
+  // `100 Continue` is sent only where a body will be read: bodies.ts and the uploads send it.
   app.server.on('checkContinue', (request, response) => void app.server.emit('request', request, response));
   app.decorateRequest('admission', null);
   app.decorateRequest('sender', null);
@@ -138,7 +141,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', bodies.parse);
   app.addHook('onRequest', (request, reply, done) => {
-    // A request behind one whose connection is closing would be answered to nobody.
+    // This request came behind one whose connection is closing: its answer would reach no client.
     if (request.raw.socket.writableEnded) return void request.raw.destroy();
     reply.header('x-request-id', request.id);
     if (draining) {
@@ -236,7 +239,10 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
 
 const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(?:;|$)/;
 
-/** The library refuses a body whose type it cannot read; which types are taken is for each surface to say. */
+/**
+ * Removes or replaces a content type that the library cannot read, for which it
+ * would refuse the body: each surface decides which types it takes.
+ */
 function readType({ raw: { headers } }: FastifyRequest): void {
   const type = headers['content-type'];
   if (type === undefined || type === 'application/json' || MEDIA_TYPE.test(type)) return;
@@ -250,7 +256,10 @@ const drainingError = (): AppError =>
     details: { retryAfterSeconds: RETRY_AFTER_SECONDS },
   });
 
-/** Probes and metrics, and calls of containers: a call that runs may need them to end. */
+/**
+ * Whether the request is still served during a drain: probes, metrics,
+ * and calls of containers, which a running call may need to end.
+ */
 const isServedLast = ({ raw, url }: FastifyRequest): boolean =>
   !(raw.socket instanceof Socket) || url.startsWith('/api/v1/health') || url.startsWith('/metrics');
 
@@ -259,13 +268,13 @@ const CERTIFICATE_KEPT =
 
 type HttpOptions = Pick<FastifyHttpOptions<Server>, 'http'>;
 
-/** The same bounds with and without a certificate. */
+/** Options of the server; the bounds are the same with and without a certificate. */
 function serverOptions(certificate: CertificateWatch | undefined): HttpOptions {
   const bounds = { headersTimeout: HEADERS_MS, connectionsCheckingInterval: LOOK_AT_CONNECTIONS_MS };
   if (certificate === undefined) return { http: bounds };
   const { cert, key } = certificate.current;
   const https = { ...bounds, cert, key, minVersion: MIN_TLS, handshakeTimeout: HANDSHAKE_MS };
-  // The library's types part the two kinds of servers; everything here works with either.
+  // The library's types separate the two kinds of servers; all code here works with either.
   return { https } as unknown as HttpOptions;
 }
 
@@ -273,14 +282,14 @@ async function listen(app: FastifyInstance, host: string, port: number): Promise
   try {
     await app.listen({ host, port });
   } catch (error) {
-    // Every interface, on a machine without IPv6.
+    // The host means every interface, and this machine lacks IPv6.
     const noV6 = error instanceof Error && 'code' in error && error.code === 'EAFNOSUPPORT' && host === '::';
     if (!noV6) throw error;
     await app.listen({ host: '0.0.0.0', port });
   }
 }
 
-/** An address that every interface listens on cannot be dialled; this host's own can. */
+/** The address to dial: one that stands for every interface cannot be dialled, so this host's own replaces it. */
 const reachable = (address: string): string => address.replace(/^(?:0\.0\.0\.0|\[::\]):/, '127.0.0.1:');
 
 /** @throws StartupError `bad_address` */

@@ -71,7 +71,7 @@ export interface SurfaceSettings {
   readonly invokeDomain: string | null;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
-  /** Days for which what is over is kept. */
+  /** Days that ended tasks and log lines are kept. */
   readonly retention: { readonly tasksDays: number; readonly logsDays: number };
   /** `LONGSHORE_METRICS_TOKEN` */
   readonly metricsToken: string | null;
@@ -83,7 +83,7 @@ export interface SurfaceSettings {
   readonly maxConnections?: number;
   /** `LONGSHORE_TRUSTED_PROXIES` */
   readonly trustedProxies?: readonly string[];
-  /** The release, for the API description. */
+  /** Version of this release, for the API description. */
   readonly version: string;
 }
 
@@ -91,14 +91,14 @@ export const DEFAULT_MAX_INVOKE_BODY_BYTES = 16 * 1024 * 1024;
 
 export interface SurfaceParts {
   readonly settings: SurfaceSettings;
-  /** Absent: HTTP in clear. */
+  /** The certificate; absent: HTTP in clear. */
   readonly certificate?: CertificateWatch;
   readonly log: Log;
   readonly registry: Registry;
   readonly db: Db;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly tokens: Tokens;
-  /** Absent: refused tokens are not counted. */
+  /** Counts of refused tokens; absent: not counted. */
   readonly refusals?: Refusals;
   readonly tenants: Tenants;
   readonly signingKeys: Pick<KeyRing, 'list' | 'rotate' | 'retire'>;
@@ -111,13 +111,13 @@ export interface SurfaceParts {
   readonly directory: Directory;
   readonly targets: Targets;
   readonly limits: Limits;
-  /** Absent: nobody asks too often. */
+  /** Rates of workspaces; absent: not bounded. */
   readonly rates?: Rates;
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
   readonly servable: Pick<Servable, 'doubt'>;
   readonly tasks: TaskService;
   readonly taskActions: TaskActions;
-  /** Tasks in a queue that have not ended. */
+  /** Number of a queue's tasks that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
   readonly containers: ContainerReads;
   /** Current resource use of containers. */
@@ -203,7 +203,7 @@ const gpuMachineOf = (machine: MachineView, isOwn: boolean): GpuMachine => ({
   freeGpuCount: machine.status === 'available' ? machine.freeGpuCount : 0,
 });
 
-/** Where every host label is looked at. */
+/** Domains below which every host label counts. */
 function invokeDomains({ invokeDomain, externalUrl }: SurfaceSettings): readonly string[] {
   const external = externalUrl === null ? null : new URL(externalUrl).hostname;
   return ['localhost', invokeDomain, external].filter((domain) => domain !== null);
@@ -304,7 +304,7 @@ function registerAll(
   registerOpenApi(app, settings.version, originOf);
 }
 
-/** For programs, and as a page for people. */
+/** Registers openapi.json for programs, and its page for people. */
 function registerOpenApi(
   app: FastifyInstance,
   version: string,
@@ -323,7 +323,7 @@ function registerOpenApi(
   );
 }
 
-/** Each surface in a plugin of its own: its error shape and body rules end at its border. */
+/** Registers a surface as a plugin of its own, so that its error shape and body rules stay inside. */
 function plugin(app: FastifyInstance, prefix: string, register: (scope: FastifyInstance) => void): void {
   void app.register(
     (scope, _options, done) => {

@@ -8,7 +8,7 @@ import { Server as TlsServer } from 'node:tls';
 
 export interface RequestWithin {
   readonly method: string;
-  /** With its query. */
+  /** Path with its query. */
   readonly path: string;
   readonly headers: OutgoingHttpHeaders;
 }

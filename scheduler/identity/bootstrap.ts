@@ -11,7 +11,7 @@ import { issueToken } from './tokens.ts';
 import { createWorkspace } from './workspaces.ts';
 
 export type FirstWorkspace =
-  /** `token`: of type admin, in clear, this once. */
+  /** Outcome for the caller. `token`: of type admin, in clear, this once. */
   { readonly kind: 'created'; readonly workspaceId: WorkspaceId; readonly token: string } | { readonly kind: 'exists' };
 
 /** A single row decides: among any number of callers at any number of replicas, one gets `created`. All or nothing. */

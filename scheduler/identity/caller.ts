@@ -3,7 +3,7 @@ import type { TokenType } from '../store/queries/tokens.ts';
 
 export type { TokenType };
 
-/** Who calls, as every operation sees it. */
+/** The caller of an operation. */
 export interface Caller {
   readonly workspaceId: WorkspaceId;
   /** The internal number that token records show. */
@@ -11,7 +11,7 @@ export interface Caller {
   readonly tokenId: TokenId;
   readonly type: TokenType;
   readonly isAdmin: boolean;
-  /** Only for type `container`: whose credential it is. */
+  /** The container whose credential it is; only for type `container`. */
   readonly container?: {
     readonly containerId: ContainerId;
     readonly epoch: number;

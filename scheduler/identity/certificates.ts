@@ -20,17 +20,17 @@ const KEY_ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as
 const DAY_MS = 86_400_000;
 const CA_DAYS = 365 * 20;
 const LEAF_DAYS = 365;
-/** Clocks of machines differ. */
+/** Time by which certificates begin early, because clocks of machines differ. */
 const BACKDATE_MS = 3_600_000;
 
 export interface CertificateAuthority {
   readonly certPem: string;
-  /** PKCS #8. */
+  /** Private key as PKCS #8. */
   readonly privateKey: Uint8Array;
 }
 
 export interface ServerCertificate {
-  /** The leaf followed by the CA: what a TLS server sends. */
+  /** Chain that the TLS server sends: the leaf followed by the CA. */
   readonly chainPem: string;
   readonly keyPem: string;
 }
@@ -56,7 +56,7 @@ export async function makeCertificateAuthority(nowMs: number): Promise<Certifica
   };
 }
 
-/** A fresh key and certificate for the agent port, good for a year; made at each start, kept nowhere. */
+/** A fresh key and certificate for the agent port, valid for a year; made at each start, and not stored. */
 export async function issueServerCertificate(ca: CertificateAuthority, nowMs: number): Promise<ServerCertificate> {
   const caKey = await crypto.subtle.importKey('pkcs8', Buffer.from(ca.privateKey), KEY_ALGORITHM, false, ['sign']);
   const caCert = new X509Certificate(ca.certPem);
@@ -88,14 +88,14 @@ export async function issueServerCertificate(ca: CertificateAuthority, nowMs: nu
   };
 }
 
-/** sha256 of the certificate's DER, lower-case hex: what join tokens carry. */
+/** Fingerprint in join tokens: sha256 of the certificate's DER, lower-case hex. */
 export function fingerprintOf(certPem: string): string {
   return createHash('sha256')
     .update(Buffer.from(new X509Certificate(certPem).rawData))
     .digest('hex');
 }
 
-/** Positive, 128 bits. */
+/** A positive serial number of 128 bits. */
 function serialNumber(): string {
   const bytes = randomBytes(16);
   bytes[0] = (bytes[0] ?? 0) & 0x7f || 1;

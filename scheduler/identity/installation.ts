@@ -22,16 +22,16 @@ export interface Installation {
   /** Keys that sign and verify tokens and machine credentials. */
   readonly ring: KeyRing;
   readonly caCertPem: string;
-  /** sha256 of the CA's DER, hex: the middle part of a join token. */
+  /** Fingerprint of the CA, the middle part of a join token: sha256 of its DER, hex. */
   readonly caFingerprint: string;
-  /** For the agent port; new at every start. */
+  /** Certificate of the agent port; new at every start. */
   readonly server: ServerCertificate;
   /**
    * Derives 32 bytes for one purpose (`object-upload`) from every key
    * in use, the same in every replica: the first signs, all verify.
    */
   deriveKeys(purpose: string): readonly [Uint8Array, ...Uint8Array[]];
-  /** 32 bytes for host labels, from the first key: a change of the signing key changes no label. */
+  /** Key of 32 bytes for host labels, from the first key: a change of the signing key changes no label. */
   readonly labelKey: Uint8Array;
 }
 

@@ -12,7 +12,7 @@ export type InvalidationKind = 'token' | 'deployment' | 'workspace' | 'signing_k
 export interface Invalidation {
   /**
    * Tells this process now and the others by message; a message that cannot be sent yet is sent later. Never throws.
-   * @returns resolves when every replica that listens has heard, after a second in any case
+   * @returns resolves when every listening replica has acknowledged, after a second in any case
    */
   publish(kind: InvalidationKind, id: string): Promise<void>;
   /**
@@ -20,7 +20,7 @@ export interface Invalidation {
    * id; signing_key: the id of a retired key, else the name of the action; container: the id of one that ends.
    */
   on(kind: InvalidationKind, handler: (id: string) => void): void;
-  /** Everything cached may be stale. */
+  /** Registers a handler for the loss of messages: every cached entry may then be stale. */
   onReset(handler: () => void): void;
   readonly isLive: boolean;
   start(): Promise<void>;
@@ -28,9 +28,9 @@ export interface Invalidation {
 }
 
 export const INVALIDATION_CHANNEL = 'ls:invalidate';
-/** Longer than this nobody is waited for: who does not listen drops everything when it does again. */
+/** Longest wait for acknowledgements: a replica that does not listen empties its caches when it listens again. */
 const HEARD_WITHIN_MS = 1_000;
-/** Unsent messages kept; beyond them one `reset` for all. */
+/** Most unsent messages that are kept; beyond them a single `reset` replaces all. */
 const MAX_UNSENT = 1_000;
 const RESET = 'reset';
 
@@ -56,7 +56,7 @@ interface Message {
 
 interface Unsent {
   readonly text: string;
-  /** Told how many other replicas got it. */
+  /** Called with the number of other replicas that received it. */
   readonly onSent: (receivers: number) => void;
 }
 
@@ -65,14 +65,14 @@ class RedisInvalidation implements Invalidation {
   readonly #subscriber: Redis;
   readonly #log: Log;
   readonly #channel: string;
-  /** Where others say that they heard. */
+  /** Channel on which other replicas acknowledge. */
   readonly #heardChannel: string;
   readonly #heard = new Map<number, () => void>();
   #number = 0;
   readonly #handlers = new Map<string, ((id: string) => void)[]>();
   readonly #resetHandlers: (() => void)[] = [];
   readonly #abort = new AbortController();
-  /** Each a thing of its own: the same text twice means two changes. */
+  /** Unsent messages; each is a separate object, since the same text twice means two changes. */
   #unsent: Unsent[] = [];
   #flushing: Promise<void> | undefined;
   #live = false;
@@ -168,7 +168,7 @@ class RedisInvalidation implements Invalidation {
     if (message.kind === RESET) this.#reset();
     else if (typeof message.kind === 'string' && typeof message.id === 'string')
       this.#deliver(message.kind, message.id);
-    // Said after what was remembered is gone.
+    // The acknowledgement is sent after the handlers have removed their entries.
     if (message.n === undefined || message.from === undefined || message.from === this.#heardChannel) return;
     this.#publisher.publish(message.from, String(message.n)).catch((error: unknown) => {
       this.#log.info({ err: error }, 'an invalidation was heard, and its sender not told so');
@@ -188,7 +188,7 @@ class RedisInvalidation implements Invalidation {
 
   async #subscribe(): Promise<void> {
     await this.#subscriber.subscribe(this.#channel, this.#heardChannel);
-    // First the subscription, then the drop: what changes in between is heard.
+    // The subscription comes before the reset: changes in between are received.
     this.#reset();
     this.#live = true;
   }
@@ -208,7 +208,7 @@ class RedisInvalidation implements Invalidation {
         const isHere = this.#live ? 1 : 0;
         const receivers = await Promise.all(batch.map(({ text }) => this.#publisher.publish(this.#channel, text)));
         for (const [index, { onSent }] of batch.entries()) onSent((receivers[index] ?? 0) - isHere);
-        // The list may have been replaced by a reset meanwhile: take away only what was sent.
+        // A reset may have replaced the list meanwhile, so only sent messages are removed.
         this.#unsent = this.#unsent.filter((message) => !batch.includes(message));
         attempt = 0;
       } catch (error) {

@@ -10,10 +10,10 @@ import type { KeyRing } from './key-ring.ts';
 const ALGORITHM = 'EdDSA';
 const ISSUER = 'longshore';
 
-/** Clocks of replicas differ by less. */
+/** Tolerance for the clocks of replicas, which differ by less. */
 export const CLOCK_TOLERANCE_S = 30;
 
-/** Without a ring: one key, which texts do not name. */
+/** Keys of signed texts; without a ring there is a single key, which texts do not name. */
 export type SigningKeys = Pick<Installation, 'signingKey' | 'publicKey'> & {
   readonly ring?: Pick<KeyRing, 'newest' | 'publicKeyOf'>;
 };
@@ -50,9 +50,9 @@ export function keyIdOf(text: string): string | null | undefined {
   }
 }
 
-/** null: not ours, altered, or past its time. */
+/** The claims of a valid text; null: not ours, altered, or expired. */
 export async function verifiedClaims(keys: SigningKeys, text: string, nowMs: number): Promise<JWTPayload | null> {
-  // Two dots and a sane length before any arithmetic on what strangers send.
+  // The form is checked first, two dots and a sane length, before any arithmetic on strangers' texts.
   if (text.length > 4_096 || text.split('.').length !== 3) return null;
   try {
     const { payload } = await jwtVerify(text, ({ kid }) => publicKeyOf(keys, kid ?? null), {
@@ -63,9 +63,9 @@ export async function verifiedClaims(keys: SigningKeys, text: string, nowMs: num
     });
     return payload;
   } catch (error) {
-    // A database that is away says nothing about a token.
+    // A database that is away proves nothing about a token.
     if (error instanceof AppError) throw error;
-    // Every other failure means the same to a caller: this is no token of ours.
+    // Every other failure means the same to a caller: the token is not ours.
     return null;
   }
 }

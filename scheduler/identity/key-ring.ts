@@ -17,7 +17,7 @@ import type { Invalidation } from './invalidation.ts';
 export const FIRST_KEY = 'first';
 /** Context under which keys are sealed, except the first, which is the installation's own. */
 export const SIGNING_KEYS_CONTEXT = 'signing_keys.private_key';
-/** Names that nobody knows make us look once in so long; so does a silent Redis. */
+/** Least time between reads that unknown names cause, or a Redis that is silent. */
 const LOOK_AGAIN_MS = 1_000;
 
 const NAME = /^[0-9a-f]{12}$/;
@@ -29,10 +29,10 @@ interface Key {
   readonly publicKey: KeyObject;
 }
 
-/** A key as people see it. */
+/** A key as operators see it. */
 export interface SigningKeyInfo extends Pick<SigningKeyRow, 'createdAtMs' | 'retiredAtMs' | 'activeTokens'> {
   readonly id: string;
-  /** New tokens are signed with it. */
+  /** Whether new tokens are signed with it. */
   readonly signs: boolean;
 }
 
@@ -41,12 +41,12 @@ export class KeyRing {
   readonly #sealer: Sealer;
   readonly #firstContext: string;
   readonly #clock: Pick<Clock, 'monotonicMs'>;
-  /** In use, oldest first; never empty. */
+  /** Keys in use, oldest first; never empty. */
   #keys: readonly Key[];
   #readAtMs: number;
   #reading: Promise<void> | undefined;
   #invalidation: Invalidation | undefined;
-  /** Grows with every change that is heard of: what was read before one may be stale. */
+  /** Grows with every announced change: a read that began before one may be stale. */
   #generation = 0;
 
   private constructor(
@@ -76,7 +76,7 @@ export class KeyRing {
     return new KeyRing(db, sealer, { clock: systemClock, ...options }, await signingKeys(db));
   }
 
-  /** From now on other replicas are told, and heard. */
+  /** Announces changes to other replicas, and listens to theirs, from now on. */
   attach(invalidation: Invalidation): void {
     this.#invalidation = invalidation;
     invalidation.on('signing_key', (id) => this.#dropKey(id));
@@ -89,7 +89,7 @@ export class KeyRing {
     return { id, key: privateKey };
   }
 
-  /** undefined: retired, or none of ours. @param id - null: a text that names no key */
+  /** The public key of that name; undefined: retired, or not ours. @param id - null: a text that names no key */
   publicKeyOf(id: string | null): KeyObject | undefined | Promise<KeyObject | undefined> {
     const known = this.#keys.find((key) => key.id === id)?.publicKey;
     const ageMs = this.#clock.monotonicMs() - this.#readAtMs;
@@ -99,14 +99,14 @@ export class KeyRing {
     return this.#read().then(() => this.#keys.find((key) => key.id === id)?.publicKey);
   }
 
-  /** 32 bytes for one purpose from every key in use, the one to sign with first; the same in every replica. */
+  /** Derives 32 bytes for one purpose from every key in use, the signing one first; the same in every replica. */
   derive(purpose: string): readonly [Uint8Array, ...Uint8Array[]] {
     const of = (key: Key): Uint8Array =>
       new Uint8Array(hkdfSync('sha256', key.privateDer, '', `longshore ${purpose}`, 32));
     return [of(this.#newest()), ...this.#keys.slice(0, -1).toReversed().map(of)];
   }
 
-  /** Oldest first. */
+  /** Lists the keys, oldest first. */
   async list(): Promise<readonly SigningKeyInfo[]> {
     const rows = await signingKeys(this.#db);
     return rows.map(({ id, createdAtMs, retiredAtMs, activeTokens }, index) => ({
@@ -118,13 +118,13 @@ export class KeyRing {
     }));
   }
 
-  /** A new key, which signs from now on; what others signed stays good. */
+  /** Makes a new key, which signs from now on; texts signed with others stay valid. */
   async rotate(): Promise<SigningKeyInfo> {
     const { privateKey } = generateKeyPairSync('ed25519');
     const id = randomBytes(6).toString('hex');
     const der = privateKey.export({ format: 'der', type: 'pkcs8' });
     await insertSigningKey(this.#db, { id, privateKey: this.#sealer.seal(der, SIGNING_KEYS_CONTEXT) });
-    // The others look before this one signs with it.
+    // The other replicas read the key before this one signs with it.
     await this.#invalidation?.publish('signing_key', `made ${id}`);
     this.#lookAgain();
     await this.#read();
@@ -161,7 +161,7 @@ export class KeyRing {
     return found;
   }
 
-  /** Retired, if it is one of ours; what else is said means that there is something to read. */
+  /** Removes a key that was retired. Any other name announces a change, so the keys are read again in either case. */
   #dropKey(said: string): void {
     const id = said === FIRST_KEY ? null : said;
     const left = this.#keys.filter((key) => key.id !== id);
@@ -172,7 +172,7 @@ export class KeyRing {
   #lookAgain(): void {
     this.#generation++;
     this.#readAtMs = -Infinity;
-    // For what is signed from now on. Should it fail, the next token that comes reads again, and says why it cannot.
+    // Reads the keys for new signatures. After a failure, the next token reads again and reports the cause.
     this.#read().catch(() => undefined);
   }
 

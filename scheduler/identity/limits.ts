@@ -4,9 +4,9 @@ import { ChangeLimits } from '#shared/api/rest/limits.ts';
 import { AppError } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 
-/** Spelt as the REST API spells it. null: no bound. */
+/** Limits of a workspace, with the names of the REST API. null: no bound. */
 export interface WorkspaceLimits {
-  /** At once, over all deployments. */
+  /** Limits at any moment, over all deployments. */
   readonly concurrency: {
     readonly gpu_limit: number | null;
     readonly cpu_millicore_limit: number | null;
@@ -47,11 +47,11 @@ export interface WorkspaceLimits {
     readonly unjoined_machines: number;
   };
   readonly bytes: {
-    /** Lines that containers print in a day of UTC. */
+    /** Log lines that containers print in a day of UTC. */
     readonly logs_per_day: number;
-    /** Uploaded archives. */
+    /** Number of uploaded archives. */
     readonly objects: number;
-    /** Inputs of tasks that wait or run, as far as they are kept in the queue instead of as objects. */
+    /** Bytes of inputs of open tasks, as far as they are kept in the queue instead of as objects. */
     readonly queue: number;
   };
 }
@@ -100,7 +100,7 @@ function boundsOf({ properties }: { readonly properties: object }): Readonly<Rec
   );
 }
 
-/** Shown beside them; sent back as they came they mean nothing. */
+/** Fields that are only shown; a change that sends them back is not refused for them. */
 const SHOWN_ONLY: ReadonlySet<string> = new Set([
   'workspace_id',
   'usage',
@@ -110,9 +110,9 @@ const SHOWN_ONLY: ReadonlySet<string> = new Set([
   'billing',
 ]);
 
-/** By group and name; what is not there has its default. */
+/** Stored limits by group and name; an absent one has its default. */
 export type StoredLimits = Readonly<Record<string, Readonly<Record<string, number>>>>;
-/** null: the default again. */
+/** A change; null: the default again. */
 export type LimitsChange = Readonly<Record<string, Readonly<Record<string, number | null>>>>;
 
 /** Limits in effect. @param stored - as the row has it; an unreadable value counts as not set */
@@ -150,7 +150,7 @@ export function readChange(body: Readonly<Record<string, unknown>>): LimitsChang
 }
 
 function readValue(field: string, sent: unknown, { min, max }: Bound): number | null {
-  // As a count is shown: what is used is not for saying.
+  // A count may be sent as it is shown, with its usage, which is ignored.
   const value = isRecord(sent) ? sent['limit'] : sent;
   if (value === null) return null;
   if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) return value;
@@ -160,7 +160,7 @@ function readValue(field: string, sent: unknown, { min, max }: Bound): number | 
 const invalid = (field: string, text: string): AppError =>
   new AppError('invalid_body', `${field.slice(0, 80)} ${text}`, { details: { field } });
 
-/** The row's next value: only what differs from the defaults is kept. */
+/** The row's next value: only differences from the defaults are stored. */
 export function changed(stored: unknown, change: LimitsChange): StoredLimits {
   const out: Record<string, Record<string, number>> = {};
   const groups = new Set([...Object.keys(isRecord(stored) ? stored : {}), ...Object.keys(change)]);

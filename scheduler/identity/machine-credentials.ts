@@ -16,7 +16,7 @@ export interface MachineCredential {
 
 export interface MachineIdentity {
   readonly machineId: MachineId;
-  /** Compare with the machine's row: an older version counts only until the newer was used. */
+  /** Version to compare with the machine's row: an older one is valid only until the newer was used. */
   readonly version: number;
   readonly expiresAtMs: number;
 }
@@ -35,7 +35,7 @@ export async function issueMachineCredential(
   return { text, expiresAtMs: Math.floor(nowMs / 1000) * 1000 + MACHINE_CREDENTIAL_LIFE_MS };
 }
 
-/** null: not ours, not a machine's, or past its hour. */
+/** Reads a credential; null: not ours, not a machine's, or expired. */
 export async function verifyMachineCredential(
   keys: SigningKeys,
   text: string,
@@ -64,7 +64,7 @@ export function machineSigner(keys: SigningKeys): MachineSigner {
       return claims?.['typ'] === 'challenge' && claims.sub === machineId;
     },
     revoke: (machineId) =>
-      // By the first key, which agents were given when they joined.
+      // Signed with the first key, which agents were given when they joined.
       signClaims(
         { signingKey: keys.signingKey, publicKey: keys.publicKey },
         { typ: 'revoked' },

@@ -1,7 +1,7 @@
 import type { Registry } from '#shared/metrics.ts';
 import { Counter } from '#shared/metrics.ts';
 
-/** Requests that were answered "wait", by the limit they ran into. */
+/** Counts of requests that were told to wait, by the limit they exceeded. */
 export class IdentityMetrics {
   readonly rateLimited: Counter<'limit'>;
 

@@ -29,7 +29,7 @@ export class Rates {
     this.#onLimited = parts.onLimited;
   }
 
-  /** Counts one request. @returns undefined: it may go on; else the seconds to wait */
+  /** Counts a request. @returns undefined: the request may proceed; else the seconds to wait */
   async take(workspaceId: WorkspaceId, kind: RateKind, perMinute: number): Promise<number | undefined> {
     if (this.#redis.status !== 'ready') return undefined;
     const nowMs = this.#clock.nowMs();

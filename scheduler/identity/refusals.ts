@@ -8,13 +8,13 @@ import { AppError } from '#shared/errors.ts';
 import type { Clock } from '#shared/clock.ts';
 import { BoundedMap } from '../deployments/bounded-map.ts';
 
-/** At once, and then so many a minute. */
+/** Refusals of an address that are answered as such: so many at once, and then so many a minute. */
 export const REFUSALS_PER_MINUTE = 60;
 const PER_MS = REFUSALS_PER_MINUTE / 60_000;
 const MAX_ADDRESSES = 10_000;
 
 interface Allowance {
-  /** Refusals that are still answered as such; grows with time up to {@link REFUSALS_PER_MINUTE}. */
+  /** Number of further refusals; grows with time up to {@link REFUSALS_PER_MINUTE}. */
   readonly left: number;
   readonly atMs: number;
 }

@@ -19,7 +19,8 @@ const CONTEXT: { readonly [kind in SealedKind]: (row: SealedRow) => string } = {
 };
 
 /**
- * Seals with the present key what only the previous one opens: all of it or nothing. A second time changes nothing.
+ * Seals with the present key all values that only the previous
+ * one opens, or none of them. A second run changes nothing.
  * @throws StartupError `secret_key_mismatch` when a value opens with neither
  */
 export async function sealAnew(db: Db, sealer: Sealer, log: Log): Promise<void> {

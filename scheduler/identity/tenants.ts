@@ -1,4 +1,4 @@
-// More workspaces than the first: made and listed by the installation's administrator.
+// Workspaces beyond the first: the installation's administrator makes and lists them.
 import { MAX_WORKSPACE_NAME } from '#shared/api/rest/workspaces.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -30,7 +30,8 @@ export class Tenants {
   }
 
   /**
-   * A workspace with its first token. @param name - empty: a short random one; several may have the same
+   * Creates a workspace with its first token.
+   * @param name - empty: a short random one; several may have the same
    * @throws AppError `invalid_body`
    */
   async create(name: string): Promise<NewTenant> {
@@ -48,7 +49,7 @@ export class Tenants {
     });
   }
 
-  /** In the order they were made. */
+  /** Workspaces in the order they were made. */
   list(afterNumber: number, limit: number): Promise<readonly WorkspaceRow[]> {
     return pageOfWorkspaces(this.#db, afterNumber, limit);
   }

@@ -3,7 +3,7 @@
 // invalidation messages, so entries are short-lived while those cannot arrive.
 import type { Caller } from './caller.ts';
 
-/** A caller, null for a token known to be worth nothing, undefined for "ask the database". */
+/** A caller; null for a token known to be invalid; undefined: not in the cache. */
 export type Known = Caller | null | undefined;
 
 interface Entry {
@@ -12,7 +12,7 @@ interface Entry {
 }
 
 const MAX_ENTRIES = 10_000;
-/** A safety net below the messages. */
+/** Longest life of an entry: a safety net below the messages. */
 const MAX_AGE_MS = 60_000;
 const MAX_AGE_WITHOUT_MESSAGES_MS = 1_000;
 const NEGATIVE_AGE_MS = 5_000;
@@ -21,7 +21,7 @@ export class TokenCache {
   readonly #known = new Map<string, Entry>();
   readonly #worthless = new Map<string, number>();
   readonly #maxEntries: number;
-  /** Grows with every invalidation: an answer that was asked for before one may be stale and is not kept. */
+  /** Grows with every invalidation: an answer to a question from before one may be stale, and is not kept. */
   #generation = 0;
 
   constructor(maxEntries: number = MAX_ENTRIES) {
@@ -42,7 +42,7 @@ export class TokenCache {
       const maxAgeMs = messagesArrive ? MAX_AGE_MS : MAX_AGE_WITHOUT_MESSAGES_MS;
       this.#known.delete(hash);
       if (nowMs - entry.atMs >= maxAgeMs) return undefined;
-      // Back in at the end: the first one is always the least recently used.
+      // The entry is put back at the end: the first one is always the least recently used.
       this.#known.set(hash, entry);
       return entry.caller;
     }
@@ -53,7 +53,7 @@ export class TokenCache {
     return undefined;
   }
 
-  /** @param generation - read before the database was asked */
+  /** Stores an answer. @param generation - read before the database was asked */
   put(hash: string, caller: Caller | null, nowMs: number, generation: number): void {
     if (generation !== this.#generation) return;
     if (caller === null) {

@@ -34,7 +34,7 @@ export interface ContainerTokenFor {
   readonly stubId: StubId;
   readonly deploymentId: DeploymentId | null;
   readonly workspaceId: WorkspaceId;
-  /** When it was placed. */
+  /** Time of its placement. */
   readonly sinceMs: number;
 }
 
@@ -45,14 +45,14 @@ export interface Tokens {
    * synchronously (no promise). This call uses a one-use token up.
    */
   authenticate(bearer: string): Caller | null | Promise<Caller | null>;
-  /** The caller that `authenticate` would find. Uses nothing up. */
+  /** The caller that `authenticate` would find. This call uses nothing up. */
   look(bearer: string): Caller | null | Promise<Caller | null>;
-  /** Without asking anybody: undefined when it does not know. */
+  /** The caller from the cache alone; undefined: not in the cache. */
   peek(bearer: string): Known;
   list(owner: TokenOwner, limit?: number): Promise<TokenRow[]>;
   /** Flips `active`, everywhere at once; undefined: no such token in the workspace. */
   toggle(owner: TokenOwner, id: string): Promise<TokenRow | undefined>;
-  /** Removes it, everywhere at once; false: no such token in the workspace. */
+  /** Removes a token, everywhere at once; false: no such token in the workspace. */
   remove(owner: TokenOwner, id: string): Promise<boolean>;
   /**
    * Issues a signed token without a row: it is valid for as long as `isContainerLive`
@@ -63,7 +63,7 @@ export interface Tokens {
    * The container whose credential that text is by its signature, valid or not; null: no container's. Uses nothing up.
    */
   containerNamedBy(bearer: string): Promise<NonNullable<Caller['container']> | null>;
-  /** Called by the invalidation message. */
+  /** Forgets a token; called by the invalidation message. */
   invalidate(hashHex: string): void;
   invalidateAll(): void;
 }
@@ -71,7 +71,7 @@ export interface Tokens {
 export interface TokensOptions {
   readonly db: Queryable;
   readonly installation: SigningKeys;
-  /** Absent in tools without Redis: changes are then seen by this process alone. */
+  /** Invalidation; absent in tools without Redis: only this process then sees changes. */
   readonly invalidation?: Invalidation;
   /**
    * Whether the token of that placement is still valid. Called at every
@@ -92,7 +92,7 @@ const MASK_PREFIX = 'eyJ';
 
 export const tokenHash = (bearer: string): string => hash('sha256', bearer, 'hex');
 
-/** How ListTokens and ToggleToken show a token. */
+/** A token as ListTokens and ToggleToken show it. */
 export const maskedToken = (row: Pick<TokenRow, 'hint'>): string => `${MASK_PREFIX}…${row.hint}`;
 
 /** Makes a token and its row; inside a transaction when `db` is one. */
@@ -104,7 +104,7 @@ export async function issueToken(
   options: { readonly reusable?: boolean; readonly nowMs: number },
 ): Promise<IssuedToken> {
   const id = newId<TokenId>();
-  // Read where it signs: the row says the same key.
+  // The id of the signing key at this moment: the row names the same key.
   const keyId = signerOf(keys).id;
   const token = await signClaims(keys, { ws: owner.workspaceId, typ: type }, { id, nowMs: options.nowMs });
   const row = await insertToken(db, {
@@ -189,7 +189,7 @@ class CachedTokens implements Tokens {
         dep: container.deploymentId,
         epoch: container.epoch,
       },
-      // Nothing of chance and no clock of ours: Ed25519 then signs the same text each time.
+      // No randomness and no present time in the claims: Ed25519 then signs the same text each time.
       {
         id: `${container.containerId}.${container.epoch}`,
         subject: container.containerId,
@@ -218,7 +218,7 @@ class CachedTokens implements Tokens {
     return this.#cache.get(key, this.#clock.monotonicMs(), messagesArrive);
   }
 
-  /** Done when every replica knows. */
+  /** Announces the change; resolves when every replica knows. */
   async #changed(row: TokenRow): Promise<void> {
     const hashHex = Buffer.from(row.hash).toString('hex');
     this.invalidate(hashHex);
@@ -251,7 +251,7 @@ class CachedTokens implements Tokens {
 
   async #ask(key: string, bearer: string): Promise<Found> {
     const { generation } = this.#cache;
-    // The signature first: what strangers make up never reaches the database.
+    // The signature is checked first, so that invented tokens never reach the database.
     const claims = await verifiedClaims(this.#options.installation, bearer, this.#clock.nowMs());
     const found =
       claims === null
@@ -292,7 +292,7 @@ function containerCaller(claims: Readonly<Record<string, unknown>>): Caller | nu
   if (typeof stub !== 'string' || typeof epoch !== 'number') return null;
   return {
     workspaceId: ws as WorkspaceId,
-    // Shown in records of tokens, and it has none.
+    // Records of tokens show this number, and a container's token has no record.
     workspaceDbId: 0,
     tokenId: jti as TokenId,
     type: 'container',

@@ -17,7 +17,7 @@ import { DEFAULT_WORKSPACE_LIMITS, changed, limitsOf } from './limits.ts';
 import type { LimitsChange, WorkspaceLimits } from './limits.ts';
 
 const MAX_WORKSPACES = 10_000;
-/** A safety net below the messages. */
+/** Longest life of an entry: a safety net below the messages. */
 const MAX_AGE_MS = 60_000;
 const MAX_AGE_WITHOUT_MESSAGES_MS = 1_000;
 
@@ -30,7 +30,7 @@ export interface WorkspaceLimitsParts {
   readonly db: Db;
   readonly clock: Pick<Clock, 'monotonicMs' | 'nowMs'>;
   readonly invalidation?: Pick<Invalidation, 'on' | 'onReset' | 'publish' | 'isLive'>;
-  /** `LONGSHORE_MAX_CONTAINERS`: where a workspace's limits say nothing. */
+  /** `LONGSHORE_MAX_CONTAINERS`: applies where a workspace's limits do not set it. */
   readonly maxContainers: number;
 }
 
@@ -40,7 +40,7 @@ export class Limits {
   readonly #known = new BoundedMap<WorkspaceId, Known>(MAX_WORKSPACES);
   readonly #reading = new Map<WorkspaceId, Promise<WorkspaceLimits>>();
   readonly #listeners: ((id: WorkspaceId) => void)[] = [];
-  /** Grows with every change: what was read before one is not kept. */
+  /** Grows with every change: a read that began before one is not kept. */
   #generation = 0;
 
   constructor(parts: WorkspaceLimitsParts) {
@@ -51,7 +51,7 @@ export class Limits {
     parts.invalidation?.onReset(() => {
       this.#generation++;
       this.#reading.clear();
-      // Stale rather than gone: they are read again when they are asked for.
+      // Entries become stale instead of being removed: the next use reads them again.
       for (const [id, { limits }] of [...this.#known]) this.#known.set(id, { limits, readAtMs: -Infinity });
     });
   }
@@ -67,7 +67,10 @@ export class Limits {
     return known.limits;
   }
 
-  /** Without waiting: what is known, else the defaults; then it is read for the next time, and listeners are told. */
+  /**
+   * Limits without waiting: the known ones, else the defaults. In the
+   * latter case they are read for the next time, and listeners are told.
+   */
   peek(id: WorkspaceId): WorkspaceLimits {
     const found = this.of(id);
     if (!(found instanceof Promise)) return found;
@@ -80,7 +83,7 @@ export class Limits {
     return this.#defaults;
   }
 
-  /** In the shape that stubs and deployments are judged by. */
+  /** The limits by which stubs and deployments are judged. */
   async stubLimits(id: WorkspaceId): Promise<StubLimits> {
     const { stub, tasks, concurrency, counts } = await this.of(id);
     return {
@@ -117,7 +120,7 @@ export class Limits {
     return limitsOf(row.limits, this.#defaults);
   }
 
-  /** Limits of that workspace are others now. */
+  /** Calls the listener when limits of a workspace changed. */
   onChange(listener: (id: WorkspaceId) => void): void {
     this.#listeners.push(listener);
   }

@@ -9,7 +9,7 @@ import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 /** Context under which the workspace's signing key is sealed. */
 export const SIGNING_KEY = 'workspaces.signing_key';
 
-/** A workspace with a signing key of its own; `name` absent: a short random one. */
+/** Creates a workspace with a signing key of its own; `name` absent: a short random one. */
 export function createWorkspace(
   db: Queryable,
   sealer: Sealer,
@@ -24,7 +24,7 @@ export function createWorkspace(
   });
 }
 
-/** `sk_…`: the text that SignPayload and callbacks sign with. */
+/** The key that SignPayload and callbacks sign with: `sk_…`. */
 export function signingKeyOf(workspace: WorkspaceRow, sealer: Sealer): string {
   return Buffer.from(sealer.open(workspace.signingKey, SIGNING_KEY)).toString('utf8');
 }

@@ -100,7 +100,7 @@ ${body.join('')}</main></body></html>
 `;
 }
 
-/** With everything that is referred to in its place: nothing refers to itself. */
+/** A part with every reference replaced by its target; no part of the document refers to itself. */
 function inFull<Part>(part: Part, components: Components): Part {
   const byName = (_key: string, value: unknown): unknown => {
     const [, kind, name = ''] = /^#\/components\/(schemas|responses)\/(\w+)$/.exec(refOf(value) ?? '') ?? [];
@@ -134,7 +134,7 @@ function section(entry: Entry, baseUrl: string): string {
   const done = Object.keys(entry.responses).find((status) => status.startsWith('2')) ?? '200';
   const answer = schemaOf(entry.responses[done]);
   const refusals = Object.entries(entry.responses)
-    // The gateway's are the same everywhere.
+    // Refusals of gateway operations are the same everywhere, and not listed.
     .filter(([status]) => status !== done && entry.operationId === undefined)
     .map(
       ([status, { description = '' }]) =>
@@ -157,7 +157,7 @@ const table = (title: string, rows: readonly string[]): string =>
 const row = (name: string, schema: Schema, where = ''): string =>
   `<tr><td><code>${escape(name)}</code></td><td>${escape(typeOf(schema))}${where === 'path' ? ', in the path' : ''}</td><td>${escape(describe(schema))}</td></tr>`;
 
-/** Fields of records inside are listed below their own, `volumes[].mountPath`. */
+/** Rows of a record's fields; fields of inner records are listed below their own, `volumes[].mountPath`. */
 function rowsOf(schema: Schema | undefined, prefix = ''): readonly string[] {
   return Object.entries(schema?.properties ?? {}).flatMap(([name, field]) => {
     const inner = present(field);
@@ -168,7 +168,7 @@ function rowsOf(schema: Schema | undefined, prefix = ''): readonly string[] {
   });
 }
 
-/** A list has the fields of its records. */
+/** Rows of an answer; a list has the fields of its records. */
 const answerRows = (schema: Schema | undefined): readonly string[] =>
   schema?.type === 'array' ? rowsOf(schema.items, '[].') : rowsOf(schema === undefined ? schema : present(schema));
 

@@ -42,7 +42,7 @@ const NAMED: Readonly<Record<string, TSchema>> = {
 };
 const NAME_OF: ReadonlyMap<unknown, string> = new Map(Object.entries(NAMED).map(([name, schema]) => [schema, name]));
 
-/** Operations and routes without anything behind them: enough to describe them. */
+/** Operations and routes without services behind them: enough to describe them. */
 const describedOperations = (): readonly Operation[] => allOperations({} as OperationParts);
 const describedRoutes = (): readonly RestRoute[] => restRoutes({} as RestRouteParts);
 
@@ -98,7 +98,7 @@ export function openApiDocument(version: string): Described {
   };
 }
 
-/** Why the gateway answers with an RPC status; what an operation refuses is 200 with ok false. */
+/** Causes of an RPC status from the gateway; an operation's own refusal is 200 with ok false. */
 const NOT_PROCESSED: Readonly<Record<number, string>> = {
   400: 'The request cannot be read: the message names the field',
   401: 'No token, or a bad one',
@@ -236,11 +236,11 @@ function parametersOf(
   return parameters.length === 0 ? {} : { parameters };
 }
 
-/** A list is one value, with commas. */
+/** A list in a query is a single value, with commas. */
 const separated = (schema: unknown) =>
   (schema as { readonly type?: string }).type === 'array' ? { style: 'form', explode: false } : {};
 
-/** Every field may be left out of a request: what is absent has its default. */
+/** The schema of a request's body: every field may be left out, and then has its default. */
 function bodySchema(request: TObject, inPath: readonly string[]): unknown {
   const schema = plain(request) as { properties: Record<string, unknown>; required?: unknown };
   for (const name of inPath) delete schema.properties[name];
@@ -250,7 +250,7 @@ function bodySchema(request: TObject, inPath: readonly string[]): unknown {
 
 const jsonContent = (schema: unknown) => ({ content: { 'application/json': { schema } } });
 
-/** A copy without what TypeBox keeps for itself; records that have a name by their names. */
+/** A copy without TypeBox's own properties; named records become references. */
 function plain(schema: unknown): unknown {
   const named = (_key: string, value: unknown): unknown => {
     const name = NAME_OF.get(value);

@@ -6,7 +6,7 @@ import { Anything } from '#shared/api/fields.ts';
 import { Count } from '#shared/api/rest/lists.ts';
 import { TaskAccepted } from '#shared/api/rest/tasks.ts';
 
-/** Statuses and what they mean, with the body that says so. */
+/** Descriptions of refusals by status; the body is the route's own. */
 export type Refusals = Readonly<Record<number, string>>;
 
 export interface PlainRoute {
@@ -15,16 +15,16 @@ export interface PlainRoute {
   readonly tag: 'invoke' | 'objects' | 'operations';
   readonly open?: boolean;
   readonly query?: readonly string[];
-  /** Name and description. */
+  /** Headers by name, with their descriptions. */
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Content;
-  /** Absent: an empty answer. */
+  /** Bodies of the answer; absent: an empty answer. */
   readonly answer?: Content | readonly Content[];
-  /** By code: REST's problems. */
+  /** Error codes, as REST's problems. */
   readonly errors?: readonly string[];
-  /** By status: refusals of calls. */
+  /** Refusals of calls, by status. */
   readonly refusals?: Refusals;
-  /** Another body by status. */
+  /** Answers with another body, by status. */
   readonly others?: Readonly<Record<number, { readonly description: string; readonly content: Content }>>;
 }
 
@@ -85,7 +85,7 @@ interface Kind {
   readonly kind: string;
   /** The verb of the summary; the deployment's name follows it. */
   readonly does: string;
-  /** Said of its first form, too. */
+  /** Addition to the summary of the first form. */
   readonly more?: string;
   readonly mayBePublic: boolean;
   readonly warmsUp: boolean;

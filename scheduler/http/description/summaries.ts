@@ -46,7 +46,7 @@ export const SUMMARIES: Readonly<Record<string, string>> = {
   ExportWorkspaceConfig: 'What a client needs to talk to this installation',
 };
 
-/** Pods and sandboxes: their routes answer that they are not available yet. */
+/** Whether the operation is one of pods and sandboxes: their routes answer that they are not available yet. */
 export const isToCome = (operation: string): boolean => /^(CreatePod$|Sandbox)/.test(operation);
 
 export const summaryOf = (operation: string): string => SUMMARIES[operation] ?? (isToCome(operation) ? NOT_YET : '');

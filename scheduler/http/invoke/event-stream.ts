@@ -7,7 +7,7 @@ import type { FastifyReply } from 'fastify';
 import type { TaskId } from '#shared/domain/ids.ts';
 import type { Finished } from '../../tasks/task-service.ts';
 
-/** A caller who is so far behind gets the rest at the end: the result is kept until then anyway, once. */
+/** Unsent bytes above which a caller gets the rest at the end: the result is kept until then anyway, once. */
 const MOST_BEHIND_BYTES = 1024 * 1024;
 /** A caller who reads nothing of a finished answer for so long counts as gone. */
 const UNREAD_MS = 60_000;
@@ -25,12 +25,12 @@ export class EventStream {
     return this.#sentBytes > 0;
   }
 
-  /** The head goes out with the first. */
+  /** Sends an event; the response's head goes out with the first. */
   item(taskId: TaskId, event: string): void {
     const { raw } = this.#reply;
     if (raw.destroyed || this.#isBehind) return;
     if (!this.hasBegun) {
-      // With what the hooks have set so far: the request's id.
+      // The head includes headers that hooks have set so far: the request's id.
       const common = this.#reply.getHeaders() as OutgoingHttpHeaders;
       this.#reply.hijack();
       raw.writeHead(200, { ...common, ...headersOf(taskId), ...EVENT_STREAM });
@@ -41,7 +41,10 @@ export class EventStream {
     this.#isBehind = raw.writableLength > MOST_BEHIND_BYTES;
   }
 
-  /** Only after an item. A generator that failed says so in an event of its own: its status is out already. */
+  /**
+   * Ends the stream, after at least one item. A failed generator is
+   * reported in an event of its own, since the status is out already.
+   */
   end(finished: Finished): void {
     const { raw } = this.#reply;
     if (raw.destroyed) return;
@@ -56,14 +59,17 @@ export class EventStream {
   }
 }
 
-/** Bytes that nobody takes are not kept for ever. The connection's next request has the server's own limits again. */
+/**
+ * Cuts a connection that leaves its answer unread, so that the bytes are not kept
+ * for ever. The connection's next request has the server's own limits again.
+ */
 export function cutWhenUnread(raw: ServerResponse): void {
-  // A container's call comes through the agent's link, whose bounds are its own, and not by a socket.
+  // A container's call comes through the agent's link, which has bounds of its own, and not by a socket.
   const { socket }: { readonly socket: { readonly setTimeout?: unknown } | null } = raw;
   if (!raw.writableFinished && typeof socket?.setTimeout === 'function') raw.setTimeout(UNREAD_MS, () => raw.destroy());
 }
 
-/** No proxy on the way may hold events back. */
+/** Headers of the stream; they keep proxies from holding events back. */
 export const EVENT_STREAM = {
   'content-type': 'text/event-stream; charset=utf-8',
   'cache-control': 'no-cache',

@@ -5,10 +5,10 @@ import { isUuid } from '#shared/domain/ids.ts';
 
 export type HostLabel =
   | { readonly kind: 'stub'; readonly stubId: string }
-  /** `version` null: the newest. */
+  /** A deployment's version; `version` null: the newest. */
   | { readonly kind: 'deployment'; readonly subdomain: string; readonly version: number | null };
 
-/** Below it lie paths that no URL from outside can name. */
+/** Base of paths that no URL from outside can name. */
 export const HOST_BASE = '/~host';
 
 const DEPLOYMENT = /^([a-z0-9](?:[a-z0-9-]{0,45}[a-z0-9])?-(?:[0-9a-f]{7}|[0-9a-f]{16}))(?:-v([0-9]{1,9})|-(latest))?$/;

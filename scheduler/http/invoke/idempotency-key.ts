@@ -34,7 +34,7 @@ export function callKeyOf(
   return { key, fingerprint: fingerprintOf(input, query), asksNewest, isOwn, callerScope: isOwn ? '' : others };
 }
 
-/** The body counts byte by byte, query parameters in any order. */
+/** Fingerprint of a call: the body counts byte by byte, query parameters in any order. */
 function fingerprintOf(input: string, query: Call['query']): string {
   const parameters = Object.entries(query ?? {}).toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
   return createHash('sha256').update(JSON.stringify(parameters)).update('\n').update(input).digest('base64url');

@@ -34,7 +34,7 @@ export interface InvokeParts {
   readonly log: Log;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxBodyBytes: number;
-  /** The body has been handed on: its bytes count no longer. */
+  /** Stops counting a body's bytes, once the body has been handed on. */
   readonly release: (request: FastifyRequest) => void;
 }
 
@@ -43,10 +43,10 @@ interface InvokedKind {
   readonly methods: readonly Method[];
   /** Whether calls without a token are possible, where the stub allows them. */
   readonly mayBePublic: boolean;
-  /** A container of it can be asked for without a task. */
+  /** Whether a container can be requested without a task. */
   readonly warmsUp: boolean;
 }
-/** A container for each call: there is nothing to keep warm. */
+/** A kind with a container for each call: there is nothing to keep warm. */
 const PER_CALL: InvokedKind = { methods: ['POST'], mayBePublic: false, warmsUp: false };
 /** The kinds invoked with a JSON body and answered with JSON (an asynchronous one with its task's id). */
 const KINDS: Readonly<Record<string, InvokedKind>> = {
@@ -56,7 +56,7 @@ const KINDS: Readonly<Record<string, InvokedKind>> = {
   schedule: PER_CALL,
 };
 
-/** An answer up to this size lies in the socket's own buffer whether it is read or not. */
+/** Largest answer that is not watched: so much lies in the socket's own buffer, read or not. */
 const MOST_UNWATCHED = 64 * 1024;
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
@@ -72,7 +72,7 @@ class Refusal {
     this.body = JSON.stringify({ [field]: text });
   }
 }
-// Texts of the interface: clients compare them.
+// Texts of the interface, which clients compare.
 const UNAUTHORIZED = new Refusal(401, 'message', 'Unauthorized');
 const OTHER_WORKSPACE = new Refusal(401, 'message', 'Invalid token');
 const NO_DEPLOYMENT = new Refusal(400, 'message', 'Invalid deployment');
@@ -122,14 +122,14 @@ function byName(parts: InvokeParts, kind: string, versionOf: (params: Params) =>
     const version = versionOf(params);
     if (version === undefined) return NO_VERSION;
     const { name = '' } = params;
-    // No database keeps such a text, nor compares with it.
+    // The database can neither store nor compare such a text.
     if (name.includes('\0')) return NO_DEPLOYMENT;
     const found = parts.targets.byName(caller.workspaceId, kind, name, version);
     return found instanceof Promise ? found.then(deployed) : deployed(found);
   };
 }
 
-/** @param kind - null: any that is invoked in this way */
+/** Finds a stub's target. @param kind - null: any that is invoked in this way */
 function byStub(
   parts: InvokeParts,
   kind: string | null,
@@ -164,13 +164,13 @@ function byHost(parts: InvokeParts): Find {
 
 const latest = (): null => null;
 
-/** Whether a URL of any form says which version it means. */
+/** Whether a URL of any form names its version. */
 const namesVersion = (params: Params): boolean => {
   const host = readHostLabel(params['label'] ?? '');
   return params['version'] !== undefined || (host?.kind === 'deployment' && host.version !== null);
 };
 
-/** `v3`; undefined: not a version. */
+/** Reads `v3`; undefined: not a version. */
 function versionParam(params: Params): number | undefined {
   const [, digits] = /^v([0-9]{1,9})$/.exec(params['version'] ?? '') ?? [];
   return digits === undefined ? undefined : Number(digits);
@@ -194,7 +194,7 @@ function publicOnly(_caller: Caller | null, target: Target): Found {
 
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 
-/** Who calls what: known before the body is read. */
+/** Caller and target of an invocation, known before the body is read. */
 interface Invoked {
   readonly caller: Caller | null;
   readonly target: Target;
@@ -221,7 +221,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
   };
 
   function invoke(target: Target, caller: Caller | null, request: FastifyRequest, reply: FastifyReply): void {
-    // By host the method is checked here; by path the router has done it.
+    // A URL by host has its method checked here; the router has done it for a URL by path.
     if (KINDS[target.kind]?.methods.includes(request.method as Method) !== true)
       return sendRefusal(reply, WRONG_METHOD);
     const accept = (given: Input | null): void =>
@@ -276,7 +276,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
       ...call,
       ...(target.sync ? { onItem: (taskId, event) => events.item(taskId, event) } : {}),
     });
-    // An answer that has begun cannot become another one.
+    // An answer that has begun cannot become another one, so it is cut.
     const failed = (error: unknown): void => (events.hasBegun ? events.cut() : fail(error));
     submitted.then((submission) => {
       parts.release(reply.request);
@@ -285,13 +285,13 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
   }
 }
 
-/** Starts a container without a task; nothing to say when it is under way. */
+/** Starts a container without a task; the answer is empty once the start is under way. */
 function warmUpHandler(parts: InvokeParts): Handler {
   return ({ invoked }, reply) => {
     if (invoked === null) return sendRefusal(reply, INTERNAL);
     const { target, caller } = invoked;
     if (KINDS[target.kind]?.warmsUp !== true) return sendRefusal(reply, NOT_FOUND);
-    // A container may put tasks; what is kept warm for whom is not its business.
+    // A container may submit tasks, but not decide which containers are kept warm.
     if (caller?.type === 'container') return sendRefusal(reply, UNAUTHORIZED);
     parts.containers.warmUp(target).then(
       () => void reply.code(200).send(),
@@ -335,7 +335,7 @@ function resolving(find: Find, parts: InvokeParts): OnRequest {
   };
 }
 
-/** 401; 429 where too many were refused. */
+/** Refuses a token: 401, or 429 where too many were refused. */
 function refuseToken(request: FastifyRequest, reply: FastifyReply, parts: InvokeParts): void {
   try {
     parts.authenticator.refused?.(request.ip);
@@ -380,7 +380,7 @@ function answer(
           fail(error);
         },
       );
-      // Who hung up before this line will not send another event.
+      // A caller who hung up before this line causes no further `close` event.
       if (raw.destroyed) left();
       return;
     }
@@ -425,7 +425,7 @@ function send(reply: FastifyReply, status: number, body: string): void {
   void reply.code(status).header('content-type', 'application/json').send(body);
 }
 
-/** A refusal that programs tell by its code. */
+/** Sends a refusal that programs recognise by its code. */
 const sendCoded = (reply: FastifyReply, status: number, code: string, error: string): void =>
   send(reply, status, JSON.stringify({ error, code }));
 
@@ -435,17 +435,17 @@ function sendRefusal(reply: FastifyReply, refusal: Refusal): void {
 }
 
 export interface Input {
-  /** As it came. */
+  /** The body's text, as it came. */
   readonly text: string;
   /** The input of that name, of any type: the address that is told of the task's end. */
   readonly callbackUrl?: unknown;
 }
 const NO_INPUT: Input = { text: '' };
 
-/** Larger ones are looked at in slices. */
+/** Largest body that is parsed at once; larger ones are scanned in slices. */
 const PARSED_BYTES = 256 * 1024;
 
-/** The body when it is a JSON object or nothing at all; null otherwise. Answers at once unless the body is large. */
+/** Reads the body: a JSON object, or nothing at all; null otherwise. Synchronous unless the body is large. */
 export function inputOf(body: unknown): Input | null | Promise<Input | null> {
   if (!Buffer.isBuffer(body) || body.length === 0) return NO_INPUT;
   if (!isUtf8(body)) return null;
@@ -458,7 +458,7 @@ export function inputOf(body: unknown): Input | null | Promise<Input | null> {
     // Parsed for this look only: the text goes on as it came. A text that begins with a brace and parses is an object.
     const given = JSON.parse(text) as { readonly kwargs?: unknown; readonly callback_url?: unknown };
     const { kwargs } = given;
-    // An object of that name alone gives the keywords.
+    // An object named `kwargs` holds the keywords.
     return { text, callbackUrl: (isRecord(kwargs) ? kwargs : given)['callback_url'] };
   } catch {
     return null;

@@ -37,19 +37,19 @@ const LITERALS: Readonly<Record<string, Uint8Array>> = {
   f: Buffer.from('false'),
   n: Buffer.from('null'),
 };
-/** `"\/bfnrt`: what may follow a backslash, beside `u`. */
+/** Characters that may follow a backslash, beside `u`: `"\/bfnrt`. */
 const ESCAPES: ReadonlySet<number> = new Set(Buffer.from('"\\/bfnrt'));
 
 const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39;
 const isHex = (byte: number): boolean => isDigit(byte) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
 
-/** Longer than any spelling of the names that are looked for (each character may be a `\u` escape). */
+/** Longest key that is read; longer than any spelling of the wanted names (each character may be a `\u` escape). */
 const LONGEST_KEY_BYTES = 128;
-/** A longer value is not read: nothing that is looked for is so long. */
+/** Longest value that is read: no wanted value is longer. */
 const LONGEST_VALUE_BYTES = 64 * 1024;
 const SLICE_BYTES = 64 * 1024;
 
-/** empty: white space alone. */
+/** Outcome of a scan so far; empty: white space alone. */
 type Verdict = 'more' | 'whole' | 'empty' | 'broken';
 
 /** A single scan of a text; `step` continues where the last step ended. */
@@ -57,7 +57,7 @@ export class ObjectScan {
   readonly #bytes: Uint8Array;
   #at = 0;
   #state = START;
-  /** By depth: whether an object or a list is open there. */
+  /** Kind of the open container at each depth: an object or a list. */
   #open = new Uint8Array(64);
   #depth = 0;
   #stringAt = 0;
@@ -90,7 +90,7 @@ export class ObjectScan {
     return JSON.parse(this.#textOf(from, to)) as unknown;
   }
 
-  /** Looks at the next `most` bytes. */
+  /** Scans the next `most` bytes. */
   step(most: number): Verdict {
     const bytes = this.#bytes;
     const until = Math.min(bytes.length, this.#at + most);
@@ -180,7 +180,7 @@ export class ObjectScan {
     return state === END ? 'whole' : state === START ? 'empty' : 'broken';
   }
 
-  /** A byte between tokens. @returns the next state; -1: it may not stand here */
+  /** Handles a byte between tokens. @returns the next state; -1: the byte may not stand here */
   #token(state: number, byte: number, at: number): number {
     switch (state) {
       case START:
@@ -264,7 +264,7 @@ export class ObjectScan {
 
   #valueBegins(byte: number, at: number, depth: number): void {
     if (depth === 1 && this.#outerKey === 'kwargs') {
-      // The last one of a name counts.
+      // The last value of a repeated name counts.
       this.#inKwargs = this.#kwargsIsObject = byte === 0x7b;
       this.#innerValue = undefined;
       this.#innerKey = '';
@@ -273,7 +273,7 @@ export class ObjectScan {
     }
   }
 
-  /** @param to - behind the value's last byte */
+  /** A value ended. @param to - the position behind its last byte */
   #valueEnded(to: number): number {
     const depth = this.#depth;
     if (depth === 0) return END;
@@ -293,7 +293,10 @@ export class ObjectScan {
 
 const CALLBACK = 'callback_url';
 
-/** @returns what the object names as its callback; empty: white space alone; null: something else than a JSON object */
+/**
+ * Scans a large body.
+ * @returns the callback that the object names; empty: white space alone; null: not a JSON object
+ */
 export async function scanObject(bytes: Uint8Array): Promise<{ readonly callbackUrl?: unknown } | 'empty' | null> {
   const scan = new ObjectScan(bytes);
   for (;;) {

@@ -11,9 +11,9 @@ import type { MetricsPageParts } from './metrics-page.ts';
 export interface DiscoveryParts extends Omit<MetricsPageParts, 'registry'> {
   readonly machines: { all(): Iterable<Machine> };
   readonly pages: Pick<MachinePages, 'page'>;
-  /** Where every scheduler process listens, as far as they say; empty when this is the only one. */
+  /** Addresses where the scheduler processes listen, as far as they announce them; empty when this is the only one. */
   readonly replicas: () => readonly string[];
-  /** Where the one that asks reached us. */
+  /** Base URL by which the requester reached this server. */
   readonly baseUrlOf: (request: FastifyRequest) => string;
   /** Scheme of the schedulers' own addresses. */
   readonly scheme: 'http' | 'https';
@@ -53,7 +53,7 @@ export function targetsOf(
 ): readonly TargetGroup[] {
   const { host, protocol } = new URL(baseUrl);
   const scheme = protocol.replace(':', '');
-  // The standard port is not part of a URL's host, and Prometheus wants none either then.
+  // The standard port is left out of a URL's host, and Prometheus does without it as well.
   const schedulers = replicas.length > 1 ? replicas : [host];
   const groups: TargetGroup[] = [
     {

@@ -8,7 +8,7 @@ export function registerHealth(
   parts: {
     readonly readiness: Readiness;
     readonly isDraining: () => boolean;
-    /** For the operator; no secret is in them. Absent: none. */
+    /** Warnings for the operator, without secrets. Absent: none. */
     readonly warnings?: () => readonly string[];
   },
 ): void {

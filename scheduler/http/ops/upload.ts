@@ -14,12 +14,12 @@ export interface UploadParts {
   readonly objects: Pick<Objects, 'verifyUpload' | 'receive'>;
   /** Hash of the bytes that an object has now; null: none yet. */
   readonly sha256Of: (objectId: string) => Promise<string | null>;
-  /** An object that stubs may use has other bytes than before. */
+  /** Called when an object that stubs may use has other bytes than before. */
   readonly onReplaced: (objectId: ObjectId) => void;
   readonly log: Log;
 }
 
-/** `scope`: a plugin of its own, since here alone bodies are not read before the handler. */
+/** Registers the route. `scope`: a plugin of its own, since only its bodies are not read before the handler. */
 export function registerUpload(scope: FastifyInstance, parts: UploadParts): void {
   scope.removeAllContentTypeParsers();
   scope.addContentTypeParser('*', (_request, payload, done) => done(null, payload));

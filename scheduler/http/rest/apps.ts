@@ -24,7 +24,9 @@ export interface AppRouteParts {
   readonly originOf: (request: RestRequest['http']) => Origin;
 }
 
-/** Apps, latest activity first: bare, with what was made last in them, and one of them. */
+/**
+ * Apps, latest activity first: the plain list, the list with the newest stub and deployment of each, and a single app.
+ */
 export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
   const page = async ({ query, workspaceId }: RestRequest<AppQuery>) => {
     const limit = pageLimit(query);
@@ -76,7 +78,7 @@ export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
   ];
 }
 
-/** @param counted - with the containers that run; else 0 */
+/** Apps with their newest stub and deployment. @param counted - with the number of running containers; else 0 */
 async function withLatest(
   parts: AppRouteParts,
   request: RestRequest,
@@ -114,7 +116,7 @@ async function withLatest(
 const shown = <Row extends DeploymentRow | StubRow, Record>(row: Row | undefined, show: (row: Row) => Record) =>
   row === undefined ? null : show(row);
 
-/** Containers that run, by stub. */
+/** Number of running containers by stub. */
 function runningOf(containers: ReturnType<ContainerReads['list']>): ReadonlyMap<string, number> {
   const counts = new Map<string, number>();
   for (const { stubId, status } of containers) {

@@ -5,7 +5,7 @@ import { containerRecord } from './records.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
-/** Live containers, all of them; not an envelope. */
+/** Lists all live containers, as a plain list without an envelope. */
 export function listContainers(containers: Pick<ContainerReads, 'list'>, directory: Directory): RestRoute {
   return restRoute({
     http: 'GET /container/{ws}',

@@ -102,7 +102,7 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
 const NOT_FOUND = 'deployment_not_found';
 const notFound = (): AppError => new AppError(NOT_FOUND, 'deployment not found');
 
-/** Done: an empty answer. */
+/** A route that performs a verb and answers with an empty body. */
 function verb(
   http: string,
   summary: string,
@@ -127,7 +127,7 @@ function filterOf(query: DeploymentQuery): Omit<DeploymentFilter, 'limit'> {
   const { min_containers: minContainers, created_at_start: createdFromMs, created_at_end: createdToMs } = query;
   const name = query.name ?? (search !== undefined && !isUuid(search) ? search : undefined);
   const version = versionOf(query.version);
-  // A bare kind is what its deployments have as type.
+  // A kind without a suffix means the type of its deployments.
   const stubTypes = query.stub_type?.map((type) => (kindOf(type) === type ? `${type}/deployment` : type));
   return {
     ...(search === undefined || !isUuid(search) ? {} : { ids: [search.toLowerCase()] }),
@@ -145,7 +145,7 @@ function filterOf(query: DeploymentQuery): Omit<DeploymentFilter, 'limit'> {
   };
 }
 
-/** `3` and `v3`; 0, `latest` and a client's `undefined` mean any. */
+/** Reads `3` and `v3`; 0, `latest` and a client's `undefined` mean any version. */
 function versionOf(text: string | undefined): number | undefined {
   if (text === undefined || text === 'latest' || text === 'undefined') return undefined;
   const [, digits] = /^v?([0-9]{1,9})$/.exec(text) ?? [];

@@ -5,11 +5,11 @@ import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 export interface Explains {
-  /** undefined: the workspace has nothing of that id or name. */
+  /** Explains a thing; undefined: the workspace has nothing of that id or name. */
   explain(workspaceId: WorkspaceId, reference: string): Promise<Explanation | undefined>;
 }
 
-/** Why a task, a container or a deployment is as it is. */
+/** Explains the state of a task, a container or a deployment. */
 export function explainRoute(explains: Explains): RestRoute {
   return restRoute({
     http: 'GET /explain/{ws}/{id}',

@@ -45,7 +45,7 @@ export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
   ];
 }
 
-/** An administrator asks as often as she likes. */
+/** Bounds the requests of a workspace in a minute; an administrator's are not bounded. */
 export function restRate(limits: Pick<Limits, 'of'>, rates: Pick<Rates, 'take'>): (caller: Caller) => Promise<void> {
   return async (caller) => {
     if (caller.isAdmin) return;
@@ -80,7 +80,7 @@ const limitsRecord = (
   rate: limits.rate,
   counts: {
     tokens: { used: used.tokens, limit: limits.counts.tokens },
-    // None of these can be made yet.
+    // These things cannot be made yet.
     webhooks: { used: 0, limit: limits.counts.webhooks },
     databases: { used: 0, limit: limits.counts.databases },
     stacks: { used: 0, limit: limits.counts.stacks },

@@ -8,12 +8,12 @@ import type { RestRoute } from './route.ts';
 
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 1_000;
-/** Lines that pages may pass over; `before_seq` goes further. */
+/** Most lines that pages pass over; `before_seq` goes further. */
 const MAX_SKIPPED = 10_000;
 const OBJECT_TYPES = ['workspace', 'deployment', 'task', 'stub', 'container', 'app', 'machine'] as const;
 type ObjectType = (typeof OBJECT_TYPES)[number];
 
-/** Log lines, newest page first, oldest line first inside it; `after_seq` follows on instead. */
+/** Log lines, newest page first, oldest line first inside it; with `after_seq` pages go forward instead. */
 export function readLogs(logs: LogReads): RestRoute {
   return restRoute({
     http: 'GET /logs/{ws}',
@@ -50,7 +50,7 @@ export function readLogs(logs: LogReads): RestRoute {
         object_id: objectId,
         object_type: objectType,
         logs: lines.map((line) => logRecord(workspaceId, line)),
-        // A lower bound, plus one while more remain.
+        // Lower bound of the total: one more than the lines so far while more remain.
         total_expected: page * limit + lines.length + (nextSeq === undefined ? 0 : 1),
         ...(more && !isForward && (page + 1) * limit <= MAX_SKIPPED ? { next_cursor: String(page + 1) } : {}),
         ...(nextSeq === undefined || isForward ? {} : { next_before_seq: nextSeq }),
@@ -65,7 +65,7 @@ type Named = Pick<LogFilter, 'containerId' | 'taskId' | 'stubId' | 'deploymentId
 function namedIds(query: LogQuery): Named {
   const { container_id: containerId, task_id: taskId, stub_id: stubId } = query;
   const { deployment_id: deploymentId, app_id: appId } = query;
-  // A machine offers one worker, by its own id.
+  // The id of a machine's only worker is the machine's id.
   const machineId = query.machine_id ?? query.worker_id;
   return {
     ...(containerId === undefined ? {} : { containerId }),
@@ -89,7 +89,7 @@ function textFilter(query: LogQuery): Pick<LogFilter, 'query' | 'afterSeq' | 'be
   };
 }
 
-/** From `start_time` on, before `end_time`. */
+/** Range of time: from `start_time` on, before `end_time`. */
 function timeFilter({ start_time: fromMs, end_time: toMs }: LogQuery): Pick<LogFilter, 'fromMs' | 'toMs'> {
   if (fromMs !== undefined && toMs !== undefined && toMs <= fromMs) {
     throw new AppError('invalid_query', 'query parameter end_time must be after start_time');
@@ -97,7 +97,7 @@ function timeFilter({ start_time: fromMs, end_time: toMs }: LogQuery): Pick<LogF
   return { ...(fromMs === undefined ? {} : { fromMs }), ...(toMs === undefined ? {} : { toMs }) };
 }
 
-/** With or without the prefix that clients send. */
+/** Type of the object, with or without the prefix that clients send. */
 function objectTypeOf(text: string | undefined): ObjectType {
   if (text === undefined) return 'workspace';
   const name = text.replace(/^BETA9_/, '').toLowerCase();

@@ -5,7 +5,7 @@ import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 interface NotBuilt {
-  /** Begins the sentence. */
+  /** Begin of the refusal's sentence. */
   readonly what: string;
   readonly routes: readonly string[];
 }

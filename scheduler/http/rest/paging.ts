@@ -5,12 +5,12 @@ const DEFAULT_PAGE = 10;
 const MAX_PAGE = 1_000;
 const MAX_OFFSET = 1_000_000;
 
-/** 0 is the default; more than the most is the most. */
+/** Size of a page: 0 means the default, and the maximum bounds it. */
 export const pageLimit = ({ limit }: { readonly limit?: number }): number => Math.min(limit || DEFAULT_PAGE, MAX_PAGE);
 
 export const pageOffset = ({ offset }: { readonly offset?: number }): number => Math.min(offset ?? 0, MAX_OFFSET);
 
-/** Where a page ended: rows are sorted by `atMs`, then by id, both falling. */
+/** End of a page: rows are sorted by `atMs`, then by id, both falling. */
 export interface Cursor {
   readonly atMs: number;
   readonly id: string;
@@ -28,7 +28,7 @@ export function cursorOf({ cursor: text }: { readonly cursor?: string }): Cursor
   return { atMs: Number(ms), id };
 }
 
-/** @param rows - one more than `limit` where there are more */
+/** Cuts rows to a page. @param rows - one more than `limit` where there are more */
 export function pageOf<Row>(
   rows: readonly Row[],
   limit: number,

@@ -4,7 +4,7 @@ import type { Static, TObject, TSchema } from 'typebox';
 import { AppError } from '#shared/errors.ts';
 import { queryBoolean } from '../decode.ts';
 
-/** As it came. */
+/** A query as it came. */
 export type Query = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 interface Facts {
@@ -13,7 +13,7 @@ interface Facts {
   readonly 'x-unless'?: string;
 }
 
-/** Compiled once per route. The reader throws AppError `invalid_query`. */
+/** Compiles a reader of queries, once per route. The reader throws AppError `invalid_query`. */
 export function compileQuery<Schema extends TObject>(schema: Schema): (query: Query) => Static<Schema> {
   const parameters = Object.entries(schema.properties as Readonly<Record<string, TSchema>>).map(
     ([name, property]) => [name, readerOf(property as Facts), (property as Facts)['x-unless']] as const,
@@ -48,7 +48,7 @@ function readerOf({ type, format }: Facts): Reader {
 const badQuery = (name: string, what: string): AppError =>
   new AppError('invalid_query', `query parameter ${name} must be ${what}`);
 
-/** Empty counts as absent. */
+/** The text of a parameter; an empty one counts as absent. */
 function textOf(query: Query, name: string): string | undefined {
   const value = query[name];
   if (value === undefined || value === '') return undefined;

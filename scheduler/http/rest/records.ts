@@ -53,7 +53,7 @@ export const appRecord = (row: AppRow): AppRecord => ({
 
 const secondsOf = (ms: number | null): number => (ms === null ? 0 : Math.floor(ms / 1000));
 
-/** Times of containers are unix seconds, 0 when not yet. */
+/** A container as JSON: times are unix seconds, 0 when not yet. */
 export function containerRecord(view: ContainerView, stub: StubRow | undefined): ContainerRecord {
   const config = stub?.config as StubConfig | undefined;
   return {
@@ -121,7 +121,7 @@ export interface TaskRelated {
   readonly workspace: WorkspaceRow | undefined;
   readonly deployment: Pick<DeploymentRow, 'id' | 'name' | 'version'> | undefined;
   readonly stats: { readonly active_containers: number; readonly queue_depth: number } | null;
-  /** As stored: JSON text, or something that is none. */
+  /** The result as stored: JSON text, or other text. */
   readonly resultText: string | undefined;
 }
 
@@ -169,7 +169,10 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
   };
 }
 
-/** JSON as it is; a generator's events as the list of its items; what is neither as base64 of its bytes. */
+/**
+ * Result as JSON: JSON text as it is, a generator's events as
+ * the list of its items, any other text as base64 of its bytes.
+ */
 export function parsedResult(text: string | undefined): unknown {
   if (text === undefined) return null;
   try {
@@ -179,7 +182,7 @@ export function parsedResult(text: string | undefined): unknown {
   }
 }
 
-/** A stub's configuration under the names that clients of the REST API know. */
+/** A stub's configuration, with the names that clients of the REST API know. */
 function configRecord(config: StubConfig) {
   const { autoscaler, extra } = config;
   return {

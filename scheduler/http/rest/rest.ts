@@ -21,7 +21,7 @@ import type { RestRequest, RestRoute } from './route.ts';
 
 export interface RestParts {
   readonly authenticator: Authenticator;
-  /** Before anything is done for a caller. Absent: nobody asks too often. @throws AppError `rate_limited` */
+  /** Called first for every request. Absent: requests are not bounded. @throws AppError `rate_limited` */
   readonly mayAsk?: (caller: Caller) => Promise<void>;
   readonly workspaceExists: (id: WorkspaceId) => Promise<boolean>;
   readonly log: Log;
@@ -135,12 +135,12 @@ function decoded(decode: (sent: Readonly<Record<string, unknown>>) => unknown, s
     return decode(sent);
   } catch (error) {
     if (!(error instanceof DecodeError)) throw error;
-    // Without what was sent instead, so without the cause: it may be a secret's value.
+    // The sent value is left out, and so is the cause: it may be a secret.
     throw invalidBody(`${error.field} ${error.rule}`);
   }
 }
 
-/** JSON, and what `curl -d` declares its JSON to be. */
+/** Accepted content types: JSON, and the type that `curl -d` declares. */
 const TAKEN = /^(?:application\/(?:[a-z0-9!#$&^_.+-]+\+)?json|text\/json|application\/x-www-form-urlencoded) *(?:;|$)/i;
 
 /**
@@ -165,7 +165,7 @@ function mayCall(caller: Caller, route: RestRoute): boolean {
  * @throws AppError `bad_request`, `invalid_body`
  */
 function bodyOf(request: FastifyRequest): Record<string, unknown> {
-  // A published client sends bodies on GET; they mean nothing.
+  // A published client sends bodies on GET, without a meaning.
   if (request.method === 'GET') return {};
   let value: unknown;
   try {

@@ -7,7 +7,7 @@ import type { Caller } from '../../identity/caller.ts';
 
 export interface RestRequest<Query = unknown, Body = unknown> {
   readonly caller: Caller;
-  /** Whose data the path names: the caller's, or any for the administrator. */
+  /** The workspace that the path names: the caller's, or any for the administrator. */
   readonly workspaceId: WorkspaceId;
   readonly params: Readonly<Record<string, string>>;
   readonly query: Query;
@@ -16,36 +16,40 @@ export interface RestRequest<Query = unknown, Body = unknown> {
 }
 
 export interface RestDefinition<Query extends TObject, Body extends TObject, Answer extends TSchema> {
-  /** `GET /task/{ws}/{taskId}` */
+  /** Method and path, `GET /task/{ws}/{taskId}`. */
   readonly http: string;
-  /** In one line, for people. */
+  /** A line for people. */
   readonly summary: string;
-  /** Where it stands among the others; workspace when absent. */
+  /** Group in the description; workspace when absent. */
   readonly tag?: 'workspace' | 'installation';
-  /** A container's own token may call it; the handler decides what it shows. */
+  /** Whether a container's own token may call it; the handler decides what to show. */
   readonly containers?: boolean;
-  /** full: not restricted tokens · admin: the administrator. Absent: any. */
+  /** Permitted callers. full: not restricted tokens · admin: the administrator. Absent: any. */
   readonly scope?: 'full' | 'admin';
   /** Status of the answer; 200 when absent. */
   readonly status?: number;
-  /** Absent: its query means nothing. */
+  /** Schema of the query; absent: the query is ignored. */
   readonly query?: Query;
-  /** Absent: a body means nothing. */
+  /** Schema of the body; absent: the body is ignored. */
   readonly body?: Body;
-  /** Reads a body whose schema says less than is to be checked. @throws AppError `invalid_body` */
+  /** Reads a body that needs more checks than its schema has. @throws AppError `invalid_body` */
   readonly readBody?: (sent: Readonly<Record<string, unknown>>) => Static<Body>;
-  /** Absent: an empty one. */
+  /** Schema of the answer; absent: an empty answer. */
   readonly answer?: Answer;
-  /** Codes that its handler refuses with, beside those that any route has. */
+  /** Codes of the handler's own refusals, beside those of every route. */
   readonly errors?: readonly string[];
-  /** The answer's JSON; undefined: an empty answer. @throws AppError with a code that has a status */
+  /**
+   * Handles a request.
+   * @returns the answer's JSON; undefined: an empty answer
+   * @throws AppError with a code that has a status
+   */
   readonly handle: (request: RestRequest<Static<Query>, Static<Body>>) => Promise<Static<Answer>>;
 }
 
 /** A route with its types erased, as the binder and the description hold it. */
 export interface RestRoute extends Omit<RestDefinition<TObject, TObject, TSchema>, 'http' | 'handle' | 'readBody'> {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
-  /** `/task/{ws}/{taskId}` */
+  /** Path with parameters in braces, `/task/{ws}/{taskId}`. */
   readonly path: string;
   readonly readBody?: (sent: Readonly<Record<string, unknown>>) => unknown;
   readonly handle: (request: RestRequest) => Promise<unknown>;
@@ -68,7 +72,7 @@ export function restRoute<
     ...rest,
     method: method as RestRoute['method'],
     path,
-    // The binder has read query and body by these very schemas.
+    // The binder has checked query and body by these same schemas.
     handle: handle as RestRoute['handle'],
   };
 }

@@ -38,7 +38,7 @@ export interface RestRouteParts extends AppRouteParts, DeploymentRouteParts, Lim
   readonly secrets: Secrets;
 }
 
-/** They touch what is behind them when they are called: without anything they can be described. */
+/** All routes. They use their services only when they are called, so the description needs none. */
 export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...workspaceRoutes(parts.tenants),
   ...limitRoutes(parts),

@@ -5,7 +5,7 @@ import type { SecretRow } from '../../store/queries/secrets.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
-/** Names and times; values go in and never come out. */
+/** Routes of secrets: they show names and times, and never a value. */
 export function secretRoutes(secrets: Pick<Secrets, 'list' | 'create' | 'change' | 'delete'>): readonly RestRoute[] {
   return [
     restRoute({

@@ -17,7 +17,7 @@ export interface TaskRouteParts {
   readonly directory: Directory;
   readonly tasks: Pick<TaskService, 'read' | 'resultText'>;
   readonly containers: Pick<ContainerReads, 'countOfStub'>;
-  /** Tasks waiting in a queue now. */
+  /** Number of tasks that wait in a queue now. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
 }
 
@@ -25,7 +25,7 @@ export interface TaskListParts extends Omit<TaskRouteParts, 'tasks'> {
   readonly tasks: Pick<TaskService, 'list'>;
 }
 
-/** Depths and results are in Redis. */
+/** Error code while Redis is away, which has the depths and results. */
 const QUEUES_AWAY = 'queues_unavailable';
 
 /** Reads a task, from the moment its id is known. */
@@ -61,12 +61,15 @@ export function readTask(parts: TaskRouteParts): RestRoute {
   });
 }
 
-/** A container reads its own stub's tasks, and those that its stub's containers put. */
+/**
+ * Whether the caller may read the task. A container reads its own
+ * stub's tasks, and those that its stub's containers submitted.
+ */
 function mayRead({ container }: Caller, record: TaskRecord): boolean {
   return container === undefined || container.stubId === record.stubId || container.stubId === record.putBy;
 }
 
-/** Tasks, newest first; without results, and with `skip_details` without counts. */
+/** Lists tasks, newest first; without results, and with `skip_details` without counts. */
 export function listTasks(parts: TaskListParts): RestRoute {
   return restRoute({
     http: 'GET /task/{ws}',
@@ -78,7 +81,7 @@ export function listTasks(parts: TaskListParts): RestRoute {
       const limit = pageLimit(query);
       const before = cursorOf(query);
       const filter = filterOf(query);
-      // Ids were asked for, and none of them is one: nothing, not everything.
+      // Ids were given, and none of them is valid: the list is empty, not unfiltered.
       if (filter.taskIds?.length === 0) return { data: [], next: '' };
       const records = await parts.tasks.list(workspaceId, {
         ...filter,

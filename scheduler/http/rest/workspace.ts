@@ -13,7 +13,7 @@ import { workspaceRecord } from './records.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
-/** Tokens that may sign in the workspace's name see the key for it. */
+/** Types of tokens that may sign in the workspace's name, and so see its signing key. */
 const SIGNERS: ReadonlySet<string> = new Set(['admin', 'workspace_primary']);
 
 export function currentWorkspace(parts: {
@@ -62,7 +62,7 @@ export function workspaceRoutes(tenants: Pick<Tenants, 'create' | 'list'>): read
       answer: WorkspaceList,
       handle: async ({ query }) => {
         const limit = Math.min(query.limit || MAX_PAGE, MAX_PAGE);
-        // Rows are in the order of their numbers: the cursor is the last one's.
+        // Rows are in the order of their numbers: the cursor is the number of the last one.
         const { cursor = '0' } = query;
         if (!/^[0-9]{1,15}$/.test(cursor)) {
           throw new AppError('invalid_cursor', 'query parameter cursor is not one of ours');
