@@ -1,6 +1,6 @@
-// Scaling loop of the leader. It looks at the queues that changed, reads their depth, lets
-// decide.ts decide, and asks the book for containers or tells some to stop. A change (coalesced
-// for a few milliseconds), the next expiry of a keep-warm or window, or a slow sweep wakes it.
+// Scaling loop of the leader: looks at the queues that changed, reads their depth, lets decide.ts
+// decide, and asks the book for containers or tells some to stop. A change (coalesced for a few
+// milliseconds), the next expiry of a keep-warm or window, or a slow sweep starts a round.
 // Invariants: a bad sample changes nothing; a container with an
 // attempt is never stopped; right after a start nothing is stopped.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
@@ -408,8 +408,8 @@ export class Autoscaler {
 
   #bookChanged(change: BookChange): void {
     const { entry, from, to } = change;
-    // Whether a new container works shows in what it serves, or in
-    // how long it stays up. So the queue is looked at again then.
+    // The tasks that a new container serves, or the time it stays up,
+    // show whether it works. So the queue is looked at again then.
     if (to === 'RUNNING' && from === 'STARTING' && this.#parts.breakers.has(entry.spec.queue))
       this.#again(entry.spec.queue, this.#parts.clock.nowMs() + EARLY_EXIT_MS);
     this.#failed(change);

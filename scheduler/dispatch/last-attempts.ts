@@ -1,7 +1,7 @@
 // Attempts that count as over without their agents' word: cancelled, past their limit, or lost
 // with a machine that may come back. The result of such an attempt still counts, unless another
-// attempt followed or its task ended otherwise. Its identity is kept for as long as a lost
-// machine may come back. Only those paths write it, never the path of a task that goes well.
+// attempt followed or its task ended otherwise. The attempt's identity is kept for as long as a
+// lost machine may come back. Only those paths write it, never the path of a task that goes well.
 import type { Redis } from 'ioredis';
 import type { LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Keys } from '../queues/keys.ts';

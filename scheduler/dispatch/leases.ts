@@ -226,8 +226,8 @@ export class Leases {
   }
 
   /**
-   * Leases of the attempts that were sent to that machine. The cost follows what the machine runs,
-   * whatever the other machines of its queues have. Entries without a lease of that machine are taken out.
+   * Leases of the attempts that were sent to that machine. The cost depends on this machine's attempts
+   * alone, not on other machines of its queues. Entries without a lease of that machine are taken out.
    */
   async ofMachine(machineId: MachineId): Promise<readonly Lease[]> {
     const { leased, lease: keyOf } = this.#keys;

@@ -19,7 +19,7 @@ export interface LendingParts {
   readonly instance: InstanceId;
   readonly bus: Pick<Bus, 'on' | 'say'>;
   readonly channelOf: (replica: InstanceId) => string;
-  /** A replica with room for a task of that queue, beyond what is lent to it already; undefined: none is known. */
+  /** Replica with room for a task of that queue, beyond its present loans; undefined: none is known. */
   readonly borrowerOf: (queue: QueueName, lentTo: (replica: InstanceId) => number) => InstanceId | undefined;
   /** Job of a task whose caller waits here. */
   readonly jobOf: (taskId: TaskId) => TaskJob | undefined;
@@ -88,7 +88,7 @@ export class Loans {
     return this.#parts.silentMs ?? SILENT_MS;
   }
 
-  // ---- lending --------------------------------------------------------------------------------------------------------------------
+  // ---- lending ------------------------------------------------------------------------------------------------------
 
   /** Replica that may be lent that task; undefined: none. */
   borrowerFor(queue: QueueName, job: TaskJob): InstanceId | undefined {
@@ -147,7 +147,7 @@ export class Loans {
     clearInterval(this.#timer);
   }
 
-  // ---- back -----------------------------------------------------------------------------------------------------------------------
+  // ---- back ---------------------------------------------------------------------------------------------------------
 
   #lookAtSilent(): void {
     if (this.#parts.mayTakeBack?.() === false) return;
@@ -230,7 +230,7 @@ export class Loans {
     this.#shut.set(key, performance.now() + ms);
   }
 
-  // ---- borrowing ------------------------------------------------------------------------------------------------------------------
+  // ---- borrowing ----------------------------------------------------------------------------------------------------
 
   /** Tells the lender that there is no room for the task here, or that it could not be sent. */
   giveBack(queue: QueueName, { taskId, replica }: Pick<TaskJob, 'taskId' | 'replica'>): void {

@@ -5,9 +5,9 @@
 // All others see a task of its queue: this file implements the queues' own interface
 // and passes on every task that is not in the lane. entrance.ts says which tasks are.
 // Invariants:
-// - A task enters only while no older job waits in the queue. It waits here only
-// while no other replica could serve it; else it moves to the queue (spill.ts).
-// - The attempt's lock fences whoever ends the task.
+// - A task enters only while no older job waits in the queue. A task waits here only
+//   while no other replica could serve it; else it moves to the queue (spill.ts).
+// - The attempt's lock fences every end of the task.
 // - The bound is judged where all replicas' tasks are counted.
 // - A task that others may have ended while this process stood still is looked up before it is sent.
 // - A borrowed task is sent or ended here only under a lease that its loan allowed.
@@ -108,7 +108,7 @@ export class LaneQueues implements TaskQueues {
     parts.client.on('close', () => this.#entrance.forgetAll());
   }
 
-  // ---- in -------------------------------------------------------------------------------------------------------------------------
+  // ---- in -----------------------------------------------------------------------------------------------------------
 
   add(name: QueueName, job: TaskJob, bound = Number.MAX_SAFE_INTEGER): Promise<Added> {
     return this.#entrance.add(name, job, bound);
@@ -164,7 +164,7 @@ export class LaneQueues implements TaskQueues {
     if (!this.#spill.isUnderWay(queue)) this.#onWaiting?.(queue);
   }
 
-  // ---- out ------------------------------------------------------------------------------------------------------------------------
+  // ---- out ----------------------------------------------------------------------------------------------------------
 
   async fetch(name: QueueName, lock: LockToken): Promise<Fetched> {
     requireLock(lock);
@@ -365,7 +365,7 @@ export class LaneQueues implements TaskQueues {
     this.#loans?.forget(taskId);
   }
 
-  // ---- from the lane to the queue -----------------------------------------------------------------------------------------------------
+  // ---- from the lane to the queue -----------------------------------------------------------------------------------
 
   /**
    * Moves waiting tasks to their queue when other replicas may be able to
@@ -387,7 +387,7 @@ export class LaneQueues implements TaskQueues {
     this.#onWaiting = listener;
   }
 
-  // ---- what others ask ----------------------------------------------------------------------------------------------------------------
+  // ---- what others ask ----------------------------------------------------------------------------------------------
 
   lockOf(name: QueueName, taskId: TaskId): Promise<LockToken | undefined> {
     return this.#view.lockOf(name, taskId);
@@ -429,23 +429,26 @@ export class LaneQueues implements TaskQueues {
     this.#entrance.forget(name);
   }
 
-  /** Whether this lane has it, its own or borrowed, or has lent it. */
+  /** Whether this lane has the task, its own or borrowed, or has lent it. */
   has(taskId: TaskId): boolean {
     return this.#lane.get(taskId) !== undefined || this.#loans?.has(taskId) === true;
   }
 
-  /** Whether this replica sees to it: what is borrowed is its lender's until it is sent. */
+  /** Whether this replica is responsible for the task: a borrowed task is its lender's until it is sent. */
   seesTo(taskId: TaskId): boolean {
     return this.has(taskId) && this.#lane.get(taskId)?.isBorrowed !== true;
   }
 
-  /** Everything that waits in this lane, and what is lent: of that, some may run. */
+  /** Tasks that wait in this lane, and lent tasks, of which some may run. */
   waiting(): readonly LaneTask[] {
     const own = this.#lane.queues().flatMap((queue) => this.#lane.line(queue));
     return [...own.filter(({ isBorrowed }) => !isBorrowed), ...(this.#loans?.all() ?? [])];
   }
 
-  /** An entry of ours that nobody seems to have, and whose caller waits here, is in this lane again. @returns false: it was sent, or is nobody's */
+  /**
+   * Takes an entry of ours back into this lane that no replica seems to have, and whose caller waits here.
+   * @returns false: the task was sent, or is another replica's
+   */
   async recover(name: QueueName, taskId: TaskId): Promise<boolean> {
     return (await this.#loans?.recover(name, taskId)) ?? false;
   }

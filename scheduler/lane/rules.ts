@@ -1,4 +1,4 @@
-// Who may wait in a lane, and who sees to an entry of a lane that Redis has. Pure.
+// Rules for which tasks may wait in a lane, and which replica handles an entry of a lane in Redis. Pure.
 
 export interface LaneFacts {
   readonly sync: boolean;
@@ -30,7 +30,10 @@ export function mayLend({
   return sync && !jobsWait && !isOursAlone;
 }
 
-/** Whether a task may be borrowed. It takes a free slot and does not wait: tasks that wait here are served first. */
+/**
+ * Whether a task may be borrowed. A borrowed task takes a free
+ * slot and does not wait: tasks that wait here are served first.
+ */
 export function mayBorrow({
   hasReady,
   freeSlots,

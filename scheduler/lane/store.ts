@@ -198,7 +198,7 @@ export class LaneStore {
     return found;
   }
 
-  /** Writes entries again after Redis lost them, whatever the bound. */
+  /** Writes entries again after Redis lost them, regardless of the bound. */
   async restore(queue: QueueName, jobs: readonly TaskJob[], lentTo?: InstanceId): Promise<void> {
     const { client, keys } = this.#parts;
     // All commands go out in this turn: an entry whose task ends later is removed after them.

@@ -40,7 +40,9 @@ export interface LaneSweepParts {
   readonly instance: InstanceId;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   readonly isLeader: () => boolean;
-  /** False for a while after Redis lost its data: meanwhile every replica says that it lives, and what it has. */
+  /**
+   * False for a while after Redis lost its data: meanwhile every replica says that it lives, and which tasks it has.
+   */
   readonly mayJudge: () => boolean;
   readonly clock: Clock;
   readonly log: Log;

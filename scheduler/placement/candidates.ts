@@ -1,6 +1,6 @@
-// Machines that placement chooses from, kept up to date by change, and the choice itself. Of the
-// machines that are best for a request, a sample is compared. All machines are looked at only when
-// the sample has none, and to say why. Invariants: the chosen machine can take the request. A
+// Machines that placement chooses from, kept up to date by change, and the choice itself. The choice
+// compares a sample of the machines that are best for a request. All machines are looked at only
+// when the sample has none, and to say why. Invariants: the chosen machine can take the request. A
 // machine is found whenever place.ts finds one, and never one of a less wanted model, pool or image.
 import type { MachineId } from '#shared/domain/ids.ts';
 import { BoundedMap } from '../deployments/bounded-map.ts';

@@ -1,6 +1,6 @@
-// Placement loop of the leader. It takes PENDING containers, lets candidates.ts choose, reserves in
+// Placement loop of the leader: takes PENDING containers, lets candidates.ts choose, reserves in
 // Redis, and writes the choice by compare-and-set. A container that needs a place, a machine that
-// changed, or a slow sweep wakes it. Invariants: free amounts never go below zero (reserve.lua
+// changed, or a slow sweep starts a round. Invariants: free amounts never go below zero (reserve.lua
 // verifies again). The row is the authority: a reservation that no row names is given back.
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';

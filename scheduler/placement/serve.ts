@@ -8,7 +8,7 @@ export interface MachineSize {
   readonly memoryBytes: number;
 }
 
-/** Machine that is registered, in whatever state it is now. */
+/** Machine that is registered, in any state. */
 export interface ServingMachine {
   readonly poolName: string;
   /** Workspace that owns the pool; null: the pool is shared. */

@@ -31,12 +31,12 @@ export const TaskJob = Type.Object({
   query: Type.Optional(Type.Record(Type.String(), Type.Array(Type.String()))),
   /** Stub whose container put the task, and may read it. Absent: no container did. */
   putBy: Type.Optional(Id<StubId>()),
-  /** Execution limit of one attempt; 0: none. */
+  /** Execution limit of one attempt, in milliseconds; 0: none. */
   timeoutMs: Type.Integer({ minimum: 0 }),
   /** Epoch milliseconds after which a task still waiting is not run any more. */
   deadlineMs: Type.Integer({ minimum: 0 }),
   createdAtMs: Type.Integer({ minimum: 0 }),
-  /** Attempts made before this job was added (0; more when it was rebuilt from its row): attempt numbers never go back. */
+  /** Attempts before this job was added (0; more when it was rebuilt from its row). Attempt numbers never go back. */
   attempts: Type.Integer({ minimum: 0 }),
   /** User retries allowed for this task (0 to 5), and those used up. */
   retries: Type.Integer({ minimum: 0 }),

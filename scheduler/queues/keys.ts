@@ -12,7 +12,7 @@ export interface Keys {
   readonly records: string;
   /** Stream of records that the database refuses, for a person to look at. */
   readonly recordsAside: string;
-  /** Tasks of one queue that replicas keep in their memory instead of in the queue: task → its job (scheduler/lane/). */
+  /** Tasks of one queue that replicas keep in their memory instead of the queue: task → its job (scheduler/lane/). */
   readonly lane: (queue: QueueName) => string;
   /** Queues that have, or had, tasks in a lane. */
   readonly lanes: string;
@@ -29,7 +29,7 @@ export interface Keys {
   readonly deliveriesQueue: string;
   /**
    * Number of that replica that only grows, and the server to which it has told
-   * what it runs. A key that is gone, or lower, shows that Redis lost data.
+   * its attempts. A key that is gone, or lower, shows that Redis lost data.
    */
   readonly data: (instance: InstanceId) => string;
   /** Lease of the leader (`<instance>`), and the fencing number, which only grows. */

@@ -39,7 +39,10 @@ const IDLE_WAIT_S = 30;
 const CLOSE_MS = 5_000;
 const KEEP_NOTHING = { removeOnComplete: true, removeOnFail: true } as const;
 
-/** Makes a client for a worker, which waits for Redis and for jobs instead of failing fast. Its caller closes it. */
+/**
+ * Makes a client for a worker, which waits for Redis and for
+ * jobs instead of failing fast. The caller closes the client.
+ */
 export const waitingClient = (client: Redis, name: string): Redis =>
   client.duplicate({
     connectionName: `longshore-${name}`,

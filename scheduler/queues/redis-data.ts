@@ -1,6 +1,6 @@
 // Check whether Redis still has the data that this process has seen there. Three signs tell:
 // - The server's run id and the id of its data's history, read on each new
-// connection. Another server may have older data, or be a replica that lagged behind.
+//   connection. Another server may have older data, or be a replica that lagged behind.
 // - A number of this replica's own, written every second, which never goes back. A lower number shows older data.
 // - The server's clock. When it was set forward, keys with a lifetime (locks, leases) have expired.
 // Each sign raises the generation: earlier knowledge no longer counts, and listeners rebuild.
@@ -145,7 +145,7 @@ export class RedisData {
     this.#options.client.off('close', this.#onClose);
   }
 
-  /** Tells the other replicas that this one has written again what it has. @returns false: the data were lost once more */
+  /** Tells the other replicas that this one has written its data again. @returns false: the data were lost once more */
   async say(generation: number): Promise<boolean> {
     if (generation !== this.#generation || !this.isSure) return false;
     this.#said = this.#server;

@@ -18,7 +18,7 @@ export interface RollCallParts {
   readonly client: Redis;
   readonly keys: Keys;
   readonly instance: InstanceId;
-  /** Replicas seen a moment ago, whatever Redis has of them now. */
+  /** Replicas seen a moment ago, even if Redis does not have them now. */
   readonly seen: () => Iterable<InstanceId>;
   /** Whether no other process uses this Redis. */
   readonly isAlone: boolean;

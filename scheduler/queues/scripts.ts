@@ -35,7 +35,10 @@ export interface Script {
 
 type Command = (...keysAndArguments: readonly (string | number)[]) => unknown;
 
-/** Makes a script a command of this client (sent by its hash, loaded again by itself when the server forgot it). */
+/**
+ * Makes a script a command of this client. Its hash is sent;
+ * the client loads the script again when the server forgot it.
+ */
 export function defineScript(client: Redis, name: ScriptName): Script {
   const { file, ...keys } = SCRIPTS[name];
   if (commandOf(client, name) === undefined) {

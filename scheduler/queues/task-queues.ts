@@ -41,8 +41,8 @@ export interface Fetched {
    */
   readonly starts: number;
   /**
-   * Present when another replica lent the task. Its lease says
-   * whether it may be sent; nothing is decided about it before.
+   * Present when another replica lent the task. The lease says
+   * whether it may be sent; nothing is decided about the task before.
    */
   readonly isLent?: true;
   /** Epoch milliseconds at which the queue's next delayed job is due; told only by an empty fetch. */
@@ -79,9 +79,9 @@ export interface HeldLock {
 }
 
 /**
- * The queue adapter's whole surface. Every call has a deadline (the client's command timeout) and throws AppError `queues_unavailable` when
- * Redis does not answer; a fenced call answers with a {@link Fence} instead of throwing. A lock token below {@link MIN_LOCK_TOKEN_LENGTH}
- * characters is a programming error and throws a TypeError.
+ * Queue adapter as a whole. Every call has a deadline (the client's command timeout) and throws AppError
+ * `queues_unavailable` when Redis does not answer. A fenced call answers with a {@link Fence} instead of throwing.
+ * A lock token below {@link MIN_LOCK_TOKEN_LENGTH} characters is a programming error and throws a TypeError.
  */
 export interface TaskQueues {
   /** Makes the queue usable: its settings are written before the first add. Repeating it costs nothing. */
@@ -102,7 +102,10 @@ export interface TaskQueues {
   addAgain(queue: QueueName, job: TaskJob): Promise<void>;
   /** Takes a job that no attempt holds out of its queue. @returns false: the job is held, or not there */
   remove(queue: QueueName, taskId: TaskId): Promise<boolean>;
-  /** Makes the next ready job active under `lock` (120 s). A fetch whose answer is lost is looked up later and given back. */
+  /**
+   * Makes the next ready job active under `lock` (120 s). A fetch
+   * whose answer is lost is looked up later and given back.
+   */
   fetch(queue: QueueName, lock: LockToken): Promise<Fetched>;
   /**
    * Sets the locks to run out in `ms`.

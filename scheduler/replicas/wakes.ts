@@ -71,8 +71,8 @@ export class Wakes {
   }
 
   /**
-   * Tells the wake-up again when a container runs. Its own replica knows that
-   * before the others do, and a caller may call again within that moment.
+   * Tells the wake-up again when a container runs. The container's replica knows
+   * that before the others do, and a caller may call again within that moment.
    */
   #containerChanged({ entry, to }: BookChange): void {
     if (to === 'RUNNING') this.#tellNow(entry.spec.queue);

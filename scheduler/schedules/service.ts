@@ -44,7 +44,7 @@ export class Ticker {
 
   /**
    * Makes the tasks of all ticks up to now.
-   * @throws when a store does not answer: nothing was made, or the next look sees what was
+   * @throws when a store does not answer: nothing was made, or the next look finds the tasks made
    */
   look(deploymentId: DeploymentId): Promise<Looked> {
     const underWay = this.#underWay.get(deploymentId);

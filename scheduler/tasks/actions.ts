@@ -74,7 +74,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     this.#parts = parts;
   }
 
-  // ---- StartTask, EndTask ---------------------------------------------------------------------------------------------------------
+  // ---- StartTask, EndTask -------------------------------------------------------------------------------------------
 
   async startTask(caller: Caller, taskId: string, named: string): Promise<StartOutcome> {
     const record = await this.#own(caller, taskId);
@@ -145,7 +145,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     if (!isLate) this.#parts.ender.answer(record.taskId, status, status === 'COMPLETE' ? 200 : 500, text);
   }
 
-  // ---- StopTasks --------------------------------------------------------------------------------------------------------------------
+  // ---- StopTasks ----------------------------------------------------------------------------------------------------
 
   async stopTasks(caller: Caller, taskIds: readonly string[]): Promise<StopOutcome> {
     for (const taskId of taskIds) {
@@ -233,7 +233,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     );
   }
 
-  // ---- deployments ------------------------------------------------------------------------------------------------------------------
+  // ---- deployments --------------------------------------------------------------------------------------------------
 
   async stopped(queue: QueueName, _stubId: StubId): Promise<void> {
     await this.#answerCallers(queue, STOPPED);

@@ -16,7 +16,7 @@ const LOOK_EVERY_MS = 20;
 type Ends = { readonly first: string; readonly last: string } | undefined;
 
 export interface CaughtUpParts {
-  /** Client that appends records, so that earlier appends of this replica are seen. It fails fast. */
+  /** Client that appends records, so that earlier appends of this replica are seen. The client fails fast. */
   readonly client: Redis;
   readonly keys: Pick<Keys, 'records'>;
   readonly log: Log;

@@ -47,7 +47,7 @@ export class Ender {
     this.#returning = new Returning(parts, (attempt) => this.#freeSlot(attempt, undefined));
   }
 
-  // ---- attempts -------------------------------------------------------------------------------------------------------------------
+  // ---- attempts -----------------------------------------------------------------------------------------------------
 
   /** Ends an attempt whose outcome nobody will report. @param died - its container is gone, and was not told to stop */
   lost(attempt: Attempt, died: boolean): Promise<boolean> {
@@ -295,7 +295,7 @@ export class Ender {
     return undefined;
   }
 
-  // ---- tasks nobody runs ------------------------------------------------------------------------------------------------------------
+  // ---- tasks nobody runs --------------------------------------------------------------------------------------------
 
   /**
    * Writes the record of a task without an attempt, and answers its caller if one is left.
@@ -348,7 +348,7 @@ export class Ender {
     await this.endQueued(queue, job, ending, known ?? { status: 'PENDING', attempt: 0 }, extra);
   }
 
-  // ---- callers ----------------------------------------------------------------------------------------------------------------------
+  // ---- callers ------------------------------------------------------------------------------------------------------
 
   answer(taskId: TaskId, status: TaskStatus, httpStatus: number, body: string): void {
     const { replies, metrics } = this.#parts;

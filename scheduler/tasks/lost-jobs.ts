@@ -1,7 +1,7 @@
 // Repair of synchronous tasks that were never sent and whose job is gone with the data of
 // Redis. The replica that their caller waits on adds them again under their id. The repair
-// takes only tasks that no attempt has and that were never reported as running. It waits until
-// every replica has written again what it runs, because a synchronous task never runs twice.
+// takes only tasks that no attempt has and that were never reported as running. Before it,
+// every replica must have said what it runs, because a synchronous task never runs twice.
 import type { TaskId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';

@@ -66,8 +66,8 @@ export class Reaper {
   }
 
   /**
-   * Lease of the attempt in milliseconds. It follows the heartbeat interval
-   * that the agent was told; large fleets send heartbeats less often.
+   * Lease of the attempt in milliseconds, which follows the heartbeat interval
+   * that the agent was told. Large fleets send heartbeats less often.
    */
   #leaseMs({ container }: Attempt): number {
     return Math.max(this.#tasks.graces.leaseMs, HEARTBEATS * (container?.link?.heartbeatIntervalMs ?? 0));

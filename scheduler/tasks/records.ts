@@ -321,7 +321,7 @@ export class TaskRecords {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Waits for the appends under way and tries those that failed once more. @returns how many Redis still did not take */
+  /** Waits for the appends under way and retries those that failed. @returns how many Redis still did not take */
   async flush(): Promise<number> {
     this.#turnSoon();
     this.#turnSoon();
@@ -420,8 +420,8 @@ export class TaskRecords {
   }
 
   /**
-   * Counts a refused record: of a superseded attempt in the turn of
-   * its end, or one that came after the end. It changes nothing.
+   * Counts a refused record, which changes nothing: one of a superseded
+   * attempt in the turn of its end, or one that came after the end.
    */
   #sawRefused(record: TaskRecord, newerAttempt: boolean): void {
     this.#failures?.inc({ result: 'stale' });

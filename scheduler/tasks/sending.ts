@@ -253,7 +253,7 @@ export class Sender {
 
   /**
    * Whether a synchronous task was sent or ended before, after Redis may have come back older.
-   * Its lease is this attempt's now, and the earlier attempt has written its end or its start.
+   * This attempt has the lease now, and the earlier attempt has written its end or its start.
    */
   async #wasSent(claim: Claim): Promise<boolean> {
     const { leases, records } = this.#tasks;

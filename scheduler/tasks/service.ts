@@ -171,7 +171,7 @@ export class Tasks implements TaskService {
     this.#sender.begin(claim);
   }
 
-  // ---- what agents say ----------------------------------------------------------------------------------------------------------
+  // ---- what agents say ----------------------------------------------------------------------------------------------
 
   started(taskId: TaskId, token: AttemptToken): void {
     this.#reports.started(taskId, token);
@@ -229,7 +229,7 @@ export class Tasks implements TaskService {
     return this.#reports.machineLost(machineId, isStillLost);
   }
 
-  // ---- reads --------------------------------------------------------------------------------------------------------------------
+  // ---- reads --------------------------------------------------------------------------------------------------------
 
   async read(workspaceId: WorkspaceId, taskId: string): Promise<TaskRecord | undefined> {
     if (!isUuid(taskId)) return undefined;

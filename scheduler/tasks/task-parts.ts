@@ -79,7 +79,7 @@ export interface TaskServiceParts {
   readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
   /** Ends a task wherever it is. Absent: no task can be ended this way. */
   readonly cancel?: (taskId: TaskId, ending: QueuedEnding) => Promise<void>;
-  /** Reads the task from its row, whatever Redis has. */
+  /** Reads the task from its row, regardless of Redis. */
   readonly rowOf: (taskId: TaskId) => Promise<TaskRecord | undefined>;
   /**
    * Whether the container's attempts must end now: its machine's drain is past its deadline, and the agent is linked.

@@ -32,7 +32,7 @@ const POLICY: Policy = { attempts: 3, baseMs: 500, lifeMs: DAY_MS };
 /**
  * Writes task records and, in the same transaction, a delivery for each task that is over now and has a
  * callback. So a process that dies leaves both or none. A batch without callbacks still costs one statement.
- * @returns the deliveries, committed
+ * @returns the committed deliveries
  */
 export async function writeWithCallbacks(db: Db, records: readonly TaskRecord[]): Promise<readonly NewDelivery[]> {
   const ended = records.filter((record) => record.callbackUrl !== undefined && isTerminalTask(record.status));

@@ -1,6 +1,7 @@
 -- Lets tasks into the lane of one queue, in the order given, within its bound. None enters while jobs wait in
 -- the queue, because they are older. A lent task is published to its borrower here, after its entry is written.
--- KEYS: 1 wait (list)  2 active (list)  3 delayed (sorted set)  4 prioritized (sorted set)  5 lane (hash)  6 queues with lanes (set)
+-- KEYS: 1 wait (list)  2 active (list)  3 delayed (sorted set)  4
+-- prioritized (sorted set)  5 lane (hash)  6 queues with lanes (set)
 -- ARGV: 1 queue, then for each task: its id, most tasks the queue may have,
 -- its entry, the channel of the replica that it is lent to, else empty
 -- Answer: for each task the depth with it; 0 when jobs wait; above the bound, the depth it would
