@@ -1,6 +1,6 @@
-// Recovery of lost wake-ups. Every 30 s each replica reads the depths of the queues it has containers
-// for, in one round trip, and wakes those in which a job waits or is delayed. The wake also finds due
-// times that a restart forgot: a fetch that finds nothing ready tells when the next job is due.
+// Recovery of lost wake-ups. Every 30 s each replica reads the depths of the queues that its containers
+// serve, in one round trip. Queues in which a job waits or is delayed are woken. The wake also finds
+// due times that a restart forgot: a fetch that finds nothing ready tells when the next job is due.
 import type { QueueName } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';

@@ -1,7 +1,7 @@
-// BullMQ behind our own interface; the only file that imports its task queues. One root backend on
-// one client, and per queue only what `forQueue` gives: no Worker, no loop, no timer and no
-// connection of its own. Invariants: every queue's settings stand before its first add (else it keeps
-// 10 000 events with their results), and every call on a fetched job carries a real lock token.
+// BullMQ behind our own interface; the only file that imports its task queues. One root backend
+// on one client, and per queue only what `forQueue` gives: no Worker, no loop, no timer and no
+// connection of its own. Invariants: every queue's settings stand before its first add, else it
+// keeps 10 000 events with their results. Every call on a fetched job carries a real lock token.
 import type { IQueueBackend, JobJson, MinimalJob, QueueBaseOptions, RedisQueueBackend } from 'bullmq';
 import { createRedisBackend } from 'bullmq';
 import type { Redis } from 'ioredis';

@@ -1,6 +1,6 @@
 -- Keeps each task's newest record and puts it on the stream to the database. A late record changes nothing and is
--- dropped. Late is a record of an older attempt, an earlier state of the same attempt, or anything after a final
--- status but the late COMPLETE of the last attempt. (mayReplace in tasks/state.ts and the store have the same rule.)
+-- dropped: one of an older attempt, or of an earlier state of the same attempt. After a final status every record
+-- is late but the COMPLETE of the last attempt. mayReplace in tasks/state.ts and the store have the same rule.
 -- The record of an attempt's end is written in the turn of its fenced call, before that
 -- call's answer is known. So this script refuses it when a newer attempt has a lease.
 -- A final record also drops the lease of its attempt and takes its task out of the lane: no attempt is left to adopt.

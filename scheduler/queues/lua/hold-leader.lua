@@ -1,5 +1,5 @@
--- Takes or renews the leader's lease. A new holder gets a new fencing number. The number is above the highest
--- one the caller knows and not below the server's clock, so it grows even when Redis came back without its data.
+-- Takes or renews the leader's lease. A new holder gets a new fencing number, above the highest one the caller
+-- knows. The number is not below the server's clock either, so it grows even when Redis came back without its data.
 -- KEYS: 1 lease (string)  2 fencing number (string)
 -- ARGV: 1 instance  2 milliseconds the lease lasts  3 highest fencing number the caller knows of
 -- Answer: {1 when held else 0, fencing number, milliseconds another's lease has left}
