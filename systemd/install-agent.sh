@@ -125,7 +125,7 @@ do_uninstall() {
   forget_token
   if [ -n "$purge" ]; then
     rm -rf "$CONFIG"
-    # Nothing of what may be mounted in it, and the directory itself may be a mount.
+    # Mounts inside the directory stay untouched, and the directory itself may be a mount.
     find "$STATE" -xdev -mindepth 1 -delete && { rmdir "$STATE" 2>/dev/null || true; }
     say 'removed, with its settings, its identity and local volumes'
   else
@@ -160,7 +160,7 @@ check_machine() {
     say 'no Docker Engine answers at /var/run/docker.sock yet: the agent waits for one' >&2
 }
 
-# Nobody has to type it: a terminal means that there is none.
+# The token comes from a file or a pipe, never by typing: a terminal means that there is none.
 read_token() {
   token='' given=''
   if [ -n "${LONGSHORE_JOIN_TOKEN_FILE:-}" ]; then given=$(cat "$LONGSHORE_JOIN_TOKEN_FILE")
@@ -177,7 +177,7 @@ $given
 TEXT
 }
 
-# A variable that programs know in both cases; the one in lower case wins, as in the agent.
+# Programs know the variable in both cases; lower case wins, as in the agent.
 either_case() {
   value=$(printenv "$(lower "$1")" || true)
   [ -n "$value" ] || value=$(printenv "$1" || true)
@@ -185,12 +185,12 @@ either_case() {
 }
 lower() { printf %s "$1" | tr '[:upper:]' '[:lower:]'; }
 
-# A line of the settings that nobody gives anew stays as its operator wrote it.
+# Settings without a new value keep their line as the operator wrote it.
 use_proxies() {
   for name in $given_proxies; do set_setting "$name" "$(either_case "$name")"; done
 }
 
-# Proxies of the first installation are those of an upgrade.
+# An upgrade keeps the proxies of the first installation.
 read_proxies() {
   given_proxies=''
   for name in HTTPS_PROXY HTTP_PROXY NO_PROXY; do
@@ -233,7 +233,7 @@ fetch_release() {
     RELEASE_VERSION=$(basename "$archive" .tar.gz)
   fi
   if [ -z "$RELEASE_SHA256" ]; then
-    # The script of an installed release: there is nothing to fetch, and what runs is installed again.
+    # The script of an installed release has nothing to fetch: the running release is installed again.
     release=$previous
     [ -n "$release" ] || fail 'name a release with --archive, or take this script from a scheduler: curl .../install/agent'
     return
@@ -257,7 +257,7 @@ fetch_release() {
   mv "$work/release" "$ROOT/$release"
 }
 
-# A program that the kernel runs names its architecture after its first 18 bytes.
+# The kernel reads a program's architecture after the first 18 bytes.
 check_program() {
   case "$(od -An -tx1 -N4 "$1")" in *'7f 45 4c 46'*) ;; *) return 0 ;; esac
   case "$(od -An -tx1 -j18 -N2 "$1")" in
@@ -290,10 +290,10 @@ write_settings() {
   fi
 }
 
-# The token works once; what is left of it is of no use to anybody.
+# The token works once; a leftover is useless to everybody.
 forget_token() { rm -f "$CONFIG/join-token"; }
 
-# Units name /opt/longshore/current: what that is changes in one step.
+# Units name /opt/longshore/current, so the release changes in one step.
 switch_to() {
   for unit in "$AGENT" "$DRAIN"; do
     cmp -s "$ROOT/$1/systemd/$unit" "$UNITS/$unit" || install -m 644 "$ROOT/$1/systemd/$unit" "$UNITS/$unit"
@@ -350,7 +350,7 @@ remember_previous() {
   mv -T "$ROOT/.previous" "$ROOT/previous"
 }
 
-# The one that runs and the one before stay.
+# The running release and the one before stay.
 remove_old() {
   kept=" $(readlink "$ROOT/current") $(readlink "$ROOT/previous" 2>/dev/null || true) "
   for path in "$ROOT"/releases/*; do
@@ -358,7 +358,7 @@ remove_old() {
   done
 }
 
-# Where the settings say that its state is.
+# The settings name the state directory.
 own_state=$(setting LONGSHORE_DATA_DIR)
 STATE=${own_state:-$STATE}
 token_needed=''

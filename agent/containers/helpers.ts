@@ -1,4 +1,4 @@
-// One-shot containers of our own, for work that this process may not do itself, or that needs a Python.
+// Short-lived containers of our own, for work that this process may not do itself, or that needs a Python.
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';

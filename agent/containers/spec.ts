@@ -28,7 +28,7 @@ const SHM_SHARE = 0.25;
 const DRIVER_CAPABILITIES = ['compute', 'utility', 'video'] as const;
 const CAPABILITIES_NAME = 'NVIDIA_DRIVER_CAPABILITIES';
 
-/** One container with a core must not fill a machine with the kernel's smallest `pid_max` (32768). */
+/** Bound on processes: a single container with a core must not fill a machine with the smallest `pid_max` (32768). */
 const PIDS_BASE = 1024;
 const PIDS_PER_CORE = 1024;
 const MOST_PIDS = 32_768;

@@ -217,7 +217,7 @@ export class Gpus {
     this.#probes.tellConditions();
   }
 
-  // ---- leases ------------------------------------------------------------------------------------------------------------------
+  // ---- leases -------------------------------------------------------------------------------------------------------
 
   /** Why that container cannot have those devices. The caller journals the lease in the same turn of the loop. */
   refusal(wanted: {
@@ -243,7 +243,7 @@ export class Gpus {
     await this.#file.written();
   }
 
-  // ---- looking -----------------------------------------------------------------------------------------------------------------
+  // ---- looking ------------------------------------------------------------------------------------------------------
 
   async #keepProbing(): Promise<void> {
     const { signal } = this.#abort;

@@ -101,7 +101,7 @@ export class Prober {
     const { probe, onOutcome, metrics, log } = this.#parts;
     const from = performance.now();
     const { restUntilMs } = this.#notes.get(uuid) ?? NO_NOTES;
-    // One microtask later, the caller has noted that the probe runs.
+    // A microtask later, the caller has noted that the probe runs.
     await Promise.resolve();
     const given = new AbortController();
     const late = (): Error => {

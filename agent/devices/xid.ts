@@ -63,7 +63,10 @@ function meaningOfChange(text: string): XidMeaning {
   return ({ none: 'note', drain: 'drain', reset: 'fatal' } as const)[recovery];
 }
 
-/** `nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`. @returns undefined: another line */
+/**
+ * Parses `nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`.
+ * @returns undefined for any other line
+ */
 export function parseSxid(
   line: string,
 ): { readonly sxid: number; readonly severity: 'fatal' | 'non_fatal' } | undefined {
@@ -73,7 +76,10 @@ export function parseSxid(
     : { sxid: Number(match[1]), severity: match[2] === undefined ? 'fatal' : 'non_fatal' };
 }
 
-/** `NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus.`, of a MIG slice `(PCI:0000:3b:00 GPU-I:07 GPU-CI:00)`; undefined: another line. */
+/**
+ * Parses `NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus.`; a MIG slice has `(PCI:0000:3b:00
+ * GPU-I:07 GPU-CI:00)`. Undefined: another line.
+ */
 export function parseXid(line: string): Xid | undefined {
   const match =
     /NVRM: Xid \((?:PCI:)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?(?: ([^)]{0,100}))?\): (\d{1,4})\b[,:]?\s*(.*)/i.exec(

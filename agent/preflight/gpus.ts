@@ -10,7 +10,8 @@ import { ok, warning } from './finding.ts';
 /**
  * Vulnerabilities of the toolkit by which a container may take over its host, with the first fixed version of each,
  * oldest first.
- * Source: NVIDIA's security bulletins 5582 (September 2024), 5659 (July 2025) and 5850 (June 2026); for CVE-2025-23359 the page "Security Considerations" of the GPU Operator.
+ * Source: NVIDIA's security bulletins 5582 (September 2024), 5659 (July 2025) and 5850 (June 2026); for CVE-2025-23359
+ * the page "Security Considerations" of the GPU Operator.
  */
 const TOOLKIT_FAULTS = [
   { cve: 'CVE-2024-0132', mended: [1, 16, 2] },

@@ -80,7 +80,7 @@ export class Books {
     this.#onChange(containerId);
   }
 
-  // ---- wanted ------------------------------------------------------------------------------------------------------------------
+  // ---- wanted -------------------------------------------------------------------------------------------------------
 
   /** A session began or ended: acknowledgements start anew, and nothing is concluded until its first snapshot. */
   newSession(): void {
@@ -109,7 +109,7 @@ export class Books {
     return assignment?.epoch === epoch ? (assignment.spec ?? undefined) : undefined;
   }
 
-  // ---- seen --------------------------------------------------------------------------------------------------------------------
+  // ---- seen ---------------------------------------------------------------------------------------------------------
 
   /** Takes in one inspection, or the result of our own call. */
   learn(container: RuntimeContainer): void {
@@ -223,7 +223,7 @@ export class Books {
     waiters?.forEach((waiter) => waiter());
   }
 
-  // ---- out ---------------------------------------------------------------------------------------------------------------------
+  // ---- out ----------------------------------------------------------------------------------------------------------
 
   planInput(): PlanInput {
     const wanted =

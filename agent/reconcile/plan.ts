@@ -107,7 +107,7 @@ const REMOVAL_ORDER: Readonly<Record<Action['kind'], number>> = {
   start: 4,
 };
 
-/** One round of decisions, removals first; at most one action a container. */
+/** Decides one round, removals first; at most one action a container. */
 export function plan(input: PlanInput, nowMs: number): Action[] {
   const actions: Action[] = [];
   const seenOf = new Map<string, Seen[]>();

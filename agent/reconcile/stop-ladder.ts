@@ -31,7 +31,8 @@ export interface LadderInput {
 type Step = readonly [() => Promise<void>, number, 'term' | 'kill' | 'forced'];
 
 /**
- * TERM, grace, KILL, 10 s, KILL, 10 s, force, 30 s, stuck. The grace of a container that was never ready is 2 s at most, with a second TERM in it.
+ * TERM, grace, KILL, 10 s, KILL, 10 s, force, 30 s, stuck. The grace of a container that was never ready is at most 2
+ * s, with a second TERM in it.
  * @returns the step at which the container ended; `given_up` when the signal came first
  */
 export async function climbStopLadder(input: LadderInput): Promise<'term' | 'kill' | 'forced' | 'stuck' | 'given_up'> {

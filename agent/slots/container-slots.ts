@@ -179,7 +179,7 @@ export class ContainerSlots {
     this.#processes.destroyAll();
   }
 
-  // ---- from the scheduler ------------------------------------------------------------------------------------------------------
+  // ---- from the scheduler -------------------------------------------------------------------------------------------
 
   /**
    * Hands an attempt, or a further part of its input, to a process. @returns the reason of a refusal; else undefined
@@ -223,7 +223,7 @@ export class ContainerSlots {
     this.#processes.tellAcked(process, this.#ready?.mode === 'single', { taskId, token });
   }
 
-  // ---- the container's end -----------------------------------------------------------------------------------------------------
+  // ---- the container's end ------------------------------------------------------------------------------------------
 
   /** The container is gone: after its last frames, its remaining attempts end with it. */
   async containerEnded(exit: ContainerExit): Promise<void> {
@@ -242,7 +242,7 @@ export class ContainerSlots {
     }
   }
 
-  // ---- connections -------------------------------------------------------------------------------------------------------------
+  // ---- connections --------------------------------------------------------------------------------------------------
 
   #accept(socket: Socket): void {
     if (this.#over) {
@@ -265,7 +265,7 @@ export class ContainerSlots {
     this.#processes.add(connection);
   }
 
-  // ---- the budget --------------------------------------------------------------------------------------------------------------
+  // ---- the budget ---------------------------------------------------------------------------------------------------
 
   get #mostSlots(): number {
     return this.#workers * Math.max(1, this.facts.concurrentRequests);
@@ -558,7 +558,7 @@ export class ContainerSlots {
     if (away) this.#events.onSuspect(this.facts.containerId);
   }
 
-  // ---- attempts ----------------------------------------------------------------------------------------------------------------
+  // ---- attempts -----------------------------------------------------------------------------------------------------
 
   #newAttempt(key: string, taskId: string, token: string, process: number, timeoutMs: number): Attempt {
     const attempt: Attempt = {

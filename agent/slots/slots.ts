@@ -22,7 +22,7 @@ export class SlotTable {
     this.#log = log;
   }
 
-  // ---- containers --------------------------------------------------------------------------------------------------------------
+  // ---- containers ---------------------------------------------------------------------------------------------------
 
   /** Listens for a container's runner processes. */
   async add(facts: SlotFacts): Promise<void> {
@@ -65,7 +65,7 @@ export class SlotTable {
     this.#attempts.stop();
   }
 
-  // ---- the task stream ---------------------------------------------------------------------------------------------------------
+  // ---- the task stream ----------------------------------------------------------------------------------------------
 
   connect(sink: TaskSink): void {
     this.#attempts.connect(sink);

@@ -6,12 +6,13 @@
     def handler(name: str = 'world'):
         return {'hello': name}
 
-`task_queue` in its place makes a queue: `handler.put(name='you')` returns at once, and the function runs when there is room. `function`
-starts a container for each call that waits: `handler.remote(name='you')` waits for what it returns. `schedule(when='@hourly')` runs it by itself.
-`put`, `remote`, `invoke` and `get_task` work in a handler as they do on your machine: a container calls its own installation.
+`task_queue` instead makes a queue: `handler.put(name='you')` returns at once, and the function runs when there is room.
+`function` starts a container for each waiting call: `handler.remote(name='you')` waits for its result.
+`schedule(when='@hourly')` runs it by itself. `put`, `remote`, `invoke` and `get_task` work in a handler as they do on
+your machine: a container calls its own installation.
 
-On your machine the decorator records what was asked for, and the function stays callable. In a container it checks nothing. The
-names are loaded when they are first used, because the runner imports this package on every cold start.
+On your machine the decorator records its parameters, and the function stays callable. In a container it checks nothing.
+Names are loaded at their first use, because the runner imports this package on every cold start.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
-"""Checks of what people write in an app file: each gives the value, or raises DefinitionError with the name of the parameter."""
+"""Checks of the values in an app file: each returns the value, or raises DefinitionError with the name of the
+parameter."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Callable, List, Mapping, Tuple, Union
 
-#: As the scheduler spells them, MIG slices too (`H100-MIG-3g.40gb`).
+#: Names in the scheduler's spelling, including MIG slices (`H100-MIG-3g.40gb`).
 _GPU_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._+-]{0,63}')
 _ENV_NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
 
 
 class DefinitionError(ValueError):
-    """A parameter that cannot be used; the text begins with its name."""
+    """A parameter with an invalid value; the text begins with its name."""
 
 
 def text(name: str, value: Any, empty: bool = True) -> str:
@@ -68,7 +69,7 @@ def quantity(parse: Callable[[Any], int], value: Any) -> int:
 
 
 def gpu_names(value: Any) -> str:
-    """`'H100'`, `'H100,A100-80'`, or a list of such names, in the order of preference; as one text."""
+    """Reads `'H100'`, `'H100,A100-80'`, or a list of such names, in the order of preference; returns one text."""
     if value is not None and not isinstance(value, (str, list, tuple)):
         raise DefinitionError("gpu: must be a model such as 'H100', or a list of models, not %r" % (value,))
     listed = texts('gpu', value) if isinstance(value, (list, tuple)) else [value] if value else []
@@ -82,7 +83,7 @@ def gpu_names(value: Any) -> str:
 
 
 def gpu_number(value: Any, names: str) -> int:
-    """How many; 0 with a model named is one."""
+    """The number of GPUs; 0 with a model named counts as 1."""
     count = whole('gpu_count', value, 0)
     if count > 0 and names.upper() == 'NO_GPU':
         raise DefinitionError('gpu_count: is %d although gpu is NO_GPU' % count)

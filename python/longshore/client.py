@@ -1,9 +1,9 @@
 """
-What app code calls of an installation: `task_queue.put`, `function.remote`, `endpoint.invoke`, `get_task`. Standard library only; loaded
-when it is used.
+Calls of app code to an installation: `task_queue.put`, `function.remote`, `endpoint.invoke`, `get_task`. Standard
+library only; loaded at its first use.
 
-From outside it goes to a URL with a token. In a container it goes through the socket that the agent gives it, on any network and on none,
-with the container's own credential: neither has to be known here.
+On an ordinary machine calls go to a URL with a token. In a container they go through the agent's socket with the
+container's own credential, with any network or none: URL and token are not needed there.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any, Dict, List, Optional, Tuple
 from urllib import error, parse, request
 
 _TIMEOUT_SECONDS = 30
-#: A synchronous call waits for a container, and then for the handler: ten minutes each at the most.
+#: Bound on a synchronous call, which waits for a container and then for the handler: at most ten minutes each.
 _ANSWER_SECONDS = 1260
-#: A task with its result.
+#: Bound on an answer, which may be a task with its result.
 _MAX_ANSWER_BYTES = 1 << 30
-#: So long a call that was not sent, because no scheduler was there, is tried again.
+#: Time in which an unsent call is tried again while no scheduler answers.
 _AWAY_SECONDS = 15.0
-#: How often a call with a key is sent, at the most, and the pauses between.
+#: Pauses between repetitions of a call with a key, which also bound their number.
 _PAUSES = (0.25, 0.5, 1.0)
-#: Statuses of whatever stands before a scheduler, or of one that does not take calls now.
+#: Statuses of a proxy in front of a scheduler, or of a scheduler that takes no calls now.
 _AWAY = (502, 503, 504)
-#: The workspace has as many keys of the last 24 hours as it may.
+#: The workspace has reached its limit of keys in the last 24 hours.
 _NO_ROOM = 'too_many_idempotency_keys'
-#: Beside a URL that is nobody's: the path is what counts.
+#: Host in URLs over the socket: it belongs to nobody, and only the path counts.
 _SOCKET_HOST = 'gateway.longshore.internal'
 
 
@@ -48,16 +48,16 @@ class _Answer:
     def __init__(self, status: int, data: bytes, has_task: bool) -> None:
         self.status = status
         self.data = data
-        #: The answer is that of a task: asked again, it would be the same.
+        #: The answer is a task's: the same call again would get the same answer.
         self.has_task = has_task
 
 
-#: What a deployment of that kind is called, and what putting a task there is.
+#: Words for a deployment of each kind, and for putting a task there.
 _KINDS = {'taskqueue': ('task queue', 'put a task in'), 'function': ('function', 'call'), 'schedule': ('schedule', 'call')}
 
 
 def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> str:
-    """Queues one task of the deployment `name` and gives its id."""
+    """Queues one task of the deployment `name` and returns its id."""
     noun, verb = _KINDS[kind]
     what = 'cannot %s %s' % (verb, name)
     found = _object(_asked(_path(kind, name), what, _inputs(what, args, kwargs), 'no %s is deployed as %s' % (noun, name), key=_new_key()))
@@ -68,12 +68,13 @@ def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> str:
 
 
 def invoke(name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
-    """Calls the endpoint that is deployed as `name` and gives what it returned; of one that yields, the list of the items."""
+    """Calls the endpoint deployed as `name` and returns its result; for a handler that yields, the list of its
+    items."""
     what = 'cannot invoke %s' % name
     body = _inputs(what, args, kwargs)
     data = _asked(_path('endpoint', name), what, body, 'no endpoint is deployed as %s' % name, _ANSWER_SECONDS, _new_key())
     try:
-        # One that yields nothing has no events, and no JSON is nothing.
+        # A handler that yields nothing sends no events, and an empty body is not JSON.
         if not data or data.startswith((b'data: ', b'event: ')):
             return _items(what, data.decode('utf-8'))
         return json.loads(data.decode('utf-8'))
@@ -82,7 +83,7 @@ def invoke(name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
 
 
 def _items(what: str, events: str) -> List[Any]:
-    """What a handler that yields has yielded, in order; its last event may say that it failed."""
+    """Items that a handler has yielded, in order; the last event may report a failure."""
     items: List[Any] = []
     for event in events.split('\n\n'):
         name, _, data = event.rpartition('data: ')
@@ -95,8 +96,8 @@ def _items(what: str, events: str) -> List[Any]:
 
 def get_task(task_id: str) -> Dict[str, Any]:
     """
-    The task as it stands: `status`, `result` and more, as `GET /api/v1/task/{workspace}/{task}` answers. In a container: a task that it
-    or another container of its stub has put, or one of its own stub.
+    The task's present state: `status`, `result` and more, as in the answer of `GET /api/v1/task/{workspace}/{task}`. A
+    container can read tasks of its own stub, and tasks that containers of its stub have put.
     """
     what = 'cannot read task %s' % task_id
     workspace = str(call('/api/v1/workspace/current', what).get('external_id') or '')
@@ -104,12 +105,14 @@ def get_task(task_id: str) -> Dict[str, Any]:
 
 
 def call(path: str, what: str, body: Optional[bytes] = None, unknown: str = '') -> Dict[str, Any]:
-    """One request, a POST where there is a body. what: how its errors begin. unknown: what `Invalid deployment` means here."""
+    """Makes a request, a POST if there is a body. what: start of its error texts. unknown: text for `Invalid
+    deployment`."""
     return _object(_asked(path, what, body, unknown))
 
 
 def installation() -> Tuple[str, str]:
-    """URL and token, each by itself: LONGSHORE_URL and LONGSHORE_TOKEN, else the current context of the context file."""
+    """URL and token, each on its own: LONGSHORE_URL and LONGSHORE_TOKEN, else the current context of the context
+    file."""
     url = os.environ.get('LONGSHORE_URL', '')
     token = os.environ.get('LONGSHORE_TOKEN', '')
     if os.environ.get('CONTAINER_ID') and not url:
@@ -130,17 +133,19 @@ def _path(kind: str, name: str) -> str:
 
 
 def _new_key() -> str:
-    """For a call that may be sent more than once and is carried out once."""
+    """A key for a call that may be sent more than once and is carried out once."""
     return os.urandom(16).hex()
 
 
 def _asked(path: str, what: str, body: Optional[bytes], unknown: str, seconds: float = _TIMEOUT_SECONDS, key: str = '') -> bytes:
-    """The body of a good answer. key: the call is sent again, within its time, when it is not answered or nobody was there for it."""
+    """The body of a good answer. With a key, the call is repeated within its time when it gets no answer or nobody was
+    there."""
     until = time.monotonic() + seconds
     try:
         answer = _again_and_again(path, body, until, key) if key else _once(path, body, seconds, '')
         if key and answer.status == 429 and _object(answer.data).get('code') == _NO_ROOM:
-            # Nothing of the call was accepted. Without a key it is sent once, for nobody could tell a second one from it.
+            # Nothing of the call was accepted. Without a key it is sent once, since a second one could not be
+            # recognised.
             answer = _once(path, body, max(1.0, until - time.monotonic()), '')
     except GatewayError as problem:
         raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
@@ -193,7 +198,8 @@ def _by_socket(socket_path: str, method: str, path: str, body: Optional[bytes], 
     pause = 0.1
     while True:
         answer = _once_by_socket(socket_path, method, path, body, headers, seconds)
-        # The agent's own word that nothing was sent; whatever else failed may have been carried out.
+        # Only this answer of the agent proves that nothing was sent; after any other failure the call may have been
+        # carried out.
         if answer.status != 503 or _object(answer.data).get('code') != 'scheduler_away' or time.monotonic() + pause > until:
             return answer
         time.sleep(pause)
@@ -245,7 +251,7 @@ def _current_context() -> Dict[str, Any]:
 def _opener(url: str) -> request.OpenerDirector:
     parts = parse.urlsplit(url)
     host = parts.hostname or ''
-    # A proxy of the environment does not know this machine's own addresses.
+    # A proxy from the environment cannot reach this machine's own addresses.
     local = host == 'localhost' or host == '::1' or host.startswith('127.')
     handlers: List[request.BaseHandler] = [request.ProxyHandler({})] if local else []
     if parts.scheme == 'https':
@@ -254,7 +260,7 @@ def _opener(url: str) -> request.OpenerDirector:
 
 
 def _trust() -> Any:
-    """What this machine trusts, and the PEM file of LONGSHORE_CA_BUNDLE, else that of the current context."""
+    """This machine's trusted certificates and the PEM file of LONGSHORE_CA_BUNDLE, else of the current context."""
     import ssl
 
     path = os.environ.get('LONGSHORE_CA_BUNDLE', '')

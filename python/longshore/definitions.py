@@ -1,4 +1,4 @@
-"""The things that an app file gives a decorator: the image, the autoscaler, volumes. The decorators are in `handlers`.
+"""Values that an app file passes to decorators: the image, the autoscaler, volumes. The decorators are in `handlers`.
 
 Bad values raise DefinitionError and name the parameter.
 """
@@ -30,8 +30,9 @@ class PythonVersion:
 
 class Image:
     """
-    The container image: one of a Python version, or `base_image`, any image with a Python of 3.8 or newer. `python_packages` and `commands` ask for
-    an image to be built, which `longshore deploy` refuses: no scheduler builds images yet.
+    The container image: one for a Python version, or `base_image`, any image with a Python of 3.8 or newer.
+    `python_packages` and `commands` require an image build, which `longshore deploy` refuses: no scheduler builds
+    images yet.
     """
 
     def __init__(
@@ -67,8 +68,8 @@ class Image:
 
 class QueueDepthAutoscaler:
     """
-    One container for every `tasks_per_container` tasks that wait or run, between the two bounds. An idle one goes only when nothing within the last
-    `window_seconds` (at most 3600) asked for it.
+    A container for every `tasks_per_container` tasks that wait or run, between the two bounds. An idle container goes
+    only when nothing needed it within the last `window_seconds` (at most 3600).
     """
 
     def __init__(
@@ -97,8 +98,8 @@ class QueueDepthAutoscaler:
 
 class Volume:
     """
-    A directory that outlives containers and that they share, made when it is first deployed. A relative `mount_path` is seen in the working
-    directory and at `/volumes/{mount_path}`; an absolute one at that path and below `/volumes`.
+    A directory that containers share and that outlives them, created at the first deployment. A relative `mount_path`
+    appears in the working directory and at `/volumes/{mount_path}`; an absolute one at that path and below `/volumes`.
     """
 
     def __init__(self, name: str, mount_path: str) -> None:

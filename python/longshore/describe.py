@@ -1,8 +1,10 @@
-"""`python3 -m longshore.describe app.py[:handler]`: what an app file defines, as one JSON object on the last line of fd 1.
+"""`python3 -m longshore.describe app.py[:handler]`: an app file's definitions, as one JSON object on the last line of
+fd 1.
 
-The command line calls it to deploy. The app file is imported as it is on this machine, so its prints go to stderr, and an import that
-fails for want of a library is answered with the way out. `{"ok": true, "handlers": […], "others": […]}`, or `{"ok": false, "error", "hint"}` and exit 1.
-A handler has the fields of a stub request, and `requiredInputs`: what a call must give, by name. `others` are names of handlers that the file has beside the one that was asked for.
+The command line runs it to deploy. The app file is imported on this machine as it is. Its prints go to stderr, and a
+hint follows an import that fails because a library is missing. Answers: `{"ok": true, "handlers": […], "others": […]}`,
+or `{"ok": false, "error", "hint"}` and exit 1. A handler has the fields of a stub request, and `requiredInputs`: names
+of inputs that a call must have. `others` are names of handlers in the file besides the requested one.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class _Problem(Exception):
 
 
 def describe(target: str, directory: str) -> Dict[str, Any]:
-    """Descriptions of the handlers in `target`, a path below `directory` with an optional `:handler`; of that one, and the names of the others."""
+    """Describes the handlers in `target`, a path below `directory` with an optional `:handler`. A named handler is
+    described alone, and the others are listed by name."""
     path, _, wanted = target.partition(':')
     module_name = _module_name(path, directory)
     if directory not in sys.path:
@@ -53,7 +56,7 @@ def describe(target: str, directory: str) -> Dict[str, Any]:
 
 
 def _defined(module: Any) -> List[Tuple[Handler, str]]:
-    """The module's own handlers, each with its first name; not those that it imports."""
+    """The module's own handlers, each with its first name; imported ones are left out."""
     seen: Dict[int, Tuple[Handler, str]] = {}
     for name, value in vars(module).items():
         if isinstance(value, Handler) and value.__module__ == module.__name__:
@@ -86,7 +89,7 @@ def _import(module_name: str, path: str, directory: str) -> Any:
         raise _Problem('%s ends the program while it is imported (exit %s)' % (path, error.code)) from error
     except BaseException as error:
         traceback.print_exc()
-        # A syntax error's own text ends in the place that stands before it here.
+        # A syntax error's own text ends in the place that the message names first.
         what = error.msg if isinstance(error, SyntaxError) and error.lineno else error
         text = '%s%s: %s: %s' % (path, _line(error, directory), type(error).__name__, what)
         raise _Problem(text, _import_hint(error, directory)) from error
@@ -104,7 +107,7 @@ def _import_hint(error: BaseException, directory: str) -> str:
 
 
 def _line(error: BaseException, directory: str) -> str:
-    """`, line 3`: the last line of the app's own code that was on the way."""
+    """`, line 3`: the last line of the app's own code in the traceback."""
     if isinstance(error, SyntaxError) and error.lineno:
         return ', line %d' % error.lineno
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -119,7 +122,7 @@ def _describe(found: Handler, module_name: str, name: str) -> Dict[str, Any]:
 
 
 def _required_inputs(found: Handler) -> Optional[List[str]]:
-    """Names of the parameters without a default, less the context, which the runner gives; None: the function does not say."""
+    """Names of the parameters without a default, except the runner's context; None: the function does not tell."""
     try:
         parameters = inspect.signature(found.__longshore_function__).parameters.values()
     except (TypeError, ValueError):
@@ -154,7 +157,7 @@ def _names_hint(module: Any) -> str:
 
 
 def main(arguments: List[str]) -> NoReturn:
-    """Writes the object and leaves, whatever threads the app file started."""
+    """Writes the object and exits, regardless of threads that the app file started."""
     answer_to = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
@@ -162,7 +165,7 @@ def main(arguments: List[str]) -> NoReturn:
     try:
         if len(arguments) != 1:
             raise _Problem(_USAGE)
-        # What a container has must not make this an inert import.
+        # CONTAINER_ID would make decorators inert, as they are in a container.
         os.environ.pop('CONTAINER_ID', None)
         answer = dict(describe(arguments[0], os.getcwd()), ok=True)
         text = json.dumps(answer)

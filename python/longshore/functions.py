@@ -1,4 +1,4 @@
-"""The decorators `function` and `schedule`: what runs in a container of its own, when it is called or when its time has come."""
+"""The decorators `function` and `schedule`: functions in their own containers, run on a call or at set times."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from .handlers import Queued, decorate, stub_options
 
 
 class Function(Queued):
-    """What `@function` makes of a function: `remote` runs it in a container and gives what it returned."""
+    """A function decorated with `@function`: `remote` runs it in a container and returns its result."""
 
     stub_type = 'function'
     decorator = 'function'
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """
-        Runs one call with these inputs, which must be JSON, in a container, and waits for what it returns. The latest deployment of this
-        name is called, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context. Raises TaskError when the
-        task did not complete, and GatewayError when it could not be put or asked about.
+        Runs a call with these inputs, which must be JSON, in a container, and waits for its result. The call goes to
+        the latest deployment of this name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the
+        current context. Raises TaskError when the task did not complete, and GatewayError when it could not be put or
+        read.
         """
         from .results import wait  # not paid on a cold start
 
         return wait(self.put(*args, **kwargs))
 
     def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
-        """`remote` with each of the inputs, several of them at a time; what they return comes in the order of the inputs. Raises as `remote` does."""
+        """Runs `remote` for each of the inputs, several at a time. Results come in the order of the inputs. Raises the
+        same errors."""
         from .results import in_order  # not paid on a cold start
 
         return in_order(self.put, inputs)
 
 
 class Schedule(Function):
-    """What `@schedule` makes of a function: it runs whenever its time has come, and when it is called."""
+    """A function decorated with `@schedule`: it runs at its times, and on a call."""
 
     stub_type = 'schedule'
     decorator = 'schedule'
@@ -69,11 +71,12 @@ def function(
     allow_list: Optional[Sequence[str]] = None,
 ) -> Any:
     """
-    A function that runs in a container of its own: `remote` waits for what it returns, `put` (or a request) gives a task's id at once.
-    Parameters as `endpoint`'s, and:
+    A function that runs in its own container: `remote` waits for its result, `put` (or a request) returns a task's id
+    at once. Parameters as `endpoint`'s, and:
 
     timeout: seconds that one try may take; None: as long as it takes.
-    retries: how often a call is tried again (at most 5) when its process exits or runs out of memory. One whose handler raises is not.
+    retries: how often a call is tried again (at most 5) when its process exits or runs out of memory; never when the
+    handler raises.
     autoscaler: None gives each call that waits a container, up to the installation's cap.
     """
     options = stub_options(dict(locals()), {})
@@ -111,13 +114,13 @@ def schedule(
     allow_list: Optional[Sequence[str]] = None,
 ) -> Any:
     """
-    A function that runs by itself, without inputs, once at every time that `when` names, while its deployment is active; a new version
-    takes the place of the one before. Parameters as `function`'s, and:
+    A function that runs by itself, without inputs, at every time that `when` names, while its deployment is active. A
+    new version replaces the one before. Parameters as `function`'s, and:
 
     when: a cron expression of five fields (minute, hour, day of the month, month, day of the week) or six (seconds first), or a name such
     as '@hourly' or '@daily'. Checked when it is deployed.
-    timezone: whose local time `when` means, such as 'Europe/Berlin'. Where clocks go forward, a time that is left out runs as much later;
-    where they go back, one that comes twice runs the first time. What runs every hour runs every hour.
+    timezone: the zone of the times in `when`, such as 'Europe/Berlin'. Where clocks go forward, a time that is left out
+    runs that much later; where they go back, a time that comes twice runs the first time. Hourly runs stay hourly.
     """
     options = stub_options(dict(locals()), _times(when, timezone))
     return decorate(function, lambda decorated: Schedule(decorated, options))

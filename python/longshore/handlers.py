@@ -1,7 +1,8 @@
-"""The decorators `endpoint` and `task_queue` of an app file (`function` and `schedule` are in `functions`). `longshore deploy` reads what they were given through `describe`.
+"""The decorators `endpoint` and `task_queue` of an app file (`function` and `schedule` are in `functions`). The
+parameters are read by `longshore deploy` through `describe`.
 
-Bad values raise DefinitionError and name the parameter. Inside a container (CONTAINER_ID is set) they check nothing of what the scheduler
-has, and record only what the runner and `put` need.
+Bad values raise DefinitionError and name the parameter. Inside a container (CONTAINER_ID is set) they skip checks that
+the scheduler has made, and keep only values that the runner and `put` need.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .quantities import cpu_millicores, memory_mib
 
 
 class Handler:
-    """A decorated function: callable as before, with what was asked for beside it."""
+    """A decorated function: callable as before, with the decorator's parameters."""
 
     stub_type = ''
     decorator = ''
@@ -38,7 +39,7 @@ class Handler:
 
     @property
     def deployment_name(self) -> str:
-        """The name that this is deployed under, unless `longshore deploy --name` says otherwise."""
+        """The name of the deployment, unless `longshore deploy --name` gives another."""
         name = self.options.get('name') or getattr(self.__longshore_function__, '__name__', '')
         return str(name)
 
@@ -52,15 +53,16 @@ class Handler:
 
 
 class Endpoint(Handler):
-    """What `@endpoint` makes of a function."""
+    """A function decorated with `@endpoint`."""
 
     stub_type = 'endpoint'
     decorator = 'endpoint'
 
     def invoke(self, *args: Any, **kwargs: Any) -> Any:
         """
-        Calls the latest deployment of this name with these inputs, which must be JSON, waits for its answer, and returns it. As `put` finds an
-        installation; in another handler's container, its own. Raises GatewayError, also when the handler raised.
+        Calls the latest deployment of this name with these inputs, which must be JSON, waits for its answer, and
+        returns it. Finds the installation as `put` does; in another handler's container, its own. Raises GatewayError,
+        also when the handler raised.
         """
         from .client import invoke  # not paid on a cold start
 
@@ -68,13 +70,13 @@ class Endpoint(Handler):
 
 
 class Queued(Handler):
-    """One whose calls are tasks: nobody has to wait for them."""
+    """A handler whose calls are tasks: nobody has to wait for them."""
 
     def put(self, *args: Any, **kwargs: Any) -> str:
         """
-        Queues one call with these inputs, which must be JSON, and returns the task's id at once. The latest deployment of this name is
-        called, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context; in a handler's container, in its own,
-        with nothing set. Raises GatewayError.
+        Queues a call with these inputs, which must be JSON, and returns the task's id at once. The call goes to the
+        latest deployment of this name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current
+        context. A handler's container needs no settings: its own installation is used. Raises GatewayError.
         """
         from .client import put  # not paid on a cold start
 
@@ -82,14 +84,14 @@ class Queued(Handler):
 
 
 class TaskQueue(Queued):
-    """What `@task_queue` makes of a function: `put` runs it later, in a container."""
+    """A function decorated with `@task_queue`: `put` runs it later, in a container."""
 
     stub_type = 'taskqueue'
     decorator = 'task_queue'
 
     def __init__(self, function: Callable[..., Any], options: Dict[str, Any], retry_for: Tuple[Type[BaseException], ...]) -> None:
         super().__init__(function, options)
-        #: The runner retries a task whose handler raised one of these; all of them when it is empty.
+        #: Exceptions after which the runner retries a task; empty: all of them.
         self.retry_for = retry_for
 
 
@@ -130,16 +132,18 @@ def endpoint(
     this is. pool: run on machines of this pool alone.
     on_start: a function (or `'module:function'`), run once for a container; its value is `context.on_start_value`.
     workers: processes in a container, forked after `on_start`. concurrent_requests: tasks that each of them serves side by side.
-    worker_mode: what they are where a fork is not safe (a GPU, or threads that run after `on_start`): `'spawn'`, a new process each, which runs
-    `on_start` by itself, or `'thread'`, threads of one process. Without it such a container serves with one worker.
+    worker_mode: the kind of workers where a fork is not safe (a GPU, or threads that run after `on_start`): `'spawn'`,
+    new processes that each run `on_start`, or `'thread'`, threads of one process. Without it such a container serves
+    with one worker.
     keep_warm_seconds: how long an idle container is spared; negative: it is never removed for being idle.
     timeout: seconds that a task may take. tracebacks: callers see the handler's tracebacks.
-    stop_after_disconnect: a container stops when its machine has not heard from the scheduler for five minutes (True) or so many seconds
-    (60 to 86400), and another takes its place a minute later, not before: for what must not run twice. Otherwise containers run on.
+    stop_after_disconnect: a container stops when its machine has not heard from the scheduler for five minutes (True)
+    or this number of seconds (60 to 86400). Its replacement starts a minute later, not before: for work that must not
+    run twice. Otherwise containers run on.
     block_network: containers reach nothing but the platform itself (`put`, `invoke`). allow_list: they reach these ranges alone
     (`'10.0.0.0/8'`, at most ten).
     """
-    # Its parameters by their names: the list above is the only place that has them all.
+    # locals() are the parameters by name: only the list above has them all.
     options = stub_options(dict(locals(), retries=0), {}, QueueDepthAutoscaler())
     return decorate(function, lambda decorated: Endpoint(decorated, options))
 
@@ -176,7 +180,8 @@ def task_queue(
     allow_list: Optional[Sequence[str]] = None,
 ) -> Any:
     """
-    A queue of tasks: `put` (or a request) gives a task's id at once, and the function runs when there is room. Parameters as `endpoint`'s, and:
+    A queue of tasks: `put` (or a request) returns a task's id at once, and the function runs when there is room.
+    Parameters as `endpoint`'s, and:
 
     timeout: seconds that one try may take; None: as long as it takes.
     retries: how often a task is tried again (at most 5) when its handler raises.
@@ -193,7 +198,8 @@ def decorate(function: Optional[Callable[..., Any]], make: Callable[[Callable[..
 
 
 def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional[QueueDepthAutoscaler] = None) -> Dict[str, Any]:
-    """The fields of a stub request for a decorator's parameters. default: the autoscaler where none is given; None: the kind's own."""
+    """The fields of a stub request for a decorator's parameters. default: the autoscaler if none is given; None: the
+    kind's own."""
     if os.environ.get('CONTAINER_ID'):
         return {'name': given['name'] or ''}
     options: Dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The one parser, on the Python side, for the cpu and memory that people write; shared/domain/quantities.ts is the other."""
+"""Python's only parser of cpu and memory texts; shared/domain/quantities.ts is the other one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from typing import Union
 
 _TEXT = re.compile(r'\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)\s*', re.IGNORECASE)
-#: More than any machine has, and the last number that every reader of the request keeps exactly.
+#: A number larger than any machine needs, and the last one that every reader of the request keeps exactly.
 _LARGEST = 2**53 - 1
 _MEMORY_MIB = {'': 1, 'm': 1, 'mb': 1, 'mi': 1, 'mib': 1, 'g': 1000, 'gb': 1000, 'gi': 1024, 'gib': 1024}
 
@@ -42,7 +42,7 @@ def _split(value: Union[int, float, str], name: str, wanted: str) -> 'tuple[floa
 
 
 def _positive(name: str, value: object, number: float) -> int:
-    # Whole units, never fewer than asked for; the rounding before takes out what binary fractions add (1.1 × 1000).
+    # Units are rounded up; the rounding before removes errors of binary fractions (1.1 × 1000).
     if number > _LARGEST:
         raise ValueError('%s: %r is too large' % (name, value))
     whole = math.ceil(round(number, 6))

@@ -1,4 +1,4 @@
-"""What became of tasks that were put: waiting for their ends, and their results. Loaded when it is used."""
+"""Results of tasks that were put, and the wait for their ends. Loaded at its first use."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .client import GatewayError, call
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 2.0
-#: A scheduler that starts anew is gone for so long, or less.
+#: Bound on the absence of a scheduler that restarts.
 _SILENT_SECONDS = 60.0
-#: Calls of one `map` that wait or run at a time.
+#: Bound on concurrent calls of one `map`, waiting or running.
 _AT_A_TIME = 32
 _OVER = ('COMPLETE', 'ERROR', 'CANCELLED', 'TIMEOUT', 'EXPIRED')
 
 
 class TaskError(RuntimeError):
-    """A task that ended otherwise than COMPLETE; `status` says how, `task_id` which one."""
+    """A task that did not end as COMPLETE: `status` is its end, `task_id` its id."""
 
     def __init__(self, text: str, status: str, task_id: str) -> None:
         super().__init__(text)
@@ -28,7 +28,7 @@ class TaskError(RuntimeError):
 
 
 def wait(task_id: str) -> Any:
-    """What the task's handler returned, once it has ended. Every task ends, at the latest by its time to live."""
+    """Waits for a task's end, and returns its handler's result. Every task ends, at the latest by its time to live."""
     what = 'cannot read task %s' % task_id
     pause = _FIRST_WAIT_SECONDS
     workspace = ''
@@ -41,7 +41,7 @@ def wait(task_id: str) -> Any:
             if task.get('status') in _OVER:
                 return _result(task, task_id)
         except GatewayError as problem:
-            # Refused is refused; one that does not answer may be on its way back.
+            # A refusal is final; a scheduler that does not answer may return.
             if 400 <= problem.status < 500 and problem.status != 429:
                 raise
             silent_since = silent_since or time.monotonic()
@@ -52,7 +52,8 @@ def wait(task_id: str) -> Any:
 
 
 def in_order(put: Callable[[Any], str], inputs: Iterable[Any]) -> Iterator[Any]:
-    """Results of one task for each input; a full queue is waited for while tasks of ours are in it."""
+    """Yields the result of a task for each input. While the queue is full, first waits for an earlier task of this
+    call."""
     under_way: Deque[str] = deque()
     for one in inputs:
         while True:

@@ -1,4 +1,4 @@
-"""What a handler can know about the task it serves. Imported on every cold start, so it imports nothing that costs."""
+"""The facts that a handler can know about its task. Imported on every cold start, so its imports must cost little."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Context:
         self.python_version = python_version
         self.callback_url = callback_url
         self.workers = workers
-        #: What `on_start` returned, once for the container.
+        #: Result of `on_start`, the same for the whole container.
         self.on_start_value = on_start_value
 
     def __repr__(self) -> str:
@@ -51,9 +51,9 @@ class Context:
 
 
 class _CurrentContext:
-    """`longshore.context`: the context of the task that runs here, for code that was not handed one."""
+    """`longshore.context`: the context of the running task, for code without the parameter."""
 
-    #: Set by the runner.
+    #: The runner sets this.
     _source: Any = None
 
     def __getattr__(self, name: str) -> Any:

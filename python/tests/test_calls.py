@@ -1,4 +1,4 @@
-"""Handlers: how they are found, what they take, what they return, what they raise."""
+"""Handlers: how they are found, and their inputs, results and exceptions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def call(function: Callable[..., Any], body: bytes = b'', **environ: str) -> Any
 
 
 def items(function: Any, **environ: str) -> Tuple[List[bytes], bytes]:
-    """What a generator's call sends while it runs, and its result."""
+    """Frames that a generator's call sends while it runs, and its result."""
     task = Task('task-1', 'token', None, 0)
     task.sink = Lines()
     sent: List[bytes] = []
@@ -43,7 +43,7 @@ def items(function: Any, **environ: str) -> Tuple[List[bytes], bytes]:
 
 
 class Lines:
-    """Where log lines go in these tests."""
+    """Collects log lines in these tests."""
 
     def __init__(self) -> None:
         self.lines: List[str] = []
@@ -210,7 +210,7 @@ class Outcomes(unittest.TestCase):
                 self.assertEqual(outcome, expected)
                 self.assertRegex(answer['error'], 'Error: ')
                 self.assertTrue(lines)
-        # An input that no handler can take is not worth another try.
+        # An input that no handler can take is not retried.
         outcome, answer, _ = call(any_error, b'[1]', STUB_TYPE='taskqueue')
         self.assertEqual((outcome, answer), ('error', {'error': 'InputError: the input must be a JSON object'}))
 

@@ -1,4 +1,5 @@
-"""`put`, `invoke` and `get_task` against a small real HTTP server, on a port and on a socket, and where they learn what to call."""
+"""`put`, `invoke` and `get_task` against a small real HTTP server, on a port and on a socket, and their sources of
+settings."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ from longshore.client import installation
 
 
 class Server(HTTPServer):
-    """Keeps what it was asked, and answers what the test says."""
+    """Keeps requests, and answers as the test says."""
 
     def __init__(self) -> None:
         super().__init__(('127.0.0.1', 0), Handler)
         self.seen: List[Tuple[str, str, Any]] = []
         self.keys: List[Any] = []
-        #: One answer for all, or a list of one for each.
+        #: The same answer for all requests, or a list with one for each.
         self.answer: Any = (200, {'task_id': 't-1'})
 
     @property
@@ -92,7 +93,7 @@ class Put(unittest.TestCase):
         self.addCleanup(thread.join)
         self.addCleanup(self.server.server_close)
         self.addCleanup(self.server.shutdown)
-        # A proxy of the environment is no way to this machine.
+        # A proxy from the environment cannot reach this machine.
         self.environment(LONGSHORE_URL=self.server.url + '/', LONGSHORE_TOKEN='key', http_proxy='http://127.0.0.1:9')
 
     def environment(self, **environ: str) -> None:
@@ -184,7 +185,7 @@ def adder(a: int, b: int) -> int:
 
 
 class InAContainer(unittest.TestCase):
-    """Nothing is set but what an agent sets."""
+    """Only an agent's variables are set."""
 
     def setUp(self) -> None:
         directory = tempfile.TemporaryDirectory()

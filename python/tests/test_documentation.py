@@ -1,4 +1,4 @@
-"""`docs/python.md` against the module: whoever adds a parameter, changes a default or gives a name writes it there."""
+"""Compares `docs/python.md` with the module: new parameters, defaults and names must be written there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Documentation(unittest.TestCase):
         self.assertEqual({name: values * 4 if len(values) == 1 else values for name, values in said.items()}, self.defaults())
 
     def defaults(self) -> Dict[str, List[Any]]:
-        """By parameter, for each decorator; what it decorates is no parameter of it."""
+        """Defaults by parameter, for each decorator; the decorated function is no parameter."""
         signatures = [dict(inspect.signature(one).parameters) for one in DECORATORS]
         for parameters in signatures:
             del parameters['function']

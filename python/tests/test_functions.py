@@ -14,16 +14,16 @@ from longshore import GatewayError, TaskError, function, results, schedule
 
 
 class Server(HTTPServer):
-    """An installation whose tasks are over after a few looks."""
+    """An installation whose tasks end after a few queries."""
 
     def __init__(self) -> None:
         super().__init__(('127.0.0.1', 0), Handler)
         self.tasks: Dict[str, Dict[str, Any]] = {}
         self.looks: Dict[str, int] = {}
         self.put: List[Tuple[str, Any]] = []
-        #: Tasks that may wait at a time.
+        #: Bound on tasks that wait at a time.
         self.room = 1000
-        #: How many requests are answered by nobody, with 503.
+        #: Number of requests that get 503, as from an absent scheduler.
         self.away = 0
         self.end: Any = lambda kwargs: ('COMPLETE', kwargs)
 

@@ -22,7 +22,7 @@ class Quantities(unittest.TestCase):
 
     def check(self, name: str, parse: Callable[[Any], int]) -> None:
         accepted, refused = self.cases[name]['accepted'], self.cases[name]['refused']
-        # What JSON cannot hold is refused too.
+        # Values that JSON cannot hold are refused too.
         refused = [*refused, float('nan'), float('inf'), float('-inf'), '9' * 400, b'1']
         self.assertGreater(min(len(accepted), len(refused)), 10)
         for value, expected in accepted:

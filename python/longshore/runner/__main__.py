@@ -2,8 +2,9 @@
 
 import sys
 
-# `-m` puts the working directory, which holds the user's code, before the standard library: their `queue.py` or `types.py` would
-# become ours. It is out of the way while the runner imports what it needs, and first again when user code is imported.
+# `-m` puts the working directory, which holds user code, before the standard library: a `queue.py` or `types.py` there
+# would replace the library's. The directory is off the path while the runner imports its modules, and first again when
+# it imports user code.
 _code = sys.path.pop(0) if sys.path else ''
 
 from .main import main  # noqa: E402

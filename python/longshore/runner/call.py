@@ -1,4 +1,5 @@
-"""Calls a handler with a task's input and says how it went. Pure of connections: what it sends goes through `send_chunk`."""
+"""Calls a handler with a task's input and returns the outcome. Independent of connections: it sends through
+`send_chunk`."""
 
 from __future__ import annotations
 
@@ -28,26 +29,26 @@ _json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(',', '
 
 
 class ResultError(Exception):
-    """What the handler returned cannot be sent; the text is for its author."""
+    """The handler's result cannot be sent; the text is for its author."""
 
 
 class Application:
     """The user's handler, ready to be called."""
 
     def __init__(self, handler: Any, settings: Settings) -> None:
-        #: The user's own: a decorated function is an inert wrapper here, and knows what it is retried for.
+        #: The user's own function: its decorator is an inert wrapper here that only knows the exceptions to retry for.
         self.function: Callable[..., Any] = undecorated(handler)
         self.settings = settings
         kind = settings.stub_type.partition('/')[0]
         self.retries = kind == 'taskqueue'
-        #: Somebody waits for the answer: a generator's items go out as they come. Else they are a list.
+        #: A generator's items are sent as they come when a caller waits for the answer; otherwise they become a list.
         self.streams = kind in ('endpoint', '')
         self.retry_for: Tuple[Any, ...] = getattr(handler, 'retry_for', ()) if self.function is not handler else ()
         self.on_start_value: Any = None
         flags, names, takes_any = _shape(self.function)
         self.is_async = bool(flags & (_COROUTINE | _ASYNC_GENERATOR))
         self.wants_context = 'context' in names
-        #: The scheduler has read it; a handler that has no use for it need not take it.
+        #: The scheduler has read this input; a handler without a parameter for it does not get it.
         self.takes_callback_url = takes_any or 'callback_url' in names
         _CurrentContext._source = self._current
 
@@ -69,7 +70,7 @@ class Application:
         return positional, keywords
 
     def is_retried(self, error: BaseException) -> bool:
-        """A task queue's handler is tried again for what it raised; an input that can never become arguments is not."""
+        """Whether the task is tried again after an exception of a task queue's handler; never for an invalid input."""
         if not self.retries or isinstance(error, InputError):
             return False
         return not self.retry_for or isinstance(error, self.retry_for)
@@ -90,7 +91,7 @@ class Application:
 
 
 def load(text: str, variable: str) -> Any:
-    """Imports `module:function`, decorated or not; what the import raises is raised."""
+    """Imports `module:function`, decorated or not; lets exceptions of the import through."""
     module_name, name = split_reference(text, variable)
     found: Any = importlib.import_module(module_name)
     for part in name.split('.'):
@@ -103,7 +104,7 @@ def load(text: str, variable: str) -> Any:
 
 
 def undecorated(handler: Any) -> Any:
-    """The function within one of our decorators; anything else as it is."""
+    """The function within one of our decorators; any other object unchanged."""
     return getattr(handler, '__longshore_function__', handler)
 
 
@@ -113,12 +114,13 @@ def _shape(function: Any) -> Tuple[int, Tuple[str, ...], bool]:
     for _ in range(16):
         code = getattr(function, '__code__', None)
         if code is None:
-            # What functools.partial holds, else the method of an object that can be called (a built-in's ends nowhere, within the bound).
+            # The function within functools.partial, else the call method of an object (for a built-in this never ends,
+            # so the loop has a bound).
             function = getattr(function, 'func', None) or function.__call__
             continue
         flags |= code.co_flags & (_COROUTINE | _ASYNC_GENERATOR)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        # A decorator that passes everything on (`functools.wraps`) takes what the function within takes.
+        # A decorator with `functools.wraps` that passes everything on has its function's parameters.
         inner = getattr(function, '__wrapped__', None)
         if 'context' in names or inner is None or not code.co_flags & _KEYWORDS:
             return flags, names, bool(code.co_flags & _KEYWORDS)
@@ -127,7 +129,7 @@ def _shape(function: Any) -> Tuple[int, Tuple[str, ...], bool]:
 
 
 def encode_event(item: Any) -> bytes:
-    """One item of a generator, as the caller reads it: an event whose data is a JSON object."""
+    """A generator's item as the caller reads it: an event whose data is a JSON object."""
     return b'data: ' + encode_result(item if isinstance(item, dict) else {'data': item}) + b'\n\n'
 
 
@@ -151,7 +153,7 @@ def encode_result(value: Any) -> bytes:
 
 
 def error_body(text: str) -> bytes:
-    """`{"error": text}`, which is always small enough for one frame."""
+    """`{"error": text}`, always small enough for one frame."""
     return json.dumps({'error': text[:65536]}).encode('ascii')
 
 
@@ -161,7 +163,8 @@ def cancelled(task: Task) -> Outcome:
 
 
 def failed(application: Application, task: Task, error: BaseException) -> Outcome:
-    """The handler raised: the traceback into the task's log, type and message to the caller, and whether it is worth another try."""
+    """The outcome after an exception: the traceback goes into the task's log, type and message to the caller; retried
+    if worth it."""
     if isinstance(error, ResultError):
         logs.emit(task, 'stderr', str(error))
         return 'error', error_body(str(error))
@@ -173,7 +176,7 @@ def failed(application: Application, task: Task, error: BaseException) -> Outcom
 
 
 def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, bytes], None]) -> Outcome:
-    """Calls a plain handler in this thread. SystemExit goes through: the process then really exits."""
+    """Calls a plain handler in this thread. SystemExit passes through: the process then really exits."""
     mark = logs.current_task.set(task)
     try:
         try:
@@ -197,7 +200,7 @@ def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, b
         except BaseException as error:
             task.close()
             return cancelled(task) if task.raised else failed(application, task, error)
-        # A handler that swallowed its cancellation is cancelled all the same.
+        # A handler that swallowed its cancellation counts as cancelled all the same.
         return cancelled(task) if task.raised else ('ok', body)
     except TaskCancelled:
         _close(task)
@@ -214,7 +217,7 @@ def _close(task: Task) -> None:
 
 
 def _settled(value: Any) -> Any:
-    """An awaitable that came out of a plain function (a decorator hid that it is asynchronous)."""
+    """Runs an awaitable that a plain function returned (a decorator hid that it is asynchronous)."""
     if not hasattr(value, '__await__'):
         return value
     import asyncio
@@ -251,7 +254,8 @@ async def run_async(application: Application, task: Task, send_chunk: Callable[[
 
 
 def started(settings: Settings, entering: Callable[[str], None]) -> Tuple[Application, int]:
-    """Imports the handler and runs ON_START, `module:function`; an asynchronous one is awaited. Gives how many milliseconds that took."""
+    """Imports the handler and runs ON_START, `module:function`; an asynchronous one is awaited. Returns the
+    milliseconds it took."""
     entering('import')
     application = Application(load(settings.handler, 'HANDLER'), settings)
     entering('on_start')
@@ -267,7 +271,8 @@ def started_or_told(
     tell_phase: Callable[[str], object],
     tell_failure: Callable[[str, str, str], NoReturn],
 ) -> Tuple[Application, int]:
-    """Runs `start`, which gets how to say that it enters a phase. An exception is told with its phase, its text and its traceback."""
+    """Runs `start` with a function to enter a phase. An exception is reported with its phase, its text and its
+    traceback."""
     phases = ['import']
 
     def entering(phase: str) -> None:

@@ -1,7 +1,8 @@
 """The runner's end of one connection to the agent.
 
-One thread at a time reads (and alone dials again); any thread may send. What must stay true: frames are never torn, results are never
-dropped here (their owner keeps them and sends them again after a new hello), and a log line never makes its writer wait.
+A single thread reads, and it alone dials again; any thread may send. Must stay true: frames are never torn. Results are
+never dropped here (their owner keeps them and sends them again after a new hello). A log line never makes its writer
+wait.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from .protocol import Frame, Header
 
-#: Log frames waiting for the socket; what comes on top is counted and dropped.
+#: Bound on log frames that wait for the socket; further ones are counted and dropped.
 MAX_LOG_BYTES = 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 FIRST_DELAY = 0.1
@@ -33,9 +34,9 @@ _READ_BYTES = 256 * 1024
 
 class Link:
     """
-    A connection that comes back.
+    A connection to the agent that dials again after each break.
 
-    `hello` gives the header of every hello, `greeting` the frames that follow it each time (what the agent must hear again).
+    `hello` returns the header of each hello, `greeting` the frames to send after it.
     """
 
     def __init__(self, path: str, hello: Callable[[], Header], greeting: Callable[[], Iterable[bytes]] = lambda: ()) -> None:
@@ -44,7 +45,7 @@ class Link:
         self.greeting = greeting
         self.connected = False
         self.next_dial_at = 0.0
-        #: Readable when a signal came (`signal.set_wakeup_fd`); -1: nobody's signals matter to this reader.
+        #: Descriptor that a signal makes readable (`signal.set_wakeup_fd`); -1: signals do not concern this reader.
         self.wake_fd = -1
         self._poller: Any = None
         self._delay = FIRST_DELAY
@@ -58,9 +59,9 @@ class Link:
         self._dropped = 0
         self._parent = os.getppid()
 
-    # ---- dialling: the reading thread only ---------------------------------------------------------------------------------------
+    # ---- dialling: the reading thread only ---------------------------------------------------------------------------
     def dial(self) -> bool:
-        """One attempt; on failure `next_dial_at` says when the next is due."""
+        """Tries once; on failure `next_dial_at` is the time of the next try."""
         self._forget_socket()
         if os.getppid() != self._parent:
             os._exit(1)  # the process that forked us, or the agent's helper, is gone: nobody will ever listen
@@ -108,16 +109,16 @@ class Link:
             gone.close()
 
     def close(self) -> None:
-        """Lets go of the socket. In a forked child this leaves the parent's connection as it is."""
+        """Releases the socket. In a forked child this leaves the parent's connection as it is."""
         self._forget_socket()
 
     def fileno(self) -> int:
-        """-1 while there is no socket."""
+        """The socket's descriptor; -1 without a socket."""
         return -1 if self._socket is None else self._socket.fileno()
 
-    # ---- reading -----------------------------------------------------------------------------------------------------------------
+    # ---- reading -----------------------------------------------------------------------------------------------------
     def receive(self, wait: bool = True) -> Optional[List[Frame]]:
-        """The frames that arrived (may be none); None when the connection is over and has to be dialled again."""
+        """Frames that arrived (possibly none); None when the connection is over and must be dialled again."""
         connection = self._socket
         if connection is None or not self.connected:
             return None
@@ -144,7 +145,7 @@ class Link:
             self._later()
 
     def _wait(self, connection: socket.socket) -> bool:
-        """Waits for something to read, sending what is left over as the socket takes it. False: a signal came instead."""
+        """Waits for input, and sends remaining data as the socket accepts it. False: a signal came instead."""
         poller = self._poller
         if poller is None:
             self._poller = poller = select.poll()
@@ -168,13 +169,13 @@ class Link:
                 return True
             self.flush_logs()
 
-    # ---- sending -----------------------------------------------------------------------------------------------------------------
+    # ---- sending -----------------------------------------------------------------------------------------------------
     def send(self, kind: int, header: Header, body: bytes = b'') -> bool:
-        """Waits for the socket. False: there is no connection, and nothing was kept."""
+        """Sends a frame; waits for the socket. False: there is no connection, and nothing was kept."""
         return self.send_packed(pack(kind, header, body))
 
     def send_packed(self, frame: bytes) -> bool:
-        """`send` for a frame that is made already."""
+        """Does the same as `send` for a packed frame."""
         with self._sending:
             if not self.connected:
                 return False
@@ -195,7 +196,8 @@ class Link:
             self._broken(connection)
 
     def log(self, task_id: str, stream: str, line: bytes) -> None:
-        """Never waits: what the socket does not take now goes with a later frame, and what is over the bound is dropped and counted."""
+        """Queues a log line without waiting: the rest goes with a later frame, and lines above the bound are dropped
+        and counted."""
         if self._log_bytes + len(line) > MAX_LOG_BYTES:
             self._dropped += 1
             return
@@ -208,8 +210,9 @@ class Link:
         return bool(self._logs or self._out)
 
     def flush_logs(self) -> None:
-        """Sends what the socket takes at once."""
-        # Not waiting for the lock: its holder may be this very thread (a finaliser that prints), and sends our lines anyway.
+        """Sends as much as the socket accepts at once."""
+        # Does not wait for the lock: its holder may be this very thread (a finaliser that prints), and sends our lines
+        # anyway.
         if self.connected and self._sending.acquire(False):
             try:
                 self._flush(False)
@@ -217,7 +220,7 @@ class Link:
                 self._sending.release()
 
     def flush(self, seconds: float) -> bool:
-        """Before an exit: everything queued, as long as it takes up to `seconds`."""
+        """Sends everything queued before an exit, for at most `seconds`."""
         until = time.monotonic() + seconds
         while self.connected and self.has_waiting and time.monotonic() < until:
             self.flush_logs()
@@ -226,7 +229,7 @@ class Link:
         return not self.has_waiting
 
     def take_unsent_logs(self) -> List[Any]:
-        """What never got out, for the fallback."""
+        """Lines that were never sent, for the fallback."""
         unsent = list(self._logs)
         self._logs.clear()
         self._log_bytes = 0
@@ -246,7 +249,8 @@ class Link:
         return pack(protocol.LOG, {'taskId': task_id, 'stream': stream, 'seq': self._log_seq}, line)
 
     def _flush(self, wait: bool) -> bool:
-        """With the lock held. Logs are cut into frames only as the socket has room, so that the bound on them holds."""
+        """Sends queued data; requires the lock. Logs are cut into frames only as the socket has room, so that their
+        bound holds."""
         connection = self._socket
         if connection is None or not self.connected:
             return False
@@ -265,7 +269,8 @@ class Link:
             del self._out[:sent]
 
     def _broken(self, connection: socket.socket) -> None:
-        """The reader finds the end of the stream and dials again; closing here could hand its descriptor to somebody else."""
+        """Marks the connection as broken. The reader finds its end and dials again; closing here could free its
+        descriptor for another file."""
         self._lost()
         try:
             connection.shutdown(socket.SHUT_RDWR)

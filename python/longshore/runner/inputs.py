@@ -1,4 +1,4 @@
-"""From the caller's bytes and query parameters to the handler's arguments."""
+"""Turns the caller's bytes and query parameters into the handler's arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-# A JSON number and nothing else: `007` and `1_000` are names of things, `nan` and `inf` are no numbers anybody meant.
+# Matches JSON numbers only: `007` and `1_000` are texts, and nobody means `nan` and `inf` as numbers.
 _NUMBER = re.compile(r'-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?')
 
 
@@ -19,14 +19,14 @@ class InputError(TypeError):
 
 def arguments(body: bytes, query: Optional[Mapping[str, Any]]) -> Tuple[List[Any], Dict[str, Any]]:
     """
-    Positional and keyword inputs. `args` (an array) gives the positional ones; `kwargs` (an object) alone gives the keywords, else
-    every other key is one. Query parameters come on top of the keywords.
+    Positional and keyword inputs. `args` (an array) has the positional ones. `kwargs` (an object) has the keywords if
+    present; else every other key is one. Query parameters are added to the keywords.
     """
     given: Any = json.loads(body) if body.strip() else {}
     if not isinstance(given, dict):
         raise InputError('the input must be a JSON object')
     positional: List[Any] = []
-    # `{"args": null, "kwargs": {…}}` is how some callers say "no positional inputs", and the other way round.
+    # Some callers send `{"args": null, "kwargs": {…}}` for "no positional inputs", or the reverse.
     if isinstance(given.get('args'), list):
         positional = given.pop('args')
         if given.get('kwargs', 0) is None:
@@ -40,7 +40,7 @@ def arguments(body: bytes, query: Optional[Mapping[str, Any]]) -> Tuple[List[Any
 
 
 def number_or_text(text: Any) -> Any:
-    """`'12'` is 12, `'1.5'` is 1.5; whatever is not exactly a number stays as it came."""
+    """Reads `'12'` as 12 and `'1.5'` as 1.5; any text that is not exactly a number stays a text."""
     if not isinstance(text, str):
         return text
     match = _NUMBER.fullmatch(text)

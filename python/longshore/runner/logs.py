@@ -1,7 +1,7 @@
-"""What Python code prints becomes log frames, cut into lines and tagged with the task that printed them.
+"""Turns printed output of Python code into log frames, cut into lines and tagged with the task that printed them.
 
-`install` replaces sys.stdout and sys.stderr. What must stay true: no line goes to fd 1 or 2 as well (the agent reads those from Docker and
-would show it twice), except where no connection could carry it; and printing never waits for the agent.
+`install` replaces sys.stdout and sys.stderr. Must stay true: a line goes to fd 1 or 2 only if no connection could carry
+it, since the agent reads those from Docker and would show it twice. Printing never waits for the agent.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
-#: The task of the code that runs; set by whoever calls a handler.
+#: The task of the running code; set before a handler is called.
 current_task: ContextVar[Optional[Task]] = ContextVar('longshore_task', default=None)
 
 
 class _State:
     def __init__(self) -> None:
-        #: The connection for lines of no task; tasks name their own.
+        #: The connection for lines without a task; tasks have their own.
         self.link: Optional[Link] = None
-        #: The task that threads of user code print for, in a process that runs one task at a time.
+        #: The task of prints in threads of user code, in a process that runs one task at a time.
         self.only_task: Callable[[], Optional[Task]] = lambda: None
         self.partial: Dict[Any, str] = {}
 
@@ -67,11 +67,11 @@ class LogStream(io.TextIOBase):
         return False
 
     def fileno(self) -> int:
-        """The real descriptor: for a subprocess that is given this stream (its lines then come through Docker)."""
+        """The real descriptor, for a subprocess that gets this stream (its lines then come through Docker)."""
         return self._descriptor
 
     def reconfigure(self, **_options: Any) -> None:
-        """Nothing to change; some programs call it."""
+        """Accepted without effect, because some programs call it."""
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
@@ -84,7 +84,7 @@ class LogStream(io.TextIOBase):
             key = (self._name, threading.get_ident())
             if '\n' not in text:
                 text = partial.get(key, '') + text
-                # A progress bar without line ends must not grow for ever.
+                # The bound stops a progress bar without line ends from growing for ever.
                 if len(text) < MAX_LINE_BYTES:
                     partial[key] = text
                     return written
@@ -140,7 +140,7 @@ def cut_line(line: str) -> List[bytes]:
 
 
 def emit(task: Optional[Task], stream: str, line: str) -> None:
-    """One line, sent for a task or for none."""
+    """Sends a line for a task, or for none."""
     _send(task, stream, cut_line(line))
 
 
@@ -154,7 +154,7 @@ def _send(task: Optional[Task], stream: str, pieces: List[bytes]) -> None:
 
 
 def finish_task(task: Task) -> None:
-    """Sends what a task printed without a line end."""
+    """Sends a task's output that has no line end."""
     for key in list(task.partial):
         text = task.partial.pop(key, '')
         if text:
@@ -162,7 +162,7 @@ def finish_task(task: Task) -> None:
 
 
 def finish_all(link: Optional[Link], seconds: float) -> None:
-    """Before an exit: the rest of what was printed, to the agent, or where that cannot be, to fd 1 and 2."""
+    """Sends the rest of the output before an exit: to the agent, or else to fd 1 and 2."""
     for key in list(_state.partial):
         text = _state.partial.pop(key, '')
         if text:
@@ -173,30 +173,30 @@ def finish_all(link: Optional[Link], seconds: float) -> None:
 
 
 def install(link: Link) -> None:
-    """From here on printing goes to `link`."""
+    """Sends prints to `link` from now on."""
     _state.link = link
     sys.stdout = LogStream('stdout', 1)
     sys.stderr = LogStream('stderr', 2)
 
 
 def retarget(link: Link, only_task: Callable[[], Optional[Task]]) -> None:
-    """In a forked child, and for the process that serves one task at a time."""
+    """Sets the link in a forked child, and in the process that serves one task at a time."""
     _state.link = link
     _state.only_task = only_task
 
 
 def forget_partial_lines() -> None:
-    """A forked child must not print what its parent began."""
+    """Drops unfinished lines: a forked child must not print its parent's."""
     _state.partial.clear()
 
 
 def note(text: str) -> None:
-    """A line of the runner's own."""
+    """Prints a line of the runner itself."""
     emit(None, 'stderr', 'longshore: ' + text)
 
 
 def failure(error: BaseException) -> Tuple[str, str]:
-    """`KeyError: 'x'`, and the traceback from the first frame of user code on."""
+    """Text such as `KeyError: 'x'`, and the traceback from the first frame of user code on."""
     import traceback  # costs a few milliseconds, and most processes never need it
 
     trace = error.__traceback__
@@ -215,7 +215,7 @@ def failure(error: BaseException) -> Tuple[str, str]:
 
 
 def summary(error: BaseException) -> str:
-    """Type and message, bounded."""
+    """Type and message of an exception, bounded."""
     name = type(error).__name__
     try:
         text = str(error)

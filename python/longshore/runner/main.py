@@ -1,7 +1,8 @@
 """The runner's first process, from its first connection to its first slot.
 
-Order matters: it dials before it imports anything of the user's, so that the agent sees a start that hangs; it imports, runs `on_start`
-once, and only then becomes one runner process or several. With `worker_mode` spawn it imports nothing: each process does (`spawning`).
+The order matters. The process dials before it imports user code, so that the agent sees a start that hangs. It imports,
+runs `on_start` once, and only then becomes one runner process or several. With `worker_mode` spawn it imports no user
+code: each process does (`spawning`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _FAILED_SECONDS = 2.0
 
 
 def main() -> NoReturn:
-    """Never returns: the process ends with the code that the agent is to see."""
+    """Runs the process and never returns: it ends with the exit code for the agent."""
     settings = Settings(os.environ)
     bound_threads(os.environ, settings)
     signal.signal(signal.SIGTERM, _leave_at_once)
@@ -75,7 +76,7 @@ def _serve(application: Application, control: Control, on_start_ms: int) -> NoRe
         settings.workers = 1
     link = control.link
     server = make_server(application, link, hello_header(settings.container_id, 0, 0))
-    # The control connection serves: its hello keeps saying no slots, its `ready` gives them.
+    # The control connection serves tasks: its hello still says no slots, and its `ready` gives them.
     link.greeting = lambda: [*control.repeated, *server._greeting()]
     task.install()
     serve_here(server, link)
@@ -86,7 +87,7 @@ def _serve(application: Application, control: Control, on_start_ms: int) -> NoRe
 
 
 def _unsafe_to_fork(settings: Settings) -> str:
-    """Why this process must not be forked; empty: it may be."""
+    """The reason why this process must not be forked; empty: it may be."""
     if settings.gpu:
         return 'the stub has a GPU'
     threads = settled_thread_count()
@@ -94,7 +95,7 @@ def _unsafe_to_fork(settings: Settings) -> str:
 
 
 def fail(link: Link, phase: str, text: str, trace: str) -> NoReturn:
-    """A start that failed by the user's cause: told to the agent and to the log, then over."""
+    """Reports a start that failed by the user's fault to the agent and the log, and exits."""
     for line in (trace or text).rstrip('\n').split('\n'):
         logs.emit(None, 'stderr', line)
     body = trace.encode('utf-8', 'backslashreplace')[-protocol.INLINE_BYTES :]
@@ -110,5 +111,5 @@ def fail(link: Link, phase: str, text: str, trace: str) -> NoReturn:
 
 
 def _leave_at_once(_number: int, _frame: object) -> None:
-    """SIGTERM before there is anything to finish."""
+    """Handles SIGTERM while there is no work to finish."""
     os._exit(143)

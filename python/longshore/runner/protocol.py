@@ -1,7 +1,8 @@
-"""Frames between the runner and the agent: the one home of kind numbers on the Python side.
+"""Frames between the runner and the agent: Python's only definition of the kind numbers.
 
-A frame is 4 bytes of length (big-endian, what follows, at most 1 MiB), 1 byte of kind, 2 bytes of header length, the header (JSON)
-and the body (bytes). Kinds and header fields that are not known are ignored, so that neighbouring versions understand each other.
+A frame is 4 bytes of length (big-endian, of the rest, at most 1 MiB), 1 byte of kind, 2 bytes of header length, the
+header (JSON) and the body (bytes). Unknown kinds and header fields are ignored, so that neighbouring versions
+understand each other.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MAX_FRAME_BYTES = 1024 * 1024
 #: Longer results travel as `chunk` frames of PART_BYTES before their `result`.
 INLINE_BYTES = 256 * 1024
 PART_BYTES = 512 * 1024
-#: An input in parts, and a result, is refused above this.
+#: Bound on an input in parts, and on a result.
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 HELLO = 1
@@ -47,11 +48,11 @@ _encode = json.JSONEncoder(separators=(',', ':')).encode
 
 
 class FrameError(Exception):
-    """Bytes that are no frame: the connection they came on is of no more use."""
+    """Bytes that are not a frame: their connection cannot be used any more."""
 
 
 def pack(kind: int, header: Header, body: bytes = b'') -> bytes:
-    """One frame as bytes; raises FrameError when it would be over a limit."""
+    """Packs a frame; raises FrameError above a limit."""
     head = _encode(header).encode('ascii')
     length = 3 + len(head) + len(body)
     if length > MAX_FRAME_BYTES or len(head) > 0xFFFF:
@@ -60,13 +61,13 @@ def pack(kind: int, header: Header, body: bytes = b'') -> bytes:
 
 
 class FrameCutter:
-    """Cuts a byte stream into frames, however the bytes arrive."""
+    """Cuts a byte stream into frames, in pieces of any size."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> List[Frame]:
-        """The frames that `data` completes, oldest first."""
+        """Frames that `data` completes, oldest first."""
         kept = self._kept
         kept += data
         frames: List[Frame] = []

@@ -1,6 +1,6 @@
-"""A runner process's books of its slots: tasks taken from its connection, answers on their way, the end of the process. `serving.py`
-calls the handlers. What must stay true: a result is kept until the agent acknowledged it and sent again after every new hello; a task
-that is in hand or answered is not run again.
+"""The books of a runner process: tasks taken from its connection, answers to send, the end of the process. `serving.py`
+calls the handlers. Must stay true: a result is kept until the agent acknowledged it, and sent again after every new
+hello; a task that is running or answered does not run again.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 
     Result = Tuple[Task, str, int, bytes]
 
-#: Results kept for an agent that does not acknowledge; it gives no new tasks meanwhile, so this is never reached by a sane one.
+#: Bound on results kept for an agent that does not acknowledge. The agent gives no new tasks meanwhile, so a working
+#: one never reaches it.
 MAX_UNACKNOWLEDGED = 256
-#: How long a leaving process waits for its last results to be acknowledged.
+#: Wait of a leaving process for the acknowledgement of its last results.
 ACKNOWLEDGE_SECONDS = 2.0
-#: After SIGTERM tasks in hand get this long; Docker's KILL comes at 30 s.
+#: Time for running tasks after SIGTERM; Docker's KILL comes at 30 s.
 TERM_SECONDS = 25.0
 
 
 def hello_header(container_id: str, process: int, slots: int) -> Header:
-    """The fields of a hello but `holding`."""
+    """The fields of a hello without `holding`."""
     return {
         'version': protocol.VERSION,
         'containerId': container_id,
@@ -46,7 +47,7 @@ def hello_header(container_id: str, process: int, slots: int) -> Header:
 
 
 class Server:
-    """What every way to serve has in common: bookkeeping of tasks and results on one connection."""
+    """The common part of all ways to serve: bookkeeping of tasks and results on one connection."""
 
     def __init__(self, application: Application, link: Link, hello: Header) -> None:
         self.application = application
@@ -64,7 +65,7 @@ class Server:
         link.hello = self._hello
         link.greeting = self._greeting
 
-    # ---- what a new connection hears ---------------------------------------------------------------------------------------------
+    # ---- what a new connection hears ---------------------------------------------------------------------------------
     def _hello(self) -> Header:
         keys = (list(self.held) + [key for key in self.unacknowledged if key not in self.held])[:400]
         return dict(self.identity, holding=[{'taskId': task_id, 'token': token} for task_id, token in keys])
@@ -74,7 +75,7 @@ class Server:
         for result in list(self.unacknowledged.values()):
             yield from self._result_frames(*result)
 
-    # ---- frames ------------------------------------------------------------------------------------------------------------------
+    # ---- frames ------------------------------------------------------------------------------------------------------
     def on_frame(self, kind: int, header: Header, body: bytes) -> None:
         if kind == protocol.RUN:
             self._collect(header, body)
@@ -87,7 +88,8 @@ class Server:
         elif kind == protocol.DRAIN:
             self.drain(_seconds(header.get('graceMs')))
         elif kind == protocol.KILL:
-            # Only the first process is told to kill, and serving itself it is the one meant: the container ends.
+            # Only the first process receives a kill; when it serves itself, it is the one meant, and the container
+            # ends.
             os._exit(137)
 
     def _collect(self, header: Header, body: bytes) -> None:
@@ -99,13 +101,13 @@ class Server:
             query = header.get('query')
             task = Task(key[0], key[1], query if isinstance(query, dict) else None, int(header.get('timeoutMs') or 0))
             task.sink = self.link
-            # An agent that takes the hand-over for the start says so, and is spared a frame per task.
+            # An agent that counts the hand-over as the start says so, and saves a frame per task.
             task.announce = header.get('started') is not False
             self.held[key] = task
         elif not task.parts:
             return  # sent twice: it is in hand
         if int(header.get('part') or 0) != len(task.parts):
-            # A part that came before the connection was lost: the agent begins again with the first.
+            # A new first part follows a lost connection: the agent sends all parts again.
             if int(header.get('part') or 0) == 0:
                 task.parts, task.size = [], 0
             else:
@@ -121,7 +123,7 @@ class Server:
             self.accept(task)
 
     def accept(self, task: Task) -> None:
-        """A task is complete and wants a slot."""
+        """Takes a complete task, which waits for a slot."""
         self.waiting.append(task)
 
     def _cancel(self, task: Task, reason: str) -> None:
@@ -138,7 +140,7 @@ class Server:
     def cancel_running(self, task: Task, reason: str) -> None:
         task.cancel(reason)
 
-    # ---- answers -----------------------------------------------------------------------------------------------------------------
+    # ---- answers -----------------------------------------------------------------------------------------------------
     def begin(self, task: Task) -> None:
         task.began = time.monotonic()
         if task.announce:
@@ -171,8 +173,9 @@ class Server:
         yield pack(protocol.RESULT, header, body)
 
     def send_item(self, task: Task, item: bytes) -> None:
-        """One item of a generator, sent as it comes and not kept: after a lost connection the count in the result shows the gap."""
-        # The handler is not interruptible while a frame is under way.
+        """Sends a generator's item without keeping it: after a lost connection the count in the result shows the
+        gap."""
+        # A frame in progress must not be interrupted, so the handler is closed to cancellation.
         task.close()
         try:
             self._send_item(task, item)
@@ -185,10 +188,10 @@ class Server:
         self.link.send(protocol.CHUNK, {'taskId': task.task_id, 'token': task.token, 'seq': task.chunks, 'item': True}, item)
         task.chunks += 1
 
-    # ---- leaving -----------------------------------------------------------------------------------------------------------------
+    # ---- leaving -----------------------------------------------------------------------------------------------------
     def take_signals(self) -> None:
-        """In the main thread of a process that serves: SIGTERM drains. The pipe ends the reader's wait, also when the signal came just
-        before it began."""
+        """Makes SIGTERM drain, in the main thread of a process that serves. The pipe ends the reader's wait, even if
+        the signal came just before it."""
         if self._wake_write < 0:
             self.link.wake_fd, self._wake_write = os.pipe()
             os.set_blocking(self.link.wake_fd, False)
@@ -200,14 +203,14 @@ class Server:
         self.drain(TERM_SECONDS)
 
     def drain(self, seconds: float) -> None:
-        """Takes no more; what runs may finish."""
+        """Stops taking tasks; running ones may finish."""
         self.draining = True
         until = time.monotonic() + seconds
         self.deadline = until if self.deadline is None else min(self.deadline, until)
 
     def exit(self) -> None:
-        """Ends this process after `serve`: results first, then what was printed."""
-        # A task that outlasted the drain is cut off, and the code says so.
+        """Ends this process after `serve`: sends results first, then printed output."""
+        # A task that outlasted the drain is cut off, which the exit code tells.
         code = 143 if any(task.began for task in self.held.values()) else 0
         until = time.monotonic() + ACKNOWLEDGE_SECONDS
         while code == 0 and self.unacknowledged and self.link.connected and time.monotonic() < until:
@@ -222,7 +225,7 @@ class Server:
         leave(self.link, code)
 
     def exit_like(self, task: Task, error: SystemExit) -> None:
-        """A handler that calls sys.exit ends its process with that code; the agent names it."""
+        """Ends the process with the code of a handler's sys.exit; the agent reports it."""
         logs.finish_task(task)
         self.exit_now(exit_code(error.code))
 
@@ -234,8 +237,8 @@ class Server:
 
 
 def leave(link: Optional[Link], code: int) -> None:
-    """The last thing a process does. Not sys.exit: a forked child would run its parent's clean-up, and threads of user code that
-    never end would hold it."""
+    """Exits at once. sys.exit would run the parent's clean-up in a forked child, and would wait for threads of user
+    code that never end."""
     import atexit
 
     try:
@@ -247,7 +250,7 @@ def leave(link: Optional[Link], code: int) -> None:
 
 
 def exit_code(value: Any) -> int:
-    """What the interpreter makes of `sys.exit(value)`."""
+    """The exit code that the interpreter derives from `sys.exit(value)`."""
     if value is None:
         return 0
     if isinstance(value, int):

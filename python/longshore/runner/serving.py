@@ -1,5 +1,5 @@
-"""Three ways to have the handler called, by what it is: `InlineServer` (one slot: the handler runs in the thread that reads), `PoolServer`
-(plain handler, several slots: a thread each), `AsyncServer` (asynchronous handler: one event loop).
+"""Three ways to call the handler, by its kind: `InlineServer` (one slot: the handler runs in the reading thread),
+`PoolServer` (plain handler, several slots: a thread each), `AsyncServer` (asynchronous handler: one event loop).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _TICK = 0.02
 
 
 class InlineServer(Server):
-    """One slot. The thread that reads runs the handler, which costs no hand-over; a second thread watches only tasks that take long
-    (cancellation, a lost connection, log lines that the socket did not take)."""
+    """Serves one slot. The reading thread runs the handler, which saves a hand-over. A second thread watches only long
+    tasks (cancellation, a lost connection, log lines that the socket did not accept)."""
 
     def __init__(self, application: Application, link: Link, hello: Header) -> None:
         super().__init__(application, link, hello)
@@ -38,7 +38,7 @@ class InlineServer(Server):
         self._watcher: Optional[threading.Thread] = None
 
     def serve(self) -> None:
-        """Until drained."""
+        """Serves until drained."""
         while True:
             while self.waiting and not self.draining:
                 self._run(self.waiting.popleft())
@@ -78,8 +78,8 @@ class InlineServer(Server):
             self._wake.release()
 
     def _watch(self) -> None:
-        """Looks every 20 ms whether the same task still runs, and parks after a second without work: an idle container costs nothing,
-        a short task no thread switch."""
+        """Checks every 20 ms whether the same task still runs, and parks after a second without work: an idle container
+        then costs nothing, and a short task no thread switch."""
         quiet = 0
         seen = -1
         while True:
@@ -108,7 +108,7 @@ class InlineServer(Server):
             self._read_for(task)
 
     def _read_for(self, task: Task) -> None:
-        """Reads what came while the handler runs; never while the other thread reads."""
+        """Reads input while the handler runs; never while the other thread reads."""
         with self.reading:
             if self.task is not task:
                 return
@@ -122,7 +122,7 @@ class InlineServer(Server):
 
 
 class PoolServer(Server):
-    """Several slots for a plain handler: threads, started as they are wanted."""
+    """Serves several slots for a plain handler: threads, started when needed."""
 
     def __init__(self, application: Application, link: Link, hello: Header) -> None:
         super().__init__(application, link, hello)
@@ -180,7 +180,8 @@ class PoolServer(Server):
 
 
 class AsyncServer(Server):
-    """An asynchronous handler: one event loop for the process's life reads the connection and runs every task."""
+    """Serves an asynchronous handler: one event loop for the process's life reads the connection and runs every
+    task."""
 
     def __init__(self, application: Application, link: Link, hello: Header) -> None:
         super().__init__(application, link, hello)
@@ -210,7 +211,7 @@ class AsyncServer(Server):
             self._loop.stop()
 
     def _tick(self) -> None:
-        """Log lines that the socket did not take when they were printed."""
+        """Sends log lines that the socket did not accept when they were printed."""
         if self.link.connected and self.link.has_waiting:
             self.link.flush_logs()
         self._loop.call_later(0.05 if self._running else 1.0, self._tick)
@@ -265,7 +266,7 @@ class AsyncServer(Server):
     def _done(self, task: Task, done: Any) -> None:
         self._running -= 1
         if task.key in self.held:
-            # Cancelled before its first step, which then never came.
+            # The task was cancelled before its first step, which then never came.
             task.cancel_reason = task.cancel_reason or 'cancelled'
             self._answer(task, *cancelled(task))
         if not done.cancelled() and done.exception() is not None:
@@ -281,7 +282,7 @@ class AsyncServer(Server):
 
 
 def make_server(application: Application, link: Link, hello: Header) -> Server:
-    """The one of the three that suits the handler."""
+    """The server that suits the handler."""
     if application.is_async:
         return AsyncServer(application, link, hello)
     if application.settings.slots > 1:

@@ -1,4 +1,4 @@
-"""What the agent says through the environment."""
+"""The agent's settings for the runner, from the environment."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ if TYPE_CHECKING:
 
 
 DEFAULT_SOCKET = '/run/longshore/agent.sock'
-#: More runner processes or slots than this in one container is a mistake, not a wish.
+#: Bound on runner processes, and on slots, of one container: a larger number is a mistake.
 MAX_COUNT = 1024
-#: The variable of a process that was spawned: its number and its pipe, `2:7`.
+#: The variable of a spawned process: its number and its pipe, `2:7`.
 SPAWNED = 'LONGSHORE_SPAWNED'
 MODES = ('', 'fork', 'thread', 'spawn')
 
@@ -33,15 +33,16 @@ class Settings:
         self.gpu = environ.get('LONGSHORE_GPU') == '1'
         self.handler = environ.get('HANDLER', '')
         self.on_start = environ.get('ON_START', '')
-        # Never raises: the agent must be told of a bad value over the connection that these describe.
+        # Problems are kept, not raised: the agent must hear of a bad value over the connection that these settings
+        # describe.
         self.problem = ''
         self.workers = self._count(environ, 'WORKERS', 1)
-        #: `fork`, `thread` or `spawn`; empty: nobody chose.
+        #: `fork`, `thread` or `spawn`; empty: not set.
         self.worker_mode = environ.get('LONGSHORE_WORKER_MODE', '')
-        #: Of a process that `spawning` started: which one it is, and where it reports; else empty.
+        #: Number and report pipe of a process that `spawning` started; else empty.
         self.spawned = environ.get(SPAWNED, '')
         self.slots = self._count(environ, 'CONCURRENT_REQUESTS', 0) or 1
-        #: Whole cores of the container; 0: an older agent, which does not tell.
+        #: Whole cores of the container; 0: an older agent, which does not set them.
         cores = environ.get('LONGSHORE_CORES', '')
         self.cores = int(cores) if cores.isdigit() else 0
         if self.worker_mode not in MODES:
@@ -67,7 +68,7 @@ class Settings:
 
 
 def split_reference(text: str, variable: str) -> Tuple[str, str]:
-    """`module:function` in its two parts; `dir/app.py:function` is read as `dir.app:function`."""
+    """Splits `module:function`; `dir/app.py:function` is read as `dir.app:function`."""
     module, colon, name = text.partition(':')
     if module.endswith('.py'):
         module = module[:-3]

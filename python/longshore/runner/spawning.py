@@ -1,7 +1,8 @@
 """`worker_mode` spawn: every runner process is a new interpreter, which imports the app and runs `on_start` by itself.
 
-For libraries that neither survive a fork (a GPU's driver) nor bear several threads. The first process imports nothing of the user's. Each
-runner process reports to it over a pipe, in frames: its phases, what it prints until it serves, that it is ready, or why it failed.
+This mode is for libraries that neither survive a fork (a GPU's driver) nor tolerate several threads. The first process
+imports no user code. Each runner process reports to it over a pipe, in frames: its phases, its output until it serves,
+and that it is ready, or why it failed.
 """
 
 from __future__ import annotations
@@ -85,11 +86,11 @@ class Spawner(Supervisor):
                 logs.emit(None, 'stderr', line)
 
     def _on_ended(self, code: Optional[int], killer: Optional[int]) -> None:
-        # The report of why comes before the end.
+        # The report of the reason arrives before the end.
         self._read_reports()
         if self.control.repeated:
             return
-        # Before the container was ready this is a start that failed, as it is where one process runs `on_start`.
+        # Before the container was ready, this is a failed start, as with a single process that runs `on_start`.
         self._kill_all()
         leave(self.link, 128 + killer if killer is not None else code or 1)
 
@@ -99,11 +100,11 @@ class Spawner(Supervisor):
 
 
 class _Report:
-    """A runner process's end of its pipe; until it serves, the place for what it prints."""
+    """A runner process's end of its pipe; until it serves, also the target of its prints."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
-        # Never closed: a thread that prints late must not meet another file under its number.
+        # The descriptor is never closed: a late print of a thread must not reach another file with its number.
         self.descriptor = descriptor
         self._writing = threading.Lock()
 
@@ -112,7 +113,7 @@ class _Report:
             self._write(pack(kind, header, body))
 
     def log(self, _task_id: str, stream: str, line: bytes) -> None:
-        # Not waiting for the lock: its holder may be this very thread (a finaliser that prints).
+        # Does not wait for the lock: its holder may be this very thread (a finaliser that prints).
         if not self._writing.acquire(False):
             os.write(1 if stream == 'stdout' else 2, line + b'\n')
             return
@@ -133,7 +134,7 @@ class _Report:
 
 
 def serve_spawned(settings: Settings) -> NoReturn:
-    """A runner process, from its import to its end."""
+    """Runs a runner process, from its import to its end."""
     del os.environ[SPAWNED]
     process, descriptor = (int(part) for part in settings.spawned.split(':'))
     report: Any = _Report(descriptor)

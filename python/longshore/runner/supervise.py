@@ -1,7 +1,8 @@
-"""The first process of a container with several runner processes: starts them, starts them again, and ends them.
+"""The first process of a container with several runner processes: starts, restarts and ends them.
 
-It never has a second thread, because only then may it fork again: it sleeps in one `poll` over the control connection, the signals and
-the pipe on which runner processes report. `on_start` ran before; nothing here repeats it. Processes with an `on_start` each: `spawning`.
+This process never has a second thread, because only then may it fork again: it sleeps in one `poll` over the control
+connection, the signals and the pipe on which runner processes report. `on_start` ran before, and nothing here repeats
+it. Processes with their own `on_start` are in `spawning`.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
     from .protocol import Header
     from .settings import Settings
 
-#: A runner process that dies within this is started again more slowly each time.
+#: Age up to which a runner process that dies is restarted more slowly each time.
 _YOUNG_SECONDS = 1.0
 _MAX_RESTART_DELAY = 5.0
 
 
 def thread_count() -> int:
-    """Threads of this process, those of C libraries too: `threading` does not know them, and a fork would lose them."""
+    """Number of threads of this process, including those of C libraries: `threading` does not know them, and a fork
+    would lose them."""
     try:
         return len(os.listdir('/proc/self/task'))
     except OSError:
@@ -41,7 +43,7 @@ def thread_count() -> int:
 
 
 def settled_thread_count() -> int:
-    """The same, after threads that were joined already had a moment to leave the kernel's list too."""
+    """Counts threads again after a moment, in which joined threads leave the kernel's list too."""
     for _ in range(5):
         if thread_count() == 1:
             return 1
@@ -50,7 +52,7 @@ def settled_thread_count() -> int:
 
 
 class Control:
-    """The first process's side of its connection: hello with no slots, and what the agent must hear again after each."""
+    """The first process's side of its connection: a hello without slots, and the frames that follow each hello."""
 
     def __init__(self, link: Link, hello: Header) -> None:
         self.link = link
@@ -95,12 +97,12 @@ class Supervisor:
             os.set_blocking(descriptor, False)
 
     def run(self) -> None:
-        """Until told to leave; never returns."""
+        """Runs until told to leave; never returns."""
         signal.signal(signal.SIGCHLD, _nothing)
         signal.signal(signal.SIGTERM, self._on_term)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         if self.mode == 'fork':
-            # What was made so far stays shared with the children: a collection must not write into it.
+            # Objects made so far stay shared with the children: a collection must not write into them.
             gc.freeze()
         while True:
             self._start_due()
@@ -110,7 +112,7 @@ class Supervisor:
             self._read_reports()
             self._leave_if_over()
 
-    # ---- starting ----------------------------------------------------------------------------------------------------------------
+    # ---- starting ----------------------------------------------------------------------------------------------------
     def _start_due(self) -> None:
         now = time.monotonic()
         for process in [process for process, at in self.due.items() if at <= now]:
@@ -153,7 +155,7 @@ class Supervisor:
     def _become_child(self, process: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # The connection is the parent's: a shutdown here would end it for both.
+        # The parent owns the connection: a shutdown here would end it for both.
         self.link.close()
         self.link.take_unsent_logs()
         for descriptor in (self.report_read, self.wake_read, self.wake_write):
@@ -163,7 +165,7 @@ class Supervisor:
         self._serve(process)
 
     def _serve(self, process: int) -> None:
-        """In the child, or in a thread: a connection of its own, then tasks."""
+        """Opens a connection of its own, in the child or in a thread, and then serves tasks."""
         settings = self.settings
         assert self.application is not None
         link = Link(settings.socket_path, dict)
@@ -177,7 +179,7 @@ class Supervisor:
         if not self.threads:
             server.exit()
 
-    # ---- watching ----------------------------------------------------------------------------------------------------------------
+    # ---- watching ----------------------------------------------------------------------------------------------------
     def _wait(self) -> None:
         poller = select.poll()
         for descriptor in self._reports():
@@ -198,11 +200,11 @@ class Supervisor:
             pass
 
     def _reports(self) -> Iterable[int]:
-        """Where runner processes report that they serve."""
+        """Descriptors on which runner processes report that they serve."""
         return (self.report_read,)
 
     def _reap(self) -> None:
-        # Each of ours by its number: processes that user code started are its own to wait for.
+        # Each child is awaited by its number: user code awaits the processes that it started.
         for process, child in list(self.children.items()):
             try:
                 pid, status = os.waitpid(child.pid, os.WNOHANG)
@@ -221,7 +223,7 @@ class Supervisor:
                 self.due[process] = time.monotonic() + self._restart_delay(process, child)
 
     def _on_ended(self, code: Optional[int], killer: Optional[int]) -> None:
-        """A runner process has ended by itself; it is started again when this returns."""
+        """Called when a runner process has ended by itself; it is restarted when this returns."""
 
     def _restart_delay(self, process: int, child: Child) -> float:
         if time.monotonic() - child.started > _YOUNG_SECONDS:
@@ -266,7 +268,7 @@ class Supervisor:
         if not self.waiting_for_ready and not self.control.repeated:
             self.control.ready(self.mode, self.workers * self.settings.slots, self.on_start_ms)
 
-    # ---- leaving -----------------------------------------------------------------------------------------------------------------
+    # ---- leaving -----------------------------------------------------------------------------------------------------
     def _on_term(self, _number: int, _frame: Any) -> None:
         self._drain(TERM_SECONDS)
 
@@ -298,12 +300,12 @@ class Supervisor:
                 os.kill(child.pid, signal.SIGKILL)
             self.deadline = time.monotonic() + 5.0
         elif not self.killed:
-            # Again: one that was just forked had not begun to listen for it.
+            # The signal is sent again: a child that was just forked had not begun to handle it.
             self._tell_children()
 
 
 def serve_here(server: Server, link: Link) -> None:
-    """A process that serves by itself: its printing, its SIGTERM."""
+    """Sets up a process that serves by itself: its printing, its SIGTERM."""
     if isinstance(server, InlineServer):
         inline = server
         logs.retarget(link, lambda: inline.task)
@@ -314,4 +316,4 @@ def serve_here(server: Server, link: Link) -> None:
 
 
 def _nothing(_number: int, _frame: Any) -> None:
-    """A signal that only has to end the sleep."""
+    """Handles a signal that only has to end the sleep."""

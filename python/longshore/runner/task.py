@@ -1,8 +1,9 @@
-"""One task in a runner process, and the way a cancellation gets into its handler.
+"""A task in a runner process, and the way of a cancellation into its handler.
 
-A cancellation is raised in the handler's thread. In the main thread a signal does it, because only a signal also ends a blocking
-call (`time.sleep`, a read); in other threads the interpreter's asynchronous exception does, which waits for the next bytecode.
-What must stay true: the exception never arrives outside the handler, where it would tear a frame or lose a lock.
+A cancellation is raised in the handler's thread. In the main thread a signal does it, because only a signal also ends a
+blocking call (`time.sleep`, a read). In other threads the interpreter's asynchronous exception does, which waits for
+the next bytecode. Must stay true: the exception never arrives outside the handler, where it would tear a frame or lose
+a lock.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
-#: A signal that user code hardly ever wants: real-time where there are such, else SIGUSR2.
+#: A signal that user code hardly ever uses: real-time if available, else SIGUSR2.
 CANCEL_SIGNAL = int(getattr(signal, 'SIGRTMAX', signal.SIGUSR2 + 2)) - 2
 
 
@@ -24,7 +25,7 @@ class TaskCancelled(BaseException):
 
 
 class Task:
-    """An attempt as the agent handed it over."""
+    """An attempt that the agent handed over."""
 
     def __init__(self, task_id: str, token: str, query: Optional[Dict[str, Any]], timeout_ms: int) -> None:
         self.task_id = task_id
@@ -36,13 +37,13 @@ class Task:
         self.size = 0
         self.began = 0.0
         self.chunks = 0
-        #: '' until a cancel came: `timeout`, or any other reason.
+        #: Reason of the cancellation, `timeout` or any other; '' until it comes.
         self.cancel_reason = ''
         self.raised = False
-        #: What the handler printed without a line end yet, by stream and thread.
+        #: Printed output without a line end yet, by stream and thread.
         self.partial: Dict[Any, str] = {}
         self.sink: Any = None
-        #: Its start is told by a frame of its own.
+        #: Whether a frame of its own reports the start.
         self.announce = True
         self.coroutine: Any = None
         self._open = False
@@ -58,7 +59,7 @@ class Task:
         return 'timeout' if self.cancel_reason == 'timeout' else 'cancelled'
 
     def open(self) -> None:
-        """The handler begins in this thread: from here a cancellation may be raised."""
+        """Notes that the handler begins in this thread: from here a cancellation may be raised."""
         self._thread = threading.get_ident()
         self._right = [True]
         if self._thread == threading.main_thread().ident:
@@ -69,21 +70,21 @@ class Task:
 
     def close(self) -> None:
         """
-        The handler is over: nothing is raised any more once this returned. It may itself end in TaskCancelled, when a cancellation
-        of another thread was already on its way; then it has to be called again.
+        Ends the handler: nothing is raised after this has returned. The call may itself end in TaskCancelled, when a
+        cancellation of another thread was already in progress; it must then be called again.
         """
         if not self._open:
             return
         if _main.task is self:
-            # Signal handlers run between bytecodes of this very thread, so one assignment settles it.
+            # Signal handlers run between bytecodes of this very thread, so one assignment suffices.
             self._open = False
             _main.task = None
             return
         try:
             self._right.pop()
         except IndexError:
-            # A canceller took the right to raise first. Wait until it did, give the interpreter the chance to deliver, then take back
-            # what the handler may have swallowed already.
+            # A canceller took the right to raise first. Wait until it did, let the interpreter deliver, then take back
+            # a cancellation that the handler may have swallowed.
             while not self.raised:
                 time.sleep(0.0005)
             for _ in range(100):
@@ -92,13 +93,13 @@ class Task:
         self._open = False
 
     def cancel(self, reason: str) -> None:
-        """From the thread that reads the connection."""
+        """Cancels the task, from the thread that reads the connection."""
         self.cancel_reason = self.cancel_reason or reason or 'cancelled'
         self.press()
 
     def press(self) -> None:
-        """Raises the cancellation if the handler runs and it was not raised yet. A signal can miss a blocking call that was about to
-        begin, so whoever watches the task calls this again until the task is over."""
+        """Raises the cancellation if the handler runs and it was not raised yet. A signal can miss a blocking call that
+        is about to begin, so the watcher of the task calls this again until the task is over."""
         if not self._open or self.raised:
             return
         if _main.task is self:
@@ -113,7 +114,7 @@ class Task:
 
 
 class _Main:
-    """What the cancel signal's handler looks at: the main thread's task, and whether that thread is inside our own code."""
+    """State for the cancel signal's handler: the main thread's task, and whether that thread runs our own code."""
 
     def __init__(self) -> None:
         self.task: Optional[Task] = None
@@ -126,7 +127,8 @@ _main = _Main()
 
 
 def shield() -> bool:
-    """Keeps a cancellation out of the main thread while our own code runs inside a handler (a print); True: `unshield` is due."""
+    """Keeps a cancellation out of the main thread while our own code runs inside a handler (a print); True: call
+    `unshield`."""
     if threading.get_ident() != _main.ident:
         return False
     _main.shielded += 1
@@ -148,7 +150,7 @@ def install() -> None:
     _main.shielded = 0
     _main.deferred = False
     signal.signal(CANCEL_SIGNAL, _on_signal)
-    # Some parents start us with everything blocked.
+    # Some parents start this process with all signals blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {CANCEL_SIGNAL})
 
 

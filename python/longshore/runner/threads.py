@@ -1,4 +1,4 @@
-"""How many threads libraries may start: by default they count the machine's cores, not the container's."""
+"""Bounds the threads of libraries: by default they count the machine's cores, not the container's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _AT_FIRST_CALL = (
 
 
 def bound_threads(environ: MutableMapping[str, str], settings: Settings) -> None:
-    """Sets what neither the stub nor the image has set: the container's cores, shared by its processes; 1 at import where they are forked."""
+    """Sets variables that neither stub nor image has set: the container's cores divided by its processes; 1 for the
+    libraries at import where processes are forked."""
     several = settings.workers > 1
     forks = several and not settings.gpu and settings.worker_mode in ('', 'fork')
     spawns = several and settings.worker_mode == 'spawn'
