@@ -1,9 +1,9 @@
 // Tasks of this replica's lane that another replica serves: their callers wait here, but no container here has room for
 // them. The script that lets a task in also publishes it to the borrower; only the task's result answers that message.
 // The lender takes back a loan that the borrower returned, or that it heard nothing of for a
-// second. The script for that is atomic: a task whose attempt has a lease stays where it is. Once a
-// loan was taken back, take-loans.lua refuses to write a lease for it, even for a borrower that was
-// thought dead. A loan is remembered only until then; a sent attempt is treated like any other.
+// second. The script for that is atomic: a task whose attempt has a lease stays where it is. Once
+// a loan was taken back, take-loans.lua refuses to write a lease for it, whatever state the
+// borrower is in. A loan is remembered only until then; a sent attempt is treated like any other.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskJob } from '../queues/jobs.ts';

@@ -167,7 +167,8 @@ class BullmqTaskQueues implements BullmqQueues {
 
   async remove(name: QueueName, taskId: TaskId): Promise<boolean> {
     const { backend } = this.#queue(name);
-    // BullMQ answers 1 for an unknown id. Two commands sent together see the same state, so this one tells them apart.
+    // BullMQ answers 1 for an unknown id, too. Both commands are
+    // sent together and see the same state, so `exists` decides.
     const [existed, removed] = await this.#asking(
       `remove task ${taskId} from ${name}`,
       Promise.all([this.#client.exists(backend.toKey(taskId)), backend.remove(taskId, false)]),

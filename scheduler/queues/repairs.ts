@@ -91,7 +91,10 @@ export class Repairs {
     if (this.#entries.size > 0) this.#entries.delete(keyOf({ kind: 'add', queue, taskId }));
   }
 
-  /** Looks at the repairs that are due now, or at every one when `all`. @returns how many jobs were given back or removed */
+  /**
+   * Looks at the repairs that are due now, or at every one when `all`.
+   * @returns how many jobs were given back or removed
+   */
   async look(all = false): Promise<number> {
     while (this.#round !== undefined) await this.#round;
     this.#round = this.#look(all);

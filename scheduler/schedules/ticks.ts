@@ -158,7 +158,7 @@ export class Ticks {
     const firstMs = this.#everyHour || shiftMs >= 0 ? startMs : startMs - shiftMs;
     const pieces: Piece[] = [{ fromMs: Math.max(fromMs, firstMs - 1), toMs, offsetMs }];
     if (!this.#everyHour && shiftMs > 0) {
-      // Clocks went forward: a tick in the skipped hour comes at the same instant as under the old offset.
+      // Clocks went forward: a tick in the skipped time comes at the same instant as under the old offset.
       const lastMs = Math.min(toMs, startMs + shiftMs - 1);
       pieces.push({ fromMs: Math.max(fromMs, startMs - 1), toMs: lastMs, offsetMs: beforeMs });
     }
