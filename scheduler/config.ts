@@ -4,7 +4,7 @@ import type { Static } from 'typebox';
 const Text = (description: string, rest: { default?: string; secret?: boolean } = {}) =>
   Type.String({ description, ...rest });
 const Count = (description: string, value: number) => Type.Integer({ minimum: 1, default: value, description });
-/** Ten years are enough for everybody, and a date for every database. */
+/** Most days of a retention: ten years are enough, and every database has such a date. */
 const Days = (what: string, value: number) =>
   Type.Integer({ minimum: 1, maximum: 3650, default: value, description: `days for which ${what}` });
 

@@ -69,23 +69,29 @@ export class LeaderLease implements Part {
     this.#resign = defineScript(options.client, 'longshoreResignLeader');
   }
 
-  /** By the clock, not by the last message: right even just after the process was stopped for a while. */
+  /**
+   * Whether this replica leads. The clock decides, not the last message:
+   * the answer is right even after the process was stopped for a while.
+   */
   isLeader(): boolean {
     return this.#fence !== undefined && this.#clock.monotonicMs() < this.#validUntilMs;
   }
 
-  /** The number to write with every decision; undefined when this replica is not the leader. */
+  /** The fencing number of every decision; undefined when this replica is not the leader. */
   fence(): number | undefined {
     return this.isLeader() ? this.#fence : undefined;
   }
 
-  /** Told at every change, in the tick in which it is known. @returns takes the listener off */
+  /**
+   * Calls the listener at every change, in the tick in which it is known.
+   * @returns a function that removes the listener
+   */
   onChange(listener: (now: Leadership) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Starts to ask for the lease; the first answer has come when this resolves (Redis absent: it goes on asking). */
+  /** Starts to ask for the lease. Resolves after the first answer; without Redis it goes on asking. */
   async start(signal?: AbortSignal): Promise<void> {
     if (this.#loop !== undefined) return;
     signal?.addEventListener('abort', () => this.#abort.abort(), { once: true });
@@ -130,7 +136,7 @@ export class LeaderLease implements Part {
       this.#highestFence = Math.max(this.#highestFence, fence);
       if (held === 1) {
         if (fence !== this.#fence && !(await this.#mayLead(fence))) return this.#renewMs / 10;
-        // Counted from before the question, less a tenth: never longer than what Redis granted.
+        // The lease counts from before the question, less a tenth: never longer than Redis granted.
         this.#validUntilMs = askedAtMs + this.#leaseMs * 0.9;
         if (this.#clock.monotonicMs() < this.#validUntilMs) this.#become(fence);
         return this.#renewMs;

@@ -29,7 +29,7 @@ export class LoopMetrics {
     });
   }
 
-  /** Runs one round; a round that throws is timed but is no success. */
+  /** Runs a round; a round that throws is timed, but does not count as completed. */
   async round(loop: string, work: () => Promise<void>): Promise<void> {
     const startedMs = this.#clock.monotonicMs();
     try {

@@ -59,12 +59,11 @@ export interface Scheduler {
   ensureFirstWorkspace(options?: {
     readonly issueToken?: boolean;
   }): Promise<{ readonly workspaceId: string; readonly token?: string }>;
-  /** A machine of the shared `default` pool for an agent on this host. */
+  /** Creates a machine in the shared `default` pool for an agent on this host. */
   createLocalMachine(): Promise<string>;
-  /** Reads the pools file again; a bad one changes nothing and is logged. */
-  /** The pools file, and the certificate of HTTP. */
+  /** Reads the pools file and the certificate of HTTP again; bad files change nothing, and are logged. */
   readFilesAgain(): Promise<void>;
-  /** Ends what HTTP serves: calls that run go on for LONGSHORE_DRAIN_SECONDS at the most. */
+  /** Ends HTTP: running calls continue for LONGSHORE_DRAIN_SECONDS at most. */
   drain(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -73,8 +72,9 @@ export interface Scheduler {
 const LOCAL_POOL = { cpuOvercommit: 8 };
 
 /**
+ * Builds and starts a scheduler.
  * @param opening - its stores, when the caller has begun to open them while this file was loaded
- * @throws StartupError with the sentence and the cure when something it needs is missing
+ * @throws StartupError with the sentence and the cure when a necessary thing is missing
  */
 export async function startScheduler(
   settings: SchedulerSettings,
@@ -180,7 +180,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   });
   const wake = (queue: QueueName): void => dispatcher.wake(queue);
 
-  // Deciding, and the machines.
+  // The deciding loops, and the machines.
   const { autoscaler, placer, accounting, cpuWorkAllowed } = openScaling({
     ground,
     books,
@@ -207,7 +207,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   });
   const { links, images } = linkParts;
 
-  // Who hears of what, in this order.
+  // Notifications between parts, in this order.
   tellGivenUp(book, tasks);
   watchLanes(lanes, book, machines, wake);
   book.onChange((change) => {
@@ -274,7 +274,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   });
   const workers = openWorkers({ ...ground, ...books, tellEnded, autoscaler, cpuWorkAllowed });
   const pools = new Pools({ db, machines, log });
-  // Wake-ups that came while another (perhaps a dead one) held the lease were for nobody.
+  // Wake-ups that came while another (perhaps a dead) replica held the lease had no effect.
   leader.onChange((now) => {
     if (now.kind !== 'leading') return;
     autoscaler.leads();
@@ -320,10 +320,10 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       ...opened.splice(0),
       { name: 'invalidation', start: () => invalidation.start(), stop: () => invalidation.stop() },
       { name: 'targets', start: () => targets.start() },
-      // Embedded records have one owner at a time: a leader or a replica that Redis still names is one that died.
+      // Embedded records have one owner at a time: any other leader or replica that Redis still names is dead.
       { name: 'predecessors', start: () => (db.kind === 'pglite' ? presence.othersDied() : undefined) },
       presence,
-      // Listening first: what is written while the rows are read is heard.
+      // Listening comes first, so that writes during the reading of rows are noticed.
       ...replicas.listening,
       { name: 'pools', start: async () => (poolsFile === undefined ? undefined : pools.declare(poolsFile)) },
       { name: 'machines', start: () => machines.start(), stop: () => machines.stop() },

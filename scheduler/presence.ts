@@ -9,7 +9,7 @@ import type { Keys } from './queues/keys.ts';
 
 const LIFE_MS = 10_000;
 const RENEW_MS = 3_000;
-/** Longer than Redis is away in a failover. */
+/** Time for which a replica counts as seen; longer than a failover of Redis takes. */
 const SEEN_MS = 60_000;
 
 export class Presence {
@@ -23,7 +23,7 @@ export class Presence {
   #address = '';
   #addresses: readonly string[] = [];
   #dead: readonly InstanceId[] = [];
-  /** When each was last present; monotonic milliseconds. */
+  /** When each replica was last present, in monotonic milliseconds. */
   readonly #seenAtMs = new Map<InstanceId, number>();
 
   constructor(parts: { readonly redis: Redis; readonly keys: Keys; readonly instance: InstanceId; readonly log: Log }) {
@@ -43,7 +43,7 @@ export class Presence {
     for (const [instance, seenAtMs] of this.#seenAtMs) if (seenAtMs >= sinceMs) yield instance;
   }
 
-  /** Asks Redis where nothing is known: a replica that started a moment ago. */
+  /** Whether a replica is present. Redis is asked about an unknown one, which may have started a moment ago. */
   async ask(instance: InstanceId): Promise<boolean> {
     if (this.isAlive(instance)) return true;
     if ((await this.#redis.exists(this.#keys.presence(instance))) === 0) return false;
@@ -51,23 +51,23 @@ export class Presence {
     return true;
   }
 
-  /** From now on the others know where this one listens. @param address - `host:port` that reaches this host */
+  /** Announces where this replica listens. @param address - `host:port` that reaches this host */
   async announce(address: string): Promise<void> {
     this.#address = address;
     await this.#renew();
   }
 
-  /** Where those that are present listen, as of the last renewal. */
+  /** Addresses of the replicas that are present, as of the last renewal. */
   get addresses(): readonly string[] {
     return this.#addresses;
   }
 
-  /** Listed and not present: what they left behind is still to be seen to. */
+  /** Replicas that are listed and not present: their work is still to be taken over. */
   get dead(): readonly InstanceId[] {
     return this.#dead;
   }
 
-  /** Everything that a dead one left is seen to. */
+  /** Removes a dead replica from the list, once its work has been taken over. */
   async forget(instance: InstanceId): Promise<void> {
     await this.#redis.srem(this.#keys.instances, instance);
     this.#dead = this.#dead.filter((one) => one !== instance);
@@ -94,7 +94,7 @@ export class Presence {
     await this.#redis.srem(this.#keys.instances, this.#instance);
   }
 
-  /** Redis lost its data: present again at once, so that nobody takes our callers for gone. */
+  /** Announces this replica again after Redis lost its data, so that no other replica ends its callers' tasks. */
   async redisLost(): Promise<void> {
     await this.#renew();
   }

@@ -37,7 +37,7 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
   const readsFiles = settings.LONGSHORE_POOLS_FILE !== undefined || settings.LONGSHORE_HTTP_TLS_CERT !== undefined;
   if (readsFiles || manager !== NO_SERVICE_MANAGER)
     process.on('SIGHUP', () => void running.promise.then((scheduler) => scheduler.readFilesAgain()));
-  // The stores come up on other cores while this one loads the code.
+  // The stores start on other cores while this one loads the code.
   const opening = beginStores(settings, log);
   await opening.begun;
   const { startScheduler } = await import('./main.ts');
@@ -89,7 +89,7 @@ async function answer(scheduler: Scheduler, message: unknown, log: Log): Promise
   }
 }
 
-/** The unit of a service names another. */
+/** Default data directory; the unit of a service names another. */
 function defaultDataDir(): string {
   return join(homedir(), '.local', 'share', 'longshore');
 }

@@ -25,7 +25,7 @@ import type { Identity } from './identity.ts';
 
 export interface Books {
   readonly bus: Bus;
-  /** No other scheduler process can have the same stores. */
+  /** Whether no other scheduler process can have the same stores. */
   readonly isAlone: boolean;
   readonly redisData: RedisData;
   readonly rollCall: RollCall;
@@ -33,7 +33,7 @@ export interface Books {
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   readonly leader: LeaderLease;
   readonly isLeader: () => boolean;
-  /** The number to write with what only the leader may; undefined: this replica does not lead. */
+  /** The fencing number of the leader's writes; undefined: this replica does not lead. */
   readonly fence: () => number | undefined;
   readonly fleetMetrics: FleetMetrics;
   readonly machines: Machines;
@@ -48,9 +48,9 @@ export interface Books {
 }
 
 export interface BookEvents {
-  /** A machine linked here has a newer session elsewhere. */
+  /** Called when a machine linked here has a newer session elsewhere. */
   readonly onSuperseded: (machineId: MachineId) => void;
-  /** A container whose machine is linked elsewhere has nothing to do any more. */
+  /** Called when a container whose machine is linked elsewhere becomes idle. */
   readonly onIdle: (queue: QueueName, containerId: ContainerId) => void;
 }
 
@@ -60,7 +60,7 @@ export function openBooks(
   events: BookEvents,
 ): Books {
   const { db, hot, general, subscriber, keys, instance, clock, log, registry } = ground;
-  // Embedded records have one owner at a time: there is nobody else to talk to.
+  // Embedded records have one owner at a time, so there is no other replica.
   const bus = db.kind === 'pglite' ? ALONE : new RedisBus(hot, subscriber, log);
   const isAlone = bus === ALONE;
   const slots = new SlotTable();

@@ -1,4 +1,4 @@
-// Explanations: gathered on the replica that was asked, with what only the leader knows asked of it.
+// Explanations: the replica that was asked gathers them, and asks the leader for facts that only the leader has.
 import type { Log } from '#shared/log.ts';
 import type { Bus } from '../replicas/bus.ts';
 import { ScalingRelay } from '../explain/relay.ts';
@@ -12,7 +12,7 @@ export interface ExplainSetup extends Omit<ExplainParts, 'scaling'> {
   readonly log: Log;
 }
 
-/** Before the bus starts: it subscribes to what is named by then. */
+/** Opened before the bus starts, which subscribes to the channels named by then. */
 export function openExplain({ bus, channel, isLeader, log, ...parts }: ExplainSetup): Explain {
   const relay = new ScalingRelay({ bus, channel, isLeader, log, explain: (queue) => explain.scalingOf(queue) });
   const explain: Explain = new Explain({ ...parts, scaling: (queue) => relay.scaling(queue) });

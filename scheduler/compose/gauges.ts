@@ -32,7 +32,7 @@ export interface GaugeParts {
 /** Share of the task connection's commands that is timed: one in so many. */
 const TIMED_TASK_COMMANDS = 64;
 
-/** @returns what has to be started for them */
+/** Registers the gauges. @returns the part that must be started for them */
 export function registerGauges(parts: GaugeParts): Part {
   const { registry, fleetMetrics, machines, book, autoscaler, db, hot, general, clock, log, isLeader } = parts;
   registerFleetGauges({ registry, metrics: fleetMetrics, machines, book, clock, isLeader });

@@ -16,7 +16,7 @@ export interface Ground extends Stores {
   readonly instance: InstanceId;
   readonly keys: Keys;
   readonly clock: Clock;
-  /** When this process stood still, or its clock was set: what it concludes from silence waits then. */
+  /** Stalls of this process and steps of its clock: silence measured across one proves nothing. */
   readonly stall: StallDetector;
   readonly log: Log;
   readonly registry: Registry;

@@ -26,7 +26,7 @@ export interface Identity {
   readonly invalidation: Invalidation;
   readonly tokens: Tokens;
   readonly limits: Limits;
-  /** How often workspaces call, and how often tokens are refused; absent: nobody counts. */
+  /** Rates of workspaces' requests, and counts of refused tokens; absent: not counted. */
   readonly rates?: Rates;
   readonly refusals?: Refusals;
   readonly tenants: Tenants;
@@ -36,8 +36,8 @@ export interface Identity {
 }
 
 /**
- * Seals anew what an older key has sealed, where one is named.
- * @param isContainerLive - whether the credential of a container still counts
+ * Opens the installation, and seals values anew that an older key has sealed, where such a key is named.
+ * @param isContainerLive - whether the credential of a container is still valid
  * @throws StartupError of the key file
  */
 export async function openIdentity(

@@ -23,7 +23,7 @@ export interface LanesParts {
   readonly wakeHere: (queue: QueueName, taskId: TaskId) => boolean;
 }
 
-/** With more containers than this a queue counts as one that others serve, too. */
+/** Number of containers above which a queue counts as one that other replicas serve, too. */
 const MOST_LOOKED_AT = 64;
 
 export async function openLanes({ ground, books, jobOf, wakeHere }: LanesParts): Promise<Lanes> {

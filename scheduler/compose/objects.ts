@@ -20,7 +20,7 @@ export interface ObjectParts {
   readonly objects: Objects;
   readonly bodies: Bodies;
   readonly collector: ObjectCollector;
-  /** Closes what was opened. */
+  /** Part that closes the store. */
   readonly closing: Part;
 }
 

@@ -16,7 +16,7 @@ import { bindVolumes, volumeHomes } from '../store/queries/volumes.ts';
 
 export interface OpenPlacement {
   readonly db: Db;
-  /** The client whose order of commands both share: what is given back is seen by the next reservation. */
+  /** Redis client that both use: its order of commands lets the next reservation see freed capacity. */
   readonly general: Redis;
   readonly keys: Keys;
   readonly book: Book;
@@ -75,7 +75,7 @@ export function tellGivenUp(book: Pick<Book, 'onChange' | 'ofQueue'>, tasks: Pic
   });
 }
 
-/** @param text - LONGSHORE_CPU_WORK_ON_GPU_POOLS */
+/** Reads the setting. @param text - LONGSHORE_CPU_WORK_ON_GPU_POOLS */
 export function cpuPoolsOf(text: string): (pool: string) => boolean {
   const pools = new Set(text.split(',').map((name) => name.trim()));
   return (pool) => pools.has('*') || pools.has(pool);

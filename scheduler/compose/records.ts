@@ -22,7 +22,7 @@ export interface RecordsParts {
   readonly keys: Keys;
   readonly log: Log;
   readonly registry: Registry;
-  /** Callbacks that are to be sent, committed. */
+  /** Called with committed callbacks that are to be sent. */
   readonly onCallbacks: (deliveries: readonly NewDelivery[]) => void;
   readonly isLeader: () => boolean;
 }
@@ -30,7 +30,7 @@ export interface RecordsParts {
 export interface Records {
   readonly records: TaskRecords;
   readonly drainer: Drainer;
-  /** Before a list of tasks is read. */
+  /** Awaited before a list of tasks is read. */
   readonly caughtUp: CaughtUp;
 }
 
@@ -74,7 +74,10 @@ function drainSoon(drainer: Drainer, isLeader: () => boolean): () => void {
   };
 }
 
-/** Stopped last but the stores: what is known by then is written, as far as this replica leads. */
+/**
+ * The part of the records, stopped last except for the stores: the
+ * records known by then are written, as far as this replica leads.
+ */
 export function recordsPart(records: TaskRecords, drainer: Drainer, leader: LeaderLease): Part {
   return {
     name: 'task records',
@@ -86,7 +89,7 @@ export function recordsPart(records: TaskRecords, drainer: Drainer, leader: Lead
   };
 }
 
-/** The leader drains; a replica that is not only appends. */
+/** Drains while this replica leads; other replicas only append. */
 function drainWhileLeading(drainer: Drainer, records: TaskRecords, leader: LeaderLease): void {
   let abort: AbortController | undefined;
   const follow = (leading: boolean): void => {

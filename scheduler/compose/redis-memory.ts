@@ -4,12 +4,12 @@ import { totalmem } from 'node:os';
 import { RedisMemory } from '../queues/redis-memory.ts';
 import type { Ground } from './ground.ts';
 
-/** A quarter of the machine's memory, within bounds. */
+/** Share of the machine's memory, a quarter, within bounds. */
 const REDIS_SHARE = 1 / 4;
 const LEAST_REDIS_BYTES = 256 * 1024 ** 2;
 const MOST_REDIS_BYTES = 8 * 1024 ** 3;
 
-/** A Redis that is not ours has the bound that its operator gave it. */
+/** Watches Redis's memory. A Redis of the operator keeps the operator's bound. */
 export function openRedisMemory({ general, registry, log, settings }: Ground): RedisMemory {
   const machineBytes = Math.min(totalmem(), process.constrainedMemory() || Infinity);
   const share = Math.min(MOST_REDIS_BYTES, Math.max(LEAST_REDIS_BYTES, Math.floor(machineBytes * REDIS_SHARE)));

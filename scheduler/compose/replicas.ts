@@ -56,7 +56,7 @@ export interface ReplicasParts {
 }
 
 export interface Replicas {
-  /** Listening, before rows are read for the first time. */
+  /** Parts that listen before rows are read for the first time. */
   readonly listening: readonly Part[];
   /** Parts that run beside everything else. */
   readonly running: readonly Part[];

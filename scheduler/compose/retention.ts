@@ -1,4 +1,4 @@
-// The rows that are deleted for their age, and after how long.
+// Rows that are deleted by age, and the age for each kind.
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
 import type { Objects } from '../objects/service.ts';
@@ -16,9 +16,9 @@ import {
 import type { Ground } from './ground.ts';
 
 const DAY_MS = 86_400_000;
-/** The owner can see for a day that a machine never came. */
+/** Age of machines that never joined: the owner can see for a day that a machine never came. */
 const UNJOINED_MS = DAY_MS;
-/** The database's clock says whether a key counts; this replica's may be ahead. */
+/** Age of expired keys: the database's clock decides whether a key is valid, and this replica's may be ahead. */
 const EXPIRED_KEY_MS = 3600_000;
 
 export interface RetentionSetup {
@@ -60,7 +60,7 @@ export interface PrunedKindsParts {
 }
 
 export function prunedKinds({ db, clock, removeBytes, machineGone, days }: PrunedKindsParts): readonly PrunedKind[] {
-  /** Fewer rows than asked for: there are no more, or somebody holds them. */
+  /** A batch with fewer rows than the limit was the last: no more rows exist, or others are locked. */
   const byCount = (prune: (beforeMs: number, limit: number) => Promise<number>) => () => {
     return async (beforeMs: number, limit: number) => {
       const gone = await prune(beforeMs, limit);
@@ -73,7 +73,7 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       keptMs: days.tasks * DAY_MS,
       begin: byCount(async (beforeMs, limit) => {
         const { gone, resultObjectIds } = await deleteTasksEndedBefore(db, beforeMs, limit);
-        // The row goes first: bytes that stay because the store does not answer are found by the object collector.
+        // The row goes first. If the store does not answer, the object collector finds the remaining bytes.
         await Promise.allSettled(resultObjectIds.map(removeBytes));
         return gone;
       }),

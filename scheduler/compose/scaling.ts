@@ -24,7 +24,10 @@ export interface ScalingSetup {
   readonly queues: TaskQueues;
   readonly tasks: Pick<Tasks, 'failWaiting'>;
   readonly due: DueTimes;
-  /** Nothing of that queue is scaled down: its machines have fallen silent with many others. */
+  /**
+   * Whether the queue is guarded: its machines have fallen silent
+   * with many others, so none of its containers is stopped.
+   */
   readonly isGuarded: (queue: QueueName) => boolean;
 }
 

@@ -1,4 +1,4 @@
-// Schedules: their alarms, the looks at them, and the tasks that their ticks become.
+// Schedules: their alarms, the regular checks, and the tasks of their ticks.
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
 import type { DeploymentId } from '#shared/domain/ids.ts';

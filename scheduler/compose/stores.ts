@@ -14,12 +14,12 @@ import type { Db } from '../store/db.ts';
 import { openDb } from '../store/db.ts';
 import { migrate } from '../store/migrate.ts';
 
-/** Takes what was opened, in order; it is closed in reverse. */
+/** Receives opened stores, in order; they are closed in reverse. */
 type Later = (name: string, stop: () => Promise<void> | void) => void;
 
 /** Stores that are being opened. */
 export interface Opening {
-  /** Rejects with a StartupError, its sentence and the cure when one of them cannot be used. */
+  /** Rejects with a StartupError, its sentence and the cure, when one of the stores cannot be used. */
   readonly stores: Promise<Stores>;
   /**
    * Settles when other threads or servers are at work, so that blocking this
@@ -38,7 +38,10 @@ export interface Stores {
   readonly subscriber: Redis;
 }
 
-/** Begins at once, so that a process can load its code meanwhile: the database's thread and Redis come up beside it. */
+/**
+ * Begins to open the stores, so that a process can load its code
+ * meanwhile: the database's thread and Redis start beside it.
+ */
 export function beginStores(settings: SchedulerSettings, log: Log): Opening {
   const parts: Part[] = [];
   const { promise: begun, resolve: onBegun } = Promise.withResolvers<void>();
@@ -51,7 +54,7 @@ export function beginStores(settings: SchedulerSettings, log: Log): Opening {
 async function openStores(settings: SchedulerSettings, log: Log, later: Later, onBegun: () => void): Promise<Stores> {
   const dataDir = settings.LONGSHORE_DATA_DIR;
   await makeDataDir(dataDir);
-  // The database and Redis come up side by side.
+  // The database and Redis start side by side.
   const [db, redisTarget] = await bothOrNeither(
     openDb({
       databaseUrl: settings.DATABASE_URL,
@@ -99,7 +102,7 @@ async function makeDataDir(dataDir: string): Promise<void> {
   }
 }
 
-/** Waits for both, so that a failure of one does not leave the other opening behind our back. */
+/** Waits for both promises, so that a failure of one does not leave the other opening unnoticed. */
 async function bothOrNeither<A, B>(a: Promise<A>, b: Promise<B>): Promise<[A, B]> {
   const [first, second] = await Promise.allSettled([a, b]);
   if (first.status === 'rejected') throw first.reason;

@@ -98,7 +98,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   });
 }
 
-/** @returns undefined: HTTP in clear @throws StartupError `bad_config` */
+/** Opens the certificate of HTTP. @returns undefined: HTTP in clear @throws StartupError `bad_config` */
 export async function openCertificate(settings: SchedulerSettings, log: Log): Promise<CertificateWatch | undefined> {
   const { LONGSHORE_HTTP_TLS_CERT: certFile, LONGSHORE_HTTP_TLS_KEY: keyFile } = settings;
   if (certFile === undefined && keyFile === undefined) return undefined;

@@ -34,9 +34,11 @@ import type { Tasks } from '../tasks/service.ts';
 import { Suspects } from '../tasks/suspects.ts';
 import { TaskSweep } from '../tasks/sweep.ts';
 
-/** Ended tasks read at once after Redis lost data: some milliseconds of the database. */
+/** Ended tasks read at once after Redis lost data; costs the database some milliseconds. */
 const ENDED_PAGE = 2_000;
-/** So long after a stall of this process, or a step of its clock, no lane is judged by the ages of its entries. */
+/**
+ * Time after a stall of this process, or a step of its clock, in which no lane is judged by the ages of its entries.
+ */
 const LANE_CALM_MS = 15_000;
 
 export interface TaskOwnersParts {
@@ -62,12 +64,12 @@ export interface TaskOwnersParts {
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   readonly wakeDispatch: (queue: QueueName) => void;
   readonly pruneDispatch: () => void;
-  /** undefined: every queue. */
+  /** Wakes the scaling loop; undefined: for every queue. */
   readonly wakeScaling: (queue: QueueName | undefined) => void;
 }
 
 export interface TaskOwners {
-  /** Started before tasks are, and after. */
+  /** Parts that start before tasks; `afterTasks` start after them. */
   readonly beforeTasks: readonly Part[];
   readonly afterTasks: readonly Part[];
   readonly beforeFetch: (queue: QueueName) => Promise<void> | undefined;

@@ -42,16 +42,16 @@ export interface TasksSetup {
 
 /** Task events for parts that are made after these. */
 export interface TaskEvents extends Required<Pick<TaskServiceParts, 'cancel' | 'onAccepted'>> {
-  /** undefined: the queue may be fetched from; else when the promise has resolved. */
+  /** Called before a fetch. undefined: the queue may be fetched from; else once the promise has resolved. */
   readonly beforeFetch: (queue: QueueName) => Promise<void> | undefined;
   readonly onDepth: (target: Target, depth: number) => void;
-  /** A container has one attempt less. */
+  /** Called when a container has one attempt less. */
   readonly onAttemptEnded: (queue: QueueName, containerId: ContainerId) => void;
-  /** A container has nothing to do. */
+  /** Called when a container has nothing to do. */
   readonly onIdle: (queue: QueueName, containerId: ContainerId) => void;
-  /** A delayed job is due. */
+  /** Called when a delayed job is due. */
   readonly onDue: (queue: QueueName) => void;
-  /** A job waits, and no container here has a slot for it. */
+  /** Called when a job waits, and no container here has a slot for it. */
   readonly onNoRoom: (queue: QueueName, taskId: TaskId | undefined) => void;
 }
 

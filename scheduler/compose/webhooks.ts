@@ -32,7 +32,7 @@ export interface WebhooksParts {
 
 export interface Webhooks {
   readonly deliveries: Deliveries;
-  /** Why nothing can be sent there, to be put behind a field's name; undefined: it may be tried. */
+  /** Why nothing can be sent to a URL, as text behind a field's name; undefined: sending may be tried. */
   readonly urlProblem: (url: string) => string | undefined;
 }
 

@@ -1,4 +1,4 @@
-// Workers, pools and drains: put together, and told to the scaling loop.
+// Workers, pools and drains, connected with the scaling loop.
 import type { Autoscaler } from '../autoscaler/loop.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import type { LeaderBook } from '../containers/leader-book.ts';

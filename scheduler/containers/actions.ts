@@ -1,4 +1,4 @@
-// Stopping and starting containers because somebody said so, not because of want of work.
+// Starts and stops of containers that a person or program asked for, not lack of work.
 import type { ContainerId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
@@ -13,7 +13,10 @@ export class ContainerStops implements ContainerActions {
   readonly #tellEnded: (id: ContainerId) => Promise<void>;
   readonly #warming = new Map<QueueName, Promise<unknown>>();
 
-  /** @param tellEnded - has every replica refuse the credential of one that is told to end */
+  /**
+   * Operations on containers.
+   * @param tellEnded - has every replica refuse the credential of a container that is told to end
+   */
   constructor(book: ContainerBook, slots: SlotTable, tellEnded: (id: ContainerId) => Promise<void> = async () => {}) {
     this.#book = book;
     this.#slots = slots;
@@ -27,7 +30,7 @@ export class ContainerStops implements ContainerActions {
     return true;
   }
 
-  /** Everything of one queue, at once. */
+  /** Stops all containers of a queue at once. */
   async stopAll(queue: QueueName, reason: string): Promise<void> {
     await Promise.all([...this.#book.ofQueue(queue)].map((entry) => this.#stop(entry, reason)));
   }
@@ -35,7 +38,7 @@ export class ContainerStops implements ContainerActions {
   async warmUp(target: Target): Promise<void> {
     const { queue } = target;
     for (const entry of this.#book.ofQueue(queue)) if (COUNTED.has(entry.row.state)) return;
-    // Many callers at once ask for one container.
+    // Many callers at once start a single container.
     let warming = this.#warming.get(queue);
     if (warming === undefined) {
       warming = this.#book.create(target, { warmUp: true }).finally(() => this.#warming.delete(queue));
@@ -44,7 +47,7 @@ export class ContainerStops implements ContainerActions {
     await warming;
   }
 
-  /** TERM now, KILL after 30 s (the agent's ladder); no new attempts from this moment. */
+  /** Stops a container: TERM now, KILL after 30 s (the agent does both); no new attempts from this moment. */
   async #stop(entry: BookEntry, reason: string): Promise<void> {
     const { id, state } = entry.row;
     this.#slots.leave(id);

@@ -42,7 +42,7 @@ export interface BookEntry {
   /** The machines' rejections at the last placement attempt. */
   rejections: Readonly<Record<string, number>> | null;
   tail: Promise<unknown>;
-  /** How its start goes, as its agent says: known where its machine is linked. */
+  /** Progress of its start, as the agent reports it: known where its machine is linked. */
   progress?: string;
 }
 
@@ -52,9 +52,9 @@ export interface BookChange {
   readonly entry: BookEntry;
   readonly from: ContainerState | null;
   readonly to: ContainerState;
-  /** The machine it was on before the move, when that differs. */
+  /** The container's machine before the move, when that differs. */
   readonly machineBefore: MachineId | null;
-  /** The row before the move; null: it is new. */
+  /** The row before the move; null: the container is new. */
   readonly before: ContainerRow | null;
 }
 
@@ -75,10 +75,10 @@ export interface Book extends Pick<
 }
 
 export interface MoveOptions {
-  /** Only while that is its epoch: a message about an older assignment changes nothing. */
+  /** Epoch that the row must have: a message about an older assignment changes nothing. */
   readonly epoch?: number;
   readonly change?: ContainerChange;
-  /** The leader's number when it decided this; a higher one that led meanwhile refuses it. */
+  /** The fencing number of the leader that decided this; refused if a higher one has led meanwhile. */
   readonly fence?: number;
 }
 
@@ -98,7 +98,7 @@ export class ContainerBook implements ContainerReads {
   readonly #listeners: ((change: BookChange) => void)[] = [];
   readonly #written: ((id: ContainerId) => void)[] = [];
   readonly #ended = new Set<ContainerId>();
-  /** Moves of one moment go to the database together. */
+  /** Moves that are decided together are written together. */
   readonly #moves: GroupedWrites<ContainerMove, MoveOutcome>;
   #refused = 0;
   #refusedLeaderWrites = 0;
@@ -119,12 +119,12 @@ export class ContainerBook implements ContainerReads {
     this.#listeners.push(listener);
   }
 
-  /** Told of every row written here, once memory has it: the other replicas read it then. */
+  /** Calls the listener for every row written here, once memory has it; the other replicas read it then. */
   onWritten(listener: (id: ContainerId) => void): void {
     this.#written.push(listener);
   }
 
-  /** Reads what the last scheduler left. */
+  /** Reads the containers of the scheduler before. */
   async load(): Promise<void> {
     const rows = await listLiveContainers(this.#db);
     // Entries that another replica wrote meanwhile may be known already, and newer.
@@ -153,7 +153,7 @@ export class ContainerBook implements ContainerReads {
     return created;
   }
 
-  /** So many of that target. */
+  /** Creates `count` containers of the target. */
   async createMany(target: Target, count: number): Promise<readonly BookEntry[]> {
     const created: BookEntry[] = [];
     while (created.length < count)
@@ -163,7 +163,10 @@ export class ContainerBook implements ContainerReads {
     return created;
   }
 
-  /** @returns none: a higher number has led meanwhile */
+  /**
+   * Creates containers in one statement, placed ones with their place.
+   * @returns none: a higher number has led meanwhile
+   */
   async createPlaced(
     target: Target,
     births: readonly Birth[],
@@ -234,13 +237,13 @@ export class ContainerBook implements ContainerReads {
     return written.kind === 'written' ? { ...written.row, spec: row.spec } : undefined;
   }
 
-  /** Desired state of a replica that does not lead, or not any more, is counted and changes nothing. */
+  /** Counts a decision of a replica that does not lead, or not any more; it changes nothing. */
   refuseLeader(containerId: ContainerId | undefined, event: string): void {
     this.#refusedLeaderWrites += 1;
     this.#log.warn({ containerId, event }, 'a write of a leader that was superseded is refused');
   }
 
-  /** Memory follows the row, never back to an older one. */
+  /** Takes over a row into memory, never an older one. */
   #become(entry: BookEntry, row: ContainerRow): void {
     if (this.#entries.get(row.id) !== entry || row.revision <= entry.row.revision) return;
     const before = entry.row;
@@ -261,7 +264,7 @@ export class ContainerBook implements ContainerReads {
     }
   }
 
-  /** Rows as the store has them; older ones than known change nothing. */
+  /** Takes over rows from the store; rows older than the known ones change nothing. */
   learn(rows: readonly ContainerRow[]): void {
     for (const row of rows) {
       const known = this.#entries.get(row.id);
@@ -274,7 +277,7 @@ export class ContainerBook implements ContainerReads {
     }
   }
 
-  /** Reads those rows again. */
+  /** Reads the rows of these containers again. */
   async readAgain(ids: readonly ContainerId[]): Promise<void> {
     for (let at = 0; at < ids.length; at += READ_BATCH) {
       this.learn(await containersById(this.#db, ids.slice(at, at + READ_BATCH)));
@@ -289,7 +292,7 @@ export class ContainerBook implements ContainerReads {
     await this.readAgain([...differing.map(([id]) => id), ...gone]);
   }
 
-  /** All that is placed on one machine: before its agent is told what it should run. */
+  /** Reads all containers placed on one machine, before its agent gets its orders. */
   async readMachine(machineId: MachineId): Promise<void> {
     const rows = await liveContainersOfMachine(this.#db, machineId);
     this.learn(rows);
@@ -298,7 +301,7 @@ export class ContainerBook implements ContainerReads {
     await this.readAgain(others);
   }
 
-  /** Somebody else wrote the row: believe it. */
+  /** Another process wrote the row: read it. */
   async #reload(id: ContainerId): Promise<void> {
     this.learn(await containersById(this.#db, [id]));
   }

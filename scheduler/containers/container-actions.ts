@@ -8,7 +8,7 @@ export interface ContainerActions {
    * @returns false: unknown, ended, or another workspace's
    */
   stopContainer(workspaceId: WorkspaceId | null, containerId: string): Promise<boolean>;
-  /** Warm-up: at least one container, whether or not tasks wait. */
+  /** Starts a container if there is none, whether or not tasks wait (warm-up). */
   warmUp(target: Target): Promise<void>;
 }
 
@@ -22,8 +22,8 @@ export interface DeploymentEffects {
    * stops its containers; queued asynchronous tasks stay.
    */
   stopped(queue: QueueName, stubId: StubId): Promise<void>;
-  /** The same, and every queued task is CANCELLED. */
+  /** Does the same as `stopped`, and cancels every queued task. */
   deleted(queue: QueueName, stubId: StubId): Promise<void>;
-  /** ScaleDeployment 0: what runs now stops, then the queue decides again. */
+  /** Stops the running containers after ScaleDeployment 0; then the queue decides again. */
   scaledToZero(queue: QueueName, stubId: StubId): Promise<void>;
 }

@@ -8,7 +8,7 @@ export interface ContainerView {
   readonly stubId: StubId;
   readonly deploymentId: DeploymentId | null;
   readonly state: ContainerState;
-  /** Public spelling: PENDING, RUNNING, STOPPING. */
+  /** Public status: PENDING, RUNNING, STOPPING. */
   readonly status: 'PENDING' | 'RUNNING' | 'STOPPING';
   readonly machineId: MachineId | null;
   readonly scheduledAtMs: number | null;
@@ -18,8 +18,8 @@ export interface ContainerView {
 }
 
 export interface ContainerReads {
-  /** Live ones of the workspace; null: every workspace's. */
+  /** Live containers of the workspace; null: every workspace's. */
   list(workspaceId: WorkspaceId | null): readonly ContainerView[];
-  /** Live ones of a queue, for `stats.active_containers`. */
+  /** Number of live containers of a stub, for `stats.active_containers`. */
   countOfStub(stubId: StubId): number;
 }

@@ -12,9 +12,9 @@ import type { ContainerRow } from '../store/queries/containers.ts';
 import { containerById } from '../store/queries/containers.ts';
 import type { ContainerBook } from './book.ts';
 
-/** Acknowledged by its machine, and not told to stop. */
+/** States of a container that its machine acknowledged, and that was not told to stop. */
 const LIVING: ReadonlySet<ContainerState> = new Set(['STARTING', 'RUNNING', 'DRAINING']);
-/** Not there yet: another replica's word that it is may be on its way. */
+/** States of a container that is not there yet: another replica's message that it is may be on its way. */
 const COMING: ReadonlySet<ContainerState> = new Set(['PENDING', 'ASSIGNED']);
 const MOST_ENDED = 10_000;
 
@@ -32,14 +32,14 @@ export interface ContainerCredentialsParts {
   readonly book: Pick<ContainerBook, 'get'>;
   readonly tokens: Pick<Tokens, 'issueContainerToken'>;
   readonly invalidation: Pick<Invalidation, 'publish' | 'on' | 'isLive'>;
-  /** No other process writes these rows. */
+  /** Whether no other process writes these rows. */
   readonly isAlone: boolean;
   readonly hasMachine: (id: MachineId) => boolean;
 }
 
 export class ContainerCredentials {
   readonly #parts: ContainerCredentialsParts;
-  /** Told to end, here or elsewhere, perhaps before their rows were read here. None of them lives again. */
+  /** Containers told to end, here or elsewhere, perhaps before their rows were read here. None of them lives again. */
   readonly #ended = new Set<ContainerId>();
 
   constructor(parts: ContainerCredentialsParts) {
@@ -47,7 +47,7 @@ export class ContainerCredentials {
     parts.invalidation.on('container', (id) => this.#end(id as ContainerId));
   }
 
-  /** @param row - as it was placed */
+  /** Issues the container's credential. @param row - as it was placed */
   tokenOf(row: ContainerRow): Promise<string> {
     return this.#parts.tokens.issueContainerToken({
       containerId: row.id,
@@ -63,7 +63,7 @@ export class ContainerCredentials {
     if (this.#ended.has(id)) return false;
     const { book, invalidation, isAlone, hasMachine } = this.#parts;
     const row = book.get(id)?.row;
-    // While messages do not arrive another replica may have ended it.
+    // While messages do not arrive, another replica may have ended the container.
     if (row === undefined || !(isAlone || invalidation.isLive)) return this.#read(id, epoch);
     if (isLiving(row, epoch)) return row.machineId !== null && hasMachine(row.machineId);
     // The container was placed anew, and the message about that may still be on its way.
@@ -71,7 +71,10 @@ export class ContainerCredentials {
     return isBehind ? this.#read(id, epoch) : false;
   }
 
-  /** They were told to end. Resolves when their credentials are worth nothing at any replica that listens. */
+  /**
+   * Records that the containers were told to end. Resolves when
+   * their credentials are invalid at every listening replica.
+   */
   async ended(ids: readonly ContainerId[]): Promise<void> {
     await Promise.all(ids.map((id) => this.#parts.invalidation.publish('container', id)));
   }

@@ -11,7 +11,10 @@ export class LeaderBook implements Book {
   readonly #book: ContainerBook;
   readonly #fence: () => number | undefined;
 
-  /** @param fence - the leader's number; undefined while this replica does not lead */
+  /**
+   * The book with the leader's fence.
+   * @param fence - the leader's number; undefined while this replica does not lead
+   */
   constructor(book: ContainerBook, fence: () => number | undefined) {
     this.#book = book;
     this.#fence = fence;
@@ -40,7 +43,7 @@ export class LeaderBook implements Book {
     return [];
   }
 
-  /** `refused` also when this replica does not lead any more. */
+  /** Moves a container; the outcome is `refused` also when this replica does not lead any more. */
   async transition(id: ContainerId, event: ContainerEvent, options: MoveOptions = {}): Promise<Moved> {
     const fence = this.#fence();
     if (fence !== undefined) return await this.#book.transition(id, event, { ...options, fence });

@@ -15,15 +15,15 @@ export interface StoredSpec {
   readonly memoryBytes: number;
   readonly gpu: readonly string[];
   readonly gpuCount: number;
-  /** Empty: any pool the workspace may use. */
+  /** Pool that the container must run in; empty: any that the workspace may use. */
   readonly poolName: string;
-  /** Empty or absent: runs on any. */
+  /** Architecture of the machine; empty or absent: any. */
   readonly arch?: string;
-  /** The one machine that has the image: built there, in no registry. */
+  /** The only machine that has the image: it was built there, and is in no registry. */
   readonly imageMachineId?: MachineId;
-  /** Started without work, by a warm-up. */
+  /** Whether a warm-up started the container without work. */
   readonly warmUp?: boolean;
-  /** As the agent gets it, but for what is known only when it is sent (token, devices). */
+  /** The spec for the agent, without the fields that are known only when it is sent (token, devices). */
   readonly wire: ContainerSpec;
 }
 
@@ -99,7 +99,7 @@ export function poolNameOf(extra: Readonly<Record<string, unknown>>): string {
   return typeof name === 'string' ? name : '';
 }
 
-/** Room for attempts: `workers` × max(1, `concurrentRequests`), as far as it is known before the container is ready. */
+/** Number of slots: `workers` × max(1, `concurrentRequests`), as far as it is known before the container is ready. */
 export function slotsOf({ config }: Pick<Target, 'config'>): number {
   const workers = lacksChoice(config) ? 1 : Math.max(1, config.workers);
   return workers * Math.max(1, config.concurrentRequests);

@@ -64,7 +64,7 @@ export function containerTransition(from: ContainerState, event: ContainerEvent)
   return alreadyThere ? { kind: 'already' } : { kind: 'refused' };
 }
 
-/** PENDING, RUNNING or STOPPING, as the surfaces show it; undefined: no longer listed. */
+/** The state that surfaces show: PENDING, RUNNING or STOPPING; undefined: no longer listed. */
 export function publicStatus(
   state: ContainerState,
   before: ContainerState | null,

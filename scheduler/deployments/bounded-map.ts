@@ -7,7 +7,7 @@ interface Entry<K, V> {
 }
 
 /**
- * A map of at most `limit` entries; the one used longest ago leaves first. A read moves pointers and allocates nothing.
+ * A map of at most `limit` entries; the least recently used leaves first. A read moves pointers and allocates nothing.
  */
 export class BoundedMap<K, V> {
   readonly #limit: number;
@@ -56,7 +56,7 @@ export class BoundedMap<K, V> {
     this.#newest = undefined;
   }
 
-  /** The one used longest ago first. */
+  /** Entries, the least recently used first. */
   *[Symbol.iterator](): IterableIterator<[K, V]> {
     for (let entry = this.#oldest; entry !== undefined; entry = entry.newer) yield [entry.key, entry.value];
   }

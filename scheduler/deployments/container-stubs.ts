@@ -10,7 +10,7 @@ export interface OwnStub {
 
 export type Limited =
   | { readonly kind: 'request'; readonly request: GetOrCreateStubRequest }
-  /** `why` names the field. */
+  /** Refusal; `why` names the field. */
   | { readonly kind: 'refused'; readonly why: string };
 
 const refused = (why: string): Limited => ({ kind: 'refused', why });
@@ -34,7 +34,7 @@ export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Li
   if (request.authorized === false && config.authorized)
     return refused('authorized must be true, as it is of this container’s stub');
   if (hasLimitedNetwork(config)) {
-    // Each of them would have something sent outside, or asked for there, by others than the container.
+    // Each of these fields would make the platform send or accept messages on the container's behalf.
     if (request.callbackUrl !== '' && request.callbackUrl !== config.callbackUrl)
       return refused('callbackUrl must be that of this container’s stub, whose network is limited');
     if (request.imageId !== '' && request.imageId !== config.imageId)
@@ -51,11 +51,11 @@ export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Li
   };
 }
 
-/** There are addresses that its containers must not reach. */
+/** Whether there are addresses that its containers must not reach. */
 export const hasLimitedNetwork = (config: Pick<StubConfig, 'blockNetwork' | 'allowList'>): boolean =>
   config.blockNetwork || config.allowList.length > 0;
 
-/** No way out that its own stub has not. */
+/** The network settings, with no access that the own stub lacks. */
 function network(
   own: Pick<StubConfig, 'blockNetwork' | 'allowList'>,
   asked: Pick<GetOrCreateStubRequest, 'blockNetwork' | 'allowList'>,

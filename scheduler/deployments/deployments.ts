@@ -76,7 +76,7 @@ export interface DeploymentFilter {
   readonly createdToMs?: number;
   readonly showDeleted?: boolean;
   readonly offset?: number;
-  /** Only older ones than this: the last of the page before. */
+  /** Last row of the page before: only older deployments are returned. */
   readonly before?: { readonly createdAtMs: number; readonly id: string };
 }
 
@@ -107,7 +107,9 @@ export class Deployments {
     this.#parts = parts;
   }
 
-  /** Makes the next version of `name`; older ones stay active, but for a schedule's, which it takes the place of. */
+  /**
+   * Makes the next version of `name`. Older versions stay active, except a schedule's, whose place the new one takes.
+   */
   async deploy(caller: Caller, stubId: string, name: string): Promise<DeployOutcome> {
     const { db, stubs, targets } = this.#parts;
     const stub = await stubs.find(caller, stubId);
@@ -177,7 +179,7 @@ export class Deployments {
     return row?.workspaceId === caller.workspaceId ? row : undefined;
   }
 
-  /** Refuses invocations from here on and stops what runs; doing it again is harmless. */
+  /** Refuses invocations from here on and stops running containers; a repetition is harmless. */
   async stop(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
     const row = await this.#activate(caller.workspaceId, deploymentId, false);
     if (row === undefined) return NOT_FOUND;
@@ -185,7 +187,7 @@ export class Deployments {
     return { kind: 'changed', deployment: row };
   }
 
-  /** Invocable again; what `minContainers` asks for starts. Other versions are left alone. */
+  /** Makes the deployment invocable again; the containers of `minContainers` start. Other versions are left alone. */
   async start(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
     const row = await this.#activate(caller.workspaceId, deploymentId, true, (started) =>
       // An operator who starts it wants another try: starts that failed before do not count any more.
@@ -215,7 +217,7 @@ export class Deployments {
     return { kind: 'changed', deployment: scaled };
   }
 
-  /** Stops it, cancels what is queued, and forgets it but for its version number. */
+  /** Stops the deployment, cancels its queued tasks, and deletes it except for its version number. */
   async delete(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
     const { db, targets, effects } = this.#parts;
     const row = await this.#activate(caller.workspaceId, deploymentId, false);
@@ -227,7 +229,7 @@ export class Deployments {
     return { kind: 'changed', deployment: deleted ?? row };
   }
 
-  /** Newest first. */
+  /** Deployments that match the filter, newest first. */
   list(caller: Pick<Caller, 'workspaceId'>, filter: DeploymentFilter): Promise<readonly DeploymentRow[]> {
     return listDeployments(this.#parts.db.reads.of(caller.workspaceId), { workspaceId: caller.workspaceId, ...filter });
   }

@@ -17,7 +17,7 @@ import { BoundedMap } from './bounded-map.ts';
 
 const MAX_STUBS = 2_000;
 const MAX_WORKSPACES = 1_000;
-/** Look-ups at a time for one list. */
+/** Most look-ups at a time for one list. */
 const AT_ONCE = 20;
 
 export class Directory {
@@ -71,7 +71,7 @@ export class Directory {
     return appById(this.#db, workspaceId, id);
   }
 
-  /** By app: the deployment that was made last and is not deleted. */
+  /** The deployment of each app that was made last and is not deleted. */
   async latestDeployments(
     workspaceId: WorkspaceId,
     appIds: readonly AppId[],
@@ -80,7 +80,7 @@ export class Directory {
     return new Map(rows.map((row) => [row.appId, row]));
   }
 
-  /** By app: the stub that was made last. */
+  /** The stub of each app that was made last. */
   async latestStubs(workspaceId: WorkspaceId, appIds: readonly AppId[]): Promise<ReadonlyMap<AppId, StubRow>> {
     const rows = await latestStubsOfApps(this.#db.reads.of(workspaceId), workspaceId, appIds);
     return new Map(rows.map((row) => [row.appId, row]));

@@ -5,25 +5,25 @@ import { isPoolNamed } from '../placement/filter.ts';
 
 export interface GpuMachine {
   readonly poolName: string;
-  /** Nobody else's. */
+  /** Whether the machine belongs to the workspace alone. */
   readonly isOwn: boolean;
-  /** Only work that names the pool goes there. */
+  /** Whether only work that names the pool goes there. */
   readonly requiresPoolSelector: boolean;
   readonly gpuModels: readonly string[];
-  /** None where nothing may be placed now. */
+  /** Free devices; none where nothing may be placed now. */
   readonly freeGpuCount: number;
 }
 
 export interface GpuSupply {
-  /** low: there are such devices, and none is free now. */
+  /** low: machines have such devices, and none is free now. */
   readonly status: 'available' | 'low' | 'none';
-  /** Asked for, and on no machine. */
+  /** Requested models that no machine has. */
   readonly missing: readonly string[];
   /** A pool of the workspace's own that has such devices; empty: none. */
   readonly privatePool: string;
 }
 
-/** @param poolName - that the stub names; empty: none */
+/** Supply of the requested GPUs. @param poolName - that the stub names; empty: none */
 export function gpuSupply(
   wanted: readonly string[],
   count: number,

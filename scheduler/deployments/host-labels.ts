@@ -16,7 +16,7 @@ export class HostLabels {
     this.#key = key;
   }
 
-  /** The label of a name: the one that its versions have, else a new one. Two callers at once get the same. */
+  /** The label of a name: the one that its versions have, else a new one. Two callers at once get the same label. */
   async of(holder: LabelHolder): Promise<{ readonly kind: 'label' | 'held'; readonly label: string }> {
     const known = await labelOfName(this.#db, holder);
     if (known !== undefined) return { kind: 'label', label: known };

@@ -51,11 +51,11 @@ export interface StubLimits {
   readonly maxMemoryMib: number;
   readonly maxGpuCount: number;
   readonly maxContainers: number;
-  /** 0 refuses every GPU; null: no limit. */
+  /** Most GPUs at once; 0 refuses every GPU; null: no limit. */
   readonly gpuConcurrency: number | null;
   readonly maxRetries: number;
   readonly maxTtlSeconds: number;
-  /** null: no limit. */
+  /** Bound on pending tasks; null: no limit. */
   readonly maxPendingTasks: number | null;
   /** Default of stubs that do not set it. */
   readonly maxPendingTasksDefault: number;
@@ -91,13 +91,13 @@ export type Normalised =
   | { readonly kind: 'refused'; readonly errMsg: string };
 
 interface KindRules {
-  /** Callers wait, so the execution limit is bounded and there are no retries. */
+  /** Whether callers wait: then the execution limit is bounded, and there are no retries. */
   readonly sync: boolean;
   readonly ttlSeconds: number;
   readonly keepWarmSeconds: number;
-  /** A Python function is served: `handler` names it. */
+  /** Whether a Python function serves it, which `handler` names. */
   readonly handler: boolean;
-  /** A container for each call up to the cap, and never without a token. */
+  /** Whether each call gets a container, up to the cap; such a kind is never public. */
   readonly perCall: boolean;
 }
 const OTHER: KindRules = { sync: false, ttlSeconds: 0, keepWarmSeconds: 0, handler: false, perCall: false };
@@ -117,7 +117,7 @@ const MAX_VOLUMES = 32;
 const MAX_SECRETS = 64;
 const MAX_ENV = 512;
 const MAX_ENV_BYTES = 128 * 1024;
-/** `extra.stopAfterDisconnect`: true is this, and so many seconds may be asked for. */
+/** Seconds that `extra.stopAfterDisconnect: true` means; a request may also name the number. */
 const STOP_AFTER_DISCONNECT_S = 300;
 const STOP_AFTER_DISCONNECT_RANGE = { min: 60, max: 86_400 };
 
@@ -194,7 +194,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
 const oneWorkerWarning = (workers: number): string =>
   `Each container serves with one worker instead of ${workers}, because a process with a GPU cannot be forked. Choose with worker_mode: ${WORKER_CHOICE}.`;
 
-/** Absent when nobody chose, so that a stub made before the field was known is still found to be the same. */
+/** The worker mode, absent when not chosen, so that a stub made before the field existed still equals a new one. */
 function workerModeField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'workerMode'> {
   const workerMode = WORKER_MODES.find((mode) => mode === extra['workerMode']);
   return workerMode === undefined ? {} : { workerMode };
@@ -208,7 +208,7 @@ function refuseWorkerMode(asked: unknown, gpuCount: number): string | null {
   return null;
 }
 
-/** Absent when nothing is asked for, so that a stub made before the field was known is still found to be the same. */
+/** The setting, absent when not requested, so that a stub made before the field existed still equals a new one. */
 function disconnectField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'stopAfterDisconnectSeconds'> {
   const asked = extra['stopAfterDisconnect'];
   if (asked === true) return { stopAfterDisconnectSeconds: STOP_AFTER_DISCONNECT_S };
@@ -246,7 +246,7 @@ function refuseNames(request: GetOrCreateStubRequest, rules: KindRules): string 
   return null;
 }
 
-/** Exactly one colon, something on both sides. */
+/** Whether the text has exactly one colon with text on both sides. */
 const isReference = (text: string): boolean => /^[^:\s]+:[^:\s]+$/.test(text);
 
 function refuseResources(request: GetOrCreateStubRequest, gpuCount: number, limits: StubLimits): string | null {
@@ -303,7 +303,7 @@ function isHttpUrl(text: string): boolean {
   return url !== null && (url.protocol === 'http:' || url.protocol === 'https:');
 }
 
-/** A text is a refusal. */
+/** Normalises the volumes; a text is a refusal. */
 function normaliseVolumes(request: GetOrCreateStubRequest): readonly StubVolumeMount[] | string {
   if (request.volumes.length > MAX_VOLUMES) return `volumes must have at most ${MAX_VOLUMES} entries`;
   const mounts: StubVolumeMount[] = [];
@@ -313,7 +313,7 @@ function normaliseVolumes(request: GetOrCreateStubRequest): readonly StubVolumeM
     const places = mountPlaces(volume.mountPath);
     if ('problem' in places) return `volumes[${index}].mountPath ${places.problem}`;
     const [below = '', absolute = ''] = places.targets;
-    // As written, but without what means nothing: `./data/` is `data`.
+    // The path as written, without parts that mean nothing: `./data/` is `data`.
     const mountPath = volume.mountPath.startsWith('/') ? absolute : below.slice('/volumes/'.length);
     mounts.push({ volumeId: volume.id.toLowerCase(), mountPath });
   }
@@ -323,7 +323,7 @@ function normaliseVolumes(request: GetOrCreateStubRequest): readonly StubVolumeM
 
 const MAX_WINDOW_SECONDS = 3600;
 
-/** A text is a refusal. */
+/** Normalises the autoscaler's settings; a text is a refusal. */
 function normaliseAutoscaler(
   request: GetOrCreateStubRequest,
   { perCall }: KindRules,
@@ -332,7 +332,7 @@ function normaliseAutoscaler(
   const asked = request.autoscaler;
   const isPodDeployment = request.stubType === 'pod/deployment';
   if (asked === null || asked.type === '') {
-    // A function gets a container per call up to the cap when nobody says otherwise.
+    // A function's default is a container per call up to the cap.
     const minContainers = isPodDeployment && (request.keepWarmSeconds ?? 0) < 0 ? 1 : 0;
     return {
       type: 'queue_depth',
@@ -359,7 +359,7 @@ function normaliseAutoscaler(
     // A minimum above the maximum raises the maximum.
     maxContainers: Math.min(Math.max(max, minContainers), limits.maxContainers),
     tasksPerContainer: Math.max(1, asked.tasksPerContainer),
-    // Left out where it says nothing: stubs that were made before it existed stay the same stubs.
+    // Left out at 0, so that stubs made before the field existed equal new ones.
     ...(windowSeconds > 0 ? { windowSeconds } : {}),
   };
 }

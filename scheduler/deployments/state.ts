@@ -24,14 +24,14 @@ export const DEPLOYMENT_TRANSITIONS = {
 export interface DeploymentFacts {
   readonly active: boolean;
   readonly deleted: boolean;
-  /** Containers that are wanted: what the queue and the bounds ask for. */
+  /** Number of containers that the queue and the bounds ask for. */
   readonly desired: number;
-  /** Pending, starting and ready ones; of these, the ready. */
+  /** Number of pending, starting and ready containers; `ready` counts the ready ones among them. */
   readonly live: number;
   readonly ready: number;
-  /** Every container that has not ended, the leaving and the lost included. */
+  /** Number of containers that have not ended, with leaving and lost ones. */
   readonly present: number;
-  /** The breaker of its starts cools down. */
+  /** Whether the breaker of its starts cools down. */
   readonly cooling: boolean;
 }
 

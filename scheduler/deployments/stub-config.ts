@@ -3,33 +3,38 @@ import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
 import type { When } from '../schedules/ticks.ts';
 
-/** When containers of a stub start and stop. Zeros on the wire become 1 (`minContainers`: 0). */
+/**
+ * Bounds on the containers of a stub, and when they start and stop. Zeros on the wire become 1 (`minContainers`: 0).
+ */
 export interface AutoscalerConfig {
   readonly type: 'queue_depth';
   readonly minContainers: number;
   readonly maxContainers: number;
   readonly tasksPerContainer: number;
-  /** Containers are stopped for want of work towards the largest number wanted within so long; absent: 0. */
+  /** Seconds of the window whose largest wanted number holds containers back from scale-down; absent: 0. */
   readonly windowSeconds?: number;
 }
 
-/** A relative path is below `/volumes` and the working directory; an absolute one there, and below `/volumes`. */
+/**
+ * A volume's mount. A relative path is below `/volumes` and the working
+ * directory; an absolute path is mounted as it is, and below `/volumes`.
+ */
 export interface StubVolumeMount {
   readonly volumeId: string;
   readonly mountPath: string;
-  /** Absent: `local`. */
+  /** Driver of the volume; absent: `local`. */
   readonly driver?: VolumeDriverName;
 }
 
 /** A stub's configuration, normalised once when the stub is made; stored as `stubs.config`. */
 export interface StubConfig {
-  /** `endpoint/deployment`, `taskqueue`, … */
+  /** Type with its suffix: `endpoint/deployment`, `taskqueue`, … */
   readonly stubType: string;
-  /** `module:function` */
+  /** Function that serves: `module:function`. */
   readonly handler: string;
-  /** `module:function` or empty. */
+  /** Function that runs at a start: `module:function`, or empty. */
   readonly onStart: string;
-  /** `python3`, `python3.11`, …; never empty. */
+  /** Python version: `python3`, `python3.11`, …; never empty. */
   readonly pythonVersion: string;
   /** Image reference; empty: the base image of `pythonVersion`. */
   readonly imageId: string;
@@ -39,10 +44,10 @@ export interface StubConfig {
   readonly gpu: readonly string[];
   readonly gpuCount: number;
   readonly workers: number;
-  /** How the workers come to be. Absent: nobody chose. */
+  /** Mode in which workers are created. Absent: not chosen. */
   readonly workerMode?: WorkerMode;
   readonly concurrentRequests: number;
-  /** Negative: never stopped for want of work. */
+  /** Seconds that an idle container is kept warm; negative: it is never stopped for lack of work. */
   readonly keepWarmSeconds: number;
   readonly maxPendingTasks: number;
   /** Execution limit of one task; 0: none. */
@@ -66,7 +71,7 @@ export interface StubConfig {
    */
   readonly stopAfterDisconnectSeconds?: number;
   readonly autoscaler: AutoscalerConfig;
-  /** When a schedule runs. Absent: another kind. */
+  /** When a schedule runs. Absent: not a schedule. */
   readonly schedule?: When;
   /** Fields of the request beyond the above, kept as they came. */
   readonly extra: Readonly<Record<string, unknown>>;
@@ -79,15 +84,18 @@ export interface StubConfig {
 export interface Target {
   readonly workspaceId: WorkspaceId;
   readonly stubId: StubId;
-  /** null: a stub invoked by its own id. */
+  /** Id of the deployment; null: a stub invoked by its own id. */
   readonly deploymentId: DeploymentId | null;
   readonly deploymentName: string;
   readonly version: number;
   readonly kind: string;
-  /** Endpoint and ASGI callers wait for the answer. */
+  /** Whether callers wait for the answer, as those of endpoints and ASGI do. */
   readonly sync: boolean;
   readonly active: boolean;
-  /** The version that took its place, and stopped it by that: what its queue has is served, and then it is stopped. */
+  /**
+   * The version that took this one's place and stopped it. Tasks
+   * in this version's queue are served before its containers stop.
+   */
   readonly supersededBy: number | null;
   readonly queue: QueueName;
   readonly code: { readonly objectId: ObjectId; readonly sha256: string; readonly sizeBytes: number } | null;
@@ -98,5 +106,5 @@ export interface Target {
   readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
 }
 
-/** As a stub's row has it: what was added to the configuration since the stub was made has its empty value. */
+/** The configuration in a stub's row. Fields that were added since the stub was made get their empty value. */
 export const storedConfig = (config: object): StubConfig => ({ volumes: [], ...config }) as unknown as StubConfig;

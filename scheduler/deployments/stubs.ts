@@ -47,13 +47,13 @@ export interface StubsParts {
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
   /** Machines that a workspace's containers may run on. */
   readonly gpuMachines: (workspaceId: WorkspaceId) => Promise<readonly GpuMachine[]>;
-  /** Why no machine can serve it as machines are now, and what becomes of calls; undefined: one may. */
+  /** Why no present machine can serve the configuration, and the effect on calls; undefined: a machine may. */
   readonly doubtOf: (workspaceId: WorkspaceId, config: StubConfig) => ServingDoubt | undefined;
   /** The pool of that name, as far as the workspace may use it. */
   readonly poolNamed: (workspaceId: WorkspaceId, name: string) => Promise<NamedPool>;
 }
 
-/** As many stubs as there may be. Thrown, so that the app that was made for another one goes as well. */
+/** The workspace has as many stubs as it may. Thrown, so that the transaction also undoes a new app. */
 class NoRoom extends Error {}
 
 export class Stubs {
@@ -78,7 +78,7 @@ export class Stubs {
     const supply = await this.#supply(caller, config);
     if (supply !== undefined && supply.status !== 'available') {
       const asked = config.gpu.join(', ');
-      // A development server is for now; everything else may wait.
+      // A development server is needed now; every other stub may wait.
       if (config.stubType.endsWith('/serve')) {
         return { kind: 'refused', errMsg: `There is currently no GPU capacity for ${asked}.` };
       }
@@ -139,7 +139,7 @@ export class Stubs {
     };
   }
 
-  /** A container asks for no more than it has itself. */
+  /** Limits a container's request to the properties of its own stub. */
   async #limited(caller: Caller, request: GetOrCreateStubRequest): Promise<Limited> {
     if (caller.container === undefined) return { kind: 'request', request };
     const { db } = this.#parts;
@@ -162,14 +162,14 @@ export class Stubs {
     return gpuSupply(config.gpu, config.gpuCount, machines, poolNameOf(config.extra));
   }
 
-  /** A stub this caller may name: its own workspace's. */
+  /** A stub that this caller may name: one of its own workspace. */
   async find(caller: Caller, stubId: string): Promise<StubRow | undefined> {
     if (!isUuid(stubId)) return undefined;
     const stub = await stubById(this.#parts.db, stubId.toLowerCase());
     return stub?.workspaceId === caller.workspaceId ? stub : undefined;
   }
 
-  /** Like `find`, and public stubs of others. */
+  /** A stub as `find` gives it, or a public one of another workspace. */
   async findAccessible(caller: Caller, stubId: string): Promise<StubRow | undefined> {
     if (!isUuid(stubId)) return undefined;
     const stub = await stubById(this.#parts.db, stubId.toLowerCase());
@@ -183,7 +183,7 @@ export class Stubs {
     | { readonly kind: 'object'; readonly objectId: ObjectId | null }
     | { readonly kind: 'refused'; readonly errMsg: string }
   > {
-    // No object: the canonical empty archive.
+    // No object means the canonical empty archive.
     if (objectId === '') return { kind: 'object', objectId: null };
     const row = isUuid(objectId) ? await this.#parts.objects.use(objectId.toLowerCase()) : undefined;
     if (row?.workspaceId !== caller.workspaceId) {
@@ -208,7 +208,7 @@ const doubtText = (doubt: ServingDoubt | undefined): string =>
         step: `ask for what a machine has (\`longshore machine list\`), or admit one: ${admitTo('')}`,
       });
 
-/** Local is what an absent driver means, so that stubs of before are the same stubs. */
+/** The mount with its driver. An absent driver means local, so that earlier stubs equal new ones. */
 const withDriver = (volume: StubVolumeMount, driver: VolumeDriverName | undefined): StubVolumeMount =>
   driver === undefined || driver === 'local' ? volume : { ...volume, driver };
 

@@ -26,7 +26,7 @@ export interface TargetChange {
 export interface TargetsParts {
   readonly db: Queryable;
   readonly log: Log;
-  /** Absent: this process alone. */
+  /** Messages to other replicas; absent: this process is alone. */
   readonly invalidation?: Pick<Invalidation, 'publish' | 'on' | 'onReset' | 'isLive'>;
   readonly maxEntries?: number;
 }
@@ -37,7 +37,7 @@ export class Targets {
   readonly #parts: TargetsParts;
   /** By workspace, kind, name and version (`''`: latest), and by host label and version. */
   readonly #byName: BoundedMap<string, Target>;
-  /** As invoked by the stub's own id: its newest deployment, else itself. */
+  /** Targets of stubs invoked by their own id: the newest deployment, else the stub itself. */
   readonly #byStub: BoundedMap<string, Target>;
   readonly #byQueue: BoundedMap<string, Target>;
   /** Active deployments that may want containers without work; never evicted (one per such deployment). */
@@ -56,7 +56,7 @@ export class Targets {
     this.#byQueue = new BoundedMap(limit);
   }
 
-  /** Reads what the scaling loop starts from, and listens to the other replicas from here on. */
+  /** Reads the scaling loop's initial targets, and listens to the other replicas from here on. */
   async start(): Promise<void> {
     const { invalidation } = this.#parts;
     invalidation?.on('deployment', (id) => this.#inBackground(this.#heard(id)));
@@ -67,7 +67,10 @@ export class Targets {
     await this.refreshAll();
   }
 
-  /** The deployment a name means, active or not; answers at once when it is known. @param version - null: the newest */
+  /**
+   * The deployment that a name means, active or not; synchronous when it is known.
+   * @param version - null: the newest
+   */
   byName(
     workspaceId: WorkspaceId,
     kind: string,
@@ -83,7 +86,7 @@ export class Targets {
 
   /** The target of a host label, of any workspace: callers compare it. @param version - null: the newest */
   bySubdomain(subdomain: string, version: number | null): Target | Promise<Target | undefined> {
-    // Beside the names: what is forgotten there when something changes is the same.
+    // Kept in the same map as the names, because a change removes the same entries.
     const key = `\n\n${version ?? ''}\n${subdomain}`;
     return (
       this.#known(this.#byName, key) ??
@@ -91,7 +94,7 @@ export class Targets {
     );
   }
 
-  /** A stub invoked by its own id, of any workspace: callers compare it. */
+  /** The target of a stub invoked by its own id, of any workspace: callers compare it. */
   byStub(stubId: string): Target | Promise<Target | undefined> {
     return (
       this.#known(this.#byStub, stubId) ??
@@ -108,7 +111,7 @@ export class Targets {
     );
   }
 
-  /** Whose queue it is; undefined for the queue of a deployment that is gone. */
+  /** The target of a queue; undefined for the queue of a deployment that is gone. */
   byQueue(queue: QueueName): Target | Promise<Target | undefined> {
     const known = this.#known(this.#byQueue, queue);
     if (known !== undefined) return known;
@@ -125,18 +128,21 @@ export class Targets {
     return this.#warm.values();
   }
 
-  /** @returns what takes the listener away again */
+  /** Adds a listener. @returns a function that removes it */
   onChange(listener: (change: TargetChange) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Call after every committed change of a deployment: when this resolves every replica sees it. */
+  /**
+   * Announces a change; call it after every committed change of a
+   * deployment. When it resolves, every replica sees the change.
+   */
   async changed(deploymentId: DeploymentId): Promise<Target | undefined> {
     const target = await this.refresh(deploymentId);
     const { invalidation } = this.#parts;
     if (invalidation === undefined) return target;
-    // The message comes back to this process too, at once; it has just been heeded.
+    // The message comes back to this process too, which has applied the change already.
     this.#own = deploymentId;
     const heard = invalidation.publish('deployment', deploymentId);
     this.#own = null;
@@ -144,7 +150,7 @@ export class Targets {
     return target;
   }
 
-  /** An object that stubs may already use has other bytes now. */
+  /** Announces that an object which stubs may already use has other bytes now. */
   codeChanged(objectId: ObjectId): void {
     this.forgetAll();
     if (this.#parts.invalidation === undefined) this.#inBackground(this.refreshAll());
@@ -164,7 +170,7 @@ export class Targets {
     return target;
   }
 
-  /** Changes may have been missed: everything is read anew. */
+  /** Reads everything anew, since changes may have been missed. */
   async refreshAll(): Promise<void> {
     this.forgetAll();
     const warm = (await rows.warmTargets(this.#parts.db)).map(targetOf);
@@ -181,7 +187,7 @@ export class Targets {
     }
   }
 
-  /** Nothing read so far is kept. */
+  /** Drops all entries read so far. */
   forgetAll(): void {
     this.#generation++;
     this.#byName.clear();
@@ -189,7 +195,7 @@ export class Targets {
     this.#byQueue.clear();
   }
 
-  /** A message: a deployment's id, or that of something which deployments share (an object). */
+  /** Handles a message: a deployment's id, or the id of a thing that deployments share (an object). */
   async #heard(id: string): Promise<void> {
     if (id === this.#own) return;
     const target = await this.refresh(id as DeploymentId);
@@ -204,7 +210,7 @@ export class Targets {
     });
   }
 
-  /** While messages do not arrive nothing that is remembered can be trusted. */
+  /** A known entry. While messages do not arrive, no entry can be trusted. */
   #known(map: BoundedMap<string, Target>, key: string): Target | undefined {
     return (this.#parts.invalidation?.isLive ?? true) ? map.get(key) : undefined;
   }
@@ -253,7 +259,7 @@ export class Targets {
 
 const isLatestKey = (key: string): boolean => key.split('\n', 3)[2] === '';
 
-/** The row as everybody else sees it. The stored configuration was made by normalise.ts. */
+/** The target of a row. normalise.ts has made the stored configuration. */
 export function targetOf(row: TargetRow): Target {
   const kind = kindOf(row.stubType);
   return {

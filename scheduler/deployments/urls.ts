@@ -12,18 +12,18 @@ export interface UrlSettings {
 export interface UrlTarget {
   readonly stubId: string;
   readonly stubType: string;
-  /** Callers need no token. */
+  /** Whether callers need no token. */
   readonly public: boolean;
   /** Port of a pod, or a placeholder where it has none or several; absent: not a pod. */
   readonly port?: string;
-  /** null: the stub itself. */
+  /** The deployment; null: the stub itself. */
   readonly deployment: { readonly name: string; readonly version: number; readonly subdomain: string } | null;
 }
 
-/** With a dash, 16 characters of a hash and `-v123456`: a host label of 63. */
+/** Longest name in a label: with a dash, 16 characters of a hash and `-v123456` the label has 63 characters. */
 const MAX_SUBDOMAIN_NAME = 38;
 
-/** Letters and digits, everything else one dash; empty when nothing is left. */
+/** Reduces a name to letters and digits, with one dash for everything else; empty when nothing is left. */
 export function sanitiseName(name: string): string {
   return name
     .normalize('NFKD')
@@ -49,7 +49,7 @@ export function subdomainOf(
 /** Placeholder that clients replace by a port. */
 const PORT_PLACE = '<PORT>';
 
-/** For kinds whose URLs end in a port. */
+/** The port in the URLs of kinds that have one. */
 export function portOf(stubType: string, ports: readonly number[]): string | undefined {
   if (!['pod', 'sandbox'].includes(kindOf(stubType))) return undefined;
   return ports.length === 1 ? String(ports[0]) : PORT_PLACE;
@@ -69,7 +69,7 @@ export function pathUrl(base: string, target: UrlTarget): string {
 
 export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings): string {
   const url = new URL(base);
-  // No name lies below an IPv6 address.
+  // No host name can lie below an IPv6 address.
   const isNameless = url.hostname.startsWith('[') && !isLoopbackName(url.hostname);
   if (settings.invokeDomain === null && isNameless) return pathUrl(base, target);
   const domain = settings.invokeDomain ?? (isLoopbackName(url.hostname) ? 'localhost' : url.hostname);
@@ -81,7 +81,7 @@ export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings):
 
 const isLoopbackName = (host: string): boolean => host === 'localhost' || host.startsWith('127.') || host === '[::1]';
 
-/** The form a deployment's URL has by itself: host where the operator set a wildcard domain, else path. */
+/** The deployment's URL in its default form: host where the operator set a wildcard domain, else path. */
 export function invokeUrl(base: string, target: UrlTarget, settings: UrlSettings, urlType = ''): string {
   const host = urlType === 'host' || (urlType === '' && settings.invokeDomain !== null);
   return host ? hostUrl(base, target, settings) : pathUrl(base, target);

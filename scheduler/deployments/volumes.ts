@@ -25,8 +25,9 @@ export class Volumes {
   readonly #mostOf: (workspaceId: WorkspaceId) => number | Promise<number>;
 
   /**
+   * Volumes of all workspaces.
    * @param driver - `LONGSHORE_VOLUME_DRIVER`: of volumes that name none
-   * @param mostOf - how many a workspace may have
+   * @param mostOf - number of volumes that a workspace may have
    */
   constructor(
     db: Queryable,
@@ -79,7 +80,7 @@ export class Volumes {
     return volume === undefined ? { kind: 'refused', text: 'Unauthorized Access' } : { kind: 'volume', volume };
   }
 
-  /** @returns the drivers of those that are volumes of this workspace */
+  /** Drivers of the volumes among these. @returns the drivers of those that belong to this workspace */
   async drivers(
     caller: Pick<Caller, 'workspaceId'>,
     ids: readonly string[],

@@ -13,12 +13,12 @@ const COMMAND_TIMEOUT_MS = 2_000;
 const CONNECT_TIMEOUT_MS = 5_000;
 const READY_DEADLINE_MS = 15_000;
 
-/** The client's constructor does not take this one back under exact optional types. */
+/** Options without `replyMapping`, which the client's constructor does not accept back under exact optional types. */
 type Options = Omit<RedisOptions, 'replyMapping'>;
 
 /**
  * Opens a connection and waits until it can be used.
- * @param role - what it is for; its name in CLIENT LIST
+ * @param role - its purpose, and its name in CLIENT LIST
  * @throws StartupError `redis_unreachable`, without a password in the text
  */
 export async function connectRedis(
@@ -35,7 +35,7 @@ export async function connectRedis(
     autoResendUnfulfilledCommands: false,
     connectTimeout: CONNECT_TIMEOUT_MS,
     retryStrategy: (attempt) => backoffMs(attempt, { baseMs: 25, capMs: 2_000, floorMs: 20 }),
-    // A primary that was demoted refuses writes: look for the new one.
+    // A primary that was demoted refuses writes: the client looks for the new one.
     reconnectOnError: (error) => error.message.startsWith('READONLY'),
     lazyConnect: true,
   };
@@ -121,7 +121,7 @@ function dbOf(text: string): number {
   return Number(text);
 }
 
-/** `[user:password@]host1:port,host2:port/master[/db]` */
+/** Reads `[user:password@]host1:port,host2:port/master[/db]`. */
 function sentinelAddress(rest: string): Options {
   const at = rest.lastIndexOf('@');
   const [hosts = '', master = '', db = ''] = rest.slice(at + 1).split('/');

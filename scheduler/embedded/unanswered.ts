@@ -20,7 +20,7 @@ export function failUnanswered(client: Redis, deadlineMs: number): void {
       seen = 0;
       return;
     }
-    // Looks are counted, not time: after a stall there is one look, and then the answers that wait are read.
+    // Looks are counted instead of time: after a stall one look comes first, and then the waiting answers are read.
     seen += 1;
     if (seen < LOOKS) return;
     head = undefined;

@@ -1,4 +1,4 @@
-// A container's explanation: where it is in its life, which machines said no and why, what comes next and by when.
+// A container's explanation: its phase of life, the machines that refused it and why, the next event and its time.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
@@ -26,20 +26,20 @@ export interface ContainerFacts {
   readonly conditions: Readonly<Record<string, number>>;
   /** Text of each condition from one of the machines, where its agent says more than the name. */
   readonly conditionWords: Readonly<Record<string, string>>;
-  /** GPUs of the machines that its workspace may use which nobody may have: how many are in which state, why. */
+  /** Unusable GPUs on the machines that its workspace may use: their number by state and reason. */
   readonly gpus: Readonly<Record<string, number>>;
-  /** How its start goes, as its agent says; empty: not known. */
+  /** Progress of its start, as its agent reports it; empty: not known. */
   readonly progress: string;
   /** Health of its machine; empty: none, or gone. */
   readonly machineHealth: string;
-  /** When its machine went silent; null: it answers, or is not known. */
+  /** When its machine went silent; null: the machine answers, or the time is not known. */
   readonly machineSilentSinceMs: number | null;
-  /** As its machine last said; null: not known. */
+  /** Resource use as its machine last reported it; null: not known. */
   readonly usage: Pick<ContainerUsage, 'diskBytes' | 'diskLimitBytes' | 'gpu'> | null;
   readonly deploymentName: string;
   /** The only pool that the container may run in. */
   readonly pool: NamedPool;
-  /** Limits of the workspace that it waits for. */
+  /** Limits of the workspace that the container waits for. */
   readonly quota: readonly string[];
   readonly scaling: ExplainedScaling | null;
   readonly leaderAnswered: boolean;
@@ -93,14 +93,14 @@ export function explainContainer(facts: ContainerFacts): Explanation {
   };
 }
 
-/** When it came into its state, as far as its row says; for those in between, the last time known. */
+/** When the container entered its state, as far as its row says; for states in between, the last known time. */
 function sinceMs(row: ContainerRow): number | null {
   if (isTerminalContainer(row.state)) return row.endedAtMs;
   if (row.state === 'PENDING') return row.createdAtMs;
   return row.state === 'RUNNING' ? row.startedAtMs : (row.scheduledAtMs ?? row.createdAtMs);
 }
 
-/** ` (oom, exit code 137)`; empty where it has no reason. */
+/** Text of the end, ` (oom, exit code 137)`; empty where there is no reason. */
 export const reasonText = ({ reason, exitCode }: Pick<ContainerRow, 'reason' | 'exitCode'>): string =>
   reason === null ? '' : ` (${reason}${exitCode === null ? '' : `, exit code ${exitCode}`})`;
 
@@ -238,7 +238,7 @@ const diskText = ({ diskBytes, diskLimitBytes }: NonNullable<ContainerFacts['usa
   return `${used}, and may write ${Math.floor(diskLimitBytes / MIB)} MiB (LONGSHORE_AGENT_CONTAINER_DISK_MIB of its machine)`;
 };
 
-/** Only what is told: `its 2 GPUs: 63 % busy, 40 of 160 GiB of memory used, 700 W`. */
+/** Text of the reported numbers only: `its 2 GPUs: 63 % busy, 40 of 160 GiB of memory used, 700 W`. */
 function gpuText({ devices, utilizationPct, memoryUsedBytes, memoryTotalBytes, powerWatts }: ContainerGpuUse): string {
   const gib = (bytes: number): string => String(Math.round((bytes / GIB) * 10) / 10);
   const total = memoryTotalBytes === null ? '' : ` of ${gib(memoryTotalBytes)}`;

@@ -15,7 +15,7 @@ import {
 } from './words.ts';
 
 export interface Waiting {
-  /** Empty: nothing. */
+  /** Awaited event; empty: none. */
   readonly waits_for: string;
   readonly until: string | null;
 }
@@ -74,12 +74,15 @@ export function explainDeployment(
 
 /** Facts that concern a call before it reaches any queue. */
 export interface CallFacts {
-  /** Why they are refused; empty: they are not. */
+  /** Why calls are refused; empty: they are not. */
   readonly refusal: string;
   readonly pool: NamedPool;
   /** Limits of the workspace that its containers wait for, and conditions of machines that keep them away. */
   readonly quota: readonly string[];
-  /** Workers that were asked for where a container serves, or will serve, with one; absent: they serve as asked. */
+  /**
+   * Number of workers that were asked for where a container
+   * serves, or will serve, with one; absent: it serves as asked.
+   */
   readonly oneWorkerInsteadOf?: number;
 }
 
@@ -96,7 +99,7 @@ function callSteps({ refusal, pool: { name, lack } }: CallFacts): string[] {
     : [`ask for what a machine has (\`longshore machine list\`), or admit one that has it: ${admitTo(name)}`];
 }
 
-/** When a schedule's time comes. `nextAt`: null: never. */
+/** Next tick of a schedule. `nextAt`: null: never. */
 export interface NextTick {
   readonly when: string;
   readonly timezone: string;
@@ -201,7 +204,7 @@ export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] 
   return details;
 }
 
-/** `: ` and the last of some lines; empty where there is none. */
+/** The last of some lines, after `: `; empty where there is none. */
 export const lastLine = (message: string): string => {
   const line = message.trimEnd().split('\n').at(-1) ?? '';
   return line === '' ? '' : `: ${line}`;

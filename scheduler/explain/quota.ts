@@ -1,10 +1,10 @@
-// Which limits of its workspace a container waits for, in numbers. Pure.
+// Limits of its workspace that a container waits for, in numbers. Pure.
 import type { WorkspaceUsage } from '#shared/api/rest/limits.ts';
 import type { WorkspaceLimits } from '../identity/limits.ts';
 
 export interface QuotaFacts {
   readonly limits: WorkspaceLimits['concurrency'];
-  /** By containers that have a machine. */
+  /** Usage by containers that have a machine. */
   readonly used: WorkspaceUsage;
   /** Containers among these that are ready and without a task. */
   readonly idle: number;
@@ -36,6 +36,6 @@ export function quotaTexts({ limits, used, idle }: QuotaFacts, asked: Asked): re
   });
 }
 
-/** A machine, or all of them, said no for want of quota. */
+/** Whether a machine, or all of them, refused for lack of quota. */
 export const isForQuota = (all: readonly { readonly rejections: Readonly<Record<string, number>> }[]): boolean =>
   all.some(({ rejections }) => (rejections['quota'] ?? 0) > 0);

@@ -10,10 +10,10 @@ export interface RelayParts {
   readonly bus: Bus;
   readonly channel: string;
   readonly isLeader: () => boolean;
-  /** On the leader. */
+  /** Explains a queue; called on the leader. */
   readonly explain: (queue: QueueName) => Promise<ExplainedScaling>;
   readonly log: Log;
-  /** 2 s when absent. */
+  /** Time to wait for an answer; 2 s when absent. */
   readonly timeoutMs?: number;
 }
 
@@ -22,7 +22,7 @@ type Message =
   | { readonly answer: string; readonly scaling: ExplainedScaling | null };
 
 const TIMEOUT_MS = 2_000;
-/** Questions under way; more are not asked. */
+/** Most questions under way; further ones are not asked. */
 const MOST_ASKED = 1_000;
 
 export class ScalingRelay {
@@ -34,7 +34,7 @@ export class ScalingRelay {
     parts.bus.on(parts.channel, (message) => this.#heard(message as Message));
   }
 
-  /** null: no leader answered in time. */
+  /** The leader's explanation of a queue; null: no leader answered in time. */
   async scaling(queue: QueueName): Promise<ExplainedScaling | null> {
     const { isLeader, bus, channel, timeoutMs } = this.#parts;
     if (isLeader()) return await this.#own(queue);

@@ -141,7 +141,7 @@ function shownContainer(
 
 const finite = (ms: number | undefined): number | null => (ms !== undefined && Number.isFinite(ms) ? ms : null);
 
-/** Reasons that somebody gave. */
+/** Counts of the reasons that were given. */
 export function countsOf(
   rejections: Readonly<Partial<Record<string, number>>> | null | undefined,
 ): Record<string, number> {

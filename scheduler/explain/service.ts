@@ -63,13 +63,13 @@ export interface ExplainParts {
   readonly clock: Clock;
   readonly limits: Pick<Limits, 'of'>;
   readonly usage: Pick<Usage, 'of'>;
-  /** Why its calls are refused: no machine can ever serve them; undefined: they are not. */
+  /** Why its calls are refused: no machine can ever serve them; undefined: they are not refused. */
   readonly refusalOf: (target: Target) => string | undefined;
   /** The leader's facts about a queue; null: the leader did not answer. */
   readonly scaling: (queue: QueueName) => Promise<ExplainedScaling | null>;
 }
 
-/** As lists and logs show a container. */
+/** End of a container's id, as lists and logs show it. */
 const END_OF_ID = /^[0-9a-f]{4,8}$/;
 const MAX_SERVERS = 100;
 const MOST_GPU_TEXTS = 5;
@@ -108,7 +108,7 @@ export class Explain {
     return ended === undefined ? undefined : await this.#container(ended);
   }
 
-  /** On the leader: what it knows of a queue, for this replica or another. */
+  /** Explains a queue on the leader, for this replica or another. */
   async scalingOf(queue: QueueName): Promise<ExplainedScaling> {
     const { autoscaler, clock } = this.#parts;
     const look = await autoscaler.explain(queue);
@@ -162,7 +162,7 @@ export class Explain {
       : await lookAtPool(this.#parts, target.workspaceId, poolNameOf(target.config.extra));
   }
 
-  /** Limits that containers of such a size wait for; none where no machine says that it is these. */
+  /** Limits that containers of such a size wait for; none unless a machine's rejection names them. */
   async #quotaOf(
     workspaceId: WorkspaceId,
     waiting: Parameters<typeof isForQuota>[0],
@@ -253,7 +253,7 @@ export class Explain {
     });
   }
 
-  /** Every container of the queue, and why it would not take a task now. */
+  /** Every container of the queue, and why it would refuse a task now. */
   #servers(queue: QueueName): readonly ExplainedServer[] {
     const servers: ExplainedServer[] = [];
     for (const { row } of this.#parts.book.ofQueue(queue)) {
@@ -289,7 +289,7 @@ export class Explain {
     return machineId === null ? undefined : this.#parts.machines.get(machineId);
   }
 
-  /** Conditions of machines that containers were kept away from, and how their GPUs are. */
+  /** Conditions of machines that kept the containers away, and the states of these machines' GPUs. */
   #conditionTexts(workspaceId: WorkspaceId, waiting: Parameters<typeof isForQuota>[0]): readonly string[] {
     const isFor = (reason: string): boolean => waiting.some(({ rejections }) => (rejections[reason] ?? 0) > 0);
     if (!isFor('condition') && !isFor('gpu_count')) return [];

@@ -19,7 +19,7 @@ import { containers, counted } from './words.ts';
 
 export interface TaskFacts {
   readonly record: TaskRecord;
-  /** As it lies in its queue; undefined: it is in none. */
+  /** The job in the task's queue; undefined: the queue does not have it. */
   readonly job: TaskJob | undefined;
   readonly place: JobPlace;
   readonly queueDepth: number | null;
@@ -27,7 +27,10 @@ export interface TaskFacts {
   readonly retries: number;
   /** Execution limit of one attempt, milliseconds; 0: none. */
   readonly timeoutMs: number;
-  /** The last that had it, or the one whose start failed it; undefined: none did, or it is not known any more. */
+  /**
+   * The last container that had the task, or the one whose failed
+   * start failed it; undefined: none did, or the row is gone.
+   */
   readonly container: ContainerRow | undefined;
   readonly deploymentName: string;
   readonly servers: readonly ExplainedServer[];
@@ -80,7 +83,7 @@ export function explainTask(facts: TaskFacts): Explanation {
   };
 }
 
-/** Earlier ones as far as they are remembered, and the last. */
+/** Earlier attempts as far as they are remembered, and the last one. */
 function attemptsOf({ record, job, container }: TaskFacts): ExplainedAttempt[] {
   const past = job?.past ?? record.past ?? [];
   const attempts = past.map((one) => ({
@@ -171,7 +174,7 @@ function detailsOf(facts: TaskFacts): string[] {
 
 const tries = (count: number): string => (count === 1 ? '1 try' : `${count} tries`);
 
-/** The address may carry secrets: only its host is shown. */
+/** The delivery's text. The address may carry secrets, so only its host is shown. */
 function callbackText({ url, event, state, attempts, outcome, httpStatus, dueAtMs }: DeliveryRow): string {
   const what = `its callback to ${hostOf(url)} (${event})`;
   const last = outcome === '' ? '' : `, ${outcome}${httpStatus === null ? '' : ` with ${httpStatus}`}`;
@@ -181,7 +184,7 @@ function callbackText({ url, event, state, attempts, outcome, httpStatus, dueAtM
   return `${what} ${state === 'delivered' ? 'was delivered' : 'was not delivered'} after ${tries(attempts)}${last}`;
 }
 
-/** None of its attempts was sent: it waited for a container that did not start. */
+/** Whether no attempt was sent: the task waited for a container that did not start. */
 const isFailedStart = ({ status, failureReason }: TaskRecord): boolean =>
   isTerminalTask(status) && failureReason === 'start_failed';
 
@@ -196,7 +199,7 @@ function errorOf(result: string | undefined): string {
     const answer: unknown = JSON.parse(result ?? '');
     return isRecord(answer) && typeof answer['error'] === 'string' ? answer['error'] : '';
   } catch {
-    // Kept as an object, or by nobody: its container's lines say it.
+    // The error is in an object, or not stored: the container's lines show it.
     return '';
   }
 }

@@ -1,4 +1,4 @@
-// Reasons as sentences for people, with what to do about them.
+// Reasons as sentences for people, with the steps that cure them.
 import type { HoldReason, ScaleDecision } from '../autoscaler/decide.ts';
 import type { RejectionReason } from '../placement/filter.ts';
 import { conditionOf } from '#shared/domain/conditions.ts';
@@ -33,10 +33,10 @@ const HOLD_ENDS: Readonly<Record<Exclude<HoldReason, 'at_target'>, string>> = {
   mass_disconnect: 'the machines that went silent',
 };
 
-/** @param why - of a decision to hold; another one, or one that is not known, gives the empty text */
+/** The end of a hold as text. @param why - of a decision to hold; any other text gives the empty text */
 export const holdEnds = (why: string): string => (HOLD_ENDS as Readonly<Record<string, string | undefined>>)[why] ?? '';
 
-/** Why more live than are wanted, where the numbers stand beside it already. */
+/** A hold's text without its first part, for places that show the numbers already. */
 export const withoutNumbers = (text: string): string =>
   text.replace(/^more containers live than are wanted(?: now)?, but /, '');
 
@@ -54,7 +54,7 @@ export function decisionText(decision: ScaleDecision): string {
 }
 
 interface Advice {
-  /** Follows "3 machines: ". */
+  /** Text that follows "3 machines: ". */
   readonly says: string;
   readonly step: string;
 }
@@ -114,7 +114,7 @@ function adviceOf(reason: string, { name, lack }: NamedPool): Advice {
   const admit = `admit a machine to it: ${admitTo(name)}`;
   if (reason === 'no_machine') return { ...advice, step: lack?.step ?? admit };
   if (reason !== 'no_matching_pool') return advice;
-  // Where machines of the pool have joined, and it is the pool all the same, they are kept for work with a GPU.
+  // Machines of this very pool have joined, so it refuses because it keeps them for work with a GPU.
   const letIn = `\`longshore pool set ${name} --cpu-work-on-gpu-machines yes\``;
   return {
     says: `not of pool ${name}, or kept for work with a GPU`,
@@ -122,7 +122,7 @@ function adviceOf(reason: string, { name, lack }: NamedPool): Advice {
   };
 }
 
-/** `2 machines are without enough free CPU (cpu)`, most of them first. */
+/** Rejections as texts, the most frequent first: `2 machines are without enough free CPU (cpu)`. */
 export function rejectionTexts(
   rejections: Readonly<Record<string, number>>,
   pool: NamedPool = NO_POOL,
@@ -134,8 +134,8 @@ export function rejectionTexts(
 }
 
 /**
- * `DiskPressure on 2 machines: too little free disk …`, most of them first.
- * @param words - what one of these machines says of it, by the name
+ * Conditions as texts, the most frequent first: `DiskPressure on 2 machines: too little free disk …`.
+ * @param words - the words of one of these machines, by the condition's name
  */
 export function conditionTexts(
   conditions: Readonly<Record<string, number>>,
@@ -150,7 +150,10 @@ export function conditionTexts(
     });
 }
 
-/** `2 GPUs are unhealthy: Xid 79 …`, most of them first. @param gpus - how many are in which state, why */
+/**
+ * GPUs as texts, the most frequent state first: `2 GPUs are unhealthy: Xid 79 …`.
+ * @param gpus - their number by state and reason
+ */
 export const gpuTexts = (gpus: Readonly<Record<string, number>>): readonly string[] =>
   Object.entries(gpus)
     .toSorted((a, b) => b[1] - a[1])

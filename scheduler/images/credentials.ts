@@ -13,13 +13,13 @@ export class RegistryCredentials {
   readonly #log: Log;
   #known: { readonly mtimeMs: number; readonly byRegistry: ReadonlyMap<string, SharedCredential> } | undefined;
 
-  /** @param path - of a `config.json`; undefined: every registry is asked without credentials */
+  /** Credentials of a file. @param path - of a `config.json`; undefined: every registry is asked without credentials */
   constructor(path: string | undefined, log: Log) {
     this.#path = path;
     this.#log = log;
   }
 
-  /** For that image and a workspace, empty where nobody says whose it is; undefined: there are none for it. */
+  /** Credentials for that image and a workspace (empty: the workspace is not known); undefined: there are none. */
   async of(image: string, workspaceId: string): Promise<RegistryAuth | undefined> {
     if (this.#path === undefined) return undefined;
     try {
@@ -29,7 +29,7 @@ export class RegistryCredentials {
         this.#known = { mtimeMs, byRegistry: parseDockerConfig(await readFile(this.#path, 'utf8')) };
       }
     } catch (error) {
-      // The last good file counts on; the text of a parser may quote what is in it.
+      // The last good file stays in effect. The parser's text is left out, because it may quote the file.
       const code = error instanceof Error && 'code' in error ? String(error.code) : 'not the JSON that is expected';
       this.#log.warn({ path: this.#path, why: code }, 'LONGSHORE_REGISTRY_CONFIG could not be read');
     }
@@ -39,7 +39,7 @@ export class RegistryCredentials {
   }
 }
 
-/** An entry of the file, with what Longshore adds to it. */
+/** An entry of the file, with Longshore's additions. */
 export interface SharedCredential {
   readonly auth: RegistryAuth;
   /** Absent: every repository of that registry. */
@@ -83,7 +83,7 @@ export function parseDockerConfig(text: string): ReadonlyMap<string, SharedCrede
   return found;
 }
 
-/** A list that cannot be read lets nobody through. */
+/** A field's list; an unreadable list permits nothing. */
 function listed(entry: object, name: 'repositories' | 'workspaces'): Partial<Record<typeof name, readonly string[]>> {
   const value: unknown = Reflect.get(entry, name);
   if (value === undefined) return {};

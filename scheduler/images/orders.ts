@@ -26,18 +26,18 @@ import { mayUsePool } from '../placement/filter.ts';
 import type { PullPlaces } from './places.ts';
 import type { ImageCredentials } from './workspace-credentials.ts';
 
-/** Machines that pull the same image at once. */
+/** Most machines that pull the same image at once. */
 const PULLS_AT_ONCE = 8;
 const PLACE_MS = 60_000;
 const ASK_AGAIN_MS = 2000;
 const RESOLVE_MS = 10_000;
-/** Machines that one deploy asks to have its image. */
+/** Most machines that one deploy asks to have its image. */
 const PREPARED_MACHINES = 32;
-/** How long a machine that was asked to have an image may ask for credentials for it. */
+/** Time in which a machine that was asked to have an image may request credentials for it. */
 const HINT_MS = 60 * 60_000;
 const MAX_HINTS = 2000;
 
-/** Failures that no machine will get around: the deploy is refused. */
+/** Failures that every machine would have: the deploy is refused. */
 const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_manifest']);
 
 export type Resolution =
@@ -52,10 +52,10 @@ export interface ImageOrdersParts {
   readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
   readonly book: Pick<ContainerBook, 'ofMachine'>;
   readonly credentials: Pick<ImageCredentials, 'of'>;
-  /** Sends it to a machine that is linked here. @returns false when it is not */
+  /** Sends the order to a machine that is linked here. @returns false when the machine is not */
   readonly send: (machineId: MachineId, order: PrepareImage) => boolean;
   readonly places: Pick<PullPlaces, 'take' | 'give'>;
-  /** May work without a GPU go to GPU machines of a pool that says nothing? */
+  /** Whether work without a GPU may go to GPU machines of a pool that does not set it. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   readonly log: Log;
 }
@@ -63,7 +63,7 @@ export interface ImageOrdersParts {
 export class ImageOrders {
   readonly #parts: ImageOrdersParts;
   readonly #asked = new Map<string, (answer: ImagePrepared__Output) => void>();
-  /** `machine image` → until when; the oldest goes first. */
+  /** Hints `machine image`, with their ends; the oldest goes first. */
   readonly #hints = new Map<string, number>();
 
   constructor(parts: ImageOrdersParts) {
@@ -123,16 +123,17 @@ export class ImageOrders {
       await places.give(key, machineId).catch(() => undefined);
       return { waitMs: 0 };
     }
-    // A machine that nobody wants the image on pulls it at its own risk: no place that others wait for, no credentials.
+    // A machine that was not meant to have the image pulls it at
+    // its own risk: no place that others wait for, no credentials.
     if (!this.#isMeant(machineId, workspaceId, image)) return { waitMs: 0 };
-    // The places spare registries; without Redis everybody pulls.
+    // The places spare registries; without Redis every machine pulls.
     const mayPull = request.check || (await places.take(key, machineId, PULLS_AT_ONCE, PLACE_MS).catch(() => true));
     if (!mayPull) return { waitMs: ASK_AGAIN_MS * (0.75 + Math.random() / 2) };
     const auth = await credentials.of(workspaceId, image, this.#ownerOf(machineId));
     return { waitMs: 0, ...(auth === undefined ? {} : { auth }) };
   }
 
-  /** An agent answers. */
+  /** Handles an agent's answer. */
   prepared(answer: ImagePrepared__Output): void {
     this.#asked.get(answer.requestId)?.(answer);
   }
@@ -158,7 +159,7 @@ export class ImageOrders {
     }
   }
 
-  /** Machines linked here that may get containers of it. */
+  /** Machines linked here that may get containers of the configuration. */
   #candidates(workspaceId: WorkspaceId, config: StubConfig): readonly Machine[] {
     const poolName = poolNameOf(config.extra);
     return [...this.#parts.machines.all()].filter((machine) => {
@@ -173,18 +174,24 @@ export class ImageOrders {
     });
   }
 
-  /** null: the operator; undefined: no such machine. */
+  /** Owner of a machine; null: the operator; undefined: no such machine. */
   #ownerOf(machineId: MachineId): WorkspaceId | null | undefined {
     return this.#parts.machines.get(machineId)?.row.poolWorkspaceId;
   }
 
-  /** Machines of one owner share the places of an image, so that nobody's machines keep another's waiting. */
+  /**
+   * The key of an image's places. Machines of one owner share
+   * them, so that one owner's machines keep no other's waiting.
+   */
   #placesOf(machineId: MachineId, image: string): string {
     const owner = this.#ownerOf(machineId) ?? '';
     return createHash('sha256').update(`${owner} ${image}`).digest('hex').slice(0, 32);
   }
 
-  /** Has the machine a container of it, or was it asked to have it? @param workspaceId - whose; empty: anybody's */
+  /**
+   * Whether the machine has a container of the image, or was asked to have it.
+   * @param workspaceId - of the container; empty: any
+   */
   #isMeant(machineId: MachineId, workspaceId: WorkspaceId | '', image: string): boolean {
     const until = this.#hints.get(`${machineId} ${workspaceId} ${image}`);
     if (until !== undefined && until > Date.now()) return true;
@@ -196,7 +203,7 @@ export class ImageOrders {
   }
 
   #hint(machineId: MachineId, workspaceId: WorkspaceId, image: string): void {
-    // Agents of the version before name no workspace.
+    // Agents of the version before name no workspace, so the hint is also kept without one.
     this.#remember(`${machineId}  ${image}`);
     this.#remember(`${machineId} ${workspaceId} ${image}`);
   }
@@ -209,7 +216,7 @@ export class ImageOrders {
   }
 }
 
-/** Deployed all the same: the first start will show it. */
+/** The deployment goes on without an answer: the first start will show whether the image exists. */
 const unasked = (image: string, why: string): Resolution => ({
   kind: 'resolved',
   digest: '',

@@ -4,7 +4,7 @@ import type { Keys } from '../queues/keys.ts';
 import type { Script } from '../queues/scripts.ts';
 import { defineScript } from '../queues/scripts.ts';
 
-/** How many machines pull one image at once, across all replicas: places that run out by themselves. */
+/** Places that bound the machines which pull one image at once, across all replicas; a place expires by itself. */
 export class PullPlaces {
   readonly #client: Redis;
   readonly #keys: Keys;
@@ -16,7 +16,7 @@ export class PullPlaces {
     this.#take = defineScript(client, 'longshoreTakePullPlace');
   }
 
-  /** Takes a place, or keeps the one it has. @returns whether the machine has one */
+  /** Takes a place, or keeps the machine's present one. @returns whether the machine has one */
   async take(image: string, machineId: MachineId, width: number, holdMs: number): Promise<boolean> {
     return (await this.#take.run(this.#keys.pulls(image), machineId, width, holdMs)) === 1;
   }

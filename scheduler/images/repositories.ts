@@ -1,4 +1,4 @@
-// Lists of repositories that a credential is for: `team/app`, `team/*` (everything below it), `*`. Pure.
+// Lists of a credential's repositories: `team/app`, `team/*` (everything below it), `*`. Pure.
 
 /** Whether one of the patterns names that repository of the registry. */
 export function isListed(patterns: readonly string[], repository: string): boolean {

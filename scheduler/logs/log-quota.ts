@@ -10,12 +10,12 @@ import { LINE_OVERHEAD_BYTES } from '../store/queries/logs.ts';
 import { dayOf } from '../store/queries/quotas.ts';
 
 const MAX_WORKSPACES = 10_000;
-/** Containers that were told, of one workspace in a day; the later ones are not. */
+/** Most containers of a workspace that are told in a day; later ones are not. */
 const MAX_TOLD = 1_000;
 
 interface Used {
   readonly day: string;
-  /** As the database last said it, and what is on its way there. */
+  /** Bytes that the database last reported, and those on their way there. */
   bytes: number;
   readonly told: Set<ContainerId>;
 }
@@ -40,7 +40,10 @@ export class LogQuota {
     return this.#parts.clock.nowMs();
   }
 
-  /** The line; above the quota the one that says so, once for its container; else undefined: it is dropped. */
+  /**
+   * Admits a line. Above the quota it returns a line that says so,
+   * once for its container; else undefined: the line is dropped.
+   */
   admit(line: NewLogLine): NewLogLine | undefined {
     const limit = this.#parts.limitOf(line.workspaceId);
     const used = this.#of(line.workspaceId);
@@ -58,7 +61,7 @@ export class LogQuota {
     return notice;
   }
 
-  /** @param totals - of today, as the database says after lines were written */
+  /** Takes over the database's counts. @param totals - of today, after lines were written */
   written(totals: ReadonlyMap<WorkspaceId, number>): void {
     for (const [workspaceId, bytes] of totals) {
       const used = this.#of(workspaceId);
@@ -66,7 +69,7 @@ export class LogQuota {
     }
   }
 
-  /** Admitted lines that the database did not take: they come again. */
+  /** Takes back admitted lines that the database did not store: they come again. */
   notWritten(lines: readonly NewLogLine[]): void {
     for (const line of lines) {
       const used = this.#of(line.workspaceId);

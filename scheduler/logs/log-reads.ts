@@ -9,9 +9,9 @@ import type { LogLineRow, LogMatch, LogStart } from '../store/queries/logs.ts';
 import { logEdge, readLogLines } from '../store/queries/logs.ts';
 import type { LogFilter, LogPageRead, LogReads } from './log-service.ts';
 
-/** Rows that a read looks at. Source: reference, REST §8. */
+/** Most rows that a read looks at. Source: reference, REST §8. */
 const MOST_EXAMINED = 50_000;
-/** Rows that one statement looks at: on PGlite some 20 ms, in which every other statement waits. */
+/** Most rows that one statement looks at: on PGlite some 20 ms, in which every other statement waits. */
 const MOST_AT_ONCE = { pglite: 2_000, postgres: 10_000 } as const;
 const FEWEST_AT_ONCE = 500;
 const READ_MS = 8_000;
@@ -25,7 +25,7 @@ const SEARCH_WAIT_MS = 5_000;
 
 export class LogReader implements LogReads {
   readonly #db: Pick<Db, 'kind' | 'reads'>;
-  /** Searches by text, one of a workspace at a time. */
+  /** Searches by text, one at a time for each workspace. */
   readonly #searches = new FairLine({
     atOnce: 1_000,
     atOnceOfOne: 1,
@@ -59,7 +59,8 @@ export class LogReader implements LogReads {
     for (let examined = 0; examined < MOST_EXAMINED; examined += rows) {
       rows = Math.min(examined === 0 ? rows : rows * 2, MOST_AT_ONCE[this.#db.kind], MOST_EXAMINED - examined);
       const edge = await logEdge(reads, match, at, rows);
-      // The lines of a container, task, stub or deployment are one workspace's: that this one is another's is not told.
+      // The lines of a container, task, stub or deployment belong
+      // to one workspace; another workspace's read finds nothing.
       if (edge !== undefined && edge.workspaceId !== workspaceId) return pageOf([], filter, undefined);
       const missing = wanted - found.length;
       const lines = await readLogLines(reads, match, at, edge?.id, missing);
@@ -74,7 +75,7 @@ export class LogReader implements LogReads {
   }
 }
 
-/** Everything further back is older than what is wanted. */
+/** Whether all lines further back are older than the wanted ones. */
 const isPast = (edge: { readonly atMs: number }, { fromMs, afterSeq }: LogFilter): boolean =>
   afterSeq === undefined && fromMs !== undefined && edge.atMs < fromMs - CLOCKS_AHEAD_MS;
 

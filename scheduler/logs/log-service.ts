@@ -21,9 +21,9 @@ export interface LogFilter {
   readonly machineId?: string;
   readonly query?: string;
   readonly fromMs?: number;
-  /** Exclusive. */
+  /** End of the time range, exclusive. */
   readonly toMs?: number;
-  /** Newest lines are page 0; inside a page oldest first. */
+  /** Lines of a page. The newest lines are page 0; inside a page the oldest come first. */
   readonly limit: number;
   readonly page: number;
   /** Only lines after this sequence number (for following). */
@@ -34,9 +34,9 @@ export interface LogFilter {
 
 export interface LogPageRead {
   readonly lines: readonly LogLine[];
-  /** As many lines as were asked for. */
+  /** Whether the read has as many lines as were requested. */
   readonly isFull: boolean;
-  /** Where the next read goes on; undefined: everything was looked at. */
+  /** Sequence number where the next read continues; undefined: all lines were looked at. */
   readonly nextSeq: number | undefined;
 }
 

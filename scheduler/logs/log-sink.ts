@@ -15,7 +15,7 @@ import type { LogQuota } from './log-quota.ts';
 
 const MAX_REMEMBERED = 5_000;
 const MAX_LINE_CHARACTERS = 64 * 1024;
-/** The year 3000. */
+/** Latest accepted time: the year 3000. */
 const LATEST_MS = Date.UTC(3000);
 
 type Owner = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId'> & {
@@ -25,7 +25,7 @@ type Owner = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId'
 export interface LogSinkParts {
   readonly db: Queryable;
   readonly book: ContainerBook;
-  /** Bounds what a workspace writes in a day; absent: nothing does. */
+  /** Bound on a workspace's lines in a day; absent: none. */
   readonly quota?: LogQuota;
 }
 
@@ -33,7 +33,7 @@ export class LogSink {
   readonly #db: Queryable;
   readonly #book: ContainerBook;
   readonly #quota: LogQuota | undefined;
-  /** Containers that ended may still have lines under way. */
+  /** Owners of ended containers, whose lines may still be under way. */
   readonly #ended = new Map<string, Owner>();
 
   constructor({ db, book, quota }: LogSinkParts) {
@@ -93,7 +93,7 @@ export class LogSink {
   }
 }
 
-/** A line with a time that no database takes is kept with ours: refused, its batch would come again for ever. */
+/** The line's time if a database can store it, else the present: a refused batch would come again for ever. */
 function datable(timestampMs: number): number {
   return timestampMs > 0 && timestampMs < LATEST_MS ? timestampMs : Date.now();
 }

@@ -1,9 +1,9 @@
-// Where bytes are kept: the port that service.ts needs. `files.ts` is one backend; a bucket is another.
+// The store of bytes: the interface that service.ts needs. `files.ts` is one backend; a bucket is another.
 import type { Readable } from 'node:stream';
 
 export interface StoredBytes {
   readonly size: number;
-  /** Hex, computed as the bytes arrived. */
+  /** Checksum in hex, computed as the bytes arrived. */
   readonly sha256: string;
 }
 
@@ -17,9 +17,9 @@ export interface KeptObject {
   readonly writtenAtMs: number;
 }
 
-/** Uploads that go to the store itself, past the scheduler; it hears of them when it looks. */
+/** Uploads that go to the store itself, past the scheduler, which finds them when it looks. */
 export interface DirectUploads {
-  /** An absolute address that takes one PUT after the other for so long. */
+  /** Signs an absolute address that accepts one PUT after another for that time. */
   sign(key: string, lifeSeconds: number): Promise<string>;
   /**
    * Moves the bytes uploaded under the key to their place, with
@@ -31,7 +31,7 @@ export interface DirectUploads {
   take(key: string, maxBytes: () => Promise<number>): Promise<StoredVersion | undefined>;
   /** Measures the bytes that are at the key's place now. */
   measure(key: string): Promise<StoredVersion | undefined>;
-  /** Which bytes are at its place now; undefined: none. */
+  /** Version of the bytes at the key's place; undefined: none. */
   versionOf(key: string): Promise<string | undefined>;
   /** Lists uploads that were not taken. */
   list(): AsyncIterable<KeptObject>;
@@ -39,10 +39,10 @@ export interface DirectUploads {
 }
 
 export interface ObjectBackend {
-  /** Absent: uploads come through the scheduler. */
+  /** Direct uploads; absent: uploads come through the scheduler. */
   readonly uploads?: DirectUploads;
   /**
-   * Keeps the whole stream under the key, or nothing of it; an older object of that key is replaced at the end.
+   * Stores the whole stream under the key, or nothing of it; an older object of that key is replaced at the end.
    * @throws AppError `body_too_large` above `maxBytes`, `disk_full`, `disk_read_only`, `object_store_failed`
    */
   put(key: string, source: AsyncIterable<Uint8Array>, maxBytes: number): Promise<StoredBytes>;
@@ -52,10 +52,10 @@ export interface ObjectBackend {
    */
   open(key: string): Promise<{ readonly size: number; readonly stream: Readable } | undefined>;
   exists(key: string): Promise<boolean>;
-  /** Removing what is not there is fine. */
+  /** Removes an object; an absent one is no error. */
   remove(key: string): Promise<void>;
-  /** Every object, in any order; one that comes or goes meanwhile may be missing or named. */
+  /** Lists every object, in any order; one that comes or goes meanwhile may be missing or listed. */
   list(): AsyncIterable<KeptObject>;
-  /** Lets go of its connections. */
+  /** Closes its connections. */
   close?(): void;
 }

@@ -17,15 +17,15 @@ export interface ObjectCollectorParts {
   readonly db: Db;
   readonly kept: () => AsyncIterable<KeptObject>;
   readonly remove: (key: ObjectId) => Promise<void>;
-  /** Takes in uploads that nobody asked for since. */
+  /** Takes in direct uploads that no call asked for since. */
   readonly takeUploads: (uploadedBeforeMs: number, most: number) => Promise<number>;
-  /** Keys that somebody else looks after: inputs of tasks. */
+  /** Whether another part owns the key: inputs of tasks. */
   readonly isOthers: (key: string) => boolean;
   readonly metrics: ObjectMetrics;
   readonly clock: Clock;
   readonly log: Log;
   readonly isLeader: () => boolean;
-  /** Longer than an upload address lives. */
+  /** Age below which nothing is collected; longer than an upload address lives. */
   readonly graceMs: number;
   readonly everyMs?: number;
   /** Bounds of one round: rows and bytes that are deleted, and bytes that are looked at. */
@@ -57,7 +57,7 @@ export class ObjectCollector {
   readonly name = 'object collector';
   readonly #parts: ObjectCollectorParts;
   readonly #abort = new AbortController();
-  /** Where the last round stopped looking. */
+  /** Position at which the last round stopped looking. */
   #looking: AsyncIterator<KeptObject> | undefined;
 
   constructor(parts: ObjectCollectorParts) {
@@ -95,7 +95,7 @@ export class ObjectCollector {
     try {
       ids = await deleteUnusedObjects(db, beforeMs, mostRemoved);
     } catch (error) {
-      // A stub took one of them between the look and the deletion.
+      // A stub took one of these objects between the look and the deletion.
       if (sqlStateOf(error) === '23503') return 0;
       throw error;
     }
@@ -132,7 +132,7 @@ export class ObjectCollector {
     return unknown.length;
   }
 
-  /** undefined: all were seen; the next one begins anew. */
+  /** The next object; undefined: all were seen, and the next call begins anew. */
   async #next(): Promise<KeptObject | undefined> {
     this.#looking ??= this.#parts.kept()[Symbol.asyncIterator]();
     try {

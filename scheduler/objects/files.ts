@@ -8,10 +8,10 @@ import { AppError } from '#shared/errors.ts';
 import type { KeptObject, ObjectBackend, StoredBytes } from './backend.ts';
 
 const KEY = /^[A-Za-z0-9_-]{2,128}$/;
-/** Another replica may be writing in a shared directory: only what is this old is nobody's. */
+/** Age from which a file counts as abandoned: another replica may be writing in a shared directory. */
 const ABANDONED_MS = 24 * 3_600_000;
 
-/** @param directory - `<dataDir>/objects`; made when missing */
+/** Opens the store. @param directory - `<dataDir>/objects`; made when missing */
 export async function openFileObjects(directory: string, nowMs: number = Date.now()): Promise<ObjectBackend> {
   const incoming = join(directory, 'incoming');
   try {
@@ -116,7 +116,10 @@ async function namesIn(directory: string): Promise<string[]> {
   }
 }
 
-/** 256 folders, so that none grows without end; the last characters, since ids may share their first. */
+/**
+ * Folder of a key, one of 256, so that none grows without end;
+ * named by the last characters, since ids may share their first.
+ */
 const folderOf = (key: string): string => key.slice(-2).toLowerCase();
 
 async function writeNew(path: string, source: AsyncIterable<Uint8Array>, maxBytes: number): Promise<StoredBytes> {
@@ -130,7 +133,7 @@ async function writeNew(path: string, source: AsyncIterable<Uint8Array>, maxByte
       digest.update(chunk);
       await writeAll(file, chunk);
     }
-    // The row that says "uploaded" is written after this: it must not outlive the bytes.
+    // Bytes are synced first: the row that says "uploaded" must not outlive them.
     await file.datasync();
     return { size, sha256: digest.digest('hex') };
   } finally {

@@ -21,22 +21,22 @@ import { tooLarge } from './files.ts';
 
 export interface S3Settings {
   readonly bucket: string;
-  /** Absent: AWS, by the region. */
+  /** Address of the store; absent: AWS, by the region. */
   readonly endpoint?: string | undefined;
   readonly region: string;
-  /** The bucket in the path instead of the host's name. */
+  /** Whether the bucket is in the path instead of the host's name. */
   readonly pathStyle: boolean;
-  /** Before every key; `team/` for several installations in one bucket. */
+  /** Prefix of every key; `team/` for several installations in one bucket. */
   readonly prefix: string;
-  /** Absent: what the environment gives (variables of AWS, a role of the machine). */
+  /** Credentials; absent: those of the environment (variables of AWS, a role of the machine). */
   readonly credentials?: { readonly accessKeyId: string; readonly secretAccessKey: string } | undefined;
 }
 
 const KEY = /^[A-Za-z0-9_-]{2,128}$/;
 const CONNECT_MS = 5_000;
-/** Without a byte for so long a request is given up; a body that flows may take longer. */
+/** Time without a byte after which a request is given up; a body that flows may take longer. */
 const SILENT_MS = 120_000;
-/** A call, its tries together; a copy of some GiB takes longer. */
+/** Time for a call with all its tries; a copy of some GiB may take longer. */
 const CALL_MS = 60_000;
 const COPY_MS = 600_000;
 const TRIES = 3;
@@ -59,7 +59,7 @@ export async function openS3Objects(settings: S3Settings): Promise<ObjectBackend
       socketTimeout: SILENT_MS,
       throwOnRequestTimeout: true,
     },
-    // Stores that are not AWS know no checksums of their own, and a signed address must not ask its bearer for one.
+    // Other stores than AWS lack checksums of their own, and a signed address must not require one of its user.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
   });
@@ -97,7 +97,7 @@ class S3Objects implements ObjectBackend {
   }
 
   async put(key: string, source: AsyncIterable<Uint8Array>, maxBytes: number): Promise<StoredBytes> {
-    // Bodies of tasks, which are bounded; archives come by their own way.
+    // Bodies of tasks are bounded, so they fit in memory; archives come by another way.
     const parts: Uint8Array[] = [];
     let size = 0;
     for await (const part of source) {
@@ -158,7 +158,7 @@ class S3Objects implements ObjectBackend {
       const read = await this.#read(from, found.etag);
       const stored = read === undefined ? undefined : await this.#digestOf(read.stream);
       const version = stored === undefined ? undefined : await this.#copy(from, this.#kept(key), found.etag);
-      // Put again meanwhile: looked at anew.
+      // The upload was replaced meanwhile: look again.
       if (stored === undefined || version === undefined) continue;
       await this.#delete(from);
       return { ...stored, version };
@@ -166,7 +166,7 @@ class S3Objects implements ObjectBackend {
     throw new AppError('object_store_failed', 'the upload changes faster than it can be read');
   }
 
-  /** @returns the copy's version; undefined: it is another one by now, or gone */
+  /** Copies an upload. @returns the copy's version; undefined: the upload was replaced, or is gone */
   async #copy(from: string, to: string, etag: string): Promise<string | undefined> {
     const command = new CopyObjectCommand({
       Bucket: this.#bucket,
@@ -263,7 +263,10 @@ class S3Objects implements ObjectBackend {
   readonly #incoming = (key: string): string => `${this.#prefix}incoming/${checked(key)}`;
 }
 
-/** @param changedIsMissing - it was to have a version that it has no more */
+/**
+ * The answer, or undefined when the object is missing.
+ * @param changedIsMissing - whether an object without the expected version counts as missing
+ */
 async function unlessMissing<T>(answer: Promise<T>, changedIsMissing: boolean): Promise<T | undefined> {
   try {
     return await answer;
@@ -294,7 +297,7 @@ function statusOf(error: unknown): number | undefined {
   return (meta as { readonly httpStatusCode?: number } | undefined)?.httpStatusCode;
 }
 
-/** The name and status an S3 store gives; its sentences may hold a key id. */
+/** The name and status of an S3 store's error; its sentences may contain a key id. */
 function reasonOf(error: unknown): string {
   const status = statusOf(error);
   if (status === undefined) return messageOf(error);

@@ -23,9 +23,9 @@ import type { KeptObject, ObjectBackend, StoredBytes } from './backend.ts';
 import { tooLarge } from './files.ts';
 
 export const DEFAULT_MAX_OBJECT_BYTES = 4 * 1024 ** 3;
-/** How long a signed upload address counts. */
+/** Life of a signed upload address. */
 export const UPLOAD_LIFE_MS = 86_400_000;
-/** Followed by the object id; `expires` and `signature` in the query. */
+/** Path of uploads; the object id follows, with `expires` and `signature` in the query. */
 export const UPLOAD_PATH = '/api/v1/gateway/objects/upload/';
 const MAX_HASH_LENGTH = 256;
 const BYTES_KEY = /^[A-Za-z0-9_-]{2,128}$/;
@@ -35,7 +35,7 @@ export interface OpenedObject extends StoredBytes {
 }
 
 export interface Objects {
-  /** The complete object of that hash; undefined: unknown, or its bytes are not here. */
+  /** The complete object of that hash; undefined: unknown, or its bytes are missing. */
   head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined>;
   /**
    * Announces an object. `uploadPath`: below this server's own
@@ -49,7 +49,7 @@ export interface Objects {
   /** Whether the signed address lets its bearer upload. */
   verifyUpload(objectId: string, query: { readonly expires?: string; readonly signature?: string }): boolean;
   /**
-   * Takes the bytes of an upload that was verified.
+   * Takes the bytes of a verified upload.
    * @param contentLength - as announced; fewer bytes are refused
    * @throws AppError `object_not_found`, `body_too_large`, `object_quota_reached`, `upload_incomplete`, `disk_full`,
    * `disk_read_only`, `object_store_failed`; nothing is left behind
@@ -72,18 +72,18 @@ export interface Objects {
    * the id. undefined: unknown, not uploaded, or its bytes are gone.
    */
   open(objectId: string): Promise<OpenedObject | undefined>;
-  /** Keeps a task's input or result without a row, under that key or a new id; the task's job or record names it. */
+  /** Stores a task's input or result without a row, under that key or a new id; the task's job or record names it. */
   putBytes(bytes: Uint8Array, key?: ObjectId): Promise<ObjectId>;
   /** @throws AppError `body_too_large` when it has more than `maxBytes` */
   getBytes(objectId: ObjectId, maxBytes: number): Promise<Uint8Array | undefined>;
   removeBytes(objectId: ObjectId): Promise<void>;
-  /** Everything that is kept, uploads too, with the time it was written. */
+  /** All stored bytes, uploads too, with the time they were written. */
   keptBytes(): AsyncIterable<KeptObject>;
 }
 
 export interface ObjectOwner {
   readonly workspaceId: WorkspaceId;
-  /** Present: only objects that containers of that stub made; what it calls them is no other's hash. */
+  /** Set for a container: it has only objects that containers of that stub made, under hashes of their own. */
   readonly container?: { readonly stubId: StubId };
 }
 
@@ -97,11 +97,11 @@ export interface ObjectsOptions {
   readonly db: Queryable;
   readonly backend: ObjectBackend;
   readonly installation: Pick<Installation, 'deriveKeys'>;
-  /** A stub's archive has other bytes than before. */
+  /** Called when a stub's archive has other bytes than before. */
   readonly onReplaced?: (objectId: ObjectId) => void;
   /** LONGSHORE_MAX_OBJECT_BYTES */
   readonly maxObjectBytes?: number;
-  /** The workspace's bounds for objects; absent: nothing bounds them. */
+  /** The workspace's bounds for objects; absent: none. */
   readonly quotaOf?: (workspaceId: WorkspaceId) => ObjectQuota | Promise<ObjectQuota>;
   readonly clock?: Clock;
 }
@@ -138,7 +138,7 @@ class ObjectService implements Objects {
     if (hash === '' || hash.length > MAX_HASH_LENGTH) return undefined;
     const row = await this.#taken(await useObjectByHash(this.#db, owner.workspaceId, storedHash(owner, hash)));
     if (row === undefined || row.sha256 === null) return undefined;
-    // No call says that an upload ended well, and a directory can be lost: the bytes themselves are asked.
+    // No call confirms the end of an upload, and a directory can be lost, so the store itself is asked.
     return (await this.#backend.exists(row.id)) ? { ...row, hash } : undefined;
   }
 
@@ -183,7 +183,7 @@ class ObjectService implements Objects {
 
   async receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes> {
     if (contentLength !== undefined && contentLength > this.#maxBytes) throw tooLarge(this.#maxBytes);
-    // Where addresses lead to the store itself none leads here.
+    // A store with direct uploads takes none here.
     if (this.#backend.uploads !== undefined) throw notFound();
     const row = await useObject(this.#db, objectId);
     if (row === undefined) throw notFound();
@@ -191,12 +191,12 @@ class ObjectService implements Objects {
       await this.#requireRoom(row.workspaceId, row.hash, contentLength);
     }
     const whole = contentLength === undefined ? source : exactly(source, contentLength);
-    // Announced bytes are counted already; more of them than announced only as far as there is room.
+    // Announced bytes are counted already; further bytes are accepted only while there is room.
     const most = contentLength === undefined ? await this.#mostOf(row) : this.#maxBytes;
     const stored = await this.#backend.put(row.id, whole, most);
     const marked = await markObjectUploaded(this.#db, row.id, stored);
     if (marked !== undefined) return stored;
-    // The workspace went while the bytes came.
+    // The workspace was deleted while the bytes came.
     await this.#backend.remove(row.id);
     throw notFound();
   }
@@ -230,7 +230,7 @@ class ObjectService implements Objects {
     let stored = await uploads.take(row.id, () => this.#mostOf(row));
     let known: ObjectRow | undefined = row;
     while (stored !== undefined && known !== undefined) {
-      // A row that went meanwhile leaves bytes that are nobody's, and are found as such.
+      // A row that was deleted meanwhile leaves bytes without a row, which the collector finds.
       known = await markObjectUploaded(this.#db, row.id, stored);
       // Another replica may have taken in a later upload before this
       // write: in the end the row must match the bytes that are there.
@@ -259,7 +259,7 @@ class ObjectService implements Objects {
     throw new AppError('object_quota_reached', text, { details: { limit: 'bytes.objects' } });
   }
 
-  /** The most bytes that may be put under an object's id: as many as were announced, or more while there is room. */
+  /** Most bytes that may be stored under an object's id: the announced number, or more while there is room. */
   async #mostOf(row: ObjectRow): Promise<number> {
     const quota = await this.#quotaOf?.(row.workspaceId);
     if (quota === undefined) return this.#maxBytes;
@@ -322,7 +322,7 @@ async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
 }
 
-/** Passes the bytes on and fails at the end when there were fewer or more than announced. */
+/** Passes the bytes on, and fails at the end when their number differs from the announced one. */
 async function* exactly(source: AsyncIterable<Uint8Array>, expected: number): AsyncGenerator<Uint8Array> {
   let size = 0;
   for await (const chunk of source) {

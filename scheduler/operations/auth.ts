@@ -10,7 +10,7 @@ import type { Operation } from './operation.ts';
 export interface Bootstrap {
   /** Makes the first workspace, once; `exists` from then on. */
   readonly ensureFirstWorkspace: () => Promise<FirstWorkspace>;
-  /** `LONGSHORE_BOOTSTRAP_TOKEN`: what a caller from elsewhere must present. */
+  /** `LONGSHORE_BOOTSTRAP_TOKEN`: required from callers on other hosts. */
   readonly token: string | null;
 }
 
@@ -47,7 +47,7 @@ function isSame(presented: string | null, expected: string | null): boolean {
 /** Gives a workspace's signing key; undefined when the workspace is gone. */
 export type SigningKeyReader = (workspaceId: string) => Promise<string | undefined>;
 
-/** Signs as task callbacks are signed, so that a receiver can tell. */
+/** Signs a payload in the same way as task callbacks, so that a receiver can verify it. */
 export function signPayload(signingKeyOf: SigningKeyReader, clock: Pick<Clock, 'nowMs'>): Operation {
   return operation({
     name: 'SignPayload',

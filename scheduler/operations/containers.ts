@@ -21,7 +21,7 @@ export function listContainers(containers: Pick<ContainerReads, 'list'>, usage: 
     request: ListContainersRequest,
     response: ListContainersResponse,
     handle: async (caller) => {
-      // The administrator sees those of every workspace.
+      // The administrator sees containers of every workspace.
       const found = containers.list(caller.isAdmin ? null : caller.workspaceId);
       const used = await usage.of(found.flatMap(({ machineId }) => machineId ?? []));
       const newestFirst = found.toSorted((a, b) => (b.scheduledAtMs ?? Infinity) - (a.scheduledAtMs ?? Infinity) || 0);
@@ -35,7 +35,7 @@ export function listContainers(containers: Pick<ContainerReads, 'list'>, usage: 
           scheduledAt: timestampOf(container.scheduledAtMs),
           startedAt: timestampOf(container.startedAtMs),
           workspaceId: container.workspaceId,
-          // A machine offers one worker; its id is the machine's.
+          // The id of a machine's only worker is the machine's id.
           workerId: container.machineId ?? '',
           machineId: container.machineId ?? '',
           deploymentId: container.deploymentId ?? '',
@@ -52,7 +52,7 @@ function usageOf(usage: ContainerUsage | undefined) {
   return { ...numbers, sampledAt: timestampOf(sampledAtMs) };
 }
 
-/** The administrator stops those of every workspace. */
+/** Stops a container; the administrator may stop those of every workspace. */
 export function stopContainer(containers: Pick<ContainerActions, 'stopContainer'>): Operation {
   return operation({
     name: 'StopContainer',
@@ -67,7 +67,7 @@ export function stopContainer(containers: Pick<ContainerActions, 'stopContainer'
   });
 }
 
-/** Not available yet; the answer says so in the shape that clients read. */
+/** Checkpoints are not available yet; the answer says so in the shape that clients read. */
 export function checkpointContainer(): Operation {
   return operation({
     name: 'CheckpointContainer',

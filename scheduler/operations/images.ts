@@ -12,7 +12,7 @@ import type { Operation } from './operation.ts';
 const NOT_BUILT =
   'images are not built in this version: build one with these packages, commands and variables, push it to a registry, and name it as the base image';
 
-/** The fields that ask for a build. */
+/** Fields of a request that ask for a build. */
 type Definition = Pick<
   VerifyImageBuildRequest,
   'pythonPackages' | 'commands' | 'buildSteps' | 'envVars' | 'dockerfile'

@@ -1,4 +1,4 @@
-// The list of operations: one entry each, and every door (HTTP now) binds the same list.
+// The list of operations, one entry each; every transport (HTTP now) binds the same list.
 import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -51,7 +51,7 @@ export interface OperationParts {
   readonly workers: WorkerService;
   readonly pools: PoolService;
   readonly tokens: Pick<Tokens, 'list' | 'issue' | 'toggle' | 'remove'>;
-  /** How many a workspace may have. */
+  /** Number of tokens that a workspace may have. */
   readonly mostTokensOf: (workspaceId: WorkspaceId) => Promise<number>;
   readonly volumes: Pick<Volumes, 'getOrCreate' | 'among'>;
   readonly signingKeyOf: SigningKeyReader;

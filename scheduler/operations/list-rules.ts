@@ -4,10 +4,10 @@ type Filters = Readonly<Record<string, readonly string[]>>;
 
 const MAX_LIST = 1_000;
 
-/** 0 and too large: the maximum. */
+/** Limit of a list: 0 and too large values mean the maximum. */
 export const limitOf = (limit: number): number => (limit === 0 ? MAX_LIST : Math.min(limit, MAX_LIST));
 
-/** All values of any spelling of a key; undefined: not asked for. */
+/** All values of any spelling of a key; undefined: no such filter. */
 export function filterValues(filters: Filters, keys: readonly string[]): readonly string[] | undefined {
   const values = keys.flatMap((key) => (Object.hasOwn(filters, key) ? (filters[key] ?? []) : []));
   return values.length === 0 ? undefined : values;
@@ -16,7 +16,7 @@ export function filterValues(filters: Filters, keys: readonly string[]): readonl
 export const firstFilter = (filters: Filters, keys: readonly string[]): string | undefined =>
   filterValues(filters, keys)?.[0];
 
-/** A value that cannot be read for its key is no filter. */
+/** A filter's boolean; an unreadable value is no filter. */
 export function booleanFilter(text: string | undefined): boolean | undefined {
   if (text === undefined) return undefined;
   if (/^(?:yes|y|true|t|1)$/i.test(text)) return true;
@@ -28,7 +28,7 @@ export function numberFilter(text: string | undefined): number | undefined {
   return Number(text);
 }
 
-/** `stub-id`, `stub-ids`, `stub_id`, `stub_ids` */
+/** Spellings of a key: `stub-id`, `stub-ids`, `stub_id`, `stub_ids`. */
 export const spellings = (first: string, second: string): readonly string[] => [
   `${first}-${second}`,
   `${first}-${second}s`,

@@ -20,22 +20,24 @@ import type { Caller } from '../identity/caller.ts';
 import { operation } from './operation.ts';
 import type { Operation, Origin } from './operation.ts';
 
-/** Where agents dial, as CreateMachine tells it. */
+/** The address that agents dial, as CreateMachine announces it. */
 export interface AgentUpstream {
-  /** `grpcs://host:1995`, as configured or as it listens. */
+  /** URL `grpcs://host:1995`, as configured or as the port listens. */
   readonly url: (origin: Origin) => string;
-  /** By which other machines may reach this host; undefined: unknown. */
+  /** Address by which other machines reach this host; undefined: unknown. */
   readonly hostAddress: () => string | undefined;
-  /** The release channel the installer fetches. */
+  /** Release channel of the installer. */
   readonly branch: string;
 }
 
 export const TOO_MANY_POOLS = `there are ${MAX_POOLS} pools already, and may be no more: delete one that has no machines`;
 
-/** The administrator works on shared pools, everybody else on their workspace's own. */
+/**
+ * Owner of the pools that the caller works on: the shared ones for the administrator, the workspace's own for others.
+ */
 export const ownerOf = (caller: Caller) => ({ workspaceId: caller.isAdmin ? null : caller.workspaceId });
 
-/** The first machine in a pool makes it. */
+/** Creates a machine; the first machine of a pool creates the pool. */
 export function createMachine(
   machines: Pick<MachineService, 'create'>,
   pools: Pick<PoolService, 'create'>,
@@ -95,7 +97,7 @@ export function listMachines(
     handle: async (caller, request) => {
       const all = await machines.list(ownerOf(caller));
       const named = request.poolName;
-      // A pool whose last machine went is still a pool.
+      // A pool exists also after its last machine went.
       const known =
         named === '' ||
         all.some((machine) => machine.poolName === named) ||
@@ -115,7 +117,7 @@ export function listMachines(
         errMsg: '',
         machines: (request.limit === 0 ? wanted : wanted.slice(0, request.limit)).map((view) => ({
           ...listedMachine(view),
-          // Kilobytes of each machine: not for lists of hundreds.
+          // Host facts take kilobytes for each machine, so long lists leave them out.
           host: request.machineId === '' ? null : hostShown(view),
         })),
         gpus,

@@ -36,7 +36,7 @@ export function createObject(objects: Pick<Objects, 'create'>): Operation {
     response: CreateObjectResponse,
     handle: async (caller, request, origin) => {
       const made = await objects.create(caller, request);
-      // Clients put the bytes wherever this says: it must be whole.
+      // Clients upload to exactly this address, so it must be absolute.
       const { uploadPath } = made;
       const isWhole = uploadPath === null || /^https?:/.test(uploadPath);
       const presignedUrl = isWhole ? (uploadPath ?? '') : `${origin.baseUrl}${uploadPath}`;

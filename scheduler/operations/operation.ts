@@ -10,11 +10,11 @@ import type { Caller } from '../identity/caller.ts';
  */
 export type Scope = 'any' | 'full' | 'admin' | 'open';
 
-/** Facts about where a request came from that a few operations need; every transport fills it in. */
+/** Facts about a request's origin that a few operations need; every transport fills them in. */
 export interface Origin {
   /** Start of URLs handed to this caller, without a trailing slash. */
   readonly baseUrl: string;
-  /** The caller is this host itself, with no proxy and no web page in between. */
+  /** Whether the caller is this host itself, with no proxy and no web page in between. */
   readonly loopback: boolean;
   /** The credential as presented, valid or not. */
   readonly bearer: string | null;
@@ -27,7 +27,7 @@ export interface OperationDefinition<S extends Scope, Request extends TObject, R
   /** Method and path below the gateway's base: `POST /deployments/{id}/scale`. */
   readonly http: string;
   readonly scope: S;
-  /** True for the few that a container's own token may call. */
+  /** Whether a container's own token may call it; true for few. */
   readonly containers?: boolean;
   /** Refusal for callers outside the scope, where the usual text does not fit. */
   readonly refusal?: string;
@@ -44,7 +44,7 @@ export interface OperationDefinition<S extends Scope, Request extends TObject, R
 export interface Operation {
   readonly name: string;
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-  /** `/deployments/{id}/scale` */
+  /** Path with parameters in braces, `/deployments/{id}/scale`. */
   readonly path: string;
   readonly scope: Scope;
   readonly containers: boolean;
@@ -72,7 +72,7 @@ export function operation<S extends Scope, Request extends TObject, Response ext
     refusal: definition.refusal ?? UNAUTHORIZED_ACCESS,
     request: definition.request,
     response: definition.response,
-    // The binder has decoded the request by this very schema and refused callers outside the scope.
+    // The binder has decoded the request by this same schema and refused callers outside the scope.
     handle: async (caller, request, origin) =>
       definition.handle(caller as CallerFor<S>, request as Static<Request>, origin),
   };

@@ -27,7 +27,7 @@ import type { Operation } from './operation.ts';
 
 const NOT_YET = 'pods and sandboxes are not available in this version';
 
-/** [name, route below `/pods/{containerId}`, answer] */
+/** Routes: [name, route below `/pods/{containerId}`, answer]. */
 const ROUTES: readonly (readonly [string, string, TObject])[] = [
   ['SandboxConnect', 'POST /connect', PodConnectResponse],
   ['SandboxExec', 'POST /exec', PodExecResponse],
@@ -48,14 +48,14 @@ const ROUTES: readonly (readonly [string, string, TObject])[] = [
   ['SandboxExposePort', 'POST /ports/expose', PodUrlResponse],
   ['SandboxListUrls', 'GET /urls', PodUrlsResponse],
   ['SandboxUpdateTTL', 'POST /ttl', PodDone],
-  // A published client sends PATCH, the published gateway has POST.
+  // A published client sends PATCH, and the published gateway has POST.
   ['SandboxPatchTTL', 'PATCH /ttl', PodDone],
   ['SandboxUpdateNetworkPermissions', 'POST /network/update', PodDone],
   ['SandboxSnapshotMemory', 'POST /snapshot-memory', PodCheckpointResponse],
   ['SandboxCreateImageFromFilesystem', 'POST /create-image-from-filesystem', PodImageResponse],
 ];
 
-/** Fields that are not there are empty; a process that never ran has not ended. */
+/** The refusing answer. Absent fields are empty; a process that never ran has not ended. */
 const refused = (response: TObject): Record<string, unknown> => ({
   ok: false,
   errorMsg: NOT_YET,

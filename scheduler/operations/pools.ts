@@ -1,4 +1,4 @@
-// Pools over the gateway: the administrator's are the shared ones, everybody else's their workspace's own.
+// Pools over the gateway: the shared ones for the administrator, a workspace's own for others.
 import { Done } from '#shared/api/fields.ts';
 import {
   ListPoolsRequest,
@@ -19,7 +19,9 @@ import type { Operation } from './operation.ts';
 type Lists = Pick<WorkerService, 'listPools'>;
 type Looks = Pick<WorkerService, 'poolNamed'>;
 
-/** A workspace sees its own pools; that there is no other of that name would be untrue. */
+/**
+ * Text of an unknown pool. A workspace sees its own pools only, so the text does not claim that no such pool exists.
+ */
 const notFound = ({ workspaceId }: Owner, name: string): string =>
   workspaceId === null
     ? 'pool not found'
@@ -62,7 +64,7 @@ export function changePool(pools: Pick<PoolService, 'change'>, workers: Looks): 
   });
 }
 
-/** @param act - @returns why not */
+/** Makes an operation that changes a pool's settings. @param act - @returns the refusal's text */
 function settingsVerb(
   name: string,
   http: string,

@@ -63,7 +63,7 @@ function refusalText(refused: Refused): string {
   }
 }
 
-/** Why it was refused is in `errMsg`, what may go wrong although it was not in `warnMsg`: fields of ours. */
+/** Deploys a stub. The refusal is in `errMsg`, known risks of a deployment in `warnMsg`: both are fields of ours. */
 export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log): Operation {
   return operation({
     name: 'DeployStub',

@@ -53,7 +53,7 @@ function filterOf(caller: Caller, request: ListTasksRequest): TaskFilter {
   const stubIds =
     caller.container === undefined ? filterValues(filters, spellings('stub', 'id')) : [caller.container.stubId];
   const stubNames = filterValues(filters, spellings('stub', 'name'));
-  // Ids that are none are dropped; when none is left there is no such filter.
+  // Invalid ids are dropped; when no id is left, there is no such filter.
   const taskIds = filterValues(filters, ['id', 'ids', ...spellings('task', 'id')])?.filter(isUuid);
   const containerIds = filterValues(filters, spellings('container', 'id'));
   return {
@@ -66,7 +66,7 @@ function filterOf(caller: Caller, request: ListTasksRequest): TaskFilter {
   };
 }
 
-/** For runners that are not ours: claims a task and marks it started. */
+/** Claims a task and marks it started, for runners of others. */
 export function startTask(tasks: Pick<TaskActions, 'startTask'>): Operation {
   return operation({
     name: 'StartTask',
@@ -83,7 +83,7 @@ export function startTask(tasks: Pick<TaskActions, 'startTask'>): Operation {
   });
 }
 
-/** For runners that are not ours: ends the attempt with its result. */
+/** Ends the attempt with its result, for runners of others. */
 export function endTask(tasks: Pick<TaskActions, 'endTask'>): Operation {
   return operation({
     name: 'EndTask',
@@ -122,7 +122,7 @@ export function stopTasks(tasks: Pick<TaskActions, 'stopTasks'>): Operation {
     handle: async (caller, { taskIds }) => {
       if (taskIds.length > MAX_STOPPED)
         return { ok: false, errMsg: `taskIds must have at most ${MAX_STOPPED} entries` };
-      // Nobody's task has such an id; asking the stores would tell as much, later.
+      // No task can have such an id; the stores would give the same answer, later.
       const bad = taskIds.find((id) => !isUuid(id));
       const known = bad === undefined ? taskIds : taskIds.slice(0, taskIds.indexOf(bad));
       const outcome = await tasks.stopTasks(

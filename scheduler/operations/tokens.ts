@@ -37,7 +37,7 @@ export function listTokens(tokens: Pick<Tokens, 'list'>): Operation {
 const TYPES = ['workspace', 'workspace_restricted'] as const;
 const ADMIN_TYPES = [...TYPES, 'admin'] as const;
 
-/** @param mostOf - how many tokens a workspace may have */
+/** Creates a token. @param mostOf - number of tokens that a workspace may have */
 export function createToken(
   tokens: Pick<Tokens, 'issue' | 'list'>,
   mostOf: (workspaceId: WorkspaceId) => Promise<number>,

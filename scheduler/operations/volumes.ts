@@ -7,7 +7,7 @@ import type { Volumes } from '../deployments/volumes.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
-/** A container is given those that its own stub mounts, and makes none. */
+/** Gets or creates a volume. A container gets those that its own stub mounts, and creates none. */
 export function getOrCreateVolume(volumes: Pick<Volumes, 'getOrCreate' | 'among'>, directory: Directory): Operation {
   return operation({
     name: 'GetOrCreateVolume',

@@ -6,7 +6,7 @@ import { ownerOf } from './machines.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
-/** A week: what waits longer is better stopped by hand. */
+/** Longest drain, a week: work that needs longer is better stopped by hand. */
 const MAX_DRAIN_SECONDS = 7 * 24 * 3600;
 
 export function listWorkers(workers: Pick<WorkerService, 'listWorkers'>): Operation {
@@ -29,7 +29,7 @@ export const cordonWorker = (workers: Pick<WorkerService, 'cordon'>): Operation 
 export const uncordonWorker = (workers: Pick<WorkerService, 'uncordon'>): Operation =>
   workerVerb('UncordonWorker', 'uncordon', (owner, id) => workers.uncordon(owner, id));
 
-/** Answers once stops are requested; containers that serve get their replacement first. */
+/** Drains a worker. Returns once stops are requested; containers that serve get their replacement first. */
 export function drainWorker(workers: Pick<WorkerService, 'drain'>): Operation {
   return operation({
     name: 'DrainWorker',

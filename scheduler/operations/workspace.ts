@@ -5,7 +5,7 @@ import type { Operation } from './operation.ts';
 const HTTPS_PORT = 443;
 const HTTP_PORT = 80;
 
-/** Where this installation is reached, as its clients save it. No gRPC port is served yet, so none is named. */
+/** Address of this installation, as its clients save it. No gRPC port is served yet, so none is named. */
 export function exportWorkspaceConfig(): Operation {
   return operation({
     name: 'ExportWorkspaceConfig',

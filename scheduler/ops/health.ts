@@ -7,7 +7,7 @@ import { withDeadline } from '#shared/backoff.ts';
 export type HealthChecks = Readonly<Record<string, () => Promise<unknown>>>;
 
 const CHECK_DEADLINE_MS = 2_000;
-/** An answer counts this long, so that probes cost nothing. */
+/** Life of an answer, so that probes cost nothing. */
 const FRESH_MS = 1_000;
 
 export class Readiness {
@@ -20,7 +20,7 @@ export class Readiness {
     this.#clock = clock;
   }
 
-  /** Names of what does not answer; empty: ready. */
+  /** Names of the stores that do not answer; empty: ready. */
   failing(): Promise<readonly string[]> {
     const nowMs = this.#clock.monotonicMs();
     if (this.#last !== undefined && nowMs - this.#last.atMs < FRESH_MS) return this.#last.failing;

@@ -3,7 +3,7 @@ import { networkInterfaces } from 'node:os';
 
 type Interfaces = ReturnType<typeof networkInterfaces>;
 
-/** Bridges and tunnels of container engines and virtual machines: nobody outside reaches us there. */
+/** Bridges and tunnels of container engines and virtual machines, which are not reachable from outside. */
 const INSIDE = /^(lo|docker|br-|veth|virbr|cni|flannel|cali|podman)/;
 
 /**
@@ -19,7 +19,10 @@ export function hostAddress(interfaces: Interfaces = networkInterfaces()): strin
   return ipv6 === undefined ? undefined : `[${ipv6}]`;
 }
 
-/** Where others reach what listens on an address: one of every interface is this host's own. */
+/**
+ * Address by which others reach a listening address; one that
+ * stands for every interface is replaced by this host's own.
+ */
 export function reachableAt(address: string, own: string | undefined = hostAddress()): string {
   return address.replace(/^(?:0\.0\.0\.0|\[::\]):/, `${own ?? '127.0.0.1'}:`);
 }

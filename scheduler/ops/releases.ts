@@ -19,10 +19,10 @@ const Release = Type.Object({
   sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }),
   bytes: Type.Integer({ minimum: 1 }),
 });
-/** By the machines that it runs on; one of them at least. */
+/** Releases by platform; at least one is required. */
 const Channel = Type.Object({ 'linux-x64': Type.Optional(Release), 'linux-arm64': Type.Optional(Release) });
 export type Channel = Readonly<Static<typeof Channel>>;
-/** In the script's names. */
+/** Platforms, with the names that the script uses. */
 const PLATFORMS = [
   ['linux-x64', 'RELEASE'],
   ['linux-arm64', 'RELEASE_ARM64'],
@@ -31,14 +31,17 @@ const PLATFORMS = [
 const CHANNEL_NAME = /^[a-z0-9][a-z0-9-]{0,31}$/;
 const FILE_NAME = new RegExp(FILE);
 const INSTALLER = fileURLToPath(new URL('../../systemd/install-agent.sh', import.meta.url));
-/** Where `npm run build` puts them in a checkout. */
+/** Folder where `npm run build` puts releases in a checkout. */
 const BUILT = fileURLToPath(new URL('../../dist', import.meta.url));
 
 export class Releases {
   readonly #directories: readonly string[];
   readonly #channel: string;
 
-  /** @param directory - the operator's; absent: `releases` of the data directory, then what this checkout has built */
+  /**
+   * The releases of the directories.
+   * @param directory - the operator's; absent: `releases` of the data directory, then this checkout's builds
+   */
   constructor(options: {
     readonly directory?: string | undefined;
     readonly dataDir: string;
@@ -78,7 +81,7 @@ export class Releases {
     return text;
   }
 
-  /** An archive's bytes; undefined: there is none of that name. */
+  /** Opens an archive; undefined: there is none of that name. */
   async open(file: string): Promise<{ readonly bytes: number; readonly stream: Readable } | undefined> {
     if (!FILE_NAME.test(file)) return undefined;
     for (const directory of this.#directories) {

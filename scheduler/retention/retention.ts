@@ -12,7 +12,7 @@ import type { RetentionMetrics } from './metrics.ts';
 export interface PrunedKind {
   readonly table: PrunedTable;
   readonly keptMs: number;
-  /** Begins a turn. The function it gives deletes at most `limit` rows. */
+  /** Begins a turn. The returned function deletes at most `limit` rows. */
   readonly begin: () => (
     beforeMs: number,
     limit: number,
@@ -27,7 +27,7 @@ export interface RetentionParts {
   readonly log: Log;
   readonly isLeader: () => boolean;
   readonly everyMs?: number;
-  /** A turn ends after so long. */
+  /** Longest time of a turn. */
   readonly turnMs?: number;
 }
 
@@ -36,7 +36,7 @@ const TURN_MS = 60_000;
 const FIRST_BATCH = 100;
 const LEAST_BATCH = 20;
 const MOST_BATCH = 1_000;
-/** A batch that takes longer is followed by a smaller one. */
+/** Time of a batch above which the next one is smaller. */
 const LONG_MS = 40;
 const LEAST_PAUSE_MS = 5;
 
@@ -66,7 +66,7 @@ export class Retention {
     await this.#running;
   }
 
-  /** @returns rows deleted, by kind @throws when the database does not answer */
+  /** Runs a turn. @returns number of deleted rows, by kind @throws when the database does not answer */
   async turn(): Promise<Readonly<Record<string, number>>> {
     const { kinds, clock, log, turnMs = TURN_MS } = this.#parts;
     const untilMs = clock.monotonicMs() + turnMs;
@@ -114,7 +114,7 @@ export class Retention {
     metrics.batch.observe({ kind: table }, tookMs / 1000);
     if (tookMs > LONG_MS) this.#limit = Math.max(LEAST_BATCH, Math.floor(this.#limit / 2));
     else if (tookMs < LONG_MS / 2) this.#limit = Math.min(MOST_BATCH, this.#limit * 2);
-    // Other users of the database have it at least half of the time.
+    // The pause leaves the database to its other users for at least half of the time.
     await sleep(Math.max(LEAST_PAUSE_MS, tookMs), this.#abort.signal);
     return batch;
   }

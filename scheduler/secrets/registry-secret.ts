@@ -6,7 +6,7 @@ import { Value } from 'typebox/value';
 
 export const isRegistrySecret = (name: string): boolean => name.startsWith(REGISTRY_SECRET_PREFIX);
 
-/** @returns a sentence on what is wrong with it, without its content */
+/** Reads a registry credential. @returns the credential, or a sentence that names the mistake without the content */
 export function readRegistrySecret(value: string): RegistrySecret | string {
   let parsed: unknown;
   try {

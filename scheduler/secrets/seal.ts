@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { AppError, StartupError, messageOf } from '#shared/errors.ts';
 
 export interface Sealer {
-  /** @param context - what the value is (`installation.ca_key`); a value moved elsewhere does not open */
+  /** Seals a value. @param context - names the value (`installation.ca_key`); a value moved elsewhere does not open */
   seal(plain: Uint8Array, context: string): Uint8Array;
   /** @throws AppError `sealed_value_unreadable`: another key, another context, or damaged */
   open(sealed: Uint8Array, context: string): Uint8Array;
@@ -25,7 +25,7 @@ const TAG_BYTES = 16;
 /** First byte of an envelope: AES-256-GCM, nonce, tag, ciphertext. */
 const VERSION = 1;
 
-/** @param previous - opens what `key` does not, and seals nothing */
+/** Makes a sealer. @param previous - opens values that `key` does not, and seals nothing */
 export function createSealer(key: Uint8Array, previous?: Uint8Array): Sealer {
   const present = sealerOf(key);
   if (previous === undefined) return { ...present, renewed: (sealed, context) => void present.open(sealed, context) };
@@ -82,7 +82,7 @@ const unreadable = (context: string, cause?: unknown): AppError =>
  */
 export async function openSealer(options: {
   readonly keyFile?: string | undefined;
-  /** Still opens, seals nothing any more. */
+  /** File of the previous key, which still opens values and seals none. */
   readonly previousKeyFile?: string | undefined;
   readonly dataDir: string;
 }): Promise<Sealer> {
@@ -109,7 +109,10 @@ async function readKeyFile(path: string, setting: string = SETTING): Promise<Uin
   return key;
 }
 
-/** undefined: there is one already. Complete or absent, never half: a key lost half-way would lose what it sealed. */
+/**
+ * Makes the key file; undefined: there is one already. The file is complete
+ * or absent: a key lost half-way would lose all values that it sealed.
+ */
 async function makeKeyFile(path: string): Promise<Uint8Array | undefined> {
   const key = randomBytes(KEY_BYTES);
   const temporary = `${path}.${process.pid}.${randomBytes(4).toString('hex')}`;

@@ -23,12 +23,12 @@ import type { Sealer } from './seal.ts';
 
 const NAME = new RegExp(SECRET_NAME);
 const MAX_SECRETS = 500;
-/** Credentials of registries that are looked through for one image, in the order of their names. */
+/** Most credentials of registries that are looked through for one image, in the order of their names. */
 const MAX_REGISTRIES = 50;
 /** Bytes of all values of a container together: they fit a message of the link, and the environment of a process. */
 const MAX_CONTAINER_BYTES = 256 * 1024;
 
-/** Values by name, or the names that are missing, or that they are more than one container may have. */
+/** Values by name; or the names that are missing; or the finding that the values are too large for a container. */
 export type SecretValues =
   | { readonly kind: 'values'; readonly values: Readonly<Record<string, string>> }
   | { readonly kind: 'missing'; readonly names: readonly string[] }
@@ -43,7 +43,7 @@ export class Secrets {
     this.#sealer = sealer;
   }
 
-  /** By name, without values. */
+  /** Secrets in the order of their names, without values. */
   list(workspaceId: WorkspaceId): Promise<readonly SecretRow[]> {
     return listSecrets(this.#db, workspaceId);
   }
@@ -74,18 +74,18 @@ export class Secrets {
 
   /** @throws AppError `secret_not_found` */
   async delete(workspaceId: WorkspaceId, name: string): Promise<void> {
-    // No database keeps, or compares with, every text.
+    // Checked first, since no database can store or compare every text.
     if (!NAME.test(name) || (await deleteSecret(this.#db, workspaceId, name)) === undefined) throw notFound();
   }
 
-  /** The first of the names that the workspace has not; undefined: it has all. */
+  /** The first of the names that the workspace lacks; undefined: it has all. */
   async firstUnknown(workspaceId: WorkspaceId, names: readonly string[]): Promise<string | undefined> {
     if (names.length === 0) return undefined;
     const known = new Set((await this.#forContainers(workspaceId, names)).map((row) => row.name));
     return names.find((name) => !known.has(name));
   }
 
-  /** In the clear, for a container that is about to be created. @throws AppError `sealed_value_unreadable` */
+  /** Values in the clear, for a container that is about to be created. @throws AppError `sealed_value_unreadable` */
   async valuesOf(workspaceId: WorkspaceId, names: readonly string[]): Promise<SecretValues> {
     if (names.length === 0) return { kind: 'values', values: {} };
     const rows = await this.#forContainers(workspaceId, names);
