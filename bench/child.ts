@@ -12,14 +12,14 @@ export type Message = Readonly<Record<string, unknown>> & { readonly kind: strin
 
 export interface ChildOptions {
   readonly name: string;
-  /** Absolute, or relative to the repository. */
+  /** Program file, absolute or relative to the repository. */
   readonly file: string;
   readonly args?: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Instead of the Node that runs the benchmark. */
+  /** Node to use instead of the one that runs the benchmark. */
   readonly node?: string;
   readonly nodeOptions?: readonly string[];
-  /** A program that becomes it: of another host, say. */
+  /** Command that becomes the program, such as the entry into another host. */
   readonly enter?: readonly string[];
   readonly logPath: string;
 }

@@ -22,7 +22,7 @@ export interface IdleApp {
   readonly deploymentId: string;
 }
 
-/** Fields of a stub beside those that make it small. */
+/** Fields of a stub, beside those that make it small. */
 export type AppFields = Readonly<Record<string, string | number | object>>;
 
 type Environment = Readonly<Record<string, string | undefined>>;

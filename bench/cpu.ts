@@ -53,7 +53,7 @@ function roleOf(
   for (let at: ProcessTicks | undefined = process; at !== undefined; at = byPid.get(at.parentPid)) {
     isRedis ||= at.name === 'redis-server';
     const child = children.get(at.pid);
-    // A Redis may be a daemon's child or ours.
+    // A Redis counts as redis, whether it is a daemon's child or ours.
     if (child !== undefined) return isRedis ? 'redis' : child;
     if (at.pid === generatorPid) return isRedis ? 'redis' : 'other';
     if (at.containerId !== undefined) return containerIds.has(at.containerId) ? 'containers' : undefined;

@@ -5,7 +5,7 @@ import { sleep } from '#shared/backoff.ts';
 import { connectionOptions } from '#agent/containers/docker-options.ts';
 import { LABELS } from '#agent/containers/runtime.ts';
 
-/** On containers that the benchmarks make themselves; the value is the run. */
+/** Label of containers that the benchmarks make themselves; its value is the run. */
 export const BENCH_LABEL = 'io.longshore.bench';
 
 const CALL_MS = 30_000;
@@ -53,7 +53,7 @@ export class BenchEngine {
     this.#networks.push(network);
   }
 
-  /** Remembers what runs for us now. */
+  /** Remembers the containers that run for us now. */
   async noteContainers(): Promise<void> {
     for (const id of await this.#list()) this.known.add(id);
   }
@@ -79,7 +79,7 @@ export class BenchEngine {
     try {
       ids = await this.#list();
     } catch {
-      // No engine: nothing was made.
+      // Without an engine, nothing was made.
       return;
     }
     // An engine that removes a container during its start keeps that

@@ -68,7 +68,7 @@ export const GOALS: Readonly<Record<string, Goal>> = {
 /** Factor by which goals are looser in a short run, which has too few samples for more. */
 export const QUICK_SLACK = 1.5;
 
-/** `baseline` is 0 where there is none. */
+/** Figures of a round; `baseline` is 0 where there is none. */
 export type GoalRound = { readonly baseline: number; readonly product: number };
 
 /** The median round is on the right side of the line. @throws RangeError without rounds */

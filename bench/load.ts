@@ -6,7 +6,7 @@ import { percentile } from './stats.ts';
 
 export interface LoadTarget {
   readonly url: string;
-  /** POST where it is not said. */
+  /** Method; POST by default. */
   readonly method?: 'GET';
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;

@@ -12,7 +12,7 @@ export interface MachineFacts {
   readonly versions: Readonly<Record<string, string>>;
 }
 
-/** @param engineVersion - of Docker, when a suite needs it */
+/** @param engineVersion - version of Docker, when a suite needs it */
 export function machineFacts(engineVersion: string | undefined): MachineFacts {
   return {
     cores: availableParallelism(),

@@ -101,7 +101,7 @@ function suitesOf(text: string | undefined, known: readonly SuiteName[]): readon
     if (!known.some((suite) => suite === name))
       throw new UsageError(`--only: there is no benchmark ${JSON.stringify(name)}; there are ${known.join(', ')}`);
   }
-  // Always in the order of the list: the start is measured on what the others left.
+  // Suites run in the order of the list, because `start` is measured on the data that the others left.
   return known.filter((suite) => asked.includes(suite));
 }
 

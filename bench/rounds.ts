@@ -9,7 +9,7 @@ export type RoundFigures = Pick<Round, 'baseline' | 'product' | 'again'>;
 export type MeasureRound = (isBaselineFirst: boolean) => Promise<RoundFigures>;
 
 export interface RoundRules {
-  /** Wanted; as many again are tried on a machine that is not quiet. */
+  /** Number of wanted rounds; as many again are tried on a machine that is not quiet. */
   readonly rounds: number;
   readonly maxOutside: number;
   /** Runs the work and returns the share of the machine that others used meanwhile. */

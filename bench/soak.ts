@@ -28,7 +28,7 @@ import type { Workplace } from './workplace.ts';
 
 /** Requests under way at a time, those of all actors together. */
 const MOST_REQUESTS = 16;
-/** Above every keep-warm of the load. */
+/** Longer than every keep-warm of the load. */
 const IDLE_MS = 60_000;
 const POLL_MS = 200;
 const TREND_EVERY_MS = 10_000;

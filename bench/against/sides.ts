@@ -24,7 +24,7 @@ export interface AgainstContext {
   readonly place: Workplace;
   readonly isQuick: boolean;
   readonly releases: Sides<Release>;
-  /** Started when first asked for, and shared by the suites. */
+  /** Each is started when first asked for, and shared by the suites. */
   readonly products: () => Promise<Sides<Product>>;
   readonly postgres: () => Promise<PrivatePostgres>;
 }
@@ -91,7 +91,7 @@ export const CONTESTS: Readonly<Record<AgainstSuite, (context: AgainstContext) =
     for (const side of SIDES) await products[side].stop();
     const measure = (side: SideName): Promise<Figures> =>
       startMs(context.place, products[side].env, context.releases[side]);
-    // The first start after the others' load cleans up after them.
+    // Each side's first start is thrown away: it cleans up after the others' load.
     for (const side of SIDES) await measure(side);
     return { figures: { p50: 'ms' }, turns: 1, measure };
   },

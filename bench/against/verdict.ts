@@ -22,7 +22,7 @@ export interface Difference {
   readonly verdict: 'worse' | 'better' | 'no_difference' | 'too_few_rounds';
 }
 
-/** Fewer say too little of how far the base differs from itself. */
+/** Rounds that a verdict needs: fewer show too little of the base's difference from itself. */
 export const VERDICT_ROUNDS = 3;
 
 /**

@@ -22,7 +22,7 @@ const BYTE_DEADLINE_MS = 30_000;
 const RETRY_MS = 1;
 const CONNECT_MS = 100;
 
-/** Starts one, waits for its first byte and removes it. @returns milliseconds, the removal not counted */
+/** Starts a container, waits for its first byte and removes it. @returns milliseconds, the removal not counted */
 export async function coldContainerMs(engine: BenchEngine, spec: ContainerBaseline): Promise<number> {
   const startedMs = performance.now();
   const id = await startAnswering(engine, spec);
@@ -31,7 +31,7 @@ export async function coldContainerMs(engine: BenchEngine, spec: ContainerBaseli
   return ms;
 }
 
-/** Starts one and waits for its first byte. @returns the engine's id */
+/** Starts a container and waits for its first byte. @returns the engine's id */
 export async function startAnswering(engine: BenchEngine, spec: ContainerBaseline): Promise<string> {
   const startedMs = performance.now();
   const container = await engine.client.createContainer(

@@ -8,7 +8,7 @@ import { createLog } from '#shared/log.ts';
 import type { LoadTarget } from '../load.ts';
 import type { Workplace } from '../workplace.ts';
 
-/** Runs until the workplace is closed. */
+/** Starts the baseline, which runs until the workplace is closed. */
 export async function startQueueBaseline(place: Workplace, concurrency: number): Promise<LoadTarget> {
   const dataDir = join(place.directory, 'b1');
   await mkdir(dataDir, { recursive: true });

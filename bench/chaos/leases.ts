@@ -62,7 +62,7 @@ export function unpaired({ before, seen, after }: Look): readonly string[] {
   ];
 }
 
-/** Remembers since when something is said at every look. */
+/** Remembers since when a fault has been found at every look. */
 export class Patience {
   readonly #forMs: number;
   #since = new Map<string, number>();
@@ -71,7 +71,7 @@ export class Patience {
     this.#forMs = forMs;
   }
 
-  /** @returns what has been said for too long */
+  /** @returns faults that have stood for too long */
   overdue(said: readonly string[], nowMs: number): readonly string[] {
     this.#since = new Map(said.map((text) => [text, this.#since.get(text) ?? nowMs]));
     return [...this.#since].flatMap(([text, sinceMs]) => (nowMs - sinceMs >= this.#forMs ? [text] : []));

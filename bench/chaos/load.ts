@@ -27,9 +27,9 @@ export interface ChaosStage {
 export interface ChaosApps {
   readonly calls: SoakApp;
   readonly puts: SoakApp;
-  /** Their containers come and go. */
+  /** Deployments whose containers come and go. */
   readonly coldPuts: readonly SoakApp[];
-  /** Handlers that fail at first; two retries. */
+  /** A deployment whose handler fails at first; two retries. */
   readonly retried: SoakApp;
   readonly volumeId: string;
   /** Deployments without calls that start and stop while an agent is killed. */
@@ -48,7 +48,7 @@ const APP = join(fileURLToPath(new URL('.', import.meta.url)), 'app');
 const RETRIES = 2;
 const CALL_LANES = 5;
 const PUT_LANES = 3;
-/** Breath between two requests of a lane: puts come no faster than they are worked off. */
+/** Pause between two requests of a loop, so that puts come no faster than they are worked off. */
 const CALL_PAUSE_MS = 40;
 const PUT_PAUSE_MS = 250;
 /**
@@ -118,7 +118,7 @@ async function repeat(turn: () => Promise<boolean>, pauseMs: number, signal: Abo
   while (!signal.aborted) await sleep((await turn()) ? pauseMs : DOWN_PAUSE_MS, signal);
 }
 
-/** Mostly short, some longer than it takes to start a scheduler. */
+/** Duration of a handler: mostly short, sometimes longer than the start of a scheduler. */
 const secondsOf = (): number => (Math.random() < 0.15 ? 0.5 + Math.random() * 2 : Math.random() * 0.15);
 
 /** @returns false: no answer came */
@@ -137,12 +137,12 @@ async function call(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
 async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
   const n = stage.sent.length + 1;
   const choice = Math.random();
-  // An agent is to die while containers start and stop.
+  // The agent should die while containers start and stop.
   const cold = stage.kill === 'agent' ? 0.7 : 0.1;
   const app = choice < cold ? oneOf(apps.coldPuts) : choice < cold + 0.5 ? apps.puts : apps.retried;
   const isRetried = app === apps.retried;
   const attempts = isRetried ? RETRIES + 1 : 1;
-  // Most fail once or twice and succeed; some never do.
+  // Most tasks fail once or twice and succeed; some never do.
   const fails = isRetried ? Math.floor(Math.random() * (RETRIES + 2)) : 0;
   const at = stage.sent.push({ n, sync: false, taskId: '', attempts, fails }) - 1;
   const answer = await ask(stage, app, { n, seconds: secondsOf(), fails });
@@ -158,7 +158,7 @@ async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
 /** While Redis or an agent is gone, callers are refused, or learn that their task has ended without them. */
 const unavailable = (stage: ChaosStage): readonly Intended[] =>
   stage.kill === 'agent'
-    ? // Handed to an agent that died before a runner had it: a synchronous task never runs twice.
+    ? // The task was with an agent that died before a runner had it: a synchronous task never runs twice.
       [{ status: 502, text: /^\{"error":"[^"]+"\}$/, states: ['ERROR'] }]
     : stage.kill === 'redis'
       ? [{ status: 503, text: /^\{"error":"[^"]+"\}$/, states: ['CANCELLED', 'ERROR', 'COMPLETE'] }]

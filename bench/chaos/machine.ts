@@ -19,9 +19,9 @@ import type { Workplace } from '../workplace.ts';
 import { Patience, contradictions, unpaired } from './leases.ts';
 import type { Lease, SeenContainer } from './leases.ts';
 
-/** Fewer than the containers that ask for one: each that is given back is wanted at once. */
+/** GPUs of the host: fewer than the containers that ask for one, so that each returned GPU is wanted at once. */
 const GPUS = 5;
-/** Kept ready at every start of an agent, and strays for the next one. */
+/** Pause containers that every start of an agent makes ahead, and that are strays for the next agent. */
 const HOLDERS = 2;
 /** Orphan grace, short enough that orphans are gone within an audit's wait. */
 const ORPHAN_S = 10;
@@ -65,7 +65,7 @@ export async function startGpuHost(place: Workplace): Promise<GpuHost> {
   };
 }
 
-/** Whose machine is looked at. */
+/** Machine that the watch looks at. */
 export interface Watched {
   readonly engine: Docker;
   readonly image: string;
@@ -93,7 +93,7 @@ export class MachineWatch {
   readonly #ends = new AbortController();
   readonly #findings = new Set<string>();
   readonly #devicesOf = new Map<string, readonly string[]>();
-  /** Names of the engine: how many devices each container was given. */
+  /** Number of devices by the engine's id, for every container ever seen. */
   readonly #everSeen = new Map<string, number>();
   readonly #strangers: Stranger[] = [];
   #looking: Promise<void> = Promise.resolve();
@@ -134,7 +134,7 @@ export class MachineWatch {
     return { looks: this.#looks, containers: given.length, leases, gpus: given.reduce((sum, one) => sum + one, 0) };
   }
 
-  /** Resolves when so many more containers have begun or ended, or after so long. */
+  /** Resolves when so many more containers have begun or ended, or after `withinMs`. */
   async untilTurns(count: number, withinMs: number, signal: AbortSignal): Promise<void> {
     const wanted = this.#turns + count;
     const deadlineMs = performance.now() + withinMs;
@@ -162,7 +162,7 @@ export class MachineWatch {
     await this.#looking;
   }
 
-  /** Nothing is wanted any more: in the end nothing of the agent's may be there, and no device may be leased. */
+  /** Checks a machine without demand: in the end nothing of the agent's may be there, and no device may be leased. */
   async untilEmpty(): Promise<void> {
     await this.end();
     const deadlineMs = performance.now() + (this.#watched.emptyMs ?? EMPTY_MS);

@@ -24,7 +24,7 @@ import type { ChaosOptions } from './options.ts';
 import { readBack } from './read-back.ts';
 import type { ChaosOutcome, ChaosReport } from './rounds.ts';
 
-/** How much older Redis comes back. */
+/** Age of the data with which Redis comes back. */
 const OLDER_MS = 1_000;
 const LOAD_MS = { least: 1_500, most: 5_000 };
 const AGENTS_EACH = 2;
@@ -208,7 +208,7 @@ async function work(stage: Stage, calls: App, puts: App, signal: AbortSignal): P
   }
 }
 
-/** Every task is over: then no queue has a job, and no lane an entry. @returns what is there all the same */
+/** Checks after all tasks have ended that no queue has a job, and no local queue an entry. @returns the leftovers */
 async function leftIn(redis: Redis, apps: readonly App[], signal: AbortSignal): Promise<readonly string[]> {
   const untilMs = performance.now() + EMPTY_WITHIN_MS;
   for (;;) {

@@ -27,7 +27,7 @@ export interface ChaosOutcome {
   readonly accepted: number;
   readonly unanswered: number;
   readonly runs: number;
-  /** Beyond those that the handlers' failures asked for. */
+  /** Runs beyond those that the handlers' failures asked for. */
   readonly repeated: number;
   /** Milliseconds from the end of the load to the end of the last task. */
   readonly settledMs: number;
@@ -42,9 +42,9 @@ export interface MachineOutcome {
   /** Containers in the engine's list, and those of them with devices. */
   readonly containers: number;
   readonly leases: number;
-  /** Devices that were given out, each as often as it was. */
+  /** Number of times that a device was given out. */
   readonly gpus: number;
-  /** How the rows of containers ended: how often. */
+  /** Number of containers by their end. */
   readonly ends: Readonly<Record<string, number>>;
 }
 
@@ -62,7 +62,7 @@ const MOST_REQUESTS = 16;
 const FIRST_CALLS_MS = 60_000;
 const FOLLOW_EVERY_MS = 1_000;
 const LOAD_MS = { least: 300, most: 4_000 };
-/** A scheduler is killed again before it is ready so often. */
+/** Share of kills that hit a scheduler before it is ready. */
 const KILL_IN_START = 0.25;
 const START_MS = 1_500;
 /** An agent that lives so briefly is killed while it takes things up. */
@@ -117,7 +117,7 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
       report.json('kill', { round, tookMs, sent: stage.sent.length, found, ...watch?.counts });
     }
   } catch (error) {
-    // Requests that wait for a machine that stays dead end with the workplace.
+    // Requests that wait for a dead machine end with the workplace.
     working.catch(() => undefined);
     throw error;
   } finally {

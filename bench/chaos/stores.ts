@@ -18,7 +18,7 @@ export interface Stores {
 const BACK_MS = 30_000;
 const POLL_MS = 20;
 
-/** Servers are ended with the workplace, after what uses them. */
+/** Opens the stores. The workplace ends servers after the processes that use them. */
 export async function openChaosStores(kind: ChaosOptions['stores'], place: Workplace): Promise<Stores> {
   if (kind === 'embedded') return { env: {}, killRedis: killChild };
   const postgres = await aPostgres({ durable: true });
@@ -34,7 +34,7 @@ export async function openChaosStores(kind: ChaosOptions['stores'], place: Workp
   };
 }
 
-/** The scheduler's own child, which it starts again. */
+/** Kills the scheduler's own child, which the scheduler starts again. */
 async function killChild(dataDir: string): Promise<void> {
   const path = socketPathIn(join(dataDir, 'redis'), 'redis.sock');
   const before = await pidOf(path);

@@ -23,7 +23,7 @@ const BOOT_ID = randomUUID();
 export interface SimulatedEvents {
   /** A start order arrived; told once for each assignment. */
   readonly onAssigned: (containerId: string, deploymentId: string, atMs: number) => void;
-  /** A container of this deployment starts only when this says so. */
+  /** Whether a container of this deployment may start now. */
   readonly mayRun: (deploymentId: string) => boolean;
 }
 
@@ -118,7 +118,7 @@ export class SimulatedAgent {
     this.#tasks.write({ report: { running: [] } });
   }
 
-  /** Absences first, then stops, then what is new. */
+  /** Follows a desired state: absences first, then stops, then new containers. */
   #follow(assignments: readonly Assignment__Output[]): void {
     const wanted = new Set(assignments.map((assignment) => assignment.containerId));
     for (const id of this.#containers.keys()) if (!wanted.has(id)) this.#containers.delete(id);

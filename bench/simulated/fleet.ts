@@ -17,7 +17,7 @@ export interface FleetRequest {
   readonly signal: AbortSignal;
 }
 
-/** Below what a server takes per connection (1,000 streams), with two streams a machine. */
+/** With two streams a machine, this stays below a server's limit per connection (1,000 streams). */
 const MACHINES_PER_CONNECTION = 250;
 /** Machines that join at the same time. */
 const AT_ONCE = 16;

@@ -36,7 +36,7 @@ const GONE_MS = 30_000;
 const POLL_MS = 100;
 
 const ok = (text: string | RegExp): Intended => ({ status: 200, text, states: ['COMPLETE'] });
-/** @param text - as it is written: by Python with a space after the colon, by us without */
+/** @param text - JSON as its writer formats it: Python puts a space after the colon, our code none */
 const failed = (text: string): Intended => ({ status: 500, text, states: ['ERROR'] });
 /** A handler that has returned before its container was gone may still report it. */
 const STOPPED: Intended = { status: 503, text: '{"error":"deployment stopped"}', states: ['CANCELLED', 'COMPLETE'] };
@@ -58,7 +58,7 @@ export async function perform(actor: Actor, ledger: Ledger, signal: AbortSignal)
   }
 }
 
-/** Deploys what they need. */
+/** Makes the actors, and deploys their apps. */
 export async function actorsOf(stage: Stage): Promise<readonly Actor[]> {
   const deploy = (fields: AppFields): Promise<SoakApp> => deploySoakApp(stage.caller, stage.objectId, fields);
   const warm = await deploy({ name: 'soak-warm', handler: 'echo', workers: 2 });
@@ -137,7 +137,7 @@ function puts(stage: Stage, app: SoakApp): Turn {
   };
 }
 
-/** Puts three slow ones and cancels the last. */
+/** Puts three slow tasks and cancels the last. */
 function cancels(stage: Stage, app: SoakApp): Turn {
   return async () => {
     const states = ['COMPLETE', 'CANCELLED'];

@@ -7,7 +7,7 @@ import type { Context } from '#cli/context.ts';
 export interface SoakAnswer {
   readonly status: number;
   readonly text: string;
-  /** Empty: none was accepted. */
+  /** Id of the accepted task; empty: none was accepted. */
   readonly taskId: string;
   /** The request, for a person: method, path, body. */
   readonly asked: string;
@@ -16,13 +16,13 @@ export interface SoakAnswer {
 export interface AskOptions {
   readonly method?: 'GET' | 'POST' | 'DELETE';
   readonly body?: unknown;
-  /** The caller hangs up after so long. */
+  /** Milliseconds after which the caller hangs up. */
   readonly hangUpMs?: number;
 }
 
 const CALL_MS = 60_000;
 
-/** The caller hung up, as it meant to. */
+/** Tells that the caller hung up on purpose. */
 export class HungUp extends Error {}
 
 export class Caller {

@@ -73,7 +73,7 @@ function openBelow(pid: number, directory: string): number {
     try {
       return readlinkSync(`/proc/${pid}/fd/${descriptor}`).startsWith(directory);
     } catch {
-      // Closed since it was listed.
+      // The descriptor was closed since it was listed.
       return false;
     }
   }).length;

@@ -42,7 +42,7 @@ export async function settle(
     }
     await sleep(EVERY_MS, signal);
   }
-  // Each again: the first final state is the only one.
+  // Each task is read again: the first final state must be the only one.
   await readAll(caller, ledger, [...ledger.settled.keys()]);
 }
 

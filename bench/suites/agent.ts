@@ -127,7 +127,7 @@ async function untilRunning(
   }
 }
 
-/** Percent of a core, over so long. */
+/** Use of the agent and of the engine over `ms`, in per cent of a core. */
 async function used(pid: number, ms: number): Promise<{ readonly own: number; readonly engine: number }> {
   const engines = enginePids().map((one) => ({ pid: one, before: processorMsOrGone(one) }));
   const startedMs = performance.now();

@@ -126,7 +126,7 @@ export async function coldCallMs(place: Workplace, target: LoadTarget, app: Depl
   return figures['p50'] ?? Number.NaN;
 }
 
-/** Scaled to zero, and nothing of it left with the engine. */
+/** Waits until the deployment is scaled to zero and the engine has nothing of it left. */
 export async function untilGone(place: Workplace, app: DeployedApp): Promise<void> {
   const deadlineMs = performance.now() + GONE_MS;
   while ((await place.engine.countOfDeployment(app.deploymentId)) > 0) {

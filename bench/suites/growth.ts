@@ -55,7 +55,7 @@ export async function growth(context: SuiteContext): Promise<SuiteResult> {
   };
 }
 
-/** Wakes so many deployments, one after another, each from nothing to nothing. */
+/** Wakes deployments one after another, each from no container to none again. */
 async function changes(context: SuiteContext, { plane, fleet }: Plane): Promise<Figures> {
   const apps = await plane.deploy(CHANGES, 'changed');
   const kept = fleet.containers;

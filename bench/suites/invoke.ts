@@ -71,7 +71,7 @@ export async function throughput(context: SuiteContext): Promise<SuiteResult> {
     };
   });
   await untilStored(product.dataDir);
-  // Kept warm, their cores are missing where many containers are started.
+  // The warm containers are stopped, because other suites need their cores.
   for (const { app } of [own, forked]) await product.client.gateway('POST', `/deployments/${app.deploymentId}/stop`);
   return {
     measures: [
@@ -100,7 +100,7 @@ export interface SustainedApp {
   readonly app: DeployedApp;
   readonly heat: () => Promise<void>;
   readonly turn: () => Promise<Figures>;
-  /** Once its files can be read. */
+  /** Check for when the product's files can be read. */
   readonly check: (dataDir: string) => Promise<{ readonly isRight: boolean; readonly text: string }>;
 }
 

@@ -24,13 +24,13 @@ import type { SuiteContext, SuiteResult } from './suite.ts';
 
 const WAIT_MS = 60_000;
 const LOOK_EVERY_MS = 5;
-/** A task that could be given out would be, by then. */
+/** Time in which a task would be given out if it could be. */
 const WAITS_MS = 500;
-/** 20 MB/s on the cable. */
+/** The cable lets 20 MB/s through. */
 const CABLE = ['rate', '160mbit', 'burst', '256kb', 'latency', '400ms'];
-/** Ten seconds of it. */
+/** The archive takes ten seconds on that cable. */
 const ARCHIVE_BYTES = 200 * 1024 ** 2;
-/** The archive flows when so much of it has come. */
+/** Bytes after which the archive counts as flowing. */
 const FLOWS_BYTES = 10 * 1024 ** 2;
 const WAYS = ['killed', 'frozen'] as const;
 type Way = (typeof WAYS)[number];
@@ -203,7 +203,7 @@ class Machine {
     return took;
   }
 
-  /** How long until it is noticed; then a task for its warm container, which must wait until the machine is back. */
+  /** Time until the loss is noticed. A task for the warm container must then wait until the machine is back. */
   async #loss(way: Way): Promise<number> {
     const fromMs = performance.now();
     process.kill(this.#agent.pid, way === 'killed' ? 'SIGKILL' : 'SIGSTOP');

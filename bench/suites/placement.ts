@@ -61,7 +61,7 @@ export async function placement(context: SuiteContext): Promise<SuiteResult> {
   };
 }
 
-/** Scales from nothing to so many and back. */
+/** Scales from nothing to `count` containers and back. */
 async function placedPerSecond(
   context: SuiteContext,
   { plane, fleet }: Plane,

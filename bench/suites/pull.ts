@@ -192,7 +192,7 @@ async function isRemoved(client: BenchEngine['client'], id: string): Promise<boo
   }
 }
 
-/** The engine has done what it tells of. @throws Error with its words */
+/** Waits until the engine has finished the work that the stream reports. @throws Error with its words */
 function ended({ modem }: BenchEngine['client'], stream: NodeJS.ReadableStream): Promise<void> {
   return new Promise((resolve, reject) => {
     modem.followProgress(stream, (error) => (error === null ? resolve() : reject(error)));

@@ -39,7 +39,7 @@ export async function reconcile(context: SuiteContext): Promise<SuiteResult> {
   const running = (): Promise<true | undefined> => isRunning(product, deployments, wanted);
   await waitFor(running, `${wanted} containers run`, STARTED_MS);
   await place.engine.noteContainers();
-  // The first is thrown away.
+  // The first list is thrown away.
   await plainDocker(place.engine, product.machineId);
   const adopted: number[] = [];
   const rounds = await context.runRounds('reconcile', async (isBaselineFirst) => {
@@ -99,7 +99,7 @@ interface Reconciled {
   readonly processorMs: number;
 }
 
-/** kill -9, and another in its place. @returns what that one says of its first rounds */
+/** Sends kill -9 to the agent and starts another. @returns its log line about its first rounds */
 async function startedAgain(product: Product): Promise<Reconciled> {
   await product.killAgent();
   await product.restartAgent(true);

@@ -58,7 +58,7 @@ export async function records(context: SuiteContext): Promise<SuiteResult> {
     for (let at = 0; at < rows; at += BY_THE_HUNDRED) await insertRaw(db, batch.slice(at, at + BY_THE_HUNDRED));
     return { rate: rows / ((performance.now() - startedMs) / 1000) };
   };
-  // Thrown away: statements are prepared, files grow.
+  // The first runs are thrown away: they prepare statements and grow files.
   await baseline();
   await product();
   const rounds = await context.runRounds('records', inTurn(baseline, product));

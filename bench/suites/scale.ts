@@ -33,7 +33,7 @@ export async function scale(context: SuiteContext): Promise<SuiteResult> {
   const swarm =
     whyNoSwarm === undefined ? await startSwarm(engine, limits, (work) => context.place.later(work)) : undefined;
   const sizes = context.isQuick ? QUICK_SIZES : SIZES;
-  // The first of each is thrown away.
+  // The first scaling of each side is thrown away.
   await targetOf(product, app);
   await scaled(context, product, app, 0);
   await plainLoop(context, { ...limits, network: product.network }, 1);

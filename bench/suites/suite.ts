@@ -24,7 +24,7 @@ export interface SuiteContext {
   readonly runRounds: (suite: string, measure: MeasureRound) => Promise<readonly Round[]>;
   /** Directory where both daemons leave processor profiles. */
   readonly profileDir: string | undefined;
-  /** Looser when the run is short. */
+  /** Factor by which goals are looser in a short run. */
   readonly slack: number;
 }
 

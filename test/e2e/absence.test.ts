@@ -12,7 +12,7 @@ interface Ran {
   readonly key: string;
 }
 
-/** A container that serves one task at a time, and is there. */
+/** Deploys an app whose one container serves one task at a time, and waits until the container is there. */
 async function warm(platform: Platform, name: string): Promise<{ deployment: Deployment; container: string }> {
   const deployment = await platform.deploy({
     app: 'counted.py',
@@ -30,7 +30,7 @@ async function runsOf(platform: Platform, deployment: Deployment, key: string): 
   return jsonOf<Ran>(await platform.invoke(deployment, { key, only_count: true })).runs;
 }
 
-/** Waits until that many tasks are under way, through the queue or the lane; gives their ids. */
+/** Waits until that many tasks are under way, through the queue or the local queue. @returns their ids */
 async function active(platform: Platform, deployment: Deployment, count: number): Promise<readonly string[]> {
   const redis = platform.redis();
   return waitFor(
@@ -66,7 +66,7 @@ const inHand = (platform: Platform, deployment: Deployment): Promise<void> =>
 /** A handler that runs until it is let go. */
 const HELD = { key: 'hand', seconds: 0, held: true };
 
-/** Lets it go, and gives its runner the moment to end the task. */
+/** Releases the handler, and gives its runner time to end the task. */
 const letGo = (platform: Platform, deployment: Deployment): Promise<void> =>
   inContainer(platform, deployment, 'touch /tmp/go-hand && sleep 0.5');
 

@@ -92,7 +92,7 @@ describe('a handler that does not let itself be stopped', () => {
     const stopped = await platform.gateway('/tasks/stop', { taskIds: [stuck] });
     expect(stopped).toMatchObject({ ok: true });
     expect(await platform.task(stuck)).toMatchObject({ status: 'CANCELLED' });
-    // The slot is not free: the signal did nothing, ten seconds later the process goes.
+    // The slot is not free: the handler ignored the signal, and its process is killed ten seconds later.
     const served = await platform.taskIs(next, 'COMPLETE', 120_000);
     expect(served.container_id).not.toBe(first);
     expect(await platform.task(stuck)).toMatchObject({ status: 'CANCELLED' });

@@ -167,7 +167,7 @@ describe('a disk that is full', () => {
       expect([large.status, large.text]).toEqual([507, '{"error":"the disk that keeps objects is full"}']);
       const refused = await upload();
       expect([refused.status, jsonOf(refused)['code']]).toEqual([507, 'disk_full']);
-      // Reads, and whether the scheduler lives, need no disk.
+      // Reads and the health page need no disk.
       expect((await platform.call('/api/v1/health/live')).status).toBe(200);
 
       rmSync(filler);

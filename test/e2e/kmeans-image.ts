@@ -43,7 +43,7 @@ export async function kmeansImage(engine: TestDocker): Promise<string> {
       const output = await container.logs({ stdout: true, stderr: true, tail: 20 });
       throw new Error(`the image with ${PACKAGES} could not be built (code ${code}):\n${output.toString('utf8')}`);
     }
-    // The label of the build would make everything run from the image look like this run's.
+    // The label is emptied, because otherwise every container of the image would count as this run's.
     const changes = [`ENV PATH=${VENV}/bin:/usr/local/bin:/usr/bin:/bin`, 'CMD ["python3"]', `LABEL ${TEST_LABEL}=`];
     const [repo, name] = reference.split(':');
     await container.commit({ repo, tag: name, changes: changes.join('\n') });

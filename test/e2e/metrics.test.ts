@@ -234,7 +234,7 @@ scrape_configs:
     await withGpuMachine(platform, (machineId) =>
       underLoad(platform, app, async () => {
         const look = async (): Promise<boolean> => {
-          // A drain that ends, again and again: a rate is seen from the second on.
+          // The drain ends again and again, because a rate shows only from the second on.
           await platform.gateway(`/workers/${machineId}/drain`, {});
           // A list, which is a read of a tenant.
           await platform.gateway('/tasks?limit=1');

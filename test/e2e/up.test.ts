@@ -145,7 +145,7 @@ async function containersOf(home: Home): Promise<string[]> {
   return [...containers.map((one) => one.Names[0] ?? one.Id), ...(volumes ?? []).map((one) => one.Name)];
 }
 
-/** Nothing of it is left: no process, no container, no volume. */
+/** Expects that no process, container or volume of this home is left. */
 async function expectNothingLeft(home: Home): Promise<void> {
   await waitFor(() => processesOf(home).length === 0, 'every process has ended', 20_000).catch(() => undefined);
   expect(processesOf(home)).toEqual([]);
@@ -172,7 +172,7 @@ afterAll(() => {
   for (const child of started) child.kill('SIGKILL');
 });
 
-/** `initialised`: with a database that a start does not have to make first. */
+/** `initialised`: the home has a database, which a start then need not make. */
 async function home(state: 'empty' | 'initialised' = 'initialised'): Promise<Home> {
   const made = aHome();
   homes.push(made);

@@ -81,7 +81,7 @@ export async function agentWorld(
     },
     end: async () => {
       await world.agent.stop('stop');
-      // A test's own agents, started as programs, may have left it.
+      // Agents that the test started as programs may have left the network.
       await new DockerRuntime(env()['DOCKER_HOST']).removeNetwork(network);
       scheduler.down();
       await rm(dataDir, { recursive: true, force: true });
@@ -99,7 +99,7 @@ export async function zip(files: Readonly<Record<string, string | Buffer>>): Pro
   return buffer(archive.outputStream);
 }
 
-/** How a start fails. */
+/** The failure of an agent's start. */
 export const failureOf = async (
   env: Record<string, string>,
 ): Promise<{ code: string; message: string; exitCode: number }> => {

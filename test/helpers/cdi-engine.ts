@@ -22,13 +22,13 @@ interface DeviceRequest {
 export interface CdiEngine {
   /** Address in the form of DOCKER_HOST. */
   readonly host: string;
-  /** UUIDs that `/info` tells. */
+  /** UUIDs that `/info` lists. */
   listed: readonly string[];
-  /** UUIDs that can be passed: fewer than listed while a specification is stale. */
+  /** UUIDs that the engine can pass: fewer than listed while a specification is stale. */
   known: readonly string[];
   /** Calls that it answers with an error, by path. */
   refuses: RegExp | undefined;
-  /** More that `/info` says. */
+  /** Additional fields of `/info`. */
   info: object;
   /** Whether the engine has NVIDIA's runtime, too. */
   hasHook: boolean;

@@ -12,7 +12,7 @@ import type { Duplex } from 'node:stream';
 export class ConnectProxy {
   /** Targets of the requests so far. */
   readonly asked: string[] = [];
-  /** Names (or host:port) and where they are: host:port. */
+  /** Real address (host:port) by name or host:port. */
   readonly places = new Map<string, string>();
   /** `user:password` that it asks for. */
   credentials: string | undefined;
@@ -61,7 +61,7 @@ export class ConnectProxy {
     return `http://${user === '' ? '' : `${user}:${password}@`}127.0.0.1:${this.#port}`;
   }
 
-  /** Gone, with every connection through it. */
+  /** Closes the proxy and every connection through it. */
   async down(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;

@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import Docker from 'dockerode';
 import { missingService, testRunId } from './programs.ts';
 
-/** On everything that a test makes; its value is the run, a dot, and the test's own part. */
+/** Label of everything that a test makes; its value is the run, a dot, and the test's own part. */
 export const TEST_LABEL = 'io.longshore.test';
 
 /** The engine, and the label for a test's objects. */

@@ -83,7 +83,7 @@ const patterns = new Map<string, RegExp>();
 function patternOf(path: string): RegExp {
   const known = patterns.get(path);
   if (known !== undefined) return known;
-  // A longer part than that is no parameter to the router.
+  // The router takes no parameter longer than this.
   const pattern = new RegExp(`^${path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, '[^/]{1,1024}')}$`);
   patterns.set(path, pattern);
   return pattern;
@@ -117,7 +117,7 @@ function closed(schema: unknown): unknown {
   if (typeof schema !== 'object' || schema === null) return schema;
   const parts = Object.fromEntries(Object.entries(schema).map(([key, part]) => [key, closed(part)]));
   const isRecord = parts['type'] === 'object' && 'properties' in parts && !('additionalProperties' in parts);
-  // Formats that are ours alone are no rule of JSON's.
+  // JSON Schema does not know our own formats.
   if (typeof parts['format'] === 'string' && OWN_FORMATS.has(parts['format'])) delete parts['format'];
   return isRecord ? { ...parts, additionalProperties: false } : parts;
 }

@@ -11,7 +11,7 @@ import { ALONE } from '../../scheduler/replicas/bus.ts';
 import { Loads } from '../../scheduler/replicas/loads.ts';
 import type { Db } from '../../scheduler/store/db.ts';
 
-/** Workers of a process that has no scaling loop: queues ask for nothing, unless something else is said. */
+/** Workers of a process without a scaling loop: queues want no containers, unless `parts` say otherwise. */
 export function aWorkers(
   parts: {
     readonly db: Db;

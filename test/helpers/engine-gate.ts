@@ -22,7 +22,7 @@ export interface EngineGate {
    * The length header stays, so a request with a body must keep its length.
    */
   change(how: (piece: string) => string): void;
-  /** How many requests have met it shut. */
+  /** Number of requests that came while the gate was shut. */
   readonly met: number;
   close(): Promise<void>;
 }

@@ -51,7 +51,7 @@ export interface ContainerCall {
   cancelled: boolean;
 }
 
-/** Waits for a condition, however the world comes to it. */
+/** Waits until `look` returns a value. */
 export async function until<T>(what: string, look: () => T | undefined | false, ms = 20_000): Promise<T> {
   const deadline = performance.now() + ms;
   for (;;) {
@@ -90,7 +90,7 @@ export class FakeScheduler {
   secrets: Record<string, string> = {};
   /** The credential that goes with every permission. */
   containerToken = 'container-token';
-  /** Every session is told again what was desired last. */
+  /** True: every new session gets the last desired state again. */
   remembers = false;
   autoAck = true;
   pings = true;
@@ -191,7 +191,7 @@ export class FakeScheduler {
     });
     const certificate = this.#certificate;
     if (certificate === undefined) throw new Error('not started');
-    // First: an agent that dials in between finds what it looks for first.
+    // The socket comes first, because an agent that dials in between looks for the socket first.
     if (this.socketPath !== undefined) await listenLocally(server, this.socketPath);
     const bound = await new Promise<number>((resolve, reject) => {
       server.bindAsync(
@@ -231,7 +231,7 @@ export class FakeScheduler {
     });
   }
 
-  /** Gone, as after a kill. */
+  /** Ends the server as a kill does. */
   down(): void {
     this.#server?.forceShutdown();
     this.#server = undefined;
@@ -251,13 +251,13 @@ export class FakeScheduler {
     return this.keys.publicKey.export({ type: 'spki', format: 'der' }).toString('base64');
   }
 
-  /** The signed word that a machine was deleted. @param by - whose signature; its own unless said otherwise */
+  /** The signed statement that a machine was deleted. @param by - signer; this scheduler by default */
   statement(machineId: string, by: FakeScheduler = this): Promise<string> {
     const keys = { signingKey: by.keys.privateKey, publicKey: by.keys.publicKey };
     return signClaims(keys, { typ: 'revoked' }, { id: 'r', subject: machineId, nowMs: Date.now() });
   }
 
-  /** Says on the open session that a machine was deleted. */
+  /** Sends the statement of a deletion on the open session. */
   revoke(machineId: string, statement: string): void {
     this.control?.write({ revoked: { machineId, statement } });
   }

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 const { bundle } = JSON.parse(readFileSync(0, 'utf8'));
 const config = JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8'));
 const prefix = 'NVIDIA_VISIBLE_DEVICES=';
-// The engine's own comes last, as in the environment of the real hook.
+// The engine's own variable comes last, as in the environment of the real hook.
 const wanted = (config.process.env.findLast((one) => one.startsWith(prefix)) ?? '').slice(prefix.length).split(',');
 const [library, modes] = process.argv.slice(2);
 const does = existsSync(modes) ? JSON.parse(readFileSync(modes, 'utf8')) : {};
@@ -22,7 +22,7 @@ const tool = join(config.root.path, 'usr/bin/nvidia-smi');
 writeFileSync(tool, `#!/bin/sh\ncat <<END\n${lines.join('\n')}\nEND\n`);
 chmodSync(tool, 0o777);
 
-// A probe of ours.
+// This program marks a probe of ours.
 if (existsSync(join(config.root.path, 'usr/bin/longshore-gpu-probe'))) {
   mkdirSync(join(config.root.path, 'usr/lib64'), { recursive: true });
   copyFileSync(library, join(config.root.path, 'usr/lib64/libcuda.so.1'));

@@ -19,7 +19,7 @@ export interface FakeDriver {
   readonly unknownFields?: readonly string[];
   readonly hang?: boolean;
   readonly fail?: { readonly exitCode: number; readonly stdout?: string; readonly stderr?: string };
-  /** Asked for all, the tool fails because of the one with this bus id. */
+  /** Bus id of a GPU because of which the tool fails when it is asked for all. */
   readonly brokenAll?: string;
 }
 

@@ -49,7 +49,7 @@ export interface OnEach {
 export interface Member {
   readonly host: SimulatedHost;
   readonly agent: Daemon;
-  /** Once it has joined. */
+  /** Id of the machine, once the agent has joined. */
   readonly machineId: () => string;
 }
 

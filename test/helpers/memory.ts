@@ -25,7 +25,7 @@ export function memoryReader(): (sent: number) => Held {
   };
 }
 
-/** How much grew over the samples, as a straight line through them has it: single peaks say little. */
+/** Growth over the samples along a regression line, because single peaks say little. */
 export function growthOf(samples: readonly Held[], read: (held: Held) => number): number {
   const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
   const at = mean(samples.map(({ sent }) => sent));

@@ -199,12 +199,12 @@ export interface AppRequest {
 export interface CallOptions {
   readonly method?: string;
   readonly body?: unknown;
-  /** Instead of the admin's; an empty one sends none. */
+  /** Token to use instead of the admin's; an empty one sends none. */
   readonly token?: string;
   readonly signal?: AbortSignal;
 }
 
-/** See the file's head. */
+/** An installation with both daemons; see the head of this file. */
 export class Platform {
   readonly directory: string;
   readonly dataDir: string;

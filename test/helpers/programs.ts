@@ -13,7 +13,7 @@ import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const KEPT_OUTPUT = 16 * 1024;
-/** Ended when this process exits, so that an interrupted run leaves none. */
+/** Programs that end when this process exits, so that an interrupted run leaves none. */
 const running = new Set<ChildProcess>();
 process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL');

@@ -35,7 +35,7 @@ export class FakeRegistry {
   /** `manifest name:tag`, `blob sha256:…`, in order. */
   readonly asked: string[] = [];
   fault: Fault = () => false;
-  /** `user:password` that it wants. */
+  /** `user:password` that the registry requires; empty: none. */
   credentials = '';
   #server: Server | undefined;
   #host = '';

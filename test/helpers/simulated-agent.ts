@@ -67,7 +67,7 @@ interface Attempt {
   readonly stop: AbortController;
   parts: Buffer[];
   items: number;
-  /** Kept until it is acknowledged. */
+  /** Result that is kept until it is acknowledged. */
   result: TaskFromAgent | undefined;
 }
 
@@ -158,7 +158,7 @@ export class SimulatedAgent {
     await linked.promise;
   }
 
-  /** Gone without a word; its containers with it. */
+  /** Ends the agent without a report, and its containers with it. */
   async stop(): Promise<void> {
     this.#abort.abort();
     this.hangUp();

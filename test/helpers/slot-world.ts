@@ -41,7 +41,7 @@ export interface World {
   readonly stops: string[];
   readonly violations: string[];
   readonly readies: ReadyFacts[];
-  /** Slots of processes that do not serve again yet, each time that they were told. */
+  /** Reported numbers of slots whose processes do not serve again yet. */
   readonly restarting: number[];
   add(facts?: { workers?: number; concurrentRequests?: number; ready?: ReadyFacts; timeoutMs?: number }): Promise<void>;
   /** A single-mode runner that is ready. */

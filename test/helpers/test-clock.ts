@@ -1,9 +1,9 @@
 import type { Clock } from '#shared/clock.ts';
 
-/** Time as the test tells it. */
+/** A clock that a test moves. */
 export class TestClock implements Clock {
   aheadMs = 0;
-  /** How far the wall clock alone was set. */
+  /** Milliseconds by which the wall clock alone was set. */
   steppedMs = 0;
   nowMs(): number {
     return Date.now() + this.aheadMs + this.steppedMs;

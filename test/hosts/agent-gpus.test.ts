@@ -23,7 +23,7 @@ import { docker, runProgram, tempDirectory, test as base } from '../helpers/serv
 interface GpuWorld {
   readonly world: AgentWorld;
   readonly nvidia: FakeNvidia;
-  /** @param probed - devices that have passed their probe before it goes on; all of them by default */
+  /** @param probed - devices that must have passed their probe first; all of them by default */
   readonly start: (
     driver?: Partial<FakeDriver>,
     settings?: Record<string, string>,
@@ -288,7 +288,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     expect(await gpus.answerOf('t1', good.containerId)).toMatchObject({ env: { NVIDIA_VISIBLE_DEVICES: G1 } });
     expect(await gpus.page()).toContain(`longshore_agent_gpu_xid_errors_total{gpu_uuid="${G0}",xid="79"} 1`);
 
-    // Broken it stays, through restarts of the agent, until the driver has had its reset.
+    // The device stays unhealthy, through restarts of the agent, until the driver has had its reset.
     await gpus.restart();
     expect(scheduler.hellos.at(-1)?.inventory?.gpus.map((one) => one.state)).toEqual(['unhealthy', 'healthy']);
     scheduler.desire([good]);
@@ -333,7 +333,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     scheduler.desire([{ ...assignment, stop: true, graceMs: 2000, stopReason: 'scaled_in' }]);
     await scheduler.phase(assignment.containerId, 'removed', 30_000);
     expect(gpus.devices().map((one) => one.state)).toEqual(['quarantined', 'healthy']);
-    // The scheduler has heard that before it heard that the container is gone.
+    // The scheduler heard of the quarantine before it heard that the container is gone.
     const told = scheduler.heard.findIndex((message) => message.devices?.gpus[0]?.state === 'quarantined');
     const gone = scheduler.heard.findIndex((message) =>
       message.status?.containers.some((one) => one.phase === 'removed'),
@@ -363,7 +363,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
       reason: 'gpu_fault',
       message: expect.stringContaining('NVML') as string,
     });
-    // The device itself is well, and there for the next.
+    // The device itself is healthy, and free for the next container.
     expect(gpus.devices().every((one) => one.state === 'healthy')).toBe(true);
     const next = await gpus.deploy([G0]);
     scheduler.desire([second, next]);
@@ -426,7 +426,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     ];
     await gpus.start({}, { DOCKER_HOST: engine.host });
     const { scheduler } = gpus.world;
-    // Probes come the same way.
+    // Probes use the same driver.
     expect(engine.drivers.splice(0)).toEqual(['cdi', 'cdi']);
     engine.known = [G0];
     const first = await gpus.deploy([G0]);

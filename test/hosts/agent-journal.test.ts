@@ -121,7 +121,7 @@ test(
       }
       if (!wasCut) break;
     }
-    // Accepted, creating, created, ready, exited, gone, forgotten.
+    // The writes are: accepted, creating, created, ready, exited, gone, forgotten.
     expect(stagesCut.length).toBeGreaterThanOrEqual(12);
     agent.child.send({ kind: 'stop', containers: 'stop' });
     await agent.exit;

@@ -13,7 +13,7 @@ import { aPostgres, aRedis } from '../helpers/services.ts';
 const ATTACKER = join(import.meta.dirname, '../helpers/body-attack.mjs');
 const ROUNDS = 5;
 const CALLS_PER_ROUND = 150;
-/** Below it a difference is noise of a machine that others use, too. */
+/** Differences below this are noise of a machine that others use, too. */
 const FLOOR_MS = 15;
 
 const stopping: (() => Promise<unknown>)[] = [];

@@ -58,7 +58,7 @@ test('a tenant that floods machines, stubs, objects and tasks meets each bound b
   expect(taken).toBeGreaterThan(200);
   expect(tasks.at(-1)?.json).toMatchObject({ code: 'queue_bytes_reached' });
   expect(calm.length).toBeGreaterThan(50);
-  // The neighbour's own queue bound is its own affair: none is refused below it.
+  // The neighbour's queue has a bound of its own, below which no call is refused.
   expect(new Set(calm.slice(0, 4_000))).toEqual(new Set([200]));
   const shown = (await platform.call(`GET ${path}`)).json;
   expect((shown['counts'] as Record<string, Json>)['unjoined_machines']).toEqual({ used: 50, limit: 50 });

@@ -53,7 +53,7 @@ const p95 = (times: readonly number[]): number =>
 const median = (numbers: readonly number[]): number =>
   numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? 0;
 
-/** How often the link of the machine came up since it was first asked. */
+/** Number of times that the machine's link came up. */
 const sessions = (member: Member): number => member.agent.log().split('connected to the scheduler').length - 1;
 
 describe.skipIf(whyNoHosts !== undefined)('a hostile container', () => {

@@ -106,7 +106,7 @@ describe.skipIf(whyNoHosts !== undefined)('the audit of a machine', () => {
     );
     expect(watch.counts).toMatchObject({ containers: 3, leases: 3, gpus: 3 });
 
-    // Nothing is wanted any more, and the agent says that it has ended.
+    // There is no demand any more, and the agent says that it has ended.
     await watch.untilEmpty();
     expect(watch.findings).toContain(`orphan: two (${two}) is left`);
     expect(watch.findings).toContain(`lease_left: four is in the journal, with ${second}`);

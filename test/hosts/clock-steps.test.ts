@@ -179,7 +179,7 @@ const test = base.extend('platform', { scope: 'file' }, async ({}, { onCleanup }
   return platform;
 });
 
-/** Nothing ends for so long. */
+/** Expects that none of the tasks ends within `ms`. */
 async function watched(platform: SteppedPlatform, ids: readonly string[], ms = WATCHED_MS): Promise<void> {
   const untilMs = performance.now() + ms;
   await waitFor(

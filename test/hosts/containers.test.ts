@@ -114,7 +114,7 @@ describe.skipIf(whyNoHosts !== undefined)('on a simulated host', () => {
       app: 'counted.py',
       handler: 'handler',
       name: 'drained',
-      // Two of them find room.
+      // The size lets two of these containers fit.
       cpu: 300,
       stubType: 'taskqueue/deployment',
       retries: 0,

@@ -16,24 +16,24 @@ import type { Fleet } from '../integration/fleet-fixture.ts';
 import { test as base } from '../integration/fleet-fixture.ts';
 
 const BYTES_PER_SECOND = 20_000_000;
-/** Two seconds of it. */
+/** The archive takes two seconds on that cable. */
 const ARCHIVE_BYTES = 40_000_000;
 const PING_MS = 20;
 const SLOW_SECONDS = 0.05;
 const MOST_SLOW = 0.01;
 /** Bound under any other load on the machine; on one connection nearly all pings are slow. */
 const MOST_SLOW_AT_ALL = 0.3;
-/** Other work on this machine holds up pings, too: so often it is tried. */
+/** Number of tries, because other work on this machine holds up pings, too. */
 const TRIES = 4;
 const AT_REST_MS = 2000;
 const WAIT_MS = 60_000;
-/** Some seconds, but for the tries. */
+/** A try takes some seconds. */
 const TEST_MS = 180_000;
 const test = base.override('settings', { pingIntervalMs: PING_MS });
 
 interface Pings {
   readonly sent: number;
-  /** Answered late, or so late that the agent gave the session up. */
+  /** Pings that were answered late, or so late that the agent gave the session up. */
   readonly slow: number;
 }
 
@@ -105,7 +105,7 @@ test(
         expect(beside.sent).toBeGreaterThan(20);
         if (share(beside) <= allowed) break;
         expect(tries, `${beside.slow} of ${beside.sent} pings were slow beside an archive`).toBeLessThan(TRIES);
-        // A machine that is too busy for its pings without any body says less.
+        // A machine that is too busy for its pings even without a body allows a looser bound.
         const atRest = share(await pingsDuring(fleet, () => sleep(AT_REST_MS)));
         allowed = Math.min(Math.max(MOST_SLOW, 3 * atRest), MOST_SLOW_AT_ALL);
       }

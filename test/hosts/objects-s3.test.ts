@@ -73,7 +73,7 @@ test('an archive goes to the store by a signed address, and is known with our ch
   expect(answer.status, await answer.text()).toBe(200);
   expect(await objects.head(owner, 'first')).toMatchObject({ id: objectId, sha256: sha256(bytes), size: bytes.length });
   expect((await bytesOf(objectId)).equals(bytes)).toBe(true);
-  // Taken once: nothing is left where addresses lead.
+  // The upload was taken once: nothing is left at the upload addresses.
   expect(await Array.fromAsync(backend.uploads!.list())).toEqual([]);
   expect((await objects.create(owner, { hash: 'first', size: 1, overwrite: false })).uploadPath).toBeNull();
 });
@@ -144,7 +144,7 @@ test('what nothing refers to goes, uploads that nobody asked for are taken in, a
     takeUploads: (beforeMs, most) => objects.takeUploads(beforeMs, most),
     isOthers: () => false,
     metrics: new ObjectMetrics(new Registry()),
-    // Later than uploads are left alone for, sooner than the grace.
+    // The clock is past the time for which uploads are left alone, and before the grace.
     clock: { nowMs: () => Date.now() + 3_600_000 } as never,
     log: silent,
     isLeader: () => true,

@@ -199,7 +199,7 @@ describe('the agent as a service', () => {
     await host.sh(`systemctl daemon-reload && systemctl restart ${AGENT}`);
     await connected();
     const pid = await runningSince();
-    // Two limits: its signs of life are what keeps it.
+    // After twice the watchdog's limit the agent lives, because it sends signs of life.
     await waitFor(async () => Number(await host.sh(`ps -o etimes= -p ${pid}`)) >= 6, 'the agent lives for 6 s', 30_000);
     expect(await host.property(AGENT, 'NRestarts')).toBe('0');
     await host.sh(`kill -STOP ${pid}`);

@@ -149,7 +149,7 @@ test('a specification that names some GPUs by UUID lacks the others; one by inde
   const watch = new CdiWatch(engine.drivers, conditions);
   watch.looked([G0, G1]);
   await expect.poll(() => conditions.words['CdiOutdated']).toBe(G1);
-  // Written anew, it is read by the next look.
+  // The next look reads the specification that was written anew.
   engine.info = discovered(`nvidia.com/gpu=${G0}`, `nvidia.com/gpu=${G1}`);
   engine.nowMs = 30_000;
   watch.looked([G0, G1]);

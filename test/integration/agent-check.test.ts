@@ -114,7 +114,7 @@ test('an engine without a limit that containers need: the agent starts, says Pre
   }
 });
 
-/** The real engine, which does not say that it can do one thing. */
+/** A server in front of the real engine that hides one of its abilities. */
 async function engineWithout(fact: string, socketPath: string): Promise<Server> {
   const host = process.env['DOCKER_HOST'] ?? 'unix:///var/run/docker.sock';
   const server = createServer((incoming, outgoing) => {

@@ -37,7 +37,7 @@ async function writer(docker: TestDocker, script: string): Promise<string> {
   return container.id;
 }
 
-/** Looks once, as after a quarter of the limit was taken. */
+/** Looks once, as an agent does after a quarter of the limit was taken. */
 async function lookAt(docker: TestDocker, dockerId: string, view: string, limitBytes: number) {
   const over: DiskUse[] = [];
   let helped = 0;

@@ -17,7 +17,7 @@ interface Engine {
   readonly asked: string[];
   /** Paths whose answers begin and never end. */
   readonly silent: Set<string>;
-  /** Their requests, of which nothing is read. */
+  /** Requests whose bodies are not read. */
   readonly held: IncomingMessage[];
 }
 
@@ -122,7 +122,7 @@ test('an import whose answer begins and does not end is given up, and keeps neit
 }) => {
   const directory = tempDirectory('imp');
   onTestFinished(() => directory.remove());
-  // More than the connection holds: the engine has not read it all.
+  // The file exceeds the connection's buffers, so the engine has not read all of it.
   const file = join(directory.path, 'image.tar');
   writeFileSync(file, Buffer.alloc(8 * 1024 * 1024));
   const tar = createReadStream(file);

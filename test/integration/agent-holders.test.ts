@@ -27,7 +27,7 @@ const test = withWorld.extend('bare', async ({ docker }, { onCleanup }): Promise
   return world;
 });
 
-/** Ids of the holders of this test, in any state. */
+/** Ids of this test's pause containers, in any state. */
 async function holders(docker: TestDocker): Promise<string[]> {
   const label = [`${LABELS.holder}=1`, ...Object.entries(docker.labels).map(([name, value]) => `${name}=${value}`)];
   return (await docker.client.listContainers({ all: true, filters: { label } })).map((one) => one.Id).toSorted();

@@ -28,7 +28,7 @@ const connected = async (world: AgentWorld): Promise<void> => {
   await world.agent.connected;
 };
 
-/** A container that runs. */
+/** Starts a container, and waits until it runs. */
 async function running(world: AgentWorld): Promise<string> {
   const code = world.scheduler.addArchive(await zip({ 'app.py': 'def handler():\n    return 1\n' }));
   const assignment = anAssignment({ code });

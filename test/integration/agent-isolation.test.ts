@@ -26,7 +26,7 @@ const [NEAR, FAR] = [`198.18.${OCTET}.1`, `198.18.${OCTET}.2`];
 
 interface World extends AgentWorld {
   readonly network: string;
-  /** Reachable on every address of this machine. */
+  /** Port of a listener on every address of this machine. */
   readonly port: number;
   /** The machine's own address on the containers' network. */
   readonly gateway: string;
@@ -83,7 +83,7 @@ const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<Wor
   });
 });
 
-/** The address is the machine's while the test runs: by a container, because a test need not be root. */
+/** Adds or removes the addresses on this machine's loopback, by a container, because the test need not run as root. */
 async function onLoopback(docker: TestDocker, verb: 'add' | 'del'): Promise<void> {
   const commands = [METADATA, NEAR, FAR].map((address) => `busybox ip addr ${verb} ${address}/32 dev lo`);
   const container = await docker.run({

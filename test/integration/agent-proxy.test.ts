@@ -71,7 +71,7 @@ test('the agent joins, fetches code, runs a task and comes back by the proxy, wh
   } finally {
     await agent.stop('stop');
   }
-  // Known from the identity alone, the address was in no setting that a start looked at.
+  // The address is known from the identity alone, so no setting names it.
   const odd = await checkMachine(world.env({ LONGSHORE_SCHEDULER_ADDRESS: '', HTTPS_PROXY: 'socks5://me:x@p:1' }));
   expect(of(odd, 'proxy')).toMatchObject({ level: 'failed', found: expect.stringContaining('socks5') as string });
   expect(lines.join('')).toMatch(/"proxy":"http:\/\/127\.0\.0\.1:\d+"/);

@@ -33,7 +33,7 @@ test('a result is kept until it is acknowledged, and then the runner hears so', 
   world.table.disconnect(world.sink);
   const second = new Sink();
   world.table.connect(second);
-  // Named before its result, which may take a while to come; and in heartbeats until then.
+  // The report names the attempt before its result, which may come late; heartbeats name it until then.
   const held = [{ ...named('t1'), containerId: ID }];
   expect(second.sent[0]).toEqual({ report: { running: [], finished: held } });
   expect(world.table.liveAttempts()).toEqual(held);
@@ -241,7 +241,7 @@ test('a process that starts again has no slots until it serves', async ({ world 
     FakeRunner.process(world.path, { containerId: ID, process, slots: 2, pid });
   const first = await serving(1, 77);
   const second = await serving(2, 78);
-  // An end before the container is ready is that of its start.
+  // An end before the container is ready belongs to its start.
   control.send('exited', { process: 0, pid: 70, code: 1 });
   control.send('ready', { mode: 'spawn', slots: 6, onStartMs: 1 });
   await until('ready', () => world.readies.length > 0);
@@ -256,7 +256,7 @@ test('a process that starts again has no slots until it serves', async ({ world 
   await serving(2, 88);
   await until('the other serves again', () => world.restarting.length === 4);
   expect(world.restarting).toEqual([2, 4, 2, 0]);
-  // The end of a process whose next one serves already, and of none that there is.
+  // These are ends of a process whose successor serves already, and of a process that does not exist.
   control.send('exited', { process: 2, pid: 78, code: 3 });
   control.send('exited', { process: 3, pid: 79, code: 3 });
   control.send('log', { taskId: '', stream: 'stdout', seq: 1 }, 'read');

@@ -168,7 +168,7 @@ test('output that is only fast is slowed, and all of it arrives', async ({ world
   const lines = 60_000;
   for (let line = 0; line < lines; line += 1) runner.send('log', { taskId: 't', stream: 'stdout' }, `line ${line}`);
   await until('every line', () => world.log.length === lines);
-  // The log buffer counts each, and takes far fewer.
+  // The log buffer counts each line, and accepts far fewer.
   expect(world.log[9999]?.line).toBe('line 9999');
   expect(world.violations).toEqual([]);
 });
@@ -202,6 +202,6 @@ test('a report of many attempts comes in several messages where the scheduler ta
   expect(parts.map(({ more }) => more)).toEqual(parts.map((_part, index) => index < parts.length - 1));
   for (const part of parts) expect(JSON.stringify(part).length).toBeLessThan(1024 * 1024);
   expect(parts.flatMap(({ running }) => running)).toHaveLength(many);
-  // An older scheduler takes each report for all of it.
+  // An older scheduler would take each part for the whole report.
   expect(reports(false)).toHaveLength(1);
 });

@@ -186,7 +186,7 @@ test('a session goes by the socket of the scheduler on this machine where only t
   );
   await agent.start();
   try {
-    // Joining went by the address, where the fingerprint is checked.
+    // The agent joined at the address, where the fingerprint is checked, and links through the socket.
     await agent.connected;
     expect(scheduler.joins).toHaveLength(1);
     expect(isLocal()).toBe(true);

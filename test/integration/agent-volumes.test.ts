@@ -182,7 +182,7 @@ test('nothing in a volume leads out of it: no link to the machine, no device, no
   await expect(
     volumes.evaluate(container, 'os.mknod("d/disk", 0o600 | stat.S_IFBLK, os.makedev(254, 0))'),
   ).rejects.toThrow('PermissionError');
-  // A mount made here later never shows there.
+  // A mount made on the machine later never shows in the container.
   const propagation = '[line for line in read("/proc/self/mountinfo").splitlines() if " /volumes/d " in line][0]';
   expect(await volumes.evaluate(container, propagation)).not.toMatch(/shared:|master:/);
 });
@@ -353,7 +353,7 @@ test('Volume hang: the child is killed, the machine says so at once, other conta
           status?.containers.some((one) => one.containerId === hung.containerId && one.phase === 'removed') === true,
       ),
     );
-    // The next one does not wait for it again.
+    // The next container does not wait for the driver again.
     const next = anAssignment({ code, volumes: [{ volumeId: 'v1', mountPath: 'x', driver: 'shared' }] });
     scheduler.desire([plain, next]);
     expect((await scheduler.phase(next.containerId, 'removed')).message).toContain('do not answer');

@@ -135,7 +135,7 @@ def handler(method, path, headers={}, size=0):
   expect(names).toContain('x');
   expect(names).not.toEqual(expect.arrayContaining(['host']));
   expect(names).not.toEqual(expect.arrayContaining(['x-forwarded-for']));
-  // More than a message holds, and than sockets do.
+  // The body exceeds a message of the link, and the buffers of the sockets.
   expect((await ask({ ...put, size: 5_000_000 })).slice(0, 2)).toEqual([200, 5_000_000]);
   const before = scheduler.calls.length;
   const refused = await ask({ method: 'POST', path: '/api/v1/gateway/tokens' });
@@ -284,7 +284,7 @@ test('memory that runs out is named', async ({ started }) => {
   });
 });
 
-/** The engine behind a door, and an agent that is not started yet. */
+/** A gate before the engine, and an agent that is not started yet. */
 const gated = base
   // oxlint-disable-next-line no-empty-pattern -- vitest reads a fixture's needs from the pattern
   .extend('gate', async ({}, { onCleanup }) => {
@@ -303,7 +303,7 @@ gated('memory that runs out is named also when the engine tells of it after the 
   gate.change((piece) => {
     if (!piece.startsWith('GET /events?')) return piece;
     hidden += 1;
-    // The engine is asked for no word of it, and notes it all the same.
+    // The request for events leaves out `oom`, yet the engine records it.
     return piece.replace('%22oom%22%2C', '');
   });
   await world.agent.start();
@@ -345,7 +345,7 @@ gated(
     const fromMs = performance.now();
     gate.open();
     await scheduler.phase(assignment.containerId, 'removed');
-    // The next listing comes 15 s after the agent's start.
+    // The bound excludes the periodic listing, which comes 15 s after the agent's start.
     expect(performance.now() - fromMs).toBeLessThan(8000);
   },
 );
@@ -531,7 +531,7 @@ test('an agent that ends with its containers takes nothing new meanwhile, and sa
   await until('the task to run', () => scheduler.started.includes('t1'));
   const stopped = world.agent.stop('stop');
   await until('the word', () => scheduler.heard.some((message) => message.hostDrain?.on));
-  // The queue that waits for it has another one placed here.
+  // The scheduler places another container here for the waiting queue.
   const next = await deploy(HELLO);
   scheduler.desire([slow, next]);
   const refusal = await until('the refusal', () => scheduler.heard.find((message) => message.refuse)?.refuse);

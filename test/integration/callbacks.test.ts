@@ -91,7 +91,7 @@ test('a result and an error are told once, with the status and the bytes of the 
   const error = await callbackOf(world, '/ends', bad);
   expect(error.headers['x-task-status']).toBe('ERROR');
   expect(JSON.parse(error.body)).toMatchObject({ data: { error: expect.any(String) } });
-  // A third one comes after both: neither was told twice.
+  // A third callback comes after both, so neither was sent twice.
   await callbackOf(world, '/ends', await put(world, app, { n: 2 }));
   expect(world.receiver.at('/ends')).toHaveLength(3);
   const explained = jsonOf<{ readonly details: readonly string[] }>(
@@ -122,7 +122,7 @@ test('a caller that waits names where the end is told; its own time running out 
   const answer = await set.call(at, app.path, { body });
   expect(answer.status, answer.text).toBe(200);
   const told = await callbackOf(world, '/instead', answer.taskId);
-  // The bytes of the answer, and the input went through as it came.
+  // The callback has the bytes of the answer, and the input reached the handler unchanged.
   expect(told.body).toBe(`{"data":${answer.text}}`);
   expect(JSON.parse(told.body)).toMatchObject({ data: { callback_url: body.callback_url } });
   const before = set.agents[0]?.runs.length ?? 0;

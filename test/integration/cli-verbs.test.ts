@@ -93,7 +93,7 @@ describe('deployments', () => {
       /^NAME +VERSION +KIND +ACTIVE +CREATED +ID\n(?:.*\n)*greet +v2 +endpoint +yes +\d+s ago +[0-9a-f-]{36}\n/,
     );
 
-    // A name is its latest version, and it says that another one goes on.
+    // A name stands for its latest version, and the answer says that another version goes on.
     expect(await line.run(['deployment', 'stop', 'greet'])).toMatchObject({
       code: 0,
       stdout: 'stopped greet v2\n',
@@ -186,7 +186,7 @@ def busy():
       WAIT_MS,
     );
     for (const usage of [first, later]) {
-      // Kept busy within what it asked for, and Python alone takes some megabytes.
+      // The handler keeps busy within its CPU request, and Python alone takes some megabytes.
       expect(usage.cpuMillicores).toBeGreaterThan(20);
       expect(usage.cpuMillicores).toBeLessThan(400);
       expect(Number(usage.memoryBytes)).toBeGreaterThan(2 * 1024 ** 2);

@@ -80,7 +80,7 @@ function start(args: readonly string[], stdin = '') {
 }
 const run = (args: readonly string[], stdin = '') => start(args, stdin).ended;
 
-/** A gateway on which everything goes well, less what `special` says. */
+/** A gateway that answers every route well, except for the answers in `special`. */
 function gateway(special: Readonly<Record<string, Reply>> = {}) {
   return (route: string): Reply => {
     if (route in special) return special[route];

@@ -38,7 +38,7 @@ export async function aContained(
     'the container runs',
     20_000,
   );
-  // Nothing else finds a place there.
+  // The cordon keeps all other containers off the machine.
   await platform.gateway(`POST /workers/${machineId}/cordon`, {}, by);
   return {
     agent,

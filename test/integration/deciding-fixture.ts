@@ -47,7 +47,7 @@ export class World {
   readonly accounting: Accounting;
   readonly redis: Redis;
   readonly guardMetric: FleetMetrics['guard'];
-  /** Resources of which drift was counted. */
+  /** Counts drift by resource. */
   readonly drift: () => Promise<(string | number | undefined)[]>;
   target: Target;
   readonly breakers: Breakers;

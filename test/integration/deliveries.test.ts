@@ -276,7 +276,7 @@ test('one workspace with slow receivers does not hold up the others, and what is
   const many = await Promise.all(Array.from({ length: 40 }, () => world.row(receiver.url('/slow'), busy)));
   const jobs = many.map(({ id }) => one.deliveries.process({ id, claim: 0, workspaceId: busy }));
   await waitFor(() => held.length === 8, 'eight of them are under way');
-  // No room: over with, and nothing of them is left in the queue to be looked at again and again.
+  // The others find no room: their jobs are done with, and none stays in the queue to be looked at again and again.
   await Promise.all(jobs.slice(8));
   one.deliveries.announce(many);
   const quick = await world.row(receiver.url('/quick'), other);
@@ -303,7 +303,7 @@ test('a message for whose name there was no place is not tried, and a slow look-
       new Promise((resolve) => {
         asked.push(() => resolve([{ address: host === 'nowhere.test' ? '10.0.0.1' : '127.0.0.1', family: 4 }]));
       }),
-    // Longer than a receiver may take for all of it.
+    // `answerMs` is longer than a receiver may take for everything.
     { waitMs: 20, answerMs: 60_000 },
   );
   const one = world.process({ lookups });
@@ -400,7 +400,7 @@ test('the end of a task and its callback are written together, once, however oft
   const [first, ...none] = await writeWithCallbacks(db, [ended, aRecord() as TaskRecord]);
   expect(none).toEqual([]);
   expect(first).toMatchObject({ subject: pending.taskId, event: 'ERROR', url: 'https://example.com/' });
-  // Drained again after a crash; told too late.
+  // A record drained again after a crash, and one of an older attempt, give no delivery.
   expect(await writeWithCallbacks(db, [ended])).toEqual([]);
   expect(await writeWithCallbacks(db, [{ ...ended, attempt: 0 }])).toEqual([]);
   // A late COMPLETE is news.

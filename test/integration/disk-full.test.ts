@@ -92,7 +92,7 @@ describe.skipIf(whyNoHosts !== undefined)('on a small disk', () => {
       .find((one) => /foreign/.test(one));
     expect(conditions()).toEqual([]);
 
-    // No room for it, and nothing that may leave: both images are young.
+    // There is no room, and both images are too young to leave.
     const full = await started(big.reference);
     expect(full).toMatchObject({ reason: 'disk_full' });
     expect(full.message).toMatch(/^cannot pull image .*no space left on device.* \(disk_full\); make room/);
@@ -114,7 +114,7 @@ describe.skipIf(whyNoHosts !== undefined)('on a small disk', () => {
     expect(world.scheduler.phases.get(refused.containerId)).toBeUndefined();
     world.scheduler.desire([], { confirmEmpty: true });
 
-    // An hour later, the disk filling up, and a container on the image that was used least.
+    // The test plays the next hour: the disk fills up, and a container uses the image that was used least.
     await world.agent.stop();
     const ledger = join(world.dataDir, 'agent', 'images.json');
     const entries = JSON.parse(readFileSync(ledger, 'utf8')) as Record<

@@ -29,7 +29,7 @@ async function pidOf(socketPath: string): Promise<number> {
   }
 }
 
-/** Answers as a Redis would that says of itself what its maker likes. */
+/** A server that answers like a Redis with the given directory and pid. */
 async function anImpostor(
   path: string,
   says: { readonly directory: string; readonly pid: number },
@@ -203,7 +203,7 @@ describe('the embedded redis', () => {
   test('that refuses to start says where its reason is', async () => {
     const dataDir = aDirectory();
     mkdirSync(join(dataDir, 'redis'));
-    // A file where the append-only directory must be.
+    // The file takes the place of the append-only directory.
     writeFileSync(join(dataDir, 'redis', 'appendonlydir'), '');
     await expect(startEmbeddedRedis({ dataDir, log: silent })).rejects.toMatchObject({
       code: 'redis_unreachable',

@@ -45,7 +45,7 @@ test.each(KINDS)('queues of tasks that ended within the hour are found page by p
         return plan.rows.map((row) => Object.values(row).join()).join('\n');
       });
       expect(text).toContain('tasks_by_end');
-      // Rows of one moment at most.
+      // An incremental sort covers only the rows of one moment.
       expect(text.replaceAll('Incremental Sort', '')).not.toContain('Sort  ');
     }
   } finally {

@@ -27,7 +27,7 @@ describe('Redis down', () => {
     await redis.restart();
     expect(await ended).toBe(true);
     await reaches(one, running, 'COMPLETE');
-    // A sweep or the next slot finds it: here the wake-up that the reconnected process makes.
+    // A sweep, the next slot or, as here, the wake-up of the reconnected process finds the waiting task.
     one.dispatcher.wake(target.queue);
     const next = await sent(link, 2);
     expect(next.taskId).toBe(waiting);

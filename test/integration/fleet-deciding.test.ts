@@ -90,7 +90,7 @@ describe('new containers', () => {
     world.machines.setRow(machine, { intent: 'active' });
     await waitFor(() => waiting?.row.state === 'ASSIGNED', 'it is placed when there is room');
     const before = await held(world);
-    // A higher number leads: the row is refused.
+    // A leader with a higher fencing number exists, so the row is refused.
     world.book.createPlaced = () => Promise.resolve([]);
     expect(await world.placer.create(world.target, 1)).toEqual([]);
     await waitFor(async () => (await held(world)) === before, 'its reservation is gone');

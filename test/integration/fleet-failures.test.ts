@@ -17,7 +17,7 @@ const submitted = async (fleet: Fleet, target: Target) => {
   return submission;
 };
 
-/** Past the grace after a start. */
+/** Time past the grace after a start. */
 const GRACE_MS = 121_000;
 const later = async (fleet: Fleet, ms: number): Promise<void> => {
   fleet.clock.aheadMs += ms;
@@ -41,7 +41,7 @@ describe('Machine reboot', () => {
     control.stream.cancel();
     await becomes(fleet, agent, 'SUSPECT');
     agent.bootId = 'another';
-    // The engine still lists what the boot ended.
+    // The engine still lists the container that the reboot ended.
     await agent.connect([seen(entry, 'exited', { exitCode: 255 })], 'agent-2');
     await becomes(fleet, agent, 'READY');
     expect([entry.row.state, entry.row.reason]).toEqual(['FAILED', 'host_reboot']);
@@ -192,7 +192,7 @@ describe('GPU off the bus', () => {
       if (row.state === 'FAILED' && row.id === entry.row.id) atItsEnd.push(leased());
     });
     const gone = seen(entry, 'exited', { exitCode: 1, reason: 'gpu_fault', gpuUuids: ['GPU-0'] });
-    // Others come after it in the same report.
+    // The same report also names another container, after the ended one.
     control.stream.write({ status: { seq: 2, full: false, containers: [gone, seen(other, 'running')] } });
     await waitFor(() => other.row.state === 'RUNNING', 'the report is taken in');
     expect(atItsEnd).toEqual([['GPU-0']]);
@@ -227,7 +227,7 @@ describe('DeleteMachine', () => {
     const target = await fleet.target();
     const assigned = await fleet.assigned(target, agent.machineId);
     const kept = await fleet.assigned(target, other.machineId);
-    // The process that deleted it died after the first write.
+    // The deleting process died after its first write.
     await deleteMachine(fleet.db, agent.machineId);
     fleet.machines.deleted(agent.machineId);
     await later(fleet, 14_000);
@@ -281,13 +281,13 @@ describe('Mass disconnect', () => {
       ['default', 1],
       ['elsewhere', 0],
     ]);
-    // Nothing is stopped for want of work there; in other pools as ever.
+    // The guarded pool stops no idle containers; other pools do as ever.
     expect(fleet.health.isGuarded(entry.spec.queue)).toBe(true);
     expect(fleet.health.isGuarded(unconcerned.spec.queue)).toBe(false);
     await later(fleet, 3600_000);
     expect(all.map((agent) => health(fleet, agent))).toEqual(['SUSPECT', 'SUSPECT', 'SUSPECT', 'READY']);
     expect(entry.row.state).toBe('RUNNING');
-    // Two come back, the operator knows that the third is gone.
+    // Two machines come back, and the operator knows that the third is gone.
     await kept.connect([seen(entry, 'running')]);
     await all[1]?.connect();
     await becomes(fleet, kept, 'READY');

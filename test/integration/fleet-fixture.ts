@@ -55,7 +55,7 @@ import { aDb, aStub, aWorkspace } from './store-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
 
-/** The scheduler as far as machines go, wired as main.ts wires it. */
+/** The part of the scheduler that concerns machines, wired as main.ts wires it. */
 export interface Fleet {
   readonly db: Db;
   readonly clock: TestClock;
@@ -258,7 +258,7 @@ export class Heard<Up, Down> {
     stream.on('end', () => (this.ended = true));
   }
 
-  /** The first message from `from` on that `look` finds something in. */
+  /** Waits for the first message from `from` on for which `look` returns a value. */
   until<T>(what: string, look: (message: Down) => T | undefined | null | false, from = 0): Promise<T> {
     return waitFor(() => {
       for (const message of this.messages.slice(from)) {
@@ -331,7 +331,7 @@ export class Agent {
     return metadata;
   }
 
-  /** Asks for the successor of its credential; does not use it. */
+  /** Asks for the successor of its credential, without using it. */
   async renew(): Promise<string> {
     const answer = await called<RenewCredentialResponse__Output>((done) =>
       this.client.renewCredential({}, this.#metadata(), done),
@@ -367,7 +367,7 @@ export class Agent {
     };
   }
 
-  /** Connected, greeted and told what to run. */
+  /** Opens a control stream: the agent has said hello, and has its desired state. */
   async connect(observed: readonly ObservedContainer[] = [], instanceId?: string) {
     const control = this.control();
     control.stream.write({ hello: this.hello(observed, instanceId) });

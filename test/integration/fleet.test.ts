@@ -305,7 +305,7 @@ describe('a container on its machine', () => {
       return found;
     };
     expect(isSchedulable(machine())).toBe(false);
-    // An agent that says it with its first heartbeat only.
+    // This agent reports the condition with its first heartbeat only.
     const second = await agent.connect();
     await becomes(fleet, agent, 'READY');
     expect(isSchedulable(machine())).toBe(false);
@@ -407,7 +407,7 @@ describe('an agent that says more than can be handled', () => {
     const { sessionId } = agent;
     const stranger = (at: number) => ({ containerId: `c-${at}`, assignmentId: 'a', epoch: 1, phase: 'running' });
     const words = 200;
-    // The database is busy for longer than a ping may take.
+    // The transaction keeps the database busy for longer than a ping may take.
     await fleet.db.transaction(async () => {
       for (let at = 0; at < words; at += 1)
         control.stream.write({ status: { seq: at, full: false, containers: [stranger(at)] } });
@@ -430,7 +430,7 @@ test('slots of runner processes that start again take nothing until these serve'
   await told({ slots: 4, restartingSlots: 2 }, 2);
   await told({ slots: 4, restartingSlots: 4 }, 0);
   await told({ slots: 4, restartingSlots: 0 }, 4);
-  // An agent of before says nothing of them.
+  // An older agent reports no restarting slots.
   await told({ slots: 3 }, 3);
   expect(entry.row.state).toBe('RUNNING');
 });

@@ -82,7 +82,7 @@ async function limitsAsBefore(): Promise<void> {
   }
 }
 
-/** Ids that answers have shown, the newest; never of the tokens that the test itself uses. */
+/** The newest ids that answers have shown, without those of the test's own tokens. */
 class Ids {
   readonly #known: string[] = [NOBODY];
   readonly #own: ReadonlySet<string>;
@@ -187,7 +187,7 @@ test(
 
 function judgeMemory(samples: readonly Held[]): void {
   const every = Math.max(1, Math.floor(samples.length / 16));
-  // The first ones are where it grows.
+  // The first samples are shown whole, because most growth is there.
   const shown = samples.filter((_held, index) => index < 4 || (index + 1) % every === 0);
   for (const { sent, heapBytes, outsideBytes, rssBytes } of shown) {
     process.stdout.write(

@@ -36,15 +36,15 @@ export interface GatewayVerb extends Verb {
 
 const DEPLOYMENT =
   'id name active stubId stubType stubName version workspaceId workspaceName createdAt updatedAt appId';
-/** `usage` is ours. */
+/** `usage` is an addition of ours. */
 export const CONTAINER =
   'containerId stubId status scheduledAt startedAt workspaceId workerId machineId deploymentId usage';
 const TASK = 'id status containerId startedAt endedAt stubId stubName workspaceId workspaceName createdAt updatedAt';
 const TOKEN = 'tokenId key active reusable workspaceId tokenType createdAt updatedAt';
-/** `conditions`, `conditionWords` and `host` are ours. */
+/** `conditions`, `conditionWords` and `host` are additions of ours. */
 export const MACHINE =
   'id cpu memory gpu gpuCount status poolName providerName registrationToken tailscaleUrl tailscaleAuth lastKeepalive created agentVersion machineMetrics userData ssh conditions conditionWords host';
-/** `drain` and `conditions` are ours. */
+/** `drain` and `conditions` are additions of ours. */
 export const WORKER =
   'id status totalCpu totalMemory totalGpuCount freeCpu freeMemory freeGpuCount gpu poolName machineId resourceVersion requiresPoolSelector priority preemptable buildVersion activeContainers runtime poolSelector cordonRequested drain rolloutGeneration rolloutBuildVersion workerImageOverride conditions';
 const POOL_SETTINGS = {
@@ -55,7 +55,7 @@ const POOL_SETTINGS = {
   reservedCpuCores: null,
   reservedMemoryMib: null,
 };
-/** The last three are ours. */
+/** The last three fields are additions of ours. */
 const POOL =
   'name active gpu minFreeGpu minFreeCpu minFreeMemory defaultWorkerCpu defaultWorkerMemory defaultWorkerGpuCount state settings effectiveCpuWorkOnGpuMachines declaredIn';
 
@@ -202,7 +202,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
   const objects: readonly GatewayVerb[] = [
     {
       name: 'HeadObject',
-      // The workspace's, and not its own.
+      // The object is the workspace's, not the container's own.
       container: { ok: true, exists: false, objectId: '' },
       line: (id) => `GET /objects/${id}`,
       make: async () => (await kit.anObject('zip')).hash,
@@ -336,7 +336,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       line: () => 'POST /stubs/deploy',
       body: (stubId) => ({ stubId, name: 'deployed' }),
       make: () => platform().stub({ forceCreate: true }),
-      // `errMsg` and `warnMsg` are ours.
+      // `errMsg` and `warnMsg` are additions of ours.
       fields: 'ok errMsg warnMsg deploymentId version invokeUrl',
       ok: {
         ok: true,

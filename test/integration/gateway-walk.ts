@@ -343,7 +343,7 @@ export function walkGateway(stores: StoreKind): void {
       }
       await finds('/tasks', 'tasks', { status: 'RUNNING,PENDING', id: both }, [runs, waits]);
       await finds('/tasks', 'tasks', { id: `${waits},nonsense` }, [waits]);
-      // No id among them: no filter.
+      // A filter without any valid id is no filter.
       await finds('/tasks', 'tasks', { id: 'nonsense', stub_id: String(stubId) }, [waits]);
     });
 

@@ -24,9 +24,9 @@ interface World {
   readonly runtime: DockerRuntime;
   /** How containers of probes were asked for. */
   readonly specs: CreateContainer[];
-  /** Refusals that may be the engine's of every container. */
+  /** Refusals that may concern every container of the engine. */
   readonly refused: unknown[];
-  /** A probe against a library that does so: see fake-cuda.c. */
+  /** Runs a probe against a library with that behaviour: see fake-cuda.c. */
   readonly probe: (does: string, changes?: Partial<Probing>) => Promise<ProbeOutcome>;
 }
 interface Probing {

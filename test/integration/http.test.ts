@@ -23,7 +23,7 @@ const cleanup: (() => unknown)[] = [];
 let first: Scheduler;
 let second: Scheduler;
 let settingsOf: (name: string) => SchedulerSettings;
-/** The administrator's, a workspace's, and another workspace's. */
+/** Credentials of the administrator, of a workspace, and of another workspace. */
 let admin = { workspaceId: '', token: '' };
 const own = { workspaceId: '', token: '', restricted: '', oneUse: '' };
 const other = { workspaceId: '', token: '' };

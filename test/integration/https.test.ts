@@ -137,7 +137,7 @@ describe('a scheduler with a certificate', () => {
     const after = await served();
     expect(after.fingerprint).not.toBe(before.fingerprint);
     expect(lines.join('')).toContain('https certificate replaced');
-    // Connections of before go on.
+    // Earlier connections go on.
     expect((await get('/api/v1/health')).json).toEqual({ status: 'ok' });
   });
 
@@ -204,7 +204,7 @@ describe('a client of it', () => {
     const ready = `scheduler https://localhost:${port()}: ready`;
     expect((await cli(['status'], { LONGSHORE_CA_BUNDLE: caFile })).stdout).toContain(ready);
     expect((await cli(['status', '--ca-file', caFile])).stdout).toContain(ready);
-    // The certificate itself is as good as its authority.
+    // The certificate itself serves as well as its authority.
     expect((await cli(['status', '--ca-file', leafFile])).stdout).toContain(ready);
   });
 

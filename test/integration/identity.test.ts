@@ -143,7 +143,7 @@ describe('tokens', () => {
   let installation: Installation;
   let workspace: WorkspaceRow;
   let asked = 0;
-  /** The real database, counted. */
+  /** The real database, with a count of its statements. */
   let counted: Queryable;
   beforeAll(async () => {
     opened = await aDb('pglite');
@@ -249,7 +249,7 @@ describe('tokens', () => {
       sinceMs: 1_700_000_000_000,
     };
     const token = await tokens.issueContainerToken(container);
-    // Any replica gives the same, whenever it is asked.
+    // Any replica issues the same token at any time.
     expect(await createTokens({ db: opened.db, installation }).issueContainerToken(container)).toBe(token);
     asked = 0;
     expect(await tokens.authenticate(token)).toBeNull();

@@ -166,7 +166,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
         message: expect.stringMatching(new RegExp(`^cannot pull image ${reference}: .*\\(${failure}\\); `)) as string,
       });
       if (tries > 0) expect(results).toHaveLength(tries);
-      // Each try gives its place back.
+      // Each try returns its permit.
       expect(permits).toHaveLength(results.length);
       expect(await runtime.image(reference)).toBeUndefined();
     });
@@ -336,18 +336,18 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
             message: expect.stringContaining('its registry does not give it to this workspace') as string,
           });
         }
-        // An agent that starts again knows it from its file.
+        // A restarted agent reads the rights from its file.
         const again = new ImageLedger(join(state.path, 'shared.json'));
         await again.open();
         const later = images({}, forMine, again).images;
         await expect(later.ensure(reference, () => undefined, OTHERS)).rejects.toMatchObject({ code: 'image_error' });
         expect(await later.ensure(reference, () => undefined, MINE)).toBe('present');
-        // Credentials that its registry takes are a right to it; a wrong password is none.
+        // Credentials that the registry accepts prove the right; a wrong password does not.
         const withAuth = (password: string) =>
           images({}, () => Promise.resolve({ waitMs: 0, auth: { ...auth, password } }), again).images;
         await expect(withAuth('guess').ensure(reference, () => undefined, OTHERS)).rejects.toThrow(/unauthorized/);
         expect(await withAuth(REGISTRY_PASSWORD).ensure(reference, () => undefined, OTHERS)).toBe('present');
-        // Nor can it pull it, while its owner pulls it at the same time.
+        // The other workspace cannot pull the image either, even while its owner pulls it.
         await remove();
         const [own1, other1] = await Promise.allSettled([
           shared.ensure(reference, () => undefined, MINE),

@@ -15,13 +15,13 @@ const TOKEN = 'lsj1.fingerprint.secret';
 interface Machine {
   readonly env: () => string;
   readonly joinToken: () => string;
-  /** Makes the archive anew. @param node - the first bytes of its Node */
+  /** Makes the archive anew. @param node - the first bytes of its Node binary */
   readonly pack: (node: Buffer | string) => Promise<void>;
   /** Sets a line of the settings, in place of the line with that name. */
   readonly set: (line: string) => void;
   readonly state: string;
   readonly purge: () => Promise<{ code: number | undefined; said: string }>;
-  /** The proxy that the last download was told of. */
+  /** The proxy setting that the last download got. */
   readonly fetchedBy: () => string;
   /** Runs a script as a scheduler serves it; no server listens where it fetches. */
   readonly fetch: (

@@ -42,7 +42,7 @@ export const jobs = async (one: Process, queue: QueueName) =>
 export const reaches = (one: Process, taskId: TaskId, status: string) =>
   waitFor(async () => (await one.records.read(taskId))?.status === status, `the task is ${status}`);
 
-/** The part of every replica that sees to lanes. */
+/** The sweep of local queues that every replica has. */
 export const sweepOf = (one: Process, parts: Partial<LaneSweepParts> = {}): LaneSweep =>
   new LaneSweep({
     lanes: one.queues,
@@ -58,7 +58,7 @@ export const sweepOf = (one: Process, parts: Partial<LaneSweepParts> = {}): Lane
     ...parts,
   });
 
-/** Two rounds: an entry is judged when it is still there at the second. @returns how many were seen to */
+/** Runs two rounds: an entry is judged when it is still there at the second. @returns number of judged entries */
 export async function swept(one: Process): Promise<number> {
   const sweep = sweepOf(one);
   return (await sweep.round()) + (await sweep.round());

@@ -11,14 +11,14 @@ import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 
 const CANCELLED = { status: 'CANCELLED', httpStatus: 503, text: 'x', failureReason: 'request_cancelled' } as const;
-/** Nothing is taken back for being slow. */
+/** Settings under which no loan is taken back for being slow. */
 const PATIENT = { silentMs: 60_000 };
 const nobody = (): undefined => undefined;
 
 interface Two {
-  /** Accepts; no container is linked to it. */
+  /** The replica that accepts; no container is linked to it. */
   readonly far: Process;
-  /** Serves. */
+  /** The replica that serves. */
   readonly near: Process;
   readonly target: Target;
   readonly link: PlayedLink;
@@ -46,7 +46,7 @@ const reportOf = (...orders: readonly { taskId: TaskId; token: string; container
   agentInstance: 'agent-1',
   running: orders.map(({ taskId, token, containerId }) => ({ taskId, token: token as never, containerId })),
 });
-/** Fetches of a process wait until it is opened. */
+/** A gate that holds a process's fetches until it is opened. */
 function aGate(): { readonly beforeFetch: () => Promise<void> | undefined; close: () => void; open: () => void } {
   let gate: PromiseWithResolvers<void> | undefined;
   return {

@@ -23,7 +23,7 @@ const test = base.extend(
       start({ lendTo: nobody, ...options }),
 );
 
-/** Accepts, and lends to that one. */
+/** Options of a replica that accepts, and lends to the given one. */
 const lendingTo = ({ instance }: Process): Options => ({
   isOursAlone: () => false,
   lendTo: (_queue: unknown, lentTo: (one: InstanceId) => number) => (lentTo(instance) < 100 ? instance : undefined),

@@ -51,11 +51,11 @@ class Story {
   readonly #replicas: readonly Replica[];
   readonly #tasks: Accepted[] = [];
   readonly #open = new Set<Accepted>();
-  /** Steps that are not over. */
+  /** Steps that are still going on. */
   readonly playing: unknown[] = [];
   readonly #containers = new Map<Replica, ReadyContainer>();
   #underWay: Sent[] = [];
-  /** Orders that their agent did not give back. */
+  /** Number of orders by task that their agent did not give back. */
   readonly #runs = new Map<TaskId, number>();
   readonly seen = new Set<string>();
 
@@ -96,7 +96,7 @@ class Story {
     this.playing.push(submitting());
   }
 
-  /** A container of it becomes ready there. */
+  /** A container becomes ready at that replica. */
   serve(at: number): void {
     const one = this.#replica(at);
     if (this.#containers.has(one)) return;

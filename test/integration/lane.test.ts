@@ -92,7 +92,7 @@ test('of many that come at once to two replicas exactly as many are let in as ma
   const answers = await Promise.all(calls);
   const accepted = answers.filter(({ kind }) => kind === 'accepted').length;
   expect(answers.filter(({ kind }) => kind !== 'accepted' && kind !== 'queue_full')).toEqual([]);
-  // Under a burst the queue may refuse a few that would have fitted; never is one too many accepted.
+  // Under a burst the queue may refuse a few tasks that would have fitted, but never accepts one too many.
   expect(accepted).toBeLessThanOrEqual(100);
   expect(accepted).toBeGreaterThan(60);
   const { waiting, active } = await lane.queues.depth(target.queue);
@@ -434,7 +434,7 @@ describe('kill -9 of its replica', () => {
   test('after it was let in and before its lease is written: CANCELLED', async ({ start }) => {
     const [one, other] = [await start(), await start()];
     const target = aTarget();
-    // No dispatcher of this process hears of it.
+    // The container has no link, so no dispatcher of this process serves it.
     one.slots.ready(
       { containerId: 'c-x' as ContainerId, queue: target.queue, machineId: MACHINE, slots: 1 },
       undefined,
@@ -545,7 +545,7 @@ describe('kill -9 of its replica', () => {
     let told: Finished | undefined;
     void task.finished.then((finished) => {
       told = finished;
-      // The very moment in which its caller can hear of it.
+      // The kill comes at the first moment in which the caller can hear of the end.
       kill(one);
     });
     void one.result(order, '{"y":1}').catch(() => undefined);

@@ -84,7 +84,7 @@ describe.each(KINDS)('on %s', (kind) => {
     await one.transition(id, 'assign', place);
     expect([await mine.isLive(id, 1), await theirs.isLive(id, 1)]).toEqual([false, false]);
     await one.transition(id, 'ack');
-    // The other has not heard of it yet.
+    // The other book has not heard of the change yet.
     expect([mine.isLive(id, 1), await theirs.isLive(id, 1)]).toEqual([true, true]);
     expect([await mine.isLive(id, 2), await theirs.isLive(id, 2)]).toEqual([false, false]);
     await other.readAgain([id]);
@@ -165,7 +165,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const entry = (await old.leading.create(aTarget()))!;
     const { id } = entry.row;
     await next.book.readAgain([id]);
-    // Killed here, between the row and the word of it: a device and a container that the others know nothing of.
+    // The old leader dies between the row and its message: the others do not know of a device and a container.
     await old.leading.transition(id, 'assign', {
       change: { ...place.change, machineId: 'abcd0002' as MachineId, gpuUuids: ['GPU-0'] },
     });
@@ -259,7 +259,7 @@ describe.each(KINDS)('on %s', (kind) => {
     // The leader of today completes the drain.
     leader.fence = second;
     await waitFor(async () => (await machineById(opened.db, id))?.intent === 'drained', 'it is drained');
-    // Uncordoned through another replica a moment ago.
+    // Another replica uncordoned the machine a moment ago.
     leader.fence = undefined;
     expect(await updateMachine(opened.db, id, { intent: 'active' })).toBe(true);
     expect(await updateMachine(opened.db, id, { intent: 'drained', ifIntent: 'draining', fence: second })).toBe(false);
@@ -277,14 +277,14 @@ describe.each(KINDS)('on %s', (kind) => {
     await b.book.readAgain([row.id]);
     await a.leading.transition(row.id, 'assign', place);
     const assigned = a.book.get(row.id)!.row;
-    // Lost on the way: comparing finds it.
+    // The message was lost, and comparing with the database finds the change.
     await b.book.readMissed();
     expect(b.book.get(row.id)?.row).toEqual(assigned);
     expect([...b.book.ofMachine('abcd0001' as MachineId)].map((entry) => entry.row.id)).toEqual([row.id]);
     await b.book.transition(row.id, 'ack', { epoch: 1 });
     b.book.learn([assigned, row]);
     expect(b.book.get(row.id)?.row.state).toBe('STARTING');
-    // Decided on what it was before: nothing is written, and memory follows the row.
+    // The decision is from the old state: nothing is written, and memory follows the row.
     expect(await a.book.transition(row.id, 'revoke', { epoch: 1 })).toBe('refused');
     expect(a.book.get(row.id)?.row.state).toBe('STARTING');
     await a.book.transition(row.id, 'fail', { change: { reason: 'user_error' } });

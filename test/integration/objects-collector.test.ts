@@ -128,7 +128,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const orphan = await objects.putBytes(Buffer.from('{}'));
     const input = await objects.putBytes(Buffer.from('{}'), inputKeyOf(newId<TaskId>()));
     await upsertTaskRecords(opened.db, [aRecord({ status: 'COMPLETE', rank: 4, resultObjectId: result })]);
-    // Rows are younger than their grace by their own clock: only bytes are old for this one.
+    // Rows are younger than their grace by the database's clock; only bytes are old for this collector.
     expect((await collector(0).round()).bytes).toBe(0);
     await opened.db.query("update objects set touched_at = now() + interval '10 years'");
     expect((await collector(LATER_MS).round()).bytes).toBe(1);

@@ -45,13 +45,13 @@ async function aReplica(redis: PrivateRedis): Promise<Replica> {
 
 interface Task {
   readonly job: TaskJob;
-  /** Ends, as the queue's answers decided them. */
+  /** Ends of the task, as the queue's answers decided them. */
   readonly ends: string[];
   results: number;
   handedOut: number;
-  /** Attempts that their replica's death or a loss of data cost. */
+  /** Attempts lost to their replica's death or a loss of data. */
   losses: number;
-  /** Whether a lease says that it was sent. */
+  /** Whether a lease says that the task was sent. */
   leased: boolean;
 }
 
@@ -155,7 +155,7 @@ class Story {
     return attempt;
   }
 
-  /** A result, perhaps for the second time, told to whichever replica its agent reaches. */
+  /** Tells a result, perhaps for the second time, to the replica that the agent reaches. */
   async complete(at: number, of = this.pick(this.attempts, at)): Promise<void> {
     if (of === undefined) return;
     const { task, lock } = of;

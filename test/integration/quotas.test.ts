@@ -121,7 +121,7 @@ describe('a flood of', () => {
     const over = await announce('b', 401);
     expect(over.status).toBe(429);
     expect(over.text).toMatch(/bytes\.objects, 1000.*workspace limits/);
-    // Announced as little, uploaded as much.
+    // The upload exceeds its announced size.
     const small = await announce('b', 1);
     const more = await upload(small, 401);
     expect([more.status, more.json['code']]).toEqual([507, 'object_quota_reached']);

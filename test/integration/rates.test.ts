@@ -31,7 +31,7 @@ async function from(forwardedFor: string, line: string, token: string) {
   return { status: answer.statusCode, headers: answer.headers, json: await answer.body.json().catch(() => undefined) };
 }
 
-/** Asks until it is told to wait: a token is forgiven every second. */
+/** Asks until the answer is to wait: a refusal is forgiven every second. */
 async function toldToWait(address: string, line: string, token = platform.revoked) {
   for (let count = 0; count < 2 * REFUSALS_PER_MINUTE; count++) {
     const answer = await from(address, line, token);
@@ -75,7 +75,7 @@ test('a good token behind the same address works on, and so does a secret that n
   for (const { token } of [platform.own, platform.other, platform.admin]) {
     expect((await from('192.0.2.2', 'GET /api/v1/workspace/current', token)).status).toBe(200);
   }
-  // A program behind the same balancer that goes on with a token that was switched off does not blind Prometheus.
+  // A program behind the same balancer that keeps using a revoked token does not blind Prometheus.
   await exhaust('192.0.2.2');
   const pages = await Promise.all(Array.from({ length: 20 }, () => from('192.0.2.2', 'GET /metrics', 'guessable')));
   expect(new Set(pages.map(({ status }) => status))).toEqual(new Set([200]));
@@ -128,7 +128,7 @@ describe('limits of a workspace', () => {
     expect(await aStub({ cpu: 100, maxPendingTasks: 3 })).toMatchObject({
       errMsg: 'maxPendingTasks must be 2 or less',
     });
-    // The other workspaces have what they had.
+    // The limits of other workspaces stay unchanged.
     expect(
       (await platform.gateway('POST /stubs', { stubType: 'endpoint', handler: 'a:b', cpu: 2_000, memory: 64 })).json[
         'ok'

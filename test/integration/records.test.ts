@@ -189,7 +189,7 @@ describe('appending and reading', () => {
     try {
       const written = records.append(complete(record));
       expect(await records.read(record.taskId)).toEqual(complete(record));
-      // Kept, and on its way again: never out of sight between two tries.
+      // The record is kept and sent again: it is visible at every moment between two tries.
       await written;
       for (let look = 0; look < 5; look += 1) expect(await records.read(record.taskId)).toEqual(complete(record));
     } finally {

@@ -6,7 +6,7 @@ import type { Options } from './lane-fixture.ts';
 import { inLane, reaches, sent, submitted, test } from './lane-fixture.ts';
 import { aTarget, PlayedLink } from './tasks-fixture.ts';
 
-/** Half a minute, made short. */
+/** Shorter graces, in place of half a minute. */
 const SHORT: Options = { graces: { againMs: 10, endMs: 60, reportMs: 100, restartedAgentMs: 200 } };
 const connected = (one: { client: { status: string } }) =>
   waitFor(() => one.client.status === 'ready', 'it is connected again');
@@ -33,7 +33,7 @@ test('a synchronous task that ends while Redis is away leaves no entry behind', 
   expect(next.taskId).toBe(waits.taskId);
   expect(await inLane(one, target.queue)).toEqual([waits.taskId]);
   expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 1 });
-  // The agent says it again.
+  // The agent repeats the result.
   expect(await one.result(order, '{"y":1}')).toBe(true);
   await one.result(next);
   expect(await waits.finished).toMatchObject({ status: 'COMPLETE' });

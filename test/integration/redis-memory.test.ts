@@ -61,7 +61,7 @@ test('a Redis of our own is bounded, again after it was started anew; one that h
   await client.config('SET', 'maxmemory', '0');
   await client.set('filling', 'x'.repeat(100 * MIB));
   await memory.look();
-  // Tasks in it can end, and nothing new is let in.
+  // Running tasks can end, and no new ones are let in.
   expect(await bound()).toBeGreaterThan(100 * MIB);
   await client.set('lease', 'x');
   expect([memory.refuses('async'), memory.refuses('sync')]).toEqual([true, true]);

@@ -14,7 +14,7 @@ import type { Process } from './tasks-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
 
 const LOOKS: Options = { looksAtData: true, lendTo: () => undefined };
-/** Every call is a job of its queue. */
+/** Options under which every call is a job of its queue. */
 const BY_QUEUE: Options = { ...LOOKS, lane: false };
 const isRebuilt = (...all: readonly Process[]) =>
   waitFor(() => all.every(({ rollCall }) => rollCall?.isOver() === true), 'everybody has said what it runs');
@@ -226,7 +226,7 @@ describe('a task of the local queue', () => {
       looksAtData: true,
       isOursAlone: () => false,
       lendTo: (_queue, lentTo: (one: InstanceId) => number) => (lentTo(near.instance) < 5 ? near.instance : undefined),
-      // Nothing is taken back before its borrower has sent it.
+      // The time keeps a loan from being taken back before its borrower has sent it.
       silentMs: 400,
     });
     const target = aTarget();

@@ -63,7 +63,7 @@ describe('a release', () => {
   });
 
   test('is packed with fixed times and owners, and described with its hash', async () => {
-    // The Node is most of the bytes and none of the question.
+    // Node is left out: it is most of the bytes, and does not matter here.
     writeFileSync(join(second, 'node.new'), '');
     await runProgram('mv', [join(second, 'node.new'), join(second, 'bin', 'node')]);
     const into = [join(work.path, 'a'), join(work.path, 'b')] as const;
@@ -73,7 +73,7 @@ describe('a release', () => {
       await packRelease(second, into[1], { level: 1 }),
     ] as const;
     expect(packed[1]).toEqual(packed[0]);
-    // A channel is of both architectures: the other one stays in it.
+    // A channel has both architectures, and the other one stays in it.
     const stable = join(into[1], 'stable.json');
     const channel = JSON.parse(readFileSync(stable, 'utf8')) as Record<string, object>;
     const other = process.arch === 'x64' ? 'linux-arm64' : 'linux-x64';

@@ -19,7 +19,7 @@ import { test as base, waitFor } from '../helpers/services.ts';
 
 interface Two {
   readonly set: ReplicaSet;
-  /** Declares nothing, when they start. */
+  /** Pools file, which declares nothing at the start. */
   readonly poolsFile: string;
   /** No machine is linked to it. */
   readonly far: Replica;
@@ -145,7 +145,7 @@ test('a container’s credential is good at every replica, and at none as soon a
     const token = set.agents.map((agent) => agent.tokens.get(containerId)).find((one) => one !== undefined) ?? '';
     const ask = async (at: Replica): Promise<number> =>
       (await set.call(at, '/api/v1/workspace/current', { token })).status;
-    // The moment in which the other one has not heard of it is bridged by the row.
+    // The row decides while the other replica has not heard of the container yet.
     expect([await ask(other), await ask(replica)]).toEqual([200, 200]);
     await set.gateway(replica, `/containers/${containerId}/stop`, {});
     expect([await ask(other), await ask(replica)]).toEqual([401, 401]);
@@ -179,7 +179,7 @@ async function commandsDuring(set: ReplicaSet, about: readonly string[], work: (
   }
 }
 
-/** Tasks that an attempt has, whether they came through the queue or the lane. */
+/** Number of tasks with an attempt, through the queue or the local queue. */
 const underWay = async (set: ReplicaSet, deploymentId: string): Promise<number> =>
   Number(await set.redis.llen(`ls:tq-${deploymentId}:active`)) +
   Number(await set.redis.hlen(`ls:lane:tq-${deploymentId}`));
@@ -208,7 +208,7 @@ test('a call costs 3 commands of Redis: it is let in, leased, recorded; one that
       },
     );
     expect(new Set(taskIds).size).toBe(calls);
-    // The scaling loop's own look at the queue is not the call's.
+    // The scaling loop's own look at the queue does not count for the call.
     return seen.filter((text) => !/longshoreDepth/.test(text));
   };
   const local = await countAt(near);
@@ -228,7 +228,7 @@ test('a call costs 3 commands of Redis: it is let in, leased, recorded; one that
     return;
   }
   expect(told(crossing)).toBe(calls);
-  // No script of the queue's.
+  // No script of the queue runs.
   expect(crossing.filter((text) => text.includes(`tq-${app.deploymentId}:meta`))).toEqual([]);
   // A round of the scaling loop may fall in between.
   expect(local.length / calls, local.slice(0, 12).join('\n')).toBeLessThanOrEqual(3.5);
@@ -296,7 +296,7 @@ test('a container linked to another replica than the leader is let go when it is
   expect(await set.leader()).toBe(far);
   const app = await set.deploy(near, 'leaving', { keepWarmSeconds: 1 });
   const first = jsonOf<{ containerId: string }>(await set.call(near, app.path, { body: {} }));
-  // Longer than its keep-warm, and never without work for so long.
+  // The container works for longer than its keep-warm, and is never idle for as long.
   for (let n = 0; n < 6; n += 1) {
     const answer = jsonOf<{ containerId: string }>(await set.call(near, app.path, { body: { sleepMs: 400 } }));
     expect(answer.containerId).toBe(first.containerId);

@@ -69,7 +69,7 @@ describe('Second lease of a GPU', () => {
     const racers = clients.map((client) => new Reservations({ client, keys: ground.keys }));
     const got = await Promise.all(
       Array.from({ length: 500 }, async (_none, index) => {
-        // Each tries every device, beginning somewhere else, as if its view of the machine were old.
+        // Each reservation tries every device, from a start of its own, as with an outdated view of the machine.
         for (let step = 0; step < 8; step += 1) {
           const uuid = DEVICES[(index * 3 + step) % 8] ?? '';
           const wanted = aReservation({ gpuUuids: [uuid] });

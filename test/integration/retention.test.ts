@@ -57,7 +57,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const { rows } = await opened.db.query<{ n: number }>(`select count(*)::int as n from ${table}`);
     return rows[0]?.n ?? -1;
   };
-  /** Some ended so long ago. */
+  /** Writes tasks that ended so many days ago. */
   const manyTasks = (rows: number, days: number) =>
     opened.db.query(
       `insert into tasks (id, workspace_id, stub_id, queue, kind, sync, status, attempt, rank, result, created_at, ended_at)
@@ -104,7 +104,7 @@ describe.each(KINDS)('on %s', (kind) => {
     await container('STOPPED', 21);
     await container('LOST', 19);
     await container('RUNNING', null);
-    // Ended once, by the row of a machine that came back.
+    // The container was lost and came back, so its row has had an end.
     await container('UNKNOWN', 25);
     const line = (atMs: number) => ({
       workspaceId: newId<WorkspaceId>(),

@@ -50,7 +50,7 @@ describe('scaling', () => {
     const enqueuedMs = performance.now();
     world.waiting = 1;
     world.autoscaler.depthSeen(world.target, 1);
-    // The row of the container is the decision, written.
+    // The container's row marks the moment at which the decision is written.
     const decidedMs = (await asked) - enqueuedMs;
     process.stdout.write(`a new task on an idle system: decided and written after ${decidedMs.toFixed(1)} ms\n`);
     expect(decidedMs).toBeLessThan(1000);
@@ -237,7 +237,7 @@ describe('scaling', () => {
     if (one === undefined) throw new Error('none placed');
     await world.book.transition(one.row.id, 'ack');
     await world.fails(one.row.id);
-    // The third failure in all, the first since: another container takes its place.
+    // This is the third failure in all, but the first since the last success: another container takes its place.
     await waitFor(() => world.entries('ASSIGNED').length === 2, 'it is replaced');
   });
 

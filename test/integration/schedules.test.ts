@@ -91,7 +91,7 @@ function aTicker(
   one: World,
   { target }: Scheduled,
   over: Partial<Pick<World['tasks'], 'queue'>> & {
-    /** Happens between the look and the write. */
+    /** Runs between the look and the write. */
     readonly meanwhile?: () => Promise<unknown>;
   } = {},
 ): { readonly ticker: Ticker; readonly registry: Registry; readonly at: (ms: number) => Promise<unknown> } {

@@ -8,7 +8,9 @@ import { tempDirectory } from '../helpers/services.ts';
 
 const scripts = resolve(import.meta.dirname, '../../scripts/setup');
 
-/** Loads all of set-up, then becomes a user without rights: as that one it might not even read the checkout. */
+/**
+ * Loads all of set-up first, because a user without rights may be unable to read the checkout. Then becomes that user.
+ */
 const AS_NOBODY = `
   const { setUp } = await import('${scripts}/profiles.mjs');
   const { main, stepLog } = await import('${scripts}/log.mjs');

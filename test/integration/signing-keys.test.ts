@@ -95,7 +95,7 @@ describe.each(KINDS)('on %s', (kind) => {
     // Agents know the installation by its first key, independent of the key that signs tokens.
     const statement = await machineSigner(there.installation).revoke(machine);
     expect(keyIdOf(statement)).toBeNull();
-    // A start after all that, too.
+    // A start after all that accepts and refuses the same tokens.
     const later = createTokens({ db, installation: await openInstallation(db, sealer) });
     expect(await later.authenticate(before.token)).toBeNull();
     expect(await later.authenticate(after.token)).not.toBeNull();
@@ -112,7 +112,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const made = await other.ring.rotate();
     const issued = await createTokens({ db, installation: other }).issue({ workspaceId: workspace.id }, 'workspace');
     expect(keyIdOf(issued.token)).toBe(made.id);
-    // Made up names do not make it ask more than once a second.
+    // Unknown key ids cause at most one query a second.
     expect(await tokens().authenticate(issued.token)).toBeNull();
     ms += 1_000;
     expect(await tokens().authenticate(issued.token)).toMatchObject({ tokenId: issued.row.id });

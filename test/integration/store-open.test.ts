@@ -39,7 +39,7 @@ describe('the data directory', () => {
       await other.end('SIGKILL');
     }
     expect(existsSync(join(dataDir, 'pglite.lock.sock'))).toBe(true);
-    // Two that come at once after the kill: one gets it.
+    // Two processes open the directory at once after the kill: exactly one gets it.
     const outcomes = await Promise.allSettled([openDb({ dataDir, log: silent }), openDb({ dataDir, log: silent })]);
     const opened = outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
     const refused = outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as unknown] : []));
@@ -215,7 +215,7 @@ describe('migrations', () => {
     writeFileSync(second, 'create table extra (n integer);\n');
     await migrate(db, silent, directory);
     expect((await db.query('select max(version) as version from schema_migrations')).rows).toEqual([{ version: next }]);
-    // The code without the second one must not touch a database that has it.
+    // Code without the second migration must not touch a database that has it.
     await expect(migrate(db)).rejects.toMatchObject({ code: 'database_newer' });
     await db.close();
   });

@@ -56,7 +56,7 @@ test('without its database', async () => {
   const restSaid: string[] = [];
   for (const [line, body] of rest()) restSaid.push(shortOf(line, await platform.call(line, body)));
   expect(restSaid).toEqual(rest().map(([line]) => `${line}: 503 database_unavailable`));
-  // Known, so its task cannot be committed; not known, so it cannot be looked up.
+  // The task of a known deployment cannot be committed, and an unknown one cannot be looked up.
   for (const line of ['POST /taskqueue/known', 'POST /endpoint/nobody-knows', `POST /endpoint/id/${NOBODY}`]) {
     expect((await platform.call(line, {})).status).toBe(503);
   }

@@ -425,7 +425,7 @@ describe('inputs above 64 KiB', () => {
 });
 
 describe('a caller who is gone with his replica', () => {
-  /** His task is taken out of its queue by a process that dies before it writes how it ended. */
+  /** A dying process takes the task out of its queue and does not write its end. */
   async function leftBehind(one: World): Promise<TaskId> {
     const target = aTarget({ ttlSeconds: 600 });
     const submission = await one.tasks.submit(target, { input: '{}' });

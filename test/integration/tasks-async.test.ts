@@ -69,7 +69,7 @@ describe('an asynchronous task', () => {
     const outcomes = new Set<string>();
     for (let calls = 0; calls < 20; calls += 1) outcomes.add((await one.tasks.submit(target, { input: '{}' })).kind);
     expect([...outcomes]).toEqual(['unavailable']);
-    // The first one alone was queued, and is out again before its caller is told.
+    // Only the first task was queued, and it is out again before its caller is told.
     expect(commits).toBe(1);
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
     one.container(target.queue, link);
@@ -438,7 +438,7 @@ describe('StartTask and EndTask of runners that are not ours', () => {
   ] as const)('a result of %s is read as it was given', async ([, bytes, read], { one }) => {
     const target = aQueueTarget();
     const result = Uint8Array.from(bytes);
-    // Once for a task of which only the record is known, once for an attempt that this replica holds.
+    // The two cases: a task of which only the record is known, and an attempt that this replica holds.
     const claimed = await put(one, target);
     await one.actions.startTask(callerOf(target), claimed, 'c-1');
     const link = new PlayedLink();
@@ -614,7 +614,7 @@ describe('StopTasks', () => {
     expect(await one.actions.stopTasks(callerOf(target), [first])).toEqual({ kind: 'stopped' });
     expect(link.cancelled).toEqual([`${first} ${order.token}`]);
     expect((await one.records.read(first))?.status).toBe('CANCELLED');
-    // The handler does not listen: nothing else goes there.
+    // The handler ignores the cancel, so no other task goes to its container.
     expect(container.inFlight).toBe(1);
     expect(link.orders).toHaveLength(1);
     await one.result(order, '{"late":true}', 'cancelled');
@@ -696,7 +696,7 @@ describe('StopTasks', () => {
     if (job === undefined) throw new Error('nothing was fetched');
     expect(await one.actions.stopTasks(callerOf(target), [taskId])).toEqual({ kind: 'stopped' });
     expect(await one.queues.complete(target.queue, taskId, lock)).toEqual({ kind: 'gone' });
-    // The other one's word that it runs comes after the end, and changes nothing.
+    // The other writer's RUNNING comes after the end, and changes nothing.
     const record = await one.records.read(taskId);
     if (record === undefined) throw new Error('it has no record');
     await one.records.append({ ...record, status: 'RUNNING', attempt: 1, rank: 1 });

@@ -184,7 +184,7 @@ export async function aProcess(
     readonly maxResultBytes?: number;
     readonly graces?: Partial<TaskGraces>;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
-    /** False: every task goes through its queue. Absent: as the run of the tests says. */
+    /** False: every task goes through its queue. Absent: the setting of the test run. */
     readonly lane?: boolean;
     readonly knownForMs?: number;
     /** No other process has this Redis. */
@@ -347,7 +347,7 @@ export async function aProcess(
     await rollCall.over();
   }
   if (bus !== undefined) {
-    // Connected to the others by its construction.
+    // The construction alone connects the process to the others.
     void new Answers({
       bus,
       channelOf: keys.repliesChannel,

@@ -161,7 +161,7 @@ describe('a machine that dials another replica', () => {
     before.tasks.machineMoved(MACHINE);
     expect([before.tasks.attempts.size, container.inFlight]).toEqual([0, 0]);
     expect(await after.result(order, '{"moved":1}')).toBe(true);
-    // The message that says so is lost.
+    // The message about the end is lost.
     expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"moved":1}' });
   });
 

@@ -75,7 +75,7 @@ describe('a task that goes well', () => {
     expect((await one.queues.depth(target.queue)).active).toBe(0);
     await idle(container);
     expect(await one.leases.read(task.taskId)).toBeUndefined();
-    // The agent did not hear that, and says it again.
+    // The agent did not hear the acknowledgement, and repeats the result.
     expect(await one.result(order, '{"y": 3}')).toBe(true);
     expect(task.answers).toHaveLength(1);
     expect((await one.records.read(task.taskId))?.result).toBe('{"y": 2.50}');
@@ -411,7 +411,7 @@ describe('agents', () => {
     const again = await sent(link, 2);
     expect(again.taskId).toBe(task.taskId);
     expect(again.token).not.toBe(order.token);
-    // The first attempt's result is a superseded one's now.
+    // The first attempt's result belongs to a superseded attempt now.
     expect(await one.result(order, '{"old":true}')).toBe(true);
     expect(task.answers).toEqual([]);
     await one.result(again);
@@ -627,7 +627,7 @@ describe('another scheduler process on the same Redis', () => {
     const other = { lock: lockTokenOf(newInstanceId(), newAttemptToken()), of: 'another attempt' };
     const leaseKey = (taskId: TaskId) => `ls:lease:${taskId}`;
     const race: { taskId?: TaskId } = {};
-    // Asked of Redis between the look for a lease and the send: just then the other one comes first.
+    // Redis is asked this between the look for a lease and the send, and just then the other process comes first.
     const one = await start({
       alive: () => {
         if (race.taskId !== undefined) void one.client.set(leaseKey(race.taskId), JSON.stringify(other));
@@ -744,7 +744,7 @@ describe('Redis', () => {
     try {
       expect(await one.result(order, '{"kept":1}')).toBe(true);
       expect(await answered(task)).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"kept":1}' });
-      // Longer than a command may take.
+      // The pause is longer than a command may take.
       await sleep(1500);
     } finally {
       redis.thaw();

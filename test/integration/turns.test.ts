@@ -257,7 +257,7 @@ test('the lease of a task is at Redis before its run order is given to the agent
   redis,
   world: { leases, client },
 }) => {
-  // Known there by its hash, as in every turn but the first.
+  // The first write loads the script, so that Redis knows it by its hash, as in every later turn.
   await leases.write(aLease());
   const isThere = (lease: Lease) =>
     execFileSync('redis-cli', ['-s', redis.socketPath, 'exists', keys.lease(lease.job.taskId)], { encoding: 'utf8' });
@@ -265,11 +265,11 @@ test('the lease of a task is at Redis before its run order is given to the agent
     () => undefined,
     // The stream's flush is due before the lease is written.
     (_lease, stream) => stream.cancel(newId<TaskId>(), newAttemptToken(), 'cancelled'),
-    // The socket is held back already.
+    // The ping already holds the socket's writes back.
     () => void client.ping(),
   ];
   for (const [index, before] of turns.entries()) {
-    // Several parts: the first leaves at once.
+    // The large input is sent in several parts, of which the first leaves at once.
     for (const input of ['{}', 'x'.repeat(3_000_000)]) {
       const lease = aLease();
       const seen: string[] = [];

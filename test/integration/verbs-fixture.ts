@@ -79,7 +79,7 @@ export async function aPlatform(
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
       LONGSHORE_DRAIN_SECONDS: '10',
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
-      // Bad tokens are what the tests are made of.
+      // Rate limits are off, because many tests send bad tokens.
       LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_LOCAL_QUEUE: localQueue,
       // Releases that this checkout may have built must not be used.

@@ -14,9 +14,9 @@ export interface Verb {
   /** Makes what the verb is about in the own workspace. */
   readonly make?: () => Promise<string>;
   readonly ok: Expected;
-  /** Absent: the verb is about nothing that has an id. */
+  /** Answer for an unknown id; absent: the verb's subject has no id. */
   readonly unknown?: Expected;
-  /** An id that is none; absent: as unknown. */
+  /** Answer for a malformed id; absent: as for an unknown one. */
   readonly noId?: Expected;
   /** Answer to another workspace's caller with an id of ours; absent: as for an unknown id. */
   readonly foreign?: Expected;

@@ -140,7 +140,7 @@ describe('by host', () => {
     expect(await at(`${subdomain}-v2.apps.example`)).toEqual(UNKNOWN);
     await platform.gateway(`POST /deployments/${id}/stop`);
     expect(await at(host)).toEqual(INACTIVE);
-    // The path form and everything else answer at such a host's side as ever.
+    // The path form, and everything else, still answers beside such a host.
     expect((await platform.call('GET /api/v1/health/live', undefined, { host: 'apps.example' })).status).toBe(200);
     await platform.gateway(`DELETE /deployments/${id}`);
     expect(await at(host)).toEqual(UNKNOWN);

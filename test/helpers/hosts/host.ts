@@ -28,11 +28,11 @@ export interface HostNames {
 }
 
 export interface HostOptions {
-  /** More of the engine's settings (daemon.json). */
+  /** Additional settings of the engine (daemon.json). */
   readonly engine?: Readonly<Record<string, unknown>>;
   /** The engine keeps everything on a disk of this size. */
   readonly diskMib?: number;
-  /** More of the environment of its engine. */
+  /** Additional environment of the engine. */
   readonly engineEnv?: Readonly<Record<string, string>>;
   /** Shell scripts that come before all other programs, by name. */
   readonly programs?: Readonly<Record<string, string>>;
@@ -48,7 +48,7 @@ export class SimulatedHost {
   readonly directory: string;
   readonly address: string;
   readonly socket: string;
-  /** The other end of its eth0, here. */
+  /** This machine's end of the host's eth0. */
   readonly cable: string;
   readonly docker: Docker;
   readonly #names: HostNames;
@@ -117,7 +117,7 @@ export class SimulatedHost {
     return stdout;
   }
 
-  /** Does the agent here say so, on the page that only this host sees? */
+  /** Whether the agent reports the condition on its metrics page, which only this host can read. */
   async hasCondition(condition: string): Promise<boolean> {
     const page = await this.run('curl', '-sf', '-m', '5', 'http://127.0.0.1:9464/metrics');
     return page.includes(`longshore_agent_condition{condition="${condition}"} 1`);

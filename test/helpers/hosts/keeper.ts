@@ -11,7 +11,7 @@ import { createInterface } from 'node:readline';
 
 /** Names of one set of hosts. */
 export interface HostsNames {
-  /** Everything on disk. */
+  /** Directory of all files of the hosts. */
   readonly directory: string;
   readonly bridge: string;
   /** Network namespaces and parents of control groups begin with it. */

@@ -68,7 +68,7 @@ export class SimulatedNetwork {
       await ip('addr', 'add', `${gateway}/24`, 'dev', names.bridge);
       await ip('link', 'set', names.bridge, 'up');
       for (const rule of filterRules(names)) await runProgram('iptables', ['-w', '-I', ...rule]);
-      // An engine in this namespace has set it.
+      // An engine in this namespace has set IP forwarding already; without one, this call does.
       if (outward) await runProgram('sysctl', ['-qw', 'net.ipv4.ip_forward=1']);
       const hosts = Array.from({ length: count }, (_value, at) => {
         const cable = `lsv${id}${at + 1}`;
@@ -110,7 +110,7 @@ function freeNet(): string {
   }
 }
 
-/** The process that takes everything away when the returned function is called, or when this process is gone. */
+/** Starts the keeper, which removes everything when the returned function is called, or when this process is gone. */
 async function aKeeper(names: HostsNames): Promise<() => Promise<void>> {
   const path = join(import.meta.dirname, 'keeper.ts');
   // The keeper outlives the end of the run: its environment does not mark

@@ -5,7 +5,7 @@ test('a second of frames or bytes is free, and what is above waits as long as it
   const budget = new SocketBudget(1);
   expect(budget.read(0, FRAMES_PER_SECOND, 0)).toBe(0);
   expect(budget.read(0, FRAMES_PER_SECOND / 2, 0)).toBeCloseTo(500);
-  // Paid off, and a whole second of it is free again.
+  // The debt is paid off, and a whole second of budget is free again.
   expect(budget.read(0, FRAMES_PER_SECOND, 1500)).toBeCloseTo(0);
   expect(new SocketBudget(1).read(2 * BYTES_PER_SECOND, 1, 0)).toBeCloseTo(1000);
 });

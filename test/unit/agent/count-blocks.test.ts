@@ -46,7 +46,7 @@ describe('of folders that are counted together', () => {
     const each = [
       [folder('one', 100)],
       [folder('slow', 1)],
-      // Together they take longer than one may.
+      // These four together take longer than one folder may.
       ...[1, 2, 3, 4].map((at) => [folder(`long${at}`, 600)]),
       [folder('two', 200), folder('three', 300)],
       [folder('stuck', 1)],

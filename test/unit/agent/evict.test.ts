@@ -72,7 +72,7 @@ describe('eviction', () => {
           if (one === undefined) throw new Error('it is none of them');
           expect(one).toMatchObject({ inUse: false, pulling: false, ours: true });
           expect(NOW - one.pulledAtMs).toBeGreaterThanOrEqual(YOUNG_MS);
-          // Each was needed: before it the goal was not reached.
+          // Each image was needed: before it, the goal was not reached.
           expect(free < goal || (given.urgent && at === 0)).toBe(true);
           free += one.bytes;
         });
@@ -81,7 +81,7 @@ describe('eviction', () => {
         );
         for (const one of left)
           for (const gone of chosen) expect(gone?.usedAtMs ?? 0).toBeLessThanOrEqual(one.usedAtMs);
-        // Short of the goal only when nothing more may go.
+        // The result falls short of the goal only when nothing more may go.
         const began = given.going || given.urgent || given.freeBytes < given.totalBytes * given.minFreeRatio;
         if (began && free < goal) expect(left).toEqual([]);
         if (!began) expect(chosen).toEqual([]);

@@ -45,7 +45,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
   const notes: string[] = [];
   const told = { changes: 0, errors: 0 };
   let gpus: Gpus | undefined;
-  // Once: each stop writes what is known.
+  // Stops once, because each stop writes the state.
   const stop = async (): Promise<void> => {
     await gpus?.stop();
     gpus = undefined;
@@ -183,7 +183,7 @@ test('a change of the recovery action is what it changes to: none and a remapped
 }) => {
   const [first, second] = [aGpu(0).uuid, aGpu(1).uuid];
   world.holders.push(has('c0', first), has('c1', second));
-  // A driver whose tool does not tell of recovery: the kernel's log alone does.
+  // The tool of this driver reports no recovery action; the kernel's log alone does.
   const gpus = await world.start({ unknownFields: ['gpu_recovery_action'] });
   world.nvidia.xid(0, 63, 'Row Remapper: New row marked for remapping, reset gpu to activate.');
   world.nvidia.xid(0, 154, 'GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)');

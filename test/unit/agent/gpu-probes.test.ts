@@ -25,7 +25,7 @@ interface World {
   readonly probed: string[];
   readonly conditions: Conditions;
   bootId: string;
-  /** States at each look of an agent. */
+  /** States of the devices at each look of an agent. */
   readonly looks: string[];
   probe: (uuid: string) => Promise<ProbeOutcome>;
   /** Starts another agent on the same state; containers in `holders` run. */
@@ -136,7 +136,7 @@ describe('a device that no program has tried', () => {
     expect(refusal(gpus, G0)).toContain('is unprobed: no probe has run yet');
     expect(refusal(gpus, G1)).toBeUndefined();
     expect(gpus.report()[0]).toMatchObject({ unhealthy: true });
-    // Seconds of a start are nothing to tell an operator of.
+    // The first seconds of a probe are no condition for an operator.
     expect(world.conditions.names).toEqual([]);
     pass({ kind: 'passed', text: '' });
     await world.are('healthy', 'healthy');
@@ -251,7 +251,7 @@ describe('after an error', () => {
     const saved = async (): Promise<string> => readFile(join(world.stateDir, 'gpus.json'), 'utf8');
     await vi.waitFor(async () => expect(await saved()).toContain('"probeCures":true'), soon);
     expect(world.probed).toHaveLength(2);
-    // The next agent keeps the rest; a boot ends it.
+    // The next agent keeps that state; a boot ends it.
     const gpus = await world.start();
     for (let looks = 0; looks < 20; looks += 1) await saved();
     expect(gpus.report()[0]).toMatchObject({ state: 'unhealthy', why: 'Xid 48: DBE' });
@@ -282,7 +282,7 @@ describe('a device whose last container may still use it', () => {
     world.holders.length = 0;
     await gpus.release([G0], 'd0');
   };
-  /** Looks go by in which nothing becomes of it. */
+  /** Expects the states to stay the same over several looks. */
   const stays = async (world: World, states: string): Promise<void> => {
     const from = world.looks.length;
     await vi.waitFor(() => expect(world.looks.length).toBeGreaterThan(from + 3), soon);
@@ -320,7 +320,7 @@ describe('a device whose last container may still use it', () => {
     await world.are('quarantined', 'healthy');
     world.nvidia.xid(0, 48, 'DBE');
     await world.are('unhealthy', 'healthy');
-    // The driver asks, and asks no more.
+    // The driver asks for a reset, and then no more.
     world.nvidia.is({ gpus: [aGpu(0, { gpu_recovery_action: 'Reset' }), aGpu(1)] });
     await vi.waitFor(() => expect(gpus.report()[0]?.why).toContain('Xid 48'), soon);
     await stays(world, 'unhealthy,healthy');
@@ -405,9 +405,9 @@ describe('a probe that does not pass', () => {
     await vi.waitFor(() => expect(world.conditions.words['GpusUnusable']).toContain('802'), soon);
     await vi.waitFor(() => expect(gpus.report().every(({ why }) => why?.includes('802'))).toBe(true), soon);
     expect(gpus.report().map(({ state }) => state)).toEqual(['unprobed', 'unprobed']);
-    // Neither two broken devices nor a suspect host.
+    // The two devices do not count as broken, nor the host as suspect.
     expect(world.conditions.names).toEqual(['GpusUnusable']);
-    // The wait of the first is seconds, of another agent none.
+    // The first retry waits for seconds; another agent waits for none.
     world.probe = passes;
     await world.start();
     await world.are('healthy', 'healthy');

@@ -55,7 +55,7 @@ describe('the GPU use of a container', () => {
     expect(useIn(tableOf([busy(0, 0, 0, 0)]), [gpuUuid(0)])).toMatchObject({ utilizationPct: 0, powerWatts: 0 });
     const silent = { 'utilization.gpu': '[N/A]', 'power.draw': '[Unknown Error]' };
     const table = tableOf([busy(0, 50, 10, 100), aGpu(1, silent)]);
-    // Half of the devices is no use of the container.
+    // Figures for half of the devices are no use of the container.
     expect(useIn(table, [gpuUuid(0), gpuUuid(1)])).toEqual({
       devices: 2,
       memoryUsedBytes: 11 * MIB,

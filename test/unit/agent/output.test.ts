@@ -80,7 +80,7 @@ test('the output of a container that ends is whole at once, and not asked for ag
   const world = aWorld();
   const first = await world.stream(1);
   first.say('last words', 'T1');
-  // The stream ends first, then the word comes that the container has.
+  // The stream ends first, then the report that the container has ended.
   first.end();
   await Promise.resolve();
   world.over = true;

@@ -195,7 +195,7 @@ test('a plan carried out leaves none, and what is left is what was wanted', () =
               if (world.proceed) proceeded.add(action.assignmentId);
               break;
             case 'start':
-              // Never without leave, and never a second one.
+              // A container never starts without permission, and never twice.
               expect(proceeded.has(action.assignmentId)).toBe(true);
               expect(engine.some((one) => one.containerId === id)).toBe(false);
               started.push(action.assignmentId);

@@ -62,7 +62,7 @@ test('every answer is described with its statuses, and what refers to something 
     expect(document.components[kind]).toHaveProperty(name);
   }
 });
-/** Done, and nothing to say. */
+/** Routes whose success has no body. */
 const EMPTY = /^(?:POST|DELETE) \/api\/v1\/(?:deployment|secret)\/|^POST \/\w+\/.*\/warmup$/;
 
 test('a route of the REST API says what it takes, what it answers and by which codes it refuses', () => {

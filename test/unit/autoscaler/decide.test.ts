@@ -119,7 +119,7 @@ describe('whatever the input', () => {
         for (const id of decision.containers) expect(byId.get(id)?.attempts).toBe(0);
         const stays = byId.size - decision.containers.length;
         const ready = live(given).filter((one) => one.state === 'RUNNING' && !decision.containers.includes(one.id));
-        // While a breaker cools what has not started goes, too: then what is ready counts.
+        // While a breaker cools, starting containers go, too; then the ready ones count.
         if (isCooling(given)) expect(ready.length).toBeGreaterThanOrEqual(Math.min(decision.wanted, readyOf(given)));
         else expect(stays).toBeGreaterThanOrEqual(Math.max(decision.wanted, given.active ? given.minContainers : 0));
         if (given.active) expect(given.hold).toBeUndefined();

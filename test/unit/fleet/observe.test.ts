@@ -222,6 +222,6 @@ test('a container that is ready has the slots that its runner serves, within the
   ]);
   expect(slotsIn(anEntry('UNKNOWN', { stateBefore: 'STARTING' }), 2)).toEqual([['back_running', 2]]);
   expect(slotsIn(anEntry('STARTING'), 2 ** 32 - 1)).toEqual([['ready', 1_000_000]]);
-  // An agent that does not say leaves what the stub asked for.
+  // An agent that reports no slots leaves the stub's number in place.
   expect(slotsIn(anEntry('STARTING'), 0)).toEqual([['ready', undefined]]);
 });

@@ -158,7 +158,7 @@ test('a report in several messages counts when the last one has come', async () 
     finished: [],
     more,
   });
-  // A name that is longer than any is none.
+  // A name beyond the longest allowed one is ignored.
   call.emit('data', { report: part('x'.repeat(100_000), true) });
   call.emit('data', { report: part('a', true) });
   call.emit('data', { report: part('b', true) });

@@ -119,7 +119,7 @@ export function write(world: World, at: number): void {
   row.gpus = decision.gpus;
 }
 
-/** Still without an attempt at this very moment: no more tasks go there, then it is told to stop. */
+/** Stops a container that is still without an attempt: it gets no more tasks, and then the stop. */
 function leave(world: World, decision: Extract<Decision, { kind: 'leave' }>, row: Row): void {
   if (row.epoch !== decision.epoch || row.state !== decision.from || inFlight(world, row.id) > 0) return;
   row.leaving = true;
@@ -137,7 +137,7 @@ export function stopContainer(world: World, at: number, drain: boolean): void {
   else transition(world, row, row.state === 'PENDING' || row.state === 'ASSIGNED' ? 'abandon' : 'stop', row.epoch);
 }
 
-/** Drained of its attempts. */
+/** Stops containers that have drained their attempts. */
 export function stopDrained(world: World): void {
   for (const row of world.rows.values())
     if (row.state === 'DRAINING' && inFlight(world, row.id) === 0) transition(world, row, 'stop', row.epoch);
@@ -207,7 +207,7 @@ export function hearStatus(world: World, machine: Machine, full: boolean, observ
 
 // ---- agents ---------------------------------------------------------------------------------------------------------
 
-/** Everything of ours on a machine, as a whole report says it. */
+/** All of our containers on a machine, as a whole report gives them. */
 export function reportOf(machine: Machine): readonly Observed[] {
   const said = [...machine.journal.values()].map((known): Observed => {
     const base = { containerId: known.containerId, epoch: known.epoch, exitCode: 0, reason: '' };

@@ -22,7 +22,7 @@ export function deliver(world: World, at: number, twice: boolean): void {
   // Senders repeat acks, reports and results; a run order goes out once, over a stream that repeats nothing.
   if (!twice || message.body.kind === 'run') world.messages.splice(world.messages.indexOf(message), 1);
   const machine = machineOf(world, message.machine);
-  // A session that has ended says nothing about the machine of now.
+  // A message of an ended session says nothing about the machine now.
   if (message.session !== machine.session || !machine.linked) return;
   tell(world, twice ? 'arrived twice' : 'arrived', `${message.body.kind} to the ${message.to} (${machine.id})`);
   if (message.to === 'agent') toAgent(world, machine, message);
@@ -92,7 +92,7 @@ function drop(world: World, machine: Machine): void {
   guard(world);
 }
 
-/** hello with everything it has; differences resolved before it is READY. */
+/** The agent says hello with everything it has; differences are resolved before the machine is READY. */
 export function connect(world: World, at: number): void {
   const machine = must(pick(world.machines, at));
   if (machine.linked) return;
@@ -109,7 +109,10 @@ export function connect(world: World, at: number): void {
   for (const [token, result] of machine.results) send(world, machine, 'scheduler', { kind: 'result', token, result });
 }
 
-/** Machines that stayed away: LOST, their containers UNKNOWN and at last LOST, their attempts over. */
+/**
+ * Judges machines that stayed away: they become LOST, their
+ * containers UNKNOWN and at last LOST, and their attempts end.
+ */
 export function look(world: World): void {
   guard(world);
   for (const machine of world.machines) {

@@ -95,7 +95,9 @@ export const place = (world: World, row: Row): Placement =>
     world.machines.map((machine) => candidate(world, machine)),
   );
 
-/** The store's second look, in the step that writes: whether that machine can still take it, with these devices. */
+/**
+ * The store's second check, in the step that writes: whether that machine can still take the row, with these devices.
+ */
 export function fits(world: World, row: Row, machine: Machine, gpus: readonly string[]): boolean {
   const { leased } = freeOf(world, machine);
   const reason = rejectionOf(candidate(world, machine), requestOf(queueOf(world, row.queue), row));
@@ -234,7 +236,7 @@ export function verdict(world: World, task: Task, job: Job, outcome: AttemptOutc
   });
 }
 
-/** Whether a new task of the queue goes past it: all machines are linked to the one process there is. */
+/** Whether a new task goes past the queue to the local queue: all machines are linked to the only process. */
 export function entersLane(world: World, queue: Queue): boolean {
   const jobsWait = [...world.tasks.values()].some(
     ({ queue: name, job }) => name === queue.name && job?.place === 'waiting' && job.lane === null,
@@ -244,7 +246,7 @@ export function entersLane(world: World, queue: Queue): boolean {
   return mayEnter({ sync: queue.sync, jobsWait, hasReady, isOursAlone: true, freeSlots: 0, waiting: 0 });
 }
 
-/** Whether the process of now ends what is left of a task in Redis. */
+/** Whether the current process ends the remains of a task in Redis. */
 export const endsEntry = (world: World, job: Job): boolean =>
   entryVerdict({
     isOwn: job.lane === world.process,

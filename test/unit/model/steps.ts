@@ -1,4 +1,4 @@
-// The steps a story is made of, with how often each is drawn: mostly what moves work on, sometimes what goes wrong.
+// The steps of a story, with their frequencies: mostly progress, sometimes faults.
 import fc from 'fast-check';
 import type { World } from './world.ts';
 import { pick, tell } from './world.ts';
@@ -45,7 +45,7 @@ const STEPS: Readonly<Record<string, { readonly weight: number; readonly play: P
 };
 const OUTCOMES = ['ok', 'ok', 'ok', 'error', 'retry', 'retry'] as const;
 const INTENTS = ['active', 'active', 'cordoned', 'draining'] as const;
-/** A moment, a keep-warm, a lost machine, a lock, a day. */
+/** Waits: a moment, past a keep-warm, past a lost machine, past a lock, past a day. */
 const WAITS_MS = [1_000, 11_000, 95_000, 130_000, 25 * 3600_000];
 
 function wait(world: World, choice: number): void {

@@ -188,7 +188,7 @@ function end(world: World, task: Task, attempt: Attempt, outcome: AttemptOutcome
   tell(world, found.kind === 'final' ? 'ended' : found.kind, `${task.id} by ${outcome} of ${attempt.token}`);
 }
 
-/** I8: the last attempt's completion, with no newer one, replaces another end. */
+/** Records a late completion (I8): that of the last attempt, with no newer one, replaces another end. */
 function late(world: World, task: Task, attempt: Attempt): void {
   if (!isTerminalTask(task.record.status) || task.record.status === 'COMPLETE') return;
   if (task.record.attempt !== attempt.number) return;
@@ -231,14 +231,14 @@ function adopt(world: World, machine: Machine, task: Task, token: string, contai
 
 const numberOf = (text: string): string => text.slice(text.lastIndexOf('-') + 1);
 
-/** The slot is free: the agent said so, or can no longer do so. */
+/** Frees the attempt's slot: the agent reported its end, or cannot report any more. */
 function forget(world: World, attempt: Attempt): void {
   world.attempts.delete(attempt.token);
   const row = world.rows.get(attempt.containerId);
   if (row !== undefined && inFlight(world, row.id) === 0) row.idleSinceMs = world.nowMs;
 }
 
-/** Never given to a runner process: first in the queue again, no budget touched. */
+/** Handles an attempt that no runner process got: the task is first in the queue again, and no budget is touched. */
 export function hearNotRun(world: World, taskId: string, token: string): void {
   const task = must(world.tasks.get(taskId));
   const attempt = world.attempts.get(token);
@@ -289,7 +289,7 @@ export function loseAttemptsOf(world: World, isMeant: (attempt: Attempt) => bool
   }
 }
 
-/** The word of its agent on what ran in it comes on another stream, and first: here, before the next step. */
+/** The agent's results of the container's attempts come first, on another stream: here, before the next step. */
 export function containerEnded(world: World, row: Row): void {
   for (const machine of world.machines)
     for (const [token, result] of machine.results)

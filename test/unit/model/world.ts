@@ -97,7 +97,7 @@ export interface Attempt {
   readonly number: number;
   readonly containerId: string;
   readonly machine: string;
-  /** The agent that it was sent to; undefined: adopted, so it did reach one. */
+  /** Instance of the agent that the attempt was sent to; undefined: adopted, so it did reach an agent. */
   readonly instance: number | undefined;
   revoked: boolean;
 }
@@ -125,7 +125,7 @@ export interface Task {
   readonly queue: string;
   readonly sync: boolean;
   readonly deadlineMs: number;
-  /** undefined: not in its queue. */
+  /** Queue entry; undefined: the task is not in its queue. */
   job: Job | undefined;
   record: RecordOf;
   /** Number of the scheduler process at which the task's caller waits. */
@@ -217,7 +217,7 @@ export interface World {
   silentTogether: boolean;
   /** Events of the story, for a person. */
   readonly story: string[];
-  /** How often each thing took effect. */
+  /** Number of times that each thing took effect. */
   readonly done: Map<string, number>;
 }
 
@@ -341,7 +341,7 @@ export function must<T>(value: T | undefined): T {
   return value;
 }
 
-/** Rows that hold what they were given: every state from the reservation to the end. */
+/** Whether a row holds its resources: in every state from the reservation to the end. */
 export const holdsResources = (row: Row): boolean =>
   row.machine !== null && row.state !== 'PENDING' && !['STOPPED', 'FAILED', 'LOST'].includes(row.state);
 

@@ -1,4 +1,4 @@
-// The choice by sample, against the choice of place.ts, which looks at every machine.
+// Compares the choice by sample with that of place.ts, which looks at every machine.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';

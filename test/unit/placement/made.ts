@@ -110,7 +110,7 @@ export const named = (list: readonly PlacementMachine[]): PlacementMachine[] =>
     gpus: one.gpus.map((gpu) => ({ ...gpu, uuid: `m-${index}-${gpu.uuid}` })),
   }));
 export const machines = fc.array(machine, { maxLength: 8 }).map(named);
-/** Many of few sorts, so that there is more than is looked at. */
+/** Many machines of few sorts, more than a sample looks at. */
 export const manyMachines = fc
   .array(fc.tuple(machine, fc.integer({ min: 1, max: 60 })), { minLength: 1, maxLength: 6 })
   .map((sorts) => named(sorts.flatMap(([one, count]) => Array.from({ length: count }, () => one))));

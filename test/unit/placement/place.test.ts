@@ -117,7 +117,7 @@ describe('why a machine is rejected', () => {
     ['no_matching_pool', aMachine({ gpus: t4 }), aRequest()],
     ['no_matching_pool', aMachine({ requiresPoolSelector: true }), aRequest()],
     [undefined, aMachine({ requiresPoolSelector: true }), aRequest({ poolName: 'default' })],
-    // More is placed there than it offers now.
+    // The machine has more placed on it than it offers now.
     ['cpu', aMachine({ freeCpuMillicores: -1 }), aRequest({ cpuMillicores: 0 })],
     ['machine_not_ready', aMachine({ ready: false }), aRequest()],
     ['cordoned', aMachine({ intentActive: false }), aRequest()],

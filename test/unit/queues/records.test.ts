@@ -46,7 +46,7 @@ test('one attempt’s records win in the order of its life, a newer attempt over
         const before = held;
         if (isNewer(told, held)) held = told;
         expect(isNewer(held, held)).toBe(false);
-        // A completion after another end: of the same attempt or a later one, and then nothing any more.
+        // A completion may follow another end, of the same attempt or a later one; after it nothing may.
         if (before.rank === 4) expect(held).toEqual(before);
         else if (before.rank === 3 && held !== before) {
           expect(held.rank).toBe(4);

@@ -64,7 +64,7 @@ function twoReplicas() {
     wire,
     ended,
     gap: () => gaps.forEach((handler) => handler()),
-    /** A caller waits here; its task ends there. */
+    /** Makes a caller that waits here for a task that ends there. */
     waiting: (): { taskId: TaskId; finished: Promise<Finished>; end: (body: string) => void } => {
       const taskId = newId<TaskId>();
       const job = { taskId, replica: here.instance } as TaskJob;

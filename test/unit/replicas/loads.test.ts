@@ -21,7 +21,7 @@ test('what is told of a container after its end is forgotten; of one that lives 
   });
   loads.start();
   loads.forget(ended);
-  // Said by another replica before it heard of the end.
+  // Another replica sent this before it heard of the end.
   hear({ from: newInstanceId(), loads: [ended, lives].map((id) => [id, 1, 0, 1000, 0]) });
   expect(loads.size).toBe(2);
   vi.advanceTimersByTime(10_000);

@@ -63,7 +63,7 @@ class World {
     });
   }
 
-  /** The row of its container says so. */
+  /** Changes the row of the container. */
   container(state: BookEntry['row']['state']): void {
     const row = { id: 'c' as ContainerId, state, machineId, slots: 1 };
     const entry = { row, spec: { queue } } as unknown as BookEntry;
@@ -71,7 +71,7 @@ class World {
     this.#onContainer({ entry, from: null, to: state, machineBefore: null, before: null });
   }
 
-  /** The row of its machine says whose link it is. */
+  /** Changes the row of the machine, which names the replica that has its link. */
   linkedTo(replica: InstanceId | null): void {
     this.#machine = { row: { id: machineId, replica }, health: 'READY' } as unknown as Machine;
     this.#onMachine(this.#machine);

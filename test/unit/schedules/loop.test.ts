@@ -59,7 +59,7 @@ function aLoop(count: number, over: Partial<SchedulesParts> = {}) {
   return { loop, state };
 }
 
-/** How often others had their turn meanwhile. */
+/** Number of turns of the event loop that other work had meanwhile. */
 async function turnsOf(work: Promise<void>): Promise<number> {
   let turns = 0;
   let isOver = false;

@@ -22,6 +22,6 @@ test('what Node is told leaves an agent as much memory as it needs', () => {
         encoding: 'utf8',
       }),
     );
-  // Less by no more than the halves of the young generation.
+  // The limit shrinks by no more than the halves of the young generation.
   expect(limit(AGENT_NODE_OPTIONS)).toBeGreaterThan(limit([]) * 0.9);
 });

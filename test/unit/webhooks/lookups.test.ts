@@ -21,7 +21,7 @@ test('names that nobody answers for hold up the workspace that named them, and n
   const held = lookups.addressesOf('hole-1', 'slow');
   const next = ['hole-2', 'hole-3', 'hole-4'].map((host) => lookups.addressesOf(host, 'slow'));
   const other = lookups.addressesOf('good', 'other');
-  // The others of its workspace found no place, which says nothing about them.
+  // The workspace's other lookups find no place, which says nothing about their addresses.
   for (const one of await Promise.allSettled(next)) expect(one).toMatchObject({ reason: expect.any(NoPlaceError) });
   expect([...asked.keys()]).toEqual(['hole-1', 'good']);
   asked.get('good')?.();
