@@ -1,5 +1,5 @@
 /**
- * Drain of a host that goes down, started by the host itself: the scheduler hears how long running containers may take,
+ * Drain of a host that goes down, started by the host itself. The scheduler hears how long running containers may take,
  * places nothing more here, and moves serving ones elsewhere. Requested by the unit that stops before this one. Nothing
  * of it is stored: a new agent process does not drain.
  */

@@ -1,6 +1,6 @@
 /**
- * Each container's own writable view of its code at /mnt/code: an overlay volume of the engine over the unpacked
- * archive, or a copy where the engine or the file system refuses overlays. A view is deleted with its container.
+ * Each container's own writable view of its code at /mnt/code. The view is an overlay volume over the unpacked archive,
+ * or a copy where the engine or the file system refuses overlays. A view is deleted with its container.
  */
 import { chmod, cp, mkdir, readdir, rm, statfs } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,7 +1,7 @@
 /**
- * Tests whether the engine can start anything at all. A refused start is the fault of its container or of the machine;
- * a container of our own image tells which. Called by starts and holders. Must stay true: one trial runs at a time, and
- * a success counts for 30 s. A failed trial sets the condition EngineCannotStart with the engine's message, and trials
+ * Tests whether the engine can start anything. A refused start is the fault of its container or of the machine; a
+ * container of our own image tells which. Called by starts and holders. Must stay true: one trial runs at a time, and a
+ * success counts for 30 s. A failed trial sets the condition EngineCannotStart with the engine's message, and trials
  * repeat with back-off until one works.
  */
 import { randomBytes } from 'node:crypto';

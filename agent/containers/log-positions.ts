@@ -1,7 +1,7 @@
 /**
- * How far the output of each container has reached the scheduler, so that a later agent process continues there:
- * acknowledged lines are not sent again, and lines printed while no agent ran are sent. Acknowledgements cause a write
- * that nobody waits for: a crash of the agent loses nothing of it, and a power cut ends the containers too.
+ * How far the output of each container has reached the scheduler, so that a later agent process continues there.
+ * Acknowledged lines are not sent again; lines printed while no agent ran are. Acknowledgements cause a write that
+ * nobody waits for: a crash of the agent loses nothing of it, and a power cut ends the containers too.
  */
 import { rename, writeFile } from 'node:fs/promises';
 import { readIfThere } from '../durable.ts';

@@ -1,4 +1,4 @@
-// The folder to which a container writes changes of its root, read from the mounts of its first process: an engine with
+// The folder to which a container writes changes of its root, read from the mounts of its first process. An engine with
 // containerd's image store does not report it.
 import { readFile } from 'node:fs/promises';
 

@@ -1,6 +1,6 @@
 /**
- * `longshore agent check-gpu`, the acceptance test of a GPU host: the engine, the driver and its tool, each device,
- * MIG, and the condition of the GPUs and their links. A container and a CUDA program then get a device by each way that
+ * `longshore agent check-gpu`, the acceptance test of a GPU host. Checks the engine, the driver and its tool, each
+ * device, MIG, and the condition of GPUs and links. A container and a CUDA program then get a device by each way that
  * the host has, as the agent does it. The check starts containers on unused devices only. Nothing is leased, and
  * nothing is left, even after an interruption.
  */

@@ -28,7 +28,7 @@ import { Probes } from './probes.ts';
 import { DeviceFile } from './store.ts';
 
 const PROBE_MS = 30_000;
-/** Broken devices in a row from which on the machine is at fault. */
+/** This many devices that break one after another count as the machine's fault. */
 const BROKEN_TO_SUSPECT_HOST = 2;
 /** Bound on device names in a condition's text. */
 const MOST_NAMED = 4;

@@ -1,7 +1,7 @@
 /**
- * Parses the output of the GPU tool. Pure. No part of the output is taken for granted: an odd value is absent, an odd
- * row is counted, and an odd end is a failure with the tool's message; never an exception. Formats: nvidia-smi of
- * drivers 418 to 580.
+ * Parses the output of the GPU tool. Pure. No part of the output is taken for granted, and nothing throws: an odd value
+ * is absent, an odd row is counted, an odd end is a failure with the tool's message. Formats: nvidia-smi of drivers 418
+ * to 580.
  */
 
 /** Fields of one query; a field that an older driver does not know is left out of a second query. */

@@ -2,7 +2,7 @@
  * `gateway.sock`: each container's access to the platform, with any network or none. Each container has its own
  * listener in its mounted directory, beside the socket of its runner: the listener identifies the caller. Created with
  * the container's other socket, at its start and again by an agent that adopts it; removed with the container. Must
- * stay true: a request outside the allow-list never leaves the machine; calls of a container are bounded, and no
+ * stay true: a request outside the allow-list never leaves the machine. Calls of a container are bounded, and no
  * container can use up the room of another.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';

@@ -1,7 +1,7 @@
 /**
  * The images that this agent pulled, and their disk: checked every minute. The least recently used images leave when it
- * fills up. Must stay true: only images of this agent are removed, never one that a container has, that is being
- * pulled, or that is young; removal is by name and never by force.
+ * fills up. Must stay true: only images of this agent are removed, never one in use, in a pull, or young. Removal is by
+ * name and never by force.
  */
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';

@@ -59,7 +59,7 @@ export async function readFirewall(network: NetworkFacts | undefined, root = '/'
   };
 }
 
-/** Pure. */
+/** Findings about the firewall, from its facts. Pure. */
 export function firewallFindings(facts: FirewallFacts): Finding[] {
   const { network, zone } = facts;
   const bad = [

@@ -1,11 +1,15 @@
 /*
- * Proves that a CUDA program runs on the one GPU of its container: takes a context, copies to the device, fills and copies there, copies back, compares. Runs in the holders' image, which carries it and
- * its C library. Needs nothing of NVIDIA's to be compiled: the driver's library is opened by name, and its functions keep their names and forms (CUDA driver API, docs.nvidia.com).
+ * Proves that a CUDA program runs on the one GPU of its container: takes a context, copies to the device, fills and
+ * copies there, copies back, compares. Runs in the holders' image, which carries it and its C library. Compiles without
+ * anything of NVIDIA's: the driver's library is opened by name, and its functions keep their names and forms (CUDA
+ * driver API, docs.nvidia.com).
  *
- * Each step is a line on stderr, so that a run that hangs says where. The last line on stdout is the result as JSON:
+ * Each step is a line on stderr, so that a hanging run shows its step. The last line on stdout is the result as JSON:
  *   {"step":"init","code":802,"name":"CUDA_ERROR_SYSTEM_NOT_READY","text":"","ms":12}
- * Exit codes: 0 the device works; 1 the driver returned an error; 2 the data came back wrong; 3 the driver's library cannot be used.
- * No kernel of ours is compiled on the device: that needs another library of the driver, and its failure would say nothing about the device. The driver fills memory by a kernel of its own.
+ * Exit codes: 0 the device works; 1 the driver returned an error; 2 the data came back wrong; 3 the driver's library
+ * cannot be used.
+ * No kernel of ours is compiled on the device: that needs another library of the driver, and its failure would say
+ * nothing about the device. The driver fills memory by its own kernel.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -23,7 +27,7 @@ enum { WORKS = 0, CUDA_ERROR = 1, WRONG_DATA = 2, NO_LIBRARY = 3 };
 #define BYTES (4u << 20)
 #define FILL 0xa5c3f00du
 
-/* Where NVIDIA's toolkit and CDI put the library; an image without a linker cache of its own does not find it by its name alone. */
+/* Folders in which NVIDIA's toolkit and CDI put the library: without a linker cache, its name alone finds nothing. */
 static const char *const DIRECTORIES[] = {
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib64",
     "/usr/local/nvidia/lib64",   "/run/opengl-driver/lib",

@@ -1,8 +1,8 @@
 /**
  * Decides the next actions from plain data: the desired state, the journal, and the engine's containers. Pure; runs
  * again after every change, so nothing is remembered between rounds. Must stay true: only containers with our machine's
- * label come in here; removals come before additions; an older epoch changes nothing; without a snapshot nothing is
- * stopped; a container with work in progress is left alone (but may be interrupted).
+ * label come in here; removals come before additions; an older epoch changes nothing. Without a snapshot nothing is
+ * stopped. A container with work in progress is left alone (but may be interrupted).
  * Source: ARCHITECTURE, "What must stay true".
  */
 

@@ -11,8 +11,8 @@ const INSPECT_EVERY_MS = 1000;
 const UNREADY_GRACE_MS = 2000;
 /**
  * A container that was never ready gets TERM twice. The engine reports `started` before the container's init runs, and
- * the kernel drops a signal to a container's first process before that process blocks or handles it (2 of 30, measured,
- * for a TERM right after the start).
+ * the kernel drops a signal to a container's first process before that process blocks or handles it. Measured for a
+ * TERM right after the start: 2 of 30 were lost.
  */
 const TERM_AGAIN_MS = 500;
 

@@ -1,6 +1,6 @@
 /**
  * Attempts that runner processes may name to an agent that was restarted. Owned by the container's slots. Must stay
- * true: no container names more running attempts than it has slots, nor more results than its runners keep; a minute
+ * true: no container names more running attempts than it has slots, nor more results than its runners keep. A minute
  * after the adoption no new one counts.
  */
 

@@ -1,9 +1,8 @@
 /**
- * The runner processes of one container, as the agent sees them: which of them can take an attempt, which attempts they
- * hold, and how those end when a process or the container goes away. Owned by the slot table; called for every task, so
- * the path of a frame has no await. Must stay true: a process never holds more attempts than its slots; an attempt ends
- * exactly once; a frame that names another attempt changes nothing.
- * The frames: frames.ts.
+ * The runner processes of one container, as the agent sees them. Decides which of them can take an attempt, which
+ * attempts they hold, and how those end with a process or the container. Owned by the slot table; called for every
+ * task, so the path of a frame has no await. Must stay true: a process never holds more attempts than its slots; an
+ * attempt ends exactly once; a frame that names another attempt changes nothing. The frames: frames.ts.
  */
 import type { Socket } from 'node:net';
 import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';

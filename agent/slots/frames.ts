@@ -1,6 +1,6 @@
 /**
- * The frame codec of the socket between agent and runner: 4 bytes length (big-endian, of the rest, at most 1 MiB), 1
- * byte kind, 2 bytes header length, header (JSON), body (bytes, never re-encoded). The numbers are the same in
+ * The frame codec of the socket between agent and runner. A frame is 4 bytes length (big-endian, of the rest, at most 1
+ * MiB), 1 byte kind, 2 bytes header length, header (JSON), body (bytes, never re-encoded). The numbers are the same in
  * `python/longshore/runner/protocol.py`.
  */
 import { MAX_MESSAGE_BYTES } from '#shared/protocol/link.ts';

@@ -13,8 +13,8 @@ export interface ListenerLimits {
 }
 
 /**
- * A unix socket of one container: a directory of its own (0711) with `agent.sock` and `gateway.sock` (0666), so that
- * any user of the image can connect and none can list.
+ * A unix socket of one container. Each container has a directory (0711) with `agent.sock` and `gateway.sock` (0666):
+ * any user of the image can connect, and none can list.
  */
 export class SocketListener {
   readonly path: string;

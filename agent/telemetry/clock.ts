@@ -14,8 +14,8 @@ export interface ClockWatchParts {
 }
 
 /**
- * Distance of this machine's clock from the scheduler's, measured by answers to heartbeats: above 5 s a log line, above
- * 30 s a condition that keeps new containers away. The agent times nothing by that clock; certificates, tokens and
+ * Distance of this machine's clock from the scheduler's, measured by answers to heartbeats. Above 5 s it is logged;
+ * above 30 s a condition keeps new containers away. The agent times nothing by that clock; certificates, tokens and
  * times shown to users depend on it.
  */
 export class ClockWatch {

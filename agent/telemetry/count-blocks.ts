@@ -10,10 +10,10 @@ const MARGIN_MS = 5_000;
 /** Walks that hang leave room for volumes, which are mounted by children, too. */
 const MOST_STUCK = 8;
 /**
- * The walking program. Arguments: seconds, then for each count the number of folders and the folders. Output: a line
- * for each count, kibibytes or `-`. Blocks count, not lengths: a file with holes takes only its blocks. A file that
- * disappears during the count is no fault; an unreadable folder is, and so is a walk that takes too long. Each walk is
- * in the group of this shell (`--foreground`), so that both are killed together.
+ * The counting script. Arguments: the program that walks, seconds, then for each count the number of folders and the
+ * folders. Output: a line for each count, kibibytes or `-`. Blocks count, not lengths: a file with holes takes only its
+ * blocks. A file that disappears during the count is no fault; an unreadable folder is, and so is a walk that takes too
+ * long. Each walk is in the group of this shell (`--foreground`), so that both are killed together.
  */
 const COUNT = `du=$1; seconds=$2; shift; shift
 while [ $# -gt 0 ]; do

@@ -1,6 +1,6 @@
 /**
  * Decides when to count containers' writes, and which containers exceed their limit. Pure. A count costs a walk over
- * files, so it follows the free space of the file systems, which costs nothing: a container above its limit has taken
+ * files, so it follows the free space of the file systems, which costs nothing. A container above its limit has taken
  * that much from it. Must stay true: all containers are counted when an eighth of a limit was written since the last
  * full count, and each at least every five minutes.
  */

@@ -1,7 +1,7 @@
 /**
  * The hardware of the host: network devices, disks, NUMA nodes, virtualisation. Read once when the agent starts and by
  * `longshore agent check`, never by a sample. Must stay true: each part has the deadline, and a failing part is left
- * out alone; no address and no serial number is read; every list has a bound.
+ * out alone. No address and no serial number is read; every list has a bound.
  */
 import { readFile, readdir, readlink, realpath } from 'node:fs/promises';
 import { basename, join } from 'node:path';

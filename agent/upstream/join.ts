@@ -1,6 +1,6 @@
 /**
- * Joins an installation and keeps the membership: swaps the join token for a machine credential, renews that at half
- * its life, and proves the machine by its key when no credential is valid. Must stay true: the secret goes only to the
+ * Joins an installation and keeps the membership. Swaps the join token for a machine credential, and renews that at
+ * half its life. The machine's key proves it when no credential is valid. Must stay true: the secret goes only to the
  * scheduler whose CA the token names; a credential is on disk before it is used.
  */
 import { X509Certificate } from 'node:crypto';
@@ -42,14 +42,14 @@ export interface JoinFacts {
   readonly version: string;
 }
 
-/** Whether the given token did not create the present identity, and names another installation. */
+/** Whether a token is given that did not create the present identity, and names another installation. */
 export function isTokenOfAnother(facts: JoinFacts, identity: Identity): boolean {
   if (!hasNewToken(facts, identity)) return false;
   const fingerprint = new X509Certificate(identity.caPem).fingerprint256.replaceAll(':', '').toLowerCase();
   return parseJoinToken(facts.joinToken ?? '')?.fingerprint !== fingerprint;
 }
 
-/** Whether the given token did not create the present identity. */
+/** Whether a token is given that did not create the present identity. */
 export function hasNewToken(facts: JoinFacts, identity: Identity | undefined): boolean {
   const { joinToken } = facts;
   return (

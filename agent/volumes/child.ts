@@ -1,5 +1,5 @@
-// Work on files that may hang for ever, as on a network file system without its server: a child does it, so that no
-// thread of this process waits.
+// Runs work on files in a child process, so that no thread of this process waits: the files may hang for ever, as on a
+// network file system without its server.
 import { spawn } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import { messageOf } from '#shared/errors.ts';

@@ -1,5 +1,5 @@
 /**
- * Volumes on an NFS server, `<export>/<workspace>/<volume>`, mounted by the engine's own volume driver: this process
+ * Volumes on an NFS server, `<export>/<workspace>/<volume>`, mounted by the engine's own volume driver. This process
  * needs no right to mount, and the engine counts the containers of each mount. Must stay true: a one-shot container
  * that mounts the export creates the volume's directory before the volume is mounted. An absent server's error is the
  * engine's own sentence.
