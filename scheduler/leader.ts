@@ -1,7 +1,7 @@
 // Leader election: a lease in Redis with a fencing number that only grows. The autoscaler, placement and the drainer
 // run where `isLeader()` is true, and write `fence()` with their decisions.
-// Invariant: a replica stops calling itself the leader before its lease can
-// run out in Redis, by its own monotonic clock, whether or not Redis answers.
+// Invariant: a replica stops calling itself the leader before its lease can run
+// out in Redis. Its own monotonic clock decides, whether or not Redis answers.
 import type { Redis } from 'ioredis';
 import { sleep } from '#shared/backoff.ts';
 import { systemClock } from '#shared/clock.ts';
@@ -28,8 +28,8 @@ export interface LeaderOptions {
   readonly log: Log;
   /**
    * Makes the store refuse lower numbers and learns the rows that they wrote, before this replica acts as leader.
-   * @returns the highest number that ever led there. If it is above the given one, the lease is given back and taken
-   * again with a higher number (Redis came back older than the database)
+   * @returns the highest number that ever led there. If it is above the given one, Redis came back older than the
+   * database: the lease is given back and taken again with a higher number
    */
   readonly raise?: (fence: number) => Promise<number>;
   readonly clock?: Clock;

@@ -53,8 +53,9 @@ export interface Scheduler {
   readonly agentAddress: string;
   readonly caFingerprint: string;
   /**
-   * The first workspace, made when there is none. The token, of type admin, is in clear this once: when the workspace
-   * was made now, or when a new token is asked for (a caller over the IPC channel owns the data directory).
+   * The first workspace, made when there is none. The token, of type admin, is in
+   * clear this once. The caller gets it when the workspace was made now, or when a
+   * new token is asked for: a caller over the IPC channel owns the data directory.
    */
   ensureFirstWorkspace(options?: {
     readonly issueToken?: boolean;

@@ -1,6 +1,6 @@
 // Presence of scheduler processes: each sets a key that lapses 10 s after its last renewal. A synchronous task whose
-// caller's replica is not present has nobody to answer. The leader takes over the work of a dead replica, and alone
-// removes its name from the list, so that the next leader finds unfinished work.
+// caller's replica is not present has nobody to answer. The leader takes over the work of a dead replica. The leader
+// alone removes that replica's name from the list, so that the next leader finds unfinished work.
 import type { Redis } from 'ioredis';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';

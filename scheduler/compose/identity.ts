@@ -1,4 +1,4 @@
-// Identity: the installation's keys, workspaces with their tokens, limits and secrets, and the channel by which
+// Identity: the installation's keys, workspaces with their tokens, limits and secrets. Also the channel by which
 // replicas tell each other that one of these has changed.
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Installation } from '../identity/installation.ts';

@@ -1,5 +1,5 @@
-// The task queues with the local queue (lane) before them, and the moments when it is looked at: any change of the
-// replicas that have containers may move tasks that wait here to another replica.
+// The task queues, with the local queue (lane) before them. The lane is looked at when containers or machines change:
+// tasks that wait here may then have to move to another replica.
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';

@@ -1,5 +1,5 @@
-// Objects and the bodies of tasks: their store (files below the data directory, or
-// a bucket when one is named), and the collector of objects that nothing refers to.
+// Objects and the bodies of tasks: their store, and the collector of objects that nothing refers to. The store is files
+// below the data directory, or a bucket when one is named.
 import { join } from 'node:path';
 import { StartupError } from '#shared/errors.ts';
 import type { Part } from '#shared/lifecycle.ts';

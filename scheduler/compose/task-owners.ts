@@ -1,5 +1,5 @@
 // Task upkeep that BullMQ does not do, each kind with one owner: deadlines, lost wake-ups, jobs that are gone or back,
-// locks of machines that do not talk, and the rebuild after Redis lost its data.
+// and locks of machines that do not talk. The rebuild after Redis lost its data is here as well.
 import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';

@@ -1,4 +1,4 @@
-// The book as the leader writes it: every desired state carries the fencing number of its decider, and the store
+// The book as the leader writes it. Every desired state carries the fencing number of its decider, and the store
 // refuses it once a higher one has led. The autoscaler, placement and the health of machines use it. Operators'
 // commands and agents' reports go to the book itself, from any replica.
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';

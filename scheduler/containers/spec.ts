@@ -5,8 +5,8 @@ import type { StubConfig, Target } from '../deployments/stub-config.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
 
 /**
- * The recipe in a container's row: enough to place it, to send it to an
- * agent, and to know its queue, also after the deployment changed or went.
+ * The recipe in a container's row: enough to place the container, to send it to an
+ * agent, and to know its queue. The recipe stays when the deployment changes or goes.
  */
 export interface StoredSpec {
   readonly queue: QueueName;
@@ -78,8 +78,8 @@ export function specOf(target: Target): StoredSpec {
 }
 
 /**
- * Milliseconds beyond the time after which an agent stops the container by itself:
- * the scheduler notices the silence later than the agent, and stopping takes time.
+ * Milliseconds beyond the time after which an agent stops the container by itself.
+ * The scheduler notices the silence later than the agent, and stopping takes time.
  */
 const DISCONNECT_MARGIN_MS = 60_000;
 

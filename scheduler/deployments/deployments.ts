@@ -43,9 +43,9 @@ export type DeployOutcome =
     }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
   /**
-   * Refused because: no registry has its image, or none gives it to us; a
-   * schedule's times cannot be read; the workspace has as many deployments as it
-   * may; no part of the platform runs that kind; another name holds the host label.
+   * Other reasons of a refusal. image: no registry has the image, or none gives it to us.
+   * schedule: its times cannot be read. limit: the workspace has as many deployments as it may.
+   * Also a kind that no part of the platform runs, and a host label that another name holds.
    */
   | {
       readonly kind: 'refused';

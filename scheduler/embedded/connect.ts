@@ -1,4 +1,4 @@
-// Connections to Redis, one per role, all with the same rules: a command fails fast when Redis is away instead of
+// Connections to Redis, one per role, all with the same rules. When Redis is away, a command fails fast instead of
 // waiting in a queue, and the connection reconnects by itself.
 import { Redis } from 'ioredis';
 import type { RedisOptions } from 'ioredis';

@@ -1,5 +1,5 @@
-// A task's explanation: where it waits or runs, the containers that could take
-// it, the outcome of its attempts, and the event it waits for, with its time.
+// A task's explanation: its place, the containers that could take it, and the
+// outcome of its attempts. Also the event that it waits for, with its time.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';

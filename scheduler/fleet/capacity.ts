@@ -28,8 +28,9 @@ export interface Capacity {
 }
 
 /**
- * Capacity that a machine offers to containers, less the host's reserve (the pool's, else 5 % of memory and a tenth of
- * the cores up to one), and the free part of it. The free part is negative after a pool came to offer less. Pure.
+ * Capacity that a machine offers to containers, less the host's reserve, and the
+ * free part of it. The reserve is the pool's, else 5 % of memory and a tenth of the
+ * cores up to one. The free part is negative after a pool came to offer less. Pure.
  */
 export function capacityOf(machine: Counted, placed: Iterable<BookEntry>): Capacity {
   const { totalCpuMillicores, totalMemoryBytes } = offeredBy(machine);

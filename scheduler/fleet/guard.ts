@@ -1,6 +1,6 @@
-// The mass-disconnect guard: when many machines go silent together, or this process itself
-// stood still, the network or the scheduler is likelier to blame than the machines. While the
-// guard is on for a pool, none of its machines is given up, and nothing is scaled down. Pure.
+// The mass-disconnect guard, for the case that many machines go silent together, or that this process itself stood
+// still. The network or the scheduler is then likelier to blame than the machines. While the guard is on for a pool,
+// none of its machines is given up, and nothing is scaled down. Pure.
 
 /**
  * A machine that the guard counts: joined, not lost before, and in service. A machine that an operator has cordoned or

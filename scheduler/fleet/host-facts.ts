@@ -1,5 +1,5 @@
 // The hardware of a host as its agent describes it, cut to the
-// stored size: an agent is not trusted with the length of its texts.
+// stored size. An agent is not trusted with the length of its texts.
 import type { HostFacts__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
 
 const MOST = 64;

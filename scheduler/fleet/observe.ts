@@ -169,7 +169,7 @@ const unassigned = (startFailures: number): ContainerChange => ({
 });
 
 /**
- * Change at the end of a container: the reason of an ordered stop stays,
+ * Change at the end of a container. The reason of an ordered stop stays,
  * because an agent that restarted in the middle does not know it.
  */
 const endAsTold = ({ reason }: ObservedEntry, observed: ObservedContainer__Output): ContainerChange =>

@@ -1,5 +1,5 @@
 // Pools as operators make, change and delete them, by operations and by the pools file.
-// The row is the authority. Machines carry their pool's settings: a change is written
+// The row is the authority. Machines carry their pool's settings. A change is written
 // first, and then announced for each machine in the pool, as any change of a machine is.
 // Invariant: only the file changes a pool that the file declares.
 import { isDeepStrictEqual } from 'node:util';

@@ -42,8 +42,8 @@ export function intentAfter(from: string, event: IntentEvent): Intent | undefine
 }
 
 /**
- * Milliseconds that a silent machine may take to come back before it
- * counts as lost: twice as long when its agent said that it only restarts.
+ * Milliseconds that a silent machine may take to come back before it counts
+ * as lost. The time is doubled when its agent said that it only restarts.
  */
 export const lostAfterMs = (goodbye: string | null, afterMs: number): number =>
   goodbye === 'restarting' ? 2 * afterMs : afterMs;

@@ -89,7 +89,7 @@ export interface WorkerService {
   /**
    * Deletes a machine that is PENDING, EXPIRED, LOST or drained. `poolName` empty: any.
    * @param force - in any state: all containers there are told to stop
-   * now, and a minute later the machine is deleted, even if some are left
+   * now. A minute later the machine is deleted, even if some are left
    */
   deleteMachine(owner: Owner, machineId: string, poolName: string, force?: boolean): Promise<DeleteMachineOutcome>;
   listPools(owner: Owner): Promise<readonly PoolView[]>;

@@ -222,7 +222,7 @@ export class Workers implements WorkerService {
   }
 
   /**
-   * Changes the intent of a machine; an event that the table does not list
+   * Changes the intent of a machine. An event that the table does not list
    * changes nothing: the machine has that intent already, or a later one.
    * @param options - `fence`: for the leader's own steps, which a later change by an operator overrides
    */

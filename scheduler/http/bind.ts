@@ -1,5 +1,6 @@
-// Puts operations on HTTP under `/api/v1/gateway`, all of them in the same way: reads path, query and body by the
-// operation's schema, finds the caller, checks the scope, writes the whole answer. Called once by surfaces.ts.
+// Puts operations on HTTP under `/api/v1/gateway`, all of them in the same way. The
+// binder reads path, query and body by the operation's schema, finds the caller,
+// checks the scope, and writes the whole answer. Called once by surfaces.ts.
 // Invariant: a body is read only for a good token. A request that cannot be read uses no
 // one-use token up. An answer holds every field of its schema. A handler's exception
 // reaches the outside as an RPC status, and its text only if the exception is an AppError.

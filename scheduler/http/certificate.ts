@@ -1,5 +1,5 @@
-// The certificate of the HTTP surfaces: read from two PEM files, read again from
-// time to time and at SIGHUP, used for new connections when it has changed.
+// The certificate of the HTTP surfaces, read from two PEM files. The files are read
+// again from time to time and at SIGHUP. New connections use a changed certificate.
 // Invariant: unusable files never replace a usable certificate.
 // A problem is logged once, and reported until it is gone.
 import { X509Certificate } from 'node:crypto';

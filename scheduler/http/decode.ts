@@ -1,6 +1,6 @@
-// Reads JSON and query strings by a message's schema, leniently: both spellings of a name,
-// numbers or digits in strings, null as absent, unknown fields dropped. Missing fields are filled
-// in, so that a handler sees every field. Called by the binder; compiled once per message.
+// Reads JSON and query strings by a message's schema. Reading is lenient: both spellings of a
+// name, numbers or digits in strings, null as absent, unknown fields dropped. Missing fields are
+// filled in, so that a handler sees every field. Called by the binder; compiled once per message.
 import type { TObject, TSchema } from 'typebox';
 import { Type } from 'typebox';
 import { parseFilters } from './filters.ts';

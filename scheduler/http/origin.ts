@@ -1,5 +1,5 @@
-// The origin of URLs given to a caller: as configured, else the name by
-// which the caller reached this server, else the address it listens on.
+// The origin of URLs given to a caller: the configured one, else the name
+// that the caller used, else the address that the server listens on.
 import type { FastifyRequest } from 'fastify';
 import type { Origin } from '../operations/operation.ts';
 import { isLoopback, tokenOf } from './auth.ts';

@@ -1,4 +1,4 @@
-// Requests that come by another way than a socket of this host, handed to the same HTTP server: they pass every surface
+// Requests that come by another way than a socket of this host, handed to the same HTTP server. They pass every surface
 // as any other request does, and never count as loopback.
 import type { Server } from 'node:http';
 import { request } from 'node:http';

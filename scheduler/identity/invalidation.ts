@@ -16,8 +16,12 @@ export interface Invalidation {
    */
   publish(kind: InvalidationKind, id: string): Promise<void>;
   /**
-   * Registers a handler. `id`: token: sha256 hex of the token; deployment: deployment or stub id; workspace: workspace
-   * id; signing_key: the id of a retired key, else the name of the action; container: the id of one that ends.
+   * Registers a handler. The meaning of `id` depends on the kind:
+   * - token: sha256 hex of the token
+   * - deployment: deployment or stub id
+   * - workspace: workspace id
+   * - signing_key: the id of a retired key, else the name of the action
+   * - container: the id of one that ends
    */
   on(kind: InvalidationKind, handler: (id: string) => void): void;
   /** Registers a handler for the loss of messages: every cached entry may then be stale. */

@@ -82,7 +82,7 @@ const guessAt = (secret: string, address: string): string => `${secret} ${source
 
 /**
  * The source that refusals are counted for: an IPv4 address, or the /64
- * of an IPv6 one, which is a provider's usual allotment to one customer.
+ * of an IPv6 one. A /64 is a provider's usual allotment to one customer.
  */
 export function sourceOf(address: string): string {
   const mapped = /^::ffff:([0-9.]+)$/i.exec(address)?.[1];

@@ -1,6 +1,6 @@
 /**
  * Images across the fleet: the meaning of a reference at deployment, the machines that get an image ahead, the bound on
- * machines that pull one image at once, and the credentials for the pull. Deploying and the links of machines call it.
+ * simultaneous pulls of an image, and the credentials for a pull. Deploying and the links of machines call it.
  * Invariant: credentials go only to a machine that has a container of that image of that
  * workspace, or was told to pull it. The operator's credentials go to the operator's own
  * machines alone. A machine that does not answer delays a deploy by seconds and never fails it.

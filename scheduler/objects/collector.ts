@@ -1,5 +1,5 @@
-// Deletes objects that nothing refers to: first rows that no stub names and nobody has uploaded, asked for or named for
-// the grace, then bytes that neither a row nor a task knows. The leader runs it.
+// Deletes objects that nothing refers to. First go rows that no stub names and that were not uploaded, asked for or
+// named for the grace. Then go bytes that neither a row nor a task knows. The leader runs it.
 // Invariant: the row goes first, by a statement that sees a use at that moment. The grace is longer than an upload
 // address lives. Bytes younger than the grace are never looked at. A round is bounded.
 import { repeat } from '#shared/backoff.ts';

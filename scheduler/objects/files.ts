@@ -1,5 +1,5 @@
-// Objects as files below the data directory: written beside their place, moved
-// there when complete, so that a reader or a crash never meets an incomplete file.
+// Objects as files below the data directory. A file is written beside its place and
+// moved there when complete, so that a reader or a crash never meets an incomplete file.
 import { createHash, randomBytes } from 'node:crypto';
 import { access, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';

@@ -1,6 +1,6 @@
 // Objects in a bucket of an S3-compatible store. Uploads go there directly, by a signed address.
-// An upload is read once for its checksum and copied to a key that no signed address reaches, so
-// that the bytes behind a checksum never change. Loaded only where a bucket is configured.
+// An upload is read once for its checksum, and copied to a key that no signed address reaches.
+// Bytes behind a checksum therefore never change. Loaded only where a bucket is configured.
 // Invariant: every call has a deadline and few retries. No text contains a credential.
 import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';

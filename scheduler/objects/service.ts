@@ -1,5 +1,5 @@
-// Uploaded archives and large bodies. Owns the rows of `objects` and the bytes behind them; called by the gateway's
-// object operations, the signed upload route, the agents' code downloads and the task path.
+// Uploaded archives and large bodies: the rows of `objects` and the bytes behind them. The gateway's object operations,
+// the signed upload route, the agents' code downloads and the task path call it.
 // Invariant: a row says "uploaded" only when all its bytes are stored, and one workspace never sees another's objects.
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Readable } from 'node:stream';

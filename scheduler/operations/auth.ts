@@ -15,8 +15,8 @@ export interface Bootstrap {
 }
 
 /**
- * Tells a client whose token it holds; on a fresh installation makes the
- * first workspace for a caller on this host, or one with the bootstrap token.
+ * Tells a client whose token it holds. On a fresh installation the operation makes
+ * the first workspace for a caller on this host, or one with the bootstrap token.
  */
 export function authorize(bootstrap: Bootstrap): Operation {
   return operation({

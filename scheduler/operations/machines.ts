@@ -154,8 +154,8 @@ export function deleteMachine(workers: Pick<WorkerService, 'deleteMachine'>): Op
 }
 
 /**
- * The URL that an agent dials. The wildcard address cannot be dialled: it is replaced by the name by which the caller
- * reached us, and for a caller on this host by the host's own address.
+ * The URL that an agent dials. The wildcard address cannot be dialled, so the name by which the caller reached us
+ * replaces it. For a caller on this host, the host's own address does.
  */
 export function upstreamUrl(url: string, origin: Pick<Origin, 'baseUrl'>, hostAddress?: string): string {
   const [, scheme, port] = /^(grpcs?):\/\/(?:0\.0\.0\.0|\[::\]|):([0-9]+)$/.exec(url) ?? [];

@@ -1,5 +1,5 @@
 // Deletes rows that are older than their retention. The leader runs a turn from time to time: small batches of each
-// kind in rotation, with a pause after each as long as the batch took.
+// kind in rotation. After each batch follows a pause as long as the batch took.
 // Invariant: only ended rows are deleted. A batch never holds the database longer than a moment. A turn has an end, and
 // the next one continues where it stopped. No state is kept: overdue rows are read anew.
 import { repeat, sleep } from '#shared/backoff.ts';

@@ -1,7 +1,7 @@
-// A workspace's secrets: values that its containers get as variables. Called by the REST routes, by stubs (does the
-// name exist?) and by the fleet's sessions, which send the values when a container may be created.
+// A workspace's secrets: values that its containers get as variables. The REST routes call it, stubs (does the name
+// exist?), and the fleet's sessions, which send the values when a container may be created.
 // Invariant: a value is in the clear only in a request, in the message that lets one container be made, and in that
-// container; never in a row, a stub, a snapshot, a log line or an answer.
+// container. No row, stub, snapshot, log line or answer contains it.
 import { randomUUID } from 'node:crypto';
 import { MAX_SECRET_BYTES, REGISTRY_SECRET_PREFIX, SECRET_NAME } from '#shared/api/rest/secrets.ts';
 import type { RegistrySecret } from '#shared/api/rest/secrets.ts';

@@ -1,6 +1,6 @@
 // Upkeep of PGlite, which has none of Postgres's helper processes. Without a checkpoint the write-ahead log grows for
-// as long as the process lives, and the first start after a kill replays all of it (26 s for 1.5 GB, measured). Without
-// a vacuum the space of changed or deleted rows is never used again. Owned by pglite.ts.
+// as long as the process lives. The first start after a kill then replays all of it (26 s for 1.5 GB, measured).
+// Without a vacuum the space of changed or deleted rows is never used again. Owned by pglite.ts.
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { QueryResult } from './queryable.ts';

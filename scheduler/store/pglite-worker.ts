@@ -8,7 +8,7 @@ import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
 const port = parentPort;
 if (port === null) throw new Error('pglite-worker.ts runs as a worker thread');
 /**
- * The database's own cache takes its memory from the first moment on, used or not (128 MB by default), and the kernel
+ * The database's own cache takes its memory from the first moment on, used or not (128 MB by default). The kernel
  * caches the files anyway. Everything else is PGlite's default.
  */
 const START = [...PGlite.defaultStartParams, '-c', 'shared_buffers=32MB'];

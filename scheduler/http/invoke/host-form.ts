@@ -23,8 +23,8 @@ export function readHostLabel(label: string): HostLabel | undefined {
 
 /**
  * Makes the rewriter of hosts to paths.
- * @param domains - below them every label counts. Elsewhere only labels with a version or a stub's id count: a machine
- * may happen to be called like a deployment, hardly like a version of one
+ * @param domains - below them every label counts. Elsewhere only labels with a version
+ * or a stub's id count, because a machine may happen to be called like a deployment
  * @returns a function that gives the URL to route by
  */
 export function hostRewriter(domains: readonly string[]): (host: string | undefined, url: string) => string {

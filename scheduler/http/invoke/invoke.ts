@@ -1,7 +1,8 @@
-// The hot path: an invoke URL to a task and back. It finds caller and target in memory before the body is read, checks
-// that the body is a JSON object, hands its text to the task service, and sends the answer's bytes as they are.
+// The hot path: an invoke URL to a task and back. This file finds caller and target in
+// memory before the body is read, and checks that the body is a JSON object. Then the
+// code hands the text to the task service, and sends the answer's bytes as they are.
 // Invariant: when token and target are known, nothing here reads SQL, validates
-// a schema, writes a body anew, or awaits a value that is already there.
+// a schema or writes a body anew. Nothing awaits a value that is already there.
 import { isUtf8 } from 'node:buffer';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isEventStream } from '#shared/domain/event-stream.ts';

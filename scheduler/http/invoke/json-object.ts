@@ -1,4 +1,4 @@
-// Checks a large body to be a JSON object without building it, in slices between which the event loop turns:
+// Checks a large body to be a JSON object without building it, in slices between which the event loop turns.
 // `JSON.parse` of 16 MiB would delay every other request. Pure but for the turns.
 // Invariant: a text is accepted exactly where `JSON.parse` accepts it and gives an object (a property test compares
 // them). The bytes are valid UTF-8: the caller has checked them.

@@ -1,5 +1,5 @@
-// Routes of the interface that are not built yet: 501 with a sentence, after
-// the caller is known, so that clients can tell them from unknown paths.
+// Routes of the interface that are not built yet. Once the caller is known, they
+// answer 501 with a sentence, so that clients can tell them from unknown paths.
 import { AppError } from '#shared/errors.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';

@@ -1,5 +1,5 @@
-// Puts the routes of the workspace REST API on HTTP, all of them in the same way: the caller, the workspace that the
-// path names, query and body by the route's schemas, and the error shape.
+// Puts the routes of the workspace REST API on HTTP, all of them in the same way. The binder finds the caller and the
+// path's workspace, reads query and body by the route's schemas, and sends errors in one shape.
 // Invariant: a token of another workspace never learns whether something
 // exists. A body is read only when its sender may call the route.
 import type { FastifyInstance, FastifyRequest } from 'fastify';

@@ -1,6 +1,6 @@
 -- The first schema: the installation, its callers, the things they made, where those run, and their results.
 -- Public ids are text; times are timestamptz. Rows that are written after the fact (containers, tasks, log lines) carry
--- ids without foreign keys, so that a late record never fails because its deployment is gone.
+-- ids without foreign keys. A late record therefore never fails because its deployment is gone.
 
 create table installation (
   id integer primary key check (id = 1),

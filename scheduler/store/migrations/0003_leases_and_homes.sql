@@ -1,5 +1,5 @@
--- Facts that a new leader needs without asking anybody: the devices of each container, the state of a container before
--- it became UNKNOWN, and the machine that holds a volume's directory.
+-- Facts that a new leader needs without asking anybody: the devices of each container, its state before it became
+-- UNKNOWN, and the machine that holds a volume's directory.
 -- Code of the version before writes none of these and is not disturbed.
 
 alter table containers add column gpu_uuids jsonb not null default '[]';   -- leased with the placement; kept as history once the container is gone

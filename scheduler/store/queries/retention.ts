@@ -1,5 +1,5 @@
-// Deletion by age, a batch at a time. Each statement finds its rows by an index and deletes them by their place, so
-// that a batch costs only what it deletes, however large the table is. Locked rows are left for the next round.
+// Deletion by age, a batch at a time. Each statement finds its rows by an index and deletes them by their place. A
+// batch therefore costs only its own rows, however large the table is. Locked rows are left for the next round.
 import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { msOf } from '../rows.ts';
