@@ -1,7 +1,7 @@
 // Leader election: a lease in Redis with a fencing number that only grows. The autoscaler, placement and the drainer
 // run where `isLeader()` is true, and write `fence()` with their decisions.
-// Invariant: a replica stops calling itself the leader before its lease can run
-// out in Redis. Its own monotonic clock decides, whether or not Redis answers.
+// Invariant: a replica stops calling itself the leader before its lease can run out in Redis. The replica's own
+// monotonic clock decides, whether or not Redis answers.
 import type { Redis } from 'ioredis';
 import { sleep } from '#shared/backoff.ts';
 import { systemClock } from '#shared/clock.ts';

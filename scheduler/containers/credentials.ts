@@ -1,8 +1,7 @@
-// The credential of a container: a text that the installation's key has signed over its id,
-// placement, stub and workspace. The text has no row and no expiry of its own. It is valid
-// for as long as the container's row says that the container started under that epoch lives.
-// The check runs at every use of such a token, so it answers from
-// the book where that is reliable, and reads the row elsewhere.
+// The credential of a container: a text that the installation's key has signed over its id, placement, stub and
+// workspace. The text has no row and no expiry of its own. The credential is valid for as long as the container's row
+// says that the container started under that epoch lives. The check runs at every use of such a token, so it answers
+// from the book where that is reliable, and reads the row elsewhere.
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Invalidation } from '../identity/invalidation.ts';

@@ -1,6 +1,6 @@
-// Gauges of the fleet as it is now: machines, their capacity, containers without a place, drains. They are counted from
-// memory at each scrape, so that a change of one machine costs nothing here. Only the leader shows facts of the whole
-// installation, so that a sum over all replicas counts them once.
+// Gauges of the fleet as it is now: machines, their capacity, containers without a place, drains. The values are
+// counted from memory at each scrape, so that a change of one machine costs nothing here. Only the leader shows facts
+// of the whole installation, so that a sum over all replicas counts them once.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Registry } from '#shared/metrics.ts';

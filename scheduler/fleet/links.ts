@@ -1,5 +1,5 @@
-// The port that agents dial (1995): TLS with the installation's own CA, one gRPC service. It binds streams to sessions,
-// sessions to machines, and tells dispatch which containers it can reach.
+// The port that agents dial (1995): TLS with the installation's own CA, one gRPC service. The service binds streams to
+// sessions, sessions to machines, and tells dispatch which containers it can reach.
 // Invariant: a machine has one current session, and the newer wins. Every
 // stream shows a machine credential, and speaks for that machine only.
 import type { MachineId } from '#shared/domain/ids.ts';

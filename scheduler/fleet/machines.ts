@@ -300,8 +300,8 @@ export class Machines implements MachineService {
     }
     const { health } = known;
     known.row = row;
-    // Another replica declared this one dead and marked its machines
-    // SUSPECT or LOST. They are connected here: write their health again.
+    // Another replica declared this one dead and marked its machines SUSPECT
+    // or LOST. The machines are connected here: write their health again.
     if (row.health !== health && (row.health === 'SUSPECT' || row.health === 'LOST')) void this.#write(known);
     this.#tell(known);
     return false;
@@ -536,7 +536,7 @@ export class Machines implements MachineService {
 
   /**
    * Stores the containers that an agent reports and no row places
-   * there. They go into the row too, for the replica that leads.
+   * there. The list goes into the row too, for the replica that leads.
    */
   async setStrangers(machineId: MachineId, sessionId: string, strangers: readonly Stranger[]): Promise<void> {
     const machine = this.#machines.get(machineId);

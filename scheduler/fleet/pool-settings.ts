@@ -15,7 +15,7 @@ export type ReadSettings =
   | { readonly kind: 'wrong'; readonly problems: readonly string[] };
 
 /**
- * Reads settings that somebody sent or wrote, in either spelling (`cpu_overcommit`); null and absent: not set. Unknown
+ * Reads settings that were sent or written, in either spelling (`cpu_overcommit`); null and absent: not set. Unknown
  * names are refused, because a misspelt setting would otherwise be ignored silently.
  * @param before - prefix of each name in a problem, such as `settings.`
  */

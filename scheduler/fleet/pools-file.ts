@@ -1,5 +1,5 @@
-// The file that declares shared pools: `{"pools": {"gpu": {"cpuOvercommit": 2}}}`. It is read at the start, and again
-// when an operator asks for it. All mistakes in it are reported together.
+// The file that declares shared pools: `{"pools": {"gpu": {"cpuOvercommit": 2}}}`. The file is read at the start, and
+// again when an operator asks for it. All mistakes in it are reported together.
 import { readFile, stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';

@@ -281,8 +281,8 @@ export class Session {
   }
 
   /**
-   * Keeps the devices of exited containers held until they are removed. They are stored before the container's end is
-   * announced, so that no listener sees the devices as free (I2).
+   * Keeps the devices of exited containers held until they are removed. The devices are stored before the container's
+   * end is announced, so that no listener sees them as free (I2).
    */
   async #holdDevices(observed: readonly ObservedContainer__Output[]): Promise<void> {
     const { machines, book } = this.#parts;
@@ -322,8 +322,8 @@ export class Session {
   async #observe(observed: ObservedContainer__Output): Promise<void> {
     const { book } = this.#parts;
     const entry = book.get(observed.containerId as ContainerId);
-    // The assignment is unknown or ended here, or another machine's. It
-    // is absent from the next snapshot, so the agent stops the container.
+    // The assignment is unknown or ended here, or another machine's. The
+    // next snapshot leaves the container out, so the agent stops it.
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.epoch !== observed.epoch) return;
     entry.progress = observed.phase === 'pulling' ? observed.message.slice(0, MOST_PROGRESS) : '';
     for (const step of stepsFor(entry.row, observed)) {

@@ -1,5 +1,5 @@
 // Resources that containers use, as their agents last reported. The numbers are shown in lists; no decision uses them.
-// They are in memory where the link is; other replicas find them in Redis for a while.
+// The replica with the link has them in memory; other replicas find them in Redis for a while.
 import type { Redis } from 'ioredis';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';

@@ -1,5 +1,5 @@
-// Requests that come by another way than a socket of this host, handed to the same HTTP server. They pass every surface
-// as any other request does, and never count as loopback.
+// Requests that come by another way than a socket of this host, handed to the same HTTP server. Such requests pass
+// every surface as any other request does, and never count as loopback.
 import type { Server } from 'node:http';
 import { request } from 'node:http';
 import type { ClientRequest, OutgoingHttpHeaders } from 'node:http';

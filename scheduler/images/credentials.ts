@@ -1,5 +1,5 @@
 // The operator's credentials of image registries, in the file that Docker's own client writes. The file is read when a
-// machine pulls, so that a change counts from the next pull on. Its contents are never logged.
+// machine pulls, so that a change counts from the next pull on. The file's contents are never logged.
 import { readFile, stat } from 'node:fs/promises';
 import type { RegistryAuth } from '#shared/protocol/generated/messages.ts';
 import { DEFAULT_REGISTRY, pathOf, registryOf } from '#shared/domain/image-reference.ts';

@@ -56,8 +56,8 @@ async function isHeldByOlder(dataDir: string): Promise<boolean> {
 }
 
 /**
- * The lock file exists: its owner lives, or was killed. Two processes may try to remove a
- * dead owner's lock, and the slower one must not remove the new lock of the faster one. They
+ * The lock file exists: its owner lives, or was killed. Two processes may try to remove a dead
+ * owner's lock, and the slower one must not remove the new lock of the faster one. The processes
  * take turns by an abstract socket name, which the kernel gives to one process at a time.
  */
 async function takeOver(path: string, dataDir: string): Promise<Server> {

@@ -1,6 +1,6 @@
 // The database: PGlite under the data directory, or the Postgres that DATABASE_URL names.
 // This file says what both promise. pglite.ts and postgres.ts implement it, and are the
-// only importers of their drivers. It knows no table. main.ts calls it to open the
+// only importers of their drivers. The file knows no table. main.ts calls it to open the
 // database, `queries/` through Queryable. Both kinds return the same rows for the same SQL.
 import type { Log } from '#shared/log.ts';
 import { AppError } from '#shared/errors.ts';

@@ -23,8 +23,8 @@ export interface Transaction extends Queryable {
 }
 
 /**
- * Statements for people's lists and pages of logs. They run apart from those
- * of the platform, in turns by workspace, and with a shorter deadline.
+ * Statements for people's lists and pages of logs. These statements run apart
+ * from those of the platform, in turns by workspace, and with a shorter deadline.
  */
 export interface TenantReads {
   /**

@@ -1,5 +1,5 @@
-// Reads that people ask for: lists, pages of logs. They have connections, a deadline and a share of their own, so that
-// no workspace's reads delay the control loop or another workspace's reads.
+// Reads that people ask for: lists, pages of logs. Such reads have connections, a deadline and a share of their own, so
+// that no workspace's reads delay the control loop or another workspace's reads.
 import { FairLine } from '#shared/fair-line.ts';
 import { AppError } from '#shared/errors.ts';
 import { databaseTimeout } from './limits.ts';

@@ -1,5 +1,5 @@
-// The answer to a caller whose handler may turn out to be a generator. Its events go out as they come, and the missing
-// rest when it ends. An answer that never began to stream is sent as any other.
+// The answer to a caller whose handler may turn out to be a generator. Events go out as they come, and the missing rest
+// when it ends. An answer that never began to stream is sent as any other.
 // Invariant: the bytes sent so far are a prefix of the result. Source:
 // interface, invoking deployments (generator handler); decision 0053.
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';

@@ -5,8 +5,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 
 /**
- * States of the scan, named after the token that may come next.
- * They are numbers for a switch that runs once for each byte.
+ * States of the scan, named after the token that may come next. Numbers serve a switch that runs once for each byte.
  */
 const START = 0;
 const FIRST_KEY = 1;

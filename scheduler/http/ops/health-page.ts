@@ -1,5 +1,5 @@
 // `/api/v1/health` (may traffic come here?) and `/api/v1/health/live` (is the process alive?). Both are open to
-// everybody. They show the state, and the server's warnings for the operator.
+// everybody. Both pages show the state, and the server's warnings for the operator.
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { Readiness } from '../../ops/health.ts';
 

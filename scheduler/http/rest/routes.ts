@@ -38,7 +38,7 @@ export interface RestRouteParts extends AppRouteParts, DeploymentRouteParts, Lim
   readonly secrets: Secrets;
 }
 
-/** All routes. They use their services only when they are called, so the description needs none. */
+/** All routes. Routes use their services only when they are called, so the description needs none. */
 export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...workspaceRoutes(parts.tenants),
   ...limitRoutes(parts),

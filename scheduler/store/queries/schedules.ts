@@ -66,8 +66,8 @@ export async function advanceSchedule(
 }
 
 /**
- * The new version takes the place of the active versions before it. Those tick
- * no more from the commit on, and the tasks in their queues are still served.
+ * The new version takes the place of the active versions before it. The earlier versions
+ * tick no more from the commit on, and the tasks in their queues are still served.
  */
 export async function stopVersionsBefore(
   db: Queryable,
