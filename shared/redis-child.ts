@@ -30,7 +30,10 @@ const STOP_GRACE_MS = 8_000;
 const PROBE_TIMEOUT_MS = 1_000;
 const MAX_LOG_BYTES = 10 * 1024 * 1024;
 
-/** @throws StartupError `redis_missing` naming the command, `redis_unreachable`, `data_dir_unusable`, `data_dir_in_use` */
+/**
+ * Starts a private redis-server for the data directory, or adopts the one that runs there.
+ * @throws StartupError `redis_missing` naming the command, `redis_unreachable`, `data_dir_unusable`, `data_dir_in_use`
+ */
 export async function startEmbeddedRedis(options: {
   readonly dataDir: string;
   readonly log: Log;

@@ -70,7 +70,7 @@ export async function putSecret(
 
 export const secretsPath = async (client: Client): Promise<string> => `/secret/${await client.workspaceId()}`;
 
-/** Strips a single line end, which a pipe or an editor adds to the value. */
+/** Reads the value, without the single line end that a pipe or an editor adds. */
 export async function readValue(name: string, flags: SecretSetFlags): Promise<string> {
   const raw = flags.file === undefined ? await fromStdin(name) : await fromFile(flags.file);
   const value = raw.replace(/\r?\n$/, '');

@@ -107,7 +107,8 @@ async function deployHandler(
 }
 
 /**
- * Refuses packages and commands of an image: they need a build, and without it the app would fail at its first call.
+ * Refuses packages and commands of an image: they need a build, which no scheduler does yet.
+ * Without the build the app would fail at its first call.
  */
 function refuseImageBuild(handler: HandlerDefinition): void {
   const image = handler['image'];

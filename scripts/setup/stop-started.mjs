@@ -1,4 +1,4 @@
-/** `node scripts/setup/stop-started.mjs [--quiet]`: ends the Docker Engine that set-up started by hand, and no other. */
+/** `node scripts/setup/stop-started.mjs [--quiet]`: ends only the Docker Engine that set-up started by hand. */
 import { stopStartedEngine } from './engine.mjs';
 import { main, SetupError } from './log.mjs';
 
