@@ -1,7 +1,7 @@
 /**
- * Endings that also remove things; an ordinary stop leaves everything. Either all containers of this machine and their
- * network go, or, after its deletion, the machine itself. Called by the composition root. Must stay true: a deleted
- * machine forgets its identity before anything else that can fail.
+ * Endings that remove something, while an ordinary stop leaves everything. `endAllContainers` removes this machine's
+ * containers and their network; `leaveInstallation` removes the state of a deleted machine. Called by the composition
+ * root. Must stay true: a deleted machine forgets its identity before anything else that can fail.
  */
 import { rm } from 'node:fs/promises';
 import { sleep } from '#shared/backoff.ts';

@@ -46,8 +46,8 @@ const REMOVE_IMAGE_MS = 120_000;
 export class DockerRuntime implements ContainerRuntime {
   readonly #docker: Docker;
   /**
-   * A second client of the same engine, for queries about each container of a machine. A signal for each request would
-   * cost a third of the query.
+   * A second client of the same engine, with an idle timeout, for queries about each container. An abort signal for
+   * each request instead would cost a third of the query.
    */
   readonly #questions: Docker;
   readonly #limit = new Limiter(CALLS_AT_ONCE);

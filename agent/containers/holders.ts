@@ -177,7 +177,7 @@ export class Holders {
     this.#remove(holder);
   }
 
-  /** A holder has ended by the engine's events. A serving one must not. */
+  /** Called when the engine reports the end of a holder. A serving holder must not end. */
   ended(dockerId: string): void {
     for (const [owner, holder] of this.#serving)
       if (holder.dockerId === dockerId) this.#lost(owner.slice(0, owner.lastIndexOf(' ')));
@@ -241,7 +241,7 @@ export class Holders {
     try {
       return await this.#makeOnce(rules, key);
     } catch (error) {
-      // Somebody has cleaned up the engine: image and network can be made again.
+      // A cleanup outside the agent removed the image or the network: both can be made again.
       if (!(error instanceof EngineError) || (error.failure !== 'no_such_image' && error.failure !== 'no_such_network'))
         throw networkError(error);
     }

@@ -223,7 +223,7 @@ async function tried(
   signal.throwIfAborted();
   if (pulled !== undefined) lines.push(pulled);
   if (pulled?.level === 'failed') return;
-  // After the pull, which may take minutes: work may have begun meanwhile.
+  // The use is read after the pull, which may take minutes: other work may have begun.
   const used = new Set((await smi.processes())?.map(({ uuid }) => uuid));
   const [strangers, mounted, byCdi] = await Promise.all([runtime.gpuContainers(), mountedGpus(), cdiGpus(info)]);
   const taken = (uuid: string): string => {

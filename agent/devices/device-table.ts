@@ -100,8 +100,8 @@ export class DeviceTable {
   }
 
   /**
-   * Notes the container that had the device, once no process of it is seen there. A device that is lost at this moment
-   * shows no process either, so the id is kept until the tool lists the device again.
+   * Notes the last container when no process of it is visible on the device. A device that is being lost shows no
+   * process either, so the id stays until the tool lists the device again.
    */
   released(uuid: string, dockerId: string): void {
     const device = this.#devices.get(uuid);

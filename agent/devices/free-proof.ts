@@ -41,7 +41,7 @@ export class FreeProof {
     const { table, proofMs, log, signal } = this.#parts;
     const until = performance.now() + (proofMs ?? PROOF_MS);
     const isLost = (uuid: string): boolean => table.get(uuid)?.health.state === 'lost';
-    // The tool has told of it at the last look; else an answer without processes there says nothing.
+    // The last look listed the device; otherwise an answer without processes on it proves nothing.
     const isTold = (uuid: string): boolean => (table.get(uuid)?.health.missed ?? 0) === 0;
     let left = gpuUuids.filter((uuid) => !isLost(uuid));
     while (left.length > 0) {

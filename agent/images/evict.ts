@@ -12,7 +12,7 @@ export interface CachedImage {
   readonly bytes: number;
   readonly pulledAtMs: number;
   readonly usedAtMs: number;
-  /** A container here has the image, of any owner, or is about to have it. */
+  /** A container of any owner has the image, or is about to get it. */
   readonly inUse: boolean;
   readonly pulling: boolean;
   /** Pulled by this agent; every other image belongs to somebody else. */

@@ -39,7 +39,7 @@ export interface OutputParts {
 interface Following {
   readonly containerId: string;
   readonly dockerId: string;
-  /** Ends the following. */
+  /** Aborts following the output. */
   readonly ends: AbortController;
   /** The container has ended: the rest of its output is due now. */
   readonly hurry: AbortController;
@@ -118,7 +118,7 @@ export class ContainerOutput {
     this.#parts.positions.forget(containerId);
   }
 
-  /** Ends all following; the containers go on. */
+  /** Stops following all output; the containers go on. */
   async close(): Promise<void> {
     const following = [...this.#following.values()];
     for (const { ends } of following) ends.abort();
@@ -136,7 +136,7 @@ export class ContainerOutput {
     const { log } = this.#parts;
     for (let tries = 0; !signal.aborted; tries += 1) {
       try {
-        // A following that has ended takes no place and waits for none.
+        // An aborted stream takes no place, and does not wait for one.
         await abortable(
           this.#opening.run(async () => (signal.aborted ? undefined : opening(signal))),
           signal,

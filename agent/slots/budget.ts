@@ -27,8 +27,8 @@ const REFUSED_AT_ONCE = 10_000;
 const REFUSED_PER_SECOND = 1000;
 
 /**
- * Lines per second that are decoded: twice the log buffer's rate (log-buffer.ts), so that it gets all lines that it
- * takes.
+ * Lines per second that are decoded: twice the log buffer's rate (log-buffer.ts), so that the buffer misses none of its
+ * lines.
  */
 const LINES_PER_SECOND = 2000;
 const LINES_AT_ONCE = 10_000;

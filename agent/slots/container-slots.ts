@@ -30,7 +30,7 @@ import {
 
 /** Time for a process to dial again after its connection ended, before its attempts end too. */
 const AWAY_MS = 1000;
-/** The same in `single` mode, where the container's exit brings the exit code and is awaited longer. */
+/** The same time in `single` mode: the container's exit brings the exit code, so it is awaited longer. */
 const AWAY_SINGLE_MS = 5000;
 /** Time between cancel and kill. */
 const KILL_AFTER_MS = 10_000;
@@ -395,7 +395,9 @@ export class ContainerSlots {
     if (!connection.control && this.#restarting.delete(process)) this.#tellRestarting();
   }
 
-  /** Gives the process its attempts back: those that it names, and those that it held before this agent started. */
+  /**
+   * Gives the process back the attempts that it names: known ones, and those that an earlier agent process handed over.
+   */
   #takeBack(connection: RunnerConnection, pairs: readonly unknown[]): void {
     const held = new Set<string>();
     let unknown = 0;

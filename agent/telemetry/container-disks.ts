@@ -1,8 +1,8 @@
 /**
  * Counts the bytes that this machine's containers have written, to their root and their view of the code together.
  * Looks when disk-limits.ts says so, and reports containers over the limit as soon as it is known. Must stay true: no
- * report rests on an estimate. Blocks are what counts; where this user may not read them, a helper beyond permissions
- * counts them. A container that cannot be counted is logged, and delays no other.
+ * report rests on an estimate. Only counted blocks prove an excess; a helper counts blocks that this user may not read.
+ * A container that cannot be counted is logged, and delays no other.
  */
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -112,7 +112,7 @@ export class ContainerDisks {
       if (this.#abort.signal.aborted) return;
       left.push(...(await this.#look(oldestFirst.slice(from, Math.min(look, from + COUNTED_AT_ONCE)), nowMs)));
     }
-    // After all that can be counted: an engine may take its time.
+    // The remaining containers come last: the engine's own count may be slow.
     for (const { one, paths } of left) {
       if (this.#abort.signal.aborted) return;
       const usedBytes = await this.#tried(one, () => this.#estimated(one, paths));
@@ -123,7 +123,7 @@ export class ContainerDisks {
   readonly #lastLook = ({ containerId }: WatchedContainer): number =>
     this.#lookedAt.get(containerId) ?? Number.NEGATIVE_INFINITY;
 
-  /** @returns those that could not be counted */
+  /** @returns containers that could not be counted here */
   async #look(some: readonly WatchedContainer[], nowMs: number): Promise<readonly Counted[]> {
     const { viewOf } = this.#parts;
     const living: Counted[] = [];

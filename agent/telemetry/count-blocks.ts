@@ -7,7 +7,7 @@ export const COUNTED_AT_ONCE = 10;
 const WALK_MS = 10_000;
 /** Silence after a walk's time that proves it stuck: a walk that dies of its kill does so a second after that time. */
 const MARGIN_MS = 5_000;
-/** Walks that hang leave room for volumes, which are mounted by children, too. */
+/** Bound on hanging walks, which leaves room for volumes: child processes mount them too. */
 const MOST_STUCK = 8;
 /**
  * The counting script. Arguments: the program that walks, seconds, then for each count the number of folders and the
