@@ -34,7 +34,7 @@ export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Li
   if (request.authorized === false && config.authorized)
     return refused('authorized must be true, as it is of this container’s stub');
   if (hasLimitedNetwork(config)) {
-    // Each of these fields would make the platform send or accept messages on the container's behalf.
+    // Each of these fields would make the platform send or request something outside on the container's behalf.
     if (request.callbackUrl !== '' && request.callbackUrl !== config.callbackUrl)
       return refused('callbackUrl must be that of this container’s stub, whose network is limited');
     if (request.imageId !== '' && request.imageId !== config.imageId)

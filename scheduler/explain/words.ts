@@ -114,7 +114,7 @@ function adviceOf(reason: string, { name, lack }: NamedPool): Advice {
   const admit = `admit a machine to it: ${admitTo(name)}`;
   if (reason === 'no_machine') return { ...advice, step: lack?.step ?? admit };
   if (reason !== 'no_matching_pool') return advice;
-  // Machines of this very pool have joined, so it refuses because it keeps them for work with a GPU.
+  // If machines of the pool have joined and the pool is still the reason, they are kept for work with a GPU.
   const letIn = `\`longshore pool set ${name} --cpu-work-on-gpu-machines yes\``;
   return {
     says: `not of pool ${name}, or kept for work with a GPU`,
