@@ -1,6 +1,6 @@
 /**
  * `npm run chaos`: kill -9 at random moments under load, round after round, on an installation
- * of its own; then an audit of every accepted task. Each has one final state, none is lost, and
+ * of its own. Then every accepted task is audited. Each has one final state, none is lost, and
  * every result is right. No synchronous task runs twice, and no asynchronous one exceeds its
  * attempts. Exit code 1: the audit found a violation. docs/benchmarks.md describes the load.
  */

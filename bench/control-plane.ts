@@ -221,8 +221,8 @@ export class ControlPlane {
   }
 
   /**
-   * Resource use of the scheduler and its Redis: processor time of all threads so far, resident memory of the
-   * scheduler, and the scheduler's connections to Redis.
+   * Resource use: processor time of all threads of the scheduler and its Redis
+   * so far, the scheduler's resident memory, and its connections to Redis.
    */
   async usage(): Promise<{ readonly cpuMs: number; readonly rssMib: number; readonly connections: number }> {
     const probe = this.#redis.connect();

@@ -1,7 +1,7 @@
 /**
  * `npm run bench`: measures Longshore beside the parts that it is built on, on this machine, in one run. The run starts
- * everything it needs (its own Redis, scheduler, agent, containers) in a temporary directory on free ports of
- * 127.0.0.1, and removes all of it again. Figures of different machines do not compare; the ratios do.
+ * everything it needs (its own Redis, scheduler, agent, containers), and removes all of it again. Everything is in a
+ * temporary directory, on free ports of 127.0.0.1. Figures of different machines do not compare; the ratios do.
  * docs/benchmarks.md describes each benchmark.
  */
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
-// Counts the product's records: those still on their way, from its Redis; those
-// that have arrived, from its own database once no process has that open.
+// Counts the product's records. Records on their way come from its Redis.
+// Stored records come from its own database, once no process has that open.
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { sleep } from '#shared/backoff.ts';

@@ -1,5 +1,5 @@
-// The lower bound for ListDeployments: a bare Fastify route that knows its one
-// token and runs the same query on the same Postgres. suites/list.ts starts it.
+// The lower bound for ListDeployments: a bare Fastify route that knows its one token. The route runs the same query on
+// the same Postgres. suites/list.ts starts it.
 import { createHash } from 'node:crypto';
 import Fastify from 'fastify';
 import { createLog } from '#shared/log.ts';

@@ -1,5 +1,5 @@
-// Baseline B1, first process: an HTTP server that puts each body into a BullMQ queue and answers with the job's result,
-// as people build it by hand. queue.ts starts it.
+// Baseline B1, first process: an HTTP server, as people build it by hand. Each body goes into a BullMQ queue, and the
+// job's result is the answer. queue.ts starts it.
 import { Queue, QueueEvents } from 'bullmq';
 import Fastify from 'fastify';
 

@@ -1,6 +1,6 @@
-// A peer of the scaling benchmark: Docker Swarm, on an engine of its own in a network namespace
-// of its own (beside the first engine, a second one would take its network away). Image, limits
-// and program are those of the plain loop; a task counts when its program answers.
+// A peer of the scaling benchmark: Docker Swarm, on an engine of its own. The Swarm engine has its own network
+// namespace, because beside the first engine it would take its network away. Image, limits and program are those of the
+// plain loop; a task counts when its program answers.
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';

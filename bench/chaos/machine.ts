@@ -1,8 +1,8 @@
 /**
- * The machine under an agent that is killed again and again: a host of its own with stand-ins for
- * GPUs, and the invariants of that machine. No container runs twice, no device has two containers,
- * every lease has its container. Nothing of ours is left over, and nothing of others is touched.
- * The watch reads the engine and the agent's journal on disk, and trusts no running agent.
+ * The machine under an agent that is killed again and again, and the invariants of that machine. The machine is a host
+ * of its own with stand-ins for GPUs. No container runs twice, no device has two containers, every lease has its
+ * container. Nothing of ours is left over, and nothing of others is touched. The watch reads the engine and the agent's
+ * journal on disk, and trusts no running agent.
  */
 import { mkdirSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';

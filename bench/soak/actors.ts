@@ -239,7 +239,7 @@ function badStarts(stage: Stage, deploy: (fields: AppFields) => Promise<SoakApp>
 
 /**
  * Callers that leave before they are answered. They never learn their task's id, so the end of the run looks at all
- * tasks of the stub: waiting ones were cancelled, others ran on.
+ * tasks of the stub. Waiting tasks were cancelled, others ran on.
  */
 function hangUps(stage: Stage, app: SoakApp): Actor {
   let calls = 0;

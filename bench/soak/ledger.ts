@@ -1,5 +1,5 @@
-// The books of a soak: how often each thing was done and how it was answered, each failure with its request written
-// out, and the final states that each accepted task may have.
+// The books of a soak: how often each thing was done, and how it was answered. They hold each failure with its request
+// written out, and the final states that each accepted task may have.
 import type { SoakAnswer } from './caller.ts';
 import { isFinal } from './tasks.ts';
 

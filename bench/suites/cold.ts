@@ -1,5 +1,5 @@
-// `cold` (G3): from a POST to the answer of a handler that has no container yet,
-// beside the time that Docker alone needs to start such a container (B2). The image
+// `cold` (G3): from a POST to the answer of a handler that has no container yet. The
+// baseline is the time that Docker alone needs to start such a container (B2). The image
 // is there on both sides; between two starts everything of the one before is gone.
 import { request } from 'undici';
 import { sleep } from '#shared/backoff.ts';

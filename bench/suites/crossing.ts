@@ -1,6 +1,6 @@
 // `crossing`: processor time of a call that arrives at one of two scheduler processes and runs on a machine linked to
-// the other, beside one that arrives where the machine is linked. Counted is the time of both schedulers and their
-// Redis; the machine is simulated, and the load is the generator's own.
+// the other. The baseline is a call that arrives where the machine is linked. Counted is the time of both schedulers
+// and their Redis; the machine is simulated, and the load is the generator's own.
 import { ControlPlane } from '../control-plane.ts';
 import { load } from '../load.ts';
 import type { LoadTarget } from '../load.ts';

@@ -1,6 +1,6 @@
-// `die` (G10): the process of a container is killed from outside. Measured from the engine's own `die` event until the
-// end is seen, until the replacement's first row is being written, and until the start order has come to the agent
-// (which logs the moment). No part of the way is left out. All three times are of this machine's one clock.
+// `die` (G10): the process of a container is killed from outside. Three times count from the engine's own `die` event.
+// The end is seen; the replacement's first row is being written; the start order has come to the agent, which logs the
+// moment. No part of the way is left out. All three times are of this machine's one clock.
 import { sleep } from '#shared/backoff.ts';
 import type { Explanation } from '#shared/api/explain.ts';
 import { LABELS } from '#agent/containers/runtime.ts';

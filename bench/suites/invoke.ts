@@ -123,7 +123,7 @@ export async function sustainedApp(place: Workplace, product: Product, handler: 
     turn: () => measured(place, target, TURN, count),
     check: async (dataDir) => {
       const stored = await countTasks(dataDir, app.stubId);
-      // The end of a load cuts off the requests under way: such a request
+      // The end of a load cuts off the requests under way. Such a request
       // has a record in any state, or none when it never got so far.
       const isRight = stored.complete >= counts.answered && stored.all <= counts.sent;
       const text = `${counts.answered} of ${counts.sent} requests answered; ${stored.complete} complete records of ${stored.all}`;

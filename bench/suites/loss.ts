@@ -1,7 +1,7 @@
-// `loss` (G9): the time until the loss of a machine shows, its agent killed or standing still,
-// alone and while code archives flow to it at 20 MB/s. Docker Swarm stands beside it, and its node
-// goes the same way in the same round. All machines are network namespaces with an engine each.
-// The suite does not wait until the machine is given up: the failure table's tests cover that.
+// `loss` (G9): the time until the loss of a machine shows, its agent killed or standing still. Measured alone, and
+// while code archives flow to the machine at 20 MB/s. Docker Swarm stands beside it, and its node goes the same way in
+// the same round. All machines are network namespaces with an engine each. The suite does not wait until the machine is
+// given up: the failure table's tests cover that.
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';

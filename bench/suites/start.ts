@@ -1,6 +1,6 @@
-// `start` (G16): from spawning the scheduler to the first 200 of its health page, on a data directory that an earlier
-// one left (records, an append-only file). Measured is a release, as the scheduler's unit starts it. Beside it the same
-// from the sources of a checkout, whose many files are loaded one by one.
+// `start` (G16): from spawning the scheduler to the first 200 of its health page. The data directory holds records and
+// an append-only file, left by an earlier scheduler. Measured is a release, as the scheduler's unit starts it. Beside
+// it the same from the sources of a checkout, whose many files are loaded one by one.
 import { request } from 'undici';
 import { sleep } from '#shared/backoff.ts';
 import type { Figures } from '../measure.ts';

@@ -1,5 +1,5 @@
-// Handlers that call the platform they run in, with no network, no URL and
-// no token of theirs: both daemons, the Python module and real containers.
+// Handlers that call the platform they run in, with no network, no URL and no
+// token of theirs. Both daemons, the Python module and the containers are real.
 import { describe, expect } from 'vitest';
 import { jsonOf, test } from '../helpers/platform.ts';
 import type { Deployment, Platform } from '../helpers/platform.ts';

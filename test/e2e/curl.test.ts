@@ -1,5 +1,5 @@
-// Nothing but curl between a person and an answer, step by step, and the messages for steps in the wrong order.
-// (up.test.ts runs the README's own block as it stands.)
+// Nothing but curl between a person and an answer, step by step, and the messages for steps in the wrong order. The
+// README's own block runs as it stands in up.test.ts.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,5 +1,5 @@
-// Every mistake of a handler, an app or a caller: the caller's answer, the end
-// of the task, the words in the log, and a healthy installation afterwards.
+// Every mistake of a handler, an app or a caller. Checked are the caller's answer, the end of the task, the words in
+// the log, and a healthy installation afterwards.
 import { request } from 'node:http';
 import { afterEach, describe, expect } from 'vitest';
 import { jsonOf, test } from '../helpers/platform.ts';

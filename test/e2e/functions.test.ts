@@ -1,5 +1,5 @@
 // Functions and schedules as people use them: the command line deploys a file,
-// Python calls it, containers run it, and scheduled functions run without a call.
+// Python calls it, containers run it. Scheduled functions run without a call.
 import { copyFileSync, mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, expect } from 'vitest';

@@ -1,5 +1,5 @@
-// Daemons that cannot start, as a service manager starts them: one sentence with the cure on stderr, an exit code that
-// is not 0, and nothing left running. (`longshore up` has the same in up.test.ts.)
+// Daemons that cannot start, as a service manager starts them. They print one sentence with the cure on stderr, and
+// exit with a code other than 0. Nothing is left running. (`longshore up` has the same in up.test.ts.)
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
  * An HTTP proxy that connects to a given address, and knows names that no
- * other resolver knows: a connection to such a name came through the proxy.
+ * other resolver knows. So a connection to such a name came through the proxy.
  */
 import { once } from 'node:events';
 import { createServer } from 'node:http';

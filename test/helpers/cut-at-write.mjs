@@ -1,6 +1,6 @@
-// Loaded before an agent (node --import): kills it with SIGKILL at one of its writes of the journal, before or after
-// the file is in place. A message over IPC selects the write, counted from then on: {kind: 'cut', at: 3, when:
-// 'before'}. Answers {kind: 'left?'} with {kind: 'left', left} as long as it lives.
+// Loaded before an agent (node --import): kills it with SIGKILL at one of its writes of the journal. The kill comes
+// before or after the file is in place. A message over IPC selects the write, counted from then on: {kind: 'cut', at:
+// 3, when: 'before'}. Answers {kind: 'left?'} with {kind: 'left', left} as long as it lives.
 import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 

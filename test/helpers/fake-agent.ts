@@ -1,6 +1,6 @@
-// An agent's end of the runner protocol, and nothing else of an agent. The agent listens
-// on a unix socket, starts the real runner with the host's Python, keeps every frame,
-// and sends what the test tells it to. Tests wait on conditions over the frames seen.
+// An agent's end of the runner protocol, and nothing else of an agent. The agent
+// listens on a unix socket, starts the real runner with the host's Python, and keeps
+// every frame. Tests tell it what to send, and wait on conditions over the frames seen.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';

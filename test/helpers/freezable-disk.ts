@@ -1,6 +1,5 @@
 /**
- * A file system of its own whose reads and writes can be made to
- * hang, as those of a network disk do when its server is gone.
+ * A file system of its own whose reads and writes can be made to hang. A network disk does so when its server is gone.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdtemp, rm, truncate, writeFile } from 'node:fs/promises';

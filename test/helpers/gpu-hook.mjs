@@ -1,6 +1,6 @@
 // The stand-in for NVIDIA's container hook, which the engine's runtime calls before a container with devices starts.
-// The hook puts an `nvidia-smi` into the container that lists the passed devices, and refuses devices that the host
-// does not have, in the real one's words. A probe of ours also gets the stand-in for the driver's library, with that
+// The hook puts an `nvidia-smi` into the container that lists the passed devices. Devices that the host does not have
+// are refused in the real hook's words. A probe of ours also gets the stand-in for the driver's library, with that
 // device's behaviour. Arguments: the library, and a JSON file with the outcome of CUDA by UUID, or `refused`.
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,7 +1,7 @@
 /**
- * An installation on several simulated hosts: one scheduler as a process of its own, and on each host an agent of a
- * release built for it, with the host's own engine. Agents join over TLS as a person joins them (CreateMachine, its
- * token, its address). `test` gives three hosts to a test file; each test repairs what it breaks.
+ * An installation on several simulated hosts. The scheduler is one process of its own; each host has its own engine and
+ * an agent of a release built for the tests. Agents join over TLS as a person joins them (CreateMachine, its token, its
+ * address). `test` gives three hosts to a test file; each test repairs what it breaks.
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
@@ -327,7 +327,7 @@ const releaseIn = (directory: string): string => join(directory, 'release');
 
 /**
  * Settings that shorten minutes to seconds; a host holds one container of `onEach`. The time until a machine is lost
- * exceeds the time that an agent may take to be back (15 s), as the default of 90 s does.
+ * exceeds the time in which an agent may come back (15 s), like the default of 90 s.
  */
 const QUICK: HostsOptions = {
   settings: { LONGSHORE_MACHINE_LOST_SECONDS: '30', LONGSHORE_RESTART_GRACE_SECONDS: '0' },

@@ -1,7 +1,7 @@
-// The stand-in for NVIDIA's tool: reads the JSON file named by its first argument, `{ gpus:
-// [{ field: value }], processes, unknownFields, hang, fail: { exitCode, stdout, stderr } }`,
-// and answers as the real one does. Unknown fields are refused, `noheader` and `nounits` are
-// honoured, and `[N/A]` stands for absent values. Plain JavaScript, so that it starts fast.
+// The stand-in for NVIDIA's tool, which answers as the real one does by the JSON file named by
+// its first argument. The file is `{ gpus: [{ field: value }], processes, unknownFields, hang,
+// fail: { exitCode, stdout, stderr } }`. Unknown fields are refused, `noheader` and `nounits`
+// are honoured, and `[N/A]` stands for absent values. Plain JavaScript, so that it starts fast.
 import { readFileSync } from 'node:fs';
 
 const [path, ...args] = process.argv.slice(2);

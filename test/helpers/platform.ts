@@ -1,7 +1,7 @@
 /**
- * A whole installation for a test file: a scheduler with its embedded stores and an agent, each a process of its own as
- * a person starts it, on ports the kernel picks and in a directory of its own. Apps get in by plain HTTP. `stop()` ends
- * everything and throws when a process, container, volume or network stayed behind (it is removed too).
+ * A whole installation for a test file: a scheduler with its embedded stores, and an agent. Each is a process of its
+ * own as a person starts it, on ports that the kernel picks, in a directory of its own. Apps get in by plain HTTP.
+ * `stop()` ends everything and throws when a process, container, volume or network stayed behind (it is removed too).
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
@@ -29,7 +29,7 @@ const APPS = join(ROOT, 'test', 'fixtures', 'apps');
 const READY_MS = 120_000;
 const STOP_MS = 25_000;
 /**
- * Time limit of a call, above any call of a test: a slow call then fails by its own name, not by its test's time limit.
+ * Time limit of a call, above any call of a test. A slow call then fails by its own name, not by its test's time limit.
  */
 const CALL_MS = 60_000;
 

@@ -1,7 +1,7 @@
 /**
- * `test` with real services as fixtures, for integration and e2e tests. A fixture starts when a test names it:
- * `test('a task waits', async ({ redis, docker }) => …)`. Redis and Postgres live as long as the file, the view of
- * Docker as long as the test; leaving a connection, container, network or volume behind fails the test or file.
+ * `test` with real services as fixtures, for integration and e2e tests. A fixture starts when a test names it: `test('a
+ * task waits', async ({ redis, docker }) => …)`. Redis and Postgres live as long as the file, the view of Docker as
+ * long as the test. A connection, container, network or volume left behind fails the test or file.
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */

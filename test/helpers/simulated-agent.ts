@@ -1,9 +1,9 @@
 /**
  * An agent without a machine. The agent speaks the real protocol of the link over gRPC: joins with a token, verifies
- * the CA, redials, acknowledges, keeps results until they are acknowledged. Containers are entries of a map that "run"
- * tasks by a function. Many agents fit in one process; tests use them where the machine is not the subject. Benchmarks
- * have one that does less and costs less: bench/simulated/agent.ts. The agent knows several schedulers and dials
- * another one when its link ends, as behind a load balancer.
+ * the CA, redials, acknowledges. Results are kept until they are acknowledged. Containers are entries of a map that
+ * "run" tasks by a function. Many agents fit in one process; tests use them where the machine is not the subject.
+ * Benchmarks have one that does less and costs less: bench/simulated/agent.ts. The agent knows several schedulers and
+ * dials another one when its link ends, as behind a load balancer.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { ClientDuplexStream } from '@grpc/grpc-js';

@@ -82,7 +82,7 @@ test(
       return cut;
     };
     /**
-     * Waits until the journal is empty, or the agent dead: the death of
+     * Waits until the journal is empty, or the agent dead. The death of
      * an agent just after its last write may not have been noticed yet.
      */
     const emptied = async (): Promise<void> => {

@@ -1,4 +1,4 @@
-// Attacks of one container, and of one machine's agent, on shared parts: the machine's session, the agent and the
+// Attacks of one container, and of one machine's agent, on shared parts. The machine's session, the agent and the
 // scheduler go on, and neighbours keep their calls.
 import { readFileSync } from 'node:fs';
 import { describe, expect } from 'vitest';

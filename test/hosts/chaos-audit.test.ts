@@ -1,5 +1,5 @@
-// The audit of the machine in the kill rounds, on an engine that passes GPUs:
-// planted faults are found, and a machine without faults has no findings.
+// The audit of the machine in the kill rounds, on an engine that passes GPUs.
+// Planted faults are found, and a machine without faults has no findings.
 /* oxlint-disable no-empty-pattern */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-// A few kill rounds of each kind, as `npm run chaos` runs fifty: every accepted task ends once, none is lost, and no
+// A few kill rounds of each kind; `npm run chaos` runs fifty. Every accepted task ends once, none is lost, and no
 // handler's own records contradict that. Not part of `npm test`: tasks that a dead process had fetched and not sent
 // come back minutes later. Kills of the agent are in agent-kills.test.ts.
 import { describe, test } from 'vitest';

@@ -1,5 +1,5 @@
-// Rows of the failure table about one container on a host: out of memory, too many lines, a process that cannot be
-// killed, a machine that is deleted under it.
+// Rows of the failure table about one container on a host. The rows: out of memory, too many lines, a process that
+// cannot be killed, a machine that is deleted under it.
 import { describe, expect, onTestFinished } from 'vitest';
 import { jsonOf } from '../helpers/platform.ts';
 import { testOnHosts, whyNoHosts } from '../helpers/hosts.ts';

@@ -1,4 +1,4 @@
-// A host whose firewall is reloaded under its containers: their own filter
+// A host whose firewall is reloaded under its containers. Their own filter
 // stands, and a check of the host names the rules that keep them in.
 import { describe, expect } from 'vitest';
 import { HOLDER_IMAGE } from '../../agent/containers/holder-image.ts';

@@ -1,5 +1,5 @@
-// firewalld itself, with its nftables, on a simulated host whose engine knows it: what a reload and another zone do to
-// containers, and whether a check of the host says so.
+// firewalld itself, with its nftables, on a simulated host whose engine knows it. The tests show the effects of a
+// reload and of another zone on containers, and the findings of a check of the host.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { chmodSync } from 'node:fs';

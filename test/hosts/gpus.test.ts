@@ -1,6 +1,6 @@
 /**
- * GPUs from the app file to the handler. The CLI deploys a Python file's GPU request, a real scheduler places it, and
- * agents on two simulated hosts lease the devices and pass them through their engines. Stand-ins are NVIDIA's tool, its
+ * GPUs from the app file to the handler. The CLI deploys a Python file's GPU request, and a real scheduler places it.
+ * Agents on two simulated hosts lease the devices and pass them through their engines. Stand-ins are NVIDIA's tool, its
  * hook and the kernel's log (test/helpers/gpus.ts).
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.

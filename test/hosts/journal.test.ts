@@ -1,5 +1,5 @@
-// The journal cut at every step: an agent that is killed at each of its writes, one after the other, through the whole
-// life of a container. With any such state on disk, no task runs twice or is lost, and nothing is left.
+// The journal cut at every step: an agent is killed at each of its writes, one after the other, through a container's
+// whole life. With any such state on disk, no task runs twice or is lost, and nothing is left.
 import { watch } from 'node:fs';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
-// Objects in a bucket of a real S3 server that checks signatures: the upload protocol by signed addresses, what has
-// arrived, what is read back, what is refused, and what is collected.
+// Objects in a bucket of a real S3 server that checks signatures. The tests cover the upload protocol by signed
+// addresses, arrived objects, reads, refusals, and collected objects.
 import { createHash, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';

@@ -1,5 +1,5 @@
-// An agent whose only way to its scheduler is an HTTP proxy, as on hosts
-// of a company: it joins, serves, and comes back when the proxy does.
+// An agent whose only way to its scheduler is an HTTP proxy, as on hosts of
+// a company. The agent joins, serves, and comes back when the proxy does.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-// Questions that engines of several ages answer differently: a server in the place of the engine gives the answers of
+// Questions that engines of several ages answer differently. A server in the place of the engine gives the answers of
 // moby 20.10, 28 with images of containerd, and 29.
 import { once } from 'node:events';
 import { createReadStream, writeFileSync } from 'node:fs';

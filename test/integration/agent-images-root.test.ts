@@ -1,5 +1,5 @@
-// The place where the engine keeps images, by the answers of engines:
-// a server in the place of the engine gives those of moby 20.10 to 29.
+// The place where the engine keeps images, by the answers of engines.
+// A server in the place of the engine gives those of moby 20.10 to 29.
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';

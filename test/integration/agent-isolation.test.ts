@@ -1,5 +1,5 @@
-// A workload's view from inside its container. Each probe is made twice: in a container of the agent, and in a bare one
-// of the same image without the measure, where it must show the opposite.
+// A workload's view from inside its container. Each probe is made in a container of the agent. The same probe in a bare
+// container of the same image, without the measure, must show the opposite.
 import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
 import { join } from 'node:path';

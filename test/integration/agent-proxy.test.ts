@@ -1,5 +1,5 @@
-// The agent's link by way of an HTTP proxy: joining, its sessions, code archives, and what `longshore agent check` says
-// of it. The scheduler has a name that the proxy alone knows.
+// The agent's link by way of an HTTP proxy: joining, its sessions, code archives, and the findings of `longshore agent
+// check`. The scheduler has a name that the proxy alone knows.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { createServer } from 'node:net';

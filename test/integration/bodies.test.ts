@@ -1,5 +1,5 @@
-// Request bodies of a real scheduler: none is read before its sender is
-// known, and clients that are still sending can read why theirs was refused.
+// Request bodies of a real scheduler. No body is read before its sender is
+// known. Clients that are still sending can read why theirs was refused.
 import { execFile } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';

@@ -1,6 +1,6 @@
 // The commands as processes against a small real HTTP server that answers as the
-// gateway does, for behaviour that a healthy scheduler does not show: refusals, odd
-// answers, silence. test/e2e/up.test.ts tells the good path against the real one.
+// gateway does. The server shows behaviour that a healthy scheduler does not: refusals,
+// odd answers, silence. The good path, against the real one, is in test/e2e/up.test.ts.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:http';

@@ -1,6 +1,6 @@
 /**
  * The queue and machine of one target on a real database, and the leader's
- * loops that look after them; the test plays the queue and the machine.
+ * loops that look after them. The test plays the queue and the machine.
  */
 /* oxlint-disable no-empty-pattern */
 import { randomUUID } from 'node:crypto';

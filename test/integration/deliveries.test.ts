@@ -1,5 +1,5 @@
-// Messages to addresses that people named, with a real queue, a real database and real receivers: retries, final
-// failures, and the recovery of a dead process's deliveries.
+// Messages to addresses that people named, with a real queue, a real database and real receivers. Tests cover retries,
+// final failures, and the recovery of a dead process's deliveries.
 /* oxlint-disable no-empty-pattern */
 import { createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';

@@ -1,5 +1,5 @@
-// Rows of the failure table that concern tasks alone, on real Redis and a real
-// database: Redis goes away under running work; an end and a cancel meet.
+// Rows of the failure table that concern tasks alone, on real Redis and a real database. The rows: Redis goes away
+// under running work; an end and a cancel meet.
 import { describe, expect } from 'vitest';
 import { taskById } from '#scheduler/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';

@@ -1,5 +1,5 @@
-// The right to speak for a machine: credentials and their successors, recovery by a machine's key, the answer to a
-// deleted machine, and the signs of a copied identity.
+// The right to speak for a machine: credentials and their successors, and recovery by a machine's key. Also the answer
+// to a deleted machine, and the signs of a copied identity.
 import { randomUUID } from 'node:crypto';
 import { status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';

@@ -1,5 +1,5 @@
-// The sockets that containers call the platform through, with a real link behind them and no container in front: the
-// calls that pass, their bounds, and the answers when none can pass.
+// The sockets that containers call the platform through, with a real link behind them and no container in front. The
+// tests cover the calls that pass, their bounds, and the answers when none can pass.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import type { Socket } from 'node:net';

@@ -1,6 +1,6 @@
 /**
- * Walks every operation of the gateway through everything that may be sent to it, on a real scheduler with real stores
- * of either kind and no machine. Each calling file is the whole suite on one kind of stores.
+ * Walks every operation of the gateway through everything that may be sent to it. The scheduler is real, with real
+ * stores of either kind and no machine. Each calling file is the whole suite on one kind of stores.
  */
 import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * The probe of GPUs in its container: the program that releases carry, in the holders'
- * image, on a real engine, against a stand-in for the driver's library. The engine here
+ * The probe of GPUs in its container, on a real engine. The program that releases carry runs
+ * in the pause containers' image, against a stand-in for the driver's library. The engine here
  * passes no GPU, so the request for one becomes the mounts by which the library would come.
  */
 import { writeFileSync } from 'node:fs';

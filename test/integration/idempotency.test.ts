@@ -1,4 +1,4 @@
-// Calls with an Idempotency-Key, on real Redis and a real database: one task for each key, from any caller at any
+// Calls with an Idempotency-Key, on real Redis and a real database. Each key gives one task, from any caller at any
 // replica, and despite any death in between.
 import { describe, expect } from 'vitest';
 import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';

@@ -1,5 +1,5 @@
-// Lent tasks on their way back, while several parties act on them: a replica that took their machine over, the sweep of
-// their lender, a borrower that stood still, a Redis that lost its data. No task runs twice.
+// Lent tasks on their way back, while several parties act on them. The parties: a replica that took their machine over,
+// the sweep of their lender, a borrower that stood still, a Redis that lost its data. No task runs twice.
 import { expect } from 'vitest';
 import type { ContainerId, InstanceId } from '#shared/domain/ids.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';

@@ -1,5 +1,5 @@
-// With the local queue off every synchronous call is a job of its BullMQ queue: in order, within its bound, run once,
-// answered; also beside a replica that has it on.
+// Synchronous calls with the local queue off. Every call is a job of its BullMQ queue: in order, within its bound, run
+// once, answered. The same holds beside a replica that has the local queue on.
 import { expect } from 'vitest';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { waitFor } from '../helpers/services.ts';

@@ -1,7 +1,7 @@
 // Random interleavings of everything that replicas do to one task queue, on real Redis. They
-// include locks left by dead processes, stall scans, repeated results, and the loss and rebuild
-// of all data. In any order: every task ends exactly once, at most one of its results is
-// accepted, its attempts stay within their bound, and a synchronous task is handed out once.
+// include locks left by dead processes, stall scans, repeated results, and the loss and rebuild of
+// all data. In any order every task ends exactly once, and at most one of its results is accepted.
+// The attempts of a task stay within their bound, and a synchronous task is handed out once.
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';

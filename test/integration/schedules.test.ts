@@ -1,5 +1,5 @@
-// Schedules on a real database and a real Redis, with a clock that the test sets: ticks that are missed, doubled,
-// stopped, or lost half-way; and alarms, which are only hints.
+// Schedules on a real database and a real Redis, with a clock that the test sets.
+// Ticks are missed, doubled, stopped, or lost half-way. Alarms are only hints.
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import { newId, queueNameOf, tickTaskId } from '#shared/domain/ids.ts';

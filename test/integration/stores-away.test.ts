@@ -1,6 +1,6 @@
 /**
- * A missing database or Redis is a passing state of ours, and each surface says so in its own shape: 503 on REST and
- * invoke, RPC code 14 on the gateway. The answer is never a refusal, and never a 500.
+ * A missing database or Redis is a passing state of ours, and each surface says so in its own shape. The answer is 503
+ * on REST and invoke, and RPC code 14 on the gateway, never a refusal, and never a 500.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';

@@ -1,5 +1,5 @@
-// Guards that keep a task from running twice when Redis, or this process, comes back late: jobs that are handed out
-// again, fetches that were given back meanwhile, leases that were not written.
+// Guards that keep a task from running twice when Redis, or this process, comes back late. Jobs are handed out again,
+// fetches were given back meanwhile, leases were not written.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';

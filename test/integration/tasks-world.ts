@@ -1,5 +1,5 @@
-// A scheduler process whose tasks reach a real database, with the leader's
-// parts that see to them and the verbs that people and foreign runners have.
+// A scheduler process whose tasks reach a real database. The leader's parts
+// look after the tasks, and people and foreign runners have their verbs.
 /* oxlint-disable no-empty-pattern */
 import { systemClock } from '#shared/clock.ts';
 import type { TaskId, TokenId } from '#shared/domain/ids.ts';

@@ -373,8 +373,8 @@ describe('the bound on pending tasks', () => {
     const target = aTarget({ maxPendingTasks: 20 });
     const link = new PlayedLink();
     one.container(target.queue, link, 5);
-    // A task counts as over once its end is on its way to the queue: its
-    // caller hears of the end later than the next caller gets the place.
+    // A task counts as over once its end is on its way to the queue. So
+    // the next caller gets the place before this caller hears of the end.
     let open = 0;
     let most = 0;
     link.onRun = (order) =>

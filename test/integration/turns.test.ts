@@ -1,4 +1,4 @@
-// The Redis commands of one turn of the event loop leave together, without a change of behaviour: bounds are exact,
+// The Redis commands of one turn of the event loop leave together, without a change of behaviour. Bounds are exact,
 // leases stand before the steps that follow them, late records are refused one by one.
 import { execFileSync } from 'node:child_process';
 import { EventEmitter } from 'node:events';

@@ -1,6 +1,6 @@
-// Every verb of the REST API and of invoking, on a real scheduler with real stores, in every way that it can be called.
-// Calls come as documented, with an unknown id, with another workspace's, with no token, a bad one or a revoked one,
-// and with an unreadable body. There is no machine: containers stay PENDING.
+// Every verb of the REST API and of invoking, on a real scheduler with real stores, in every kind of call. Calls come
+// as documented, with an unknown id, with another workspace's, with no token, a bad or a revoked one, and with an
+// unreadable body. There is no machine: containers stay PENDING.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { notBuiltRoutes } from '#scheduler/http/rest/not-built.ts';
 import { documentedRoutes, faultOf, routeAt } from '../helpers/documented.ts';

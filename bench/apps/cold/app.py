@@ -1,4 +1,4 @@
-"""For the cold start benchmark: as little as a handler can be, and no container is kept."""
+"""A minimal handler for the cold start benchmark; no container is kept."""
 
 from longshore import endpoint
 

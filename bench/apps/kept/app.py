@@ -1,4 +1,4 @@
-"""For the benchmark of a killed container: one is always wanted."""
+"""An app for the benchmark of a killed container: one container is always wanted."""
 
 from longshore import QueueDepthAutoscaler, endpoint
 

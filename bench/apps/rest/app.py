@@ -1,4 +1,4 @@
-"""For the benchmark of an agent at rest: containers that are kept and never called."""
+"""An app for the benchmark of an agent at rest: containers that are kept and never called."""
 
 from longshore import QueueDepthAutoscaler, endpoint
 

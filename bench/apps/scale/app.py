@@ -1,4 +1,4 @@
-"""For the benchmark of scaling: little enough that fifty of them fit on a small machine."""
+"""An app for the benchmark of scaling: small enough that fifty containers fit on a small machine."""
 
 from longshore import endpoint
 

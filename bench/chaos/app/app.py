@@ -1,4 +1,4 @@
-"""What the kill rounds call. Every run writes itself down on a volume before it works, so that a run nobody asked for shows."""
+"""Handlers for the kill rounds. Each run notes itself on a volume before it works, so that an unwanted run shows."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def compute(context, n=0, seconds=0.0, fails=0):
 
 
 def attempts_of(n):
-    """How often it was asked for this `n`, this time included: the length of a file that grows by a byte each time."""
+    """Number of runs for this `n`, this one included: the length of a file that grows by a byte each time."""
     descriptor = os.open('%s/attempts-%d' % (RECORDS, n), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         os.write(descriptor, b'.')
@@ -29,7 +29,7 @@ def attempts_of(n):
 
 
 def write_down(n, context, event):
-    """One line in one write: several containers append to the same file."""
+    """Appends a line in a single write, because several containers append to the same file."""
     line = json.dumps({'n': n, 'taskId': context.task_id, 'containerId': context.container_id, 'event': event})
     descriptor = os.open('%s/runs.jsonl' % RECORDS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:

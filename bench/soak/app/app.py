@@ -1,4 +1,4 @@
-"""What the soak calls. Every handler answers with what it was sent, so that a wrong answer shows."""
+"""Handlers for the soak. Every handler answers with its input, so that a wrong answer shows."""
 
 import os
 import time

@@ -1,5 +1,5 @@
 // A simulated host: a network namespace with a cable, an engine of its
-// own, a boot id of its own, and the failures that each of them can have.
+// own, a boot id of its own. Each of them can fail as on a real host.
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';

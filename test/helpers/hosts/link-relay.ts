@@ -1,6 +1,6 @@
 /**
  * A relay between an agent and its scheduler, on their unix sockets. The relay passes on every message of the link
- * unchanged, except those that a test tells it to lose, to repeat, or to date by another clock. The connections
+ * unchanged. A test may tell it to lose messages, to repeat them, or to date them by another clock. The connections
  * themselves stay up: a lost message is one that a process forgets between two steps.
  */
 import { chmodSync } from 'node:fs';

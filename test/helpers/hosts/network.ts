@@ -113,7 +113,7 @@ function freeNet(): string {
 /** Starts the keeper, which removes everything when the returned function is called, or when this process is gone. */
 async function aKeeper(names: HostsNames): Promise<() => Promise<void>> {
   const path = join(import.meta.dirname, 'keeper.ts');
-  // The keeper outlives the end of the run: its environment does not mark
+  // The keeper outlives the end of the run. The environment does not mark
   // it as a part of a test run, and it has a process group of its own.
   const child = spawn(process.execPath, [path], {
     detached: true,

@@ -1,8 +1,8 @@
 /**
- * Runs a command beside a Docker Engine whose programs are in a folder of their own: containerd and the engine in a
- * network namespace, and the command in it, too. Two engines in one namespace remove each other's rules of the packet
- * filter, so the command's servers are reachable in there alone. Everything goes when the command has ended, however it
- * does (keeper.ts). scripts/setup/named-engine.mjs calls it.
+ * Runs a command beside a Docker Engine whose programs are in a folder of their own. The engine, its containerd and the
+ * command are in one network namespace. Two engines in one namespace remove each other's rules of the packet filter, so
+ * the command's servers are reachable in there alone. Everything goes when the command has ended, however it does
+ * (keeper.ts). scripts/setup/named-engine.mjs calls it.
  */
 import { spawn } from 'node:child_process';
 import { delimiter } from 'node:path';

@@ -1,5 +1,5 @@
-// Lines of the kernel's log, and answers of the tool, against containers that have devices: the containers that fail,
-// those that go on, and the devices offered afterwards. The tool and the log are stand-ins at their outermost edge.
+// Lines of the kernel's log, and answers of the tool, against containers that have devices. Some containers fail and
+// others go on, and some devices are offered afterwards. The tool and the log are stand-ins at their outermost edge.
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

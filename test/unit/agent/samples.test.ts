@@ -1,5 +1,5 @@
-// Resource use of containers, read from trees of files as the kernel lays them out: control groups v1 (a tree for each
-// controller) and v2 (one tree), by the cgroupfs and the systemd driver.
+// Resource use of containers, read from trees of files as the kernel lays them out. The trees are control groups v1 (a
+// tree for each controller) and v2 (one tree), by the cgroupfs and the systemd driver.
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { expect, test as base } from 'vitest';

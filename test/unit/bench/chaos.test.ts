@@ -1,5 +1,5 @@
-// The audit of the kill rounds finds planted faults (a loss, a double run,
-// a wrong result, a second final state), and is silent where all is well.
+// The audit of the kill rounds finds planted faults, and is silent where all is
+// well. The faults: a loss, a double run, a wrong result, a second final state.
 import { describe, expect, test } from 'vitest';
 import { audit, repeatedRuns, resultOf } from '../../../bench/chaos/audit.ts';
 import type { Books, Fault, Kept, Run, Sent } from '../../../bench/chaos/audit.ts';

@@ -1,4 +1,4 @@
-// The product's functions that the model asks: every decision of the stories
+// The product's functions that the model asks. Every decision of the stories
 // comes from one of these functions, in the shape that the product takes them.
 import type { ContainerId, InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
 import type { ObservedContainer__Output } from '#shared/protocol/generated/messages.ts';

@@ -1,6 +1,6 @@
-// A small installation as plain data, for stories of random steps: machines with their agents and engines, containers'
-// rows, tasks with their queue entries, and every message on its way. Nothing here decides: rules.ts asks the product's
-// own functions, and the files of steps carry their answers out, as the daemons do.
+// A small installation as plain data, for stories of random steps. The data: machines with their agents and engines,
+// containers' rows, tasks with their queue entries, and every message on its way. Nothing here decides: rules.ts asks
+// the product's own functions, and the files of steps carry their answers out, as the daemons do.
 import type { Guards } from '#scheduler/fleet/guard.ts';
 import type { ContainerState, TaskStatus } from '#shared/domain/status.ts';
 import type { Known, Seen, Wanted } from '../../../agent/reconcile/plan.ts';
