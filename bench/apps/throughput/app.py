@@ -1,5 +1,8 @@
-"""For the throughput benchmark: the hello example without its line of log, with as many slots as there are connections, as the baseline's worker has them (`handler`), and as a plain
-function in processes of its own, one call at a time in each (`forked`)."""
+"""The hello example without its line of log, for the throughput benchmark.
+
+`handler` has as many slots as there are connections, as the baseline's worker has. `forked` is a plain function in
+processes of its own, one call at a time in each.
+"""
 
 from longshore import endpoint
 
