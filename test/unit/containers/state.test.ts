@@ -52,7 +52,7 @@ test('a transition made twice is a success that changes nothing', () => {
       const first = containerTransition(state, event);
       if (first.kind !== 'moved') continue;
       const again = containerTransition(first.to, event);
-      // An event may have a further effect in the state it led to, but never leads back.
+      // A repeated event moves the container neither on nor back.
       expect(again.kind, `${event} after ${state}`).toBe('already');
     }
   }
