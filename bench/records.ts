@@ -5,8 +5,8 @@ import { Redis } from 'ioredis';
 import { sleep } from '#shared/backoff.ts';
 import { createLog } from '#shared/log.ts';
 import { socketPathIn } from '#shared/socket-path.ts';
-import { keysOf } from '#scheduler/queues/keys.ts';
-import { openDb } from '#scheduler/store/db.ts';
+import { keysOf } from '#scheduler/stores/queues/keys.ts';
+import { openDb } from '#scheduler/stores/store/db.ts';
 
 export interface TaskCounts {
   readonly all: number;

@@ -13,19 +13,19 @@ const TOPS = ['agent', 'scheduler', 'shared', 'cli', 'bench', 'test'];
 const MAY_IMPORT = { agent: ['shared'], scheduler: ['shared'], shared: [], cli: ['shared', 'agent', 'scheduler'] };
 /** The one home of each outside library. */
 const HOMES = {
-  bullmq: ['scheduler/queues/'],
+  bullmq: ['scheduler/stores/queues/'],
   dockerode: ['agent/containers/docker.ts'],
-  pg: ['scheduler/store/'],
-  '@electric-sql/pglite': ['scheduler/store/', 'scheduler/embedded/'],
-  '@aws-sdk/client-s3': ['scheduler/objects/s3.ts'],
-  '@aws-sdk/s3-request-presigner': ['scheduler/objects/s3.ts'],
-  fastify: ['scheduler/http/', 'scheduler/main.ts', 'agent/telemetry/'],
+  pg: ['scheduler/stores/store/'],
+  '@electric-sql/pglite': ['scheduler/stores/store/', 'scheduler/stores/embedded/'],
+  '@aws-sdk/client-s3': ['scheduler/stores/objects/s3.ts'],
+  '@aws-sdk/s3-request-presigner': ['scheduler/stores/objects/s3.ts'],
+  fastify: ['scheduler/api/http/', 'scheduler/main.ts', 'agent/telemetry/'],
 };
 /** Files that decide: plain data in, plain data out. */
 const PURE = /^(?:agent|scheduler)\/.*\/(?:decide|breaker|window|grace|state|plan|filter|score|place|choose)\.ts$/;
 const IMPORT = /^\s*(?:import|export)\s+(type\s+)?(?:[^'"]*?\s+from\s+)?['"]([^'"]+)['"]/;
 
-const MIGRATIONS = 'scheduler/store/migrations';
+const MIGRATIONS = 'scheduler/stores/store/migrations';
 
 const offences = numberingProblems(readdirSync(join(repositoryRoot, MIGRATIONS))).map(
   (problem) => `${MIGRATIONS}/${problem}`,
@@ -84,9 +84,9 @@ function offence(file, specifier, isType) {
   if (PURE.test(file) && !isType && !target.startsWith('shared/domain/') && !PURE.test(target)) {
     return `a file that decides imports types and shared/domain only, not ${target}`;
   }
-  if (file.startsWith('scheduler/store/') && /^scheduler\/(?:http|operations|grpc)\//.test(target))
+  if (file.startsWith('scheduler/stores/store/') && /^scheduler\/(?:http|operations|grpc)\//.test(target))
     return 'store/ knows rows, not requests';
-  if (/^scheduler\/(?:http|operations|grpc)\//.test(file) && target.startsWith('scheduler/store/') && !isType)
+  if (/^scheduler\/(?:http|operations|grpc)\//.test(file) && target.startsWith('scheduler/stores/store/') && !isType)
     return `${topOf(file)}/ surfaces know services, not ${target}`;
   return undefined;
 }

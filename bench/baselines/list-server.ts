@@ -4,8 +4,8 @@ import { createHash } from 'node:crypto';
 import Fastify from 'fastify';
 import { createLog } from '#shared/log.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import { openPostgres } from '#scheduler/store/postgres.ts';
-import { listDeployments } from '#scheduler/store/queries/deployments.ts';
+import { openPostgres } from '#scheduler/stores/store/postgres.ts';
+import { listDeployments } from '#scheduler/stores/store/queries/deployments.ts';
 
 const LIMIT = 1000;
 

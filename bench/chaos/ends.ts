@@ -1,7 +1,7 @@
 // How the containers of a run ended, by the rows that the scheduler has kept. The product has stopped before, because
 // an embedded database can be open only once.
 import { createLog } from '#shared/log.ts';
-import { openDb } from '#scheduler/store/db.ts';
+import { openDb } from '#scheduler/stores/store/db.ts';
 
 export interface ContainerEnd {
   readonly id: string;

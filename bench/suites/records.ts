@@ -3,11 +3,11 @@
 import { createLog } from '#shared/log.ts';
 import { newId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import { keysOf } from '#scheduler/queues/keys.ts';
-import { openDb } from '#scheduler/store/db.ts';
-import type { Db } from '#scheduler/store/db.ts';
-import { migrate } from '#scheduler/store/migrate.ts';
-import { upsertTaskRecords } from '#scheduler/store/queries/tasks.ts';
+import { keysOf } from '#scheduler/stores/queues/keys.ts';
+import { openDb } from '#scheduler/stores/store/db.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
+import { migrate } from '#scheduler/stores/store/migrate.ts';
+import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { Drainer } from '#scheduler/tasks/drainer.ts';
 import { TaskRecords } from '#scheduler/tasks/records.ts';
 import type { TaskRecord } from '#scheduler/tasks/records.ts';

@@ -3,21 +3,21 @@
 // Invariant: a process that starts reads everything here again from the stores.
 // Only the leader's own book makes the writes that are reserved to the leader.
 import type { ContainerId, InstanceId, MachineId, QueueName } from '#shared/domain/ids.ts';
-import { ContainerBook } from '../containers/book.ts';
-import { ContainerCredentials } from '../containers/credentials.ts';
-import { LeaderBook } from '../containers/leader-book.ts';
-import { Leases } from '../dispatch/leases.ts';
-import { SlotTable } from '../dispatch/slots.ts';
+import { ContainerBook } from '../fleet/containers/book.ts';
+import { ContainerCredentials } from '../fleet/containers/credentials.ts';
+import { LeaderBook } from '../fleet/containers/leader-book.ts';
+import { Leases } from '../tasks/dispatch/leases.ts';
+import { SlotTable } from '../tasks/dispatch/slots.ts';
 import { Machines } from '../fleet/machines.ts';
 import { FleetMetrics } from '../fleet/metrics.ts';
-import { LeaderLease } from '../leader.ts';
-import { Servable } from '../placement/servable.ts';
-import { Presence } from '../presence.ts';
-import { RedisData } from '../queues/redis-data.ts';
-import { RollCall } from '../queues/roll-call.ts';
-import type { Bus } from '../replicas/bus.ts';
-import { ALONE, RedisBus } from '../replicas/bus.ts';
-import { Loads } from '../replicas/loads.ts';
+import { LeaderLease } from '../cluster/leader.ts';
+import { Servable } from '../control/placement/servable.ts';
+import { Presence } from '../cluster/presence.ts';
+import { RedisData } from '../stores/queues/redis-data.ts';
+import { RollCall } from '../stores/queues/roll-call.ts';
+import type { Bus } from '../cluster/bus.ts';
+import { ALONE, RedisBus } from '../cluster/bus.ts';
+import { Loads } from '../cluster/loads.ts';
 import { Room } from '../replicas/room.ts';
 import { takeOver } from '../replicas/take-over.ts';
 import type { Ground } from './ground.ts';

@@ -1,9 +1,9 @@
 // Explanations: the replica that was asked gathers them, and asks the leader for facts that only the leader has.
 import type { Log } from '#shared/log.ts';
-import type { Bus } from '../replicas/bus.ts';
-import { ScalingRelay } from '../explain/relay.ts';
-import { Explain } from '../explain/service.ts';
-import type { ExplainParts } from '../explain/service.ts';
+import type { Bus } from '../cluster/bus.ts';
+import { ScalingRelay } from '../api/explain/relay.ts';
+import { Explain } from '../api/explain/service.ts';
+import type { ExplainParts } from '../api/explain/service.ts';
 
 export interface ExplainSetup extends Omit<ExplainParts, 'scaling'> {
   readonly bus: Bus;

@@ -4,15 +4,15 @@ import type { Clock } from '#shared/clock.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
-import type { Autoscaler } from '../autoscaler/loop.ts';
-import { registerScaleGauges } from '../autoscaler/metrics.ts';
-import type { ContainerBook } from '../containers/book.ts';
-import { watchRedis } from '../embedded/redis-metrics.ts';
+import type { Autoscaler } from '../control/autoscaler/loop.ts';
+import { registerScaleGauges } from '../control/autoscaler/metrics.ts';
+import type { ContainerBook } from '../fleet/containers/book.ts';
+import { watchRedis } from '../stores/embedded/redis-metrics.ts';
 import { registerFleetGauges } from '../fleet/gauges.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
-import type { Db } from '../store/db.ts';
-import { countOpenTasks } from '../store/queries/task-counts.ts';
+import type { Db } from '../stores/store/db.ts';
+import { countOpenTasks } from '../stores/store/queries/task-counts.ts';
 import { Census } from '../tasks/census.ts';
 
 export interface GaugeParts {

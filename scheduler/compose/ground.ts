@@ -4,7 +4,7 @@ import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { SchedulerSettings } from '../config.ts';
 import type { StallDetector } from '../fleet/stall.ts';
-import type { Keys } from '../queues/keys.ts';
+import type { Keys } from '../stores/queues/keys.ts';
 import type { Stores } from './stores.ts';
 
 /**

@@ -1,23 +1,23 @@
 // Identity: the installation's keys, workspaces with their tokens, limits and secrets. Also the channel by which
 // replicas tell each other that one of these has changed.
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { Installation } from '../identity/installation.ts';
-import { openInstallation } from '../identity/installation.ts';
-import type { Invalidation } from '../identity/invalidation.ts';
-import { createInvalidation } from '../identity/invalidation.ts';
-import { IdentityMetrics } from '../identity/metrics.ts';
-import { Rates } from '../identity/rates.ts';
-import { Refusals } from '../identity/refusals.ts';
-import { sealAnew } from '../identity/seal-anew.ts';
-import { Tenants } from '../identity/tenants.ts';
-import type { Tokens } from '../identity/tokens.ts';
-import { createTokens } from '../identity/tokens.ts';
-import { Limits } from '../identity/workspace-limits.ts';
-import { signingKeyOf } from '../identity/workspaces.ts';
-import type { Sealer } from '../secrets/seal.ts';
-import { openSealer } from '../secrets/seal.ts';
-import { Secrets } from '../secrets/service.ts';
-import { workspaceById } from '../store/queries/workspaces.ts';
+import type { Installation } from '../workspaces/identity/installation.ts';
+import { openInstallation } from '../workspaces/identity/installation.ts';
+import type { Invalidation } from '../workspaces/identity/invalidation.ts';
+import { createInvalidation } from '../workspaces/identity/invalidation.ts';
+import { IdentityMetrics } from '../workspaces/identity/metrics.ts';
+import { Rates } from '../workspaces/identity/rates.ts';
+import { Refusals } from '../workspaces/identity/refusals.ts';
+import { sealAnew } from '../workspaces/identity/seal-anew.ts';
+import { Tenants } from '../workspaces/identity/tenants.ts';
+import type { Tokens } from '../workspaces/identity/tokens.ts';
+import { createTokens } from '../workspaces/identity/tokens.ts';
+import { Limits } from '../workspaces/identity/workspace-limits.ts';
+import { signingKeyOf } from '../workspaces/identity/workspaces.ts';
+import type { Sealer } from '../workspaces/secrets/seal.ts';
+import { openSealer } from '../workspaces/secrets/seal.ts';
+import { Secrets } from '../workspaces/secrets/service.ts';
+import { workspaceById } from '../stores/store/queries/workspaces.ts';
 import type { Ground } from './ground.ts';
 
 export interface Identity {

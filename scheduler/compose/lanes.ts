@@ -1,12 +1,12 @@
 // The task queues, with the local queue (lane) before them. The lane is looked at when containers or machines change:
 // tasks that wait here may then have to move to another replica.
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
-import type { ContainerBook } from '../containers/book.ts';
+import type { ContainerBook } from '../fleet/containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';
-import { LaneQueues } from '../lane/queues.ts';
-import type { LendingParts } from '../lane/loans.ts';
-import { LaneStore } from '../lane/store.ts';
-import { openTaskQueues } from '../queues/bullmq.ts';
+import { LaneQueues } from '../tasks/local-queue/queues.ts';
+import type { LendingParts } from '../tasks/local-queue/loans.ts';
+import { LaneStore } from '../tasks/local-queue/store.ts';
+import { openTaskQueues } from '../stores/queues/bullmq.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 

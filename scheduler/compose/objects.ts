@@ -4,13 +4,13 @@ import { join } from 'node:path';
 import { StartupError } from '#shared/errors.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { SchedulerSettings } from '../config.ts';
-import type { Installation } from '../identity/installation.ts';
-import type { Limits } from '../identity/workspace-limits.ts';
-import type { ObjectBackend } from '../objects/backend.ts';
-import { ObjectCollector, ObjectMetrics } from '../objects/collector.ts';
-import { openFileObjects } from '../objects/files.ts';
-import type { Objects, ObjectsOptions } from '../objects/service.ts';
-import { createObjects } from '../objects/service.ts';
+import type { Installation } from '../workspaces/identity/installation.ts';
+import type { Limits } from '../workspaces/identity/workspace-limits.ts';
+import type { ObjectBackend } from '../stores/objects/backend.ts';
+import { ObjectCollector, ObjectMetrics } from '../stores/objects/collector.ts';
+import { openFileObjects } from '../stores/objects/files.ts';
+import type { Objects, ObjectsOptions } from '../stores/objects/service.ts';
+import { createObjects } from '../stores/objects/service.ts';
 import { Bodies, taskOfInputKey } from '../tasks/bodies.ts';
 import type { Ground } from './ground.ts';
 
@@ -76,7 +76,7 @@ export async function openObjectBackend(settings: SchedulerSettings): Promise<Ob
     throw new StartupError('bad_config', `settings are wrong:\n  ${text}`);
   }
   // The client is large: a scheduler that keeps files never loads it.
-  const { openS3Objects } = await import('../objects/s3.ts');
+  const { openS3Objects } = await import('../stores/objects/s3.ts');
   return await openS3Objects({
     bucket,
     endpoint: settings.LONGSHORE_OBJECTS_ENDPOINT,

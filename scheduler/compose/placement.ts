@@ -1,18 +1,18 @@
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book } from '../containers/book.ts';
+import type { Book } from '../fleet/containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
-import type { LoopMetrics } from '../loop-metrics.ts';
-import { Accounting } from '../placement/accounting.ts';
-import { Placer } from '../placement/commit.ts';
-import { Quotas } from '../placement/quotas.ts';
-import { Reservations } from '../placement/reservations.ts';
-import type { Keys } from '../queues/keys.ts';
-import type { Db } from '../store/db.ts';
+import type { LoopMetrics } from '../cluster/loop-metrics.ts';
+import { Accounting } from '../control/placement/accounting.ts';
+import { Placer } from '../control/placement/commit.ts';
+import { Quotas } from '../control/placement/quotas.ts';
+import { Reservations } from '../control/placement/reservations.ts';
+import type { Keys } from '../stores/queues/keys.ts';
+import type { Db } from '../stores/store/db.ts';
 import type { Tasks } from '../tasks/service.ts';
-import { bindVolumes, volumeHomes } from '../store/queries/volumes.ts';
+import { bindVolumes, volumeHomes } from '../stores/store/queries/volumes.ts';
 
 export interface OpenPlacement {
   readonly db: Db;

@@ -4,16 +4,16 @@ import type { TaskId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
-import type { LeaderLease } from '../leader.ts';
-import type { Keys } from '../queues/keys.ts';
-import type { Db } from '../store/db.ts';
-import type { NewDelivery } from '../store/queries/deliveries.ts';
-import { taskById } from '../store/queries/tasks.ts';
+import type { LeaderLease } from '../cluster/leader.ts';
+import type { Keys } from '../stores/queues/keys.ts';
+import type { Db } from '../stores/store/db.ts';
+import type { NewDelivery } from '../stores/store/queries/deliveries.ts';
+import { taskById } from '../stores/store/queries/tasks.ts';
 import { CaughtUp } from '../tasks/caught-up.ts';
 import { Drainer } from '../tasks/drainer.ts';
 import { recordOfRow } from '../tasks/recording.ts';
 import { TaskRecords } from '../tasks/records.ts';
-import { writeWithCallbacks } from '../webhooks/callbacks.ts';
+import { writeWithCallbacks } from '../tasks/webhooks/callbacks.ts';
 
 export interface RecordsParts {
   readonly db: Db;

@@ -1,7 +1,7 @@
 // The bound on Redis's memory: for an embedded Redis by a setting
 // or the machine's memory, for a named one as its operator set it.
 import { totalmem } from 'node:os';
-import { RedisMemory } from '../queues/redis-memory.ts';
+import { RedisMemory } from '../stores/queues/redis-memory.ts';
 import type { Ground } from './ground.ts';
 
 /** Share of the machine's memory, a quarter, within bounds. */

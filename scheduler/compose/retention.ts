@@ -1,18 +1,18 @@
 // Rows that are deleted by age, and the age for each kind.
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
-import type { Objects } from '../objects/service.ts';
-import { RetentionMetrics } from '../retention/metrics.ts';
-import { Retention } from '../retention/retention.ts';
-import type { PrunedKind } from '../retention/retention.ts';
-import type { Db } from '../store/db.ts';
+import type { Objects } from '../stores/objects/service.ts';
+import { RetentionMetrics } from '../tasks/retention/metrics.ts';
+import { Retention } from '../tasks/retention/retention.ts';
+import type { PrunedKind } from '../tasks/retention/retention.ts';
+import type { Db } from '../stores/store/db.ts';
 import {
   deleteEndedBefore,
   deleteLogLinesBefore,
   deleteTasksEndedBefore,
   deleteUnjoinedBefore,
   oldestOf,
-} from '../store/queries/retention.ts';
+} from '../stores/store/queries/retention.ts';
 import type { Ground } from './ground.ts';
 
 const DAY_MS = 86_400_000;

@@ -1,16 +1,16 @@
 // The number and place of containers: the scaling loop with its breakers,
 // placement, and the reaction of both to a changed limit of a workspace.
 import type { QueueName } from '#shared/domain/ids.ts';
-import { Breakers } from '../autoscaler/breakers.ts';
-import { Autoscaler } from '../autoscaler/loop.ts';
-import { AutoscalerMetrics } from '../autoscaler/metrics.ts';
-import type { Targets } from '../deployments/targets.ts';
-import type { Limits } from '../identity/workspace-limits.ts';
-import { LoopMetrics } from '../loop-metrics.ts';
-import type { Accounting } from '../placement/accounting.ts';
-import type { Placer } from '../placement/commit.ts';
-import type { DueTimes } from '../queues/due.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
+import { Breakers } from '../control/autoscaler/breakers.ts';
+import { Autoscaler } from '../control/autoscaler/loop.ts';
+import { AutoscalerMetrics } from '../control/autoscaler/metrics.ts';
+import type { Targets } from '../workspaces/deployments/targets.ts';
+import type { Limits } from '../workspaces/identity/workspace-limits.ts';
+import { LoopMetrics } from '../cluster/loop-metrics.ts';
+import type { Accounting } from '../control/placement/accounting.ts';
+import type { Placer } from '../control/placement/commit.ts';
+import type { DueTimes } from '../stores/queues/due.ts';
+import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { Tasks } from '../tasks/service.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';

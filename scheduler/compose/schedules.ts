@@ -5,17 +5,17 @@ import type { DeploymentId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
-import type { Targets } from '../deployments/targets.ts';
-import type { LeaderLease } from '../leader.ts';
-import { Alarms } from '../queues/alarms.ts';
-import type { Keys } from '../queues/keys.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
-import { totalOf } from '../queues/task-queues.ts';
-import { Schedules } from '../schedules/loop.ts';
-import { ScheduleMetrics } from '../schedules/metrics.ts';
-import { Ticker } from '../schedules/service.ts';
-import { Ticks } from '../schedules/ticks.ts';
-import type { Db } from '../store/db.ts';
+import type { Targets } from '../workspaces/deployments/targets.ts';
+import type { LeaderLease } from '../cluster/leader.ts';
+import { Alarms } from '../stores/queues/alarms.ts';
+import type { Keys } from '../stores/queues/keys.ts';
+import type { TaskQueues } from '../stores/queues/task-queues.ts';
+import { totalOf } from '../stores/queues/task-queues.ts';
+import { Schedules } from '../tasks/schedules/loop.ts';
+import { ScheduleMetrics } from '../tasks/schedules/metrics.ts';
+import { Ticker } from '../tasks/schedules/service.ts';
+import { Ticks } from '../tasks/schedules/ticks.ts';
+import type { Db } from '../stores/store/db.ts';
 import type { Tasks } from '../tasks/service.ts';
 
 export function openSchedules(parts: {

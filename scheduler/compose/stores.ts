@@ -6,13 +6,13 @@ import { messageOf, StartupError } from '#shared/errors.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { SchedulerSettings } from '../config.ts';
-import { connectRedis } from '../embedded/connect.ts';
-import type { RedisTarget } from '../embedded/connect.ts';
+import { connectRedis } from '../stores/embedded/connect.ts';
+import type { RedisTarget } from '../stores/embedded/connect.ts';
 import { startEmbeddedRedis } from '#shared/redis-child.ts';
-import { writeTogether } from '../queues/turns.ts';
-import type { Db } from '../store/db.ts';
-import { openDb } from '../store/db.ts';
-import { migrate } from '../store/migrate.ts';
+import { writeTogether } from '../stores/queues/turns.ts';
+import type { Db } from '../stores/store/db.ts';
+import { openDb } from '../stores/store/db.ts';
+import { migrate } from '../stores/store/migrate.ts';
 
 /** Receives opened stores, in order; they are closed in reverse. */
 type Later = (name: string, stop: () => Promise<void> | void) => void;

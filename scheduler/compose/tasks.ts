@@ -1,18 +1,18 @@
 // The life of tasks on this replica, put together: accepted, fetched for a slot, sent, ended; and their records in rows
 // and books. task-owners.ts has the upkeep that BullMQ does not do.
 import type { ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import type { Directory } from '../deployments/directory.ts';
-import type { Target } from '../deployments/stub-config.ts';
-import type { Targets } from '../deployments/targets.ts';
-import { Dispatcher } from '../dispatch/dispatcher.ts';
-import { LastAttempts } from '../dispatch/last-attempts.ts';
-import { Replies } from '../dispatch/replies.ts';
-import { DueTimes } from '../queues/due.ts';
-import type { RedisMemory } from '../queues/redis-memory.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
-import { probeCommit } from '../store/queries/idempotency.ts';
-import { queueBytes } from '../store/queries/quotas.ts';
-import { insertAcceptedTasks, listTasks, taskById } from '../store/queries/tasks.ts';
+import type { Directory } from '../workspaces/deployments/directory.ts';
+import type { Target } from '../workspaces/deployments/stub-config.ts';
+import type { Targets } from '../workspaces/deployments/targets.ts';
+import { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
+import { LastAttempts } from '../tasks/dispatch/last-attempts.ts';
+import { Replies } from '../tasks/dispatch/replies.ts';
+import { DueTimes } from '../stores/queues/due.ts';
+import type { RedisMemory } from '../stores/queues/redis-memory.ts';
+import type { TaskQueues } from '../stores/queues/task-queues.ts';
+import { probeCommit } from '../stores/store/queries/idempotency.ts';
+import { queueBytes } from '../stores/store/queries/quotas.ts';
+import { insertAcceptedTasks, listTasks, taskById } from '../stores/store/queries/tasks.ts';
 import { GroupCommit, keptJobs } from '../tasks/accepting.ts';
 import type { Bodies } from '../tasks/bodies.ts';
 import { IdempotencyKeys } from '../tasks/idempotency-keys.ts';

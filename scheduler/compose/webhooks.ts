@@ -6,16 +6,16 @@ import { StartupError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { SchedulerSettings } from '../config.ts';
-import { PlatformQueue } from '../queues/platform-queue.ts';
-import type { Keys } from '../queues/keys.ts';
-import type { Db } from '../store/db.ts';
-import { AddressRules } from '../webhooks/addresses.ts';
-import { TASK_CALLBACK, taskCallbacks } from '../webhooks/callbacks.ts';
-import { Deliveries, DELIVERIES_AT_ONCE } from '../webhooks/deliveries.ts';
-import type { DeliveryJob } from '../webhooks/deliveries.ts';
-import { urlProblem } from '../webhooks/guard.ts';
-import { DeliveryMetrics } from '../webhooks/metrics.ts';
-import { Poster } from '../webhooks/post.ts';
+import { PlatformQueue } from '../stores/queues/platform-queue.ts';
+import type { Keys } from '../stores/queues/keys.ts';
+import type { Db } from '../stores/store/db.ts';
+import { AddressRules } from '../tasks/webhooks/addresses.ts';
+import { TASK_CALLBACK, taskCallbacks } from '../tasks/webhooks/callbacks.ts';
+import { Deliveries, DELIVERIES_AT_ONCE } from '../tasks/webhooks/deliveries.ts';
+import type { DeliveryJob } from '../tasks/webhooks/deliveries.ts';
+import { urlProblem } from '../tasks/webhooks/guard.ts';
+import { DeliveryMetrics } from '../tasks/webhooks/metrics.ts';
+import { Poster } from '../tasks/webhooks/post.ts';
 
 export interface WebhooksParts {
   readonly db: Db;

@@ -1,13 +1,13 @@
 // Workers, pools and drains, connected with the scaling loop.
-import type { Autoscaler } from '../autoscaler/loop.ts';
-import type { ContainerBook } from '../containers/book.ts';
-import type { LeaderBook } from '../containers/leader-book.ts';
-import type { SlotTable } from '../dispatch/slots.ts';
+import type { Autoscaler } from '../control/autoscaler/loop.ts';
+import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { LeaderBook } from '../fleet/containers/leader-book.ts';
+import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
 import { Workers } from '../fleet/workers.ts';
-import type { Loads } from '../replicas/loads.ts';
-import type { Db } from '../store/db.ts';
+import type { Loads } from '../cluster/loads.ts';
+import type { Db } from '../stores/store/db.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';

@@ -1,6 +1,6 @@
 import type { Gpu__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
-import type { BookEntry } from '../containers/book.ts';
-import type { MachineRow } from '../store/queries/machines.ts';
+import type { BookEntry } from './containers/book.ts';
+import type { MachineRow } from '../stores/store/queries/machines.ts';
 
 /** Resources that a container takes up which an agent has and the book does not know there. */
 interface Holding {

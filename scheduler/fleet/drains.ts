@@ -4,9 +4,9 @@
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book, BookEntry, ContainerBook } from '../containers/book.ts';
-import type { SlotTable } from '../dispatch/slots.ts';
-import type { Loads } from '../replicas/loads.ts';
+import type { Book, BookEntry, ContainerBook } from './containers/book.ts';
+import type { SlotTable } from '../tasks/dispatch/slots.ts';
+import type { Loads } from '../cluster/loads.ts';
 import type { DrainContainer, DrainStep } from './drain-plan.ts';
 import { drainSteps } from './drain-plan.ts';
 import { isDraining, isSchedulable } from './machine.ts';

@@ -5,7 +5,7 @@ import type { MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Registry } from '#shared/metrics.ts';
 import { Counter, Gauge, Histogram, SLOW_BUCKETS, Tally } from '#shared/metrics.ts';
-import type { ContainerBook } from '../containers/book.ts';
+import type { ContainerBook } from './containers/book.ts';
 import type { Machines } from './machines.ts';
 import { isSchedulable } from './machine.ts';
 import type { FleetMetrics } from './metrics.ts';

@@ -29,10 +29,10 @@ import type {
   MetricsPage__Output,
   RenewCredentialResponse,
 } from '#shared/protocol/generated/messages.ts';
-import type { BookChange, BookEntry, ContainerBook } from '../containers/book.ts';
-import type { SlotTable } from '../dispatch/slots.ts';
-import type { ImageOrders } from '../images/orders.ts';
-import type { LogSink } from '../logs/log-sink.ts';
+import type { BookChange, BookEntry, ContainerBook } from './containers/book.ts';
+import type { SlotTable } from '../tasks/dispatch/slots.ts';
+import type { ImageOrders } from './images/orders.ts';
+import type { LogSink } from './logs/log-sink.ts';
 import type { Tasks } from '../tasks/service.ts';
 import type { MachineCredentials } from './credentials.ts';
 import { AcceptRate } from './accept-rate.ts';

@@ -8,7 +8,7 @@
 import { randomUUID } from 'node:crypto';
 import { AppError } from '#shared/errors.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { Bus } from '../replicas/bus.ts';
+import type { Bus } from '../cluster/bus.ts';
 import type { Machines } from './machines.ts';
 
 const DEADLINE_MS = 5_000;

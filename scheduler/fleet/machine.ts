@@ -3,7 +3,7 @@
 import { conditionOf } from '#shared/domain/conditions.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Inventory__Output } from '#shared/protocol/generated/messages.ts';
-import type { MachineRow } from '../store/queries/machines.ts';
+import type { MachineRow } from '../stores/store/queries/machines.ts';
 import { gpuModelsOf, gpusOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
 import { hostOf } from './host-facts.ts';

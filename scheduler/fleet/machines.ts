@@ -15,8 +15,8 @@ import type {
   HostDrain__Output,
   Inventory__Output,
 } from '#shared/protocol/generated/messages.ts';
-import type { Db } from '../store/db.ts';
-import type { MachineRow } from '../store/queries/machines.ts';
+import type { Db } from '../stores/store/db.ts';
+import type { MachineRow } from '../stores/store/queries/machines.ts';
 import {
   deleteMachine,
   expireJoinSecrets,
@@ -36,9 +36,9 @@ import {
   unjoinedMachines,
   updateMachine,
   useCredential,
-} from '../store/queries/machines.ts';
-import { getOrCreatePool } from '../store/queries/pools.ts';
-import type { ContainerBook } from '../containers/book.ts';
+} from '../stores/store/queries/machines.ts';
+import { getOrCreatePool } from '../stores/store/queries/pools.ts';
+import type { ContainerBook } from './containers/book.ts';
 import { capacityOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
 import {

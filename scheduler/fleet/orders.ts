@@ -1,7 +1,7 @@
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Assignment } from '#shared/protocol/generated/messages.ts';
-import type { BookEntry } from '../containers/book.ts';
-import type { ContainerRow } from '../store/queries/containers.ts';
+import type { BookEntry } from './containers/book.ts';
+import type { ContainerRow } from '../stores/store/queries/containers.ts';
 
 /** Whether that move changes the agent's orders: most moves only record its progress. */
 export function isNewOrder(before: ContainerRow | null, row: ContainerRow): boolean {

@@ -5,8 +5,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import type { Log } from '#shared/log.ts';
-import type { Db } from '../store/db.ts';
-import { databaseUnavailable } from '../store/limits.ts';
+import type { Db } from '../stores/store/db.ts';
+import { databaseUnavailable } from '../stores/store/limits.ts';
 import {
   changePool,
   countPools,
@@ -17,8 +17,8 @@ import {
   machinesOfPools,
   poolByName,
   releasePools,
-} from '../store/queries/pools.ts';
-import type { PoolRow } from '../store/queries/pools.ts';
+} from '../stores/store/queries/pools.ts';
+import type { PoolRow } from '../stores/store/queries/pools.ts';
 import type { Machines } from './machines.ts';
 import { agrees } from './pool-settings.ts';
 import type { PoolsFile } from './pools-file.ts';

@@ -20,10 +20,10 @@ import type {
   Samples__Output,
   StatusReport__Output,
 } from '#shared/protocol/generated/messages.ts';
-import type { BookEntry, ContainerBook } from '../containers/book.ts';
-import type { SecretValues } from '../secrets/service.ts';
-import type { ImageOrders } from '../images/orders.ts';
-import type { ContainerRow } from '../store/queries/containers.ts';
+import type { BookEntry, ContainerBook } from './containers/book.ts';
+import type { SecretValues } from '../workspaces/secrets/service.ts';
+import type { ImageOrders } from './images/orders.ts';
+import type { ContainerRow } from '../stores/store/queries/containers.ts';
 import type { LiveReport } from '../tasks/reports.ts';
 import type { Stranger } from './machine.ts';
 import type { AcceptRate } from './accept-rate.ts';

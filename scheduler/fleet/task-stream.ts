@@ -13,7 +13,7 @@ import type {
   TaskResult__Output,
   TaskToAgent,
 } from '#shared/protocol/generated/messages.ts';
-import type { RunOrder, TaskLink } from '../dispatch/slots.ts';
+import type { RunOrder, TaskLink } from '../tasks/dispatch/slots.ts';
 import type { AttemptOutcome } from '../tasks/state.ts';
 import type { LiveReport } from '../tasks/reports.ts';
 import type { Tasks } from '../tasks/service.ts';

@@ -2,7 +2,7 @@
 // surfaces. `workspaceId` null: the shared pools' (admin); else that workspace's own.
 import type { PoolSettings } from '#shared/api/pools.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { ContainerView } from '../containers/container-view.ts';
+import type { ContainerView } from './containers/container-view.ts';
 
 export interface Owner {
   readonly workspaceId: WorkspaceId | null;

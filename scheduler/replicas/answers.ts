@@ -6,13 +6,13 @@ import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { Dispatcher } from '../dispatch/dispatcher.ts';
-import type { Replies } from '../dispatch/replies.ts';
+import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
+import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { Attempts } from '../tasks/attempts.ts';
 import type { Ender } from '../tasks/ender.ts';
 import type { TaskRecords } from '../tasks/records.ts';
 import type { Finished } from '../tasks/task-service.ts';
-import type { Bus } from './bus.ts';
+import type { Bus } from '../cluster/bus.ts';
 
 /** Most bytes of a body in a message; a larger one is read from the record, or from its object. */
 const MOST_INLINE = 64 * 1024;

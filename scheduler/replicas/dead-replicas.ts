@@ -5,11 +5,11 @@
 import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerBook } from '../containers/book.ts';
-import type { Leases } from '../dispatch/leases.ts';
+import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { Leases } from '../tasks/dispatch/leases.ts';
 import type { Machines } from '../fleet/machines.ts';
-import type { Presence } from '../presence.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
+import type { Presence } from '../cluster/presence.ts';
+import type { TaskQueues } from '../stores/queues/task-queues.ts';
 
 const EVERY_MS = 1_000;
 const MOST_HELD = 100_000;

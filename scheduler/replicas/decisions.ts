@@ -1,8 +1,8 @@
 // Requests for a scaling decision, sent to the leader by a replica that accepted a task or
 // gave one back. Replicas that do not lead remember the requests, in case they lead next.
 import type { QueueName } from '#shared/domain/ids.ts';
-import type { Autoscaler } from '../autoscaler/loop.ts';
-import type { Bus } from './bus.ts';
+import type { Autoscaler } from '../control/autoscaler/loop.ts';
+import type { Bus } from '../cluster/bus.ts';
 
 export class Decisions {
   readonly #bus: Bus;

@@ -2,8 +2,8 @@
 // their machine does this, because only it knows their attempts. The leader only asks, for want of work or for a drain.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerBook } from '../containers/book.ts';
-import type { SlotTable } from '../dispatch/slots.ts';
+import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { SlotTable } from '../tasks/dispatch/slots.ts';
 
 const LOOK_EVERY_MS = 1_000;
 

@@ -1,11 +1,11 @@
 // Room of other replicas for a queue: which have containers of it linked to them,
 // and how many free slots. Rows and messages tell, so the answer is a moment late.
 import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
-import type { ContainerBook } from '../containers/book.ts';
+import type { ContainerBook } from '../fleet/containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';
-import type { Presence } from '../presence.ts';
-import type { Bus } from './bus.ts';
-import type { Loads } from './loads.ts';
+import type { Presence } from '../cluster/presence.ts';
+import type { Bus } from '../cluster/bus.ts';
+import type { Loads } from '../cluster/loads.ts';
 
 export interface RoomParts {
   readonly instance: InstanceId;

@@ -4,9 +4,9 @@
 import type { ContainerId, InstanceId, MachineId } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerBook } from '../containers/book.ts';
+import type { ContainerBook } from '../fleet/containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';
-import type { Bus } from './bus.ts';
+import type { Bus } from '../cluster/bus.ts';
 
 const COALESCE_MS = 2;
 const SWEEP_MS = 30_000;

@@ -1,10 +1,10 @@
 // Catch-up of a replica between the leader's lease and its first decision:
 // the last leader may have died between writing a row and announcing it.
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { ContainerBook } from '../containers/book.ts';
+import type { ContainerBook } from '../fleet/containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';
-import type { Queryable } from '../store/db.ts';
-import { raiseFence } from '../store/queries/leadership.ts';
+import type { Queryable } from '../stores/store/db.ts';
+import { raiseFence } from '../stores/store/queries/leadership.ts';
 
 export interface TakeOverParts {
   readonly db: Queryable;

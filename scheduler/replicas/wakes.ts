@@ -2,12 +2,12 @@
 // some, which passes the wake-up on when it has none either. A task that crosses costs one message and one
 // fetch. The wake-up carries the replicas already asked, so that it ends. The sweep makes good a lost one.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import type { BookChange, ContainerBook } from '../containers/book.ts';
-import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { BookChange, ContainerBook } from '../fleet/containers/book.ts';
+import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Machine } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
-import type { Presence } from '../presence.ts';
-import type { Bus } from './bus.ts';
+import type { Presence } from '../cluster/presence.ts';
+import type { Bus } from '../cluster/bus.ts';
 import type { Room } from './room.ts';
 import { pickOf } from './room.ts';
 

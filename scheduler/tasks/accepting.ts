@@ -1,10 +1,10 @@
 // Group commit: writes of single tasks reach the database many in one statement. A write that arrives during
 // a commit joins the next one. Asynchronous tasks are committed this way before their ids are returned.
-import { encodeTaskJob } from '../queues/jobs.ts';
-import type { TaskJob } from '../queues/jobs.ts';
-import type { Queryable } from '../store/db.ts';
-import { GroupedWrites } from '../store/grouped-writes.ts';
-import { MAX_TASK_BATCH, updateAcceptedJobs } from '../store/queries/tasks.ts';
+import { encodeTaskJob } from '../stores/queues/jobs.ts';
+import type { TaskJob } from '../stores/queues/jobs.ts';
+import type { Queryable } from '../stores/store/db.ts';
+import { GroupedWrites } from '../stores/store/grouped-writes.ts';
+import { MAX_TASK_BATCH, updateAcceptedJobs } from '../stores/store/queries/tasks.ts';
 
 /** Most writes that wait, twenty batches: a database that is further behind takes no more. */
 const MOST_WAITING = 20 * MAX_TASK_BATCH;

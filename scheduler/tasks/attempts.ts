@@ -2,9 +2,9 @@
 // Each has one valid token; a message with another token changes nothing.
 import type { AttemptToken, ContainerId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
-import type { TaskJob } from '../queues/jobs.ts';
-import type { Lease } from '../dispatch/leases.ts';
-import type { ReadyContainer } from '../dispatch/slots.ts';
+import type { TaskJob } from '../stores/queues/jobs.ts';
+import type { Lease } from './dispatch/leases.ts';
+import type { ReadyContainer } from './dispatch/slots.ts';
 import type { AttemptOutcome } from './state.ts';
 
 /** Report of an agent on the end of an attempt. */

@@ -2,7 +2,7 @@
 // wait limit, or whose container cannot start. Each is answered exactly once.
 import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import type { Waiting } from '../dispatch/replies.ts';
+import type { Waiting } from './dispatch/replies.ts';
 import type { QueuedEnding } from './ender.ts';
 import { errorBody } from './recording.ts';
 import type { TaskContext } from './task-parts.ts';

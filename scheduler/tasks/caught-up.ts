@@ -5,9 +5,9 @@
 import type { Redis } from 'ioredis';
 import { sleep, withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { Keys } from '../queues/keys.ts';
-import { defineScript } from '../queues/scripts.ts';
-import type { Script } from '../queues/scripts.ts';
+import type { Keys } from '../stores/queues/keys.ts';
+import { defineScript } from '../stores/queues/scripts.ts';
+import type { Script } from '../stores/queues/scripts.ts';
 
 /** Longest wait, in milliseconds: a stale list is better than none when the drainer is that far behind. */
 const WAIT_MS = 2_000;

@@ -7,7 +7,7 @@ import type { Log } from '#shared/log.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Registry } from '#shared/metrics.ts';
 import { Gauge } from '#shared/metrics.ts';
-import type { OpenTaskCount } from '../store/queries/task-counts.ts';
+import type { OpenTaskCount } from '../stores/store/queries/task-counts.ts';
 
 export interface CensusParts {
   readonly registry: Registry;

@@ -2,7 +2,7 @@
 // hang, new calls are refused before anything is queued. A probe that commits something opens admission again.
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import { sqlStateOf } from '../store/db.ts';
+import { sqlStateOf } from '../stores/store/db.ts';
 
 /** Milliseconds after which a commit counts as stalled, and admission closes; an ordinary commit takes milliseconds. */
 const STALLED_MS = 2_000;

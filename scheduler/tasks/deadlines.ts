@@ -6,7 +6,7 @@ import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
+import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { Ender, QueuedEnding } from './ender.ts';
 
 export interface Deadline {

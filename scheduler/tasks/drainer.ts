@@ -9,7 +9,7 @@ import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { Counter } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
-import type { Keys } from '../queues/keys.ts';
+import type { Keys } from '../stores/queues/keys.ts';
 import { parseTaskRecord, SMALL_RECORD } from './records.ts';
 import type { TaskRecord } from './records.ts';
 import { mayReplace } from './state.ts';

@@ -3,8 +3,8 @@
 import type { LockToken, QueueName } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { TaskJob } from '../queues/jobs.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
+import type { TaskJob } from '../stores/queues/jobs.ts';
+import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { TaskGraces } from './graces.ts';
 
 /**

@@ -1,8 +1,8 @@
 // Idempotency keys in the database, with the bounds of a workspace. Retention removes expired keys.
 import type { DeploymentId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
-import type { Db } from '../store/db.ts';
-import { GroupedWrites } from '../store/grouped-writes.ts';
+import type { Db } from '../stores/store/db.ts';
+import { GroupedWrites } from '../stores/store/grouped-writes.ts';
 import {
   acceptIdempotencyKeys,
   deleteIdempotencyKey,
@@ -10,9 +10,9 @@ import {
   insertIdempotencyKey,
   insertKeyedTasks,
   moveIdempotencyKey,
-} from '../store/queries/idempotency.ts';
-import type { KeyBounds, KeyedTask, KeyPlace, KeyRow, NewKey } from '../store/queries/idempotency.ts';
-import { MAX_TASK_BATCH } from '../store/queries/tasks.ts';
+} from '../stores/store/queries/idempotency.ts';
+import type { KeyBounds, KeyedTask, KeyPlace, KeyRow, NewKey } from '../stores/store/queries/idempotency.ts';
+import { MAX_TASK_BATCH } from '../stores/store/queries/tasks.ts';
 
 /** Most keys of a workspace at a time; the next new one is refused. */
 export const MOST_KEYS = 10_000;

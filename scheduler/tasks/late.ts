@@ -5,7 +5,7 @@ import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { LastAttempts } from '../dispatch/last-attempts.ts';
+import type { LastAttempts } from './dispatch/last-attempts.ts';
 import type { AttemptResult } from './attempts.ts';
 import type { Bodies } from './bodies.ts';
 import type { Changes } from './changes.ts';

@@ -5,7 +5,7 @@
 import type { TaskId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import type { Waiting } from '../dispatch/replies.ts';
+import type { Waiting } from './dispatch/replies.ts';
 import type { TaskContext } from './task-parts.ts';
 
 const LOOK_EVERY_MS = 15_000;

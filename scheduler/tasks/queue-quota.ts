@@ -4,7 +4,7 @@
 // the database is never asked once per call; for a workspace far below its quota it is never asked.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
-import { BoundedMap } from '../deployments/bounded-map.ts';
+import { BoundedMap } from '../workspaces/deployments/bounded-map.ts';
 
 const MAX_WORKSPACES = 10_000;
 /** Fraction of the quota after whose addition the database is asked again. */

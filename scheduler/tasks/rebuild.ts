@@ -6,11 +6,11 @@ import type { QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { OlderJobs } from '../queues/older-jobs.ts';
-import type { RedisData } from '../queues/redis-data.ts';
-import type { RollCall } from '../queues/roll-call.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
-import type { EndedCursor } from '../store/queries/tasks.ts';
+import type { OlderJobs } from '../stores/queues/older-jobs.ts';
+import type { RedisData } from '../stores/queues/redis-data.ts';
+import type { RollCall } from '../stores/queues/roll-call.ts';
+import type { TaskQueues } from '../stores/queues/task-queues.ts';
+import type { EndedCursor } from '../stores/store/queries/tasks.ts';
 
 export interface EndedQueues {
   readonly queues: readonly QueueName[];

@@ -1,9 +1,9 @@
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { StubKind, TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { encodeTaskJob } from '../queues/jobs.ts';
-import type { TaskJob } from '../queues/jobs.ts';
-import type { AcceptedTask, TaskRow } from '../store/queries/tasks.ts';
+import { encodeTaskJob } from '../stores/queues/jobs.ts';
+import type { TaskJob } from '../stores/queues/jobs.ts';
+import type { AcceptedTask, TaskRow } from '../stores/store/queries/tasks.ts';
 import type { Attempt } from './attempts.ts';
 import type { RecordRank, TaskRecord } from './records.ts';
 import { RANK } from './state.ts';

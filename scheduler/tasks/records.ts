@@ -18,12 +18,12 @@ import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { Counter, Gauge } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
-import type { TaskJob } from '../queues/jobs.ts';
-import type { Keys } from '../queues/keys.ts';
-import { unavailable } from '../queues/answers.ts';
-import { defineScript } from '../queues/scripts.ts';
-import type { Script } from '../queues/scripts.ts';
-import { atTurnEnd } from '../queues/turns.ts';
+import type { TaskJob } from '../stores/queues/jobs.ts';
+import type { Keys } from '../stores/queues/keys.ts';
+import { unavailable } from '../stores/queues/answers.ts';
+import { defineScript } from '../stores/queues/scripts.ts';
+import type { Script } from '../stores/queues/scripts.ts';
+import { atTurnEnd } from '../stores/queues/turns.ts';
 import { RecentRecords } from './recent-records.ts';
 import { mayReplace } from './state.ts';
 

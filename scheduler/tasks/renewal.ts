@@ -1,7 +1,7 @@
 // Renewal of the locks and leases of every attempt of this replica, on time even while machines are silent.
 import { repeat } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
-import { LOCK_MS } from '../queues/task-queues.ts';
+import { LOCK_MS } from '../stores/queues/task-queues.ts';
 import type { Attempt } from './attempts.ts';
 import { recordOf } from './recording.ts';
 import { leaseOf } from './sending.ts';

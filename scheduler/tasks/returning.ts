@@ -1,8 +1,8 @@
 // Return of attempts whose task goes on: to the queue at once and first in line, or after a
 // back-off on the user's budget. The used budgets travel in the job and are kept in the task's row.
 import { backoffMs, sleep } from '#shared/backoff.ts';
-import type { TaskJob } from '../queues/jobs.ts';
-import type { Fence } from '../queues/task-queues.ts';
+import type { TaskJob } from '../stores/queues/jobs.ts';
+import type { Fence } from '../stores/queues/task-queues.ts';
 import type { Attempt } from './attempts.ts';
 import type { EnderParts } from './ender-parts.ts';
 import { untilGivenBack } from './give-back.ts';

@@ -4,11 +4,11 @@
 // answer. A synchronous task never runs twice. Every caller is answered exactly once.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
-import type { Target } from '../deployments/stub-config.ts';
-import type { Claim, Dispatcher } from '../dispatch/dispatcher.ts';
-import type { Waiting } from '../dispatch/replies.ts';
-import type { TaskJob } from '../queues/jobs.ts';
-import type { ReadyContainer } from '../dispatch/slots.ts';
+import type { Target } from '../workspaces/deployments/stub-config.ts';
+import type { Claim, Dispatcher } from './dispatch/dispatcher.ts';
+import type { Waiting } from './dispatch/replies.ts';
+import type { TaskJob } from '../stores/queues/jobs.ts';
+import type { ReadyContainer } from './dispatch/slots.ts';
 import { Attempts } from './attempts.ts';
 import { Claims } from './claims.ts';
 import { Drained } from './drained.ts';
@@ -21,7 +21,7 @@ import { LateResults } from './late.ts';
 import type { TaskRecord } from './records.ts';
 import { pickById } from './list-by-id.ts';
 import { LostJobs } from './lost-jobs.ts';
-import { takeOutEnded } from '../queues/older-jobs.ts';
+import { takeOutEnded } from '../stores/queues/older-jobs.ts';
 import { Reaper } from './reaper.ts';
 import { Renewal } from './renewal.ts';
 import type { AttemptResult } from './attempts.ts';

@@ -3,11 +3,11 @@
 import type { QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { StubKind } from '#shared/domain/status.ts';
-import type { Target } from '../deployments/stub-config.ts';
-import type { Waiting } from '../dispatch/replies.ts';
-import type { WorkspaceLimits } from '../identity/limits.ts';
-import type { TaskJob } from '../queues/jobs.ts';
-import { encodeTaskJob } from '../queues/jobs.ts';
+import type { Target } from '../workspaces/deployments/stub-config.ts';
+import type { Waiting } from './dispatch/replies.ts';
+import type { WorkspaceLimits } from '../workspaces/identity/limits.ts';
+import type { TaskJob } from '../stores/queues/jobs.ts';
+import { encodeTaskJob } from '../stores/queues/jobs.ts';
 import type { Callers } from './callers.ts';
 import { CommitGate } from './commit-gate.ts';
 import { Idempotency } from './idempotency.ts';

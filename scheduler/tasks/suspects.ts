@@ -4,9 +4,9 @@
 import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { Leases } from '../dispatch/leases.ts';
-import { LOCK_MS } from '../queues/task-queues.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
+import type { Leases } from './dispatch/leases.ts';
+import { LOCK_MS } from '../stores/queues/task-queues.ts';
+import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { Attempts } from './attempts.ts';
 
 const EVERY_MS = 30_000;

@@ -1,5 +1,5 @@
 // Actions of the surfaces on tasks beyond submitting them: the gateway's verbs for external runners and users.
-import type { Caller } from '../identity/caller.ts';
+import type { Caller } from '../workspaces/identity/caller.ts';
 
 export type StartOutcome = 'started' | 'refused';
 export type EndOutcome = 'ended' | 'unchanged' | 'refused';

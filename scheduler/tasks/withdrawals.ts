@@ -5,9 +5,9 @@
 import type { QueueName } from '#shared/domain/ids.ts';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import type { TaskJob } from '../queues/jobs.ts';
-import { encodeTaskJob } from '../queues/jobs.ts';
-import type { AcceptedTask } from '../store/queries/tasks.ts';
+import type { TaskJob } from '../stores/queues/jobs.ts';
+import { encodeTaskJob } from '../stores/queues/jobs.ts';
+import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
 import type { Claim } from './idempotency.ts';
 import { finalOf, recordOf } from './recording.ts';
 import type { TaskContext } from './task-parts.ts';

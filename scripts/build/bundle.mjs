@@ -10,7 +10,7 @@ import { repositoryRoot } from '../setup/paths.mjs';
 
 /** Programs and worker threads; a release names each by its file alone. */
 const AGENT = 'agent/service.ts';
-const PROGRAMS = ['cli/main.ts', 'scheduler/store/pglite-worker.ts', 'agent/telemetry/block-devices.ts'];
+const PROGRAMS = ['cli/main.ts', 'scheduler/stores/store/pglite-worker.ts', 'agent/telemetry/block-devices.ts'];
 /** Read their own files by their own address, or are native and optional. */
 const EXTERNAL = ['@electric-sql/pglite', 'cpu-features', 'pg-native'];
 

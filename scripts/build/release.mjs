@@ -21,8 +21,8 @@ const EPOCH_SECONDS = 315_532_800;
 const ASSETS = [
   'LICENSE',
   'shared/protocol/agent.proto',
-  'scheduler/queues/lua',
-  'scheduler/store/migrations',
+  'scheduler/stores/queues/lua',
+  'scheduler/stores/store/migrations',
   'python/longshore',
   'python/beam',
   'python/beta9',

@@ -1,5 +1,5 @@
 // Field kinds from which messages of every surface are built. A schema describes the wire, as openapi.json shows it;
-// the static type is the one handlers use. The conversions of each kind are in scheduler/http/decode.ts and encode.ts.
+// the static type is the one handlers use. The conversions of each kind are in scheduler/api/http/decode.ts and encode.ts.
 import { Type } from 'typebox';
 import type { Static, TSchema } from 'typebox';
 
@@ -30,7 +30,7 @@ export const Bytes = (options: Record<string, unknown> = {}) =>
 /** RFC 3339 UTC, or null. */
 export const Timestamp = () => nullable(Type.String({ format: 'date-time' }));
 
-/** A key with its accepted values; scheduler/http/filters.ts has the three spellings of it in a query string. */
+/** A key with its accepted values; scheduler/api/http/filters.ts has the three spellings of it in a query string. */
 export const Filters = (options: Record<string, unknown> = {}) =>
   Type.Unsafe<Readonly<Record<string, readonly string[]>>>({ type: 'string', format: 'filters', ...options });
 

@@ -15,7 +15,7 @@ export const FINAL_TASK_STATUSES = ['COMPLETE', 'ERROR', 'CANCELLED', 'TIMEOUT',
 const TERMINAL: ReadonlySet<string> = new Set(FINAL_TASK_STATUSES);
 export const isTerminalTask = (status: TaskStatus): boolean => TERMINAL.has(status);
 
-/** Internal container states; scheduler/containers/state.ts has their transitions. */
+/** Internal container states; scheduler/fleet/containers/state.ts has their transitions. */
 export const CONTAINER_STATES = [
   'PENDING',
   'ASSIGNED',

@@ -1,15 +1,15 @@
 import type { Clock } from '#shared/clock.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book, ContainerBook } from '../../scheduler/containers/book.ts';
-import type { SlotTable } from '../../scheduler/dispatch/slots.ts';
+import type { Book, ContainerBook } from '../../scheduler/fleet/containers/book.ts';
+import type { SlotTable } from '../../scheduler/tasks/dispatch/slots.ts';
 import { Drains } from '../../scheduler/fleet/drains.ts';
 import type { DrainsParts } from '../../scheduler/fleet/drains.ts';
 import type { Machines } from '../../scheduler/fleet/machines.ts';
 import { Workers } from '../../scheduler/fleet/workers.ts';
-import { ALONE } from '../../scheduler/replicas/bus.ts';
-import { Loads } from '../../scheduler/replicas/loads.ts';
-import type { Db } from '../../scheduler/store/db.ts';
+import { ALONE } from '../../scheduler/cluster/bus.ts';
+import { Loads } from '../../scheduler/cluster/loads.ts';
+import type { Db } from '../../scheduler/stores/store/db.ts';
 
 /** Workers of a process without a scaling loop: queues want no containers, unless `parts` say otherwise. */
 export function aWorkers(

@@ -6,7 +6,7 @@ import { cp, mkdir, mkdtemp, rename, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import { openPglite } from '../../scheduler/store/pglite.ts';
+import { openPglite } from '../../scheduler/stores/store/pglite.ts';
 
 /**
  * Puts a copy into a data directory in which no scheduler was started yet. Does nothing without `LS_TEST_RUN`, whose

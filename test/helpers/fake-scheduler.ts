@@ -32,8 +32,8 @@ import {
   fingerprintOf,
   issueServerCertificate,
   makeCertificateAuthority,
-} from '../../scheduler/identity/certificates.ts';
-import { signClaims } from '../../scheduler/identity/jwt.ts';
+} from '../../scheduler/workspaces/identity/certificates.ts';
+import { signClaims } from '../../scheduler/workspaces/identity/jwt.ts';
 import { listenLocally } from '../../scheduler/fleet/local-socket.ts';
 
 type ControlStream = ServerDuplexStream<ControlFromAgent__Output, ControlToAgent>;

@@ -2,13 +2,13 @@
 import type { Redis } from 'ioredis';
 import { systemClock } from '#shared/clock.ts';
 import { createLog } from '#shared/log.ts';
-import type { Autoscaler } from '#scheduler/autoscaler/loop.ts';
+import type { Autoscaler } from '#scheduler/control/autoscaler/loop.ts';
 import type { GaugeParts } from '#scheduler/compose/gauges.ts';
-import { ContainerBook } from '#scheduler/containers/book.ts';
+import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { Registry } from '#shared/metrics.ts';
-import type { Db } from '#scheduler/store/db.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
 
 /** All inputs of the gauges but the registries, for a database without rows. */
 export function anIdleInstallation(): Omit<GaugeParts, 'registry' | 'fleetMetrics'> {

@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import { LogReader } from '../../scheduler/logs/log-reads.ts';
-import type { Db } from '../../scheduler/store/db.ts';
+import { LogReader } from '../../scheduler/fleet/logs/log-reads.ts';
+import type { Db } from '../../scheduler/stores/store/db.ts';
 import { aDb } from '../integration/store-fixture.ts';
 import type { OpenedDb } from '../integration/store-fixture.ts';
 import { waitFor } from '../helpers/services.ts';

@@ -5,8 +5,8 @@ import { expect } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { tickTaskId } from '#shared/domain/ids.ts';
 import type { DeploymentId } from '#shared/domain/ids.ts';
-import { openDb } from '#scheduler/store/db.ts';
-import type { Db } from '#scheduler/store/db.ts';
+import { openDb } from '#scheduler/stores/store/db.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 

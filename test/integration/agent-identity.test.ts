@@ -7,7 +7,7 @@ import type { TLSSocket } from 'node:tls';
 import type { AddressInfo } from 'node:net';
 import { describe, expect } from 'vitest';
 import type { Identity } from '../../agent/upstream/identity.ts';
-import { issueServerCertificate, makeCertificateAuthority } from '../../scheduler/identity/certificates.ts';
+import { issueServerCertificate, makeCertificateAuthority } from '../../scheduler/workspaces/identity/certificates.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentConfig, agentWorld, failureOf, program, zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';

@@ -2,13 +2,13 @@
 import { describe, expect } from 'vitest';
 import type { InstanceId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId, newInstanceId } from '#shared/domain/ids.ts';
-import type { Claim } from '#scheduler/dispatch/dispatcher.ts';
-import { Dispatcher } from '#scheduler/dispatch/dispatcher.ts';
-import type { ReadyContainer } from '#scheduler/dispatch/slots.ts';
-import { SlotTable } from '#scheduler/dispatch/slots.ts';
-import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
-import type { TaskJob } from '#scheduler/queues/jobs.ts';
-import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
+import type { Claim } from '#scheduler/tasks/dispatch/dispatcher.ts';
+import { Dispatcher } from '#scheduler/tasks/dispatch/dispatcher.ts';
+import type { ReadyContainer } from '#scheduler/tasks/dispatch/slots.ts';
+import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
+import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
+import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
+import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { PlayedLink, quiet } from './tasks-fixture.ts';
 

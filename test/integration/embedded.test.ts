@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { lstatSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { afterAll, describe, expect } from 'vitest';
-import { connectRedis } from '../../scheduler/embedded/connect.ts';
+import { connectRedis } from '../../scheduler/stores/embedded/connect.ts';
 import { startEmbeddedRedis } from '../../shared/redis-child.ts';
 import { makeSocketDirectory, olderSocketPathIn, socketPathIn } from '../../shared/socket-path.ts';
 import { startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
-import type { EndedCursor } from '#scheduler/store/queries/tasks.ts';
-import { ENDED_PAGE_SQL, queuesOfEnded, upsertTaskRecords } from '#scheduler/store/queries/tasks.ts';
+import type { EndedCursor } from '#scheduler/stores/store/queries/tasks.ts';
+import { ENDED_PAGE_SQL, queuesOfEnded, upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { aDb, aRecord, aStub, aWorkspace, KINDS } from './store-fixture.ts';
 
 test.each(KINDS)('queues of tasks that ended within the hour are found page by page (%s)', async (kind) => {

@@ -1,7 +1,7 @@
 // Rows of the failure table that concern tasks alone, on real Redis and a real database. The rows: Redis goes away
 // under running work; an end and a cancel meet.
 import { describe, expect } from 'vitest';
-import { taskById } from '#scheduler/store/queries/tasks.ts';
+import { taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';
 import { PlayedLink } from './tasks-fixture.ts';
 import { anEnd, aQueueTarget, callerOf, drained, put, reaches, sent, test } from './tasks-world.ts';

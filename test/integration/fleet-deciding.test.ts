@@ -1,8 +1,8 @@
 // The leader's loops on a real database: containers placed, given
 // back and stopped, with queues and machines played by the test.
 import { describe, expect } from 'vitest';
-import { ContainerStops } from '#scheduler/containers/actions.ts';
-import { keysOf } from '#scheduler/queues/keys.ts';
+import { ContainerStops } from '#scheduler/fleet/containers/actions.ts';
+import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
 import { aWorkers } from '../helpers/drains.ts';
 import type { Tasks } from '#scheduler/tasks/service.ts';

@@ -29,26 +29,26 @@ import type {
   TaskFromAgent,
   TaskToAgent__Output,
 } from '#shared/protocol/generated/messages.ts';
-import type { BookEntry } from '#scheduler/containers/book.ts';
-import { ContainerBook } from '#scheduler/containers/book.ts';
-import type { Target } from '#scheduler/deployments/stub-config.ts';
+import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
+import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
+import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
 import { MachineCredentials } from '#scheduler/fleet/credentials.ts';
 import { Usage } from '#scheduler/fleet/usage.ts';
 import { Links } from '#scheduler/fleet/links.ts';
-import { ImageOrders } from '#scheduler/images/orders.ts';
-import { PullPlaces } from '#scheduler/images/places.ts';
+import { ImageOrders } from '#scheduler/fleet/images/orders.ts';
+import { PullPlaces } from '#scheduler/fleet/images/places.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { SessionSettings } from '#scheduler/fleet/session.ts';
 import { SESSION_SETTINGS } from '#scheduler/fleet/session.ts';
-import { openInstallation } from '#scheduler/identity/installation.ts';
-import { machineSigner } from '#scheduler/identity/machine-credentials.ts';
-import { LogSink } from '#scheduler/logs/log-sink.ts';
-import { createSealer } from '#scheduler/secrets/seal.ts';
-import { ImageCredentials } from '#scheduler/images/workspace-credentials.ts';
-import { Secrets } from '#scheduler/secrets/service.ts';
-import type { Db } from '#scheduler/store/db.ts';
+import { openInstallation } from '#scheduler/workspaces/identity/installation.ts';
+import { machineSigner } from '#scheduler/workspaces/identity/machine-credentials.ts';
+import { LogSink } from '#scheduler/fleet/logs/log-sink.ts';
+import { createSealer } from '#scheduler/workspaces/secrets/seal.ts';
+import { ImageCredentials } from '#scheduler/fleet/images/workspace-credentials.ts';
+import { Secrets } from '#scheduler/workspaces/secrets/service.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
 import { tempDirectory, test as base, waitFor } from '../helpers/services.ts';
 import { TestClock } from '../helpers/test-clock.ts';
 import { aDb, aStub, aWorkspace } from './store-fixture.ts';

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import { isRevocation } from '#agent/upstream/revocation.ts';
-import { deleteMachine } from '#scheduler/store/queries/machines.ts';
+import { deleteMachine } from '#scheduler/stores/store/queries/machines.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Agent, Fleet } from './fleet-fixture.ts';
 import { becomes, codeOf, health, secretOf, serving, test } from './fleet-fixture.ts';

@@ -6,10 +6,10 @@ import { dirname, join } from 'node:path';
 import { Server, status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { ObjectId } from '#shared/domain/ids.ts';
-import type { BookEntry } from '#scheduler/containers/book.ts';
+import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
 import { isSchedulable } from '#scheduler/fleet/machine.ts';
 import { listenLocally } from '#scheduler/fleet/local-socket.ts';
-import { deleteMachine, machinesById } from '#scheduler/store/queries/machines.ts';
+import { deleteMachine, machinesById } from '#scheduler/stores/store/queries/machines.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
 import { becomes, codeOf, health, secretOf, seen, serving, test } from './fleet-fixture.ts';
 

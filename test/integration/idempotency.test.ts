@@ -3,11 +3,11 @@
 import { describe, expect } from 'vitest';
 import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, TaskId } from '#shared/domain/ids.ts';
-import type { Target } from '#scheduler/deployments/stub-config.ts';
-import type { TaskJob } from '#scheduler/queues/jobs.ts';
-import type { Db } from '#scheduler/store/db.ts';
-import { deleteEndedBefore } from '#scheduler/store/queries/retention.ts';
-import { insertAcceptedTasks } from '#scheduler/store/queries/tasks.ts';
+import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
+import { deleteEndedBefore } from '#scheduler/stores/store/queries/retention.ts';
+import { insertAcceptedTasks } from '#scheduler/stores/store/queries/tasks.ts';
 import { IdempotencyKeys } from '#scheduler/tasks/idempotency-keys.ts';
 import { acceptedTaskOf, finalOf } from '#scheduler/tasks/recording.ts';
 import type { Call, CallKey, Submission } from '#scheduler/tasks/task-service.ts';

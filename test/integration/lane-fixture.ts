@@ -1,8 +1,8 @@
 // Scheduler processes with local queues on one real Redis, which can die, and the sweep that looks after their tasks.
 import { systemClock } from '#shared/clock.ts';
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import type { LaneSweepParts } from '#scheduler/lane/sweep.ts';
-import { LaneSweep } from '#scheduler/lane/sweep.ts';
+import type { LaneSweepParts } from '#scheduler/tasks/local-queue/sweep.ts';
+import { LaneSweep } from '#scheduler/tasks/local-queue/sweep.ts';
 import type { Submission } from '#scheduler/tasks/task-service.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import type { PlayedLink, Process } from './tasks-fixture.ts';

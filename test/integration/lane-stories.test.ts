@@ -8,7 +8,7 @@ import { expect } from 'vitest';
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
-import type { ReadyContainer, RunOrder } from '#scheduler/dispatch/slots.ts';
+import type { ReadyContainer, RunOrder } from '#scheduler/tasks/dispatch/slots.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted } from './lane-fixture.ts';
 import { dead, inLane, jobs, swept, test as base } from './lane-fixture.ts';

@@ -2,10 +2,10 @@ import { expect } from 'vitest';
 import type { Redis } from 'ioredis';
 import { newId, newInstanceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
-import { keysOf } from '#scheduler/queues/keys.ts';
-import type { Keys } from '#scheduler/queues/keys.ts';
-import { LeaderLease } from '#scheduler/leader.ts';
-import type { LeaderOptions, Leadership } from '#scheduler/leader.ts';
+import { keysOf } from '#scheduler/stores/queues/keys.ts';
+import type { Keys } from '#scheduler/stores/queues/keys.ts';
+import { LeaderLease } from '#scheduler/cluster/leader.ts';
+import type { LeaderOptions, Leadership } from '#scheduler/cluster/leader.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 
 interface World {

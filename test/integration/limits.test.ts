@@ -2,11 +2,11 @@
 import { expect } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import { createInvalidation } from '../../scheduler/identity/invalidation.ts';
-import { Rates } from '../../scheduler/identity/rates.ts';
-import { Limits } from '../../scheduler/identity/workspace-limits.ts';
-import { keysOf } from '../../scheduler/queues/keys.ts';
-import type { Db, Transaction } from '../../scheduler/store/db.ts';
+import { createInvalidation } from '../../scheduler/workspaces/identity/invalidation.ts';
+import { Rates } from '../../scheduler/workspaces/identity/rates.ts';
+import { Limits } from '../../scheduler/workspaces/identity/workspace-limits.ts';
+import { keysOf } from '../../scheduler/stores/queues/keys.ts';
+import type { Db, Transaction } from '../../scheduler/stores/store/db.ts';
 import { TestClock } from '../helpers/test-clock.ts';
 import { test, waitFor } from '../helpers/services.ts';
 import { aDb, aWorkspace, silent } from './store-fixture.ts';

@@ -3,12 +3,12 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
-import { ContainerBook } from '#scheduler/containers/book.ts';
-import { LogQuota } from '#scheduler/logs/log-quota.ts';
-import { LogSink } from '#scheduler/logs/log-sink.ts';
-import type { Db } from '#scheduler/store/db.ts';
-import { readLogLines } from '#scheduler/store/queries/logs.ts';
-import { workspaceUse } from '#scheduler/store/queries/quotas.ts';
+import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
+import { LogQuota } from '#scheduler/fleet/logs/log-quota.ts';
+import { LogSink } from '#scheduler/fleet/logs/log-sink.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
+import { readLogLines } from '#scheduler/stores/store/queries/logs.ts';
+import { workspaceUse } from '#scheduler/stores/store/queries/quotas.ts';
 import { TestClock } from '../helpers/test-clock.ts';
 import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';

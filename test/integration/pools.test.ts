@@ -3,11 +3,11 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import type { BookEntry } from '#scheduler/containers/book.ts';
+import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
 import { Pools } from '#scheduler/fleet/pools.ts';
 import { readPoolsFile } from '#scheduler/fleet/pools-file.ts';
-import type { Db, Transaction } from '#scheduler/store/db.ts';
-import { getOrCreatePool, listPools, poolByName } from '#scheduler/store/queries/pools.ts';
+import type { Db, Transaction } from '#scheduler/stores/store/db.ts';
+import { getOrCreatePool, listPools, poolByName } from '#scheduler/stores/store/queries/pools.ts';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { tempDirectory } from '../helpers/programs.ts';

@@ -7,10 +7,10 @@ import { describe, expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { attemptHashOf, lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
-import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
-import type { BullmqQueuesOptions } from '#scheduler/queues/bullmq.ts';
-import type { TaskJob } from '#scheduler/queues/jobs.ts';
-import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
+import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
+import type { BullmqQueuesOptions } from '#scheduler/stores/queues/bullmq.ts';
+import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
+import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { type PrivateRedis, test as base, waitFor } from '../helpers/services.ts';
 
 const instance: InstanceId = newInstanceId();

@@ -3,7 +3,7 @@
 import { Redis } from 'ioredis';
 import type { LockToken, QueueName } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
-import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
+import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
 
 const [socketPath = '', queue = '', lock = ''] = process.argv.slice(2);
 const client = new Redis(socketPath, { maxRetriesPerRequest: 1, commandTimeout: 2000 });

@@ -4,9 +4,9 @@ import { expect } from 'vitest';
 import type { LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
-import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
-import type { TaskJob } from '#scheduler/queues/jobs.ts';
-import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
+import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
+import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
+import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { Redis } from 'ioredis';
 import { test as base, waitFor } from '../helpers/services.ts';
 

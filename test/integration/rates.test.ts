@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { request } from 'undici';
-import { REFUSALS_PER_MINUTE } from '../../scheduler/identity/refusals.ts';
+import { REFUSALS_PER_MINUTE } from '../../scheduler/workspaces/identity/refusals.ts';
 import { aPlatform } from './verbs-fixture.ts';
 import type { Json, Person, Platform } from './verbs-fixture.ts';
 

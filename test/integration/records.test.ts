@@ -3,8 +3,8 @@ import type { QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.
 import { newId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
-import { keysOf } from '#scheduler/queues/keys.ts';
-import type { Keys } from '#scheduler/queues/keys.ts';
+import { keysOf } from '#scheduler/stores/queues/keys.ts';
+import type { Keys } from '#scheduler/stores/queues/keys.ts';
 import { Drainer } from '#scheduler/tasks/drainer.ts';
 import type { DrainerOptions } from '#scheduler/tasks/drainer.ts';
 import { encodeTaskRecord, isNewer, TaskRecords } from '#scheduler/tasks/records.ts';

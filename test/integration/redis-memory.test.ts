@@ -2,8 +2,8 @@
 import { pino } from 'pino';
 import { expect } from 'vitest';
 import { Registry } from '#shared/metrics.ts';
-import { RedisMemory } from '../../scheduler/queues/redis-memory.ts';
-import type { RedisMemoryParts } from '../../scheduler/queues/redis-memory.ts';
+import { RedisMemory } from '../../scheduler/stores/queues/redis-memory.ts';
+import type { RedisMemoryParts } from '../../scheduler/stores/queues/redis-memory.ts';
 import { test } from '../helpers/services.ts';
 
 const log = pino({ level: 'silent' });

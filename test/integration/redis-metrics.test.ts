@@ -3,8 +3,8 @@ import { expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import { Registry } from '#shared/metrics.ts';
 import { createLog } from '#shared/log.ts';
-import { connectRedis } from '#scheduler/embedded/connect.ts';
-import { watchRedis } from '#scheduler/embedded/redis-metrics.ts';
+import { connectRedis } from '#scheduler/stores/embedded/connect.ts';
+import { watchRedis } from '#scheduler/stores/embedded/redis-metrics.ts';
 import { test, waitFor } from '../helpers/services.ts';
 
 const log = createLog({ name: 'test', level: 'silent' });

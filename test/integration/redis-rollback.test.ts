@@ -5,7 +5,7 @@ import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
-import { RedisData } from '#scheduler/queues/redis-data.ts';
+import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Options } from './lane-fixture.ts';
 import { aQueueTarget, put } from './tasks-world.ts';

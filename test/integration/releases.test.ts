@@ -4,9 +4,9 @@ import { mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from 'n
 import { join } from 'node:path';
 import { fastify } from 'fastify';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { problemOf, sendProblem } from '../../scheduler/http/error-map.ts';
-import { registerInstall } from '../../scheduler/http/ops/install.ts';
-import { Releases } from '../../scheduler/ops/releases.ts';
+import { problemOf, sendProblem } from '../../scheduler/api/http/error-map.ts';
+import { registerInstall } from '../../scheduler/api/http/ops/install.ts';
+import { Releases } from '../../scheduler/api/ops/releases.ts';
 import { runProgram, tempDirectory } from '../helpers/services.ts';
 
 const ROOT = join(import.meta.dirname, '../..');

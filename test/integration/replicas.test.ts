@@ -9,7 +9,7 @@ import { expect } from 'vitest';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
-import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
+import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
 import { localQueue } from '../helpers/local-queue.ts';
 import { jsonOf } from '../helpers/platform.ts';
 import type { Replica } from '../helpers/replicas.ts';

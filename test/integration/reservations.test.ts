@@ -5,10 +5,10 @@ import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect } from 'vitest';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
-import { Reservations } from '#scheduler/placement/reservations.ts';
-import type { Countable, Reservation } from '#scheduler/placement/reservations.ts';
-import { keysOf } from '#scheduler/queues/keys.ts';
-import type { Keys } from '#scheduler/queues/keys.ts';
+import { Reservations } from '#scheduler/control/placement/reservations.ts';
+import type { Countable, Reservation } from '#scheduler/control/placement/reservations.ts';
+import { keysOf } from '#scheduler/stores/queues/keys.ts';
+import type { Keys } from '#scheduler/stores/queues/keys.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 
 const MACHINE = 'm0000001' as MachineId;

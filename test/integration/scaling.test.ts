@@ -2,8 +2,8 @@
 // schedulers that start again. Queues and machines are played by the test.
 import { describe, expect } from 'vitest';
 import { waitFor } from '../helpers/services.ts';
-import { ContainerStops } from '#scheduler/containers/actions.ts';
-import { deleteBreaker } from '#scheduler/store/queries/breakers.ts';
+import { ContainerStops } from '#scheduler/fleet/containers/actions.ts';
+import { deleteBreaker } from '#scheduler/stores/store/queries/breakers.ts';
 import { test } from './deciding-fixture.ts';
 
 describe('scaling', () => {

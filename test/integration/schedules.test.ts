@@ -5,25 +5,29 @@ import { systemClock } from '#shared/clock.ts';
 import { newId, queueNameOf, tickTaskId } from '#shared/domain/ids.ts';
 import type { DeploymentId, StubId, TaskId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
-import { Deployments } from '#scheduler/deployments/deployments.ts';
-import type { DeploymentsParts } from '#scheduler/deployments/deployments.ts';
-import type { Target } from '#scheduler/deployments/stub-config.ts';
-import { Alarms } from '#scheduler/queues/alarms.ts';
-import { totalOf } from '#scheduler/queues/task-queues.ts';
-import { ScheduleMetrics } from '#scheduler/schedules/metrics.ts';
-import { Ticker } from '#scheduler/schedules/service.ts';
-import { Ticks } from '#scheduler/schedules/ticks.ts';
-import { deleteDeployment, insertDeployment, setDeploymentActive } from '#scheduler/store/queries/deployments.ts';
+import { Deployments } from '#scheduler/workspaces/deployments/deployments.ts';
+import type { DeploymentsParts } from '#scheduler/workspaces/deployments/deployments.ts';
+import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import { Alarms } from '#scheduler/stores/queues/alarms.ts';
+import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
+import { ScheduleMetrics } from '#scheduler/tasks/schedules/metrics.ts';
+import { Ticker } from '#scheduler/tasks/schedules/service.ts';
+import { Ticks } from '#scheduler/tasks/schedules/ticks.ts';
+import {
+  deleteDeployment,
+  insertDeployment,
+  setDeploymentActive,
+} from '#scheduler/stores/store/queries/deployments.ts';
 import {
   advanceSchedule,
   listSchedules,
   MOST_AHEAD_MS,
   stopVersionsBefore,
-} from '#scheduler/store/queries/schedules.ts';
-import { deleteTasksEndedBefore } from '#scheduler/store/queries/retention.ts';
-import { insertStub } from '#scheduler/store/queries/stubs.ts';
-import { targetOfDeployment } from '#scheduler/store/queries/targets.ts';
-import { listTasks, taskById } from '#scheduler/store/queries/tasks.ts';
+} from '#scheduler/stores/store/queries/schedules.ts';
+import { deleteTasksEndedBefore } from '#scheduler/stores/store/queries/retention.ts';
+import { insertStub } from '#scheduler/stores/store/queries/stubs.ts';
+import { targetOfDeployment } from '#scheduler/stores/store/queries/targets.ts';
+import { listTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';
 import { aStub, aWorkspace } from './store-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';

@@ -1,23 +1,23 @@
 /** Keys that change: the key that signs tokens, on two replicas, and the file with the key that seals all secrets. */
 import { afterAll, beforeAll, describe, expect } from 'vitest';
 import { AppError } from '#shared/errors.ts';
-import { openInstallation } from '../../scheduler/identity/installation.ts';
-import { createInvalidation } from '../../scheduler/identity/invalidation.ts';
-import { keyIdOf } from '../../scheduler/identity/jwt.ts';
+import { openInstallation } from '../../scheduler/workspaces/identity/installation.ts';
+import { createInvalidation } from '../../scheduler/workspaces/identity/invalidation.ts';
+import { keyIdOf } from '../../scheduler/workspaces/identity/jwt.ts';
 import {
   issueMachineCredential,
   machineSigner,
   verifyMachineCredential,
-} from '../../scheduler/identity/machine-credentials.ts';
-import { sealAnew } from '../../scheduler/identity/seal-anew.ts';
-import { createTokens } from '../../scheduler/identity/tokens.ts';
-import { createWorkspace, signingKeyOf } from '../../scheduler/identity/workspaces.ts';
-import { createSealer } from '../../scheduler/secrets/seal.ts';
-import { Secrets } from '../../scheduler/secrets/service.ts';
+} from '../../scheduler/workspaces/identity/machine-credentials.ts';
+import { sealAnew } from '../../scheduler/workspaces/identity/seal-anew.ts';
+import { createTokens } from '../../scheduler/workspaces/identity/tokens.ts';
+import { createWorkspace, signingKeyOf } from '../../scheduler/workspaces/identity/workspaces.ts';
+import { createSealer } from '../../scheduler/workspaces/secrets/seal.ts';
+import { Secrets } from '../../scheduler/workspaces/secrets/service.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { Db } from '../../scheduler/store/db.ts';
-import { workspaceById } from '../../scheduler/store/queries/workspaces.ts';
-import type { WorkspaceRow } from '../../scheduler/store/queries/workspaces.ts';
+import type { Db } from '../../scheduler/stores/store/db.ts';
+import { workspaceById } from '../../scheduler/stores/store/queries/workspaces.ts';
+import type { WorkspaceRow } from '../../scheduler/stores/store/queries/workspaces.ts';
 import { test } from '../helpers/services.ts';
 import type { PrivateRedis } from '../helpers/redis.ts';
 import { KINDS, aDb, silent } from './store-fixture.ts';

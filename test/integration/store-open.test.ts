@@ -1,16 +1,16 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect } from 'vitest';
-import { openDb } from '../../scheduler/store/db.ts';
-import { listMigrations, migrate } from '../../scheduler/store/migrate.ts';
+import { openDb } from '../../scheduler/stores/store/db.ts';
+import { listMigrations, migrate } from '../../scheduler/stores/store/migrate.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { systemClock } from '#shared/clock.ts';
-import { ContainerBook } from '#scheduler/containers/book.ts';
-import { LeaderBook } from '#scheduler/containers/leader-book.ts';
-import { loadBreakers } from '#scheduler/store/queries/breakers.ts';
-import { listLiveContainers } from '#scheduler/store/queries/containers.ts';
-import { raiseFence } from '#scheduler/store/queries/leadership.ts';
-import { listMachines } from '#scheduler/store/queries/machines.ts';
+import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
+import { LeaderBook } from '#scheduler/fleet/containers/leader-book.ts';
+import { loadBreakers } from '#scheduler/stores/store/queries/breakers.ts';
+import { listLiveContainers } from '#scheduler/stores/store/queries/containers.ts';
+import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
+import { listMachines } from '#scheduler/stores/store/queries/machines.ts';
 import { aPostgres, startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
 import { silent } from './store-fixture.ts';
 
@@ -144,7 +144,7 @@ describe('migrations', () => {
   });
 
   test('find the indexes of large tables that an operator made before the upgrade', async ({ postgres }) => {
-    const all = new URL('../../scheduler/store/migrations', import.meta.url).pathname;
+    const all = new URL('../../scheduler/stores/store/migrations', import.meta.url).pathname;
     const old = aDirectory();
     cpSync(all, old, { recursive: true, filter: (path) => path === all || /\/00(0\d|1\d|2[0-2])_/.test(path) });
     const databaseUrl = await postgres.createDatabase('indexed');
@@ -163,7 +163,7 @@ describe('migrations', () => {
     'of a database in use: what an older version wrote is read and carried on (%s)',
     async (kind) => {
       const old = aDirectory();
-      const all = new URL('../../scheduler/store/migrations', import.meta.url).pathname;
+      const all = new URL('../../scheduler/stores/store/migrations', import.meta.url).pathname;
       const isOld = (path: string): boolean => path === all || /\/000[12]_/.test(path);
       cpSync(all, old, { recursive: true, filter: isOld });
       const server = kind === 'postgres' ? await aPostgres() : undefined;
@@ -200,7 +200,9 @@ describe('migrations', () => {
 
   test('that fail leave nothing, and those before them stay', async ({ postgres }) => {
     const directory = aDirectory();
-    cpSync(new URL('../../scheduler/store/migrations', import.meta.url).pathname, directory, { recursive: true });
+    cpSync(new URL('../../scheduler/stores/store/migrations', import.meta.url).pathname, directory, {
+      recursive: true,
+    });
     const versions = (await listMigrations()).map(({ version }) => version);
     const next = versions.length + 1;
     const second = join(directory, `${String(next).padStart(4, '0')}_second.sql`);

@@ -1,5 +1,5 @@
 import { afterAll, expect } from 'vitest';
-import { openPglite } from '../../scheduler/store/pglite.ts';
+import { openPglite } from '../../scheduler/stores/store/pglite.ts';
 import { tempDirectory, test, waitFor } from '../helpers/services.ts';
 import { silent } from './store-fixture.ts';
 

@@ -13,17 +13,17 @@ import type {
   WorkspaceId,
 } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
-import { isUniqueViolation } from '../../scheduler/store/db.ts';
-import type { Db } from '../../scheduler/store/db.ts';
-import { getOrCreateApp, listApps } from '../../scheduler/store/queries/apps.ts';
-import type { ContainerChange, MoveFrom } from '../../scheduler/store/queries/containers.ts';
+import { isUniqueViolation } from '../../scheduler/stores/store/db.ts';
+import type { Db } from '../../scheduler/stores/store/db.ts';
+import { getOrCreateApp, listApps } from '../../scheduler/stores/store/queries/apps.ts';
+import type { ContainerChange, MoveFrom } from '../../scheduler/stores/store/queries/containers.ts';
 import {
   containersById,
   insertContainers,
   listContainers,
   listLiveContainers,
   moveContainers,
-} from '../../scheduler/store/queries/containers.ts';
+} from '../../scheduler/stores/store/queries/containers.ts';
 import {
   deleteDeployment,
   deploymentByName,
@@ -33,16 +33,20 @@ import {
   listDeployments,
   setDeploymentActive,
   setDeploymentScale,
-} from '../../scheduler/store/queries/deployments.ts';
-import { dueDeliveriesOf, insertDeliveries, overdueDeliveries } from '../../scheduler/store/queries/deliveries.ts';
-import { HostLabels } from '../../scheduler/deployments/host-labels.ts';
-import { subdomainOf } from '../../scheduler/deployments/urls.ts';
-import { claimLabel } from '../../scheduler/store/queries/host-labels.ts';
-import { LogReader } from '../../scheduler/logs/log-reads.ts';
-import type { LogFilter } from '../../scheduler/logs/log-service.ts';
-import type { Queryable } from '../../scheduler/store/db.ts';
-import { insertLogLines } from '../../scheduler/store/queries/logs.ts';
-import { raiseFence } from '../../scheduler/store/queries/leadership.ts';
+} from '../../scheduler/stores/store/queries/deployments.ts';
+import {
+  dueDeliveriesOf,
+  insertDeliveries,
+  overdueDeliveries,
+} from '../../scheduler/stores/store/queries/deliveries.ts';
+import { HostLabels } from '../../scheduler/workspaces/deployments/host-labels.ts';
+import { subdomainOf } from '../../scheduler/workspaces/deployments/urls.ts';
+import { claimLabel } from '../../scheduler/stores/store/queries/host-labels.ts';
+import { LogReader } from '../../scheduler/fleet/logs/log-reads.ts';
+import type { LogFilter } from '../../scheduler/fleet/logs/log-service.ts';
+import type { Queryable } from '../../scheduler/stores/store/db.ts';
+import { insertLogLines } from '../../scheduler/stores/store/queries/logs.ts';
+import { raiseFence } from '../../scheduler/stores/store/queries/leadership.ts';
 import {
   deleteMachine,
   expireJoinSecrets,
@@ -56,16 +60,16 @@ import {
   replaceCredentials,
   updateMachine,
   useCredential,
-} from '../../scheduler/store/queries/machines.ts';
-import { getOrCreatePool, listPools, poolByName } from '../../scheduler/store/queries/pools.ts';
-import { listStubs, reuseStub, stubById } from '../../scheduler/store/queries/stubs.ts';
+} from '../../scheduler/stores/store/queries/machines.ts';
+import { getOrCreatePool, listPools, poolByName } from '../../scheduler/stores/store/queries/pools.ts';
+import { listStubs, reuseStub, stubById } from '../../scheduler/stores/store/queries/stubs.ts';
 import {
   insertAcceptedTasks,
   listOpenAcceptedTasks,
   listTasks,
   taskById,
   upsertTaskRecords,
-} from '../../scheduler/store/queries/tasks.ts';
+} from '../../scheduler/stores/store/queries/tasks.ts';
 import { KINDS, aContainerId, aDb, aRecord, aStub, aWorkspace } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
@@ -252,7 +256,7 @@ describe.each(KINDS)('on %s', (kind) => {
         subdomain: old,
       });
     }
-    const migrations = new URL('../../scheduler/store/migrations/', import.meta.url);
+    const migrations = new URL('../../scheduler/stores/store/migrations/', import.meta.url);
     const file = readdirSync(migrations).find((name) => name.endsWith('_host_labels.sql')) ?? '';
     const migration = readFileSync(new URL(file, migrations), 'utf8');
     await db.query('delete from host_labels');

@@ -2,9 +2,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { DeploymentId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
-import type { Db } from '#scheduler/store/db.ts';
-import { countOpenTasks } from '#scheduler/store/queries/task-counts.ts';
-import { upsertTaskRecords } from '#scheduler/store/queries/tasks.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
+import { countOpenTasks } from '#scheduler/stores/store/queries/task-counts.ts';
+import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { KINDS, aDb, aRecord } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 

@@ -4,11 +4,11 @@ import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
-import { WakeSweep } from '#scheduler/dispatch/wake-sweep.ts';
-import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
-import { Presence } from '#scheduler/presence.ts';
-import { OlderJobs } from '#scheduler/queues/older-jobs.ts';
-import { RedisData } from '#scheduler/queues/redis-data.ts';
+import { WakeSweep } from '#scheduler/tasks/dispatch/wake-sweep.ts';
+import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
+import { Presence } from '#scheduler/cluster/presence.ts';
+import { OlderJobs } from '#scheduler/stores/queues/older-jobs.ts';
+import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
 import { DeadReplicas } from '#scheduler/replicas/dead-replicas.ts';
 import {
   acceptedJobOf,
@@ -16,7 +16,7 @@ import {
   insertAcceptedTasks,
   taskById,
   waitingDeadlines,
-} from '#scheduler/store/queries/tasks.ts';
+} from '#scheduler/stores/store/queries/tasks.ts';
 import { inputKeyOf, taskOfInputKey } from '#scheduler/tasks/bodies.ts';
 import { Deadlines } from '#scheduler/tasks/deadlines.ts';
 import type { Deadline } from '#scheduler/tasks/deadlines.ts';

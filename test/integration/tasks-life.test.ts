@@ -3,8 +3,8 @@
 import { describe, expect } from 'vitest';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
-import { parseTaskJob } from '#scheduler/queues/jobs.ts';
-import { acceptedJobOf, taskById } from '#scheduler/store/queries/tasks.ts';
+import { parseTaskJob } from '#scheduler/stores/queues/jobs.ts';
+import { acceptedJobOf, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { Changes } from '#scheduler/tasks/changes.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { recordOf } from '#scheduler/tasks/recording.ts';

@@ -3,18 +3,18 @@
 /* oxlint-disable no-empty-pattern */
 import { systemClock } from '#shared/clock.ts';
 import type { TaskId, TokenId } from '#shared/domain/ids.ts';
-import { ContainerStops } from '#scheduler/containers/actions.ts';
-import { ContainerBook } from '#scheduler/containers/book.ts';
-import type { Target } from '#scheduler/deployments/stub-config.ts';
-import type { Caller } from '#scheduler/identity/caller.ts';
-import type { Db } from '#scheduler/store/db.ts';
+import { ContainerStops } from '#scheduler/fleet/containers/actions.ts';
+import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
+import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { Caller } from '#scheduler/workspaces/identity/caller.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
 import {
   acceptedJobOf,
   insertAcceptedTasks,
   openTaskIdsOfQueue,
   taskById,
   upsertTaskRecords,
-} from '#scheduler/store/queries/tasks.ts';
+} from '#scheduler/stores/store/queries/tasks.ts';
 import { keptJobs } from '#scheduler/tasks/accepting.ts';
 import { Actions } from '#scheduler/tasks/actions.ts';
 import { Drainer } from '#scheduler/tasks/drainer.ts';

@@ -1,8 +1,8 @@
 // Attempts that a machine is to have and its agent does not name: their order was lost with the process that sent it.
 import { describe, expect } from 'vitest';
 import type { InstanceId, MachineId } from '#shared/domain/ids.ts';
-import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
-import type { RunOrder } from '#scheduler/dispatch/slots.ts';
+import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
+import type { RunOrder } from '#scheduler/tasks/dispatch/slots.ts';
 import type { LiveReport } from '#scheduler/tasks/reports.ts';
 import { waitFor } from '../helpers/services.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';

@@ -2,7 +2,7 @@
 // as documented, with an unknown id, with another workspace's, with no token, a bad or a revoked one, and with an
 // unreadable body. There is no machine: containers stay PENDING.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { notBuiltRoutes } from '#scheduler/http/rest/not-built.ts';
+import { notBuiltRoutes } from '#scheduler/api/http/rest/not-built.ts';
 import { documentedRoutes, faultOf, routeAt } from '../helpers/documented.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';

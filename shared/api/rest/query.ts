@@ -1,5 +1,5 @@
 // Query parameters of the REST API, by type: openapi.json shows the schema, a handler gets
-// the static type. Empty counts as absent. scheduler/http/rest/query.ts reads them.
+// the static type. Empty counts as absent. scheduler/api/http/rest/query.ts reads them.
 import { Type } from 'typebox';
 
 const MOST_DIGITS = 999_999_999_999_999;

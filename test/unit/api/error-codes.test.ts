@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { HTTP_STATUS, INTERNAL } from '../../../scheduler/http/error-map.ts';
+import { HTTP_STATUS, INTERNAL } from '../../../scheduler/api/http/error-map.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
 /** `new AppError('code'` and its subclass, also with the code on a line of its own. */

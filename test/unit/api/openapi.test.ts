@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { apiPages } from '../../../scheduler/http/description/api-page.ts';
-import { openApiDocument } from '../../../scheduler/http/description/openapi.ts';
-import { SUMMARIES } from '../../../scheduler/http/description/summaries.ts';
+import { apiPages } from '../../../scheduler/api/http/description/api-page.ts';
+import { openApiDocument } from '../../../scheduler/api/http/description/openapi.ts';
+import { SUMMARIES } from '../../../scheduler/api/http/description/summaries.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
 const read = (path: string): unknown => JSON.parse(readFileSync(join(ROOT, path), 'utf8'));

@@ -1,7 +1,12 @@
 import { describe, expect, test } from 'vitest';
 import type { ContainerId } from '#shared/domain/ids.ts';
-import type { Breaker } from '#scheduler/autoscaler/breaker.ts';
-import { breakerAfterFailure, breakerPhase, CLOSED_BREAKER, provesStarts } from '#scheduler/autoscaler/breaker.ts';
+import type { Breaker } from '#scheduler/control/autoscaler/breaker.ts';
+import {
+  breakerAfterFailure,
+  breakerPhase,
+  CLOSED_BREAKER,
+  provesStarts,
+} from '#scheduler/control/autoscaler/breaker.ts';
 
 const NOW = 1_000_000;
 const failure = (id: string, atMs: number, createdAtMs = atMs - 1000) => ({

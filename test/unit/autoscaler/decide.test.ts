@@ -3,9 +3,9 @@ import { describe, expect, test } from 'vitest';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import { CONTAINER_STATES } from '#shared/domain/status.ts';
-import type { ScaleContainer, ScaleInput } from '#scheduler/autoscaler/decide.ts';
-import { CLOSED_BREAKER } from '#scheduler/autoscaler/breaker.ts';
-import { decideScale, wantedContainers } from '#scheduler/autoscaler/decide.ts';
+import type { ScaleContainer, ScaleInput } from '#scheduler/control/autoscaler/decide.ts';
+import { CLOSED_BREAKER } from '#scheduler/control/autoscaler/breaker.ts';
+import { decideScale, wantedContainers } from '#scheduler/control/autoscaler/decide.ts';
 
 const NOW = 1_000_000;
 let made = 0;

@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ContainerId } from '#shared/domain/ids.ts';
-import { CLOSED_BREAKER } from '#scheduler/autoscaler/breaker.ts';
-import { scaleInHold } from '#scheduler/autoscaler/grace.ts';
-import type { GraceFacts } from '#scheduler/autoscaler/grace.ts';
-import type { ScaleContainer } from '#scheduler/autoscaler/decide.ts';
-import { decideScale, wantedContainers } from '#scheduler/autoscaler/decide.ts';
-import { largestWanted, nextLeaves, rememberWanted } from '#scheduler/autoscaler/window.ts';
-import type { WantedWindow } from '#scheduler/autoscaler/window.ts';
+import { CLOSED_BREAKER } from '#scheduler/control/autoscaler/breaker.ts';
+import { scaleInHold } from '#scheduler/control/autoscaler/grace.ts';
+import type { GraceFacts } from '#scheduler/control/autoscaler/grace.ts';
+import type { ScaleContainer } from '#scheduler/control/autoscaler/decide.ts';
+import { decideScale, wantedContainers } from '#scheduler/control/autoscaler/decide.ts';
+import { largestWanted, nextLeaves, rememberWanted } from '#scheduler/control/autoscaler/window.ts';
+import type { WantedWindow } from '#scheduler/control/autoscaler/window.ts';
 
 const answers = fc.array(fc.record({ afterMs: fc.nat({ max: 5000 }), wanted: fc.nat({ max: 8 }) }), {
   minLength: 1,

@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ContainerState } from '#shared/domain/status.ts';
 import { CONTAINER_STATES, isTerminalContainer } from '#shared/domain/status.ts';
-import type { ContainerEvent } from '#scheduler/containers/state.ts';
-import { CONTAINER_TRANSITIONS, containerTransition, publicStatus } from '#scheduler/containers/state.ts';
+import type { ContainerEvent } from '#scheduler/fleet/containers/state.ts';
+import { CONTAINER_TRANSITIONS, containerTransition, publicStatus } from '#scheduler/fleet/containers/state.ts';
 
 const EVENTS = [
   ...new Set(Object.values(CONTAINER_TRANSITIONS).flatMap((row) => Object.keys(row))),

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { gpuSupply } from '../../../scheduler/deployments/gpu-supply.ts';
+import { gpuSupply } from '../../../scheduler/workspaces/deployments/gpu-supply.ts';
 
 const shared = (gpuModels: readonly string[], freeGpuCount: number) => ({
   poolName: 'default',

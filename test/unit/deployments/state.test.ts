@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { DeploymentFacts, DeploymentState } from '#scheduler/deployments/state.ts';
-import { DEPLOYMENT_TRANSITIONS, deploymentStateOf, deploymentSteps } from '#scheduler/deployments/state.ts';
+import type { DeploymentFacts, DeploymentState } from '#scheduler/workspaces/deployments/state.ts';
+import { DEPLOYMENT_TRANSITIONS, deploymentStateOf, deploymentSteps } from '#scheduler/workspaces/deployments/state.ts';
 
 const aFact = (changes: Partial<DeploymentFacts> = {}): DeploymentFacts => ({
   active: true,

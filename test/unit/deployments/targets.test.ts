@@ -1,10 +1,10 @@
 import { pino } from 'pino';
 import { describe, expect, test } from 'vitest';
 import type { DeploymentId, ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
-import { BoundedMap } from '../../../scheduler/deployments/bounded-map.ts';
-import { Targets } from '../../../scheduler/deployments/targets.ts';
-import type { TargetChange } from '../../../scheduler/deployments/targets.ts';
-import type { Queryable } from '../../../scheduler/store/db.ts';
+import { BoundedMap } from '../../../scheduler/workspaces/deployments/bounded-map.ts';
+import { Targets } from '../../../scheduler/workspaces/deployments/targets.ts';
+import type { TargetChange } from '../../../scheduler/workspaces/deployments/targets.ts';
+import type { Queryable } from '../../../scheduler/stores/store/db.ts';
 
 const log = pino({ level: 'silent' });
 const W = 'w' as WorkspaceId;

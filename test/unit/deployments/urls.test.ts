@@ -1,7 +1,14 @@
 import { describe, expect, test } from 'vitest';
-import { canonicalJson } from '../../../scheduler/deployments/stubs.ts';
-import { hostUrl, invokeUrl, pathUrl, portOf, sanitiseName, subdomainOf } from '../../../scheduler/deployments/urls.ts';
-import type { UrlTarget } from '../../../scheduler/deployments/urls.ts';
+import { canonicalJson } from '../../../scheduler/workspaces/deployments/stubs.ts';
+import {
+  hostUrl,
+  invokeUrl,
+  pathUrl,
+  portOf,
+  sanitiseName,
+  subdomainOf,
+} from '../../../scheduler/workspaces/deployments/urls.ts';
+import type { UrlTarget } from '../../../scheduler/workspaces/deployments/urls.ts';
 
 const STUB = '05ed1b36-2098-4790-99eb-732099e99ca6';
 const deployed: UrlTarget = {

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
-import type { Candidate } from '#scheduler/dispatch/choose.ts';
-import { chooseContainer } from '#scheduler/dispatch/choose.ts';
-import type { TaskLink } from '#scheduler/dispatch/slots.ts';
-import { SlotTable } from '#scheduler/dispatch/slots.ts';
+import type { Candidate } from '#scheduler/tasks/dispatch/choose.ts';
+import { chooseContainer } from '#scheduler/tasks/dispatch/choose.ts';
+import type { TaskLink } from '#scheduler/tasks/dispatch/slots.ts';
+import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
 
 const candidates: fc.Arbitrary<readonly Candidate[]> = fc
   .array(fc.record({ slots: fc.integer({ min: 1, max: 4 }), inFlight: fc.nat({ max: 5 }), accepting: fc.boolean() }), {

@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { InstanceId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { precheck } from '#scheduler/dispatch/precheck.ts';
-import type { TaskJob } from '#scheduler/queues/jobs.ts';
+import { precheck } from '#scheduler/tasks/dispatch/precheck.ts';
+import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 
 const aJob = (changes: Partial<TaskJob> = {}): TaskJob => ({
   v: 1,

@@ -4,9 +4,9 @@ import type { MachineId } from '#shared/domain/ids.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import { MachinePages } from '#scheduler/fleet/machine-pages.ts';
 import { SESSION_SETTINGS, paced } from '#scheduler/fleet/session.ts';
-import { targetsOf } from '#scheduler/http/ops/discovery.ts';
-import { reachableAt } from '#scheduler/ops/host-address.ts';
-import type { Bus } from '#scheduler/replicas/bus.ts';
+import { targetsOf } from '#scheduler/api/http/ops/discovery.ts';
+import { reachableAt } from '#scheduler/api/ops/host-address.ts';
+import type { Bus } from '#scheduler/cluster/bus.ts';
 
 const aMachine = (id: string, health = 'READY'): Machine =>
   ({ row: { id, poolName: 'gpu', hostname: `host-${id}` }, health }) as unknown as Machine;

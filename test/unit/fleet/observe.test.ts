@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { ContainerState } from '#shared/domain/status.ts';
 import { CONTAINER_STATES } from '#shared/domain/status.ts';
 import type { ObservedContainer__Output } from '#shared/protocol/generated/messages.ts';
-import { containerTransition } from '#scheduler/containers/state.ts';
+import { containerTransition } from '#scheduler/fleet/containers/state.ts';
 import type { ObservedEntry } from '#scheduler/fleet/observe.ts';
 import { isUserCause, stepsFor, stepsWhenAbsent } from '#scheduler/fleet/observe.ts';
 

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
-import type { BookEntry } from '#scheduler/containers/book.ts';
-import { CONTAINER_TRANSITIONS } from '#scheduler/containers/state.ts';
+import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
+import { CONTAINER_TRANSITIONS } from '#scheduler/fleet/containers/state.ts';
 import { assignmentOf, isNewOrder, ordersFor } from '#scheduler/fleet/orders.ts';
-import type { ContainerRow } from '#scheduler/store/queries/containers.ts';
+import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
 
 const STATES = Object.keys(CONTAINER_TRANSITIONS) as ContainerState[];
 const rowIn = (state: ContainerState, changes: Partial<ContainerRow> = {}): ContainerRow => {

@@ -4,13 +4,13 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Flag, Int64, Text, Uint32 } from '#shared/api/fields.ts';
 import type { TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
-import { bindOperations, GATEWAY_BASE } from '../../../scheduler/http/bind.ts';
-import { originReader } from '../../../scheduler/http/origin.ts';
-import { createHttpServer } from '../../../scheduler/http/server.ts';
-import type { HttpServer } from '../../../scheduler/http/server.ts';
-import type { Caller, TokenType } from '../../../scheduler/identity/caller.ts';
-import { operation } from '../../../scheduler/operations/operation.ts';
-import type { Scope } from '../../../scheduler/operations/operation.ts';
+import { bindOperations, GATEWAY_BASE } from '../../../scheduler/api/http/bind.ts';
+import { originReader } from '../../../scheduler/api/http/origin.ts';
+import { createHttpServer } from '../../../scheduler/api/http/server.ts';
+import type { HttpServer } from '../../../scheduler/api/http/server.ts';
+import type { Caller, TokenType } from '../../../scheduler/workspaces/identity/caller.ts';
+import { operation } from '../../../scheduler/api/operations/operation.ts';
+import type { Scope } from '../../../scheduler/api/operations/operation.ts';
 
 const log = pino({ level: 'silent' });
 const aCaller = (type: TokenType): Caller => ({

@@ -3,10 +3,10 @@ import type { Socket } from 'node:net';
 import { pino } from 'pino';
 import { afterEach, describe, expect, test } from 'vitest';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import { admit } from '../../../scheduler/http/bodies.ts';
-import type { BodyRules } from '../../../scheduler/http/bodies.ts';
-import { createHttpServer } from '../../../scheduler/http/server.ts';
-import type { HttpServer, ServerState } from '../../../scheduler/http/server.ts';
+import { admit } from '../../../scheduler/api/http/bodies.ts';
+import type { BodyRules } from '../../../scheduler/api/http/bodies.ts';
+import { createHttpServer } from '../../../scheduler/api/http/server.ts';
+import type { HttpServer, ServerState } from '../../../scheduler/api/http/server.ts';
 
 const servers: HttpServer[] = [];
 const sockets: Socket[] = [];

@@ -11,9 +11,9 @@ import { Registry } from '#shared/metrics.ts';
 import type { GatewayResponse } from '#shared/protocol/generated/messages.ts';
 import type { ContainerCall } from '#scheduler/fleet/links.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
-import type { ContainerCallsParts } from '#scheduler/http/container-calls.ts';
-import { ContainerCalls } from '#scheduler/http/container-calls.ts';
-import { issueServerCertificate, makeCertificateAuthority } from '#scheduler/identity/certificates.ts';
+import type { ContainerCallsParts } from '#scheduler/api/http/container-calls.ts';
+import { ContainerCalls } from '#scheduler/api/http/container-calls.ts';
+import { issueServerCertificate, makeCertificateAuthority } from '#scheduler/workspaces/identity/certificates.ts';
 
 const MACHINE = 'machine' as MachineId;
 

@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import { describe, expect, test } from 'vitest';
 import { Anything, Bytes, Filters, Flag, Float, Int64, ListLimit, Text, Uint32, nullable } from '#shared/api/fields.ts';
-import { compileDecoder, compileQueryReader, DecodeError } from '../../../scheduler/http/decode.ts';
+import { compileDecoder, compileQueryReader, DecodeError } from '../../../scheduler/api/http/decode.ts';
 
 const Inner = Type.Object({ maxContainers: Uint32(), type: Text() });
 const Message = Type.Object({

@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import { expect, test } from 'vitest';
 import { Bytes, Flag, Int64, Text, Timestamp, Uint32, nullable } from '#shared/api/fields.ts';
-import { compileEncoder } from '../../../scheduler/http/encode.ts';
+import { compileEncoder } from '../../../scheduler/api/http/encode.ts';
 
 const Inner = Type.Object({ size: Int64(), name: Text() });
 const Message = Type.Object({

@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net';
 import Fastify from 'fastify';
 import { expect, test as base, vi } from 'vitest';
 import type { TaskId } from '#shared/domain/ids.ts';
-import { EventStream } from '../../../scheduler/http/invoke/event-stream.ts';
+import { EventStream } from '../../../scheduler/api/http/invoke/event-stream.ts';
 
 const TASK = 'task-1' as TaskId;
 const event = (text: string): string => `data: ${JSON.stringify({ data: text })}\n\n`;

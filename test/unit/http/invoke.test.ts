@@ -4,12 +4,12 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
-import type { StubConfig, Target } from '../../../scheduler/deployments/stub-config.ts';
-import { hostRewriter, readHostLabel } from '../../../scheduler/http/invoke/host-form.ts';
-import { inputOf, registerInvoke } from '../../../scheduler/http/invoke/invoke.ts';
-import { createHttpServer } from '../../../scheduler/http/server.ts';
-import type { HttpServer } from '../../../scheduler/http/server.ts';
-import type { Caller } from '../../../scheduler/identity/caller.ts';
+import type { StubConfig, Target } from '../../../scheduler/workspaces/deployments/stub-config.ts';
+import { hostRewriter, readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
+import { inputOf, registerInvoke } from '../../../scheduler/api/http/invoke/invoke.ts';
+import { createHttpServer } from '../../../scheduler/api/http/server.ts';
+import type { HttpServer } from '../../../scheduler/api/http/server.ts';
+import type { Caller } from '../../../scheduler/workspaces/identity/caller.ts';
 import type { Call, Finished, Submission } from '../../../scheduler/tasks/task-service.ts';
 
 const log = pino({ level: 'silent' });

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { mayTrustLoopback } from '../../../scheduler/http/auth.ts';
-import { listenPlace } from '../../../scheduler/http/listen-policy.ts';
+import { mayTrustLoopback } from '../../../scheduler/api/http/auth.ts';
+import { listenPlace } from '../../../scheduler/api/http/listen-policy.ts';
 
 const place = (host: string, isSealed: boolean, plaintext: 'loopback' | 'allow') => {
   const found = listenPlace({ host, port: 1994, isSealed, plaintext });

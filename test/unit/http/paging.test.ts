@@ -2,8 +2,8 @@ import { Type } from 'typebox';
 import { describe, expect, test } from 'vitest';
 import { LogQuery } from '#shared/api/rest/logs.ts';
 import { QueryFlag, QueryInteger, QueryList, QueryText, QueryTime } from '#shared/api/rest/query.ts';
-import { cursorOf, pageLimit, pageOf, pageOffset, writeCursor } from '../../../scheduler/http/rest/paging.ts';
-import { compileQuery } from '../../../scheduler/http/rest/query.ts';
+import { cursorOf, pageLimit, pageOf, pageOffset, writeCursor } from '../../../scheduler/api/http/rest/paging.ts';
+import { compileQuery } from '../../../scheduler/api/http/rest/query.ts';
 
 describe('a page', () => {
   const row = (atMs: number, id = 'a') => ({ atMs, id });

@@ -3,10 +3,10 @@ import { pino } from 'pino';
 import { Pool } from 'undici';
 import { afterEach, describe, expect, test } from 'vitest';
 import { StartupError } from '#shared/errors.ts';
-import { registerHealth } from '../../../scheduler/http/ops/health-page.ts';
-import { createHttpServer, parseAddress } from '../../../scheduler/http/server.ts';
-import type { HttpServer } from '../../../scheduler/http/server.ts';
-import { Readiness } from '../../../scheduler/ops/health.ts';
+import { registerHealth } from '../../../scheduler/api/http/ops/health-page.ts';
+import { createHttpServer, parseAddress } from '../../../scheduler/api/http/server.ts';
+import type { HttpServer } from '../../../scheduler/api/http/server.ts';
+import { Readiness } from '../../../scheduler/api/ops/health.ts';
 
 const log = pino({ level: 'silent' });
 const servers: HttpServer[] = [];

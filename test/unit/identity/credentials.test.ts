@@ -5,8 +5,8 @@ import {
   MACHINE_CREDENTIAL_LIFE_MS,
   issueMachineCredential,
   verifyMachineCredential,
-} from '../../../scheduler/identity/machine-credentials.ts';
-import { signClaims } from '../../../scheduler/identity/jwt.ts';
+} from '../../../scheduler/workspaces/identity/machine-credentials.ts';
+import { signClaims } from '../../../scheduler/workspaces/identity/jwt.ts';
 
 function someKeys() {
   const { privateKey, publicKey } = generateKeyPairSync('ed25519');

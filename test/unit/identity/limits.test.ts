@@ -1,5 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { DEFAULT_WORKSPACE_LIMITS, changed, limitsOf, readChange } from '../../../scheduler/identity/limits.ts';
+import {
+  DEFAULT_WORKSPACE_LIMITS,
+  changed,
+  limitsOf,
+  readChange,
+} from '../../../scheduler/workspaces/identity/limits.ts';
 
 describe('what an administrator says of limits', () => {
   test('is kept beside what was said before, and null is the default again', () => {

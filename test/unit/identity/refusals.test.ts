@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { REFUSALS_PER_MINUTE, Refusals, sourceOf } from '../../../scheduler/identity/refusals.ts';
+import { REFUSALS_PER_MINUTE, Refusals, sourceOf } from '../../../scheduler/workspaces/identity/refusals.ts';
 
 function aBound() {
   const clock = { ms: 0, monotonicMs: () => clock.ms };

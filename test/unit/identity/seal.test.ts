@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createSealer } from '../../../scheduler/secrets/seal.ts';
+import { createSealer } from '../../../scheduler/workspaces/secrets/seal.ts';
 
 const key = (fill: number): Uint8Array => new Uint8Array(32).fill(fill);
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { TokenId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { Caller } from '../../../scheduler/identity/caller.ts';
-import { TokenCache } from '../../../scheduler/identity/token-cache.ts';
+import type { Caller } from '../../../scheduler/workspaces/identity/caller.ts';
+import { TokenCache } from '../../../scheduler/workspaces/identity/token-cache.ts';
 
 const aCaller = (id = 't'): Caller => ({
   workspaceId: 'w' as WorkspaceId,

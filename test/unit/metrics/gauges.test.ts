@@ -1,13 +1,13 @@
 // The gauges of this moment, with machines and containers played by the test.
 import { describe, expect, test } from 'vitest';
 import { Counter, Gauge, Histogram, LabelValues, Registry, bounded } from '#shared/metrics.ts';
-import { registerScaleGauges } from '#scheduler/autoscaler/metrics.ts';
-import type { BookEntry } from '#scheduler/containers/book.ts';
+import { registerScaleGauges } from '#scheduler/control/autoscaler/metrics.ts';
+import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
 import { registerFleetGauges } from '#scheduler/fleet/gauges.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
-import type { OpenTaskCount } from '#scheduler/store/queries/task-counts.ts';
+import type { OpenTaskCount } from '#scheduler/stores/store/queries/task-counts.ts';
 import { Census } from '#scheduler/tasks/census.ts';
 import { createLog } from '#shared/log.ts';
 

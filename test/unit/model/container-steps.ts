@@ -1,6 +1,6 @@
 // Steps of containers: wanted, placed, acknowledged, created, ready, stopped, gone. The leader decides, the store
 // checks again, and the agents carry out their plans.
-import type { ContainerEvent } from '#scheduler/containers/state.ts';
+import type { ContainerEvent } from '#scheduler/fleet/containers/state.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Action } from '../../../agent/reconcile/plan.ts';
 import { absentSteps, agentPlan, fits, inFlight, move, observedSteps, place, scale, scaleInput } from './rules.ts';

@@ -13,7 +13,7 @@ test('the S3 client is loaded where a bucket is named, and nowhere else', () => 
   const loading = files.filter((file) =>
     /^(?:import|export)\b[^;]*?from '(?:@aws-sdk\/[^']+|[^']*\/s3\.ts)'/m.test(readFileSync(join(ROOT, file), 'utf8')),
   );
-  expect(loading).toEqual(['scheduler/objects/s3.ts']);
+  expect(loading).toEqual(['scheduler/stores/objects/s3.ts']);
 });
 
 test('half a pair of keys is refused by the names of both', async () => {

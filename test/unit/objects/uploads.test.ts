@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { UPLOAD_LIFE_MS, UPLOAD_PATH, createObjects } from '../../../scheduler/objects/service.ts';
-import type { ObjectBackend } from '../../../scheduler/objects/backend.ts';
-import type { Queryable } from '../../../scheduler/store/db.ts';
+import { UPLOAD_LIFE_MS, UPLOAD_PATH, createObjects } from '../../../scheduler/stores/objects/service.ts';
+import type { ObjectBackend } from '../../../scheduler/stores/objects/backend.ts';
+import type { Queryable } from '../../../scheduler/stores/store/db.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 

@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import { headersToPass, isContainerCall } from '#shared/domain/container-calls.ts';
-import { GATEWAY_BASE } from '#scheduler/http/bind.ts';
-import { allOperations } from '#scheduler/operations/index.ts';
-import type { OperationParts } from '#scheduler/operations/index.ts';
-import { ContainerCredentials, isLiving } from '#scheduler/containers/credentials.ts';
-import type { ContainerCredentialsParts } from '#scheduler/containers/credentials.ts';
-import { CONTAINER_TRANSITIONS } from '#scheduler/containers/state.ts';
+import { GATEWAY_BASE } from '#scheduler/api/http/bind.ts';
+import { allOperations } from '#scheduler/api/operations/index.ts';
+import type { OperationParts } from '#scheduler/api/operations/index.ts';
+import { ContainerCredentials, isLiving } from '#scheduler/fleet/containers/credentials.ts';
+import type { ContainerCredentialsParts } from '#scheduler/fleet/containers/credentials.ts';
+import { CONTAINER_TRANSITIONS } from '#scheduler/fleet/containers/state.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 

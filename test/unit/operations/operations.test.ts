@@ -1,21 +1,21 @@
 import { describe, expect, test } from 'vitest';
 import type { ContainerId, DeploymentId, MachineId, StubId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { ContainerView } from '../../../scheduler/containers/container-view.ts';
+import type { ContainerView } from '../../../scheduler/fleet/containers/container-view.ts';
 import type { PoolView } from '../../../scheduler/fleet/worker-service.ts';
 import type { MachineView } from '../../../scheduler/fleet/machine-service.ts';
-import { isLoopback } from '../../../scheduler/http/auth.ts';
-import type { Caller } from '../../../scheduler/identity/caller.ts';
-import type { FirstWorkspace } from '../../../scheduler/identity/bootstrap.ts';
-import { signatureOf } from '../../../scheduler/identity/signatures.ts';
-import { authorize, signPayload } from '../../../scheduler/operations/auth.ts';
-import { listContainers } from '../../../scheduler/operations/containers.ts';
-import { allOperations } from '../../../scheduler/operations/index.ts';
-import type { OperationParts } from '../../../scheduler/operations/index.ts';
-import { booleanFilter, limitOf, numberFilter } from '../../../scheduler/operations/list-rules.ts';
-import { hostAddress } from '../../../scheduler/ops/host-address.ts';
-import { createMachine, listMachines, upstreamUrl } from '../../../scheduler/operations/machines.ts';
-import { refusalOf } from '../../../scheduler/operations/operation.ts';
-import type { Origin } from '../../../scheduler/operations/operation.ts';
+import { isLoopback } from '../../../scheduler/api/http/auth.ts';
+import type { Caller } from '../../../scheduler/workspaces/identity/caller.ts';
+import type { FirstWorkspace } from '../../../scheduler/workspaces/identity/bootstrap.ts';
+import { signatureOf } from '../../../scheduler/workspaces/identity/signatures.ts';
+import { authorize, signPayload } from '../../../scheduler/api/operations/auth.ts';
+import { listContainers } from '../../../scheduler/api/operations/containers.ts';
+import { allOperations } from '../../../scheduler/api/operations/index.ts';
+import type { OperationParts } from '../../../scheduler/api/operations/index.ts';
+import { booleanFilter, limitOf, numberFilter } from '../../../scheduler/api/operations/list-rules.ts';
+import { hostAddress } from '../../../scheduler/api/ops/host-address.ts';
+import { createMachine, listMachines, upstreamUrl } from '../../../scheduler/api/operations/machines.ts';
+import { refusalOf } from '../../../scheduler/api/operations/operation.ts';
+import type { Origin } from '../../../scheduler/api/operations/operation.ts';
 
 const aCaller = (said: Partial<Caller> = {}): Caller => ({
   workspaceId: 'w' as WorkspaceId,

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest';
 import { POOL_DEFAULTS } from '#shared/api/pools.ts';
-import type { StubConfig, Target } from '#scheduler/deployments/stub-config.ts';
+import type { StubConfig, Target } from '#scheduler/workspaces/deployments/stub-config.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
-import { Servable } from '#scheduler/placement/servable.ts';
-import { tooLarge, unservable } from '#scheduler/placement/serve.ts';
-import type { ServingMachine } from '#scheduler/placement/serve.ts';
+import { Servable } from '#scheduler/control/placement/servable.ts';
+import { tooLarge, unservable } from '#scheduler/control/placement/serve.ts';
+import type { ServingMachine } from '#scheduler/control/placement/serve.ts';
 
 const GIB = 1024 ** 3;
 const machine = (changes: Partial<ServingMachine> = {}): ServingMachine => ({

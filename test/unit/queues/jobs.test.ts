@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { DeploymentId, InstanceId, ObjectId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import { encodeTaskJob, parseTaskJob } from '#scheduler/queues/jobs.ts';
-import type { TaskJob } from '#scheduler/queues/jobs.ts';
+import { encodeTaskJob, parseTaskJob } from '#scheduler/stores/queues/jobs.ts';
+import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 
 const job: TaskJob = {
   v: 1,

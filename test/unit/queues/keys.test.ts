@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { keysOf } from '#scheduler/queues/keys.ts';
+import { keysOf } from '#scheduler/stores/queues/keys.ts';
 
 const everyKey = (prefix?: string): string[] =>
   Object.entries(keysOf(prefix)).flatMap(([name, key]) => {

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
-import { Repairs } from '#scheduler/queues/repairs.ts';
-import type { RepairPort } from '#scheduler/queues/repairs.ts';
+import { Repairs } from '#scheduler/stores/queues/repairs.ts';
+import type { RepairPort } from '#scheduler/stores/queues/repairs.ts';
 
 const log = createLog({ name: 'test', level: 'silent' });
 const queue = 'tq-a' as QueueName;

@@ -3,8 +3,8 @@ import { expect, test } from 'vitest';
 import { newInstanceId } from '#shared/domain/ids.ts';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
-import { keysOf } from '#scheduler/queues/keys.ts';
-import { RollCall } from '#scheduler/queues/roll-call.ts';
+import { keysOf } from '#scheduler/stores/queues/keys.ts';
+import { RollCall } from '#scheduler/stores/queues/roll-call.ts';
 
 const [here, other] = [newInstanceId(), newInstanceId()];
 

@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { newInstanceId } from '#shared/domain/ids.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
-import { SlotTable } from '#scheduler/dispatch/slots.ts';
-import { ALONE } from '#scheduler/replicas/bus.ts';
-import { Loads } from '#scheduler/replicas/loads.ts';
+import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
+import { ALONE } from '#scheduler/cluster/bus.ts';
+import { Loads } from '#scheduler/cluster/loads.ts';
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, InstanceId, MachineId, StubId } from '#shared/domain/ids.ts';
-import type { BookEntry } from '#scheduler/containers/book.ts';
+import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import { pickOf, Room } from '#scheduler/replicas/room.ts';
 

@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, InstanceId, MachineId, StubId, TaskId } from '#shared/domain/ids.ts';
-import type { BookChange, BookEntry } from '#scheduler/containers/book.ts';
+import type { BookChange, BookEntry } from '#scheduler/fleet/containers/book.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
-import type { Bus } from '#scheduler/replicas/bus.ts';
+import type { Bus } from '#scheduler/cluster/bus.ts';
 import { Room } from '#scheduler/replicas/room.ts';
 import { Wakes } from '#scheduler/replicas/wakes.ts';
 

@@ -3,10 +3,10 @@ import { pino } from 'pino';
 import { describe, expect, test } from 'vitest';
 import type { DeploymentId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
-import { Schedules } from '../../../scheduler/schedules/loop.ts';
-import type { SchedulesParts } from '../../../scheduler/schedules/loop.ts';
-import { ScheduleMetrics } from '../../../scheduler/schedules/metrics.ts';
-import type { Db } from '../../../scheduler/store/db.ts';
+import { Schedules } from '../../../scheduler/tasks/schedules/loop.ts';
+import type { SchedulesParts } from '../../../scheduler/tasks/schedules/loop.ts';
+import { ScheduleMetrics } from '../../../scheduler/tasks/schedules/metrics.ts';
+import type { Db } from '../../../scheduler/stores/store/db.ts';
 
 const T0 = Date.UTC(2026, 0, 10, 12);
 const HOUR_MS = 3_600_000;

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { AppError } from '#shared/errors.ts';
-import { GroupedWrites } from '#scheduler/store/grouped-writes.ts';
+import { GroupedWrites } from '#scheduler/stores/store/grouped-writes.ts';
 
 const refused = new AppError('database_error', 'the database refused a statement');
 

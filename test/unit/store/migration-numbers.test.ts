@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 const { numberingProblems } = (await import(join(import.meta.dirname, '../../../scripts/migration-numbers.mjs'))) as {
   numberingProblems: (files: readonly string[]) => string[];
 };
-const MIGRATIONS = readdirSync(join(import.meta.dirname, '../../../scheduler/store/migrations'));
+const MIGRATIONS = readdirSync(join(import.meta.dirname, '../../../scheduler/stores/store/migrations'));
 
 test('migrations are numbered from 1 on, each number once', () => {
   expect(MIGRATIONS.length).toBeGreaterThan(0);

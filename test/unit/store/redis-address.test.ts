@@ -2,7 +2,7 @@ import { chmodSync, chownSync, lstatSync, mkdirSync, mkdtempSync, rmSync, symlin
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { addressOf } from '../../../scheduler/embedded/connect.ts';
+import { addressOf } from '../../../scheduler/stores/embedded/connect.ts';
 import { makePrivateDirectory, socketPathIn } from '../../../shared/socket-path.ts';
 
 describe('REDIS_URL', () => {

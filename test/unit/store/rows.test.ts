@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { storableText } from '../../../scheduler/store/rows.ts';
+import { storableText } from '../../../scheduler/stores/store/rows.ts';
 
 test('ordinary text is stored as it is', () => {
   expect(storableText('größe 😀 {"a":"\\u0000"}')).toBe('größe 😀 {"a":"\\u0000"}');

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import type { QueryResult } from '../../../scheduler/store/queryable.ts';
-import { TenantReadLane } from '../../../scheduler/store/tenant-reads.ts';
+import type { QueryResult } from '../../../scheduler/stores/store/queryable.ts';
+import { TenantReadLane } from '../../../scheduler/stores/store/tenant-reads.ts';
 
 interface Running {
   readonly sql: string;

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { AcceptedTask } from '#scheduler/store/queries/tasks.ts';
+import type { AcceptedTask } from '#scheduler/stores/store/queries/tasks.ts';
 import { GroupCommit } from '#scheduler/tasks/accepting.ts';
 
 const aTask = (name: string): AcceptedTask => ({ record: {} as AcceptedTask['record'], job: name });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { AddressRules } from '#scheduler/webhooks/addresses.ts';
-import { urlProblem } from '#scheduler/webhooks/guard.ts';
+import { AddressRules } from '#scheduler/tasks/webhooks/addresses.ts';
+import { urlProblem } from '#scheduler/tasks/webhooks/guard.ts';
 
 function rules(text = ''): AddressRules {
   const read = AddressRules.read(text);

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { itemsText } from '#shared/domain/event-stream.ts';
 import type { TaskId } from '#shared/domain/ids.ts';
-import { callbackBody, callbackHeaders } from '#scheduler/webhooks/callbacks.ts';
-import { Places } from '#scheduler/webhooks/places.ts';
+import { callbackBody, callbackHeaders } from '#scheduler/tasks/webhooks/callbacks.ts';
+import { Places } from '#scheduler/tasks/webhooks/places.ts';
 
 test('the body holds the bytes of the result, and the headers sign exactly it', () => {
   const body = Buffer.from(callbackBody('{"n": 1.0, "text":"é"}'));

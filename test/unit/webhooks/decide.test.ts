@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { afterTry, pauseMs, wordOf } from '#scheduler/webhooks/decide.ts';
-import type { Outcome } from '#scheduler/webhooks/decide.ts';
+import { afterTry, pauseMs, wordOf } from '#scheduler/tasks/webhooks/decide.ts';
+import type { Outcome } from '#scheduler/tasks/webhooks/decide.ts';
 
 const POLICY = { attempts: 3, baseMs: 500, lifeMs: 1e9 };
 const answered = (status: number): Outcome => ({ kind: 'answered', status });

@@ -1,7 +1,7 @@
 import type { LookupAddress } from 'node:dns';
 import { expect, test } from 'vitest';
-import { Lookups } from '#scheduler/webhooks/lookups.ts';
-import { NoPlaceError } from '#scheduler/webhooks/places.ts';
+import { Lookups } from '#scheduler/tasks/webhooks/lookups.ts';
+import { NoPlaceError } from '#scheduler/tasks/webhooks/places.ts';
 
 const FOUND: LookupAddress[] = [{ address: '192.0.2.1', family: 4 }];
 

@@ -1,0 +1,259 @@
+// A deployment's explanation: the reason for its number of containers,
+// the event it waits for, and steps that a person could take.
+import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
+import type { NamedPool } from '../../control/placement/named-pool.ts';
+import { admitTo } from '../../control/placement/named-pool.ts';
+import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
+import {
+  containers,
+  counted,
+  holdEnds,
+  oneWorkerTexts,
+  rejectionStep,
+  rejectionTexts,
+  withoutNumbers,
+} from './words.ts';
+
+export interface Waiting {
+  /** Awaited event; empty: none. */
+  readonly waits_for: string;
+  readonly until: string | null;
+}
+export const NOTHING: Waiting = { waits_for: '', until: null };
+
+export function explainDeployment(
+  row: Pick<DeploymentRow, 'id' | 'workspaceId' | 'name' | 'version' | 'stubType' | 'active'>,
+  keepWarmSeconds: number,
+  scaling: ExplainedScaling | null,
+  calls: CallFacts,
+  schedule?: NextTick,
+): Explanation {
+  const { refusal, pool, quota, oneWorkerInsteadOf } = calls;
+  const oneWorker = oneWorkerInsteadOf === undefined ? undefined : oneWorkerTexts(oneWorkerInsteadOf);
+  const state = scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED');
+  const isRefused = refusal !== '' && row.active;
+  const words = [...(isRefused ? ['calls are refused'] : []), ...(scaling === null ? [] : [summaryOf(scaling)])].join(
+    '; ',
+  );
+  const tick = row.active ? schedule : undefined;
+  return {
+    kind: 'deployment',
+    id: row.id,
+    workspace_id: row.workspaceId,
+    state,
+    since: scaling?.state_since ?? null,
+    summary: `${row.name} v${row.version} is ${state}${words === '' ? '' : `: ${words}`}`,
+    ...orTick(scaling === null ? NOTHING : waitingOf(scaling), tick),
+    details: [
+      ...(tick === undefined ? [] : [tickText(tick)]),
+      ...callTexts(calls),
+      ...(scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling, pool)),
+      ...(oneWorker === undefined ? [] : [`each container ${oneWorker.says}`]),
+      ...quota,
+    ],
+    next_steps: [
+      ...new Set([
+        ...callSteps(calls),
+        ...(scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, row.name, pool)),
+        ...(oneWorker === undefined ? [] : [oneWorker.step]),
+      ]),
+    ],
+    leader_answered: scaling !== null,
+    task: null,
+    container: null,
+    deployment: {
+      name: row.name,
+      version: row.version,
+      stub_type: row.stubType,
+      active: row.active,
+      keep_warm_seconds: keepWarmSeconds,
+    },
+    scaling,
+  };
+}
+
+/** Facts that concern a call before it reaches any queue. */
+export interface CallFacts {
+  /** Why calls are refused; empty: they are not. */
+  readonly refusal: string;
+  readonly pool: NamedPool;
+  /** Limits of the workspace that its containers wait for, and conditions of machines that keep them away. */
+  readonly quota: readonly string[];
+  /**
+   * Number of workers that were asked for where a container
+   * serves, or will serve, with one; absent: it serves as asked.
+   */
+  readonly oneWorkerInsteadOf?: number;
+}
+
+/** Why calls are refused; a lack in the deployment's own pool says more than the missing machine. */
+function callTexts({ refusal, pool: { lack } }: CallFacts): string[] {
+  if (refusal !== '') return [`calls are refused: ${lack?.says ?? refusal}`];
+  return lack === undefined ? [] : [lack.says];
+}
+
+function callSteps({ refusal, pool: { name, lack } }: CallFacts): string[] {
+  if (lack !== undefined) return [lack.step];
+  return refusal === ''
+    ? []
+    : [`ask for what a machine has (\`longshore machine list\`), or admit one that has it: ${admitTo(name)}`];
+}
+
+/** Next tick of a schedule. `nextAt`: null: never. */
+export interface NextTick {
+  readonly when: string;
+  readonly timezone: string;
+  readonly nextAt: string | null;
+}
+
+const tickText = ({ when, timezone, nextAt }: NextTick): string =>
+  `its times are ${JSON.stringify(when)} in ${timezone}; ${nextAt === null ? 'none comes any more' : `the next is ${nextAt}`}`;
+
+const orTick = (waiting: Waiting, tick: NextTick | undefined): Waiting =>
+  waiting.waits_for !== '' || tick === undefined || tick.nextAt === null
+    ? waiting
+    : { waits_for: 'its next time', until: tick.nextAt };
+
+function summaryOf(scaling: ExplainedScaling): string {
+  const { breaker, ready, live, present, wanted } = scaling;
+  switch (scaling.state) {
+    case 'STOPPED':
+      return 'it takes no calls and runs nothing; queued tasks wait until their time is over';
+    case 'STOPPING':
+      return `it takes no calls; ${containers(present)} end`;
+    case 'DEGRADED':
+      return `${breaker.failures} starts in a row failed (${breaker.last_reason}), so nothing is started for now`;
+    case 'IDLE':
+      return live === 0
+        ? 'no task waits, so no container runs'
+        : `no task waits; ${containers(live)} ready, ${idleBecause(scaling)}`;
+    case 'HEALTHY':
+      return `${ready} of ${wanted ?? ready} wanted containers are ready`;
+    default:
+      return wanted === null || live <= wanted
+        ? `${ready} of ${wanted ?? live} wanted containers are ready`
+        : `${thereText(scaling)}, ${wanted} wanted: ${withoutNumbers(scaling.decision.text)}`;
+  }
+}
+
+/** Why unwanted containers are still there; the remaining time stands in the details. */
+function idleBecause({ decision }: ExplainedScaling): string {
+  if (decision.why === 'busy_or_warm') return 'kept warm';
+  return decision.decision === 'hold' ? withoutNumbers(decision.text) : 'about to go';
+}
+
+/** Text of the present containers; one without a machine is not live yet. */
+function thereText({ live, containers: all }: ExplainedScaling): string {
+  const placeless = all.filter((one) => one.state === 'PENDING').length;
+  const wait = `${containers(placeless)} ${placeless === 1 ? 'waits' : 'wait'} for a machine`;
+  if (placeless === 0) return `${containers(live)} live`;
+  return live <= placeless ? wait : `${containers(live - placeless)} live, ${wait}`;
+}
+
+/** The next change that happens without an operator, and its time. */
+export function waitingOf(scaling: ExplainedScaling): Waiting {
+  const { breaker, decision } = scaling;
+  if (scaling.state === 'STOPPED') return NOTHING;
+  if (scaling.state === 'STOPPING') return { waits_for: 'its containers to end', until: null };
+  if (breaker.phase === 'cooling') {
+    return { waits_for: 'the end of the cooldown; then one container probes', until: breaker.cools_until };
+  }
+  if (breaker.phase === 'probing') {
+    return { waits_for: 'the probe to complete a task, or to stay up for a minute', until: null };
+  }
+  if (decision.why === 'bad_sample')
+    return { waits_for: 'the queue to be readable again', until: scaling.look_again_at };
+  const placeless = scaling.containers.filter((one) => one.state === 'PENDING');
+  const givesUpAt = placeless
+    .map((one) => one.gives_up_at ?? '')
+    .filter((at) => at !== '')
+    .toSorted()[0];
+  if (placeless.length > 0) {
+    return { waits_for: `a machine for ${containers(placeless.length)}`, until: givesUpAt ?? null };
+  }
+  const starting = scaling.live - scaling.ready;
+  if (starting > 0) return { waits_for: `${containers(starting)} to be ready`, until: null };
+  if (decision.decision === 'hold' && decision.why !== 'at_target') {
+    const warm = scaling.state === 'IDLE' && decision.why === 'busy_or_warm';
+    const ends = warm ? 'work; what is kept warm may go after that time' : holdEnds(decision.why);
+    return { waits_for: ends || decision.text, until: scaling.look_again_at };
+  }
+  return NOTHING;
+}
+
+export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] {
+  const details = [scaling.formula];
+  if (scaling.bounds_from === 'scale')
+    details.push('the bounds were set by `longshore deployment scale` (ScaleDeployment), and end with this version');
+  if (scaling.in_flight !== null) {
+    const { waiting, running, delayed } = scaling;
+    details.push(`in its queue: ${waiting} waiting, ${running} running, ${delayed} delayed`);
+  }
+  if (scaling.window_seconds > 0) {
+    details.push(`within the last ${scaling.window_seconds} s up to ${scaling.wanted_in_window} were wanted`);
+  }
+  for (const condition of scaling.conditions)
+    details.push(`condition ${condition}: its queue could not be read for a minute`);
+  details.push(...placeTexts(scaling.containers, pool), ...keepWarmTexts(scaling.containers));
+  const { breaker } = scaling;
+  if (breaker.failures > 0) {
+    details.push(
+      `the last start that failed: ${breaker.last_container}, ${breaker.last_reason}${lastLine(breaker.last_message)}`,
+    );
+  }
+  return details;
+}
+
+/** The last of some lines, after `: `; empty where there is none. */
+export const lastLine = (message: string): string => {
+  const line = message.trimEnd().split('\n').at(-1) ?? '';
+  return line === '' ? '' : `: ${line}`;
+};
+
+/** Texts of the PENDING containers, grouped by the thing they wait for. */
+export function placeTexts(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
+  const groups = new Map<string, number>();
+  for (const one of all) {
+    if (one.state !== 'PENDING') continue;
+    const text =
+      Object.keys(one.rejections).length === 0 ? noMachine(one) : rejectionTexts(one.rejections, pool).join(', ');
+    groups.set(text, (groups.get(text) ?? 0) + 1);
+  }
+  return [...groups].map(([text, count]) => `${containers(count)} without a place: ${text}`);
+}
+
+const noMachine = (one: ExplainedContainer): string =>
+  one.main_rejection === '' ? 'not tried yet' : 'there is no machine';
+
+function keepWarmTexts(all: readonly ExplainedContainer[]): string[] {
+  const forever = all.filter((one) => one.kept_forever).length;
+  const ends = all
+    .map((one) => one.keep_warm_until ?? '')
+    .filter((at) => at !== '')
+    .toSorted();
+  const texts: string[] = [];
+  if (forever > 0) texts.push(`${counted(forever, 'idle container')} kept without end (keep-warm is negative)`);
+  if (ends.length > 0) texts.push(`${counted(ends.length, 'idle container')} kept warm, the first until ${ends[0]}`);
+  return texts;
+}
+
+function stepsOf(scaling: ExplainedScaling, name: string, pool: NamedPool): string[] {
+  const { breaker } = scaling;
+  if (scaling.state === 'STOPPED') return [`\`longshore deployment start ${name}\` lets it run again`];
+  // A container that never had its image wrote no logs.
+  const look =
+    breaker.last_reason === 'image_error'
+      ? `\`longshore explain ${breaker.last_container}\` says which machine could not get its image, and what to do`
+      : `\`longshore logs ${name}\` shows what its containers wrote`;
+  if (breaker.phase !== 'closed') {
+    return [look, `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`];
+  }
+  const steps = placeSteps(scaling.containers, pool);
+  return breaker.failures > 0 ? [look, ...steps] : steps;
+}
+
+/** Steps that would give the PENDING containers a place. */
+export function placeSteps(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
+  const reasons = all.filter((one) => one.state === 'PENDING').map((one) => one.main_rejection);
+  return [...new Set(reasons)].map((reason) => rejectionStep(reason, pool)).filter((step) => step !== '');
+}

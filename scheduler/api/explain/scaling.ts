@@ -1,0 +1,152 @@
+// The state of one queue in the leader's scaling loop, as it is shown: numbers, the formula, the breaker, the last
+// decisions. Made on the leader, and sent to the replica that asked.
+import type { ExplainedBreaker, ExplainedContainer, ExplainedDecision, ExplainedScaling } from '#shared/api/explain.ts';
+import { timestampOf } from '#shared/api/fields.ts';
+import type { ContainerId } from '#shared/domain/ids.ts';
+import type { Breaker } from '../../control/autoscaler/breaker.ts';
+import { breakerPhase } from '../../control/autoscaler/breaker.ts';
+import type { ScaleContainer, ScaleDecision, ScaleInput } from '../../control/autoscaler/decide.ts';
+import { keepWarmEndsMs, wantedContainers } from '../../control/autoscaler/decide.ts';
+import type { QueueLook } from '../../control/autoscaler/loop.ts';
+import { METRICS_UNAVAILABLE_MS } from '../../control/autoscaler/loop.ts';
+import type { Decided } from '../../control/autoscaler/memory.ts';
+import type { DeploymentFacts } from '../../workspaces/deployments/state.ts';
+import { deploymentStateOf } from '../../workspaces/deployments/state.ts';
+import type { PlacementWait } from '../../control/placement/waiting.ts';
+import { counted, decisionText } from './words.ts';
+
+/** Facts from the book about a container that the scaling loop looked at. */
+export interface ContainerPlace {
+  readonly machineId: string;
+  readonly slots: number;
+  /** Whether the container's attempts are known. */
+  readonly isKnown: boolean;
+  /** Placement wait of a PENDING container. */
+  readonly wait: PlacementWait | undefined;
+}
+
+const MAX_CONTAINERS = 100;
+
+export function explainScaling(
+  look: QueueLook,
+  facts: DeploymentFacts,
+  place: (id: ContainerId) => ContainerPlace | undefined,
+  nowMs: number,
+): ExplainedScaling {
+  const { input, depth, memory, decision } = look;
+  const state = deploymentStateOf(facts);
+  const wanted = input.inFlight === undefined ? null : wantedContainers(input, input.inFlight);
+  const badForMs = nowMs - (memory?.badSinceMs ?? nowMs);
+  return {
+    state,
+    state_since: memory?.state === state ? timestampOf(memory.stateSinceMs) : null,
+    in_flight: input.inFlight ?? null,
+    waiting: input.waiting,
+    running: depth?.active ?? 0,
+    delayed: depth?.delayed ?? 0,
+    tasks_per_container: input.tasksPerContainer,
+    min_containers: input.minContainers,
+    max_containers: input.maxContainers,
+    bounds_from: (look.target?.scale ?? null) === null ? 'stub' : 'scale',
+    wanted,
+    formula: formulaOf(input, wanted),
+    window_seconds: look.windowMs / 1000,
+    wanted_in_window: input.wantedInWindow,
+    live: facts.live,
+    ready: facts.ready,
+    present: facts.present,
+    decision: shownDecision({
+      atMs: nowMs,
+      untilMs: nowMs,
+      times: 1,
+      decision,
+      inFlight: input.inFlight ?? null,
+      live: facts.live,
+    }),
+    look_again_at: timestampOf('againAtMs' in decision ? finite(decision.againAtMs) : null),
+    conditions: badForMs >= METRICS_UNAVAILABLE_MS ? ['MetricsUnavailable'] : [],
+    breaker: shownBreaker(input.breaker, nowMs),
+    containers: input.containers.slice(0, MAX_CONTAINERS).map((one) => shownContainer(one, input, place(one.id))),
+    decisions: (memory?.decisions ?? []).toReversed().map(shownDecision),
+  };
+}
+
+function formulaOf(input: ScaleInput, wanted: number | null): string {
+  if (!input.active) return 'stopped: no container is wanted';
+  const bounds = `between ${input.minContainers} and ${Math.max(input.minContainers, input.maxContainers)}`;
+  if (input.inFlight === undefined || wanted === null) return `the queue could not be read; the bounds are ${bounds}`;
+  const raw = Math.ceil(input.inFlight / Math.max(1, input.tasksPerContainer));
+  return `${counted(input.inFlight, 'task')} / ${input.tasksPerContainer} per container = ${raw}, ${bounds}: ${wanted} wanted`;
+}
+
+function shownDecision(made: Decided): ExplainedDecision {
+  const { decision } = made;
+  return {
+    at: timestampOf(made.atMs),
+    until: timestampOf(made.untilMs),
+    times: made.times,
+    decision: decision.kind,
+    why: decision.kind === 'hold' ? decision.why : '',
+    text: decisionText(decision),
+    containers: movedBy(decision),
+    wanted: decision.wanted ?? null,
+    live: made.live,
+    in_flight: made.inFlight,
+  };
+}
+
+function movedBy(decision: ScaleDecision): number {
+  if (decision.kind === 'hold') return 0;
+  return decision.kind === 'start' ? decision.count : decision.containers.length;
+}
+
+function shownBreaker(breaker: Breaker, nowMs: number): ExplainedBreaker {
+  const { last } = breaker;
+  return {
+    phase: breakerPhase(breaker, nowMs),
+    failures: breaker.failures,
+    opened: breaker.opened,
+    cools_until: breaker.opened === 0 ? null : timestampOf(breaker.coolsUntilMs),
+    probe: breaker.probe ?? '',
+    last_container: last?.containerId ?? '',
+    last_at: timestampOf(last?.atMs),
+    last_reason: last?.reason ?? '',
+    last_message: last?.message ?? '',
+  };
+}
+
+function shownContainer(
+  container: ScaleContainer,
+  input: ScaleInput,
+  place: ContainerPlace | undefined,
+): ExplainedContainer {
+  const isIdle = container.state === 'RUNNING' && container.attempts === 0;
+  const keptUntilMs = keepWarmEndsMs(container, input.keepWarmMs);
+  const wait = place?.wait;
+  return {
+    container_id: container.id,
+    state: container.state,
+    machine_id: place?.machineId ?? '',
+    attempts: place?.isKnown === true || container.state !== 'RUNNING' ? container.attempts : null,
+    slots: place?.slots ?? 0,
+    idle_since: isIdle ? timestampOf(container.idleSinceMs) : null,
+    keep_warm_until: isIdle ? timestampOf(finite(keptUntilMs)) : null,
+    kept_forever: isIdle && !Number.isFinite(keptUntilMs),
+    rejections: countsOf(wait?.rejections),
+    main_rejection: wait?.mainReason ?? '',
+    gives_up_at: timestampOf(wait?.givesUpAtMs),
+    gives_up_with: wait?.givesUpWith ?? '',
+  };
+}
+
+const finite = (ms: number | undefined): number | null => (ms !== undefined && Number.isFinite(ms) ? ms : null);
+
+/** Counts of the reasons that were given. */
+export function countsOf(
+  rejections: Readonly<Partial<Record<string, number>>> | null | undefined,
+): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const [reason, count] of Object.entries(rejections ?? {}))
+    if (count !== undefined && count > 0) counts[reason] = count;
+  return counts;
+}

@@ -1,0 +1,342 @@
+// Explains the state of a task, a container or a deployment. This file gathers facts from rows, the queue and the
+// leader; the pure files beside it make the sentences. Reads only.
+// Invariant: things of another workspace are not found.
+import type { ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import { timestampOf } from '#shared/api/fields.ts';
+import { isUuid, queueNameOf } from '#shared/domain/ids.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Autoscaler } from '../../control/autoscaler/loop.ts';
+import { scaleFacts } from '../../control/autoscaler/look.ts';
+import type { BookEntry, ContainerBook } from '../../fleet/containers/book.ts';
+import { fellBackFrom, lacksChoice, poolNameOf } from '../../fleet/containers/spec.ts';
+import type { StoredSpec } from '../../fleet/containers/spec.ts';
+import type { Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Targets } from '../../workspaces/deployments/targets.ts';
+import type { SlotTable } from '../../tasks/dispatch/slots.ts';
+import { gpusOf } from '../../fleet/capacity.ts';
+import { blockingConditions, conditionWordsOf } from '../../fleet/machine.ts';
+import type { ContainerUsage, Usage } from '../../fleet/usage.ts';
+import type { Machine } from '../../fleet/machine.ts';
+import type { Machines } from '../../fleet/machines.ts';
+import type { Placer } from '../../control/placement/commit.ts';
+import { lookAtPool } from '../../control/placement/look-at-pool.ts';
+import { NO_POOL } from '../../control/placement/named-pool.ts';
+import type { NamedPool } from '../../control/placement/named-pool.ts';
+import type { JobPlace, TaskQueues } from '../../stores/queues/task-queues.ts';
+import { totalOf } from '../../stores/queues/task-queues.ts';
+import type { Loads } from '../../cluster/loads.ts';
+import { Ticks } from '../../tasks/schedules/ticks.ts';
+import type { Queryable } from '../../stores/store/db.ts';
+import { containerByEnd, containerById } from '../../stores/store/queries/containers.ts';
+import type { ContainerRow } from '../../stores/store/queries/containers.ts';
+import { deliveriesOfSubject } from '../../stores/store/queries/deliveries.ts';
+import { deploymentById, deploymentByName } from '../../stores/store/queries/deployments.ts';
+import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
+import type { TaskRecord } from '../../tasks/records.ts';
+import type { TaskService } from '../../tasks/task-service.ts';
+import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
+import { useOf } from '../../control/placement/world.ts';
+import type { ContainerFacts } from './container.ts';
+import { explainContainer } from './container.ts';
+import { explainDeployment } from './deployment.ts';
+import type { NextTick } from './deployment.ts';
+import type { Asked } from './quota.ts';
+import { isForQuota, quotaTexts } from './quota.ts';
+import type { ContainerPlace } from './scaling.ts';
+import { explainScaling } from './scaling.ts';
+import { explainTask } from './task.ts';
+import { conditionTexts, gpuTexts } from './words.ts';
+
+export interface ExplainParts {
+  readonly db: Queryable;
+  readonly book: ContainerBook;
+  readonly slots: SlotTable;
+  readonly loads: Pick<Loads, 'of'>;
+  readonly machines: Pick<Machines, 'get' | 'all'>;
+  readonly placer: Pick<Placer, 'waitOf'>;
+  readonly autoscaler: Pick<Autoscaler, 'explain'>;
+  readonly targets: Targets;
+  readonly queues: Pick<TaskQueues, 'read' | 'placeOf' | 'depth'>;
+  readonly tasks: Pick<TaskService, 'read'>;
+  readonly clock: Clock;
+  readonly limits: Pick<Limits, 'of'>;
+  readonly usage: Pick<Usage, 'of'>;
+  /** Why its calls are refused: no machine can ever serve them; undefined: they are not refused. */
+  readonly refusalOf: (target: Target) => string | undefined;
+  /** The leader's facts about a queue; null: the leader did not answer. */
+  readonly scaling: (queue: QueueName) => Promise<ExplainedScaling | null>;
+}
+
+/** End of a container's id, as lists and logs show it. */
+const END_OF_ID = /^[0-9a-f]{4,8}$/;
+const MAX_SERVERS = 100;
+const MOST_GPU_TEXTS = 5;
+const MAX_CALLBACKS = 4;
+
+export class Explain {
+  readonly #parts: ExplainParts;
+
+  constructor(parts: ExplainParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Explains a thing of the workspace.
+   * @param reference - a task's or deployment's id, a container's id, a deployment's
+   * name (its newest version), or name and version (`hello/v3`). Else the last 4 to
+   * 8 characters of a container's id, if only one of the workspace's newest ends so
+   * @returns undefined: the workspace has nothing with this id or name
+   */
+  async explain(workspaceId: WorkspaceId, reference: string): Promise<Explanation | undefined> {
+    if (reference.includes('\0') || !reference.isWellFormed()) return undefined;
+    const id = reference.toLowerCase();
+    if (isUuid(id)) {
+      const task = await this.#parts.tasks.read(workspaceId, id);
+      if (task !== undefined) return await this.#task(task);
+      const deployment = await deploymentById(this.#parts.db, id);
+      return deployment?.workspaceId === workspaceId ? await this.#deployment(deployment) : undefined;
+    }
+    const container = this.#parts.book.get(id as ContainerId)?.row ?? (await containerById(this.#parts.db, id));
+    if (container?.workspaceId === workspaceId) return await this.#container(container);
+    const [, name = reference, version] = /^(.+)\/v([1-9]\d{0,8})$/.exec(reference) ?? [];
+    const wanted = version === undefined ? null : Number(version);
+    const named = await deploymentByName(this.#parts.db, workspaceId, null, name, wanted);
+    if (named !== undefined) return await this.#deployment(named);
+    const ended = END_OF_ID.test(id) ? await containerByEnd(this.#parts.db, workspaceId, id) : undefined;
+    return ended === undefined ? undefined : await this.#container(ended);
+  }
+
+  /** Explains a queue on the leader, for this replica or another. */
+  async scalingOf(queue: QueueName): Promise<ExplainedScaling> {
+    const { autoscaler, clock } = this.#parts;
+    const look = await autoscaler.explain(queue);
+    const nowMs = clock.nowMs();
+    const lastWanted = look.memory?.decisions.findLast((made) => made.decision.wanted !== undefined)?.decision.wanted;
+    const facts = scaleFacts(look.input, lastWanted ?? 0, nowMs);
+    return explainScaling(look, facts, (id) => this.#placeOf(id), nowMs);
+  }
+
+  #placeOf(id: ContainerId): ContainerPlace | undefined {
+    const { book, loads, placer } = this.#parts;
+    const entry = book.get(id);
+    if (entry === undefined) return undefined;
+    return {
+      machineId: entry.row.machineId ?? '',
+      slots: entry.row.slots,
+      isKnown: loads.of(id) !== undefined,
+      wait: placer.waitOf(id),
+    };
+  }
+
+  async #deployment(row: DeploymentRow): Promise<Explanation> {
+    const queue = queueNameOf(row.id, row.stubId);
+    const [target, scaling] = await Promise.all([this.#parts.targets.byQueue(queue), this.#parts.scaling(queue)]);
+    const refusal = target === undefined ? undefined : this.#parts.refusalOf(target);
+    const keepWarmSeconds = target?.config.keepWarmSeconds ?? 0;
+    const quota = await this.#quotaOf(row.workspaceId, scaling?.containers ?? [], target?.config);
+    const kept = [...quota, ...this.#conditionTexts(row.workspaceId, scaling?.containers ?? [])];
+    const oneWorkerInsteadOf = this.#oneWorkerInsteadOf(queue, target);
+    const calls = {
+      refusal: refusal ?? '',
+      pool: await this.#poolOf(target),
+      quota: kept,
+      ...(oneWorkerInsteadOf === undefined ? {} : { oneWorkerInsteadOf }),
+    };
+    return explainDeployment(row, keepWarmSeconds, scaling, calls, this.#nextTick(target));
+  }
+
+  #oneWorkerInsteadOf(queue: QueueName, target: Target | undefined): number | undefined {
+    if (target !== undefined && lacksChoice(target.config)) return target.config.workers;
+    for (const { row } of this.#parts.book.ofQueue(queue)) {
+      const asked = fellBackFrom(row);
+      if (asked !== undefined) return asked;
+    }
+    return undefined;
+  }
+
+  async #poolOf(target: Target | undefined): Promise<NamedPool> {
+    return target === undefined
+      ? NO_POOL
+      : await lookAtPool(this.#parts, target.workspaceId, poolNameOf(target.config.extra));
+  }
+
+  /** Limits that containers of such a size wait for; none unless a machine's rejection names them. */
+  async #quotaOf(
+    workspaceId: WorkspaceId,
+    waiting: Parameters<typeof isForQuota>[0],
+    asked: Asked | undefined,
+  ): Promise<readonly string[]> {
+    const { book, limits, loads } = this.#parts;
+    if (asked === undefined || !isForQuota(waiting)) return [];
+    const { concurrency } = await limits.of(workspaceId);
+    let idle = 0;
+    for (const { row } of book.all()) {
+      if (row.workspaceId === workspaceId && row.state === 'RUNNING' && loads.of(row.id)?.inFlight === 0) idle += 1;
+    }
+    return quotaTexts({ limits: concurrency, used: useOf(book, workspaceId), idle }, asked);
+  }
+
+  #nextTick(target: Target | undefined): NextTick | undefined {
+    const schedule = target?.config.schedule;
+    if (schedule === undefined) return undefined;
+    return { ...schedule, nextAt: timestampOf(new Ticks(schedule).next(this.#parts.clock.nowMs()) ?? null) };
+  }
+
+  async #container(row: ContainerRow): Promise<Explanation> {
+    const entry = this.#parts.book.get(row.id);
+    const queue = queueNameOf(row.deploymentId, row.stubId);
+    const ended = entry === undefined;
+    const poolName = row.state === 'PENDING' ? ((row.spec as Partial<StoredSpec>).poolName ?? '') : '';
+    const [scaling, deploymentName, pool] = await Promise.all([
+      ended ? null : this.#parts.scaling(queue),
+      this.#nameOf(row.deploymentId),
+      lookAtPool(this.#parts, row.workspaceId, poolName),
+    ]);
+    const own = scaling?.containers.find((one) => one.container_id === row.id);
+    const rejections = own?.rejections ?? entry?.rejections ?? row.rejections ?? {};
+    const quota = row.state === 'PENDING' ? await this.#quotaOf(row.workspaceId, [{ rejections }], askedBy(entry)) : [];
+    return explainContainer({
+      row,
+      pool,
+      quota,
+      rejections: entry?.rejections ?? null,
+      ...this.#conditionsFor(row.workspaceId),
+      progress: entry?.progress ?? '',
+      machineHealth: this.#healthOf(row.machineId),
+      machineSilentSinceMs: this.#machine(row.machineId)?.suspectSinceMs ?? null,
+      usage: await this.#usageOf(row),
+      deploymentName,
+      scaling,
+      leaderAnswered: ended || scaling !== null,
+    });
+  }
+
+  async #usageOf({ id, machineId }: ContainerRow): Promise<ContainerUsage | null> {
+    if (machineId === null) return null;
+    return (await this.#parts.usage.of([machineId])).get(id) ?? null;
+  }
+
+  async #task(record: TaskRecord): Promise<Explanation> {
+    const { queues, targets } = this.#parts;
+    const { queue, taskId } = record;
+    const ended = isTerminalTask(record.status);
+    const gone: JobPlace = { kind: 'gone' };
+    const [job, place, depth, target, scaling, deploymentName, callbacks] = await Promise.all([
+      ended ? undefined : queues.read(queue, taskId),
+      ended ? gone : queues.placeOf(queue, taskId),
+      ended ? undefined : queues.depth(queue),
+      targets.byQueue(queue),
+      ended ? null : this.#parts.scaling(queue),
+      this.#nameOf(record.deploymentId),
+      ended ? deliveriesOfSubject(this.#parts.db, record.workspaceId, taskId, MAX_CALLBACKS) : [],
+    ]);
+    return explainTask({
+      callbacks,
+      record,
+      job,
+      place,
+      queueDepth: depth === undefined ? null : totalOf(depth),
+      retries: job?.retries ?? (record.sync ? 0 : (target?.config.retries ?? 0)),
+      timeoutMs: job?.timeoutMs ?? (target?.config.timeoutSeconds ?? 0) * 1000,
+      container: record.containerId === null ? undefined : await this.#rowOf(record.containerId),
+      deploymentName,
+      servers: ended ? [] : this.#servers(queue),
+      scaling,
+      pool: ended ? NO_POOL : await this.#poolOf(target),
+      quota: [
+        ...(await this.#quotaOf(record.workspaceId, scaling?.containers ?? [], target?.config)),
+        ...this.#conditionTexts(record.workspaceId, scaling?.containers ?? []),
+      ],
+      leaderAnswered: ended || scaling !== null,
+    });
+  }
+
+  /** Every container of the queue, and why it would refuse a task now. */
+  #servers(queue: QueueName): readonly ExplainedServer[] {
+    const servers: ExplainedServer[] = [];
+    for (const { row } of this.#parts.book.ofQueue(queue)) {
+      if (servers.length >= MAX_SERVERS) break;
+      const whyNot = this.#whyNot(row);
+      servers.push({
+        container_id: row.id,
+        state: row.state,
+        machine_id: row.machineId ?? '',
+        takes: whyNot === '',
+        why_not: whyNot,
+      });
+    }
+    return servers;
+  }
+
+  #whyNot(row: ContainerRow): string {
+    if (row.state === 'PENDING') return 'it has no machine yet';
+    if (row.state !== 'RUNNING') return `it is ${row.state}`;
+    const health = this.#healthOf(row.machineId);
+    if (health !== 'READY') return `its machine is ${health === '' ? 'gone' : health}`;
+    const container = this.#parts.slots.get(row.id);
+    const load = this.#parts.loads.of(row.id);
+    if (container?.leaving === true) return 'it is leaving';
+    if (load !== undefined && load.inFlight >= row.slots) {
+      return row.slots === 1 ? 'its only slot is taken' : `all of its ${row.slots} slots are taken`;
+    }
+    // A container linked to another replica is known by its load alone.
+    return container?.link === undefined || container.accepting ? '' : 'its agent refused a task a moment ago';
+  }
+
+  #machine(machineId: MachineId | null): Machine | undefined {
+    return machineId === null ? undefined : this.#parts.machines.get(machineId);
+  }
+
+  /** Conditions of machines that kept the containers away, and the states of these machines' GPUs. */
+  #conditionTexts(workspaceId: WorkspaceId, waiting: Parameters<typeof isForQuota>[0]): readonly string[] {
+    const isFor = (reason: string): boolean => waiting.some(({ rejections }) => (rejections[reason] ?? 0) > 0);
+    if (!isFor('condition') && !isFor('gpu_count')) return [];
+    const { conditions, conditionWords, gpus } = this.#conditionsFor(workspaceId);
+    return [
+      ...(isFor('condition') ? conditionTexts(conditions, conditionWords) : []),
+      ...(isFor('gpu_count') ? gpuTexts(gpus) : []),
+    ];
+  }
+
+  #conditionsFor(workspaceId: WorkspaceId): Pick<ContainerFacts, 'conditions' | 'conditionWords' | 'gpus'> {
+    const counts: Record<string, number> = {};
+    const words: Record<string, string> = {};
+    const gpus: Record<string, number> = {};
+    for (const machine of this.#parts.machines.all()) {
+      const owner = machine.row.poolWorkspaceId;
+      if (machine.health !== 'READY' || (owner !== null && owner !== workspaceId)) continue;
+      for (const name of blockingConditions(machine)) {
+        counts[name] = (counts[name] ?? 0) + 1;
+        const said = conditionWordsOf(machine)[name];
+        if (said !== undefined) words[name] ??= said;
+      }
+      for (const { unhealthy, state, why } of gpusOf(machine)) {
+        if (!unhealthy) continue;
+        const said = why === '' ? state : `${state}: ${why}`;
+        const key = said in gpus || Object.keys(gpus).length < MOST_GPU_TEXTS ? said : 'out for other reasons';
+        gpus[key] = (gpus[key] ?? 0) + 1;
+      }
+    }
+    return { conditions: counts, conditionWords: words, gpus };
+  }
+
+  #healthOf(machineId: MachineId | null): string {
+    return this.#machine(machineId)?.health ?? '';
+  }
+
+  async #rowOf(id: ContainerId): Promise<ContainerRow | undefined> {
+    return this.#parts.book.get(id)?.row ?? (await containerById(this.#parts.db, id));
+  }
+
+  async #nameOf(deploymentId: string | null): Promise<string> {
+    if (deploymentId === null) return '';
+    const row = await deploymentById(this.#parts.db, deploymentId);
+    return row === undefined ? '' : `${row.name}/v${row.version}`;
+  }
+}
+
+const MIB = 1024 * 1024;
+const askedBy = (entry: BookEntry | undefined): Asked | undefined =>
+  entry === undefined ? undefined : { ...entry.spec, memoryMib: Math.ceil(entry.spec.memoryBytes / MIB) };

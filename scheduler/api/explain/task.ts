@@ -1,0 +1,233 @@
+// A task's explanation: its place, the containers that could take it, and the
+// outcome of its attempts. Also the event that it waits for, with its time.
+import { timestampOf } from '#shared/api/fields.ts';
+import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import { isToldByContainer } from '#shared/domain/task-failures.ts';
+import { isRecord } from '#shared/json.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { JobPlace } from '../../stores/queues/task-queues.ts';
+import type { NamedPool } from '../../control/placement/named-pool.ts';
+import type { ContainerRow } from '../../stores/store/queries/containers.ts';
+import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
+import type { TaskRecord } from '../../tasks/records.ts';
+import { failedSteps, reasonText } from './container.ts';
+import type { Waiting } from './deployment.ts';
+import { NOTHING, lastLine, placeSteps, placeTexts, waitingOf as scalingWaits } from './deployment.ts';
+import { hostOf } from '../../tasks/webhooks/deliveries.ts';
+import { containers, counted } from './words.ts';
+
+export interface TaskFacts {
+  readonly record: TaskRecord;
+  /** The job in the task's queue; undefined: the queue does not have it. */
+  readonly job: TaskJob | undefined;
+  readonly place: JobPlace;
+  readonly queueDepth: number | null;
+  /** Retries that its stub allows. */
+  readonly retries: number;
+  /** Execution limit of one attempt, milliseconds; 0: none. */
+  readonly timeoutMs: number;
+  /**
+   * The last container that had the task, or the one whose failed
+   * start failed it; undefined: none did, or the row is gone.
+   */
+  readonly container: ContainerRow | undefined;
+  readonly deploymentName: string;
+  readonly servers: readonly ExplainedServer[];
+  readonly scaling: ExplainedScaling | null;
+  /** The pool that its stub names. */
+  readonly pool: NamedPool;
+  /** Limits of the workspace that its containers wait for. */
+  readonly quota: readonly string[];
+  readonly leaderAnswered: boolean;
+  /** Deliveries of its callback, the newest first. */
+  readonly callbacks: readonly DeliveryRow[];
+}
+
+export function explainTask(facts: TaskFacts): Explanation {
+  const { record, job, place, scaling } = facts;
+  const deadlineMs = record.deadlineMs === 0 ? null : record.deadlineMs;
+  return {
+    kind: 'task',
+    id: record.taskId,
+    workspace_id: record.workspaceId,
+    state: record.status,
+    since: timestampOf(record.endedAtMs ?? record.startedAtMs ?? record.createdAtMs),
+    summary: `task ${record.taskId}${facts.deploymentName === '' ? '' : ` of ${facts.deploymentName}`} ${summaryOf(facts)}`,
+    ...waitingOf(facts),
+    details: detailsOf(facts),
+    next_steps: stepsOf(facts),
+    leader_answered: facts.leaderAnswered,
+    task: {
+      status: record.status,
+      failure_reason: record.failureReason,
+      synchronous: record.sync,
+      deployment_id: record.deploymentId ?? '',
+      stub_id: record.stubId,
+      position: place.kind === 'waiting' ? (place.position ?? null) : null,
+      queue_depth: facts.queueDepth,
+      created_at: timestampOf(record.createdAtMs),
+      started_at: timestampOf(record.startedAtMs),
+      ended_at: timestampOf(record.endedAtMs),
+      deadline: timestampOf(deadlineMs),
+      next_retry_at: timestampOf(place.kind === 'delayed' ? place.dueMs : null),
+      retries_used: job?.retriesUsed ?? 0,
+      retries: facts.retries,
+      losses: job?.losses ?? 0,
+      attempts: attemptsOf(facts),
+      containers: [...facts.servers],
+    },
+    container: null,
+    deployment: null,
+    scaling,
+  };
+}
+
+/** Earlier attempts as far as they are remembered, and the last one. */
+function attemptsOf({ record, job, container }: TaskFacts): ExplainedAttempt[] {
+  const past = job?.past ?? record.past ?? [];
+  const attempts = past.map((one) => ({
+    attempt: one.attempt,
+    container_id: one.containerId,
+    machine_id: one.machineId,
+    started_at: timestampOf(one.startedAtMs),
+    ended_at: timestampOf(one.endedAtMs),
+    outcome: one.outcome,
+  }));
+  const isKnown = past.some((one) => one.attempt === record.attempt);
+  if (record.attempt === 0 || isKnown || record.containerId === null) return attempts;
+  const ended = isTerminalTask(record.status);
+  return [
+    ...attempts,
+    {
+      attempt: record.attempt,
+      container_id: record.containerId,
+      machine_id: container?.machineId ?? '',
+      started_at: timestampOf(record.startedAtMs),
+      ended_at: timestampOf(record.endedAtMs),
+      outcome: ended ? record.failureReason || record.status.toLowerCase() : 'running',
+    },
+  ];
+}
+
+function summaryOf({ record, place, servers }: TaskFacts): string {
+  const why = record.failureReason === '' ? '' : ` (${record.failureReason})`;
+  if (isFailedStart(record)) return `is ${record.status}${why}: no container could start for it`;
+  if (isTerminalTask(record.status)) return `is ${record.status}${why}, after ${counted(record.attempt, 'attempt')}`;
+  if (place.kind === 'active' || record.status === 'RUNNING') {
+    return `runs, attempt ${record.attempt}`;
+  }
+  if (place.kind === 'delayed') return `failed${why} and is tried again`;
+  if (place.kind === 'gone')
+    return 'is in no queue now: it changes hands, or is put back into its queue within a minute';
+  const taking = servers.filter((one) => one.takes).length;
+  const where = place.position === undefined ? 'waits' : `is number ${place.position} in its queue`;
+  return `${where}; ${taking === 0 ? 'no container can take it now' : `${containers(taking)} can take it`}`;
+}
+
+function waitingOf(facts: TaskFacts): Waiting {
+  const { record, place, scaling, servers, timeoutMs } = facts;
+  if (isTerminalTask(record.status)) return NOTHING;
+  if (place.kind === 'active' || record.status === 'RUNNING') {
+    const startedMs = record.startedAtMs;
+    return {
+      waits_for: 'its handler to end',
+      until: timestampOf(timeoutMs === 0 || startedMs === null ? null : startedMs + timeoutMs),
+    };
+  }
+  if (place.kind === 'delayed') return { waits_for: 'its back-off, then a free slot', until: timestampOf(place.dueMs) };
+  const deadline = timestampOf(record.deadlineMs === 0 ? null : record.deadlineMs);
+  const serving = servers.some((one) => one.state === 'RUNNING');
+  if (serving || scaling === null) return { waits_for: 'a free slot in a container', until: deadline };
+  const own = scalingWaits(scaling);
+  return { waits_for: own.waits_for === '' ? 'a container' : own.waits_for, until: own.until ?? deadline };
+}
+
+function detailsOf(facts: TaskFacts): string[] {
+  const { record, job, place, scaling, servers, queueDepth } = facts;
+  const details: string[] = [];
+  if (isFailedStart(record)) details.push(startText(facts));
+  if (queueDepth !== null && !isTerminalTask(record.status))
+    details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
+  // Other containers that could take a task matter only while it waits.
+  const waits = !isTerminalTask(record.status) && record.status !== 'RUNNING' && place.kind !== 'active';
+  if (waits && facts.pool.lack !== undefined) details.push(facts.pool.lack.says);
+  if (scaling !== null && waits) {
+    details.push(scaling.formula);
+    if (scaling.decision.why !== 'at_target') details.push(scaling.decision.text);
+    details.push(...placeTexts(scaling.containers, facts.pool), ...facts.quota);
+  }
+  const refusing = waits ? servers.filter((one) => !one.takes) : [];
+  for (const why of new Set(refusing.map((one) => one.why_not))) {
+    const count = refusing.filter((one) => one.why_not === why).length;
+    details.push(`${containers(count)} cannot take it: ${why}`);
+  }
+  if (job !== undefined && job.retriesUsed > 0) details.push(`${job.retriesUsed} of ${facts.retries} retries are used`);
+  if ((job?.losses ?? 0) > 0)
+    details.push(`${counted(job?.losses ?? 0, 'attempt')} lost by causes of the infrastructure`);
+  const known = attemptsOf(facts).length;
+  if (known < record.attempt) details.push(`of ${record.attempt} attempts ${known} are remembered`);
+  details.push(...facts.callbacks.map(callbackText));
+  if (!facts.leaderAnswered) details.push('the leader did not answer, so what it knows is missing');
+  return details;
+}
+
+const tries = (count: number): string => (count === 1 ? '1 try' : `${count} tries`);
+
+/** The delivery's text. The address may carry secrets, so only its host is shown. */
+function callbackText({ url, event, state, attempts, outcome, httpStatus, dueAtMs }: DeliveryRow): string {
+  const what = `its callback to ${hostOf(url)} (${event})`;
+  const last = outcome === '' ? '' : `, ${outcome}${httpStatus === null ? '' : ` with ${httpStatus}`}`;
+  if (state === 'waiting')
+    return `${what} waits to be sent until ${timestampOf(dueAtMs)}, after ${tries(attempts)}${last}`;
+  if (state === 'superseded') return `${what} was not sent: a newer one took its place`;
+  return `${what} ${state === 'delivered' ? 'was delivered' : 'was not delivered'} after ${tries(attempts)}${last}`;
+}
+
+/** Whether no attempt was sent: the task waited for a container that did not start. */
+const isFailedStart = ({ status, failureReason }: TaskRecord): boolean =>
+  isTerminalTask(status) && failureReason === 'start_failed';
+
+function startText({ record, container }: TaskFacts): string {
+  const which = record.containerId === null ? 'its container' : `container ${record.containerId}`;
+  return `${which} did not start${container === undefined ? '' : reasonText(container)}${lastLine(errorOf(record.result))}`;
+}
+
+/** The text that its caller got. */
+function errorOf(result: string | undefined): string {
+  try {
+    const answer: unknown = JSON.parse(result ?? '');
+    return isRecord(answer) && typeof answer['error'] === 'string' ? answer['error'] : '';
+  } catch {
+    // The error is in an object, or not stored: the container's lines show it.
+    return '';
+  }
+}
+
+function startSteps({ container, deploymentName }: TaskFacts): string[] {
+  const logs = `\`longshore logs ${deploymentName.replace(/\/v\d+$/, '')}\` shows what its containers wrote`;
+  const known = deploymentName === '' ? [] : [logs];
+  return [...(container === undefined ? known : failedSteps(container)), 'correct what failed, and deploy again'];
+}
+
+function stepsOf(facts: TaskFacts): string[] {
+  const { record, scaling, deploymentName, pool } = facts;
+  if (isFailedStart(record)) return startSteps(facts);
+  const isOfContainer = record.containerId !== null && isToldByContainer(record.failureReason);
+  const logs = isOfContainer
+    ? `\`longshore logs --container ${record.containerId}\` shows what its container wrote`
+    : `\`longshore logs --task ${record.taskId}\` shows what it wrote`;
+  if (record.status === 'COMPLETE') return [`\`longshore task get ${record.taskId}\` shows its result`];
+  if (isTerminalTask(record.status)) {
+    const result = `\`longshore task get ${record.taskId}\` shows its error`;
+    return record.attempt > 0 ? [logs, result] : [];
+  }
+  if (record.status === 'RUNNING') return [logs];
+  if (scaling === null) return [];
+  if (scaling.state === 'STOPPED' || scaling.state === 'STOPPING') {
+    return [`its deployment is stopped: \`longshore deployment start ${deploymentName}\``];
+  }
+  if (scaling.breaker.phase !== 'closed') return [`\`longshore explain ${deploymentName}\` shows why starts fail`];
+  const steps = placeSteps(scaling.containers, pool);
+  return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
+}

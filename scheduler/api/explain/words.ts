@@ -1,0 +1,180 @@
+// Reasons as sentences for people, with the steps that cure them.
+import type { HoldReason, ScaleDecision } from '../../control/autoscaler/decide.ts';
+import type { RejectionReason } from '../../control/placement/filter.ts';
+import { conditionOf } from '#shared/domain/conditions.ts';
+import { WORKER_CHOICE } from '../../fleet/containers/spec.ts';
+import type { NamedPool } from '../../control/placement/named-pool.ts';
+import { NO_POOL, admitTo } from '../../control/placement/named-pool.ts';
+
+const HOLDS: Readonly<Record<HoldReason, string>> = {
+  at_target: 'as many containers live as are wanted',
+  busy_or_warm: 'more containers live than are wanted, but each of them works or is kept warm',
+  in_window: 'more containers live than are wanted now, but the window before asked for them',
+  bad_sample: 'the queue could not be read, so nothing changes',
+  cooling_down: 'starts failed in a row, so nothing is started before the cooldown is over',
+  probing: 'one container shows whether starts work again; the others wait for it',
+  exclusive_on_lost:
+    'a container of it may still run on a lost machine, whose agent stops it by itself; until that is certain no other takes its place',
+  after_restart: 'the scheduler has just started, so nothing that it found is stopped yet',
+  new_leader: 'another scheduler process has just begun to lead, so nothing is stopped yet',
+  mass_disconnect: 'many machines went silent at once, so nothing is stopped',
+};
+
+/** The event that ends a hold; follows "waits for: ". */
+const HOLD_ENDS: Readonly<Record<Exclude<HoldReason, 'at_target'>, string>> = {
+  busy_or_warm: 'containers beyond those wanted to end their work and their keep-warm time',
+  in_window: 'the end of the window in which more were wanted',
+  bad_sample: 'the queue to be readable again',
+  cooling_down: 'the end of the cooldown; then one container probes',
+  probing: 'the probe to complete a task, or to stay up for a minute',
+  exclusive_on_lost: 'the machine to come back, or the time to pass after which its agent has stopped it',
+  after_restart: 'the quiet time after the start of the scheduler to end',
+  new_leader: 'the quiet time after the change of the leader to end',
+  mass_disconnect: 'the machines that went silent',
+};
+
+/** The end of a hold as text. @param why - of a decision to hold; any other text gives the empty text */
+export const holdEnds = (why: string): string => (HOLD_ENDS as Readonly<Record<string, string | undefined>>)[why] ?? '';
+
+/** A hold's text without its first part, for places that show the numbers already. */
+export const withoutNumbers = (text: string): string =>
+  text.replace(/^more containers live than are wanted(?: now)?, but /, '');
+
+export function decisionText(decision: ScaleDecision): string {
+  switch (decision.kind) {
+    case 'hold':
+      return HOLDS[decision.why];
+    case 'start':
+      return decision.probe
+        ? 'the cooldown is over: one container is started as a probe'
+        : `${containers(decision.count)} started, up to ${decision.wanted}`;
+    case 'stop':
+      return `${containers(decision.containers.length)} let go, down towards ${decision.wanted}`;
+  }
+}
+
+interface Advice {
+  /** Text that follows "3 machines: ". */
+  readonly says: string;
+  readonly step: string;
+}
+
+const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
+  no_machine: {
+    says: 'there is no machine',
+    step: 'admit a machine: `longshore machine create`',
+  },
+  no_matching_pool: {
+    says: 'of a pool that it does not name where it must or may not use, or kept for work with a GPU',
+    step: 'name a pool that this workspace may use (`pool="…"`), or admit a machine: `longshore machine create`',
+  },
+  machine_not_ready: {
+    says: 'not connected, or not ready',
+    step: 'see that the agents run and reach the scheduler: `longshore machine list`',
+  },
+  cordoned: {
+    says: 'cordoned or drained',
+    step: 'put a machine back into service: `longshore worker list` shows them, `longshore worker uncordon ID` does it',
+  },
+  condition: {
+    says: 'with a condition that keeps new containers away',
+    step: '`longshore worker list` shows the conditions of the machines',
+  },
+  gpu_model: {
+    says: 'without such a GPU',
+    step: 'ask for another model (`gpu="any"`), or admit a machine that has it',
+  },
+  gpu_count: { says: 'without enough free GPUs', step: 'wait for a GPU to be free, ask for fewer, or admit a machine' },
+  too_small: {
+    says: 'too small for it, even when empty',
+    step: 'ask for less `cpu` or `memory` (`longshore worker list` shows what each machine offers), or admit a larger machine',
+  },
+  cpu: { says: 'without enough free CPU', step: 'stop something, ask for less `cpu`, or admit a machine' },
+  memory: { says: 'without enough free memory', step: 'stop something, ask for less `memory`, or admit a machine' },
+  disk: { says: 'without enough free disk', step: 'make room on the machines, or admit another one' },
+  volume: {
+    says: 'cannot mount its volume: not its home, or without its driver',
+    step: 'bring the machine back that its volume is on, or give machines its driver (docs/volumes.md)',
+  },
+  image_unavailable: {
+    says: 'without its image, which was built elsewhere',
+    step: 'bring the machine back that built the image, or name a registry',
+  },
+  arch: { says: 'of another processor architecture', step: "admit a machine of the image's architecture" },
+  anti_affinity: { says: 'which it is kept away from after they sent it back', step: "look at the agents' logs there" },
+  quota: {
+    says: 'while the workspace has used up what it may have',
+    step: "stop something, or have an administrator raise the workspace's limit: `longshore workspace limits` shows them",
+  },
+};
+
+function adviceOf(reason: string, { name, lack }: NamedPool): Advice {
+  const advice = (REJECTIONS as Readonly<Record<string, Advice | undefined>>)[reason] ?? { says: reason, step: '' };
+  if (name === '') return advice;
+  const admit = `admit a machine to it: ${admitTo(name)}`;
+  if (reason === 'no_machine') return { ...advice, step: lack?.step ?? admit };
+  if (reason !== 'no_matching_pool') return advice;
+  // If machines of the pool have joined and the pool is still the reason, they are kept for work with a GPU.
+  const letIn = `\`longshore pool set ${name} --cpu-work-on-gpu-machines yes\``;
+  return {
+    says: `not of pool ${name}, or kept for work with a GPU`,
+    step: lack?.step ?? `let work without a GPU onto the machines of pool ${name} (${letIn}), or ${admit}`,
+  };
+}
+
+/** Rejections as texts, the most frequent first: `2 machines are without enough free CPU (cpu)`. */
+export function rejectionTexts(
+  rejections: Readonly<Record<string, number>>,
+  pool: NamedPool = NO_POOL,
+): readonly string[] {
+  return Object.entries(rejections)
+    .filter(([, count]) => count > 0)
+    .toSorted((a, b) => b[1] - a[1])
+    .map(([reason, count]) => `${count} machine${count === 1 ? '' : 's'} ${adviceOf(reason, pool).says} (${reason})`);
+}
+
+/**
+ * Conditions as texts, the most frequent first: `DiskPressure on 2 machines: too little free disk …`.
+ * @param words - the words of one of these machines, by the condition's name
+ */
+export function conditionTexts(
+  conditions: Readonly<Record<string, number>>,
+  words: Readonly<Record<string, string>> = {},
+): readonly string[] {
+  return Object.entries(conditions)
+    .toSorted((a, b) => b[1] - a[1])
+    .map(([name, count]) => {
+      const says = conditionOf(name)?.says;
+      const why = words[name];
+      return `${name} on ${counted(count, 'machine')}${says === undefined ? '' : `: ${says}`}${why === undefined ? '' : ` (${why})`}`;
+    });
+}
+
+/**
+ * GPUs as texts, the most frequent state first: `2 GPUs are unhealthy: Xid 79 …`.
+ * @param gpus - their number by state and reason
+ */
+export const gpuTexts = (gpus: Readonly<Record<string, number>>): readonly string[] =>
+  Object.entries(gpus)
+    .toSorted((a, b) => b[1] - a[1])
+    .map(([state, count]) => `${counted(count, 'GPU')} ${count === 1 ? 'is' : 'are'} ${state}`);
+
+/** Steps that cure these conditions. */
+export const conditionSteps = (conditions: Readonly<Record<string, number>>): readonly string[] =>
+  Object.keys(conditions)
+    .map((name) => conditionOf(name)?.step ?? '')
+    .filter((step) => step !== '');
+
+/** Step that cures the reason most machines gave; empty when it is not known. */
+export const rejectionStep = (reason: string, pool: NamedPool = NO_POOL): string => adviceOf(reason, pool).step;
+
+export const containers = (count: number): string => counted(count, 'container');
+export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
+
+/** Containers that serve with one worker although their stub asked for more: the fact, and the step that cures it. */
+export function oneWorkerTexts(asked: number): { readonly says: string; readonly step: string } {
+  return {
+    says: `serves with one worker instead of ${asked}: a process with a GPU, or with threads that run after on_start, cannot be forked`,
+    step: `set worker_mode to ${WORKER_CHOICE}, and deploy again`,
+  };
+}

@@ -1,0 +1,109 @@
+// The sender of a request: the credential as presented, and whether the caller is on this host with nothing in between.
+import type { FastifyRequest } from 'fastify';
+import type { Caller } from '../../workspaces/identity/caller.ts';
+import type { Refusals } from '../../workspaces/identity/refusals.ts';
+
+/**
+ * Finds the caller of a token; null: none, unknown, switched off or used up. A
+ * known token is answered synchronously, so that the invoke path waits for nothing.
+ */
+export interface Authenticator {
+  authenticate(token: string): Caller | null | Promise<Caller | null>;
+  /**
+   * The caller that `authenticate` would find, without using a one-use token
+   * up. Called before a body is read. Absent: `authenticate` is called instead.
+   */
+  look?(token: string): Caller | null | Promise<Caller | null>;
+  /**
+   * Called with the sender's address for each token that was refused; absent: refusals are not counted.
+   * @throws AppError `rate_limited`
+   */
+  refused?(address: string): void;
+  /**
+   * Called before an operator's secret is compared, and refuses a sender who guessed wrong too often.
+   * @param secret - one of a few names
+   * @throws AppError `rate_limited`
+   */
+  mayGuess?(secret: string, address: string): void;
+  /** Called after the sender presented a wrong secret. @throws AppError `rate_limited` */
+  guessed?(secret: string, address: string): void;
+}
+
+/** The caller of a token, as far as it can be known without using the token up. */
+export const lookAt = (
+  authenticator: Pick<Authenticator, 'authenticate' | 'look'>,
+  token: string,
+): Caller | null | Promise<Caller | null> =>
+  authenticator.look === undefined ? authenticator.authenticate(token) : authenticator.look(token);
+
+/**
+ * Finds the callers of tokens, and bounds the refusals of an address
+ * before it is told to wait; `refusals` undefined: no bound.
+ */
+export function boundedAuthenticator(
+  tokens: Pick<Authenticator, 'authenticate' | 'look'>,
+  refusals: Pick<Refusals, 'refused' | 'mayGuess' | 'guessed'> | undefined,
+): Authenticator {
+  const authenticate = (token: string): Caller | null | Promise<Caller | null> => tokens.authenticate(token);
+  const look = (token: string): Caller | null | Promise<Caller | null> => lookAt(tokens, token);
+  if (refusals === undefined) return { authenticate, look };
+  return {
+    authenticate,
+    look,
+    refused: (address) => refusals.refused(address),
+    mayGuess: (secret, address) => refusals.mayGuess(secret, address),
+    guessed: (secret, address) => refusals.guessed(secret, address),
+  };
+}
+
+/**
+ * The token of `Authorization: Bearer …` (also without `Bearer`),
+ * else of `?auth_token=` where the surface takes that; null: none.
+ */
+export function tokenOf(authorization: string | undefined, query?: Readonly<Record<string, unknown>>): string | null {
+  if (authorization !== undefined && authorization !== '') {
+    const bearer = authorization.length > 7 && authorization.slice(0, 7).toLowerCase() === 'bearer ';
+    const token = bearer ? authorization.slice(7).trim() : authorization.trim();
+    return token === '' ? null : token;
+  }
+  const fallback = query?.['auth_token'];
+  return typeof fallback === 'string' && fallback !== '' ? fallback : null;
+}
+
+// Headers that show a proxy in between, or a request from a web
+// page (a page may reach loopback under a name of its own).
+const IN_BETWEEN = [
+  'forwarded',
+  'via',
+  'x-forwarded-for',
+  'x-forwarded-host',
+  'x-forwarded-proto',
+  'x-forwarded-port',
+  'x-real-ip',
+  'true-client-ip',
+  'cf-connecting-ip',
+  'origin',
+] as const;
+
+const LOOPBACK = /^(?:127\.|::1$|::ffff:127\.)/;
+
+/**
+ * Whether a request from loopback counts as this host's own. Where
+ * a proxy may stand in front, all requests come from loopback.
+ */
+export const mayTrustLoopback = (settings: {
+  /** `LONGSHORE_EXTERNAL_URL` */
+  readonly externalUrl: string | null;
+  /** `LONGSHORE_TRUSTED_PROXIES` */
+  readonly trustedProxies?: readonly string[];
+}): boolean => settings.externalUrl === null && (settings.trustedProxies ?? []).length === 0;
+
+/** True when the request comes from this host itself. */
+export function isLoopback(request: Pick<FastifyRequest, 'socket' | 'headers'>): boolean {
+  const address = request.socket.remoteAddress;
+  if (address === undefined || !LOOPBACK.test(address)) return false;
+  // `none` in this header: a person typed the address.
+  const site = request.headers['sec-fetch-site'];
+  if (site !== undefined && site !== 'none') return false;
+  return IN_BETWEEN.every((name) => request.headers[name] === undefined);
+}

@@ -1,0 +1,220 @@
+// Puts operations on HTTP under `/api/v1/gateway`, all of them in the same way. The
+// binder reads path, query and body by the operation's schema, finds the caller,
+// checks the scope, and writes the whole answer. Called once by surfaces.ts.
+// Invariant: a body is read only for a good token. A request that cannot be read uses no
+// one-use token up. An answer holds every field of its schema. A handler's exception
+// reaches the outside as an RPC status, and its text only if the exception is an AppError.
+import { TextDecoder } from 'node:util';
+import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
+import { AppError } from '#shared/errors.ts';
+import { withDeadline } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { Caller } from '../../workspaces/identity/caller.ts';
+import { refusalOf } from '../operations/operation.ts';
+import type { Operation, Origin } from '../operations/operation.ts';
+import { lookAt, tokenOf } from './auth.ts';
+import type { Authenticator } from './auth.ts';
+import { admit } from './bodies.ts';
+import { compileDecoder, compileQueryReader, DecodeError } from './decode.ts';
+import type { Query } from './decode.ts';
+import { compileEncoder } from './encode.ts';
+import { problemOf, RPC_STATUS, rpcCodeOf, withRetryAfter } from './error-map.ts';
+import type { RpcCode } from './error-map.ts';
+import { closeUnread } from './polite-close.ts';
+
+export const GATEWAY_BASE = '/api/v1/gateway';
+/** Most bytes of a message, in either direction. */
+export const GATEWAY_BODY_LIMIT = 16 * 1024 * 1024;
+/** Most bytes for an operation that is open to everybody. */
+const OPEN_BODY_LIMIT = 64 * 1024;
+/** Deadline of a handler when the caller does not set one (`Grpc-Timeout`). */
+const HANDLER_DEADLINE_MS = 30_000;
+const METHODS: readonly HTTPMethods[] = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
+
+export interface BinderParts {
+  readonly authenticator: Authenticator;
+  readonly originOf: (request: FastifyRequest) => Origin;
+  readonly log: Log;
+}
+
+/** A refusal in the gateway's own shape. */
+class RpcError extends Error {
+  readonly code: RpcCode;
+  constructor(code: RpcCode, message: string) {
+    super(message);
+    this.name = 'RpcError';
+    this.code = code;
+  }
+}
+
+/** Registers all operations below the base of `scope` (a plugin of its own, so that its error shape stays its own). */
+export function bindOperations(scope: FastifyInstance, operations: readonly Operation[], parts: BinderParts): void {
+  scope.setErrorHandler((error, request, reply) => sendError(error, request, reply, parts.log));
+  scope.setNotFoundHandler((_request, reply) => sendRpc(reply, 5, 'Not Found'));
+  const admitKnown = admission(parts.authenticator, false);
+  const admitAll = admission(parts.authenticator, true);
+  const taken = new Map<string, HTTPMethods[]>();
+  for (const operation of operations) {
+    const url = operation.path.replace(/\{(\w+)\}/g, ':$1');
+    const onRequest = operation.scope === 'open' ? admitAll : admitKnown;
+    scope.route({ method: operation.method, url, onRequest, handler: handlerOf(operation, parts) });
+    // Two operations may name the parameter at one place differently, so places are compared without names.
+    const place = url.replace(/:\w+/g, ':');
+    taken.set(place, [...(taken.get(place) ?? []), operation.method]);
+  }
+  const wrongMethod = (_request: FastifyRequest, reply: FastifyReply) => sendRpc(reply, 12, 'Method Not Allowed');
+  for (const [place, methods] of taken) {
+    const url = place.replace(/:/g, () => ':any');
+    const rest = METHODS.filter((method) => !methods.includes(method));
+    scope.route({ method: rest, url: uniqueParams(url), handler: wrongMethod });
+  }
+}
+
+/** Looks up the token before the body is read. Requests without a body go on: their handler checks the token. */
+function admission(authenticator: Authenticator, isOpen: boolean) {
+  return async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
+    const { headers } = request;
+    if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined) return;
+    const token = tokenOf(headers.authorization);
+    const caller = token === null ? null : await lookAt(authenticator, token);
+    if (caller !== null) {
+      admit(request, reply, { sender: 'known', payer: caller.workspaceId, limitBytes: GATEWAY_BODY_LIMIT });
+    } else if (isOpen) {
+      admit(request, reply, { sender: 'public', payer: '', limitBytes: OPEN_BODY_LIMIT });
+    } else {
+      if (token !== null) authenticator.refused?.(request.ip);
+      throw new RpcError(16, 'invalid or missing token');
+    }
+  };
+}
+
+/** Makes parameter names unique, `/a/:any/b/:any` to `/a/:any1/b/:any2`: a router refuses a repeated name. */
+function uniqueParams(url: string): string {
+  let count = 0;
+  return url.replace(/:any/g, () => `:any${++count}`);
+}
+
+function handlerOf(operation: Operation, parts: BinderParts) {
+  const decode = compileDecoder(operation.request);
+  const readQuery = compileQueryReader(operation.request);
+  const encode = compileEncoder(operation.response);
+  const refuse = refuser(operation);
+  return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
+    const deadlineMs = deadlineOf(request.headers['grpc-timeout']);
+    const message = decode(merge(operation, request, readQuery));
+    const origin = parts.originOf(request);
+    const caller = origin.bearer === null ? null : await parts.authenticator.authenticate(origin.bearer);
+    const isRefused = caller === null && origin.bearer !== null;
+    if (caller === null && operation.scope !== 'open') {
+      if (isRefused) parts.authenticator.refused?.(request.ip);
+      throw new RpcError(16, 'invalid or missing token');
+    }
+    // An open operation may compare the bearer with an operator's secret.
+    if (isRefused) parts.authenticator.mayGuess?.(operation.name, request.ip);
+    const refusal = caller === null ? null : refusalOf(operation, caller);
+    const answer =
+      refusal === null ? await run(operation, caller, message, origin, deadlineMs, refuse) : refuse(refusal);
+    if (isRefused && (answer as { readonly ok?: unknown }).ok === false)
+      parts.authenticator.guessed?.(operation.name, request.ip);
+    return reply.header('content-type', 'application/json').send(JSON.stringify(encode(answer)));
+  };
+}
+
+async function run(
+  operation: Operation,
+  caller: Caller | null,
+  message: unknown,
+  origin: Origin,
+  deadlineMs: number,
+  refuse: (text: string) => unknown,
+): Promise<unknown> {
+  try {
+    return await withDeadline(
+      operation.handle(caller, message, origin),
+      deadlineMs,
+      () => new RpcError(4, `${operation.name} took longer than ${deadlineMs} ms`),
+    );
+  } catch (error) {
+    // An AppError with a status of 4xx is a refusal that the client must be able to read: 200 with ok false.
+    if (error instanceof AppError) {
+      const problem = problemOf(error);
+      if (problem.status >= 400 && problem.status < 500) return refuse(problem.message);
+    }
+    throw error;
+  }
+}
+
+/** Builds the refusing answer in the field this response has for it, if any. */
+function refuser(operation: Operation): (text: string) => unknown {
+  const properties = operation.response.properties as Readonly<Record<string, unknown>>;
+  const field = ['errMsg', 'errorMsg', 'error'].find((name) => name in properties) ?? null;
+  return (text) => (field === null ? { ok: false } : { ok: false, [field]: text });
+}
+
+/**
+ * Merges the parts of a request: path wins over body, body over
+ * query. A body on GET is ignored (a published client sends one).
+ */
+function merge(
+  operation: Operation,
+  request: FastifyRequest,
+  readQuery: (query: Query) => Record<string, unknown>,
+): unknown {
+  const body = operation.method === 'GET' ? undefined : parseBody(request.body);
+  const query = readQuery(request.query as Query);
+  const params = request.params as Readonly<Record<string, string>>;
+  if (body === undefined || body === null) return { ...query, ...params };
+  if (typeof body !== 'object' || Array.isArray(body)) throw new DecodeError('', 'the body must be a JSON object');
+  return { ...query, ...body, ...params };
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+/** The JSON of a body; undefined when it is empty. */
+export function parseBody(body: unknown): unknown {
+  if (!Buffer.isBuffer(body) || body.length === 0) return undefined;
+  let text: string;
+  try {
+    text = utf8.decode(body);
+  } catch {
+    throw new DecodeError('', 'the body is not valid UTF-8');
+  }
+  if (text.trim() === '') return undefined;
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new DecodeError('', `the body is not valid JSON: ${error instanceof Error ? error.message : 'unreadable'}`);
+  }
+}
+
+const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1, u: 0.001, n: 0.000_001 };
+
+function deadlineOf(header: string | readonly string[] | undefined): number {
+  if (header === undefined) return HANDLER_DEADLINE_MS;
+  const [, digits, unit] = typeof header === 'string' ? (/^([0-9]{1,8})([HMSmun])$/.exec(header) ?? []) : [];
+  const unitMs = unit === undefined ? undefined : UNIT_MS[unit];
+  if (digits === undefined || unitMs === undefined) throw new DecodeError('Grpc-Timeout', 'must be digits and a unit');
+  return Math.max(1, Math.min(Math.ceil(Number(digits) * unitMs), HANDLER_DEADLINE_MS));
+}
+
+function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
+  if (error instanceof RpcError) return sendRpc(reply, error.code, error.message);
+  if (error instanceof DecodeError) return sendRpc(reply, 3, error.message);
+  const problem = problemOf(error);
+  if (problem.status >= 500) {
+    log.error({ err: error, requestId: request.id, method: request.method, path: pathOf(request) }, 'request failed');
+  }
+  return sendRpc(withRetryAfter(reply, problem), rpcCodeOf(problem), problem.message);
+}
+
+function sendRpc(reply: FastifyReply, code: RpcCode, message: string): FastifyReply {
+  closeUnread(reply.request, reply);
+  if (code === 16) reply.header('www-authenticate', message);
+  return reply
+    .code(RPC_STATUS[code])
+    .header('content-type', 'application/json')
+    .send(JSON.stringify({ code, message, details: [] }));
+}
+
+/** The path without the query, which may carry a token. */
+export const pathOf = (request: FastifyRequest): string => request.url.split('?', 1)[0] ?? '';

@@ -1,0 +1,126 @@
+import { AppList, AppQuery, AppWithLatest, AppsWithLatest } from '#shared/api/rest/apps.ts';
+import { AppError } from '#shared/errors.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { ContainerReads } from '../../../fleet/containers/container-view.ts';
+import { urlTargetOf } from '../../../workspaces/deployments/deployments.ts';
+import type { Directory } from '../../../workspaces/deployments/directory.ts';
+import { poolNameOf } from '../../../fleet/containers/spec.ts';
+import { storedConfig } from '../../../workspaces/deployments/stub-config.ts';
+import type { UrlSettings } from '../../../workspaces/deployments/urls.ts';
+import { invokeUrl } from '../../../workspaces/deployments/urls.ts';
+import type { Origin } from '../../operations/operation.ts';
+import type { AppRow } from '../../../stores/store/queries/apps.ts';
+import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
+import type { StubRow } from '../../../stores/store/queries/stubs.ts';
+import { cursorOf, pageLimit, pageOf } from './paging.ts';
+import { appRecord, deploymentRecord, stubRecord } from './records.ts';
+import { restRoute } from './route.ts';
+import type { RestRequest, RestRoute } from './route.ts';
+
+export interface AppRouteParts {
+  readonly directory: Pick<Directory, 'app' | 'apps' | 'latestDeployments' | 'latestStubs' | 'stubs' | 'workspace'>;
+  readonly containers: Pick<ContainerReads, 'list'>;
+  readonly urls: UrlSettings;
+  readonly originOf: (request: RestRequest['http']) => Origin;
+}
+
+/**
+ * Apps, latest activity first: the plain list, the list with the newest stub and deployment of each, and a single app.
+ */
+export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
+  const page = async ({ query, workspaceId }: RestRequest<AppQuery>) => {
+    const limit = pageLimit(query);
+    const before = cursorOf(query);
+    const { name } = query;
+    const rows = await parts.directory.apps({
+      workspaceId,
+      limit: limit + 1,
+      ...(name === undefined ? {} : { nameContains: name }),
+      ...(before === undefined ? {} : { before: { updatedAtMs: before.atMs, id: before.id } }),
+    });
+    return pageOf(rows, limit, (row) => ({ atMs: row.updatedAtMs, id: row.id }));
+  };
+  return [
+    restRoute({
+      http: 'GET /app/{ws}',
+      summary: 'Apps, latest activity first',
+      query: AppQuery,
+      answer: AppList,
+      handle: async (request) => {
+        const { page: rows, next } = await page(request);
+        return { data: rows.map(appRecord), next };
+      },
+    }),
+    restRoute({
+      http: 'GET /app/{ws}/latest',
+      summary: 'Apps with what was made last in each, latest activity first',
+      query: AppQuery,
+      answer: AppsWithLatest,
+      handle: async (request) => {
+        const { page: rows, next } = await page(request);
+        return { data: await withLatest(parts, request, rows, true), next };
+      },
+    }),
+    restRoute({
+      http: 'GET /app/{ws}/{appId}',
+      summary: 'One app with what was made last in it',
+      answer: AppWithLatest,
+      errors: ['not_found'],
+      handle: async (request) => {
+        const { params, workspaceId } = request;
+        const appId = params['appId']?.toLowerCase() ?? '';
+        const row = isUuid(appId) ? await parts.directory.app(workspaceId, appId) : undefined;
+        const [app] = row === undefined ? [] : await withLatest(parts, request, [row], false);
+        if (app === undefined) throw new AppError('not_found', 'app not found');
+        return app;
+      },
+    }),
+  ];
+}
+
+/** Apps with their newest stub and deployment. @param counted - with the number of running containers; else 0 */
+async function withLatest(
+  parts: AppRouteParts,
+  request: RestRequest,
+  apps: readonly AppRow[],
+  counted: boolean,
+): Promise<AppWithLatest[]> {
+  const { workspaceId } = request;
+  const { directory, urls } = parts;
+  const ids = apps.map((app) => app.id);
+  const [deployments, stubs, workspace] = await Promise.all([
+    directory.latestDeployments(workspaceId, ids),
+    directory.latestStubs(workspaceId, ids),
+    directory.workspace(workspaceId),
+  ]);
+  const deployed = await directory.stubs([...deployments.values()].map((row) => row.stubId));
+  const running = counted ? runningOf(parts.containers.list(workspaceId)) : new Map<string, number>();
+  const { baseUrl } = parts.originOf(request.http);
+  return apps.map((app) => {
+    const deployment = deployments.get(app.id);
+    const stub = deployment === undefined ? stubs.get(app.id) : deployed.get(deployment.stubId);
+    const url = stub === undefined ? undefined : invokeUrl(baseUrl, urlTargetOf(stub, deployment ?? null), urls);
+    return {
+      ...appRecord(app),
+      deployment: shown(deployment, (row) => deploymentRecord(row, { stub, workspace, invokeUrl: url ?? '' })),
+      stub: deployment === undefined ? shown(stub, stubRecord) : null,
+      ...(url === undefined ? {} : { url, invoke_url: url }),
+      pool_name: stub === undefined ? '' : poolNameOf(storedConfig(stub.config).extra),
+      running_containers: stub === undefined ? 0 : (running.get(stub.id) ?? 0),
+      is_service: stub !== undefined && storedConfig(stub.config).extra['isService'] === true,
+      serving: null,
+    };
+  });
+}
+
+const shown = <Row extends DeploymentRow | StubRow, Record>(row: Row | undefined, show: (row: Row) => Record) =>
+  row === undefined ? null : show(row);
+
+/** Number of running containers by stub. */
+function runningOf(containers: ReturnType<ContainerReads['list']>): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const { stubId, status } of containers) {
+    if (status === 'RUNNING') counts.set(stubId, (counts.get(stubId) ?? 0) + 1);
+  }
+  return counts;
+}

@@ -1,0 +1,155 @@
+import { DeploymentList, DeploymentQuery, DeploymentRecord, DeploymentUrl } from '#shared/api/rest/deployments.ts';
+import { AppError } from '#shared/errors.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import { kindOf } from '#shared/domain/status.ts';
+import type { ChangeOutcome, DeploymentFilter, Deployments } from '../../../workspaces/deployments/deployments.ts';
+import { urlTargetOf } from '../../../workspaces/deployments/deployments.ts';
+import type { Directory } from '../../../workspaces/deployments/directory.ts';
+import { invokeUrl } from '../../../workspaces/deployments/urls.ts';
+import type { UrlSettings } from '../../../workspaces/deployments/urls.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import type { Origin } from '../../operations/operation.ts';
+import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
+import type { StubRow } from '../../../stores/store/queries/stubs.ts';
+import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
+import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
+import { deploymentRecord } from './records.ts';
+import { restRoute } from './route.ts';
+import type { RestRequest, RestRoute } from './route.ts';
+
+export interface DeploymentRouteParts {
+  readonly directory: Directory;
+  readonly deployments: Deployments;
+  readonly urls: UrlSettings;
+  readonly originOf: (request: RestRequest['http']) => Origin;
+}
+
+export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRoute[] {
+  const show = (request: RestRequest, row: DeploymentRow, stub?: StubRow, workspace?: WorkspaceRow) => {
+    const { baseUrl } = parts.originOf(request.http);
+    const target =
+      stub === undefined
+        ? { stubId: row.stubId, stubType: row.stubType, public: false, deployment: row }
+        : urlTargetOf(stub, row);
+    return deploymentRecord(row, { stub, workspace, invokeUrl: invokeUrl(baseUrl, target, parts.urls) });
+  };
+  return [
+    restRoute({
+      http: 'GET /deployment/{ws}',
+      summary: 'Deployments, newest first',
+      query: DeploymentQuery,
+      answer: DeploymentList,
+      handle: async (request) => {
+        const { query, workspaceId } = request;
+        const limit = pageLimit(query);
+        const before = cursorOf(query);
+        const rows = await parts.deployments.list(
+          { workspaceId },
+          {
+            ...filterOf(query),
+            limit: limit + 1,
+            offset: pageOffset(query),
+            ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, id: before.id } }),
+          },
+        );
+        const { page, next } = pageOf(rows, limit, (row) => ({ atMs: row.createdAtMs, id: row.id }));
+        const workspace = await parts.directory.workspace(workspaceId);
+        const stubs = await parts.directory.stubs(page.map((row) => row.stubId));
+        const data = page.map((row) => show(request, row, stubs.get(row.stubId), workspace));
+        return query.pagination === false ? data : { data, next };
+      },
+    }),
+    restRoute({
+      http: 'GET /deployment/{ws}/{deploymentId}',
+      summary: 'One deployment',
+      answer: DeploymentRecord,
+      errors: [NOT_FOUND],
+      handle: async (request) => {
+        const { workspaceId, params } = request;
+        const row = await parts.deployments.find({ workspaceId }, params['deploymentId'] ?? '');
+        if (row === undefined) throw notFound();
+        const [stub, workspace] = await Promise.all([
+          parts.directory.stub(row.stubId),
+          parts.directory.workspace(workspaceId),
+        ]);
+        return show(request, row, stub, workspace);
+      },
+    }),
+    restRoute({
+      http: 'GET /deployment/{deploymentId}/url',
+      summary: 'Where a deployment is invoked',
+      answer: DeploymentUrl,
+      errors: [NOT_FOUND],
+      handle: async (request) => {
+        const { caller, params } = request;
+        const row = await parts.deployments.find(caller, params['deploymentId'] ?? '');
+        if (row === undefined) throw notFound();
+        return { url: show(request, row, await parts.directory.stub(row.stubId)).url };
+      },
+    }),
+    verb('POST /deployment/{ws}/start/{deploymentId}', 'Start a deployment', (owner, id) =>
+      parts.deployments.start(owner, id),
+    ),
+    verb('POST /deployment/{ws}/stop/{deploymentId}', 'Stop a deployment', (owner, id) =>
+      parts.deployments.stop(owner, id),
+    ),
+    verb('DELETE /deployment/{ws}/{deploymentId}', 'Stop and delete a deployment', (owner, id) =>
+      parts.deployments.delete(owner, id),
+    ),
+  ];
+}
+
+const NOT_FOUND = 'deployment_not_found';
+const notFound = (): AppError => new AppError(NOT_FOUND, 'deployment not found');
+
+/** A route that performs a verb and answers with an empty body. */
+function verb(
+  http: string,
+  summary: string,
+  act: (owner: Pick<Caller, 'workspaceId'>, deploymentId: string) => Promise<ChangeOutcome>,
+): RestRoute {
+  return restRoute({
+    http,
+    summary,
+    scope: 'full',
+    errors: [NOT_FOUND],
+    handle: async ({ workspaceId, params }) => {
+      const outcome = await act({ workspaceId }, params['deploymentId'] ?? '');
+      if (outcome.kind === 'not_found') throw notFound();
+      if (outcome.kind === 'refused') throw new AppError('bad_request', outcome.text);
+      return undefined;
+    },
+  });
+}
+
+function filterOf(query: DeploymentQuery): Omit<DeploymentFilter, 'limit'> {
+  const { search_query: search, active, subdomain, stub_ids: stubIds, app_id: appId } = query;
+  const { min_containers: minContainers, created_at_start: createdFromMs, created_at_end: createdToMs } = query;
+  const name = query.name ?? (search !== undefined && !isUuid(search) ? search : undefined);
+  const version = versionOf(query.version);
+  // A kind without a suffix means the type of its deployments.
+  const stubTypes = query.stub_type?.map((type) => (kindOf(type) === type ? `${type}/deployment` : type));
+  return {
+    ...(search === undefined || !isUuid(search) ? {} : { ids: [search.toLowerCase()] }),
+    ...(name === undefined ? {} : { nameContains: name }),
+    ...(active === undefined ? {} : { active }),
+    ...(version === undefined ? {} : { version }),
+    ...(stubTypes === undefined ? {} : { stubTypes }),
+    ...(subdomain === undefined ? {} : { subdomain }),
+    ...(stubIds === undefined ? {} : { stubIds }),
+    ...(appId === undefined ? {} : { appId }),
+    ...(minContainers === undefined ? {} : { minContainers: Math.min(minContainers, 2 ** 31 - 1) }),
+    ...(createdFromMs === undefined ? {} : { createdFromMs }),
+    ...(createdToMs === undefined ? {} : { createdToMs }),
+    showDeleted: query.show_deleted ?? false,
+  };
+}
+
+/** Reads `3` and `v3`; 0, `latest` and a client's `undefined` mean any version. */
+function versionOf(text: string | undefined): number | undefined {
+  if (text === undefined || text === 'latest' || text === 'undefined') return undefined;
+  const [, digits] = /^v?([0-9]{1,9})$/.exec(text) ?? [];
+  if (digits === undefined)
+    throw new AppError('invalid_query', 'query parameter version must be a number or v and a number');
+  return Number(digits) === 0 ? undefined : Number(digits);
+}

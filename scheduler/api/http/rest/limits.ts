@@ -1,0 +1,105 @@
+import { ChangeLimits, LimitsRecord } from '#shared/api/rest/limits.ts';
+import { AppError } from '#shared/errors.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import type { WorkspaceUse } from '../../../stores/store/queries/quotas.ts';
+import { readChange } from '../../../workspaces/identity/limits.ts';
+import type { WorkspaceLimits } from '../../../workspaces/identity/limits.ts';
+import type { Rates } from '../../../workspaces/identity/rates.ts';
+import type { Limits } from '../../../workspaces/identity/workspace-limits.ts';
+import { REST_BODY_LIMIT } from './rest.ts';
+import { restRoute } from './route.ts';
+import type { RestRoute } from './route.ts';
+
+export interface LimitsParts {
+  readonly limits: Pick<Limits, 'of' | 'change' | 'counts'>;
+  /** Current usage of the workspace. */
+  readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
+  /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
+  readonly maxInvokeBodyBytes: number;
+  /** `LONGSHORE_TASK_DAYS`, `LONGSHORE_LOG_DAYS` */
+  readonly retention: { readonly tasksDays: number; readonly logsDays: number };
+}
+
+/** Limits and usage of a workspace. PUT changes the named limits, and is for the administrator. */
+export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
+  const show = async (id: WorkspaceId, limits: WorkspaceLimits) =>
+    limitsRecord(id, limits, parts.usageOf(id), await parts.limits.counts(id), parts);
+  return [
+    restRoute({
+      http: 'GET /workspace/{ws}/limits',
+      summary: 'What a workspace may have, and has',
+      answer: LimitsRecord,
+      handle: async ({ workspaceId }) => show(workspaceId, await parts.limits.of(workspaceId)),
+    }),
+    restRoute({
+      http: 'PUT /workspace/{ws}/limits',
+      summary: 'Change limits by group and name; null: the default again (administrator)',
+      scope: 'admin',
+      body: ChangeLimits,
+      readBody: readChange,
+      answer: LimitsRecord,
+      errors: ['workspace_not_found'],
+      handle: async ({ workspaceId, body }) => show(workspaceId, await parts.limits.change(workspaceId, body)),
+    }),
+  ];
+}
+
+/** Bounds the requests of a workspace in a minute; an administrator's are not bounded. */
+export function restRate(limits: Pick<Limits, 'of'>, rates: Pick<Rates, 'take'>): (caller: Caller) => Promise<void> {
+  return async (caller) => {
+    if (caller.isAdmin) return;
+    const { rest_per_minute: perMinute } = (await limits.of(caller.workspaceId)).rate;
+    const seconds = perMinute === null ? undefined : await rates.take(caller.workspaceId, 'rest', perMinute);
+    if (seconds === undefined) return;
+    throw new AppError('rate_limited', `this workspace may send ${perMinute} requests a minute: wait ${seconds} s`, {
+      details: { retryAfterSeconds: seconds },
+    });
+  };
+}
+
+/** Timeouts of a synchronous call's execution and of a container's start; asynchronous tasks have their stub's own. */
+const TIMEOUTS = { endpoint_seconds: 600, task_seconds: null, container_start_seconds: 900 };
+
+const EVENTS_DAYS = 30;
+
+const limitsRecord = (
+  id: WorkspaceId,
+  limits: WorkspaceLimits,
+  usage: LimitsRecord['usage'],
+  used: WorkspaceUse,
+  { maxInvokeBodyBytes, retention }: LimitsParts,
+): LimitsRecord => ({
+  workspace_id: id,
+  concurrency: limits.concurrency,
+  usage,
+  stub: limits.stub,
+  tasks: limits.tasks,
+  timeouts: TIMEOUTS,
+  requests: { max_body_bytes: REST_BODY_LIMIT, max_invoke_body_bytes: maxInvokeBodyBytes },
+  rate: limits.rate,
+  counts: {
+    tokens: { used: used.tokens, limit: limits.counts.tokens },
+    // These things cannot be made yet.
+    webhooks: { used: 0, limit: limits.counts.webhooks },
+    databases: { used: 0, limit: limits.counts.databases },
+    stacks: { used: 0, limit: limits.counts.stacks },
+    volumes: { used: used.volumes, limit: limits.counts.volumes },
+    deployments: { used: used.deployments, limit: limits.counts.deployments },
+    stubs: { used: used.stubs, limit: limits.counts.stubs },
+    objects: { used: used.objects, limit: limits.counts.objects },
+    unjoined_machines: { used: used.unjoinedMachines, limit: limits.counts.unjoined_machines },
+  },
+  bytes: {
+    logs_per_day: { used: used.logBytesToday, limit: limits.bytes.logs_per_day },
+    objects: { used: used.objectBytes, limit: limits.bytes.objects },
+    queue: { used: used.queueBytes, limit: limits.bytes.queue },
+  },
+  retention: {
+    logs_days: retention.logsDays,
+    // Events are not kept yet.
+    events_days: EVENTS_DAYS,
+    tasks_days: retention.tasksDays,
+  },
+  billing: { mode: 'postpaid', credits_cents: null },
+});

@@ -1,0 +1,228 @@
+// The records of the REST API as JSON: snake_case, with the
+// gateway's spelling beside it where published clients read that.
+import { timestampOf } from '#shared/api/fields.ts';
+import type { AppRecord } from '#shared/api/rest/apps.ts';
+import type { ContainerRecord } from '#shared/api/rest/containers.ts';
+import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
+import type { StubRecord } from '#shared/api/rest/stubs.ts';
+import type { RestTask } from '#shared/api/rest/tasks.ts';
+import type { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
+import { isEventStream, itemsOf } from '#shared/domain/event-stream.ts';
+import type { ContainerView } from '../../../fleet/containers/container-view.ts';
+import { storedConfig } from '../../../workspaces/deployments/stub-config.ts';
+import type { StubConfig } from '../../../workspaces/deployments/stub-config.ts';
+import type { AppRow } from '../../../stores/store/queries/apps.ts';
+import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
+import type { StubRow } from '../../../stores/store/queries/stubs.ts';
+import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
+import type { TaskRecord } from '../../../tasks/records.ts';
+
+/** A workspace as JSON. @param signingKey - null for callers who may not sign in the workspace's name */
+export const workspaceRecord = (row: WorkspaceRow, signingKey: string | null): WorkspaceRecord => ({
+  id: row.id,
+  external_id: row.id,
+  name: row.name,
+  created_at: timestampOf(row.createdAtMs),
+  updated_at: timestampOf(row.updatedAtMs),
+  signing_key: signingKey,
+  volume_cache_enabled: false,
+  multi_gpu_enabled: true,
+});
+
+export const stubRecord = (row: StubRow): StubRecord => ({
+  id: row.id,
+  external_id: row.id,
+  name: row.name,
+  type: row.type,
+  config: JSON.stringify(configRecord(storedConfig(row.config))),
+  config_version: row.configVersion,
+  public: row.public,
+  created_at: timestampOf(row.createdAtMs),
+  updated_at: timestampOf(row.updatedAtMs),
+});
+
+export const appRecord = (row: AppRow): AppRecord => ({
+  id: row.id,
+  external_id: row.id,
+  name: row.name,
+  description: row.description,
+  created_at: timestampOf(row.createdAtMs),
+  updated_at: timestampOf(row.updatedAtMs),
+  deleted_at: null,
+});
+
+const secondsOf = (ms: number | null): number => (ms === null ? 0 : Math.floor(ms / 1000));
+
+/** A container as JSON: times are unix seconds, 0 when not yet. */
+export function containerRecord(view: ContainerView, stub: StubRow | undefined): ContainerRecord {
+  const config = stub?.config as StubConfig | undefined;
+  return {
+    container_id: view.containerId,
+    stub_id: view.stubId,
+    workspace_id: view.workspaceId,
+    app_id: stub?.appId ?? '',
+    deployment_id: view.deploymentId ?? '',
+    worker_id: view.machineId ?? '',
+    machine_id: view.machineId ?? '',
+    status: view.status,
+    scheduled_at: secondsOf(view.scheduledAtMs),
+    started_at: secondsOf(view.startedAtMs),
+    gpu: config?.gpu[0] ?? '',
+    gpu_count: config?.gpuCount ?? 0,
+    cpu: view.cpuMillicores,
+    memory: view.memoryMib,
+  };
+}
+
+export function deploymentRecord(
+  row: DeploymentRow,
+  related: {
+    readonly stub: StubRow | undefined;
+    readonly workspace: WorkspaceRow | undefined;
+    readonly invokeUrl: string;
+  },
+): DeploymentRecord {
+  const createdAt = timestampOf(row.createdAtMs);
+  const updatedAt = timestampOf(row.updatedAtMs);
+  const { stub, workspace, invokeUrl } = related;
+  return {
+    id: row.id,
+    external_id: row.id,
+    name: row.name,
+    active: row.active,
+    subdomain: row.subdomain,
+    stub_type: row.stubType,
+    version: row.version,
+    created_at: createdAt,
+    updated_at: updatedAt,
+    deleted_at: timestampOf(row.deletedAtMs),
+    stub_id: row.stubId,
+    app_id: row.appId,
+    workspace_id: row.workspaceId,
+    stub: stub === undefined ? null : stubRecord(stub),
+    workspace: workspace === undefined ? null : workspaceRecord(workspace, null),
+    stub_name: stub?.name ?? '',
+    workspace_name: workspace?.name ?? '',
+    url: invokeUrl,
+    invoke_url: invokeUrl,
+    stubId: row.stubId,
+    stubType: row.stubType,
+    stubName: stub?.name ?? '',
+    workspaceId: row.workspaceId,
+    workspaceName: workspace?.name ?? '',
+    createdAt,
+    updatedAt,
+    appId: row.appId,
+  };
+}
+
+export interface TaskRelated {
+  readonly stub: StubRow | undefined;
+  readonly workspace: WorkspaceRow | undefined;
+  readonly deployment: Pick<DeploymentRow, 'id' | 'name' | 'version'> | undefined;
+  readonly stats: { readonly active_containers: number; readonly queue_depth: number } | null;
+  /** The result as stored: JSON text, or other text. */
+  readonly resultText: string | undefined;
+}
+
+export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
+  const startedAt = timestampOf(record.startedAtMs);
+  const endedAt = timestampOf(record.endedAtMs);
+  const createdAt = timestampOf(record.createdAtMs);
+  const updatedAt = timestampOf(record.endedAtMs ?? record.startedAtMs ?? record.createdAtMs);
+  const { stub, workspace, deployment } = related;
+  return {
+    id: record.taskId,
+    external_id: record.taskId,
+    status: record.status,
+    failure_reason: record.failureReason,
+    container_id: record.containerId ?? '',
+    started_at: startedAt,
+    ended_at: endedAt,
+    created_at: createdAt,
+    updated_at: updatedAt,
+    deployment: {
+      id: deployment?.id ?? record.deploymentId,
+      name: deployment?.name ?? null,
+      version: deployment?.version ?? null,
+    },
+    stub: stub === undefined ? null : stubRecord(stub),
+    app: null,
+    workspace: workspace === undefined ? null : workspaceRecord(workspace, null),
+    external_workspace: null,
+    outputs: [],
+    stats: related.stats,
+    result: parsedResult(related.resultText),
+    stub_id: record.stubId,
+    stub_name: stub?.name ?? '',
+    workspace_id: record.workspaceId,
+    workspace_name: workspace?.name ?? '',
+    containerId: record.containerId ?? '',
+    startedAt,
+    endedAt,
+    createdAt,
+    updatedAt,
+    stubId: record.stubId,
+    stubName: stub?.name ?? '',
+    workspaceId: record.workspaceId,
+    workspaceName: workspace?.name ?? '',
+  };
+}
+
+/**
+ * Result as JSON: JSON text as it is, a generator's events as
+ * the list of its items, any other text as base64 of its bytes.
+ */
+export function parsedResult(text: string | undefined): unknown {
+  if (text === undefined) return null;
+  try {
+    return isEventStream(text) ? itemsOf(text) : (JSON.parse(text) as unknown);
+  } catch {
+    return { base64: Buffer.from(text, 'utf8').toString('base64') };
+  }
+}
+
+/** A stub's configuration, with the names that clients of the REST API know. */
+function configRecord(config: StubConfig) {
+  const { autoscaler, extra } = config;
+  return {
+    runtime: {
+      cpu: config.cpuMillicores,
+      memory: config.memoryMib,
+      gpu: config.gpu[0] ?? '',
+      gpus: config.gpu,
+      gpu_count: config.gpuCount,
+      image_id: config.imageId,
+    },
+    handler: config.handler,
+    on_start: config.onStart,
+    on_deploy: extra['onDeploy'] ?? '',
+    python_version: config.pythonVersion,
+    keep_warm_seconds: config.keepWarmSeconds,
+    max_pending_tasks: config.maxPendingTasks,
+    callback_url: config.callbackUrl,
+    task_policy: { max_retries: config.retries, timeout: config.timeoutSeconds, ttl: config.ttlSeconds },
+    workers: config.workers,
+    concurrent_requests: config.concurrentRequests,
+    authorized: config.authorized,
+    volumes: config.volumes.map((volume) => ({ id: volume.volumeId, mount_path: volume.mountPath })),
+    secrets: config.secrets.map((name) => ({ name })),
+    env: config.env,
+    autoscaler: {
+      type: autoscaler.type,
+      max_containers: autoscaler.maxContainers,
+      tasks_per_container: autoscaler.tasksPerContainer,
+      min_containers: autoscaler.minContainers,
+    },
+    extra: extra['extra'] ?? {},
+    checkpoint_enabled: extra['checkpointEnabled'] ?? false,
+    entry_point: extra['entrypoint'] ?? [],
+    ports: extra['ports'] ?? [],
+    pricing: extra['pricing'] ?? null,
+    inputs: extra['inputs'] ?? null,
+    outputs: extra['outputs'] ?? null,
+    tcp: extra['tcp'] ?? false,
+    block_network: config.blockNetwork,
+    allow_list: config.allowList,
+  };
+}

@@ -1,0 +1,182 @@
+// Puts the routes of the workspace REST API on HTTP, all of them in the same way. The binder finds the caller and the
+// path's workspace, reads query and body by the route's schemas, and sends errors in one shape.
+// Invariant: a token of another workspace never learns whether something
+// exists. A body is read only when its sender may call the route.
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { AppError } from '#shared/errors.ts';
+import { withDeadline } from '#shared/backoff.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { tokenOf } from '../auth.ts';
+import type { Authenticator } from '../auth.ts';
+import { parseBody, pathOf } from '../bind.ts';
+import { admit } from '../bodies.ts';
+import { DecodeError, compileDecoder } from '../decode.ts';
+import { problemOf, sendProblem } from '../error-map.ts';
+import { closeUnread } from '../polite-close.ts';
+import { compileQuery } from './query.ts';
+import type { Query } from './query.ts';
+import type { RestRequest, RestRoute } from './route.ts';
+
+export interface RestParts {
+  readonly authenticator: Authenticator;
+  /** Called first for every request. Absent: requests are not bounded. @throws AppError `rate_limited` */
+  readonly mayAsk?: (caller: Caller) => Promise<void>;
+  readonly workspaceExists: (id: WorkspaceId) => Promise<boolean>;
+  readonly log: Log;
+}
+
+export const REST_BASE = '/api/v1';
+export const REST_BODY_LIMIT = 1024 * 1024;
+const HANDLER_DEADLINE_MS = 30_000;
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
+
+const unauthorized = (): AppError => new AppError('unauthorized', 'Unauthorized');
+
+/** Registers the routes below the base of `scope`. */
+export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], parts: RestParts): void {
+  scope.setErrorHandler((error, request, reply) => {
+    const problem = problemOf(error);
+    closeUnread(request, reply);
+    if (problem.status >= 500 && problem.retryAfterSeconds === undefined) {
+      parts.log.error(
+        { err: error, requestId: request.id, method: request.method, path: pathOf(request) },
+        'request failed',
+      );
+    }
+    return sendProblem(reply, request.id, problem);
+  });
+  scope.decorateRequest('checked', null);
+  const taken = new Map<string, string[]>();
+  for (const route of routes) {
+    const { method } = route;
+    const url = route.path.replace(/\{(\w+)\}/g, ':$1');
+    taken.set(url, [...(taken.get(url) ?? []), method]);
+    const read = readerOf(route);
+    scope.route({
+      method,
+      url,
+      onRequest: async (request, reply) => {
+        const checked = await check(request, route, parts);
+        checkMediaType(request);
+        request.checked = checked;
+        admit(request, reply, { sender: 'known', payer: checked.caller.workspaceId, limitBytes: REST_BODY_LIMIT });
+      },
+      handler: async (request, reply) => {
+        if (request.checked === null) throw unauthorized();
+        const body = await withDeadline(
+          route.handle(read(request.checked)),
+          HANDLER_DEADLINE_MS,
+          () => new AppError('deadline_exceeded', `no answer within ${HANDLER_DEADLINE_MS} ms`),
+        );
+        reply.code(route.status ?? 200);
+        if (body === undefined) return reply.send();
+        return reply.header('content-type', 'application/json').send(JSON.stringify(body));
+      },
+    });
+  }
+  for (const [url, methods] of taken) {
+    scope.route({
+      method: METHODS.filter((method) => !methods.includes(method)),
+      url,
+      handler: (request, reply) => {
+        closeUnread(request, reply);
+        return sendProblem(reply, request.id, {
+          status: 405,
+          code: 'method_not_allowed',
+          message: 'Method Not Allowed',
+        });
+      },
+    });
+  }
+}
+
+/** Facts about a request once its sender is known to be allowed. */
+type Checked = Omit<RestRequest, 'query' | 'body'>;
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    checked: Checked | null;
+  }
+}
+
+async function check(request: FastifyRequest, route: RestRoute, parts: RestParts): Promise<Checked> {
+  const query = request.query as Query;
+  const params = request.params as Readonly<Record<string, string>>;
+  const token = tokenOf(request.headers.authorization, query);
+  const caller = token === null ? null : await parts.authenticator.authenticate(token);
+  if (caller === null && token !== null) parts.authenticator.refused?.(request.ip);
+  if (caller === null || !mayCall(caller, route)) throw unauthorized();
+  await parts.mayAsk?.(caller);
+  const named = params['ws']?.toLowerCase();
+  if (named !== undefined && named !== caller.workspaceId) {
+    if (!caller.isAdmin) throw unauthorized();
+    if (!(await parts.workspaceExists(named as WorkspaceId))) {
+      throw new AppError('bad_request', 'there is no such workspace');
+    }
+  }
+  const workspaceId = named === undefined ? caller.workspaceId : (named as WorkspaceId);
+  return { caller, workspaceId, params, http: request };
+}
+
+function readerOf({ query, body, readBody }: RestRoute): (checked: Checked) => RestRequest {
+  const readQuery = query === undefined ? () => ({}) : compileQuery(query);
+  const decode = readBody ?? (body === undefined ? () => ({}) : compileDecoder(body));
+  return (checked) => {
+    const sent = bodyOf(checked.http);
+    return { ...checked, query: readQuery(checked.http.query as Query), body: decoded(decode, sent) };
+  };
+}
+
+/** @throws AppError `invalid_body` */
+function decoded(decode: (sent: Readonly<Record<string, unknown>>) => unknown, sent: Record<string, unknown>): unknown {
+  try {
+    return decode(sent);
+  } catch (error) {
+    if (!(error instanceof DecodeError)) throw error;
+    // The sent value is left out, and so is the cause: it may be a secret.
+    throw invalidBody(`${error.field} ${error.rule}`);
+  }
+}
+
+/** Accepted content types: JSON, and the type that `curl -d` declares. */
+const TAKEN = /^(?:application\/(?:[a-z0-9!#$&^_.+-]+\+)?json|text\/json|application\/x-www-form-urlencoded) *(?:;|$)/i;
+
+/**
+ * Checks the content type: a declared type other than JSON is refused; without a declaration the body is read as JSON.
+ * @throws AppError `unsupported_media_type`
+ */
+function checkMediaType({ method, headers }: FastifyRequest): void {
+  const { 'content-type': type, 'content-length': length = '0', 'transfer-encoding': encoding } = headers;
+  if (type === undefined || type === '' || method === 'GET' || (length === '0' && encoding === undefined)) return;
+  if (TAKEN.test(type.trim())) return;
+  throw new AppError('unsupported_media_type', 'the body must be JSON: send Content-Type: application/json');
+}
+
+function mayCall(caller: Caller, route: RestRoute): boolean {
+  if (caller.type === 'container') return route.containers === true;
+  if (route.scope === 'admin') return caller.isAdmin;
+  return route.scope === undefined || caller.type !== 'workspace_restricted';
+}
+
+/**
+ * Reads the body as JSON under any accepted content type: clients of every kind leave the type out.
+ * @throws AppError `bad_request`, `invalid_body`
+ */
+function bodyOf(request: FastifyRequest): Record<string, unknown> {
+  // A published client sends bodies on GET, without a meaning.
+  if (request.method === 'GET') return {};
+  let value: unknown;
+  try {
+    value = parseBody(request.body);
+  } catch (error) {
+    if (error instanceof DecodeError) throw new AppError('bad_request', error.message, { cause: error });
+    throw error;
+  }
+  if (value === undefined || value === null) return {};
+  if (typeof value !== 'object' || Array.isArray(value)) throw invalidBody('the body must be a JSON object');
+  return value as Record<string, unknown>;
+}
+
+const invalidBody = (text: string): AppError => new AppError('invalid_body', text);

@@ -1,0 +1,78 @@
+// A route of the workspace REST API: its line, its messages, its permitted callers, its refusals, and a handler. The
+// binder (rest.ts) reads and checks by it, and openapi.json is made of it.
+import type { FastifyRequest } from 'fastify';
+import type { Static, TObject, TSchema, TUndefined } from 'typebox';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+
+export interface RestRequest<Query = unknown, Body = unknown> {
+  readonly caller: Caller;
+  /** The workspace that the path names: the caller's, or any for the administrator. */
+  readonly workspaceId: WorkspaceId;
+  readonly params: Readonly<Record<string, string>>;
+  readonly query: Query;
+  readonly body: Body;
+  readonly http: FastifyRequest;
+}
+
+export interface RestDefinition<Query extends TObject, Body extends TObject, Answer extends TSchema> {
+  /** Method and path, `GET /task/{ws}/{taskId}`. */
+  readonly http: string;
+  /** A line for people. */
+  readonly summary: string;
+  /** Group in the description; workspace when absent. */
+  readonly tag?: 'workspace' | 'installation';
+  /** Whether a container's own token may call it; the handler decides what to show. */
+  readonly containers?: boolean;
+  /** Permitted callers. full: not restricted tokens · admin: the administrator. Absent: any. */
+  readonly scope?: 'full' | 'admin';
+  /** Status of the answer; 200 when absent. */
+  readonly status?: number;
+  /** Schema of the query; absent: the query is ignored. */
+  readonly query?: Query;
+  /** Schema of the body; absent: the body is ignored. */
+  readonly body?: Body;
+  /** Reads a body that needs more checks than its schema has. @throws AppError `invalid_body` */
+  readonly readBody?: (sent: Readonly<Record<string, unknown>>) => Static<Body>;
+  /** Schema of the answer; absent: an empty answer. */
+  readonly answer?: Answer;
+  /** Codes of the handler's own refusals, beside those of every route. */
+  readonly errors?: readonly string[];
+  /**
+   * Handles a request.
+   * @returns the answer's JSON; undefined: an empty answer
+   * @throws AppError with a code that has a status
+   */
+  readonly handle: (request: RestRequest<Static<Query>, Static<Body>>) => Promise<Static<Answer>>;
+}
+
+/** A route with its types erased, as the binder and the description hold it. */
+export interface RestRoute extends Omit<RestDefinition<TObject, TObject, TSchema>, 'http' | 'handle' | 'readBody'> {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  /** Path with parameters in braces, `/task/{ws}/{taskId}`. */
+  readonly path: string;
+  readonly readBody?: (sent: Readonly<Record<string, unknown>>) => unknown;
+  readonly handle: (request: RestRequest) => Promise<unknown>;
+}
+
+const HTTP = /^(GET|POST|PUT|DELETE) (\/\S*)$/;
+
+type Nothing = TObject<Record<never, never>>;
+
+/** Describes one route; the result is handed to the binder. */
+export function restRoute<
+  Query extends TObject = Nothing,
+  Body extends TObject = Nothing,
+  Answer extends TSchema = TUndefined,
+>(definition: RestDefinition<Query, Body, Answer>): RestRoute {
+  const { http, handle, ...rest } = definition;
+  const [, method, path] = HTTP.exec(http) ?? [];
+  if (method === undefined || path === undefined) throw new Error(`route ${http}: not a method and a path`);
+  return {
+    ...rest,
+    method: method as RestRoute['method'],
+    path,
+    // The binder has checked query and body by these same schemas.
+    handle: handle as RestRoute['handle'],
+  };
+}

@@ -1,0 +1,57 @@
+// Every route of the workspace REST API: surfaces.ts binds them, openapi.json describes them.
+import { appRoutes } from './apps.ts';
+import type { AppRouteParts } from './apps.ts';
+import { listContainers } from './containers.ts';
+import { deploymentRoutes } from './deployments.ts';
+import type { DeploymentRouteParts } from './deployments.ts';
+import { explainRoute } from './explain.ts';
+import type { Explains } from './explain.ts';
+import { signingKeyRoutes } from './keys.ts';
+import type { KeyRing } from '../../../workspaces/identity/key-ring.ts';
+import type { Tenants } from '../../../workspaces/identity/tenants.ts';
+import type { LogReads } from '../../../fleet/logs/log-service.ts';
+import type { Secrets } from '../../../workspaces/secrets/service.ts';
+import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
+import type { TaskActions } from '../../../tasks/task-actions.ts';
+import type { TaskService } from '../../../tasks/task-service.ts';
+import { limitRoutes } from './limits.ts';
+import type { LimitsParts } from './limits.ts';
+import { readLogs } from './logs.ts';
+import type { RestRoute } from './route.ts';
+import { notBuiltRoutes } from './not-built.ts';
+import { secretRoutes } from './secrets.ts';
+import { cancelTasks, listTasks, readTask } from './tasks.ts';
+import type { TaskRouteParts } from './tasks.ts';
+import { currentWorkspace, workspaceRoutes } from './workspace.ts';
+
+export interface RestRouteParts extends AppRouteParts, DeploymentRouteParts, LimitsParts {
+  readonly directory: DeploymentRouteParts['directory'];
+  readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
+  readonly tasks: Pick<TaskService, 'read' | 'resultText' | 'list'>;
+  readonly taskActions: TaskActions;
+  readonly queueDepth: TaskRouteParts['queueDepth'];
+  readonly tenants: Tenants;
+  readonly signingKeys: Pick<KeyRing, 'list' | 'rotate' | 'retire'>;
+  readonly signingKeyOf: (workspace: WorkspaceRow) => string;
+  readonly logs: LogReads;
+  readonly explains: Explains;
+  readonly secrets: Secrets;
+}
+
+/** All routes. Routes use their services only when they are called, so the description needs none. */
+export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
+  ...workspaceRoutes(parts.tenants),
+  ...limitRoutes(parts),
+  ...signingKeyRoutes(parts.signingKeys),
+  currentWorkspace(parts),
+  readTask(parts),
+  listTasks(parts),
+  cancelTasks(parts.taskActions),
+  listContainers(parts.containers, parts.directory),
+  ...appRoutes(parts),
+  readLogs(parts.logs),
+  explainRoute(parts.explains),
+  ...secretRoutes(parts.secrets),
+  ...deploymentRoutes(parts),
+  ...notBuiltRoutes,
+];

@@ -1,0 +1,57 @@
+import { timestampOf } from '#shared/api/fields.ts';
+import { ChangeSecret, CreateSecret, SecretList, SecretRecord } from '#shared/api/rest/secrets.ts';
+import type { Secrets } from '../../../workspaces/secrets/service.ts';
+import type { SecretRow } from '../../../stores/store/queries/secrets.ts';
+import { restRoute } from './route.ts';
+import type { RestRoute } from './route.ts';
+
+/** Routes of secrets: they show names and times, and never a value. */
+export function secretRoutes(secrets: Pick<Secrets, 'list' | 'create' | 'change' | 'delete'>): readonly RestRoute[] {
+  return [
+    restRoute({
+      http: 'GET /secret/{ws}',
+      summary: 'Secrets by name, without their values',
+      scope: 'full',
+      answer: SecretList,
+      handle: async ({ workspaceId }) => ({ data: (await secrets.list(workspaceId)).map(secretRecord), next: '' }),
+    }),
+    restRoute({
+      http: 'POST /secret/{ws}',
+      summary: 'Make a secret, which stubs may name',
+      scope: 'full',
+      status: 201,
+      body: CreateSecret,
+      answer: SecretRecord,
+      errors: ['secret_exists'],
+      handle: async ({ workspaceId, body }) => secretRecord(await secrets.create(workspaceId, body.name, body.value)),
+    }),
+    restRoute({
+      http: 'PUT /secret/{ws}/{name}',
+      summary: 'Change the value, for containers that start from now on',
+      scope: 'full',
+      body: ChangeSecret,
+      answer: SecretRecord,
+      errors: ['secret_not_found'],
+      handle: async ({ workspaceId, params, body }) =>
+        secretRecord(await secrets.change(workspaceId, params['name'] ?? '', body.value)),
+    }),
+    restRoute({
+      http: 'DELETE /secret/{ws}/{name}',
+      summary: 'Delete a secret',
+      scope: 'full',
+      errors: ['secret_not_found'],
+      handle: async ({ workspaceId, params }) => {
+        await secrets.delete(workspaceId, params['name'] ?? '');
+        return undefined;
+      },
+    }),
+  ];
+}
+
+const secretRecord = (row: SecretRow): SecretRecord => ({
+  id: row.id,
+  external_id: row.id,
+  name: row.name,
+  created_at: timestampOf(row.createdAtMs),
+  updated_at: timestampOf(row.updatedAtMs),
+});

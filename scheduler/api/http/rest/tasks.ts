@@ -1,0 +1,171 @@
+import { CancelQuery, CancelTasks, Cancelled, RestTask, RestTaskList, TaskQuery } from '#shared/api/rest/tasks.ts';
+import { AppError } from '#shared/errors.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { QueueName } from '#shared/domain/ids.ts';
+import type { ContainerReads } from '../../../fleet/containers/container-view.ts';
+import type { Directory } from '../../../workspaces/deployments/directory.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import type { TaskActions } from '../../../tasks/task-actions.ts';
+import type { TaskRecord } from '../../../tasks/records.ts';
+import type { TaskFilter, TaskService } from '../../../tasks/task-service.ts';
+import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
+import { taskRecord } from './records.ts';
+import { restRoute } from './route.ts';
+import type { RestRoute } from './route.ts';
+
+export interface TaskRouteParts {
+  readonly directory: Directory;
+  readonly tasks: Pick<TaskService, 'read' | 'resultText'>;
+  readonly containers: Pick<ContainerReads, 'countOfStub'>;
+  /** Number of tasks that wait in a queue now. */
+  readonly queueDepth: (queue: QueueName) => Promise<number>;
+}
+
+export interface TaskListParts extends Omit<TaskRouteParts, 'tasks'> {
+  readonly tasks: Pick<TaskService, 'list'>;
+}
+
+/** Error code while Redis is away, which has the depths and results. */
+const QUEUES_AWAY = 'queues_unavailable';
+
+/** Reads a task, from the moment its id is known. */
+export function readTask(parts: TaskRouteParts): RestRoute {
+  const notFound = () => new AppError('task_not_found', 'task not found');
+  return restRoute({
+    http: 'GET /task/{ws}/{taskId}',
+    summary: 'One task, with its result',
+    containers: true,
+    answer: RestTask,
+    errors: ['task_not_found', QUEUES_AWAY],
+    handle: async ({ caller, workspaceId, params }) => {
+      const taskId = params['taskId']?.toLowerCase() ?? '';
+      if (!isUuid(taskId)) throw notFound();
+      const record = await parts.tasks.read(workspaceId, taskId);
+      if (record === undefined) throw notFound();
+      if (!mayRead(caller, record)) throw notFound();
+      const [stub, workspace, deployment, queueDepth, resultText] = await Promise.all([
+        parts.directory.stub(record.stubId),
+        parts.directory.workspace(workspaceId),
+        record.deploymentId === null ? undefined : parts.directory.deployment(record.deploymentId),
+        parts.queueDepth(record.queue),
+        record.result ?? parts.tasks.resultText(record),
+      ]);
+      return taskRecord(record, {
+        stub,
+        workspace,
+        deployment,
+        stats: { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: queueDepth },
+        resultText,
+      });
+    },
+  });
+}
+
+/**
+ * Whether the caller may read the task. A container reads its own
+ * stub's tasks, and those that its stub's containers submitted.
+ */
+function mayRead({ container }: Caller, record: TaskRecord): boolean {
+  return container === undefined || container.stubId === record.stubId || container.stubId === record.putBy;
+}
+
+/** Lists tasks, newest first; without results, and with `skip_details` without counts. */
+export function listTasks(parts: TaskListParts): RestRoute {
+  return restRoute({
+    http: 'GET /task/{ws}',
+    summary: 'Tasks, newest first',
+    query: TaskQuery,
+    answer: RestTaskList,
+    errors: [QUEUES_AWAY],
+    handle: async ({ query, workspaceId }) => {
+      const limit = pageLimit(query);
+      const before = cursorOf(query);
+      const filter = filterOf(query);
+      // Ids were given, and none of them is valid: the list is empty, not unfiltered.
+      if (filter.taskIds?.length === 0) return { data: [], next: '' };
+      const records = await parts.tasks.list(workspaceId, {
+        ...filter,
+        limit: limit + 1,
+        offset: pageOffset(query),
+        ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, taskId: before.id } }),
+      });
+      const { page, next } = pageOf(records, limit, (record) => ({ atMs: record.createdAtMs, id: record.taskId }));
+      const deploymentIds = page.map((record) => record.deploymentId).filter((id) => id !== null);
+      const [stubs, workspace, deployments, depths] = await Promise.all([
+        parts.directory.stubs(page.map((record) => record.stubId)),
+        parts.directory.workspace(workspaceId),
+        parts.directory.deployments(deploymentIds),
+        query.skip_details === true ? undefined : depthsOf(parts, page),
+      ]);
+      const data = page.map((record) => {
+        const depth = depths?.get(record.queue);
+        return taskRecord(record, {
+          stub: stubs.get(record.stubId),
+          workspace,
+          deployment: record.deploymentId === null ? undefined : deployments.get(record.deploymentId),
+          stats:
+            depth === undefined
+              ? null
+              : { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: depth },
+          resultText: undefined,
+        });
+      });
+      return { data, next };
+    },
+  });
+}
+
+async function depthsOf(
+  parts: Pick<TaskListParts, 'queueDepth'>,
+  records: readonly TaskRecord[],
+): Promise<ReadonlyMap<QueueName, number>> {
+  const queues = [...new Set(records.map((record) => record.queue))];
+  return new Map(await Promise.all(queues.map(async (queue) => [queue, await parts.queueDepth(queue)] as const)));
+}
+
+function filterOf(query: TaskQuery): Omit<TaskFilter, 'limit'> {
+  const statuses = query.status?.map((status) => status.toUpperCase());
+  const taskIds = query.task_ids?.filter(isUuid);
+  const { stub_ids: stubIds, stub_names: stubNames, stub_types: stubTypes, app_id: appId } = query;
+  const { container_ids: containerIds, created_at_start: createdFromMs, created_at_end: createdToMs } = query;
+  const { min_duration: minDurationMs, max_duration: maxDurationMs } = query;
+  return {
+    ...(statuses === undefined ? {} : { statuses }),
+    ...(taskIds === undefined ? {} : { taskIds: taskIds.map((id) => id.toLowerCase()) }),
+    ...(stubIds === undefined ? {} : { stubIds }),
+    ...(stubNames === undefined ? {} : { stubNames }),
+    ...(stubTypes === undefined ? {} : { stubTypes }),
+    ...(containerIds === undefined ? {} : { containerIds }),
+    ...(appId === undefined ? {} : { appId }),
+    ...(createdFromMs === undefined ? {} : { createdFromMs }),
+    ...(createdToMs === undefined ? {} : { createdToMs }),
+    ...(minDurationMs === undefined ? {} : { minDurationMs }),
+    ...(maxDurationMs === undefined ? {} : { maxDurationMs }),
+  };
+}
+
+/** Tasks that a request cancels at most. */
+const MAX_CANCELLED = 1_000;
+
+/** Cancels tasks by the ids of the query or the body; unknown and ended ones are passed over. */
+export function cancelTasks(actions: Pick<TaskActions, 'stopTasks'>): RestRoute {
+  return restRoute({
+    http: 'DELETE /task/{ws}',
+    summary: 'Cancel tasks',
+    query: CancelQuery,
+    body: CancelTasks,
+    answer: Cancelled,
+    errors: [QUEUES_AWAY],
+    handle: async ({ caller, workspaceId, query, body }) => {
+      const sent = [...(query.task_ids ?? []), ...body.ids, ...body.task_ids];
+      if (sent.length === 0) throw new AppError('bad_request', 'task_ids (query) or ids (body) must name tasks');
+      if (sent.length > MAX_CANCELLED) {
+        throw new AppError('bad_request', `at most ${MAX_CANCELLED} tasks can be cancelled at a time`);
+      }
+      const ids = new Set(sent.filter(isUuid).map((id) => id.toLowerCase()));
+      // Stopped separately: an unknown id must not keep the others from being stopped.
+      for (const id of ids) await actions.stopTasks({ ...caller, workspaceId }, [id]);
+      return {};
+    },
+  });
+}

@@ -1,0 +1,335 @@
+// Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads,
+// and operators' pages. compose/surfaces.ts calls createSurfaces with the services and gets a server to start and stop.
+import type { LimitsRecord } from '#shared/api/rest/limits.ts';
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { Clock } from '#shared/clock.ts';
+import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Registry } from '#shared/metrics.ts';
+import type { ContainerActions, DeploymentEffects } from '../../fleet/containers/container-actions.ts';
+import type { ContainerReads } from '../../fleet/containers/container-view.ts';
+import { Deployments } from '../../workspaces/deployments/deployments.ts';
+import type { HostLabels } from '../../workspaces/deployments/host-labels.ts';
+import type { Directory } from '../../workspaces/deployments/directory.ts';
+import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
+import { Stubs } from '../../workspaces/deployments/stubs.ts';
+import type { Targets } from '../../workspaces/deployments/targets.ts';
+import { Volumes } from '../../workspaces/deployments/volumes.ts';
+import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
+import type { PoolService } from '../../fleet/pools.ts';
+import type { WorkerService } from '../../fleet/worker-service.ts';
+import type { Usage } from '../../fleet/usage.ts';
+import type { Caller } from '../../workspaces/identity/caller.ts';
+import type { KeyRing } from '../../workspaces/identity/key-ring.ts';
+import type { Rates } from '../../workspaces/identity/rates.ts';
+import type { Refusals } from '../../workspaces/identity/refusals.ts';
+import type { Tenants } from '../../workspaces/identity/tenants.ts';
+import type { Tokens } from '../../workspaces/identity/tokens.ts';
+import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
+import type { ImageOrders } from '../../fleet/images/orders.ts';
+import type { LogReads } from '../../fleet/logs/log-service.ts';
+import type { Objects } from '../../stores/objects/service.ts';
+import { allOperations } from '../operations/index.ts';
+import type { Bootstrap } from '../operations/auth.ts';
+import type { AgentUpstream } from '../operations/machines.ts';
+import type { Releases } from '../ops/releases.ts';
+import { Readiness } from '../ops/health.ts';
+import type { HealthChecks } from '../ops/health.ts';
+import { lookAtPool } from '../../control/placement/look-at-pool.ts';
+import type { Servable } from '../../control/placement/servable.ts';
+import type { Secrets } from '../../workspaces/secrets/service.ts';
+import type { Db } from '../../stores/store/db.ts';
+import type { WorkspaceRow } from '../../stores/store/queries/workspaces.ts';
+import type { TaskActions } from '../../tasks/task-actions.ts';
+import type { TaskService } from '../../tasks/task-service.ts';
+import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
+import type { CertificateWatch } from './certificate.ts';
+import { bindOperations, GATEWAY_BASE, GATEWAY_BODY_LIMIT } from './bind.ts';
+import { apiPages } from './description/api-page.ts';
+import { openApiDocument } from './description/openapi.ts';
+import { hostRewriter } from './invoke/host-form.ts';
+import { registerInvoke } from './invoke/invoke.ts';
+import { registerDiscovery } from './ops/discovery.ts';
+import type { DiscoveryParts } from './ops/discovery.ts';
+import { registerHealth } from './ops/health-page.ts';
+import { registerInstall } from './ops/install.ts';
+import { registerMetrics } from './ops/metrics-page.ts';
+import { registerUpload } from './ops/upload.ts';
+import { originReader } from './origin.ts';
+import type { Explains } from './rest/explain.ts';
+import { restRate } from './rest/limits.ts';
+import { bindRest, REST_BASE } from './rest/rest.ts';
+import { restRoutes } from './rest/routes.ts';
+import { createHttpServer } from './server.ts';
+import type { HttpServer, ServerState } from './server.ts';
+
+export interface SurfaceSettings {
+  /** `LONGSHORE_EXTERNAL_URL` */
+  readonly externalUrl: string | null;
+  /** `LONGSHORE_INVOKE_DOMAIN` */
+  readonly invokeDomain: string | null;
+  /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
+  readonly maxInvokeBodyBytes: number;
+  /** Days that ended tasks and log lines are kept. */
+  readonly retention: { readonly tasksDays: number; readonly logsDays: number };
+  /** `LONGSHORE_METRICS_TOKEN` */
+  readonly metricsToken: string | null;
+  /** `LONGSHORE_VOLUME_DRIVER` */
+  readonly volumeDriver: VolumeDriverName;
+  /** `LONGSHORE_HTTP_PLAINTEXT` */
+  readonly plaintext?: 'loopback' | 'allow';
+  /** `LONGSHORE_HTTP_MAX_CONNECTIONS`; absent: no bound */
+  readonly maxConnections?: number;
+  /** `LONGSHORE_TRUSTED_PROXIES` */
+  readonly trustedProxies?: readonly string[];
+  /** Version of this release, for the API description. */
+  readonly version: string;
+}
+
+export const DEFAULT_MAX_INVOKE_BODY_BYTES = 16 * 1024 * 1024;
+
+export interface SurfaceParts {
+  readonly settings: SurfaceSettings;
+  /** The certificate; absent: HTTP in clear. */
+  readonly certificate?: CertificateWatch;
+  readonly log: Log;
+  readonly registry: Registry;
+  readonly db: Db;
+  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly tokens: Tokens;
+  /** Counts of refused tokens; absent: not counted. */
+  readonly refusals?: Refusals;
+  readonly tenants: Tenants;
+  readonly signingKeys: Pick<KeyRing, 'list' | 'rotate' | 'retire'>;
+  readonly bootstrap: Bootstrap;
+  readonly signingKeyOf: (workspace: WorkspaceRow) => string;
+  readonly objects: Objects;
+  readonly secrets: Secrets;
+  /** Why no callback can be sent to that URL; undefined: it may be tried. */
+  readonly callbackProblem: (url: string) => string | undefined;
+  readonly directory: Directory;
+  readonly targets: Targets;
+  readonly limits: Limits;
+  /** Rates of workspaces; absent: not bounded. */
+  readonly rates?: Rates;
+  readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
+  readonly servable: Pick<Servable, 'doubt'>;
+  readonly tasks: TaskService;
+  readonly taskActions: TaskActions;
+  /** Number of a queue's tasks that have not ended. */
+  readonly queueDepth: (queue: QueueName) => Promise<number>;
+  readonly containers: ContainerReads;
+  /** Current resource use of containers. */
+  readonly usage: Pick<Usage, 'of'>;
+  /** The fleet as Prometheus finds and reads it. */
+  readonly discovery: Pick<DiscoveryParts, 'machines' | 'pages' | 'replicas'>;
+  readonly containerActions: ContainerActions;
+  readonly deploymentEffects: DeploymentEffects;
+  readonly images: Pick<ImageOrders, 'resolve'>;
+  readonly labels: Pick<HostLabels, 'of'>;
+  readonly workers: WorkerService;
+  readonly pools: PoolService;
+  readonly machines: MachineService;
+  readonly agentUpstream: AgentUpstream;
+  readonly releases: Pick<Releases, 'installer' | 'open'>;
+  readonly logs: LogReads;
+  readonly explains: Explains;
+  /** Checks of readiness: `database`, `redis`. */
+  readonly checks: HealthChecks;
+}
+
+export interface Surfaces {
+  readonly server: HttpServer;
+  readonly stubs: Stubs;
+  readonly deployments: Deployments;
+}
+
+export function createSurfaces(parts: SurfaceParts): Surfaces {
+  const { db, targets, deploymentEffects: effects } = parts;
+  const limits = { limitsOf: (caller: Caller) => parts.limits.stubLimits(caller.workspaceId) };
+  const volumes = new Volumes(
+    db,
+    parts.settings.volumeDriver,
+    async (id) => (await parts.limits.of(id)).counts.volumes,
+  );
+  const stubs = new Stubs({
+    db,
+    volumes,
+    secrets: parts.secrets,
+    objects: parts.objects,
+    callbackProblem: parts.callbackProblem,
+    gpuMachines: async (workspaceId) => {
+      const [shared, own] = await Promise.all([
+        parts.machines.list({ workspaceId: null }),
+        parts.machines.list({ workspaceId }),
+      ]);
+      return [
+        ...shared.map((machine) => gpuMachineOf(machine, false)),
+        ...own.map((machine) => gpuMachineOf(machine, true)),
+      ];
+    },
+    doubtOf: (workspaceId, config) => parts.servable.doubt(workspaceId, config),
+    poolNamed: (workspaceId, name) => lookAtPool({ db, machines: parts.discovery.machines }, workspaceId, name),
+    ...limits,
+  });
+  const deployments = new Deployments({
+    db,
+    stubs,
+    targets,
+    effects,
+    images: parts.images,
+    labels: parts.labels,
+    ...limits,
+  });
+  const server = createHttpServer({
+    log: parts.log,
+    trustedProxies: parts.settings.trustedProxies ?? [],
+    plaintext: parts.settings.plaintext ?? 'loopback',
+    ...(parts.certificate === undefined ? {} : { certificate: parts.certificate }),
+    largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT),
+    ...(parts.settings.maxConnections === undefined ? {} : { maxConnections: parts.settings.maxConnections }),
+    rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
+    register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes }),
+  });
+  return { server, stubs, deployments };
+}
+
+const gpuMachineOf = (machine: MachineView, isOwn: boolean): GpuMachine => ({
+  poolName: machine.poolName,
+  isOwn,
+  requiresPoolSelector: machine.requiresPoolSelector,
+  gpuModels: machine.gpuModels,
+  freeGpuCount: machine.status === 'available' ? machine.freeGpuCount : 0,
+});
+
+/** Domains below which every host label counts. */
+function invokeDomains({ invokeDomain, externalUrl }: SurfaceSettings): readonly string[] {
+  const external = externalUrl === null ? null : new URL(externalUrl).hostname;
+  return ['localhost', invokeDomain, external].filter((domain) => domain !== null);
+}
+
+function registerAll(
+  app: FastifyInstance,
+  state: ServerState,
+  parts: SurfaceParts,
+  made: { readonly stubs: Stubs; readonly deployments: Deployments; readonly volumes: Volumes },
+): void {
+  const { stubs, deployments, volumes } = made;
+  const { settings, directory, log } = parts;
+  const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
+  const urls = { invokeDomain: settings.invokeDomain };
+  const trustsLoopback = mayTrustLoopback(settings);
+  const { scheme, listenUrl } = state;
+  const originOf = originReader({ externalUrl: settings.externalUrl, listenUrl, scheme, trustsLoopback });
+
+  plugin(app, GATEWAY_BASE, (scope) => {
+    const operations = allOperations({
+      bootstrap: parts.bootstrap,
+      objects: parts.objects,
+      stubs,
+      deployments,
+      urls,
+      machines: parts.machines,
+      agentUpstream: parts.agentUpstream,
+      tasks: parts.tasks,
+      taskActions: parts.taskActions,
+      containers: parts.containers,
+      containerActions: parts.containerActions,
+      usage: parts.usage,
+      workers: parts.workers,
+      pools: parts.pools,
+      tokens: parts.tokens,
+      mostTokensOf: async (id) => (await parts.limits.of(id)).counts.tokens,
+      volumes,
+      signingKeyOf: async (workspaceId) => {
+        const workspace = await directory.workspace(workspaceId);
+        return workspace === undefined ? undefined : parts.signingKeyOf(workspace);
+      },
+      clock: parts.clock,
+      directory,
+      log,
+    });
+    bindOperations(scope, operations, { authenticator, originOf, log });
+  });
+
+  plugin(app, REST_BASE, (scope) => {
+    const { maxInvokeBodyBytes, retention } = settings;
+    const routes = restRoutes({ ...parts, deployments, urls, originOf, maxInvokeBodyBytes, retention });
+    const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
+    bindRest(scope, routes, {
+      authenticator,
+      workspaceExists,
+      log,
+      ...(parts.rates === undefined ? {} : { mayAsk: restRate(parts.limits, parts.rates) }),
+    });
+  });
+
+  plugin(app, '', (scope) => {
+    registerInvoke(scope, {
+      authenticator,
+      targets: parts.targets,
+      tasks: parts.tasks,
+      containers: parts.containerActions,
+      callbackProblem: parts.callbackProblem,
+      log,
+      maxBodyBytes: settings.maxInvokeBodyBytes,
+      release: (request) => state.bodies.release(request),
+    });
+  });
+
+  plugin(app, '', (scope) => {
+    registerUpload(scope, {
+      objects: parts.objects,
+      log,
+      sha256Of: (objectId) => directory.sha256OfObject(objectId),
+      onReplaced: (objectId) => parts.targets.codeChanged(objectId),
+    });
+  });
+
+  registerHealth(app, {
+    readiness: new Readiness(parts.checks),
+    isDraining: state.isDraining,
+    warnings: state.warnings,
+  });
+  registerInstall(app, parts.releases);
+  const readers = { authenticator, metricsToken: settings.metricsToken, trustsLoopback };
+  registerMetrics(app, { ...readers, registry: parts.registry });
+  registerDiscovery(app, {
+    ...readers,
+    ...parts.discovery,
+    scheme,
+    baseUrlOf: (request) => originOf(request).baseUrl,
+  });
+  registerOpenApi(app, settings.version, originOf);
+}
+
+/** Registers openapi.json for programs, and its page for people. */
+function registerOpenApi(
+  app: FastifyInstance,
+  version: string,
+  originOf: (request: FastifyRequest) => { readonly baseUrl: string },
+): void {
+  let text: string | undefined;
+  let pages: ReturnType<typeof apiPages> | undefined;
+  app.get('/openapi.json', (_request, reply) =>
+    reply.type('application/json; charset=utf-8').send((text ??= JSON.stringify(openApiDocument(version)))),
+  );
+  app.get('/docs', (request, reply) =>
+    reply
+      .type('text/html; charset=utf-8')
+      .header('content-security-policy', "default-src 'none'; style-src 'unsafe-inline'")
+      .send((pages ??= apiPages(openApiDocument(version)))(originOf(request).baseUrl)),
+  );
+}
+
+/** Registers a surface as a plugin of its own, so that its error shape and body rules stay inside. */
+function plugin(app: FastifyInstance, prefix: string, register: (scope: FastifyInstance) => void): void {
+  void app.register(
+    (scope, _options, done) => {
+      register(scope);
+      done();
+    },
+    prefix === '' ? {} : { prefix },
+  );
+}

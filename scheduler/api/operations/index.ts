@@ -1,0 +1,106 @@
+// The list of operations, one entry each; every transport (HTTP now) binds the same list.
+import type { Clock } from '#shared/clock.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { ContainerActions } from '../../fleet/containers/container-actions.ts';
+import type { ContainerReads } from '../../fleet/containers/container-view.ts';
+import type { Deployments } from '../../workspaces/deployments/deployments.ts';
+import type { Directory } from '../../workspaces/deployments/directory.ts';
+import type { Stubs } from '../../workspaces/deployments/stubs.ts';
+import type { UrlSettings } from '../../workspaces/deployments/urls.ts';
+import type { Volumes } from '../../workspaces/deployments/volumes.ts';
+import type { MachineService } from '../../fleet/machine-service.ts';
+import type { PoolService } from '../../fleet/pools.ts';
+import type { WorkerService } from '../../fleet/worker-service.ts';
+import type { Tokens } from '../../workspaces/identity/tokens.ts';
+import type { Objects } from '../../stores/objects/service.ts';
+import type { TaskActions } from '../../tasks/task-actions.ts';
+import type { TaskService } from '../../tasks/task-service.ts';
+import type { Usage } from '../../fleet/usage.ts';
+import { authorize, signPayload } from './auth.ts';
+import type { Bootstrap, SigningKeyReader } from './auth.ts';
+import { checkpointContainer, listContainers, stopContainer } from './containers.ts';
+import { deleteDeployment, listDeployments, scaleDeployment, startDeployment, stopDeployment } from './deployments.ts';
+import { createMachine, deleteMachine, listMachines } from './machines.ts';
+import type { AgentUpstream } from './machines.ts';
+import { buildImage, verifyImageBuild } from './images.ts';
+import { createObject, headObject } from './objects.ts';
+import type { Operation } from './operation.ts';
+import { podOperations } from './pods.ts';
+import { changePool, createPool, deletePool, getPool, listPools } from './pools.ts';
+import { deployStub, getOrCreateStub, getUrl } from './stubs.ts';
+import { endTask, listTasks, startTask, stopTasks } from './tasks.ts';
+import { createToken, deleteToken, listTokens, toggleToken } from './tokens.ts';
+import { getOrCreateVolume } from './volumes.ts';
+import { cordonWorker, drainWorker, listWorkers, uncordonWorker } from './workers.ts';
+import { exportWorkspaceConfig } from './workspace.ts';
+
+export interface OperationParts {
+  readonly bootstrap: Bootstrap;
+  readonly objects: Pick<Objects, 'head' | 'create'>;
+  readonly stubs: Stubs;
+  readonly deployments: Deployments;
+  readonly urls: UrlSettings;
+  readonly machines: MachineService;
+  readonly agentUpstream: AgentUpstream;
+  readonly tasks: Pick<TaskService, 'list'>;
+  readonly taskActions: TaskActions;
+  readonly containers: Pick<ContainerReads, 'list'>;
+  readonly usage: Pick<Usage, 'of'>;
+  readonly containerActions: Pick<ContainerActions, 'stopContainer'>;
+  readonly workers: WorkerService;
+  readonly pools: PoolService;
+  readonly tokens: Pick<Tokens, 'list' | 'issue' | 'toggle' | 'remove'>;
+  /** Number of tokens that a workspace may have. */
+  readonly mostTokensOf: (workspaceId: WorkspaceId) => Promise<number>;
+  readonly volumes: Pick<Volumes, 'getOrCreate' | 'among'>;
+  readonly signingKeyOf: SigningKeyReader;
+  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly directory: Directory;
+  readonly log: Log;
+}
+
+export function allOperations(parts: OperationParts): readonly Operation[] {
+  return [
+    authorize(parts.bootstrap),
+    signPayload(parts.signingKeyOf, parts.clock),
+    headObject(parts.objects),
+    createObject(parts.objects),
+    getOrCreateVolume(parts.volumes, parts.directory),
+    getOrCreateStub(parts.stubs),
+    deployStub(parts.deployments, parts.urls, parts.log),
+    getUrl(parts.stubs, parts.deployments, parts.urls),
+    listDeployments(parts.deployments, parts.directory),
+    stopDeployment(parts.deployments),
+    startDeployment(parts.deployments),
+    scaleDeployment(parts.deployments),
+    deleteDeployment(parts.deployments),
+    listTasks(parts.tasks, parts.directory),
+    startTask(parts.taskActions),
+    endTask(parts.taskActions),
+    stopTasks(parts.taskActions),
+    listContainers(parts.containers, parts.usage),
+    stopContainer(parts.containerActions),
+    checkpointContainer(),
+    createMachine(parts.machines, parts.pools, parts.agentUpstream),
+    listMachines(parts.machines, parts.workers),
+    deleteMachine(parts.workers),
+    listWorkers(parts.workers),
+    cordonWorker(parts.workers),
+    uncordonWorker(parts.workers),
+    drainWorker(parts.workers),
+    listPools(parts.workers),
+    createPool(parts.pools, parts.workers),
+    getPool(parts.workers),
+    changePool(parts.pools, parts.workers),
+    deletePool(parts.pools),
+    listTokens(parts.tokens),
+    createToken(parts.tokens, parts.mostTokensOf),
+    toggleToken(parts.tokens),
+    deleteToken(parts.tokens),
+    exportWorkspaceConfig(),
+    verifyImageBuild(),
+    buildImage(),
+    ...podOperations(),
+  ];
+}

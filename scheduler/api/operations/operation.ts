@@ -1,0 +1,96 @@
+// An operation: a name, its two messages, its permitted callers, and a handler that knows no transport. The HTTP binder
+// (http/bind.ts) puts the whole list on `/api/v1/gateway`; another transport can serve the same list.
+// Invariant: a handler answers with the whole response, expected failures included (`ok: false` and a text). The
+// handler throws only for failures that a caller cannot be expected to handle.
+import type { Static, TObject } from 'typebox';
+import type { Caller } from '../../workspaces/identity/caller.ts';
+
+/**
+ * any: every valid token · full: not restricted or container tokens · admin: the administrator · open: no token needed.
+ */
+export type Scope = 'any' | 'full' | 'admin' | 'open';
+
+/** Facts about a request's origin that a few operations need; every transport fills them in. */
+export interface Origin {
+  /** Start of URLs handed to this caller, without a trailing slash. */
+  readonly baseUrl: string;
+  /** Whether the caller is this host itself, with no proxy and no web page in between. */
+  readonly loopback: boolean;
+  /** The credential as presented, valid or not. */
+  readonly bearer: string | null;
+}
+
+type CallerFor<S extends Scope> = S extends 'open' ? Caller | null : Caller;
+
+export interface OperationDefinition<S extends Scope, Request extends TObject, Response extends TObject> {
+  readonly name: string;
+  /** Method and path below the gateway's base: `POST /deployments/{id}/scale`. */
+  readonly http: string;
+  readonly scope: S;
+  /** Whether a container's own token may call it; true for few. */
+  readonly containers?: boolean;
+  /** Refusal for callers outside the scope, where the usual text does not fit. */
+  readonly refusal?: string;
+  readonly request: Request;
+  readonly response: Response;
+  readonly handle: (
+    caller: CallerFor<S>,
+    request: Static<Request>,
+    origin: Origin,
+  ) => Promise<Static<Response>> | Static<Response>;
+}
+
+/** An operation with its types erased, as binders hold it. */
+export interface Operation {
+  readonly name: string;
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** Path with parameters in braces, `/deployments/{id}/scale`. */
+  readonly path: string;
+  readonly scope: Scope;
+  readonly containers: boolean;
+  readonly refusal: string;
+  readonly request: TObject;
+  readonly response: TObject;
+  readonly handle: (caller: Caller | null, request: unknown, origin: Origin) => Promise<unknown>;
+}
+
+export const UNAUTHORIZED_ACCESS = 'Unauthorized Access';
+const HTTP = /^(GET|POST|PUT|PATCH|DELETE) (\/\S*)$/;
+
+/** Describes one operation; the result is handed to the binders. */
+export function operation<S extends Scope, Request extends TObject, Response extends TObject>(
+  definition: OperationDefinition<S, Request, Response>,
+): Operation {
+  const [, method, path] = HTTP.exec(definition.http) ?? [];
+  if (method === undefined || path === undefined) throw new Error(`operation ${definition.name}: bad http line`);
+  return {
+    name: definition.name,
+    method: method as Operation['method'],
+    path,
+    scope: definition.scope,
+    containers: definition.containers ?? false,
+    refusal: definition.refusal ?? UNAUTHORIZED_ACCESS,
+    request: definition.request,
+    response: definition.response,
+    // The binder has decoded the request by this same schema and refused callers outside the scope.
+    handle: async (caller, request, origin) =>
+      definition.handle(caller as CallerFor<S>, request as Static<Request>, origin),
+  };
+}
+
+/** The refusal's text, or null when the caller may go on. */
+export function refusalOf(
+  operation: Pick<Operation, 'scope' | 'containers' | 'refusal'>,
+  caller: Pick<Caller, 'type' | 'isAdmin'>,
+): string | null {
+  if (caller.type === 'container') return operation.containers ? null : operation.refusal;
+  switch (operation.scope) {
+    case 'open':
+    case 'any':
+      return null;
+    case 'full':
+      return caller.type === 'workspace_restricted' ? operation.refusal : null;
+    case 'admin':
+      return caller.isAdmin ? null : operation.refusal;
+  }
+}

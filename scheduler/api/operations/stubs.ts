@@ -1,0 +1,120 @@
+import {
+  DeployStubRequest,
+  DeployStubResponse,
+  GetOrCreateStubRequest,
+  GetOrCreateStubResponse,
+  GetUrlRequest,
+  GetUrlResponse,
+} from '#shared/api/stubs.ts';
+import { kindOf } from '#shared/domain/status.ts';
+import type { Log } from '#shared/log.ts';
+import { urlTargetOf } from '../../workspaces/deployments/deployments.ts';
+import type { DeployOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
+import type { Stubs } from '../../workspaces/deployments/stubs.ts';
+import { invokeUrl, pathUrl } from '../../workspaces/deployments/urls.ts';
+import type { UrlSettings } from '../../workspaces/deployments/urls.ts';
+import { operation } from './operation.ts';
+import type { Operation } from './operation.ts';
+
+export function getOrCreateStub(stubs: Stubs): Operation {
+  return operation({
+    name: 'GetOrCreateStub',
+    http: 'POST /stubs',
+    scope: 'any',
+    containers: true,
+    request: GetOrCreateStubRequest,
+    response: GetOrCreateStubResponse,
+    handle: async (caller, request) => {
+      const outcome = await stubs.getOrCreate(caller, request);
+      if (outcome.kind === 'refused') {
+        const none = { capacityStatus: '', unsupportedGpus: [], matchedPrivatePool: '' };
+        return { ok: false, stubId: '', errMsg: outcome.errMsg, warnMsg: outcome.warnMsg ?? '', ...none };
+      }
+      const { stub, warnMsg, unsupportedGpus, supply } = outcome;
+      return {
+        ok: true,
+        stubId: stub.id,
+        errMsg: '',
+        warnMsg,
+        capacityStatus: supply?.status ?? '',
+        unsupportedGpus: [...unsupportedGpus],
+        matchedPrivatePool: supply?.privatePool ?? '',
+      };
+    },
+  });
+}
+
+type Refused = Extract<DeployOutcome, { kind: 'refused' }>;
+
+function refusalText(refused: Refused): string {
+  switch (refused.why) {
+    case 'stub_not_found':
+      return 'stub not found';
+    case 'empty_name':
+      return 'name must hold a letter or digit, and at most 255 characters';
+    case 'no_code':
+      return 'the code of the stub was not uploaded: put its object again';
+    case 'image':
+    case 'limit':
+    case 'schedule':
+    case 'kind':
+    case 'label':
+      return refused.text;
+  }
+}
+
+/** Deploys a stub. The refusal is in `errMsg`, known risks of a deployment in `warnMsg`: both are fields of ours. */
+export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log): Operation {
+  return operation({
+    name: 'DeployStub',
+    http: 'POST /stubs/deploy',
+    scope: 'any',
+    request: DeployStubRequest,
+    response: DeployStubResponse,
+    handle: async (caller, request, origin) => {
+      const outcome = await deployments.deploy(caller, request.stubId, request.name);
+      if (outcome.kind === 'refused') {
+        log.info({ stubId: request.stubId, why: outcome.why }, 'deploy refused');
+        const errMsg = refusalText(outcome);
+        return { ok: false, errMsg, warnMsg: '', deploymentId: '', version: 0, invokeUrl: '' };
+      }
+      const { deployment, stub, warning: warnMsg } = outcome;
+      const url = invokeUrl(origin.baseUrl, urlTargetOf(stub, deployment), urls);
+      const { id: deploymentId, version } = deployment;
+      return { ok: true, errMsg: '', warnMsg, deploymentId, version, invokeUrl: url };
+    },
+  });
+}
+
+export function getUrl(stubs: Stubs, deployments: Deployments, urls: UrlSettings): Operation {
+  return operation({
+    name: 'GetURL',
+    http: 'GET /stubs/{stubId}/url',
+    scope: 'any',
+    request: GetUrlRequest,
+    response: GetUrlResponse,
+    handle: async (caller, request, origin) => {
+      if (request.isShell && caller.type === 'workspace_restricted') return refused('Unauthorized access');
+      const stub = await stubs.findAccessible(caller, request.stubId);
+      if (stub === undefined) return refused('Invalid stub ID');
+      const urlType = request.urlType === 'host' ? 'host' : request.urlType === '' ? '' : 'path';
+      if (request.isShell) {
+        const shell = { stubId: stub.id, stubType: 'shell', public: false, deployment: null };
+        return { ok: true, errMsg: '', url: pathUrl(origin.baseUrl, shell) };
+      }
+      const isServe = stub.type === `${kindOf(stub.type)}/serve`;
+      if (isServe || request.deploymentId === '') {
+        return {
+          ok: true,
+          errMsg: '',
+          url: invokeUrl(origin.baseUrl, urlTargetOf(stub, null), urls, urlType || 'path'),
+        };
+      }
+      const deployment = await deployments.find({ workspaceId: stub.workspaceId }, request.deploymentId);
+      if (deployment?.stubId !== stub.id) return refused('Unable to get deployment');
+      return { ok: true, errMsg: '', url: invokeUrl(origin.baseUrl, urlTargetOf(stub, deployment), urls, urlType) };
+    },
+  });
+}
+
+const refused = (errMsg: string) => ({ ok: false, errMsg, url: '' });

@@ -1,0 +1,438 @@
+// Scaling loop of the leader: looks at the queues that changed, reads their depth, lets decide.ts
+// decide, and asks the book for containers or tells some to stop. A change (coalesced for a few
+// milliseconds), the next expiry of a keep-warm or window, or a slow sweep starts a round.
+// Invariants: a bad sample changes nothing; a container with an
+// attempt is never stopped; right after a start nothing is stopped.
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Book, BookChange, BookEntry, Moved } from '../../fleet/containers/book.ts';
+import type { Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Targets } from '../../workspaces/deployments/targets.ts';
+import type { SlotTable } from '../../tasks/dispatch/slots.ts';
+import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
+import type { DueTimes } from '../../stores/queues/due.ts';
+import type { QueueDepth, TaskQueues } from '../../stores/queues/task-queues.ts';
+import { totalOf } from '../../stores/queues/task-queues.ts';
+import type { Loads } from '../../cluster/loads.ts';
+import type { Breakers } from './breakers.ts';
+import type { ScaleDecision, ScaleInput } from './decide.ts';
+import { decideScale, isLive, wantedContainers } from './decide.ts';
+import type { ScaleInHold } from './grace.ts';
+import { scaleInHold } from './grace.ts';
+import { Look, scaleFacts, windowMsOf } from './look.ts';
+import type { QueueMemory } from './memory.ts';
+import { Memories, rememberDecision, rememberState } from './memory.ts';
+import type { AutoscalerMetrics } from './metrics.ts';
+import { sampleQueues } from './samples.ts';
+import { EARLY_EXIT_MS, failedStart, stayedUp } from './starts.ts';
+import { rememberWanted } from './window.ts';
+
+export interface AutoscalerParts {
+  readonly targets: Targets;
+  readonly queues: TaskQueues;
+  readonly book: Book;
+  /** Makes new containers, and places them where that is possible at once. */
+  readonly create: (target: Target, count: number) => Promise<readonly BookEntry[]>;
+  readonly slots: SlotTable;
+  readonly loads: Pick<Loads, 'of' | 'isHere'>;
+  readonly breakers: Breakers;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: AutoscalerMetrics;
+  readonly loops: LoopMetrics;
+  readonly due: DueTimes;
+  readonly isLeader: () => boolean;
+  /** Most containers of one deployment of the workspace. */
+  readonly maxContainers: (workspaceId: WorkspaceId) => number;
+  /** Time since which a machine is silent; null: it talks, or is not known. */
+  readonly silentSinceMs: (id: MachineId) => number | null;
+  /**
+   * Milliseconds after the start of this process for which containers
+   * that it found are not stopped for want of work; 120 s when absent.
+   */
+  readonly graceMs?: number;
+  /**
+   * Whether many machines went silent at once where the queue's
+   * containers are: nothing is stopped for want of work. Absent: never.
+   */
+  readonly isGuarded?: (queue: QueueName) => boolean;
+  /**
+   * Called when a start failed by the user's cause and nothing
+   * else serves the queue: its waiting callers get these lines.
+   */
+  readonly onStartFailed: (queue: QueueName, lastLines: string, containerId: ContainerId) => void;
+}
+
+/** Facts behind a decision about one queue, at one moment. */
+export interface QueueLook {
+  readonly target: Target | undefined;
+  /** Sampled depth; undefined: the sample failed. */
+  readonly depth: QueueDepth | undefined;
+  readonly input: ScaleInput;
+  readonly decision: ScaleDecision;
+  readonly windowMs: number;
+  readonly memory: QueueMemory | undefined;
+}
+
+export const RESTART_GRACE_MS = 120_000;
+const COALESCE_MS = 2;
+const SWEEP_MS = 30_000;
+const MAX_MISSED = 10_000;
+/** Milliseconds of failing samples that become a condition of the deployment. */
+export const METRICS_UNAVAILABLE_MS = 60_000;
+/** Longest time between rounds of one queue while it has containers. */
+const LONGEST_WAIT_MS = 30_000;
+
+export class Autoscaler {
+  readonly #parts: AutoscalerParts;
+  readonly #dirty = new Set<QueueName>();
+  /** Queues woken while another replica, or none, led: looked at when this one begins to lead. */
+  readonly #missed = new Set<QueueName>();
+  readonly #timers = new Map<QueueName, NodeJS.Timeout>();
+  /** Containers that each queue asked for at its last look; a bad sample leaves the number. */
+  readonly #wanted = new Map<QueueName, { readonly kind: string; readonly count: number }>();
+  readonly #memories = new Memories();
+  readonly #look: Look;
+  /** Queues that had containers when this process began to lead. */
+  #adopted: ReadonlySet<QueueName> = new Set();
+  #startedMs = 0;
+  #leadingSinceMs = 0;
+  #ready: Promise<void> = Promise.resolve();
+  #timer: NodeJS.Timeout | undefined;
+  #sweep: NodeJS.Timeout | undefined;
+  #running = false;
+  #stopped = true;
+
+  constructor(parts: AutoscalerParts) {
+    this.#parts = parts;
+    this.#look = new Look(parts);
+    parts.book.onChange((change) => this.#bookChanged(change));
+    parts.targets.onChange(({ target }) => {
+      if (target !== undefined) void this.#targetChanged(target.queue);
+    });
+  }
+
+  start(): void {
+    this.#stopped = false;
+    this.#startedMs = this.#parts.clock.monotonicMs();
+    this.leads();
+    this.#sweep = setInterval(() => this.sweep(), SWEEP_MS);
+    this.#sweep.unref();
+    this.sweep();
+  }
+
+  /**
+   * Begins to lead: this process's memory is older than the decisions of another leader meanwhile, so it is cleared.
+   */
+  leads(): void {
+    const { clock, book, breakers, log } = this.#parts;
+    this.#leadingSinceMs = clock.monotonicMs();
+    this.#adopted = new Set(book.queues());
+    this.#memories.clear();
+    this.#ready = breakers.load().catch((error: unknown) => {
+      log.warn({ err: error }, 'breakers not read, beginning without them');
+    });
+    this.sweep();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    clearInterval(this.#sweep);
+    clearTimeout(this.#timer);
+    for (const timer of this.#timers.values()) clearTimeout(timer);
+  }
+
+  /** Wakes every queue that may want or have containers. */
+  sweep(): void {
+    for (const queue of this.#parts.book.queues()) this.wake(queue);
+    for (const target of this.#parts.targets.activeTargets()) this.wake(target.queue);
+    if (!this.#parts.isLeader()) return;
+    for (const queue of this.#missed) this.wake(queue);
+    this.#missed.clear();
+  }
+
+  wake(queue: QueueName): void {
+    if (this.#stopped) return;
+    this.#dirty.add(queue);
+    this.#timer ??= setTimeout(() => void this.#round(), COALESCE_MS);
+  }
+
+  /**
+   * Called when a task came in: a round is worth it only when its queue asks for more containers than exist.
+   * @param wanted - called with such a queue; absent: a round here
+   */
+  depthSeen(target: Target, depth: number, wanted: (queue: QueueName) => void = (queue) => this.wake(queue)): void {
+    let live = 0;
+    for (const entry of this.#parts.book.ofQueue(target.queue)) if (isLive(entry.row.state)) live += 1;
+    if (wantedContainers(this.#look.bounds(target), depth) > live) wanted(target.queue);
+  }
+
+  /** Called when an attempt ended: the container may have become idle, and its keep-warm runs from now. */
+  attemptEnded(queue: QueueName, containerId: ContainerId): void {
+    const { loads, breakers, book } = this.#parts;
+    const container = loads.of(containerId);
+    // A container that served a task works, so earlier failures no longer count.
+    if (breakers.has(queue) && container !== undefined && container.completed > 0) {
+      const entry = book.get(containerId);
+      if (entry !== undefined && breakers.works(queue, entry.row)) this.wake(queue);
+    }
+    if (this.#timers.has(queue)) return;
+    if (container !== undefined && container.inFlight === 0) this.wake(queue);
+  }
+
+  /** Containers that the queue asked for last, or its least number, and that least number. Right on the leader only. */
+  async demandOf(queue: QueueName): Promise<{ readonly wanted: number; readonly minContainers: number }> {
+    const target = await this.#parts.targets.byQueue(queue);
+    const { minContainers } = this.#look.bounds(target);
+    return { wanted: this.#wanted.get(queue)?.count ?? minContainers, minContainers };
+  }
+
+  /** Names containers that serve on but no longer count: another one is started where they are needed. */
+  leaveOut(isLeftOut: (id: ContainerId) => boolean): void {
+    this.#look.leftOut = isLeftOut;
+  }
+
+  /** Last decision that was carried out. */
+  decisionOf(queue: QueueName): ScaleDecision | undefined {
+    return this.#memories.peek(queue)?.decisions.at(-1)?.decision;
+  }
+
+  /**
+   * Explains the queue: the decision as it would be made now, its numbers,
+   * and earlier decisions. Changes nothing. Right on the leader only.
+   */
+  async explain(queue: QueueName): Promise<QueueLook> {
+    await this.#ready;
+    const [target, depth] = await Promise.all([
+      this.#parts.targets.byQueue(queue),
+      sampleQueues(this.#parts, [queue]).then(([only]) => only),
+    ]);
+    const memory = this.#memories.peek(queue);
+    const input = this.#look.input(queue, target, depth, memory, this.#holdOf(queue, target, memory));
+    const nowMs = this.#parts.clock.nowMs();
+    return { target, depth, input, decision: decideScale(input, nowMs), windowMs: windowMsOf(target), memory };
+  }
+
+  async #targetChanged(queue: QueueName): Promise<void> {
+    try {
+      // When a user started the deployment, earlier failures no longer count.
+      if (this.#parts.breakers.has(queue)) await this.#parts.breakers.reread(queue);
+    } catch (error) {
+      this.#parts.log.warn({ err: error, queue }, 'breaker not read again');
+    }
+    this.wake(queue);
+  }
+
+  /** Containers that queues ask for, by the kind of their stub, for the gauges. */
+  wanted(): Iterable<{ readonly kind: string; readonly count: number }> {
+    return this.#wanted.values();
+  }
+
+  /** Number of queues whose breaker is open. */
+  get degraded(): number {
+    return this.#parts.breakers.opened;
+  }
+
+  async #round(): Promise<void> {
+    this.#timer = undefined;
+    if (this.#running || this.#stopped) return;
+    this.#running = true;
+    try {
+      while (this.#dirty.size > 0 && !this.#stopped) {
+        const queues = [...this.#dirty];
+        this.#dirty.clear();
+        if (this.#parts.isLeader()) await this.#parts.loops.round('autoscaler', () => this.#decideAll(queues));
+        else this.#remember(queues);
+      }
+    } finally {
+      this.#running = false;
+    }
+  }
+
+  /**
+   * Remembers queues to look at when this replica leads. Past the bound the oldest
+   * are dropped: the leader heard of them by itself, or the task sweep finds them.
+   */
+  #remember(queues: readonly QueueName[]): void {
+    for (const queue of queues) this.#missed.add(queue);
+    for (const queue of this.#missed) {
+      if (this.#missed.size <= MAX_MISSED) return;
+      this.#missed.delete(queue);
+    }
+  }
+
+  async #decideAll(queues: readonly QueueName[]): Promise<void> {
+    const { clock, metrics, log } = this.#parts;
+    metrics.examined.inc(queues.length);
+    await this.#ready;
+    const depths = await sampleQueues(this.#parts, queues);
+    for (const [index, queue] of queues.entries()) {
+      try {
+        await this.#decideOne(queue, depths[index], clock.nowMs());
+      } catch (error) {
+        log.error({ err: error, queue }, 'scaling round failed, trying again');
+        this.#again(queue, clock.nowMs() + 1000);
+      }
+    }
+  }
+
+  async #decideOne(queue: QueueName, depth: QueueDepth | undefined, nowMs: number): Promise<void> {
+    const { targets, book, breakers } = this.#parts;
+    const target = await targets.byQueue(queue);
+    const entries = [...book.ofQueue(queue)];
+    if (target === undefined && entries.length === 0) {
+      this.#forget(queue);
+      this.#memories.forget(queue);
+      breakers.forget(queue);
+      return;
+    }
+    if (breakers.has(queue)) {
+      const proof = entries.find((entry) => stayedUp(entry, nowMs));
+      if (proof !== undefined) breakers.works(queue, proof.row);
+    }
+    const memory = this.#memories.of(queue);
+    this.#sampled(queue, target, depth, memory, nowMs);
+    const input = this.#look.input(queue, target, depth, memory, this.#holdOf(queue, target, memory));
+    const decision = decideScale(input, nowMs);
+    const live = input.containers.filter(({ state }) => isLive(state)).length;
+    rememberDecision(memory, { atMs: nowMs, decision, inFlight: input.inFlight ?? null, live });
+    await this.#carryOut(queue, target, decision, depth);
+    const facts = scaleFacts(input, decision.wanted ?? 0, nowMs);
+    if (depth !== undefined) rememberState(memory, facts, nowMs);
+    if (decision.wanted !== undefined && target !== undefined)
+      this.#wanted.set(queue, { kind: target.kind, count: facts.cooling ? 0 : decision.wanted });
+    const isIdle = decision.kind === 'hold' && decision.why === 'at_target' && input.inFlight === 0;
+    if (entries.length === 0 && isIdle) this.#forget(queue);
+  }
+
+  /** Records a sample beside the earlier ones. */
+  #sampled(
+    queue: QueueName,
+    target: Target | undefined,
+    depth: QueueDepth | undefined,
+    memory: QueueMemory,
+    nowMs: number,
+  ): void {
+    if (depth === undefined) {
+      memory.badSinceMs ??= nowMs;
+      return;
+    }
+    memory.badSinceMs = null;
+    memory.samples += 1;
+    const wanted = wantedContainers(this.#look.bounds(target), this.#look.inFlight(queue, depth));
+    memory.window = rememberWanted(memory.window, wanted, windowMsOf(target), nowMs);
+  }
+
+  #holdOf(queue: QueueName, target: Target | undefined, memory: QueueMemory | undefined): ScaleInHold | undefined {
+    const nowMs = this.#parts.clock.monotonicMs();
+    return scaleInHold({
+      upMs: nowMs - this.#startedMs,
+      leadingMs: nowMs - this.#leadingSinceMs,
+      graceMs: this.#parts.graceMs ?? RESTART_GRACE_MS,
+      adopted: this.#adopted.has(queue),
+      windowMs: windowMsOf(target),
+      samples: memory?.samples ?? 0,
+      guarded: this.#parts.isGuarded?.(queue) ?? false,
+    });
+  }
+
+  async #carryOut(
+    queue: QueueName,
+    target: Target | undefined,
+    decision: ScaleDecision,
+    depth: QueueDepth | undefined,
+  ): Promise<void> {
+    const { create, breakers, metrics, log } = this.#parts;
+    switch (decision.kind) {
+      case 'start': {
+        const { count, wanted, probe } = decision;
+        log.info({ queue, count, wanted, tasks: depth && totalOf(depth), probe }, 'scaling up');
+        metrics.events.inc({ direction: 'up', reason: probe ? 'probe' : 'queue_depth' }, count);
+        const created = target === undefined ? [] : await create(target, count);
+        if (probe) for (const { row } of created) breakers.probes(queue, row.id);
+        break;
+      }
+      case 'stop':
+        metrics.events.inc({ direction: 'down', reason: 'idle' }, decision.containers.length);
+        await Promise.all(decision.containers.map((id) => this.#letGo(id)));
+        this.#again(queue, decision.againAtMs);
+        break;
+      case 'hold':
+        this.#again(queue, decision.againAtMs);
+        break;
+    }
+  }
+
+  /**
+   * Stops a container that still has no attempt at this very moment: it gets no more tasks, then the order to
+   * stop. A container linked to another replica is only asked to leave, and stops when that one sees it idle.
+   */
+  async #letGo(id: ContainerId): Promise<void> {
+    const { book, slots, loads, log } = this.#parts;
+    const entry = book.get(id);
+    if (entry === undefined) return;
+    const container = slots.get(id);
+    if (container !== undefined && container.inFlight > 0) return;
+    slots.leave(id);
+    const { state } = entry.row;
+    const isServed = state === 'RUNNING' && !loads.isHere(id);
+    const event = state === 'PENDING' || state === 'ASSIGNED' ? 'abandon' : isServed ? 'drain' : 'stop';
+    let moved: Moved = 'refused';
+    try {
+      moved = await book.transition(id, event, { change: { reason: 'scaled_in' } });
+    } finally {
+      // The container still counts as live, so it must go on taking tasks.
+      if (moved === 'refused') slots.stay(id);
+    }
+    if (moved !== 'refused') log.info({ containerId: id, queue: entry.spec.queue }, 'scaling in');
+  }
+
+  #again(queue: QueueName, atMs: number | undefined): void {
+    if (atMs === undefined || this.#stopped) return;
+    clearTimeout(this.#timers.get(queue));
+    const delay = Math.min(Math.max(1, atMs - this.#parts.clock.nowMs()), LONGEST_WAIT_MS);
+    const timer = setTimeout(() => {
+      this.#timers.delete(queue);
+      this.wake(queue);
+    }, delay);
+    timer.unref();
+    this.#timers.set(queue, timer);
+  }
+
+  #forget(queue: QueueName): void {
+    clearTimeout(this.#timers.get(queue));
+    this.#timers.delete(queue);
+    this.#wanted.delete(queue);
+  }
+
+  #bookChanged(change: BookChange): void {
+    const { entry, from, to } = change;
+    // The tasks that a new container serves, or the time it stays up,
+    // show whether it works. So the queue is looked at again then.
+    if (to === 'RUNNING' && from === 'STARTING' && this.#parts.breakers.has(entry.spec.queue))
+      this.#again(entry.spec.queue, this.#parts.clock.nowMs() + EARLY_EXIT_MS);
+    this.#failed(change);
+    this.wake(entry.spec.queue);
+  }
+
+  /** Whether some container of the queue is ready, at any replica. */
+  #isServed(queue: QueueName): boolean {
+    const { book, slots, loads } = this.#parts;
+    if (slots.hasReady(queue)) return true;
+    for (const { row } of book.ofQueue(queue))
+      if (row.state === 'RUNNING' && loads.of(row.id) !== undefined) return true;
+    return false;
+  }
+
+  /** Counts a failed start, or an exit soon after it with nothing done, against the queue. */
+  #failed(change: BookChange): void {
+    const { loads, clock, breakers, onStartFailed } = this.#parts;
+    const { row, spec } = change.entry;
+    const failed = failedStart(change, loads.of(row.id)?.completed ?? 0, clock.nowMs());
+    if (failed === undefined) return;
+    const { neverReady, ...failure } = failed;
+    breakers.failed(spec.queue, failure);
+    if (neverReady && !this.#isServed(spec.queue)) onStartFailed(spec.queue, failure.message, row.id);
+  }
+}

@@ -1,0 +1,123 @@
+// Machines that placement chooses from, kept up to date by change, and the choice itself. The choice
+// compares a sample of the machines that are best for a request. All machines are looked at only
+// when the sample has none, and to say why. Invariants: the chosen machine can take the request. A
+// machine is found whenever place.ts finds one, and never one of a less wanted model, pool or image.
+import type { MachineId } from '#shared/domain/ids.ts';
+import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
+import type { PlacementMachine, PlacementRequest } from './filter.ts';
+import { rejectionOf } from './filter.ts';
+import type { Placement, Rejections } from './place.ts';
+import { bestOf, chooseOf, placeContainer } from './place.ts';
+import { stableHash } from './score.ts';
+import { compareStanding, isShelved, searchTier, Shelves } from './shelves.ts';
+
+/** Most images asked for recently whose machines are kept apart. */
+const MOST_IMAGES = 64;
+const MOST_REJECTED = 256;
+
+export class Candidates {
+  readonly #machines = new Map<MachineId, PlacementMachine>();
+  readonly #shelves = new Shelves();
+  readonly #holding = new BoundedMap<string, Shelves>(MOST_IMAGES);
+  /** Requests that every machine just refused; valid until a machine changes. */
+  readonly #rejected = new Map<string, Rejections>();
+
+  constructor(machines: Iterable<PlacementMachine> = []) {
+    for (const machine of machines) this.set(machine);
+  }
+
+  get size(): number {
+    return this.#machines.size;
+  }
+
+  get(id: MachineId): PlacementMachine | undefined {
+    return this.#machines.get(id);
+  }
+
+  set(machine: PlacementMachine): void {
+    this.#rejected.clear();
+    this.#machines.set(machine.machineId, machine);
+    const shelved = isShelved(machine);
+    if (shelved) this.#shelves.put(machine);
+    else this.#shelves.drop(machine.machineId);
+    for (const [image, shelves] of this.#holding) {
+      if (shelved && machine.images.has(image)) shelves.put(machine);
+      else shelves.drop(machine.machineId);
+    }
+  }
+
+  delete(id: MachineId): void {
+    this.#rejected.clear();
+    this.#machines.delete(id);
+    this.#shelves.drop(id);
+    for (const [, shelves] of this.#holding) shelves.drop(id);
+  }
+
+  /**
+   * Chooses a machine as `placeContainer` of place.ts does over all machines. Among machines that
+   * differ only in how full they are and in their share of a deployment, the best of a sample is taken.
+   */
+  place(request: PlacementRequest): Placement {
+    const machine = request.overQuota ? undefined : this.#find(request);
+    if (machine !== undefined) return { ...chooseOf(machine, request), rejections: {} };
+    const key = keyOf(request);
+    const known = this.#rejected.get(key);
+    if (known !== undefined) return { kind: 'rejected', rejections: known };
+    const placement = placeContainer(request, this.#machines.values());
+    if (placement.kind === 'placed') return placement;
+    if (this.#rejected.size >= MOST_REJECTED) this.#rejected.clear();
+    this.#rejected.set(key, placement.rejections);
+    return placement;
+  }
+
+  /** Best machine of the sample; undefined: none was found, though there may be one. */
+  #find(request: PlacementRequest): PlacementMachine | undefined {
+    const named = namedBy(request);
+    if (named !== undefined) {
+      const machines = named.flatMap((id) => this.#machines.get(id) ?? []);
+      const placement = placeContainer(request, machines);
+      return placement.kind === 'placed' ? this.#machines.get(placement.machineId) : undefined;
+    }
+    const canTake = (machine: PlacementMachine): boolean => rejectionOf(machine, request) === undefined;
+    const from = stableHash(request.seed);
+    const tiers = this.#shelves.tiers(request);
+    const withImage = this.#holders(request.image)?.tiers(request) ?? [];
+    for (const [index, tier] of tiers.entries()) {
+      const before = tiers[index - 1];
+      // Machines that hold the image come before all others of the same standing.
+      const holders = before !== undefined && compareStanding(before, tier) === 0 ? [] : withImage;
+      for (const one of [...holders.filter((other) => compareStanding(other, tier) === 0), tier]) {
+        const { machines, complete } = searchTier(one, from, canTake, request);
+        if (machines.length > 0) return bestOf(machines, request);
+        // A better machine than the next tier's may be among those not looked at.
+        if (!complete) return undefined;
+      }
+    }
+    return undefined;
+  }
+
+  #holders(image: string): Shelves | undefined {
+    if (image === '') return undefined;
+    const known = this.#holding.get(image);
+    if (known !== undefined) return known;
+    const holders = new Shelves();
+    for (const machine of this.#machines.values())
+      if (isShelved(machine) && machine.images.has(image)) holders.put(machine);
+    this.#holding.set(image, holders);
+    return holders;
+  }
+}
+
+/** Machines that alone can serve the request; undefined: any may. */
+function namedBy({ volumeHomes, imageOnlyOn }: PlacementRequest): readonly MachineId[] | undefined {
+  if (volumeHomes.size > 0) return [...volumeHomes];
+  return imageOnlyOn === null ? undefined : [...imageOnlyOn];
+}
+
+/** Key of all that decides whether any machine takes the request. */
+function keyOf(request: PlacementRequest): string {
+  const { siblings, seed: _seed, volumeHomes, imageOnlyOn, avoid, ...rest } = request;
+  // A machine with a container of the same deployment needs no room for its code.
+  const withCode = rest.diskBytes > 0 ? [...siblings.keys()] : [];
+  return JSON.stringify([rest, [...volumeHomes], imageOnlyOn === null ? null : [...imageOnlyOn], [...avoid], withCode]);
+}

@@ -1,0 +1,68 @@
+// Shortcomings of the pool that an app names, for deploys and explanations: the pool does not exist,
+// has no machine, or none that ever joined. Pure. Calls do not use this; serve.ts refuses them.
+import { poolNameProblem } from '../../fleet/pool-settings.ts';
+import type { Health } from '../../fleet/state.ts';
+
+export interface PoolMachine {
+  readonly id: string;
+  readonly health: Health;
+}
+
+/** Reason why nothing can run in a pool now, and the remedy. */
+export interface PoolLack {
+  readonly says: string;
+  readonly step: string;
+}
+
+/** Pool that an app names; `name` empty: it names none. */
+export interface NamedPool {
+  readonly name: string;
+  /** Shortcoming of the pool; undefined: a machine of it has joined, whatever its state since. */
+  readonly lack: PoolLack | undefined;
+}
+export const NO_POOL: NamedPool = { name: '', lack: undefined };
+
+/** Command that admits a machine to the pool. */
+export const admitTo = (poolName: string): string =>
+  `\`longshore machine create${poolName === '' ? '' : ` --pool ${poolName}`}\``;
+
+/**
+ * Shortcoming of a pool; undefined: none.
+ * @param machines - those of the pools of that name that the workspace may use
+ */
+export function lackOf(name: string, isThere: boolean, machines: readonly PoolMachine[]): PoolLack | undefined {
+  if (!isThere) {
+    if (poolNameProblem('', name) !== undefined) {
+      const says = `there is no pool ${JSON.stringify(name.slice(0, 60))}, nor can one be called that`;
+      return { says, step: 'correct the name of the pool, and deploy again' };
+    }
+    const says = `there is no pool ${name} that this workspace may use`;
+    return { says, step: `correct its name, or make it with its first machine: ${admitTo(name)}` };
+  }
+  const absent = machines.filter(({ health }) => health === 'PENDING' || health === 'EXPIRED');
+  if (absent.length < machines.length) return undefined;
+  const expected = absent.filter(({ health }) => health === 'PENDING');
+  if (expected.length > 0) {
+    const says = `no machine of pool ${name} has joined yet, though ${listed(expected)} admitted`;
+    return {
+      says,
+      step: `run on its host the line that \`longshore machine create\` printed, or admit another machine: ${admitTo(name)}`,
+    };
+  }
+  const late = absent.length === 0 ? '' : ` that joined: ${listed(absent)} admitted, and did not come in time`;
+  return { says: `pool ${name} has no machine${late}`, step: `admit one to it: ${admitTo(name)}` };
+}
+
+/** Most machines named in a sentence. */
+const MOST_NAMED = 3;
+
+function listed(machines: readonly PoolMachine[]): string {
+  const names = machines.slice(0, MOST_NAMED).map(({ id }) => id);
+  const more = machines.length - names.length;
+  const all = more > 0 ? [...names, `${more} more`] : names;
+  return all.length === 1 ? `${all[0]} was` : `${all.slice(0, -1).join(', ')} and ${all.at(-1)} were`;
+}
+
+/** Warning about the pool, for the user who deploys. */
+export const warningOf = ({ says, step }: PoolLack): string =>
+  `${says.charAt(0).toUpperCase()}${says.slice(1)}; ${step}.`;

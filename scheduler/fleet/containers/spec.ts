@@ -1,0 +1,136 @@
+import type { MachineId, QueueName } from '#shared/domain/ids.ts';
+import { kindOf } from '#shared/domain/status.ts';
+import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
+import type { StubConfig, Target } from '../../workspaces/deployments/stub-config.ts';
+import type { ContainerRow } from '../../stores/store/queries/containers.ts';
+
+/**
+ * The recipe in a container's row: enough to place the container, to send it to an
+ * agent, and to know its queue. The recipe stays when the deployment changes or goes.
+ */
+export interface StoredSpec {
+  readonly queue: QueueName;
+  readonly kind: string;
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly gpu: readonly string[];
+  readonly gpuCount: number;
+  /** Pool that the container must run in; empty: any that the workspace may use. */
+  readonly poolName: string;
+  /** Architecture of the machine; empty or absent: any. */
+  readonly arch?: string;
+  /** The only machine that has the image: it was built there, and is in no registry. */
+  readonly imageMachineId?: MachineId;
+  /** Whether a warm-up started the container without work. */
+  readonly warmUp?: boolean;
+  /** The spec for the agent, without the fields that are known only when it is sent (token, devices). */
+  readonly wire: ContainerSpec;
+}
+
+const START_TIMEOUT_MS = 15 * 60_000;
+
+export function specOf(target: Target): StoredSpec {
+  const { config } = target;
+  const memoryBytes = config.memoryMib * 1024 * 1024;
+  return {
+    queue: target.queue,
+    kind: kindOf(config.stubType),
+    cpuMillicores: config.cpuMillicores,
+    memoryBytes,
+    gpu: config.gpu,
+    gpuCount: config.gpuCount,
+    poolName: poolNameOf(config.extra),
+    wire: {
+      workspaceId: target.workspaceId,
+      stubId: target.stubId,
+      deploymentId: target.deploymentId ?? '',
+      stubType: config.stubType,
+      handler: config.handler,
+      onStart: config.onStart,
+      image: config.imageId,
+      imageDigest: target.imageDigest,
+      pythonVersion: config.pythonVersion,
+      cpuMillicores: config.cpuMillicores,
+      memoryBytes,
+      workers: config.workers,
+      workerMode: config.workerMode ?? '',
+      concurrentRequests: config.concurrentRequests,
+      timeoutMs: config.timeoutSeconds * 1000,
+      ...(target.code === null
+        ? {}
+        : { code: { objectId: target.code.objectId, sha256: target.code.sha256, size: target.code.sizeBytes } }),
+      env: Object.fromEntries(config.env.map(splitVariable)),
+      secretNames: [...config.secrets],
+      volumes: (config.volumes ?? []).map(({ volumeId, mountPath, driver }) => ({
+        volumeId,
+        mountPath,
+        driver: driver ?? 'local',
+      })),
+      kind: kindOf(config.stubType),
+      allowList: [...config.allowList],
+      blockNetwork: config.blockNetwork,
+      tracebacks: config.tracebacks,
+      stopAfterDisconnectMs: (config.stopAfterDisconnectSeconds ?? 0) * 1000,
+      startTimeoutMs: START_TIMEOUT_MS,
+      keepWarmSeconds: Math.max(0, Math.min(config.keepWarmSeconds, 2 ** 31)),
+    },
+  };
+}
+
+/**
+ * Milliseconds beyond the time after which an agent stops the container by itself.
+ * The scheduler notices the silence later than the agent, and stopping takes time.
+ */
+const DISCONNECT_MARGIN_MS = 60_000;
+
+/**
+ * Milliseconds of silence after which the machine has stopped the container, so
+ * that another may run. 0: the machine runs it on, and nothing is waited for.
+ */
+export function replaceableAfterMs({ wire }: Pick<StoredSpec, 'wire'>): number {
+  const afterMs = wire.stopAfterDisconnectMs ?? 0;
+  return afterMs === 0 ? 0 : afterMs + DISCONNECT_MARGIN_MS;
+}
+
+/** The pool a stub names (`pool: {name}`); empty: none. */
+export function poolNameOf(extra: Readonly<Record<string, unknown>>): string {
+  const { pool } = extra;
+  const name: unknown = typeof pool === 'object' && pool !== null ? Reflect.get(pool, 'name') : undefined;
+  return typeof name === 'string' ? name : '';
+}
+
+/** Number of slots: `workers` × max(1, `concurrentRequests`), as far as it is known before the container is ready. */
+export function slotsOf({ config }: Pick<Target, 'config'>): number {
+  const workers = lacksChoice(config) ? 1 : Math.max(1, config.workers);
+  return workers * Math.max(1, config.concurrentRequests);
+}
+
+/**
+ * Whether the stub asks for several workers with a GPU and no worker mode: each container then serves with one. The
+ * runner decides (decision 0105); it alone can see other obstacles to a fork.
+ */
+export const lacksChoice = ({
+  workers,
+  gpuCount,
+  workerMode,
+}: Pick<StubConfig, 'workers' | 'gpuCount' | 'workerMode'>): boolean =>
+  workers > 1 && gpuCount > 0 && workerMode === undefined;
+
+export const WORKER_CHOICE =
+  '"spawn" (a process per worker, each runs on_start) or "thread" (handlers side by side in one process)';
+
+/**
+ * Number of workers that a container was asked to have while it
+ * serves with one; undefined: it serves as asked, or is not ready.
+ */
+export function fellBackFrom(row: Pick<ContainerRow, 'state' | 'slots' | 'spec'>): number | undefined {
+  const { workers = 1, concurrentRequests = 0, workerMode = '' } = (row.spec as Partial<StoredSpec>).wire ?? {};
+  if (row.state !== 'RUNNING' && row.state !== 'DRAINING') return undefined;
+  const mayFallBack = workers > 1 && (workerMode === '' || workerMode === 'fork');
+  return mayFallBack && row.slots === Math.max(1, concurrentRequests) ? workers : undefined;
+}
+
+function splitVariable(text: string): [string, string] {
+  const cut = text.indexOf('=');
+  return cut === -1 ? [text, ''] : [text.slice(0, cut), text.slice(cut + 1)];
+}

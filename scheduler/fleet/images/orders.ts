@@ -1,0 +1,224 @@
+/**
+ * Images across the fleet: the meaning of a reference at deployment, the machines that get an image ahead, the bound on
+ * simultaneous pulls of an image, and the credentials for a pull. Deploying and the links of machines call it.
+ * Invariant: credentials go only to a machine that has a container of that image of that
+ * workspace, or was told to pull it. The operator's credentials go to the operator's own
+ * machines alone. A machine that does not answer delays a deploy by seconds and never fails it.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { gpuMatches } from '#shared/domain/gpus.ts';
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { digestOf, isDigest, pinnedTo } from '#shared/domain/image-reference.ts';
+import type { Log } from '#shared/log.ts';
+import type {
+  ImagePrepared__Output,
+  PrepareImage,
+  PullImageRequest__Output,
+  PullImageResponse,
+} from '#shared/protocol/generated/messages.ts';
+import { poolNameOf } from '../containers/spec.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { StubConfig, Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Machine } from '../machine.ts';
+import { isSchedulable } from '../machine.ts';
+import { takesCpuWork } from '../pool-settings.ts';
+import { mayUsePool } from '../../control/placement/filter.ts';
+import type { PullPlaces } from './places.ts';
+import type { ImageCredentials } from './workspace-credentials.ts';
+
+/** Most machines that pull the same image at once. */
+const PULLS_AT_ONCE = 8;
+const PLACE_MS = 60_000;
+const ASK_AGAIN_MS = 2000;
+const RESOLVE_MS = 10_000;
+/** Most machines that one deploy asks to have its image. */
+const PREPARED_MACHINES = 32;
+/** Time in which a machine that was asked to have an image may request credentials for it. */
+const HINT_MS = 60 * 60_000;
+const MAX_HINTS = 2000;
+
+/** Failures that every machine would have: the deploy is refused. */
+const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_manifest']);
+
+export type Resolution =
+  /**
+   * `digest` empty: an image of machines alone, or no registry could
+   * be asked; then `warning` tells this to the person who deploys.
+   */
+  | { readonly kind: 'resolved'; readonly digest: string; readonly warning: string }
+  | { readonly kind: 'refused'; readonly text: string };
+
+export interface ImageOrdersParts {
+  readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
+  readonly book: Pick<ContainerBook, 'ofMachine'>;
+  readonly credentials: Pick<ImageCredentials, 'of'>;
+  /** Sends the order to a machine that is linked here. @returns false when the machine is not */
+  readonly send: (machineId: MachineId, order: PrepareImage) => boolean;
+  readonly places: Pick<PullPlaces, 'take' | 'give'>;
+  /** Whether work without a GPU may go to GPU machines of a pool that does not set it. */
+  readonly cpuWorkAllowed: (poolName: string) => boolean;
+  readonly log: Log;
+}
+
+export class ImageOrders {
+  readonly #parts: ImageOrdersParts;
+  readonly #asked = new Map<string, (answer: ImagePrepared__Output) => void>();
+  /** Hints `machine image`, with their ends; the oldest goes first. */
+  readonly #hints = new Map<string, number>();
+
+  constructor(parts: ImageOrdersParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Resolves the image of a stub as it is now. Asks one machine,
+   * whose engine knows its registries, proxies and certificates.
+   */
+  async resolve(workspaceId: WorkspaceId, config: StubConfig): Promise<Resolution> {
+    const image = config.imageId;
+    if (image === '') return { kind: 'resolved', digest: '', warning: '' };
+    const candidates = this.#candidates(workspaceId, config);
+    // A machine that has the image answers at once if the image exists on machines alone.
+    const first = candidates.find(({ inventory }) => inventory?.images.includes(image) === true) ?? candidates[0];
+    if (first === undefined) return unasked(image, 'no machine that may run it is connected');
+    const answer = await this.#ask(first.row.id, workspaceId, image);
+    if (answer === undefined) return unasked(image, `machine ${first.row.id} did not answer in time`);
+    if (FINAL.has(answer.failure)) return { kind: 'refused', text: answer.message };
+    if (answer.failure !== '') {
+      const { failure, message } = answer;
+      this.#parts.log.warn({ image, failure, machineId: first.row.id }, 'image deployed without its digest');
+      return unasked(image, `asked through machine ${first.row.id}: ${message}`);
+    }
+    const isPinned = digestOf(image) !== '';
+    return { kind: 'resolved', digest: !isPinned && isDigest(answer.digest) ? answer.digest : '', warning: '' };
+  }
+
+  /** Has the machines of its pools, as far as they are linked here, pull the image of a deployment. */
+  prepare(target: Target): void {
+    const { config, workspaceId, imageDigest } = target;
+    if (config.imageId === '' || !target.active) return;
+    const image = pinnedTo(config.imageId, imageDigest);
+    for (const machine of this.#candidates(workspaceId, config).slice(0, PREPARED_MACHINES)) {
+      if (machine.inventory?.images.includes(image) === true) continue;
+      this.#hint(machine.row.id, workspaceId, image);
+      const order = {
+        requestId: '',
+        image: config.imageId,
+        pythonVersion: '',
+        pull: true,
+        digest: imageDigest,
+        workspaceId,
+      };
+      this.#parts.send(machine.row.id, order);
+    }
+  }
+
+  /** An agent asks before it pulls, and every 20 s while it does. */
+  async pull(machineId: MachineId, request: PullImageRequest__Output): Promise<PullImageResponse> {
+    const { places, credentials } = this.#parts;
+    const { image } = request;
+    const workspaceId = request.workspaceId as WorkspaceId | '';
+    const key = this.#placesOf(machineId, image);
+    if (request.done) {
+      await places.give(key, machineId).catch(() => undefined);
+      return { waitMs: 0 };
+    }
+    // A machine that was not meant to have the image pulls it at
+    // its own risk: no place that others wait for, no credentials.
+    if (!this.#isMeant(machineId, workspaceId, image)) return { waitMs: 0 };
+    // The places spare registries; without Redis every machine pulls.
+    const mayPull = request.check || (await places.take(key, machineId, PULLS_AT_ONCE, PLACE_MS).catch(() => true));
+    if (!mayPull) return { waitMs: ASK_AGAIN_MS * (0.75 + Math.random() / 2) };
+    const auth = await credentials.of(workspaceId, image, this.#ownerOf(machineId));
+    return { waitMs: 0, ...(auth === undefined ? {} : { auth }) };
+  }
+
+  /** Handles an agent's answer. */
+  prepared(answer: ImagePrepared__Output): void {
+    this.#asked.get(answer.requestId)?.(answer);
+  }
+
+  async #ask(
+    machineId: MachineId,
+    workspaceId: WorkspaceId,
+    image: string,
+  ): Promise<ImagePrepared__Output | undefined> {
+    const auth = await this.#parts.credentials.of(workspaceId, image, this.#ownerOf(machineId));
+    const requestId = randomUUID();
+    let timer: NodeJS.Timeout | undefined;
+    const answered = new Promise<ImagePrepared__Output | undefined>((resolve) => {
+      this.#asked.set(requestId, resolve);
+      timer = setTimeout(() => resolve(undefined), RESOLVE_MS);
+    });
+    try {
+      const order = { requestId, image, pythonVersion: '', resolve: true, ...(auth === undefined ? {} : { auth }) };
+      return this.#parts.send(machineId, order) ? await answered : undefined;
+    } finally {
+      clearTimeout(timer);
+      this.#asked.delete(requestId);
+    }
+  }
+
+  /** Machines linked here that may get containers of the configuration. */
+  #candidates(workspaceId: WorkspaceId, config: StubConfig): readonly Machine[] {
+    const poolName = poolNameOf(config.extra);
+    return [...this.#parts.machines.all()].filter((machine) => {
+      const { row, inventory, sessionId } = machine;
+      if (sessionId === undefined || !isSchedulable(machine)) return false;
+      const { requiresPoolSelector } = row.poolSettings;
+      const pool = { poolName: row.poolName, poolOwner: row.poolWorkspaceId, requiresPoolSelector };
+      if (!mayUsePool(pool, { workspaceId, poolName })) return false;
+      const gpus = inventory?.gpus ?? [];
+      if (config.gpuCount > 0) return gpus.some((gpu) => gpuMatches(gpu.model, config.gpu));
+      return gpus.length === 0 || takesCpuWork(row, this.#parts.cpuWorkAllowed);
+    });
+  }
+
+  /** Owner of a machine; null: the operator; undefined: no such machine. */
+  #ownerOf(machineId: MachineId): WorkspaceId | null | undefined {
+    return this.#parts.machines.get(machineId)?.row.poolWorkspaceId;
+  }
+
+  /**
+   * The key of an image's places. Machines of one owner share
+   * them, so that one owner's machines keep no other's waiting.
+   */
+  #placesOf(machineId: MachineId, image: string): string {
+    const owner = this.#ownerOf(machineId) ?? '';
+    return createHash('sha256').update(`${owner} ${image}`).digest('hex').slice(0, 32);
+  }
+
+  /**
+   * Whether the machine has a container of the image, or was asked to have it.
+   * @param workspaceId - of the container; empty: any
+   */
+  #isMeant(machineId: MachineId, workspaceId: WorkspaceId | '', image: string): boolean {
+    const until = this.#hints.get(`${machineId} ${workspaceId} ${image}`);
+    if (until !== undefined && until > Date.now()) return true;
+    for (const { row, spec } of this.#parts.book.ofMachine(machineId)) {
+      if (workspaceId !== '' && row.workspaceId !== workspaceId) continue;
+      if (pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? '') === image) return true;
+    }
+    return false;
+  }
+
+  #hint(machineId: MachineId, workspaceId: WorkspaceId, image: string): void {
+    // Agents of the version before name no workspace, so the hint is also kept without one.
+    this.#remember(`${machineId}  ${image}`);
+    this.#remember(`${machineId} ${workspaceId} ${image}`);
+  }
+
+  #remember(key: string): void {
+    this.#hints.delete(key);
+    this.#hints.set(key, Date.now() + HINT_MS);
+    const [oldest] = this.#hints.keys();
+    if (this.#hints.size > MAX_HINTS && oldest !== undefined) this.#hints.delete(oldest);
+  }
+}
+
+/** The deployment goes on without an answer: the first start will show whether the image exists. */
+const unasked = (image: string, why: string): Resolution => ({
+  kind: 'resolved',
+  digest: '',
+  warning: `Nobody could say what image ${image} means now (${why}). It is deployed, and looked for when a container starts.`,
+});

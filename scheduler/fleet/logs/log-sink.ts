@@ -1,0 +1,99 @@
+// Output of people's containers on its way from agents to the database.
+// The links call it with batches, which are acknowledged when written.
+// Invariant: a line is kept only when its container is on the machine that sent
+// it. The owner of a line comes from the container's row, never from the message.
+import type { ContainerId, MachineId, TaskId } from '#shared/domain/ids.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { LogRecord__Output } from '#shared/protocol/generated/messages.ts';
+import type { Queryable } from '../../stores/store/db.ts';
+import type { ContainerRow } from '../../stores/store/queries/containers.ts';
+import { containerById } from '../../stores/store/queries/containers.ts';
+import type { NewLogLine } from '../../stores/store/queries/logs.ts';
+import { insertLogLines, MAX_LOG_BATCH } from '../../stores/store/queries/logs.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { LogQuota } from './log-quota.ts';
+
+const MAX_REMEMBERED = 5_000;
+const MAX_LINE_CHARACTERS = 64 * 1024;
+/** Latest accepted time: the year 3000. */
+const LATEST_MS = Date.UTC(3000);
+
+type Owner = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId'> & {
+  readonly machineId: MachineId | null;
+};
+
+export interface LogSinkParts {
+  readonly db: Queryable;
+  readonly book: ContainerBook;
+  /** Bound on a workspace's lines in a day; absent: none. */
+  readonly quota?: LogQuota;
+}
+
+export class LogSink {
+  readonly #db: Queryable;
+  readonly #book: ContainerBook;
+  readonly #quota: LogQuota | undefined;
+  /** Owners of ended containers, whose lines may still be under way. */
+  readonly #ended = new Map<string, Owner>();
+
+  constructor({ db, book, quota }: LogSinkParts) {
+    this.#db = db;
+    this.#quota = quota;
+    this.#book = book;
+    book.onChange(({ entry, to, machineBefore }) => {
+      if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST')
+        this.#remember({ ...entry.row, machineId: machineBefore });
+    });
+  }
+
+  async append(machineId: MachineId, records: readonly LogRecord__Output[]): Promise<void> {
+    const lines: NewLogLine[] = [];
+    for (const record of records) {
+      const owner = await this.#ownerOf(record.containerId);
+      if (owner === undefined || owner.machineId !== machineId) continue;
+      const line: NewLogLine = {
+        workspaceId: owner.workspaceId,
+        stubId: owner.stubId,
+        deploymentId: owner.deploymentId,
+        containerId: owner.id,
+        taskId: isUuid(record.taskId) ? (record.taskId as TaskId) : null,
+        stream: record.stream === 'stderr' ? 'stderr' : 'stdout',
+        line: record.line.slice(0, MAX_LINE_CHARACTERS),
+        atMs: datable(record.timestampMs),
+      };
+      const instead = this.#quota === undefined ? line : this.#quota.admit(line);
+      if (instead !== undefined) lines.push(instead);
+    }
+    for (let offset = 0; offset < lines.length; offset += MAX_LOG_BATCH) {
+      try {
+        const some = lines.slice(offset, offset + MAX_LOG_BATCH);
+        const totals = await insertLogLines(this.#db, some, this.#quota?.nowMs());
+        this.#quota?.written(totals);
+      } catch (error) {
+        this.#quota?.notWritten(lines.slice(offset));
+        throw error;
+      }
+    }
+  }
+
+  async #ownerOf(containerId: string): Promise<Owner | undefined> {
+    const live = this.#book.get(containerId as ContainerId);
+    if (live !== undefined) return live.row;
+    const known = this.#ended.get(containerId);
+    if (known !== undefined) return known;
+    const row = await containerById(this.#db, containerId);
+    if (row !== undefined) this.#remember(row);
+    return row;
+  }
+
+  #remember(owner: Owner): void {
+    this.#ended.set(owner.id, owner);
+    const oldest = this.#ended.keys().next();
+    if (this.#ended.size > MAX_REMEMBERED && oldest.done !== true) this.#ended.delete(oldest.value);
+  }
+}
+
+/** The line's time if a database can store it, else the present: a refused batch would come again for ever. */
+function datable(timestampMs: number): number {
+  return timestampMs > 0 && timestampMs < LATEST_MS ? timestampMs : Date.now();
+}

@@ -1,0 +1,342 @@
+// Uploaded archives and large bodies: the rows of `objects` and the bytes behind them. The gateway's object operations,
+// the signed upload route, the agents' code downloads and the task path call it.
+// Invariant: a row says "uploaded" only when all its bytes are stored, and one workspace never sees another's objects.
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import type { Readable } from 'node:stream';
+import { AppError } from '#shared/errors.ts';
+import { systemClock } from '#shared/clock.ts';
+import type { Clock } from '#shared/clock.ts';
+import { isUuid, newId } from '#shared/domain/ids.ts';
+import type { ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../store/db.ts';
+import {
+  getOrCreateObject,
+  markObjectUploaded,
+  objectById,
+  useObject,
+  useObjectByHash,
+} from '../store/queries/objects.ts';
+import type { ObjectRow } from '../store/queries/objects.ts';
+import { objectUse } from '../store/queries/quotas.ts';
+import type { Installation } from '../../workspaces/identity/installation.ts';
+import type { KeptObject, ObjectBackend, StoredBytes } from './backend.ts';
+import { tooLarge } from './files.ts';
+
+export const DEFAULT_MAX_OBJECT_BYTES = 4 * 1024 ** 3;
+/** Life of a signed upload address. */
+export const UPLOAD_LIFE_MS = 86_400_000;
+/** Path of uploads; the object id follows, with `expires` and `signature` in the query. */
+export const UPLOAD_PATH = '/api/v1/gateway/objects/upload/';
+const MAX_HASH_LENGTH = 256;
+const BYTES_KEY = /^[A-Za-z0-9_-]{2,128}$/;
+
+export interface OpenedObject extends StoredBytes {
+  readonly stream: Readable;
+}
+
+export interface Objects {
+  /** The complete object of that hash; undefined: unknown, or its bytes are missing. */
+  head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined>;
+  /**
+   * Announces an object. `uploadPath`: below this server's own
+   * address, or a whole address elsewhere; null: nothing to upload.
+   * @throws AppError `invalid_object` (details.field), `body_too_large`, `object_quota_reached`
+   */
+  create(
+    owner: ObjectOwner,
+    object: { readonly hash: string; readonly size: number; readonly overwrite: boolean },
+  ): Promise<{ readonly objectId: ObjectId; readonly uploadPath: string | null }>;
+  /** Whether the signed address lets its bearer upload. */
+  verifyUpload(objectId: string, query: { readonly expires?: string; readonly signature?: string }): boolean;
+  /**
+   * Takes the bytes of a verified upload.
+   * @param contentLength - as announced; fewer bytes are refused
+   * @throws AppError `object_not_found`, `body_too_large`, `object_quota_reached`, `upload_incomplete`, `disk_full`,
+   * `disk_read_only`, `object_store_failed`; nothing is left behind
+   */
+  receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes>;
+  /**
+   * The row of an object that a stub is about to name, uploaded or not; of any
+   * workspace, callers compare it. The object is kept for a whole grace from now.
+   */
+  use(objectId: string): Promise<ObjectRow | undefined>;
+  /**
+   * Takes in direct uploads older than that moment that nobody asked for since; uploads without a row are deleted.
+   * @returns the number of uploads handled, at most `most`
+   */
+  takeUploads(uploadedBeforeMs: number, most: number): Promise<number>;
+  /** The row of the workspace's object, uploaded or not. */
+  find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined>;
+  /**
+   * Opens an object of any workspace, for agents, which have been told
+   * the id. undefined: unknown, not uploaded, or its bytes are gone.
+   */
+  open(objectId: string): Promise<OpenedObject | undefined>;
+  /** Stores a task's input or result without a row, under that key or a new id; the task's job or record names it. */
+  putBytes(bytes: Uint8Array, key?: ObjectId): Promise<ObjectId>;
+  /** @throws AppError `body_too_large` when it has more than `maxBytes` */
+  getBytes(objectId: ObjectId, maxBytes: number): Promise<Uint8Array | undefined>;
+  removeBytes(objectId: ObjectId): Promise<void>;
+  /** All stored bytes, uploads too, with the time they were written. */
+  keptBytes(): AsyncIterable<KeptObject>;
+}
+
+export interface ObjectOwner {
+  readonly workspaceId: WorkspaceId;
+  /** Set for a container: it has only objects that containers of that stub made, under hashes of their own. */
+  readonly container?: { readonly stubId: StubId };
+}
+
+/** Prefix of the stored hashes of objects that containers of the stub made. */
+export const ownObjectsOf = (stubId: StubId): string => `container:${stubId}:`;
+
+const storedHash = ({ container }: ObjectOwner, hash: string): string =>
+  container === undefined ? hash : `${ownObjectsOf(container.stubId)}${hash}`;
+
+export interface ObjectsOptions {
+  readonly db: Queryable;
+  readonly backend: ObjectBackend;
+  readonly installation: Pick<Installation, 'deriveKeys'>;
+  /** Called when a stub's archive has other bytes than before. */
+  readonly onReplaced?: (objectId: ObjectId) => void;
+  /** LONGSHORE_MAX_OBJECT_BYTES */
+  readonly maxObjectBytes?: number;
+  /** The workspace's bounds for objects; absent: none. */
+  readonly quotaOf?: (workspaceId: WorkspaceId) => ObjectQuota | Promise<ObjectQuota>;
+  readonly clock?: Clock;
+}
+
+export interface ObjectQuota {
+  readonly objects: number;
+  readonly bytes: number;
+}
+
+export function createObjects(options: ObjectsOptions): Objects {
+  return new ObjectService(options);
+}
+
+class ObjectService implements Objects {
+  readonly #db: Queryable;
+  readonly #backend: ObjectBackend;
+  readonly #uploadKeys: () => readonly [Uint8Array, ...Uint8Array[]];
+  readonly #maxBytes: number;
+  readonly #onReplaced: ObjectsOptions['onReplaced'];
+  readonly #clock: Clock;
+  readonly #quotaOf: ObjectsOptions['quotaOf'];
+
+  constructor(options: ObjectsOptions) {
+    this.#quotaOf = options.quotaOf;
+    this.#db = options.db;
+    this.#backend = options.backend;
+    this.#uploadKeys = () => options.installation.deriveKeys('object-upload');
+    this.#maxBytes = options.maxObjectBytes ?? DEFAULT_MAX_OBJECT_BYTES;
+    this.#clock = options.clock ?? systemClock;
+    this.#onReplaced = options.onReplaced;
+  }
+
+  async head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined> {
+    if (hash === '' || hash.length > MAX_HASH_LENGTH) return undefined;
+    const row = await this.#taken(await useObjectByHash(this.#db, owner.workspaceId, storedHash(owner, hash)));
+    if (row === undefined || row.sha256 === null) return undefined;
+    // No call confirms the end of an upload, and a directory can be lost, so the store itself is asked.
+    return (await this.#backend.exists(row.id)) ? { ...row, hash } : undefined;
+  }
+
+  async create(
+    owner: ObjectOwner,
+    object: { readonly hash: string; readonly size: number; readonly overwrite: boolean },
+  ): Promise<{ readonly objectId: ObjectId; readonly uploadPath: string | null }> {
+    if (object.hash === '' || object.hash.length > MAX_HASH_LENGTH || object.hash.includes('\0')) {
+      throw invalid('hash', `hash must be a text of 1 to ${MAX_HASH_LENGTH} characters`);
+    }
+    if (!Number.isSafeInteger(object.size) || object.size < 0) {
+      throw invalid('size', 'size must be a whole number of bytes, 0 or more');
+    }
+    if (object.size > this.#maxBytes) throw tooLarge(this.#maxBytes);
+    const hash = storedHash(owner, object.hash);
+    await this.#requireRoom(owner.workspaceId, hash, object.size);
+    const made = await getOrCreateObject(this.#db, {
+      newId: newId<ObjectId>(),
+      workspaceId: owner.workspaceId,
+      hash,
+      size: object.size,
+    });
+    const row = (await this.#taken(made)) ?? made;
+    // A known hash whose bytes never arrived is uploaded again, even if the client did not ask to overwrite.
+    const isComplete = row.sha256 !== null && (object.overwrite || (await this.#backend.exists(row.id)));
+    const uploadPath = isComplete && !object.overwrite ? null : await this.#signUpload(row.id);
+    return { objectId: row.id, uploadPath };
+  }
+
+  verifyUpload(objectId: string, query: { readonly expires?: string; readonly signature?: string }): boolean {
+    const { expires, signature } = query;
+    if (!isUuid(objectId) || expires === undefined || signature === undefined || !/^\d{1,15}$/.test(expires))
+      return false;
+    const given = Buffer.from(signature);
+    const isOurs = this.#uploadKeys().some((key) => {
+      const expected = Buffer.from(signatureOf(key, objectId, expires));
+      return given.length === expected.length && timingSafeEqual(given, expected);
+    });
+    if (!isOurs) return false;
+    return Number(expires) * 1000 > this.#clock.nowMs();
+  }
+
+  async receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes> {
+    if (contentLength !== undefined && contentLength > this.#maxBytes) throw tooLarge(this.#maxBytes);
+    // A store with direct uploads takes none here.
+    if (this.#backend.uploads !== undefined) throw notFound();
+    const row = await useObject(this.#db, objectId);
+    if (row === undefined) throw notFound();
+    if (contentLength !== undefined && contentLength > row.size) {
+      await this.#requireRoom(row.workspaceId, row.hash, contentLength);
+    }
+    const whole = contentLength === undefined ? source : exactly(source, contentLength);
+    // Announced bytes are counted already; further bytes are accepted only while there is room.
+    const most = contentLength === undefined ? await this.#mostOf(row) : this.#maxBytes;
+    const stored = await this.#backend.put(row.id, whole, most);
+    const marked = await markObjectUploaded(this.#db, row.id, stored);
+    if (marked !== undefined) return stored;
+    // The workspace was deleted while the bytes came.
+    await this.#backend.remove(row.id);
+    throw notFound();
+  }
+
+  async use(objectId: string): Promise<ObjectRow | undefined> {
+    return await this.#taken(await useObject(this.#db, objectId));
+  }
+
+  async takeUploads(uploadedBeforeMs: number, most: number): Promise<number> {
+    const { uploads } = this.#backend;
+    if (uploads === undefined) return 0;
+    let dealtWith = 0;
+    for await (const { key, writtenAtMs } of uploads.list()) {
+      if (dealtWith >= most) break;
+      if (writtenAtMs >= uploadedBeforeMs) continue;
+      dealtWith += 1;
+      const row = await objectById(this.#db, key);
+      if (row === undefined) await uploads.drop(key);
+      else await this.#taken(row).catch(ignoreTooLarge);
+    }
+    return dealtWith;
+  }
+
+  /**
+   * Takes in a direct upload before the object is shown to anybody. An
+   * upload that cannot be taken is deleted, and the object stays as it was.
+   */
+  async #taken(row: ObjectRow | undefined): Promise<ObjectRow | undefined> {
+    const { uploads } = this.#backend;
+    if (row === undefined || uploads === undefined) return row;
+    let stored = await uploads.take(row.id, () => this.#mostOf(row));
+    let known: ObjectRow | undefined = row;
+    while (stored !== undefined && known !== undefined) {
+      // A row that was deleted meanwhile leaves bytes without a row, which the collector finds.
+      known = await markObjectUploaded(this.#db, row.id, stored);
+      // Another replica may have taken in a later upload before this
+      // write: in the end the row must match the bytes that are there.
+      stored = (await uploads.versionOf(row.id)) === stored.version ? undefined : await uploads.measure(row.id);
+    }
+    if (known !== undefined && row.sha256 !== null && known.sha256 !== row.sha256) this.#onReplaced?.(row.id);
+    return known;
+  }
+
+  /**
+   * Checks the quota.
+   * @throws AppError `object_quota_reached`: with that many bytes under that hash the workspace would exceed it
+   */
+  async #requireRoom(workspaceId: WorkspaceId, hash: string, size: number): Promise<void> {
+    const quota = await this.#quotaOf?.(workspaceId);
+    if (quota === undefined) return;
+    const others = await objectUse(this.#db, workspaceId, hash);
+    const way =
+      'Delete deployments that nobody needs and wait for the archives of no stub to go, or have an administrator raise it (`longshore workspace limits`).';
+    if (others.objects >= quota.objects) {
+      const text = `this workspace has ${others.objects} objects; its limit counts.objects is ${quota.objects}. ${way}`;
+      throw new AppError('object_quota_reached', text, { details: { limit: 'counts.objects' } });
+    }
+    if (others.bytes + size <= quota.bytes) return;
+    const text = `this workspace has ${others.bytes} bytes of other objects; with ${size} more they exceed its limit bytes.objects, ${quota.bytes}. ${way}`;
+    throw new AppError('object_quota_reached', text, { details: { limit: 'bytes.objects' } });
+  }
+
+  /** Most bytes that may be stored under an object's id: the announced number, or more while there is room. */
+  async #mostOf(row: ObjectRow): Promise<number> {
+    const quota = await this.#quotaOf?.(row.workspaceId);
+    if (quota === undefined) return this.#maxBytes;
+    const others = await objectUse(this.#db, row.workspaceId, row.hash);
+    return Math.min(this.#maxBytes, Math.max(row.size, quota.bytes - others.bytes));
+  }
+
+  async find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined> {
+    const row = await objectById(this.#db, objectId);
+    return row?.workspaceId === owner.workspaceId ? row : undefined;
+  }
+
+  async open(objectId: string): Promise<OpenedObject | undefined> {
+    const row = await objectById(this.#db, objectId);
+    if (row === undefined || row.sha256 === null) return undefined;
+    const opened = await this.#backend.open(row.id);
+    if (opened === undefined) return undefined;
+    return { stream: opened.stream, size: opened.size, sha256: row.sha256 };
+  }
+
+  async putBytes(bytes: Uint8Array, key?: ObjectId): Promise<ObjectId> {
+    const id = key ?? newId<ObjectId>();
+    await this.#backend.put(id, once(bytes), bytes.length);
+    return id;
+  }
+
+  async getBytes(objectId: ObjectId, maxBytes: number): Promise<Uint8Array | undefined> {
+    if (!BYTES_KEY.test(objectId)) return undefined;
+    const opened = await this.#backend.open(objectId);
+    if (opened === undefined) return undefined;
+    if (opened.size > maxBytes) {
+      opened.stream.destroy();
+      throw tooLarge(maxBytes);
+    }
+    const chunks: Uint8Array[] = [];
+    for await (const chunk of opened.stream) chunks.push(chunk as Uint8Array);
+    return Buffer.concat(chunks);
+  }
+
+  removeBytes(objectId: ObjectId): Promise<void> {
+    return this.#backend.remove(objectId);
+  }
+
+  keptBytes(): AsyncIterable<KeptObject> {
+    return this.#backend.list();
+  }
+
+  async #signUpload(objectId: ObjectId): Promise<string> {
+    const { uploads } = this.#backend;
+    if (uploads !== undefined) return await uploads.sign(objectId, UPLOAD_LIFE_MS / 1000);
+    const expires = String(Math.floor((this.#clock.nowMs() + UPLOAD_LIFE_MS) / 1000));
+    return `${UPLOAD_PATH}${objectId}?expires=${expires}&signature=${signatureOf(this.#uploadKeys()[0], objectId, expires)}`;
+  }
+}
+
+const signatureOf = (key: Uint8Array, objectId: string, expires: string): string =>
+  createHmac('sha256', key).update(`put\n${objectId}\n${expires}`).digest('hex');
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}
+
+/** Passes the bytes on, and fails at the end when their number differs from the announced one. */
+async function* exactly(source: AsyncIterable<Uint8Array>, expected: number): AsyncGenerator<Uint8Array> {
+  let size = 0;
+  for await (const chunk of source) {
+    size += chunk.length;
+    yield chunk;
+  }
+  if (size === expected) return;
+  throw new AppError('upload_incomplete', `the upload ended after ${size} of ${expected} bytes`);
+}
+
+const invalid = (field: string, text: string): AppError => new AppError('invalid_object', text, { details: { field } });
+
+function ignoreTooLarge(error: unknown): void {
+  if (!(error instanceof AppError) || error.code !== 'body_too_large') throw error;
+}
+
+const notFound = (): AppError => new AppError('object_not_found', 'object not found');

@@ -1,0 +1,492 @@
+// BullMQ behind our own interface; the only file that imports its task queues. One root backend
+// on one client, and per queue only what `forQueue` gives: no Worker, no loop, no timer and no
+// connection of its own. Invariants: every queue's settings stand before its first add, else it
+// keeps 10 000 events with their results. Every call on a fetched job carries a real lock token.
+import type { IQueueBackend, JobJson, MinimalJob, QueueBaseOptions, RedisQueueBackend } from 'bullmq';
+import { createRedisBackend } from 'bullmq';
+import type { Redis } from 'ioredis';
+import { withDeadline } from '#shared/backoff.ts';
+import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { depthsAfter } from './adds.ts';
+import type { Adds, AddSeen } from './adds.ts';
+import { fenceOf, isAnswerLost, requireLock, unavailable } from './answers.ts';
+import { encodeTaskJob, parseTaskJob, TASK_JOB_NAME } from './jobs.ts';
+import type { TaskJob } from './jobs.ts';
+import { keysOf } from './keys.ts';
+import type { Keys } from './keys.ts';
+import { Repairs } from './repairs.ts';
+import { defineScript } from './scripts.ts';
+import type { Script } from './scripts.ts';
+import type { Added, Fence, Fetched, HeldLock, JobPlace, QueueDepth, TaskQueues } from './task-queues.ts';
+import { LOCK_MS } from './task-queues.ts';
+import { atTurnEnd } from './turns.ts';
+
+const STALLED_INTERVAL_MS = 30_000;
+/** Stalls that BullMQ allows a job. Past its maximum it would only mark the job for a Worker, and there is none. */
+const MAX_STALLED_COUNT = 1_000_000;
+/** Most queues kept open; the least recently used one is opened again when it is needed. */
+const MAX_OPEN = 20_000;
+const PIPELINE_BATCH = 500;
+const READY_DEADLINE_MS = 10_000;
+const MALFORMED_IN_A_ROW = 10;
+/** Last place in a queue that is counted. */
+const MAX_PLACES = 10_000;
+/** Factor of BullMQ's score of a delayed job: its due time times this, plus twelve bits. */
+const DELAYED_SCALE = 0x1000;
+
+export interface BullmqQueuesOptions {
+  /**
+   * Client of its own role: `maxRetriesPerRequest: 1`, `enableOfflineQueue: false`,
+   * and no command unanswered for more than about 2 s. The caller closes it.
+   */
+  readonly client: Redis;
+  readonly log: Log;
+  /** Keys are `<prefix>:<queue>:…`. */
+  readonly prefix?: string;
+  readonly lockMs?: number;
+  readonly stalledIntervalMs?: number;
+  /** Milliseconds before each look for jobs of lost commands; tests shorten them. */
+  readonly lookAfterMs?: readonly number[];
+}
+
+/** Opens the task queues on this Redis. @throws AppError `queues_unavailable` when it does not answer */
+export async function openTaskQueues(options: BullmqQueuesOptions): Promise<BullmqQueues> {
+  const rootOptions = {
+    connection: options.client,
+    prefix: options.prefix ?? 'ls',
+    lockDuration: options.lockMs ?? LOCK_MS,
+    stalledInterval: options.stalledIntervalMs ?? STALLED_INTERVAL_MS,
+    maxStalledCount: MAX_STALLED_COUNT,
+  } satisfies QueueBaseOptions & Record<string, unknown>;
+  const root = createRedisBackend('root', rootOptions);
+  // Without a listener a single lost command would end the process.
+  root.on('error', (error: unknown) => options.log.warn({ err: error }, 'queue connection failed'));
+  try {
+    await withDeadline(root.waitUntilReady(), READY_DEADLINE_MS, () => new Error('Redis is not ready'));
+  } catch (error) {
+    throw unavailable('open the task queues', error);
+  }
+  return new BullmqTaskQueues(root, options);
+}
+
+/** Queues in Redis alone; scheduler/tasks/local-queue/ stands before them. */
+export interface BullmqQueues extends TaskQueues {
+  /** Keys that depth.lua reads, in its order. */
+  depthKeys(queue: QueueName): readonly string[];
+}
+
+interface OpenQueue {
+  readonly name: QueueName;
+  readonly backend: IQueueBackend;
+  /** Resolves when the queue's settings are written; absent: they must be written before the next add. */
+  opened: Promise<void> | undefined;
+  /** Adds of this turn of the event loop. */
+  adds: Adds | undefined;
+}
+
+interface FetchUnderWay {
+  /** True when the connection broke meanwhile: the client may have sent the fetch twice. */
+  doubtful: boolean;
+}
+
+class BullmqTaskQueues implements BullmqQueues {
+  readonly #root: RedisQueueBackend;
+  readonly #client: Redis;
+  readonly #keys: Keys;
+  readonly #log: Log;
+  readonly #depthScript: Script;
+  readonly #repairs: Repairs;
+  /** Open queues, the least recently used first. */
+  readonly #queues = new Map<QueueName, OpenQueue>();
+  readonly #fetches = new Set<FetchUnderWay>();
+  readonly #onClose = (): void => {
+    for (const fetch of this.#fetches) fetch.doubtful = true;
+    // Redis may come back without its data: each queue's settings are written again before its next add.
+    for (const queue of this.#queues.values()) queue.opened = undefined;
+  };
+
+  constructor(root: RedisQueueBackend, options: BullmqQueuesOptions) {
+    this.#root = root;
+    this.#client = options.client;
+    this.#keys = keysOf(options.prefix);
+    this.#log = options.log;
+    this.#depthScript = defineScript(options.client, 'longshoreDepth');
+    this.#client.on('close', this.#onClose);
+    this.#repairs = new Repairs(
+      {
+        heldBy: (queue, locks) => this.#heldBy(queue, locks),
+        giveBack: (queue, taskId, lock) => this.giveBack(queue, taskId, lock),
+        remove: (queue, taskId) => this.remove(queue, taskId),
+      },
+      { log: options.log, ...(options.lookAfterMs === undefined ? {} : { lookAfterMs: options.lookAfterMs }) },
+    );
+  }
+
+  open(name: QueueName): Promise<void> {
+    const queue = this.#queue(name);
+    queue.opened ??= this.#writeSettings(queue);
+    return queue.opened;
+  }
+
+  async reopenAll(): Promise<void> {
+    const opened = [...this.#queues.values()].filter((queue) => queue.opened !== undefined);
+    for (const queue of opened) queue.opened = undefined;
+    for (let at = 0; at < opened.length; at += PIPELINE_BATCH) {
+      await Promise.all(opened.slice(at, at + PIPELINE_BATCH).map((queue) => this.open(queue.name)));
+    }
+  }
+
+  async add(name: QueueName, job: TaskJob): Promise<Added> {
+    await this.open(name);
+    const queue = this.#queue(name);
+    this.#repairs.forgetAdd(name, job.taskId);
+    const adds = (queue.adds ??= this.#addsOf(queue));
+    const answer = queue.backend.addJob(jobJson(job), job.taskId);
+    // On a connection that ends just now the answer rejects before this turn is over, when nothing awaits it yet.
+    answer.catch(() => undefined);
+    const place = adds.answers.push(answer) - 1;
+    const seen = (await adds.depths)[place];
+    if (seen?.kind === 'depth') return { depth: seen.depth, isIn: true };
+    // Without a depth nobody can tell whether the job may stay.
+    // So it must not stay, whether it was added or only perhaps.
+    if (seen?.mayBeThere === true) this.#repairs.note({ kind: 'add', queue: name, taskId: job.taskId });
+    throw unavailable(`add task ${job.taskId} to ${name}`, seen?.error);
+  }
+
+  async addAgain(name: QueueName, job: TaskJob): Promise<void> {
+    await this.open(name);
+    this.#repairs.forgetAdd(name, job.taskId);
+    try {
+      await this.#queue(name).backend.addJob(jobJson(job), job.taskId);
+    } catch (error) {
+      throw unavailable(`add task ${job.taskId} to ${name} again`, error);
+    }
+  }
+
+  async remove(name: QueueName, taskId: TaskId): Promise<boolean> {
+    const { backend } = this.#queue(name);
+    // BullMQ answers 1 for an unknown id, too. Both commands are
+    // sent together and see the same state, so `exists` decides.
+    const [existed, removed] = await this.#asking(
+      `remove task ${taskId} from ${name}`,
+      Promise.all([this.#client.exists(backend.toKey(taskId)), backend.remove(taskId, false)]),
+    );
+    return existed === 1 && removed === 1;
+  }
+
+  async fetch(name: QueueName, lock: LockToken): Promise<Fetched> {
+    requireLock(lock);
+    const { backend } = this.#queue(name);
+    for (let malformed = 0; malformed < MALFORMED_IN_A_ROW; malformed += 1) {
+      const [json, id, nextDueMs] = await this.#moveToActive(name, backend, lock);
+      if (json === undefined || id === undefined) return { job: undefined, starts: 0, nextDueMs };
+      try {
+        return { job: parseTaskJob(json.data), starts: json.attemptsStarted, nextDueMs: undefined };
+      } catch (error) {
+        // No attempt can run the job, and given back it would come
+        // first again. So it leaves the queue; its row keeps the task.
+        this.#log.error({ err: error, queue: name, taskId: id }, 'malformed job taken out of its queue');
+        await this.fail(name, id as TaskId, lock, messageOf(error));
+      }
+    }
+    return { job: undefined, starts: 0, nextDueMs: Date.now() };
+  }
+
+  async renew(held: readonly HeldLock[], ms: number): Promise<readonly HeldLock[]> {
+    for (const { lock } of held) requireLock(lock);
+    const byQueue = [...Map.groupBy(held, ({ queue }) => queue)];
+    const failed = await this.#asking(
+      'renew locks',
+      Promise.all(
+        byQueue.map(async ([name, locks]) => {
+          const ids = locks.map(({ taskId }) => taskId as string);
+          const tokens = locks.map(({ lock }) => lock as string);
+          const lost = new Set(await this.#queue(name).backend.extendLocks(ids, tokens, ms));
+          return locks.filter(({ taskId }) => lost.has(taskId));
+        }),
+      ),
+    );
+    return failed.flat();
+  }
+
+  complete(name: QueueName, taskId: TaskId, lock: LockToken): Promise<Fence> {
+    return this.#fenced(`complete task ${taskId}`, lock, () =>
+      this.#queue(name).backend.moveToCompleted(skeleton(taskId), null, true, lock, false),
+    );
+  }
+
+  fail(name: QueueName, taskId: TaskId, lock: LockToken, reason: string): Promise<Fence> {
+    return this.#fenced(`end task ${taskId}`, lock, () =>
+      this.#queue(name).backend.moveToFailed(skeleton(taskId), reason.slice(0, 512), true, lock, false),
+    );
+  }
+
+  delay(name: QueueName, taskId: TaskId, lock: LockToken, untilMs: number, changed?: TaskJob): Promise<Fence> {
+    return this.#fenced(`put off task ${taskId}`, lock, () => {
+      const nowMs = Date.now();
+      const fieldsToUpdate = changed === undefined ? {} : { fieldsToUpdate: { data: encodeTaskJob(changed) } };
+      const options = { skipAttempt: true, ...fieldsToUpdate };
+      return this.#queue(name).backend.moveToDelayed(taskId, nowMs, Math.max(0, untilMs - nowMs), lock, options);
+    });
+  }
+
+  giveBack(name: QueueName, taskId: TaskId, lock: LockToken, changed?: TaskJob): Promise<Fence> {
+    return this.#fenced(`give back task ${taskId}`, lock, async () => {
+      const { backend } = this.#queue(name);
+      if (changed !== undefined) await backend.updateData(skeleton(taskId), changed);
+      return await backend.moveJobFromActiveToWait(taskId, lock);
+    });
+  }
+
+  letGo(): boolean {
+    return false;
+  }
+
+  disown(): void {
+    // The lock in Redis tells which attempt holds the job.
+  }
+
+  depthKeys(name: QueueName): readonly string[] {
+    return depthKeys(this.#queue(name).backend, this.#keys.lane(name));
+  }
+
+  async lockOf(name: QueueName, taskId: TaskId): Promise<LockToken | undefined> {
+    const key = this.#queue(name).backend.toKey(`${taskId}:lock`);
+    const token = await this.#asking(`read the lock of task ${taskId}`, this.#client.get(key));
+    return token === null ? undefined : (token as LockToken);
+  }
+
+  async read(name: QueueName, taskId: TaskId): Promise<TaskJob | undefined> {
+    const key = this.#queue(name).backend.toKey(taskId);
+    const data = await this.#asking(`read task ${taskId}`, this.#client.hget(key, 'data'));
+    return data === null ? undefined : parseTaskJob(data);
+  }
+
+  async placeOf(name: QueueName, taskId: TaskId): Promise<JobPlace> {
+    const { wait, delayed, active } = this.#queue(name).backend.keys;
+    const pipeline = this.#client.pipeline();
+    // BullMQ takes jobs from the right.
+    pipeline.call('lpos', String(wait), taskId, 'RANK', -1, 'MAXLEN', MAX_PLACES);
+    pipeline.llen(String(wait));
+    pipeline.zscore(String(delayed), taskId);
+    pipeline.call('lpos', String(active), taskId, 'MAXLEN', MAX_PLACES);
+    pipeline.exists(this.#queue(name).backend.toKey(taskId));
+    const answers = await this.#asking(`find task ${taskId}`, pipeline.exec());
+    const [index, length, score, held, exists] = (answers ?? []).map(([error, value]) => {
+      if (error !== null) throw unavailable(`find task ${taskId}`, error);
+      return value;
+    });
+    if (typeof index === 'number') return { kind: 'waiting', position: Number(length) - index };
+    // The score is the due time, with a part of the id in its low bits.
+    if (typeof score === 'string') return { kind: 'delayed', dueMs: Math.floor(Number(score) / DELAYED_SCALE) };
+    if (typeof held === 'number') return { kind: 'active' };
+    return Number(exists) === 1 ? { kind: 'waiting', position: undefined } : { kind: 'gone' };
+  }
+
+  depth(name: QueueName): Promise<QueueDepth> {
+    return this.#asking(`count ${name}`, this.#readDepth(name));
+  }
+
+  async depths(names: readonly QueueName[]): Promise<readonly QueueDepth[]> {
+    const found: QueueDepth[] = [];
+    for (let at = 0; at < names.length; at += PIPELINE_BATCH) {
+      const pipeline = this.#client.pipeline();
+      for (const name of names.slice(at, at + PIPELINE_BATCH)) {
+        this.#depthScript.queueOn(pipeline, ...this.depthKeys(name));
+      }
+      const answers = await this.#asking('count the queues', pipeline.exec());
+      for (const [error, counts] of answers ?? []) {
+        if (error !== null) throw unavailable('count the queues', error);
+        found.push(depthOf(counts));
+      }
+    }
+    return found;
+  }
+
+  async activeIds(name: QueueName, limit = 1000): Promise<readonly TaskId[]> {
+    const { active } = this.#queue(name).backend.keys;
+    const ids = await this.#asking(`list ${name}`, this.#client.lrange(String(active), 0, limit - 1));
+    return ids as TaskId[];
+  }
+
+  async held(name: QueueName, limit = 1000): Promise<readonly HeldLock[]> {
+    const ids = await this.activeIds(name, limit);
+    const { backend } = this.#queue(name);
+    const held: HeldLock[] = [];
+    for (let at = 0; at < ids.length; at += PIPELINE_BATCH) {
+      const batch = ids.slice(at, at + PIPELINE_BATCH);
+      const keys = batch.map((id) => backend.toKey(`${id}:lock`));
+      const tokens = await this.#asking(`read the locks of ${name}`, this.#client.mget(keys));
+      for (const [index, taskId] of batch.entries()) {
+        const lock = tokens[index];
+        if (typeof lock === 'string') held.push({ queue: name, taskId, lock: lock as LockToken });
+      }
+    }
+    return held;
+  }
+
+  async waitingIds(name: QueueName, limit = 100_000): Promise<readonly TaskId[]> {
+    const { wait, delayed, prioritized } = this.#queue(name).backend.keys;
+    const lists = await this.#asking(
+      `list ${name}`,
+      Promise.all([
+        this.#client.lrange(String(wait), 0, limit - 1),
+        this.#client.zrange(String(delayed), '0', String(limit - 1)),
+        this.#client.zrange(String(prioritized), '0', String(limit - 1)),
+      ]),
+    );
+    return lists.flat() as TaskId[];
+  }
+
+  async scanStalled(name: QueueName): Promise<readonly TaskId[]> {
+    const moved = await this.#asking(`scan ${name}`, this.#queue(name).backend.moveStalledJobsToWait());
+    return moved as TaskId[];
+  }
+
+  async obliterate(name: QueueName): Promise<void> {
+    const { backend } = this.#queue(name);
+    await this.#asking(`delete ${name}`, deleteAll(backend));
+    this.#queues.delete(name);
+  }
+
+  async close(): Promise<void> {
+    this.#client.off('close', this.#onClose);
+    await this.#repairs.close();
+    await this.#root.close();
+  }
+
+  async #moveToActive(
+    name: QueueName,
+    backend: IQueueBackend,
+    lock: LockToken,
+  ): Promise<[JobJson | undefined, string | undefined, number | undefined]> {
+    const underWay: FetchUnderWay = { doubtful: false };
+    this.#fetches.add(underWay);
+    try {
+      const [json, id, , nextDue] = (await backend.moveToActive(lock)) as [
+        JobJson | null | undefined,
+        string | number | undefined,
+        unknown,
+        number | undefined,
+      ];
+      const found = json ?? undefined;
+      const keep = found === undefined ? undefined : String(id);
+      if (underWay.doubtful) {
+        this.#repairs.note({ kind: 'fetch', queue: name, lock, keep: keep as TaskId | undefined });
+      }
+      return [found, keep, nextDue === undefined || nextDue <= 0 ? undefined : nextDue];
+    } catch (error) {
+      if (isAnswerLost(error)) this.#repairs.note({ kind: 'fetch', queue: name, lock, keep: undefined });
+      throw unavailable(`fetch from ${name}`, error);
+    } finally {
+      this.#fetches.delete(underWay);
+    }
+  }
+
+  async #heldBy(name: QueueName, locks: ReadonlySet<string>): Promise<readonly HeldLock[]> {
+    return (await this.held(name, 100_000)).filter(({ lock }) => locks.has(lock));
+  }
+
+  /**
+   * Reads the depth once, after all adds of this turn and on the
+   * same connection; an add's own depth is less by the later adds.
+   */
+  #addsOf(queue: OpenQueue): Adds {
+    const answers: Promise<unknown>[] = [];
+    const depths = new Promise<readonly AddSeen[]>((resolve) => {
+      atTurnEnd(this.#client, () => {
+        queue.adds = undefined;
+        const counting = this.#readDepth(queue.name);
+        void Promise.allSettled([counting, ...answers]).then(([counted, ...added]) =>
+          resolve(depthsAfter(counted, added)),
+        );
+      });
+    });
+    return { answers, depths };
+  }
+
+  async #readDepth(name: QueueName): Promise<QueueDepth> {
+    return depthOf(await this.#depthScript.run(...this.depthKeys(name)));
+  }
+
+  #queue(name: QueueName): OpenQueue {
+    let queue = this.#queues.get(name);
+    if (queue === undefined) {
+      if (name === '' || name.includes(':')) throw new TypeError(`queue name ${JSON.stringify(name)} is not usable`);
+      const oldest = this.#queues.size >= MAX_OPEN ? this.#queues.keys().next().value : undefined;
+      if (oldest !== undefined) this.#queues.delete(oldest);
+      queue = { name, backend: this.#root.forQueue(name), opened: undefined, adds: undefined };
+    } else if (this.#queues.size > MAX_OPEN / 2) {
+      this.#queues.delete(name);
+    } else {
+      return queue;
+    }
+    this.#queues.set(name, queue);
+    return queue;
+  }
+
+  async #writeSettings(queue: OpenQueue): Promise<void> {
+    try {
+      await queue.backend.setQueueMeta({ 'opts.maxLenEvents': 0 });
+    } catch (error) {
+      queue.opened = undefined;
+      throw unavailable(`open ${queue.name}`, error);
+    }
+  }
+
+  async #fenced(what: string, lock: LockToken, act: () => Promise<unknown>): Promise<Fence> {
+    requireLock(lock);
+    try {
+      await act();
+      return { kind: 'done' };
+    } catch (error) {
+      const fence = fenceOf(error);
+      if (fence !== undefined) return fence;
+      throw unavailable(what, error);
+    }
+  }
+
+  async #asking<T>(what: string, answer: Promise<T>): Promise<T> {
+    try {
+      return await answer;
+    } catch (error) {
+      throw unavailable(what, error);
+    }
+  }
+}
+
+async function deleteAll(backend: IQueueBackend): Promise<void> {
+  // BullMQ obliterates only a paused queue, a thousand jobs at a time. A job added meanwhile goes, too.
+  await backend.pause(true);
+  for (let rounds = 0; rounds < 10_000; rounds += 1) {
+    if ((await backend.obliterate({ force: true, count: 1000 })) === 0) return;
+  }
+  throw new Error('the queue does not get empty');
+}
+
+/** Job object for finishing, which reads only the id and these options; `attempts: 1` always ends the job. */
+const skeleton = (taskId: TaskId): MinimalJob => ({ id: taskId, opts: { attempts: 1 } }) as unknown as MinimalJob;
+
+const jobJson = (job: TaskJob): JobJson => ({
+  id: job.taskId,
+  name: TASK_JOB_NAME,
+  data: encodeTaskJob(job),
+  opts: { attempts: 1, removeOnComplete: true, removeOnFail: true },
+  progress: 0,
+  attemptsMade: 0,
+  attemptsStarted: 0,
+  stalledCounter: 0,
+  timestamp: Date.now(),
+  failedReason: '',
+  returnvalue: '',
+});
+
+const depthKeys = ({ keys }: IQueueBackend, lane: string): string[] =>
+  [keys['wait'], keys['active'], keys['delayed'], keys['prioritized'], lane].map(String);
+
+function depthOf(counts: unknown): QueueDepth {
+  const [waiting = 0, active = 0, delayed = 0, prioritized = 0, inLane = 0] = counts as number[];
+  return { waiting, active: active + inLane, delayed, prioritized };
+}

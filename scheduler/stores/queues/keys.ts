@@ -1,0 +1,117 @@
+// All Redis keys and channels that are ours. BullMQ's own keys are `<prefix>:tq-…`;
+// ours cannot collide with them, because no name below starts with `tq-`.
+import type { InstanceId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+
+/** Keys and channels under one prefix; tests give each file its own. */
+export interface Keys {
+  /** BullMQ's prefix: the queues are `<prefix>:<queue>:…`. */
+  readonly prefix: string;
+  /** Newest record of a task, JSON, for an hour. */
+  readonly task: (id: TaskId) => string;
+  /** Stream of records on their way to the database. */
+  readonly records: string;
+  /** Stream of records that the database refuses, for a person to look at. */
+  readonly recordsAside: string;
+  /** Tasks of one queue that replicas keep in their memory instead of the queue: task → its job (scheduler/tasks/local-queue/). */
+  readonly lane: (queue: QueueName) => string;
+  /** Queues that have, or had, tasks in a lane. */
+  readonly lanes: string;
+  /** Lease of the attempt that runs a task: which attempt, and on which machine. */
+  readonly lease: (task: TaskId) => string;
+  /**
+   * All leases by their machine: `<machine>:<task>` in a sorted set. An
+   * entry whose lease is gone is removed when its machine is asked about.
+   */
+  readonly leased: string;
+  /** Last attempt of a task that ended without its agent's word. */
+  readonly lastAttempt: (task: TaskId) => string;
+  /** Name of the queue of messages to addresses that users named. */
+  readonly deliveriesQueue: string;
+  /**
+   * Number of that replica that only grows, and the server to which it has told
+   * its attempts. A key that is gone, or lower, shows that Redis lost data.
+   */
+  readonly data: (instance: InstanceId) => string;
+  /** Lease of the leader (`<instance>`), and the fencing number, which only grows. */
+  readonly leader: string;
+  readonly leaderFence: string;
+  /** Set while a replica lives (10 s, renewed every 3 s). */
+  readonly presence: (instance: InstanceId) => string;
+  /** Instances that were present; those without a presence key are dead. */
+  readonly instances: string;
+  /**
+   * Free amounts of a machine, the reservations that hold the
+   * rest, and the owners of its devices (queues/lua/reserve.lua).
+   */
+  readonly capacity: (machine: MachineId) => string;
+  readonly reservations: (machine: MachineId) => string;
+  readonly devices: (machine: MachineId) => string;
+  /** Assignment of each container. */
+  readonly assignments: string;
+  /** Reservations that no row names yet, by the time at which they run out. */
+  readonly reserving: string;
+  /** Machines that pull one image, by the time at which their places run out. */
+  readonly pulls: (image: string) => string;
+  /** Answers for callers who wait at that replica. */
+  readonly repliesChannel: (instance: InstanceId) => string;
+  /** Wake-ups for containers on machines linked to that replica. */
+  readonly linkChannel: (instance: InstanceId) => string;
+  /** Tasks lent to that replica, and those it gives back (scheduler/tasks/local-queue/). */
+  readonly loansChannel: (instance: InstanceId) => string;
+  /** Attempts whose task another replica ended. */
+  readonly revokeChannel: string;
+  /** Rows of containers and machines that a replica wrote; the others read them. */
+  readonly stateChannel: string;
+  /** Changes of cached things; payload: JSON `{kind, id}`. */
+  readonly invalidateChannel: string;
+  /** Messages for the leader's decisions: queues that want a look, and loads of containers linked to other replicas. */
+  readonly decideChannel: string;
+  /** Questions that only the leader can explain, and its answers. */
+  readonly explainChannel: string;
+  /** Metrics pages of machines that are linked to another replica. */
+  readonly pagesChannel: string;
+  /** Number of a workspace's requests in one minute; the key expires. */
+  readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
+  /** Resource usage of the containers of a machine; the key expires. */
+  readonly usage: (machineId: MachineId) => string;
+}
+
+/** @param prefix - letters, digits, `-`, `_`, `{`, `}`; no `:` */
+export function keysOf(prefix = 'ls'): Keys {
+  if (!/^[A-Za-z0-9_{}-]{1,64}$/.test(prefix))
+    throw new TypeError(`Redis key prefix ${JSON.stringify(prefix)} is not usable`);
+  return Object.freeze({
+    prefix,
+    task: (id: TaskId) => `${prefix}:task:${id}`,
+    records: `${prefix}:records`,
+    recordsAside: `${prefix}:records-aside`,
+    lane: (queue: QueueName) => `${prefix}:lane:${queue}`,
+    lanes: `${prefix}:lanes`,
+    lease: (task: TaskId) => `${prefix}:lease:${task}`,
+    leased: `${prefix}:leased`,
+    lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
+    deliveriesQueue: 'deliveries',
+    data: (instance: InstanceId) => `${prefix}:data:${instance}`,
+    leader: `${prefix}:leader`,
+    leaderFence: `${prefix}:leader-fence`,
+    presence: (instance: InstanceId) => `${prefix}:presence:${instance}`,
+    instances: `${prefix}:instances`,
+    capacity: (machine: MachineId) => `${prefix}:capacity:${machine}`,
+    reservations: (machine: MachineId) => `${prefix}:reservations:${machine}`,
+    devices: (machine: MachineId) => `${prefix}:devices:${machine}`,
+    assignments: `${prefix}:assignments`,
+    reserving: `${prefix}:reserving`,
+    pulls: (image: string) => `${prefix}:pulls:${image}`,
+    repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
+    linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,
+    loansChannel: (instance: InstanceId) => `${prefix}:loans:${instance}`,
+    revokeChannel: `${prefix}:revoke`,
+    stateChannel: `${prefix}:state`,
+    invalidateChannel: `${prefix}:invalidate`,
+    decideChannel: `${prefix}:decide`,
+    explainChannel: `${prefix}:explain`,
+    pagesChannel: `${prefix}:pages`,
+    rate: (kind: string, workspace: WorkspaceId, minute: number) => `${prefix}:rate:${kind}:${workspace}:${minute}`,
+    usage: (machineId: MachineId) => `${prefix}:usage:${machineId}`,
+  });
+}

@@ -1,0 +1,245 @@
+// Way of a job from its queue to a container with a free slot. A fetch goes out when a job
+// arrives or a slot frees; the only timer is the retry after a failed fetch. Callers:
+// tasks/service.ts (a job arrived) and fleet/ (a container is ready, a machine came back).
+// Invariants: a slot is taken before the fetch, and freed when the fetch finds nothing, so every
+// fetched job has a slot. Fetching goes on until every job of a wake-up has come, or the queue is
+// empty. (Counting expected jobs instead hangs a lone caller for ever after one missed wake-up.)
+import type { AttemptToken, InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Fetched, TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import { chooseContainer } from './choose.ts';
+import type { ReadyContainer, SlotTable } from './slots.ts';
+
+/** Fetched job with the slot it has been given. */
+export interface Claim {
+  readonly queue: QueueName;
+  readonly job: TaskJob;
+  readonly starts: number;
+  readonly token: AttemptToken;
+  readonly lock: LockToken;
+  readonly container: ReadyContainer;
+  /** Whether the task is another replica's, lent to this one. */
+  readonly isLent: boolean;
+  /** Time when the fetch went out; monotonic milliseconds. */
+  readonly askedAtMs: number;
+}
+
+interface QueueState {
+  /** Jobs added here that no fetch has brought yet, with the number of the wake-up that named them. */
+  readonly expected: Map<TaskId, number>;
+  /** Whether jobs may wait that this replica did not add. */
+  backlog: boolean;
+  fetching: number;
+  wakes: number;
+  retry: NodeJS.Timeout | undefined;
+  /** Whether the queue is being checked before its first fetch (`beforeFetch`). */
+  gated: boolean;
+}
+
+const MAX_EXPECTED = 10_000;
+const BACKLOG_FETCHES = 4;
+const FETCH_RETRY_MS = 250;
+
+export class Dispatcher {
+  readonly #queues: TaskQueues;
+  readonly #slots: SlotTable;
+  readonly #instance: InstanceId;
+  readonly #log: Log;
+  readonly #begin: (claim: Claim) => void;
+  readonly #onDue: (queue: QueueName, dueMs: number) => void;
+  readonly #beforeFetch: ((queue: QueueName) => Promise<void> | undefined) | undefined;
+  readonly #onIdle: ((container: ReadyContainer) => void) | undefined;
+  readonly #onNoRoom: ((queue: QueueName, taskId: TaskId | undefined) => void) | undefined;
+  readonly #states = new Map<QueueName, QueueState>();
+  #stopped = false;
+
+  constructor(parts: {
+    readonly queues: TaskQueues;
+    readonly slots: SlotTable;
+    readonly instance: InstanceId;
+    readonly log: Log;
+    /** Takes over a claim; the receiver must end it with {@link release} sooner or later. */
+    readonly begin: (claim: Claim) => void;
+    /**
+     * Called when an empty fetch gave the slot back and the container
+     * has nothing to do: its keep-warm may have run out meanwhile.
+     */
+    readonly onIdle?: (container: ReadyContainer) => void;
+    /** Called when a job waits and no container here has a slot for it: another replica's may. */
+    readonly onNoRoom?: (queue: QueueName, taskId: TaskId | undefined) => void;
+    /**
+     * Check before a queue's first fetch. undefined: fetching may begin at once; else once the promise has resolved.
+     */
+    readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
+    /** Called with the time at which the queue's next delayed job is due. */
+    readonly onDue: (queue: QueueName, dueMs: number) => void;
+  }) {
+    this.#queues = parts.queues;
+    this.#slots = parts.slots;
+    this.#instance = parts.instance;
+    this.#log = parts.log;
+    this.#begin = parts.begin;
+    this.#onDue = parts.onDue;
+    this.#onIdle = parts.onIdle;
+    this.#onNoRoom = parts.onNoRoom;
+    this.#beforeFetch = parts.beforeFetch;
+  }
+
+  /**
+   * Wakes the queue, because it has a job (named when this replica added it), or
+   * may have one. Where no container here has room, a replica with room is told.
+   */
+  wake(queue: QueueName, taskId?: TaskId): void {
+    if (!this.wakeHere(queue, taskId)) this.#onNoRoom?.(queue, taskId);
+  }
+
+  /** Like {@link wake}, for this replica's own containers alone. @returns false: none of them has a slot */
+  wakeHere(queue: QueueName, taskId?: TaskId): boolean {
+    // No container here serves the queue: nothing is kept of it, since a container that comes wakes it again.
+    if (!this.#slots.serves(queue)) {
+      this.#drop(queue);
+      return false;
+    }
+    const state = this.#stateOf(queue);
+    state.wakes += 1;
+    if (taskId !== undefined && state.expected.size < MAX_EXPECTED) state.expected.set(taskId, state.wakes);
+    else state.backlog = true;
+    if (this.#pump(queue, state)) return true;
+    // Without containers here nothing is remembered: a container that becomes ready fetches by itself.
+    if (state.fetching === 0 && !this.#slots.has(queue)) this.#states.delete(queue);
+    return false;
+  }
+
+  /** Forgets an expected job that was removed before it was fetched. */
+  forget(queue: QueueName, taskId: TaskId): void {
+    const state = this.#states.get(queue);
+    if (state === undefined) return;
+    state.expected.delete(taskId);
+    if (isIdle(state)) this.#states.delete(queue);
+  }
+
+  /** Frees the slot of an attempt that ended in that container. */
+  release(container: ReadyContainer, nowMs: number): void {
+    container.inFlight = Math.max(0, container.inFlight - 1);
+    if (container.inFlight === 0) container.idleSinceMs = nowMs;
+    const state = this.#states.get(container.queue);
+    if (state !== undefined) this.#pump(container.queue, state);
+  }
+
+  /** Drops the state of queues whose last container left. */
+  prune(): void {
+    for (const queue of [...this.#states.keys()]) if (!this.#slots.serves(queue)) this.#drop(queue);
+  }
+
+  #drop(queue: QueueName): void {
+    const state = this.#states.get(queue);
+    if (state === undefined || state.fetching > 0) return;
+    clearTimeout(state.retry);
+    this.#states.delete(queue);
+  }
+
+  /** Number of queues with state here; a queue that no container here serves has none. */
+  get size(): number {
+    return this.#states.size;
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    for (const state of this.#states.values()) clearTimeout(state.retry);
+  }
+
+  #stateOf(queue: QueueName): QueueState {
+    let state = this.#states.get(queue);
+    if (state === undefined) {
+      state = { expected: new Map(), backlog: false, fetching: 0, wakes: 0, retry: undefined, gated: false };
+      this.#states.set(queue, state);
+    }
+    return state;
+  }
+
+  /** Sends fetches while slots are free and jobs may wait. @returns false: jobs wait for want of a slot */
+  #pump(queue: QueueName, state: QueueState): boolean {
+    if (this.#stopped || state.retry !== undefined || state.gated) return true;
+    if (!this.#slots.serves(queue)) {
+      // The queue's last container left.
+      this.#drop(queue);
+      return false;
+    }
+    const gate = this.#beforeFetch?.(queue);
+    if (gate !== undefined) {
+      void this.#gate(queue, state, gate);
+      return true;
+    }
+    while (state.fetching < state.expected.size || (state.backlog && state.fetching < BACKLOG_FETCHES)) {
+      const container = chooseContainer(this.#slots.of(queue), Math.random);
+      // A fetch under way may bring the job that an unnamed wake-up is about.
+      if (container === undefined) return state.backlog && state.fetching > 0;
+      container.inFlight += 1;
+      state.fetching += 1;
+      void this.#fetch(queue, state, container);
+    }
+    // A newer state may have replaced this one while a fetch still held it.
+    if (isIdle(state) && this.#states.get(queue) === state) this.#states.delete(queue);
+    return true;
+  }
+
+  async #gate(queue: QueueName, state: QueueState, gate: Promise<void>): Promise<void> {
+    state.gated = true;
+    try {
+      await gate;
+    } catch (error) {
+      this.#log.warn({ err: error, queue }, 'queue not looked through yet, trying again');
+      this.#retryLater(queue, state);
+    }
+    state.gated = false;
+    if (!this.#pump(queue, state)) this.#onNoRoom?.(queue, undefined);
+  }
+
+  async #fetch(queue: QueueName, state: QueueState, container: ReadyContainer): Promise<void> {
+    const token = newAttemptToken();
+    const lock = lockTokenOf(this.#instance, token);
+    const wakesBefore = state.wakes;
+    const askedAtMs = performance.now();
+    let fetched: Fetched;
+    try {
+      fetched = await this.#queues.fetch(queue, lock);
+    } catch (error) {
+      this.#log.warn({ err: error, queue }, 'fetch failed, trying again');
+      state.fetching -= 1;
+      container.inFlight = Math.max(0, container.inFlight - 1);
+      state.backlog = true;
+      this.#retryLater(queue, state);
+      return;
+    }
+    state.fetching -= 1;
+    if (fetched.job === undefined) {
+      // Another fetch took every job added before this one went out; later jobs are still to come.
+      if (state.wakes === wakesBefore) {
+        state.expected.clear();
+        state.backlog = false;
+      } else {
+        for (const [taskId, wake] of state.expected) if (wake <= wakesBefore) state.expected.delete(taskId);
+      }
+      if (fetched.nextDueMs !== undefined) this.#onDue(queue, fetched.nextDueMs);
+      container.inFlight = Math.max(0, container.inFlight - 1);
+      if (container.inFlight === 0) this.#onIdle?.(container);
+    } else {
+      if (!state.expected.delete(fetched.job.taskId)) state.backlog = true;
+      const { job, starts, isLent = false } = fetched;
+      this.#begin({ queue, job, starts, isLent, token, lock, container, askedAtMs });
+    }
+    this.#pump(queue, state);
+  }
+
+  #retryLater(queue: QueueName, state: QueueState): void {
+    if (this.#stopped || state.retry !== undefined) return;
+    state.retry = setTimeout(() => {
+      state.retry = undefined;
+      this.#pump(queue, state);
+    }, FETCH_RETRY_MS);
+  }
+}
+
+const isIdle = (state: QueueState): boolean => state.fetching === 0 && state.expected.size === 0 && !state.backlog;

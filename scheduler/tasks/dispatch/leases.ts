@@ -1,0 +1,285 @@
+// Lease keys: which attempt runs a task. A lease is written after the fetch and before the send,
+// and renewed while the attempt lives. A replica that adopts the attempt after a restart reads
+// it here. A fetch that finds the lease of a synchronous task does not run the task again.
+import type { Redis } from 'ioredis';
+import type { ContainerId, InstanceId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { lentMark } from '../local-queue/entries.ts';
+import type { Keys } from '../../stores/queues/keys.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import { defineScript } from '../../stores/queues/scripts.ts';
+import type { Script } from '../../stores/queues/scripts.ts';
+import { atTurnEnd, endTurnNow } from '../../stores/queues/turns.ts';
+
+export interface Lease {
+  readonly lock: LockToken;
+  readonly attempt: number;
+  readonly containerId: ContainerId;
+  readonly machineId: MachineId;
+  readonly queue: string;
+  /** Job without its input. */
+  readonly job: TaskJob;
+  readonly startedAtMs: number;
+  /**
+   * Agent process that the attempt is sent to: when this same process
+   * does not know the attempt, it never arrived. Absent: unknown.
+   */
+  readonly agentInstance?: string;
+}
+
+/** Seconds a lease lives: longer than the lock, so that an adopting replica finds it; renewed with the locks. */
+const LEASE_SECONDS = 180;
+/**
+ * Seconds the lease of a synchronous task lives, which keeps the task from running twice. An unrenewed
+ * job returns to its queue after the lock's life and two scans; the lease outlives that by far.
+ */
+const SYNC_LEASE_SECONDS = 900;
+const ANNOUNCED_SECONDS = 10;
+const OUTLIVES_MS = 10 * 60_000;
+/** Text that announces an attempt of an external runner, in place of a lease. */
+export const BY_ANOTHER_RUNNER = 'another-runner';
+/** Beginning of a lease as {@link encode} writes it; the scripts match the same text. */
+const LOCK_OF_LEASE = /^\{"lock":"([^"]*)"/;
+/** Text that no lease equals. */
+const NOBODY = '';
+/** Most leases read for one machine; more than it has slots. */
+const MOST_OF_MACHINE = 10_000;
+/** Most leases in one command. */
+const MOST_AT_ONCE = 200;
+
+/** Leases of this turn of the event loop. */
+interface Batch {
+  readonly leases: Map<TaskId, Lease>;
+  /** Tasks that may not be sent, because another attempt holds them or their loan ended. */
+  readonly refused: Promise<ReadonlySet<TaskId>>;
+}
+
+export class Leases {
+  readonly #redis: Redis;
+  readonly #keys: Keys;
+  readonly #script: Script;
+  readonly #lentScript: Script;
+  readonly #dropScript: Script;
+  #batch: Batch | undefined;
+  /** Batch for tasks that other replicas lent. */
+  #lentBatch: Batch | undefined;
+
+  constructor(redis: Redis, keys: Keys) {
+    this.#redis = redis;
+    this.#keys = keys;
+    this.#script = defineScript(redis, 'longshoreWriteLeases');
+    this.#lentScript = defineScript(redis, 'longshoreTakeLoans');
+    this.#dropScript = defineScript(redis, 'longshoreDropLease');
+  }
+
+  /**
+   * Writes a lease, with the others of this turn and before the turn ends. The lease
+   * of a synchronous task is written only where no other attempt's stands. A first
+   * fetch need not await the answer, because no other attempt can hold a lease.
+   * @returns false: another attempt has the task
+   */
+  async write(lease: Lease): Promise<boolean> {
+    const { taskId } = lease.job;
+    this.#batch ??= this.#newBatch((leases) => {
+      this.#batch = undefined;
+      return this.#inParts(leases, (some) => this.#writeSome(some));
+    });
+    const { leases, refused } = this.#batch;
+    leases.set(taskId, lease);
+    return !(await refused).has(taskId);
+  }
+
+  /**
+   * Writes the lease of a task that another replica lent to this one; await it before sending the task.
+   * @returns false: the loan does not stand any more, or another attempt has the task
+   */
+  async writeLent(lease: Lease, instance: InstanceId): Promise<boolean> {
+    const { taskId } = lease.job;
+    this.#lentBatch ??= this.#newBatch((leases) => {
+      this.#lentBatch = undefined;
+      return this.#inParts(leases, (some) => this.#writeSomeLent(some, instance));
+    });
+    const { leases, refused } = this.#lentBatch;
+    leases.set(taskId, lease);
+    return !(await refused).has(taskId);
+  }
+
+  /**
+   * Hands this turn's leases to the socket now, before the orders they are about. So a process
+   * that dies in between leaves a lease without an order, never an order without a lease.
+   */
+  flush(): void {
+    endTurnNow(this.#redis);
+  }
+
+  /** Collects the leases of this turn. @param write - answers with the tasks that may not be sent */
+  #newBatch(write: (leases: readonly Lease[]) => Promise<ReadonlySet<TaskId>>): Batch {
+    const leases = new Map<TaskId, Lease>();
+    const refused = new Promise<ReadonlySet<TaskId>>((resolve, reject) => {
+      atTurnEnd(this.#redis, () => void write([...leases.values()]).then(resolve, reject));
+    });
+    return { leases, refused };
+  }
+
+  async #inParts(
+    leases: readonly Lease[],
+    write: (some: readonly Lease[]) => Promise<readonly TaskId[]>,
+  ): Promise<ReadonlySet<TaskId>> {
+    const commands: Promise<readonly TaskId[]>[] = [];
+    for (let at = 0; at < leases.length; at += MOST_AT_ONCE) commands.push(write(leases.slice(at, at + MOST_AT_ONCE)));
+    return new Set((await Promise.all(commands)).flat());
+  }
+
+  /** Writes the leases in one command. @returns tasks that another attempt holds */
+  async #writeSome(leases: readonly Lease[]): Promise<readonly TaskId[]> {
+    const keys = [this.#keys.leased, ...leases.map((lease) => this.#keys.lease(lease.job.taskId))];
+    const modes = leases.map((lease) => (lease.job.sync ? 'n' : 'o')).join('');
+    const given = [
+      LEASE_SECONDS,
+      SYNC_LEASE_SECONDS,
+      modes,
+      BY_ANOTHER_RUNNER,
+      ...leases.map(encode),
+      ...leases.map(({ machineId, job }) => entryOf(machineId, job.taskId)),
+    ];
+    const places = (await this.#script.run(keys.length, ...keys, ...given)) as readonly number[];
+    return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
+  }
+
+  async #writeSomeLent(leases: readonly Lease[], instance: InstanceId): Promise<readonly TaskId[]> {
+    const mark = lentMark(instance);
+    const keys = [
+      this.#keys.leased,
+      ...leases.flatMap(({ job, queue }) => [this.#keys.lease(job.taskId), this.#keys.lane(queue as QueueName)]),
+    ];
+    const given = leases.flatMap((lease) => [lease.job.taskId, mark, encode(lease)]);
+    const args = [SYNC_LEASE_SECONDS, BY_ANOTHER_RUNNER, ...given];
+    const places = (await this.#lentScript.run(keys.length, ...keys, ...args)) as readonly number[];
+    return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
+  }
+
+  /**
+   * Writes a lease again that Redis lost, unless another attempt holds the task by now. The
+   * lease of an older attempt does not count: Redis may have come back with older data.
+   */
+  async restore(lease: Lease): Promise<void> {
+    const { taskId } = lease.job;
+    const seconds = secondsOf(lease.job);
+    const keys = [this.#keys.leased, this.#keys.lease(taskId)];
+    const put = (mode: 'n' | 'o'): Promise<unknown> =>
+      this.#script.run(
+        keys.length,
+        ...keys,
+        seconds,
+        seconds,
+        mode,
+        NOBODY,
+        encode(lease),
+        entryOf(lease.machineId, taskId),
+      );
+    await put('n');
+    const held = await this.read(taskId);
+    if (held !== undefined && held.attempt < lease.attempt) await put('o');
+  }
+
+  async read(taskId: TaskId): Promise<Lease | undefined> {
+    const held = this.#batch?.leases.get(taskId);
+    if (held !== undefined) return held;
+    const text = await this.#redis.get(this.#keys.lease(taskId));
+    return text === null || text.startsWith(BY_ANOTHER_RUNNER) ? undefined : (JSON.parse(text) as Lease);
+  }
+
+  /**
+   * Announces that an external runner is about to take the task out
+   * of its queue: for a moment the task does not count as lost.
+   */
+  async announce(taskId: TaskId): Promise<void> {
+    await this.#redis.set(this.#keys.lease(taskId), BY_ANOTHER_RUNNER, 'EX', ANNOUNCED_SECONDS, 'NX');
+  }
+
+  /**
+   * Records that an external runner started the task and holds it until `untilMs` (epoch
+   * milliseconds). The key outlives that time, so that the sweep sees who held the task.
+   */
+  async hold(taskId: TaskId, untilMs: number): Promise<void> {
+    const lifeMs = Math.max(1, Math.ceil(untilMs - Date.now())) + OUTLIVES_MS;
+    await this.#redis.set(this.#keys.lease(taskId), `${BY_ANOTHER_RUNNER}:${Math.ceil(untilMs)}`, 'PX', lifeMs);
+  }
+
+  /** End of an external runner's hold on the task, in epoch milliseconds; undefined: none holds it. */
+  async foreignUntil(taskId: TaskId): Promise<number | undefined> {
+    const text = await this.#redis.get(this.#keys.lease(taskId));
+    if (text?.startsWith(`${BY_ANOTHER_RUNNER}:`) !== true) return undefined;
+    return Number(text.slice(BY_ANOTHER_RUNNER.length + 1));
+  }
+
+  /** Claims the attempt that follows an external runner that is gone. @returns true for exactly one caller */
+  async takeOver(taskId: TaskId, attempt: number): Promise<boolean> {
+    const key = `${this.#keys.lease(taskId)}:${attempt}`;
+    return (await this.#redis.set(key, '1', 'EX', ANNOUNCED_SECONDS, 'NX')) === 'OK';
+  }
+
+  /** Lock tokens of the tasks that one of our attempts holds, in the order asked. */
+  async locksOf(taskIds: readonly TaskId[]): Promise<readonly (LockToken | undefined)[]> {
+    if (taskIds.length === 0) return [];
+    const texts = await this.#redis.mget(taskIds.map((taskId) => this.#keys.lease(taskId)));
+    return texts.map((text) => (text === null ? undefined : (LOCK_OF_LEASE.exec(text)?.[1] as LockToken | undefined)));
+  }
+
+  /**
+   * Leases of the attempts that were sent to that machine. The cost depends on this machine's attempts
+   * alone, not on other machines of its queues. Entries without a lease of that machine are taken out.
+   */
+  async ofMachine(machineId: MachineId): Promise<readonly Lease[]> {
+    const { leased, lease: keyOf } = this.#keys;
+    // The range ends at ';', the character after ':'.
+    const range = [`[${machineId}:`, `(${machineId};`] as const;
+    const entries = await this.#redis.zrangebylex(leased, ...range, 'LIMIT', 0, MOST_OF_MACHINE);
+    const found: Lease[] = [];
+    const gone: string[] = [];
+    for (let at = 0; at < entries.length; at += MOST_AT_ONCE) {
+      const some = entries.slice(at, at + MOST_AT_ONCE);
+      const texts = await this.#redis.mget(some.map((entry) => keyOf(entry.slice(machineId.length + 1) as TaskId)));
+      for (const [index, text] of texts.entries()) {
+        const lease = text?.startsWith('{') === true ? (JSON.parse(text) as Lease) : undefined;
+        if (lease?.machineId === machineId) found.push(lease);
+        else gone.push(some[index] ?? '');
+      }
+    }
+    if (gone.length > 0) await this.#redis.zrem(leased, ...gone);
+    return found;
+  }
+
+  /** Lists an adopted attempt by its machine: schedulers of the previous version wrote leases without a list. */
+  async list(machineId: MachineId, taskId: TaskId): Promise<void> {
+    await this.#redis.zadd(this.#keys.leased, 0, entryOf(machineId, taskId));
+  }
+
+  async isHeld(taskId: TaskId): Promise<boolean> {
+    return (await this.#redis.exists(this.#keys.lease(taskId))) === 1;
+  }
+
+  async renew(jobs: readonly Pick<TaskJob, 'taskId' | 'sync'>[]): Promise<void> {
+    await Promise.all(jobs.map((job) => this.#redis.expire(this.#keys.lease(job.taskId), secondsOf(job))));
+  }
+
+  async drop(taskId: TaskId): Promise<void> {
+    this.#batch?.leases.delete(taskId);
+    await this.#dropScript.run(this.#keys.lease(taskId), this.#keys.leased, '');
+  }
+
+  /** Drops the lease of that attempt, and of no newer one. */
+  async dropOf(taskId: TaskId, lock: LockToken): Promise<void> {
+    if (this.#batch?.leases.get(taskId)?.lock === lock) this.#batch.leases.delete(taskId);
+    await this.#dropScript.run(this.#keys.lease(taskId), this.#keys.leased, lock);
+  }
+}
+
+const secondsOf = ({ sync }: Pick<TaskJob, 'sync'>): number => (sync ? SYNC_LEASE_SECONDS : LEASE_SECONDS);
+
+/** Entry of a lease in the list of leases by machine. */
+const entryOf = (machineId: MachineId, taskId: TaskId): string => `${machineId}:${taskId}`;
+
+function encode(lease: Lease): string {
+  const { input: _input, ...job } = lease.job;
+  return JSON.stringify({ ...lease, job });
+}

@@ -1,0 +1,146 @@
+// Callers who wait on this replica for a synchronous task, and the timer of each one's wait limit.
+// A reply settles its caller exactly once. A reply for a caller of another replica goes there.
+import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { Finished } from '../task-service.ts';
+
+export interface Waiting {
+  readonly taskId: TaskId;
+  readonly queue: QueueName;
+  readonly job: TaskJob;
+  /** Takes a generator's items while it runs, in order and without a gap; the final result comes after them. */
+  readonly onItem?: (taskId: TaskId, event: string) => void;
+}
+
+/** Way to tell other replicas of answers that their callers wait for. */
+export interface ToReplicas {
+  readonly finished: (replica: InstanceId, taskId: TaskId, finished: Finished) => void;
+  readonly item: (replica: InstanceId, taskId: TaskId, seq: number, event: string) => void;
+}
+
+interface Entry extends Waiting {
+  /** Time when the wait began; monotonic milliseconds. */
+  readonly sinceMs: number;
+  readonly resolve: (finished: Finished) => void;
+  /** Number of items that the caller has received. */
+  items: number;
+  timer: NodeJS.Timeout;
+}
+
+/**
+ * Interval of the check, past the wait limit, that the caller's task still runs: it then waits only for a running task.
+ */
+const LOOK_AGAIN_MS = 5_000;
+
+export class Replies {
+  readonly #entries = new Map<TaskId, Entry>();
+  readonly #onWaitLimit: (waiting: Waiting) => void;
+  #elsewhere: ToReplicas | undefined;
+
+  constructor(onWaitLimit: (waiting: Waiting) => void) {
+    this.#onWaitLimit = onWaitLimit;
+  }
+
+  /** Sets where answers for callers of other replicas go. */
+  connect(elsewhere: ToReplicas): void {
+    this.#elsewhere = elsewhere;
+  }
+
+  /**
+   * Waits for the answer. `onWaitLimit` is called when `waitMs`
+   * passed without an answer, and every few seconds after that.
+   */
+  wait(waiting: Waiting, waitMs: number): Promise<Finished> {
+    return new Promise((resolve) => {
+      const entry: Entry = {
+        ...waiting,
+        sinceMs: performance.now(),
+        resolve,
+        items: 0,
+        timer: setTimeout(() => this.#limit(entry, waiting), waitMs),
+      };
+      this.#entries.set(waiting.taskId, entry);
+    });
+  }
+
+  #limit(entry: Entry, waiting: Waiting): void {
+    if (this.#entries.get(waiting.taskId) !== entry) return;
+    entry.timer = setTimeout(() => this.#limit(entry, waiting), LOOK_AGAIN_MS);
+    this.#onWaitLimit(waiting);
+  }
+
+  /** Drops the caller of a task that was not accepted after all; nothing is answered here. */
+  abandon(taskId: TaskId): void {
+    const entry = this.#entries.get(taskId);
+    if (entry === undefined) return;
+    this.#entries.delete(taskId);
+    clearTimeout(entry.timer);
+  }
+
+  /** Answers the caller of the task. @returns true when a caller waited here */
+  settle(taskId: TaskId, finished: Finished): boolean {
+    const entry = this.#entries.get(taskId);
+    if (entry === undefined) return false;
+    this.#entries.delete(taskId);
+    clearTimeout(entry.timer);
+    entry.resolve(finished);
+    return true;
+  }
+
+  /** Delivers an answer to the caller, here or at that replica. */
+  deliver(replica: InstanceId, taskId: TaskId, finished: Finished): void {
+    if (!this.settle(taskId, finished)) this.#elsewhere?.finished(replica, taskId, finished);
+  }
+
+  /**
+   * Delivers an item to the caller, here or at that replica. An
+   * item out of order is dropped: the result contains all items.
+   */
+  item(replica: InstanceId, taskId: TaskId, seq: number, event: string): void {
+    const entry = this.#entries.get(taskId);
+    if (entry === undefined) {
+      this.#elsewhere?.item(replica, taskId, seq, event);
+    } else if (seq === entry.items && entry.onItem !== undefined) {
+      entry.items += 1;
+      entry.onItem(taskId, event);
+    }
+  }
+
+  /** Whether the caller has part of the answer already. */
+  hasBegun(taskId: TaskId): boolean {
+    return (this.#entries.get(taskId)?.items ?? 0) > 0;
+  }
+
+  /** Callers who have waited for at least `ageMs`. */
+  *waitingSince(ageMs: number): Iterable<Waiting> {
+    const untilMs = performance.now() - ageMs;
+    for (const entry of this.#entries.values()) if (entry.sinceMs <= untilMs) yield entry;
+  }
+
+  get(taskId: TaskId): Waiting | undefined {
+    return this.#entries.get(taskId);
+  }
+
+  has(taskId: TaskId): boolean {
+    return this.#entries.has(taskId);
+  }
+
+  /** Every caller who waits here. */
+  *all(): Iterable<Waiting> {
+    yield* this.#entries.values();
+  }
+
+  /** Callers of one queue who wait here. */
+  *of(queue: QueueName): Iterable<Waiting> {
+    for (const entry of this.#entries.values()) if (entry.queue === queue) yield entry;
+  }
+
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  /** Answers every waiting caller, because the replica stops. */
+  settleAll(finished: Finished): void {
+    for (const taskId of [...this.#entries.keys()]) this.settle(taskId, finished);
+  }
+}

@@ -1,0 +1,113 @@
+// Conversion of ticks to tasks. An alarm on any replica, or the leader's look every second,
+// calls `look` when the time of a schedule may have come. `look` reads how far the schedule
+// has come, and commits the rows of all ticks since then together with its progress.
+// Invariants: a tick has exactly one task, whose id follows from deployment and tick. A stopped
+// deployment makes none from the moment its stop is committed. A task that is committed here
+// but not queued, because this process died, is queued by the sweep of rows without a job.
+import type { Clock } from '#shared/clock.ts';
+import { tickTaskId } from '#shared/domain/ids.ts';
+import type { DeploymentId, QueueName } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Target } from '../../workspaces/deployments/stub-config.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { Db } from '../../stores/store/db.ts';
+import { advanceSchedule, MOST_AHEAD_MS, scheduleById } from '../../stores/store/queries/schedules.ts';
+import { insertAcceptedTasks } from '../../stores/store/queries/tasks.ts';
+import { acceptedTaskOf } from '../recording.ts';
+import type { Tasks } from '../service.ts';
+import { decideTicks, MOST_AT_ONCE } from './decide.ts';
+import type { ScheduleMetrics } from './metrics.ts';
+import { Ticks } from './ticks.ts';
+
+export interface TickerParts {
+  readonly db: Db;
+  readonly tasks: Pick<Tasks, 'newJob' | 'queue'>;
+  readonly targetOf: (deploymentId: DeploymentId) => Target | undefined | Promise<Target | undefined>;
+  /** Number of tasks that wait, are delayed or run. */
+  readonly depthOf: (queue: QueueName) => Promise<number>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: ScheduleMetrics;
+}
+
+/** Result of a look. `nextMs`: time of the next look; null: the schedule is not active (any more). */
+export type Looked = { readonly nextMs: number | null };
+
+export class Ticker {
+  readonly #parts: TickerParts;
+  /** Looks under way, at most one for each schedule. */
+  readonly #underWay = new Map<DeploymentId, Promise<Looked>>();
+
+  constructor(parts: TickerParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Makes the tasks of all ticks up to now.
+   * @throws when a store does not answer: nothing was made, or the next look finds the tasks made
+   */
+  look(deploymentId: DeploymentId): Promise<Looked> {
+    const underWay = this.#underWay.get(deploymentId);
+    if (underWay !== undefined) return underWay;
+    const look = this.#look(deploymentId).finally(() => this.#underWay.delete(deploymentId));
+    this.#underWay.set(deploymentId, look);
+    return look;
+  }
+
+  async #look(deploymentId: DeploymentId): Promise<Looked> {
+    const { db, clock, log, metrics, tasks } = this.#parts;
+    const row = await scheduleById(db, deploymentId);
+    if (row === undefined) return { nextMs: null };
+    const ticks = new Ticks(row);
+    // A replica whose clock is ahead would use up ticks for all replicas, and
+    // no other makes those that it skips. So the database's clock bounds it.
+    const nowMs = Math.min(clock.nowMs(), row.databaseNowMs + MOST_AHEAD_MS);
+    const next = (afterMs: number): Looked => ({ nextMs: ticks.next(afterMs) ?? null });
+    const due = ticks.between(row.tickedToMs, nowMs, MOST_AT_ONCE);
+    if (due.ticks.length === 0) return next(Math.max(nowMs, row.tickedToMs));
+    const target = await this.#parts.targetOf(deploymentId);
+    if (target === undefined) return { nextMs: null };
+    const room = target.config.maxPendingTasks - (await this.#parts.depthOf(target.queue));
+    const decision = decideTicks(due, room);
+    if (decision.kind === 'nothing_due') return next(nowMs);
+    const jobs = decision.ticks.map((tickMs) => tasks.newJob(target, tickTaskId(deploymentId, tickMs)));
+    const made = await db.transaction(async (tx) => {
+      if (!(await advanceSchedule(tx, deploymentId, row.tickedToMs, decision.tickedToMs))) return false;
+      await insertAcceptedTasks(
+        tx,
+        jobs.map((job) => acceptedTaskOf(job, target.queue)),
+      );
+      return true;
+    });
+    // Another replica was faster, or the deployment was stopped: the next look finds out.
+    if (!made) return next(row.tickedToMs);
+    for (const tickMs of decision.ticks) metrics.lag.observe(Math.max(0, clock.nowMs() - tickMs) / 1000);
+    metrics.ticks.inc({ result: 'task' }, jobs.length);
+    const { tooOld, queueFull } = decision;
+    if (tooOld + queueFull > 0) {
+      metrics.ticks.inc({ result: 'too_old' }, tooOld);
+      metrics.ticks.inc({ result: 'queue_full' }, queueFull);
+      log.warn({ deploymentId, tooOld, queueFull }, 'ticks of a schedule were skipped');
+    }
+    await this.#queue(target, jobs);
+    return next(nowMs);
+  }
+
+  /**
+   * Queues tasks up to the first failure. Where Redis hangs, each takes as long to fail,
+   * and other schedules wait meanwhile. The sweep of rows without a job queues the rest.
+   */
+  async #queue(target: Target, jobs: readonly TaskJob[]): Promise<void> {
+    const { tasks, log } = this.#parts;
+    let queued = 0;
+    try {
+      for (const job of jobs) {
+        await tasks.queue(target, job);
+        queued += 1;
+      }
+    } catch (error) {
+      const { deploymentId } = target;
+      log.warn({ err: error, deploymentId, ticks: jobs.length - queued }, 'ticks were not queued yet; the sweep will');
+    }
+  }
+}

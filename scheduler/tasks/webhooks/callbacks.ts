@@ -1,0 +1,137 @@
+// Callback of a task: its end, sent to the address that its stub or its caller named, signed with the
+// workspace's key. Source: interface, gateway 7.4. deliveries.ts owns the guard and the order of steps.
+import type { Clock } from '#shared/clock.ts';
+import type { DeliveryId, ObjectId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { newId } from '#shared/domain/ids.ts';
+import { isEventStream, itemsText } from '#shared/domain/event-stream.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import { signatureOf } from '../../workspaces/identity/signatures.ts';
+import type { Db } from '../../stores/store/db.ts';
+import { insertDeliveries } from '../../stores/store/queries/deliveries.ts';
+import type { DeliveryRow, NewDelivery } from '../../stores/store/queries/deliveries.ts';
+import { taskById, upsertTaskRecords, upsertTaskRecordsSaying } from '../../stores/store/queries/tasks.ts';
+import type { TaskRow } from '../../stores/store/queries/tasks.ts';
+import { errorBody } from '../recording.ts';
+import type { TaskRecord } from '../records.ts';
+import type { Policy } from './decide.ts';
+import type { DeliveryKind, Prepared } from './deliveries.ts';
+import { Places } from './places.ts';
+import type { Message } from './post.ts';
+
+export const TASK_CALLBACK = 'task_callback';
+const DAY_MS = 24 * 3600_000;
+/**
+ * Most large results in memory at once: a result kept as an object
+ * may have many MiB, and is held until its receiver has read it.
+ */
+const LARGE_AT_ONCE = 2;
+const LARGE_OF_ONE_WORKSPACE = 1;
+const LARGE_WAIT_MS = 30_000;
+const POLICY: Policy = { attempts: 3, baseMs: 500, lifeMs: DAY_MS };
+
+/**
+ * Writes task records and, in the same transaction, a delivery for each task that is over now and has a
+ * callback. So a process that dies leaves both or none. A batch without callbacks still costs one statement.
+ * @returns the committed deliveries
+ */
+export async function writeWithCallbacks(db: Db, records: readonly TaskRecord[]): Promise<readonly NewDelivery[]> {
+  const ended = records.filter((record) => record.callbackUrl !== undefined && isTerminalTask(record.status));
+  if (ended.length === 0) {
+    await upsertTaskRecords(db, records);
+    return [];
+  }
+  return await db.transaction(async (tx) => {
+    const written = await upsertTaskRecordsSaying(tx, records);
+    const deliveries = ended.filter(({ taskId }) => written.has(taskId)).map(deliveryOf);
+    await insertDeliveries(tx, deliveries);
+    return deliveries;
+  });
+}
+
+const deliveryOf = (record: TaskRecord): NewDelivery => ({
+  id: newId<DeliveryId>(),
+  workspaceId: record.workspaceId,
+  kind: TASK_CALLBACK,
+  subject: record.taskId,
+  event: record.status,
+  url: record.callbackUrl ?? '',
+});
+
+export interface CallbackParts {
+  readonly db: Db;
+  readonly clock: Clock;
+  /** Signing key of a workspace; undefined: there is no such workspace. */
+  readonly signingKeyOf: (workspaceId: WorkspaceId) => Promise<string | undefined>;
+  /** Reads a result that is kept outside its row; undefined: it is gone. */
+  readonly loadResult: (id: ObjectId) => Promise<string | undefined>;
+}
+
+export function taskCallbacks(parts: CallbackParts): DeliveryKind {
+  const large = new Places(LARGE_AT_ONCE, LARGE_OF_ONE_WORKSPACE);
+  return { policy: POLICY, prepare: (row) => prepare(parts, large, row) };
+}
+
+async function prepare(parts: CallbackParts, large: Places, row: DeliveryRow): Promise<Prepared> {
+  const task = await taskById(parts.db, row.subject);
+  if (task === undefined || task.workspaceId !== row.workspaceId) return { kind: 'impossible', why: 'task_gone' };
+  // A late COMPLETE replaced the status that was to be sent, and has a delivery of its own.
+  if (task.status !== row.event) return { kind: 'superseded' };
+  const key = await parts.signingKeyOf(row.workspaceId);
+  if (key === undefined) return { kind: 'impossible', why: 'workspace_gone' };
+  const signed = (resultJson: string): Message => {
+    const body = Buffer.from(callbackBody(resultJson));
+    return { headers: callbackHeaders(task, key, body, Math.floor(parts.clock.nowMs() / 1000)), body };
+  };
+  if (task.resultObjectId === undefined) return { kind: 'message', message: signed(smallResult(task)) };
+  const done = await large.take(LARGE_WAIT_MS, row.workspaceId);
+  try {
+    const kept = await parts.loadResult(task.resultObjectId);
+    return {
+      kind: 'message',
+      message: signed(kept === undefined ? smallResult(task) : jsonText(kept)),
+      done,
+    };
+  } catch (error) {
+    done();
+    throw error;
+  }
+}
+
+/** Result of a task without a result object; a task that no handler answered has the error that its callers got. */
+function smallResult({ result, failureReason, status }: TaskRow): string {
+  return result === undefined
+    ? errorBody(failureReason === '' ? status.toLowerCase() : failureReason)
+    : jsonText(result);
+}
+
+/**
+ * Converts a result to JSON: a generator's becomes the list of
+ * its items. An external runner may end its task with any bytes.
+ */
+function jsonText(text: string): string {
+  if (isEventStream(text)) return itemsText(text);
+  try {
+    JSON.parse(text);
+    return text;
+  } catch {
+    return JSON.stringify(text);
+  }
+}
+
+/** Body of a callback, with the result's own bytes unchanged. */
+export const callbackBody = (resultJson: string): string => `{"data":${resultJson}}`;
+
+export function callbackHeaders(
+  task: { readonly taskId: TaskId; readonly status: string },
+  key: string,
+  body: Uint8Array,
+  timestamp: number,
+): Readonly<Record<string, string>> {
+  return {
+    'Content-Type': 'application/json',
+    'X-Task-ID': task.taskId,
+    'X-Task-Status': task.status,
+    'X-Task-Timestamp': String(timestamp),
+    'X-Task-Signature': signatureOf(key, body, timestamp),
+  };
+}

@@ -1,0 +1,268 @@
+// Deployments: numbered versions of a name, each with a URL. Called by the deployment operations and the REST surface.
+// Invariant: a version number is given once. Every change is announced to
+// targets.ts before the caller is answered, so that the next call sees it.
+import { isUuid, newId, queueNameOf } from '#shared/domain/ids.ts';
+import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
+import { kindOf } from '#shared/domain/status.ts';
+import type { DeploymentEffects } from '../../fleet/containers/container-actions.ts';
+import type { Caller } from '../identity/caller.ts';
+import type { ImageOrders } from '../../fleet/images/orders.ts';
+import { readWhen } from '../../tasks/schedules/ticks.ts';
+import type { Db } from '../../stores/store/db.ts';
+import { deleteBreaker } from '../../stores/store/queries/breakers.ts';
+import {
+  countDeployments,
+  deleteDeployment,
+  deploymentById,
+  insertDeployment,
+  listDeployments,
+  setDeploymentActive,
+  setDeploymentScale,
+} from '../../stores/store/queries/deployments.ts';
+import type { DeploymentRow, NewDeployment } from '../../stores/store/queries/deployments.ts';
+import { objectById } from '../../stores/store/queries/objects.ts';
+import { stopVersionsBefore } from '../../stores/store/queries/schedules.ts';
+import type { StubRow } from '../../stores/store/queries/stubs.ts';
+import type { HostLabels } from './host-labels.ts';
+import { DEFAULT_LIMITS } from './normalise.ts';
+import type { StubLimits } from './normalise.ts';
+import { storedConfig } from './stub-config.ts';
+import type { StubConfig } from './stub-config.ts';
+import type { Stubs } from './stubs.ts';
+import type { Targets } from './targets.ts';
+import { portOf, sanitiseName } from './urls.ts';
+import type { UrlTarget } from './urls.ts';
+
+export type DeployOutcome =
+  | {
+      readonly kind: 'deployed';
+      readonly deployment: DeploymentRow;
+      readonly stub: StubRow;
+      /** Known risks of the deployment; empty: none. */
+      readonly warning: string;
+    }
+  | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
+  /**
+   * Other reasons of a refusal. image: no registry has the image, or none gives it to us.
+   * schedule: its times cannot be read. limit: the workspace has as many deployments as it may.
+   * Also a kind that no part of the platform runs, and a host label that another name holds.
+   */
+  | {
+      readonly kind: 'refused';
+      readonly why: 'image' | 'schedule' | 'limit' | 'kind' | 'label';
+      readonly text: string;
+    };
+
+/** Outcome of a change to a deployment; a refusal's text is the gateway's. */
+export type ChangeOutcome =
+  | { readonly kind: 'changed'; readonly deployment: DeploymentRow }
+  | { readonly kind: 'not_found' }
+  | { readonly kind: 'refused'; readonly text: string };
+
+/** Filters of ListDeployments and the REST list. */
+export interface DeploymentFilter {
+  readonly limit: number;
+  /** Case-sensitive part of the name. */
+  readonly nameContains?: string;
+  readonly active?: boolean;
+  readonly version?: number;
+  readonly stubTypes?: readonly string[];
+  readonly subdomain?: string;
+  readonly ids?: readonly string[];
+  readonly stubIds?: readonly string[];
+  readonly appId?: string;
+  readonly minContainers?: number;
+  readonly createdFromMs?: number;
+  readonly createdToMs?: number;
+  readonly showDeleted?: boolean;
+  readonly offset?: number;
+  /** Last row of the page before: only older deployments are returned. */
+  readonly before?: { readonly createdAtMs: number; readonly id: string };
+}
+
+const MAX_NAME = 255;
+/**
+ * Kinds that can be invoked. A stub of any kind may be made,
+ * because clients make one before they ask for a refused operation.
+ */
+const RUNNABLE: ReadonlySet<string> = new Set(['endpoint', 'taskqueue', 'function', 'schedule']);
+/** Kinds whose number of containers a person may set. */
+const SCALABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'pod']);
+const NOT_FOUND = { kind: 'not_found' } as const satisfies ChangeOutcome;
+
+export interface DeploymentsParts {
+  readonly db: Db;
+  readonly stubs: Stubs;
+  readonly targets: Targets;
+  readonly effects: DeploymentEffects;
+  readonly images: Pick<ImageOrders, 'resolve'>;
+  readonly labels: Pick<HostLabels, 'of'>;
+  readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
+}
+
+export class Deployments {
+  readonly #parts: DeploymentsParts;
+
+  constructor(parts: DeploymentsParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Makes the next version of `name`. Older versions stay active, except a schedule's, whose place the new one takes.
+   */
+  async deploy(caller: Caller, stubId: string, name: string): Promise<DeployOutcome> {
+    const { db, stubs, targets } = this.#parts;
+    const stub = await stubs.find(caller, stubId);
+    if (stub === undefined) return { kind: 'refused', why: 'stub_not_found' };
+    const kind = kindOf(stub.type);
+    if (!RUNNABLE.has(kind)) {
+      const text = `deployments of ${kind} are not available in this version; those of ${[...RUNNABLE].join(', ')} are`;
+      return { kind: 'refused', why: 'kind', text };
+    }
+    if (sanitiseName(name) === '' || name.length > MAX_NAME) return { kind: 'refused', why: 'empty_name' };
+    if (stub.objectId !== null) {
+      const object = await objectById(db, stub.objectId);
+      if (object === undefined || object.sha256 === null) return { kind: 'refused', why: 'no_code' };
+    }
+    const { maxDeployments } = (await this.#parts.limitsOf?.(caller)) ?? DEFAULT_LIMITS;
+    if (maxDeployments !== null && (await countDeployments(db, caller.workspaceId, maxDeployments)) >= maxDeployments) {
+      const text = `this workspace may have ${maxDeployments} deployments: delete versions that nobody calls`;
+      return { kind: 'refused', why: 'limit', text };
+    }
+    if (kindOf(stub.type) === 'schedule') {
+      // The schedule was checked when the stub was made, perhaps by another version of this code.
+      const when = readWhen({ ...storedConfig(stub.config).schedule });
+      if (typeof when === 'string') return { kind: 'refused', why: 'schedule', text: when };
+    }
+    const image = await this.#parts.images.resolve(caller.workspaceId, storedConfig(stub.config));
+    if (image.kind === 'refused') return { kind: 'refused', why: 'image', text: image.text };
+    const holder = { workspaceId: caller.workspaceId, name, stubType: stub.type };
+    const label = await this.#parts.labels.of(holder);
+    if (label.kind === 'held') {
+      const text = `the host label ${label.label} of this name is another deployment's: deploy under another name`;
+      return { kind: 'refused', why: 'label', text };
+    }
+    const made = {
+      id: newId<DeploymentId>(),
+      ...holder,
+      appId: stub.appId,
+      stubId: stub.id,
+      subdomain: label.label,
+      imageDigest: image.digest,
+    };
+    if (kindOf(stub.type) === 'schedule') {
+      return { kind: 'deployed', deployment: await this.#replace(made), stub, warning: image.warning };
+    }
+    const deployment = await insertDeployment(db, made);
+    await targets.changed(deployment.id);
+    return { kind: 'deployed', deployment, stub, warning: image.warning };
+  }
+
+  /**
+   * Makes a new version in place of those before it, so that no tick belongs to both.
+   * Tasks of the earlier versions that run or wait are left to end (decision 0063).
+   */
+  async #replace(made: NewDeployment): Promise<DeploymentRow> {
+    const { db, targets } = this.#parts;
+    const { deployment, stopped } = await db.transaction(async (tx) => {
+      const row = await insertDeployment(tx, made);
+      return { deployment: row, stopped: await stopVersionsBefore(tx, row) };
+    });
+    await targets.changed(deployment.id);
+    for (const id of stopped) await targets.changed(id);
+    return deployment;
+  }
+
+  async find(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<DeploymentRow | undefined> {
+    if (!isUuid(deploymentId)) return undefined;
+    const row = await deploymentById(this.#parts.db, deploymentId.toLowerCase());
+    return row?.workspaceId === caller.workspaceId ? row : undefined;
+  }
+
+  /** Refuses invocations from here on and stops running containers; a repetition is harmless. */
+  async stop(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
+    const row = await this.#activate(caller.workspaceId, deploymentId, false);
+    if (row === undefined) return NOT_FOUND;
+    await this.#parts.effects.stopped(queueNameOf(row.id, row.stubId), row.stubId);
+    return { kind: 'changed', deployment: row };
+  }
+
+  /** Makes the deployment invocable again; the containers of `minContainers` start. Other versions are left alone. */
+  async start(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
+    const row = await this.#activate(caller.workspaceId, deploymentId, true, (started) =>
+      // An operator who starts it wants another try: starts that failed before do not count any more.
+      deleteBreaker(this.#parts.db, queueNameOf(started.id, started.stubId)),
+    );
+    return row === undefined ? NOT_FOUND : { kind: 'changed', deployment: row };
+  }
+
+  /**
+   * Exactly `containers` from here on; 0: running containers stop,
+   * and the queue decides again. The bounds end with this version.
+   */
+  async scale(caller: Caller, deploymentId: string, containers: number): Promise<ChangeOutcome> {
+    const { db, targets, effects, limitsOf } = this.#parts;
+    const row = await this.find(caller, deploymentId);
+    if (row === undefined) return NOT_FOUND;
+    if (!SCALABLE.has(kindOf(row.stubType))) {
+      return { kind: 'refused', text: 'This type of deployment cannot be scaled directly.' };
+    }
+    const { maxContainers } = (await limitsOf?.(caller)) ?? DEFAULT_LIMITS;
+    if (containers > maxContainers) return { kind: 'refused', text: `replicas must be ${maxContainers} or less` };
+    const max = containers === 0 ? await this.#mostContainers(caller, row) : containers;
+    const scaled = await setDeploymentScale(db, caller.workspaceId, row.id, { min: containers, max });
+    if (scaled === undefined) return NOT_FOUND;
+    await targets.changed(scaled.id);
+    if (containers === 0) await effects.scaledToZero(queueNameOf(scaled.id, scaled.stubId), scaled.stubId);
+    return { kind: 'changed', deployment: scaled };
+  }
+
+  /** Stops the deployment, cancels its queued tasks, and deletes it except for its version number. */
+  async delete(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
+    const { db, targets, effects } = this.#parts;
+    const row = await this.#activate(caller.workspaceId, deploymentId, false);
+    if (row === undefined) return NOT_FOUND;
+    // Effects come before the row's deletion: a caller who tries again after a failure here still finds the row.
+    await effects.deleted(queueNameOf(row.id, row.stubId), row.stubId);
+    const deleted = await deleteDeployment(db, caller.workspaceId, row.id);
+    await targets.changed(row.id);
+    return { kind: 'changed', deployment: deleted ?? row };
+  }
+
+  /** Deployments that match the filter, newest first. */
+  list(caller: Pick<Caller, 'workspaceId'>, filter: DeploymentFilter): Promise<readonly DeploymentRow[]> {
+    return listDeployments(this.#parts.db.reads.of(caller.workspaceId), { workspaceId: caller.workspaceId, ...filter });
+  }
+
+  async #activate(
+    workspaceId: WorkspaceId,
+    id: string,
+    active: boolean,
+    beforeTold?: (row: DeploymentRow) => Promise<void>,
+  ): Promise<DeploymentRow | undefined> {
+    if (!isUuid(id)) return undefined;
+    const row = await setDeploymentActive(this.#parts.db, workspaceId, id.toLowerCase(), active);
+    if (row === undefined) return undefined;
+    await beforeTold?.(row);
+    await this.#parts.targets.changed(row.id);
+    return row;
+  }
+
+  /** Upper bound of the deployment's containers when the caller names none. */
+  async #mostContainers(caller: Caller, row: DeploymentRow): Promise<number> {
+    if (row.scaleMax !== null) return Math.max(1, row.scaleMax);
+    const stub = await this.#parts.stubs.find(caller, row.stubId);
+    const config = stub?.config as StubConfig | undefined;
+    return Math.max(1, config?.autoscaler.maxContainers ?? 1);
+  }
+}
+
+export function urlTargetOf(
+  stub: Pick<StubRow, 'id' | 'type' | 'public' | 'config'>,
+  deployment: Pick<DeploymentRow, 'name' | 'version' | 'subdomain'> | null,
+): UrlTarget {
+  const { ports } = (stub.config as Partial<StubConfig>).extra ?? {};
+  const port = portOf(stub.type, Array.isArray(ports) ? (ports as number[]) : []);
+  const target = { stubId: stub.id, stubType: stub.type, public: stub.public, deployment };
+  return port === undefined ? target : { ...target, port };
+}

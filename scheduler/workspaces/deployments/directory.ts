@@ -1,0 +1,104 @@
+// Records behind ids, for answers that show more than the record asked for: workspaces,
+// stubs, deployments, objects. Reads only; callers have checked that the id may be seen.
+// A stub never changes, and a workspace keeps its name, so these are cached, bounded.
+import { isUuid } from '#shared/domain/ids.ts';
+import type { AppId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Db } from '../../stores/store/db.ts';
+import { appById, pageOfApps } from '../../stores/store/queries/apps.ts';
+import type { AppRow } from '../../stores/store/queries/apps.ts';
+import { deploymentById, latestDeploymentsOfApps } from '../../stores/store/queries/deployments.ts';
+import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
+import { objectById } from '../../stores/store/queries/objects.ts';
+import { latestStubsOfApps, stubById } from '../../stores/store/queries/stubs.ts';
+import type { StubRow } from '../../stores/store/queries/stubs.ts';
+import { workspaceById } from '../../stores/store/queries/workspaces.ts';
+import type { WorkspaceRow } from '../../stores/store/queries/workspaces.ts';
+import { BoundedMap } from './bounded-map.ts';
+
+const MAX_STUBS = 2_000;
+const MAX_WORKSPACES = 1_000;
+/** Most look-ups at a time for one list. */
+const AT_ONCE = 20;
+
+export class Directory {
+  readonly #db: Pick<Db, 'query' | 'reads'>;
+  readonly #stubs = new BoundedMap<StubId, StubRow>(MAX_STUBS);
+  readonly #workspaceNames = new BoundedMap<string, string>(MAX_WORKSPACES);
+
+  constructor(db: Pick<Db, 'query' | 'reads'>) {
+    this.#db = db;
+  }
+
+  async workspace(id: string): Promise<WorkspaceRow | undefined> {
+    return isUuid(id) ? workspaceById(this.#db, id) : undefined;
+  }
+
+  async workspaceName(id: string): Promise<string> {
+    const known = this.#workspaceNames.get(id);
+    if (known !== undefined) return known;
+    const name = (await this.workspace(id))?.name;
+    if (name !== undefined) this.#workspaceNames.set(id, name);
+    return name ?? '';
+  }
+
+  async stub(id: StubId): Promise<StubRow | undefined> {
+    const known = this.#stubs.get(id);
+    if (known !== undefined) return known;
+    const row = await stubById(this.#db, id);
+    if (row !== undefined) this.#stubs.set(id, row);
+    return row;
+  }
+
+  async stubs(ids: readonly StubId[]): Promise<ReadonlyMap<StubId, StubRow>> {
+    const distinct = [...new Set(ids)];
+    const out = new Map<StubId, StubRow>();
+    for (let from = 0; from < distinct.length; from += AT_ONCE) {
+      const rows = await Promise.all(distinct.slice(from, from + AT_ONCE).map((id) => this.stub(id)));
+      for (const row of rows) if (row !== undefined) out.set(row.id, row);
+    }
+    return out;
+  }
+
+  deployment(id: string): Promise<DeploymentRow | undefined> {
+    return deploymentById(this.#db, id);
+  }
+
+  apps(filter: Parameters<typeof pageOfApps>[1]): Promise<readonly AppRow[]> {
+    return pageOfApps(this.#db.reads.of(filter.workspaceId), filter);
+  }
+
+  app(workspaceId: WorkspaceId, id: string): Promise<AppRow | undefined> {
+    return appById(this.#db, workspaceId, id);
+  }
+
+  /** The deployment of each app that was made last and is not deleted. */
+  async latestDeployments(
+    workspaceId: WorkspaceId,
+    appIds: readonly AppId[],
+  ): Promise<ReadonlyMap<AppId, DeploymentRow>> {
+    const rows = await latestDeploymentsOfApps(this.#db.reads.of(workspaceId), workspaceId, appIds);
+    return new Map(rows.map((row) => [row.appId, row]));
+  }
+
+  /** The stub of each app that was made last. */
+  async latestStubs(workspaceId: WorkspaceId, appIds: readonly AppId[]): Promise<ReadonlyMap<AppId, StubRow>> {
+    const rows = await latestStubsOfApps(this.#db.reads.of(workspaceId), workspaceId, appIds);
+    return new Map(rows.map((row) => [row.appId, row]));
+  }
+
+  /** The deployments among these ids that are known and not deleted. */
+  async deployments(ids: readonly string[]): Promise<ReadonlyMap<string, DeploymentRow>> {
+    const distinct = [...new Set(ids)];
+    const out = new Map<string, DeploymentRow>();
+    for (let from = 0; from < distinct.length; from += AT_ONCE) {
+      const rows = await Promise.all(distinct.slice(from, from + AT_ONCE).map((id) => this.deployment(id)));
+      for (const row of rows) if (row !== undefined) out.set(row.id, row);
+    }
+    return out;
+  }
+
+  /** Hash of the bytes that an object has now; null: none yet, or no such object. */
+  async sha256OfObject(id: string): Promise<string | null> {
+    return (await objectById(this.#db, id))?.sha256 ?? null;
+  }
+}

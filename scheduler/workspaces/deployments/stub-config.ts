@@ -1,0 +1,110 @@
+import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import type { WorkerMode } from '#shared/domain/worker-modes.ts';
+import type { When } from '../../tasks/schedules/ticks.ts';
+
+/**
+ * Bounds on the containers of a stub, and when they start and stop. Zeros on the wire become 1 (`minContainers`: 0).
+ */
+export interface AutoscalerConfig {
+  readonly type: 'queue_depth';
+  readonly minContainers: number;
+  readonly maxContainers: number;
+  readonly tasksPerContainer: number;
+  /** Seconds of the window whose largest wanted number holds containers back from scale-down; absent: 0. */
+  readonly windowSeconds?: number;
+}
+
+/**
+ * A volume's mount. A relative path is below `/volumes` and the working
+ * directory; an absolute path is mounted as it is, and below `/volumes`.
+ */
+export interface StubVolumeMount {
+  readonly volumeId: string;
+  readonly mountPath: string;
+  /** Driver of the volume; absent: `local`. */
+  readonly driver?: VolumeDriverName;
+}
+
+/** A stub's configuration, normalised once when the stub is made; stored as `stubs.config`. */
+export interface StubConfig {
+  /** Type with its suffix: `endpoint/deployment`, `taskqueue`, … */
+  readonly stubType: string;
+  /** Function that serves: `module:function`. */
+  readonly handler: string;
+  /** Function that runs at a start: `module:function`, or empty. */
+  readonly onStart: string;
+  /** Python version: `python3`, `python3.11`, …; never empty. */
+  readonly pythonVersion: string;
+  /** Image reference; empty: the base image of `pythonVersion`. */
+  readonly imageId: string;
+  readonly cpuMillicores: number;
+  readonly memoryMib: number;
+  /** Models in order of preference; empty: none. */
+  readonly gpu: readonly string[];
+  readonly gpuCount: number;
+  readonly workers: number;
+  /** Mode in which workers are created. Absent: not chosen. */
+  readonly workerMode?: WorkerMode;
+  readonly concurrentRequests: number;
+  /** Seconds that an idle container is kept warm; negative: it is never stopped for lack of work. */
+  readonly keepWarmSeconds: number;
+  readonly maxPendingTasks: number;
+  /** Execution limit of one task; 0: none. */
+  readonly timeoutSeconds: number;
+  /** Wait limit of a synchronous kind; time to live of an asynchronous one. */
+  readonly ttlSeconds: number;
+  readonly retries: number;
+  readonly authorized: boolean;
+  readonly env: readonly string[];
+  readonly secrets: readonly string[];
+  /** Existing volumes of the workspace, at normalised paths. */
+  readonly volumes: readonly StubVolumeMount[];
+  readonly blockNetwork: boolean;
+  readonly allowList: readonly string[];
+  readonly callbackUrl: string;
+  /** `{"error": …}` answers carry the traceback too. */
+  readonly tracebacks: boolean;
+  /**
+   * Seconds without contact to the scheduler after which a machine stops these containers; only then others replace
+   * them. Absent: they run on, and are replaced when the machine is lost.
+   */
+  readonly stopAfterDisconnectSeconds?: number;
+  readonly autoscaler: AutoscalerConfig;
+  /** When a schedule runs. Absent: not a schedule. */
+  readonly schedule?: When;
+  /** Fields of the request beyond the above, kept as they came. */
+  readonly extra: Readonly<Record<string, unknown>>;
+}
+
+/**
+ * Everything the hot path and the scaling loop need to know of
+ * an invoked target; cached, and replaced when its rows change.
+ */
+export interface Target {
+  readonly workspaceId: WorkspaceId;
+  readonly stubId: StubId;
+  /** Id of the deployment; null: a stub invoked by its own id. */
+  readonly deploymentId: DeploymentId | null;
+  readonly deploymentName: string;
+  readonly version: number;
+  readonly kind: string;
+  /** Whether callers wait for the answer, as those of endpoints and ASGI do. */
+  readonly sync: boolean;
+  readonly active: boolean;
+  /**
+   * The version that took this one's place and stopped it. Tasks
+   * in this version's queue are served before its containers stop.
+   */
+  readonly supersededBy: number | null;
+  readonly queue: QueueName;
+  readonly code: { readonly objectId: ObjectId; readonly sha256: string; readonly sizeBytes: number } | null;
+  readonly config: StubConfig;
+  /** Digest that the image's name meant at deployment; empty: not known, or an image of machines alone. */
+  readonly imageDigest: string;
+  /** ScaleDeployment's bounds; they replace the stub's. */
+  readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
+}
+
+/** The configuration in a stub's row. Fields that were added since the stub was made get their empty value. */
+export const storedConfig = (config: object): StubConfig => ({ volumes: [], ...config }) as unknown as StubConfig;

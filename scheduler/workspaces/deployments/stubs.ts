@@ -1,0 +1,223 @@
+// Stubs: immutable recipes, made once per distinct request. Called by the stub operations.
+// Invariant: the same request gives the same stub (unless forced), and a stub never changes after it was made.
+import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
+import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import { poolNameOf } from '../../fleet/containers/spec.ts';
+import type { Caller } from '../identity/caller.ts';
+import { admitTo, warningOf } from '../../control/placement/named-pool.ts';
+import type { NamedPool } from '../../control/placement/named-pool.ts';
+import type { ServingDoubt } from '../../control/placement/servable.ts';
+import type { Db } from '../../stores/store/db.ts';
+import { ownObjectsOf } from '../../stores/objects/service.ts';
+import { appById, getOrCreateApp } from '../../stores/store/queries/apps.ts';
+import { hasStubs, insertStub, reuseStub, stubById } from '../../stores/store/queries/stubs.ts';
+import type { StubRow } from '../../stores/store/queries/stubs.ts';
+import { withinOwnStub } from './container-stubs.ts';
+import type { Limited } from './container-stubs.ts';
+import { gpuSupply } from './gpu-supply.ts';
+import type { GpuMachine, GpuSupply } from './gpu-supply.ts';
+import { DEFAULT_LIMITS, normaliseStub } from './normalise.ts';
+import type { StubLimits } from './normalise.ts';
+import { storedConfig } from './stub-config.ts';
+import type { StubConfig, StubVolumeMount } from './stub-config.ts';
+import type { Objects } from '../../stores/objects/service.ts';
+import type { Secrets } from '../secrets/service.ts';
+import type { Volumes } from './volumes.ts';
+
+export type StubOutcome =
+  | {
+      readonly kind: 'stub';
+      readonly stub: StubRow;
+      readonly warnMsg: string;
+      readonly unsupportedGpus: readonly string[];
+      /** Supply of the GPUs that it asks for; absent: it asks for none. */
+      readonly supply?: GpuSupply;
+    }
+  | { readonly kind: 'refused'; readonly errMsg: string; readonly warnMsg?: string };
+
+export interface StubsParts {
+  readonly db: Db;
+  readonly volumes: Pick<Volumes, 'drivers'>;
+  readonly secrets: Pick<Secrets, 'firstUnknown'>;
+  readonly objects: Pick<Objects, 'use'>;
+  /** Why no callback can be sent to that URL; undefined: it may be tried. */
+  readonly callbackProblem: (url: string) => string | undefined;
+  readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
+  /** Machines that a workspace's containers may run on. */
+  readonly gpuMachines: (workspaceId: WorkspaceId) => Promise<readonly GpuMachine[]>;
+  /** Why no present machine can serve the configuration, and the effect on calls; undefined: a machine may. */
+  readonly doubtOf: (workspaceId: WorkspaceId, config: StubConfig) => ServingDoubt | undefined;
+  /** The pool of that name, as far as the workspace may use it. */
+  readonly poolNamed: (workspaceId: WorkspaceId, name: string) => Promise<NamedPool>;
+}
+
+/** The workspace has as many stubs as it may. Thrown, so that the transaction also undoes a new app. */
+class NoRoom extends Error {}
+
+export class Stubs {
+  readonly #parts: StubsParts;
+
+  constructor(parts: StubsParts) {
+    this.#parts = parts;
+  }
+
+  async getOrCreate(caller: Caller, asked: GetOrCreateStubRequest): Promise<StubOutcome> {
+    const { db } = this.#parts;
+    const limited = await this.#limited(caller, asked);
+    if (limited.kind === 'refused') return { kind: 'refused', errMsg: 'Unauthorized Access', warnMsg: limited.why };
+    const { request } = limited;
+    const limits = await this.#parts.limitsOf?.(caller);
+    const normalised = normaliseStub(request, limits);
+    if (normalised.kind === 'refused') return normalised;
+    const { unsupportedGpus } = normalised;
+    let { config, warnMsg } = normalised;
+    const callbackProblem = config.callbackUrl === '' ? undefined : this.#parts.callbackProblem(config.callbackUrl);
+    if (callbackProblem !== undefined) return { kind: 'refused', errMsg: `callbackUrl ${callbackProblem}` };
+    const supply = await this.#supply(caller, config);
+    if (supply !== undefined && supply.status !== 'available') {
+      const asked = config.gpu.join(', ');
+      // A development server is needed now; every other stub may wait.
+      if (config.stubType.endsWith('/serve')) {
+        return { kind: 'refused', errMsg: `There is currently no GPU capacity for ${asked}.` };
+      }
+      if (supply.status === 'low') warnMsg = `${warnMsg} GPU capacity for ${asked} is currently low.`.trim();
+    }
+    const { lack } = await this.#parts.poolNamed(caller.workspaceId, poolNameOf(config.extra));
+    const doubt = lack === undefined ? doubtText(this.#parts.doubtOf(caller.workspaceId, config)) : warningOf(lack);
+    warnMsg = `${warnMsg} ${doubt}`.trim();
+    const missing = await this.#parts.secrets.firstUnknown(caller.workspaceId, config.secrets);
+    if (missing !== undefined) {
+      return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
+    }
+    const volumeIds = config.volumes.map((volume) => volume.volumeId);
+    const drivers = await this.#parts.volumes.drivers(caller, volumeIds);
+    const unknownVolume = volumeIds.find((id) => !drivers.has(id));
+    if (unknownVolume !== undefined) {
+      const index = volumeIds.indexOf(unknownVolume);
+      const errMsg = `volumes[${index}].id ${JSON.stringify(unknownVolume.slice(0, 60))} is not a volume of this workspace`;
+      return { kind: 'refused', errMsg };
+    }
+    config = { ...config, volumes: config.volumes.map((volume) => withDriver(volume, drivers.get(volume.volumeId))) };
+    const object = await this.#object(caller, request.objectId);
+    if (object.kind === 'refused') return object;
+    const name = request.name === '' ? `${request.stubType}/${request.handler}` : request.name;
+    const configHash = sha256Hex(canonicalJson(config));
+    const { maxStubs } = limits ?? DEFAULT_LIMITS;
+    const making = db.transaction(async (tx) => {
+      const app = await getOrCreateApp(tx, caller.workspaceId, request.appName || name, newId<AppId>());
+      const key = {
+        workspaceId: caller.workspaceId,
+        appId: app.id,
+        name,
+        type: config.stubType,
+        objectId: object.objectId,
+        configHash,
+        public: !config.authorized,
+      };
+      const known = request.forceCreate ? undefined : await reuseStub(tx, key);
+      if (known !== undefined) return known;
+      if (await hasStubs(tx, caller.workspaceId, maxStubs)) throw new NoRoom();
+      return insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } });
+    });
+    const stub = await making.catch((error: unknown) => {
+      if (error instanceof NoRoom) return undefined;
+      throw error;
+    });
+    if (stub === undefined) {
+      const errMsg = `This workspace has its ${maxStubs} stubs: deploy what it has, or have an administrator raise its limit counts.stubs (\`longshore workspace limits\`).`;
+      return { kind: 'refused', errMsg };
+    }
+    const unsupported = [...new Set([...unsupportedGpus, ...(supply?.missing ?? [])])];
+    return {
+      kind: 'stub',
+      stub,
+      warnMsg,
+      unsupportedGpus: unsupported,
+      ...(supply === undefined ? {} : { supply }),
+    };
+  }
+
+  /** Limits a container's request to the properties of its own stub. */
+  async #limited(caller: Caller, request: GetOrCreateStubRequest): Promise<Limited> {
+    if (caller.container === undefined) return { kind: 'request', request };
+    const { db } = this.#parts;
+    const { stubId } = caller.container;
+    const stub = await stubById(db, stubId);
+    const app = stub === undefined ? undefined : await appById(db, caller.workspaceId, stub.appId);
+    if (stub === undefined || app === undefined) return { kind: 'refused', why: 'the app of this container is gone' };
+    const { objectId } = request;
+    if (objectId !== '' && objectId.toLowerCase() !== stub.objectId) {
+      const object = isUuid(objectId) ? await this.#parts.objects.use(objectId.toLowerCase()) : undefined;
+      const isOwn = object?.workspaceId === caller.workspaceId && object.hash.startsWith(ownObjectsOf(stubId));
+      if (!isOwn) return { kind: 'refused', why: 'objectId is not of an object of this container' };
+    }
+    return withinOwnStub({ appName: app.name, config: storedConfig(stub.config) }, request);
+  }
+
+  async #supply(caller: Caller, config: StubConfig): Promise<GpuSupply | undefined> {
+    if (config.gpuCount === 0) return undefined;
+    const machines = await this.#parts.gpuMachines(caller.workspaceId);
+    return gpuSupply(config.gpu, config.gpuCount, machines, poolNameOf(config.extra));
+  }
+
+  /** A stub that this caller may name: one of its own workspace. */
+  async find(caller: Caller, stubId: string): Promise<StubRow | undefined> {
+    if (!isUuid(stubId)) return undefined;
+    const stub = await stubById(this.#parts.db, stubId.toLowerCase());
+    return stub?.workspaceId === caller.workspaceId ? stub : undefined;
+  }
+
+  /** A stub as `find` gives it, or a public one of another workspace. */
+  async findAccessible(caller: Caller, stubId: string): Promise<StubRow | undefined> {
+    if (!isUuid(stubId)) return undefined;
+    const stub = await stubById(this.#parts.db, stubId.toLowerCase());
+    return stub !== undefined && (stub.workspaceId === caller.workspaceId || stub.public) ? stub : undefined;
+  }
+
+  async #object(
+    caller: Caller,
+    objectId: string,
+  ): Promise<
+    | { readonly kind: 'object'; readonly objectId: ObjectId | null }
+    | { readonly kind: 'refused'; readonly errMsg: string }
+  > {
+    // No object means the canonical empty archive.
+    if (objectId === '') return { kind: 'object', objectId: null };
+    const row = isUuid(objectId) ? await this.#parts.objects.use(objectId.toLowerCase()) : undefined;
+    if (row?.workspaceId !== caller.workspaceId) {
+      return {
+        kind: 'refused',
+        errMsg: `objectId ${JSON.stringify(objectId.slice(0, 60))} is not an object of this workspace`,
+      };
+    }
+    if (row.sha256 === null) {
+      return { kind: 'refused', errMsg: `object ${row.id} has no content yet: upload it first` };
+    }
+    return { kind: 'object', objectId: row.id };
+  }
+}
+
+/** Warning text of a doubt; a lack in the stub's own pool says more than the general sentence. */
+const doubtText = (doubt: ServingDoubt | undefined): string =>
+  doubt === undefined
+    ? ''
+    : warningOf({
+        says: `${doubt.says}; ${doubt.effect}`,
+        step: `ask for what a machine has (\`longshore machine list\`), or admit one: ${admitTo('')}`,
+      });
+
+/** The mount with its driver. An absent driver means local, so that earlier stubs equal new ones. */
+const withDriver = (volume: StubVolumeMount, driver: VolumeDriverName | undefined): StubVolumeMount =>
+  driver === undefined || driver === 'local' ? volume : { ...volume, driver };
+
+/** JSON with sorted keys, so that the order in which fields were sent makes no difference. */
+export function canonicalJson(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
+  const entries = Object.entries(value)
+    .filter(([, item]) => item !== undefined)
+    .toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  return `{${entries.map(([key, item]) => `${JSON.stringify(key)}:${canonicalJson(item)}`).join(',')}}`;
+}

@@ -1,0 +1,281 @@
+// Targets of invocations, kept in memory: the invoke path and the scaling loop ask here and read no SQL. Entries are
+// read from the database on first use, and replaced the moment a deployment changes (here at once, on other replicas by
+// message). All are dropped when messages may have been missed.
+// Invariant: an entry that was read before a change is never kept after it. An
+// unknown name is not remembered as unknown. The number of entries is bounded.
+import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { queueNameOf } from '#shared/domain/ids.ts';
+import { kindOf } from '#shared/domain/status.ts';
+import { messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import type { Queryable } from '../../stores/store/db.ts';
+import * as rows from '../../stores/store/queries/targets.ts';
+import type { TargetRow } from '../../stores/store/queries/targets.ts';
+import type { Invalidation } from '../identity/invalidation.ts';
+import { BoundedMap } from './bounded-map.ts';
+import { isSyncKind } from './normalise.ts';
+import { storedConfig } from './stub-config.ts';
+import type { Target } from './stub-config.ts';
+
+/** A deployment was made, started, stopped, scaled or deleted; `target` is undefined when it is gone. */
+export interface TargetChange {
+  readonly deploymentId: DeploymentId;
+  readonly target: Target | undefined;
+}
+
+export interface TargetsParts {
+  readonly db: Queryable;
+  readonly log: Log;
+  /** Messages to other replicas; absent: this process is alone. */
+  readonly invalidation?: Pick<Invalidation, 'publish' | 'on' | 'onReset' | 'isLive'>;
+  readonly maxEntries?: number;
+}
+
+const MAX_ENTRIES = 10_000;
+
+export class Targets {
+  readonly #parts: TargetsParts;
+  /** By workspace, kind, name and version (`''`: latest), and by host label and version. */
+  readonly #byName: BoundedMap<string, Target>;
+  /** Targets of stubs invoked by their own id: the newest deployment, else the stub itself. */
+  readonly #byStub: BoundedMap<string, Target>;
+  readonly #byQueue: BoundedMap<string, Target>;
+  /** Active deployments that may want containers without work; never evicted (one per such deployment). */
+  readonly #warm = new Map<DeploymentId, Target>();
+  readonly #listeners = new Set<(change: TargetChange) => void>();
+  /** The deployment whose change is being announced. */
+  #own: DeploymentId | null = null;
+  /** Counts changes: a read that began before one is not kept. */
+  #generation = 0;
+
+  constructor(parts: TargetsParts) {
+    this.#parts = parts;
+    const limit = parts.maxEntries ?? MAX_ENTRIES;
+    this.#byName = new BoundedMap(limit);
+    this.#byStub = new BoundedMap(limit);
+    this.#byQueue = new BoundedMap(limit);
+  }
+
+  /** Reads the scaling loop's initial targets, and listens to the other replicas from here on. */
+  async start(): Promise<void> {
+    const { invalidation } = this.#parts;
+    invalidation?.on('deployment', (id) => this.#inBackground(this.#heard(id)));
+    invalidation?.onReset(() => {
+      this.forgetAll();
+      this.#inBackground(this.refreshAll());
+    });
+    await this.refreshAll();
+  }
+
+  /**
+   * The deployment that a name means, active or not; synchronous when it is known.
+   * @param version - null: the newest
+   */
+  byName(
+    workspaceId: WorkspaceId,
+    kind: string,
+    name: string,
+    version: number | null,
+  ): Target | Promise<Target | undefined> {
+    const key = `${workspaceId}\n${kind}\n${version ?? ''}\n${name}`;
+    return (
+      this.#known(this.#byName, key) ??
+      this.#load(() => rows.targetByName(this.#parts.db, workspaceId, kind, name, version), this.#byName, key)
+    );
+  }
+
+  /** The target of a host label, of any workspace: callers compare it. @param version - null: the newest */
+  bySubdomain(subdomain: string, version: number | null): Target | Promise<Target | undefined> {
+    // Kept in the same map as the names, because a change removes the same entries.
+    const key = `\n\n${version ?? ''}\n${subdomain}`;
+    return (
+      this.#known(this.#byName, key) ??
+      this.#load(() => rows.targetBySubdomain(this.#parts.db, subdomain, version), this.#byName, key)
+    );
+  }
+
+  /** The target of a stub invoked by its own id, of any workspace: callers compare it. */
+  byStub(stubId: string): Target | Promise<Target | undefined> {
+    return (
+      this.#known(this.#byStub, stubId) ??
+      this.#load(() => rows.targetOfStub(this.#parts.db, stubId), this.#byStub, stubId)
+    );
+  }
+
+  /** The target of a deployment, of any workspace: callers compare it. */
+  byDeployment(deploymentId: string): Target | Promise<Target | undefined> {
+    const queue = queueNameOf(deploymentId as DeploymentId, '' as StubId);
+    return (
+      this.#known(this.#byQueue, queue) ??
+      this.#load(() => rows.targetOfDeployment(this.#parts.db, deploymentId), this.#byQueue, queue)
+    );
+  }
+
+  /** The target of a queue; undefined for the queue of a deployment that is gone. */
+  byQueue(queue: QueueName): Target | Promise<Target | undefined> {
+    const known = this.#known(this.#byQueue, queue);
+    if (known !== undefined) return known;
+    const id = queue.slice('tq-'.length);
+    return this.#load(
+      async () => (await rows.targetOfDeployment(this.#parts.db, id)) ?? rows.targetOfPlainStub(this.#parts.db, id),
+      this.#byQueue,
+      queue,
+    );
+  }
+
+  /** Active deployments that want containers without work (`minContainers`), or whose bounds were set by Scale. */
+  activeTargets(): IterableIterator<Target> {
+    return this.#warm.values();
+  }
+
+  /** Adds a listener. @returns a function that removes it */
+  onChange(listener: (change: TargetChange) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /**
+   * Announces a change; call it after every committed change of a
+   * deployment. When it resolves, every replica sees the change.
+   */
+  async changed(deploymentId: DeploymentId): Promise<Target | undefined> {
+    const target = await this.refresh(deploymentId);
+    const { invalidation } = this.#parts;
+    if (invalidation === undefined) return target;
+    // The message comes back to this process too, which has applied the change already.
+    this.#own = deploymentId;
+    const heard = invalidation.publish('deployment', deploymentId);
+    this.#own = null;
+    await heard;
+    return target;
+  }
+
+  /** Announces that an object which stubs may already use has other bytes now. */
+  codeChanged(objectId: ObjectId): void {
+    this.forgetAll();
+    if (this.#parts.invalidation === undefined) this.#inBackground(this.refreshAll());
+    else void this.#parts.invalidation.publish('deployment', objectId);
+  }
+
+  /** Reads one deployment anew. */
+  async refresh(deploymentId: DeploymentId): Promise<Target | undefined> {
+    this.#forget(deploymentId);
+    const row = await rows.targetOfDeployment(this.#parts.db, deploymentId);
+    // Entries that were read during this query may be older than its row.
+    this.#forget(deploymentId);
+    const target = row === undefined ? undefined : targetOf(row);
+    if (target !== undefined) this.#byQueue.set(target.queue, target);
+    this.#keepWarm(deploymentId, target);
+    this.#tell({ deploymentId, target });
+    return target;
+  }
+
+  /** Reads everything anew, since changes may have been missed. */
+  async refreshAll(): Promise<void> {
+    this.forgetAll();
+    const warm = (await rows.warmTargets(this.#parts.db)).map(targetOf);
+    const before = new Set(this.#warm.keys());
+    for (const target of warm) {
+      if (target.deploymentId === null) continue;
+      before.delete(target.deploymentId);
+      this.#warm.set(target.deploymentId, target);
+      this.#tell({ deploymentId: target.deploymentId, target });
+    }
+    for (const gone of before) {
+      this.#warm.delete(gone);
+      this.#tell({ deploymentId: gone, target: undefined });
+    }
+  }
+
+  /** Drops all entries read so far. */
+  forgetAll(): void {
+    this.#generation++;
+    this.#byName.clear();
+    this.#byStub.clear();
+    this.#byQueue.clear();
+  }
+
+  /** Handles a message: a deployment's id, or the id of a thing that deployments share (an object). */
+  async #heard(id: string): Promise<void> {
+    if (id === this.#own) return;
+    const target = await this.refresh(id as DeploymentId);
+    if (target === undefined) await this.refreshAll();
+  }
+
+  #inBackground(work: Promise<unknown>): void {
+    work.catch((error: unknown) => {
+      // Forgotten entries are read again on use; only the scaling
+      // loop may work with an old entry until the next change.
+      this.#parts.log.warn({ err: error }, 'deployments could not be read again');
+    });
+  }
+
+  /** A known entry. While messages do not arrive, no entry can be trusted. */
+  #known(map: BoundedMap<string, Target>, key: string): Target | undefined {
+    return (this.#parts.invalidation?.isLive ?? true) ? map.get(key) : undefined;
+  }
+
+  #forget(deploymentId: DeploymentId): void {
+    this.#generation++;
+    this.#byQueue.delete(queueNameOf(deploymentId, '' as StubId));
+    // "Newest" may mean another version now for any name or stub;
+    // a name with a version always means the same deployment.
+    this.#byStub.clear();
+    for (const [key, target] of this.#byName) {
+      if (target.deploymentId === deploymentId || isLatestKey(key)) this.#byName.delete(key);
+    }
+  }
+
+  #keepWarm(deploymentId: DeploymentId, target: Target | undefined): void {
+    const warm =
+      target !== undefined && target.active && (target.scale !== null || target.config.autoscaler.minContainers > 0);
+    if (warm) this.#warm.set(deploymentId, target);
+    else this.#warm.delete(deploymentId);
+  }
+
+  async #load(
+    read: () => Promise<TargetRow | undefined>,
+    into: BoundedMap<string, Target>,
+    key: string,
+  ): Promise<Target | undefined> {
+    const generation = this.#generation;
+    const row = await read();
+    if (row === undefined) return undefined;
+    const target = targetOf(row);
+    if (generation === this.#generation) into.set(key, target);
+    return target;
+  }
+
+  #tell(change: TargetChange): void {
+    for (const listener of this.#listeners) {
+      try {
+        listener(change);
+      } catch (error) {
+        this.#parts.log.error({ err: error, reason: messageOf(error) }, 'a listener of deployment changes failed');
+      }
+    }
+  }
+}
+
+const isLatestKey = (key: string): boolean => key.split('\n', 3)[2] === '';
+
+/** The target of a row. normalise.ts has made the stored configuration. */
+export function targetOf(row: TargetRow): Target {
+  const kind = kindOf(row.stubType);
+  return {
+    workspaceId: row.workspaceId,
+    stubId: row.stubId,
+    deploymentId: row.deployment?.id ?? null,
+    deploymentName: row.deployment?.name ?? '',
+    version: row.deployment?.version ?? 0,
+    kind,
+    sync: isSyncKind(kind),
+    active: row.deployment?.active ?? true,
+    supersededBy: row.deployment?.supersededBy ?? null,
+    queue: queueNameOf(row.deployment?.id ?? null, row.stubId),
+    code: row.code,
+    config: storedConfig(row.config),
+    imageDigest: row.deployment?.imageDigest ?? '',
+    scale: row.deployment?.scale ?? null,
+  };
+}

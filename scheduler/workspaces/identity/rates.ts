@@ -1,0 +1,49 @@
+// Number of requests that a workspace sends in a minute, counted in Redis so that all replicas count together.
+// Invariant: a Redis that does not answer delays and refuses no request.
+import type { Redis } from 'ioredis';
+import type { Clock } from '#shared/clock.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { withDeadline } from '#shared/backoff.ts';
+import type { Keys } from '../../stores/queues/keys.ts';
+
+export type RateKind = 'rest' | 'invoke';
+
+const MINUTE_MS = 60_000;
+const WITHIN_MS = 250;
+
+export class Rates {
+  readonly #redis: Redis;
+  readonly #keys: Pick<Keys, 'rate'>;
+  readonly #clock: Pick<Clock, 'nowMs'>;
+  readonly #onLimited: (kind: RateKind) => void;
+
+  constructor(parts: {
+    readonly redis: Redis;
+    readonly keys: Pick<Keys, 'rate'>;
+    readonly clock: Pick<Clock, 'nowMs'>;
+    readonly onLimited: (kind: RateKind) => void;
+  }) {
+    this.#redis = parts.redis;
+    this.#keys = parts.keys;
+    this.#clock = parts.clock;
+    this.#onLimited = parts.onLimited;
+  }
+
+  /** Counts a request. @returns undefined: the request may proceed; else the seconds to wait */
+  async take(workspaceId: WorkspaceId, kind: RateKind, perMinute: number): Promise<number | undefined> {
+    if (this.#redis.status !== 'ready') return undefined;
+    const nowMs = this.#clock.nowMs();
+    const minute = Math.floor(nowMs / MINUTE_MS);
+    const key = this.#keys.rate(kind, workspaceId, minute);
+    const counting = this.#redis
+      .pipeline()
+      .incr(key)
+      .pexpire(key, 2 * MINUTE_MS)
+      .exec();
+    const answers = await withDeadline(counting, WITHIN_MS, () => new Error('redis is slow')).catch(() => undefined);
+    const count = answers?.[0]?.[1];
+    if (typeof count !== 'number' || count <= perMinute) return undefined;
+    this.#onLimited(kind);
+    return Math.max(1, Math.ceil(((minute + 1) * MINUTE_MS - nowMs) / 1000));
+  }
+}

@@ -1,0 +1,134 @@
+// A workspace's secrets: values that its containers get as variables. The REST routes call it, stubs (does the name
+// exist?), and the fleet's sessions, which send the values when a container may be created.
+// Invariant: a value is in the clear only in a request, in the message that lets one container be made, and in that
+// container. No row, stub, snapshot, log line or answer contains it.
+import { randomUUID } from 'node:crypto';
+import { MAX_SECRET_BYTES, REGISTRY_SECRET_PREFIX, SECRET_NAME } from '#shared/api/rest/secrets.ts';
+import type { RegistrySecret } from '#shared/api/rest/secrets.ts';
+import { AppError } from '#shared/errors.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { isUniqueViolation } from '../../stores/store/db.ts';
+import type { Queryable } from '../../stores/store/db.ts';
+import {
+  deleteSecret,
+  insertSecret,
+  listSecrets,
+  sealedSecrets,
+  sealedSecretsLike,
+  updateSecret,
+} from '../../stores/store/queries/secrets.ts';
+import type { SecretRow } from '../../stores/store/queries/secrets.ts';
+import { isRegistrySecret, readRegistrySecret } from './registry-secret.ts';
+import type { Sealer } from './seal.ts';
+
+const NAME = new RegExp(SECRET_NAME);
+const MAX_SECRETS = 500;
+/** Most credentials of registries that are looked through for one image, in the order of their names. */
+const MAX_REGISTRIES = 50;
+/** Bytes of all values of a container together: they fit a message of the link, and the environment of a process. */
+const MAX_CONTAINER_BYTES = 256 * 1024;
+
+/** Values by name; or the names that are missing; or the finding that the values are too large for a container. */
+export type SecretValues =
+  | { readonly kind: 'values'; readonly values: Readonly<Record<string, string>> }
+  | { readonly kind: 'missing'; readonly names: readonly string[] }
+  | { readonly kind: 'too_large'; readonly mostBytes: number };
+
+export class Secrets {
+  readonly #db: Queryable;
+  readonly #sealer: Sealer;
+
+  constructor(db: Queryable, sealer: Sealer) {
+    this.#db = db;
+    this.#sealer = sealer;
+  }
+
+  /** Secrets in the order of their names, without values. */
+  list(workspaceId: WorkspaceId): Promise<readonly SecretRow[]> {
+    return listSecrets(this.#db, workspaceId);
+  }
+
+  /** @throws AppError `invalid_body`, `secret_exists`, `bad_request` (too many) */
+  async create(workspaceId: WorkspaceId, name: string, value: string): Promise<SecretRow> {
+    if (!NAME.test(name)) {
+      throw invalid('name must be letters, digits or underscore, at most 128, and not begin with a digit');
+    }
+    const sealed = this.#seal(workspaceId, name, value);
+    try {
+      const row = await insertSecret(this.#db, { id: randomUUID(), workspaceId, name, sealed, most: MAX_SECRETS });
+      if (row === undefined) throw new AppError('bad_request', `a workspace may have ${MAX_SECRETS} secrets`);
+      return row;
+    } catch (error) {
+      if (!isUniqueViolation(error)) throw error;
+      throw new AppError('secret_exists', `there is a secret ${name} already`, { cause: error });
+    }
+  }
+
+  /** Containers that start from now on get the new value. @throws AppError `invalid_body`, `secret_not_found` */
+  async change(workspaceId: WorkspaceId, name: string, value: string): Promise<SecretRow> {
+    const sealed = this.#seal(workspaceId, name, value);
+    const row = NAME.test(name) ? await updateSecret(this.#db, { workspaceId, name, sealed }) : undefined;
+    if (row === undefined) throw notFound();
+    return row;
+  }
+
+  /** @throws AppError `secret_not_found` */
+  async delete(workspaceId: WorkspaceId, name: string): Promise<void> {
+    // Checked first, since no database can store or compare every text.
+    if (!NAME.test(name) || (await deleteSecret(this.#db, workspaceId, name)) === undefined) throw notFound();
+  }
+
+  /** The first of the names that the workspace lacks; undefined: it has all. */
+  async firstUnknown(workspaceId: WorkspaceId, names: readonly string[]): Promise<string | undefined> {
+    if (names.length === 0) return undefined;
+    const known = new Set((await this.#forContainers(workspaceId, names)).map((row) => row.name));
+    return names.find((name) => !known.has(name));
+  }
+
+  /** Values in the clear, for a container that is about to be created. @throws AppError `sealed_value_unreadable` */
+  async valuesOf(workspaceId: WorkspaceId, names: readonly string[]): Promise<SecretValues> {
+    if (names.length === 0) return { kind: 'values', values: {} };
+    const rows = await this.#forContainers(workspaceId, names);
+    const values: Record<string, string> = {};
+    for (const { name, sealed } of rows) {
+      values[name] = Buffer.from(this.#sealer.open(sealed, contextOf(workspaceId, name))).toString('utf8');
+    }
+    const missing = names.filter((name) => !Object.hasOwn(values, name));
+    const bytes = Object.values(values).reduce((sum, value) => sum + Buffer.byteLength(value), 0);
+    if (bytes > MAX_CONTAINER_BYTES) return { kind: 'too_large', mostBytes: MAX_CONTAINER_BYTES };
+    return missing.length > 0 ? { kind: 'missing', names: missing } : { kind: 'values', values };
+  }
+
+  /** The workspace's credentials of image registries, in the clear. @throws AppError `sealed_value_unreadable` */
+  async registries(workspaceId: WorkspaceId): Promise<readonly RegistrySecret[]> {
+    const rows = await sealedSecretsLike(this.#db, workspaceId, REGISTRY_SECRET_PREFIX, MAX_REGISTRIES);
+    return rows
+      .map(({ name, sealed }) => this.#sealer.open(sealed, contextOf(workspaceId, name)))
+      .map((value) => readRegistrySecret(Buffer.from(value).toString('utf8')))
+      .filter((found) => typeof found !== 'string');
+  }
+
+  /** Sealed secrets for a container. Credentials of a registry are left out, even if the stub names them. */
+  #forContainers(workspaceId: WorkspaceId, names: readonly string[]): ReturnType<typeof sealedSecrets> {
+    return sealedSecrets(
+      this.#db,
+      workspaceId,
+      names.filter((name) => !isRegistrySecret(name)),
+    );
+  }
+
+  #seal(workspaceId: WorkspaceId, name: string, value: string): Uint8Array {
+    if (value === '') throw invalid('value must not be empty');
+    const bytes = Buffer.from(value, 'utf8');
+    if (bytes.length > MAX_SECRET_BYTES) throw invalid(`value must have at most ${MAX_SECRET_BYTES} bytes`);
+    const problem = isRegistrySecret(name) ? readRegistrySecret(value) : undefined;
+    if (typeof problem === 'string') throw invalid(problem);
+    return this.#sealer.seal(bytes, contextOf(workspaceId, name));
+  }
+}
+
+/** Context under which a secret is sealed. */
+export const contextOf = (workspaceId: WorkspaceId, name: string): string => `secret.${workspaceId}.${name}`;
+const invalid = (text: string): AppError => new AppError('invalid_body', text);
+const notFound = (): AppError =>
+  new AppError('secret_not_found', 'there is no secret of that name: `longshore secret list` shows them');
