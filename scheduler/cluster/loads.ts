@@ -3,7 +3,6 @@
 // now and then. No decision to stop a container rests on this alone. A container linked
 // elsewhere is only asked to leave, by its row; its own replica stops it when it is idle.
 import type { ContainerId, InstanceId } from '#shared/domain/ids.ts';
-import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { Bus } from './bus.ts';
 
 export interface Load {
@@ -22,11 +21,23 @@ const MOST_IN_ONE = 500;
 /** Container, attempts, idle since (epoch ms), keep-warm (ms; -1: for ever), completed. */
 type Told = readonly [ContainerId, number, number, number, number];
 
+/** Containers whose machine is linked here, or whose row this replica knows. */
+interface LinkedContainers {
+  get(containerId: ContainerId): LinkedContainer | undefined;
+  all(): Iterable<LinkedContainer>;
+}
+
+interface LinkedContainer extends Load {
+  readonly containerId: ContainerId;
+  /** Undefined: the machine's link is not here. */
+  readonly link: unknown;
+}
+
 export interface LoadsParts {
   readonly bus: Bus;
   readonly channel: string;
   readonly instance: InstanceId;
-  readonly slots: SlotTable;
+  readonly slots: LinkedContainers;
   /** Whether the container has not ended, as far as is known here. */
   readonly isLive: (containerId: ContainerId) => boolean;
   /** Called when a container elsewhere became idle. */

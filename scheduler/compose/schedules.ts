@@ -14,7 +14,7 @@ import { totalOf } from '../stores/queues/task-queues.ts';
 import { Schedules } from '../tasks/schedules/loop.ts';
 import { ScheduleMetrics } from '../tasks/schedules/metrics.ts';
 import { Ticker } from '../tasks/schedules/service.ts';
-import { Ticks } from '../tasks/schedules/ticks.ts';
+import { Ticks } from '../domain/ticks.ts';
 import type { Db } from '../stores/store/db.ts';
 import type { Tasks } from '../tasks/service.ts';
 

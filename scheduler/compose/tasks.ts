@@ -2,7 +2,7 @@
 // and books. task-owners.ts has the upkeep that BullMQ does not do.
 import type { ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Directory } from '../workspaces/deployments/directory.ts';
-import type { Target } from '../workspaces/deployments/stub-config.ts';
+import type { Target } from '../domain/stub-config.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import { LastAttempts } from '../tasks/dispatch/last-attempts.ts';

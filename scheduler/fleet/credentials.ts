@@ -22,22 +22,10 @@ import type {
   Revoked,
 } from '#shared/protocol/generated/messages.ts';
 import type { Machines } from './machines.ts';
+import type { MachineSigner } from '../workspaces/identity/machine-credentials.ts';
 
 /** Longest absence after which a machine's old key is accepted; after a longer one it joins anew. */
 export const LONGEST_ABSENCE_MS = 30 * 86_400_000;
-
-/** The installation's key, as far as machines need it: it signs and checks their credentials. */
-export interface MachineSigner {
-  verify(credential: string): Promise<{ readonly machineId: MachineId; readonly version: number } | null>;
-  issue(machineId: MachineId, version: number): Promise<{ readonly text: string; readonly expiresAtMs: number }>;
-  /** Issues a challenge, valid for a minute. */
-  challenge(machineId: string): Promise<string>;
-  isChallenge(text: string, machineId: string): Promise<boolean>;
-  /** Signs the statement that this machine is revoked. */
-  revoke(machineId: string): Promise<string>;
-  /** Public key by which agents check that statement; base64 SPKI. */
-  readonly publicKey: string;
-}
 
 export interface MachineCredentialsParts {
   readonly machines: Machines;

@@ -3,13 +3,6 @@ import { POOL_DEFAULTS, POOL_SETTINGS } from '#shared/api/pools.ts';
 import type { PoolSettingFacts, PoolSettings, PoolSettingsChange } from '#shared/api/pools.ts';
 import { Value } from 'typebox/value';
 
-const POOL_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
-const BAD_POOL_NAME = 'must be letters, digits, dot, dash or underscore, at most 63, and begin with a letter or digit';
-
-/** Why a pool cannot have that name; undefined: it can. @param field - as the request calls it */
-export const poolNameProblem = (field: string, name: string): string | undefined =>
-  POOL_NAME.test(name) ? undefined : `${field} ${BAD_POOL_NAME}`;
-
 export type ReadSettings =
   | { readonly kind: 'read'; readonly change: PoolSettingsChange }
   | { readonly kind: 'wrong'; readonly problems: readonly string[] };

@@ -5,7 +5,8 @@ import { resolve } from 'node:path';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
-import { poolNameProblem, readPoolSettings } from './pool-settings.ts';
+import { readPoolSettings } from './pool-settings.ts';
+import { poolNameProblem } from '../domain/pools.ts';
 
 export interface DeclaredPool {
   readonly name: string;

@@ -1,17 +1,21 @@
 // Requests for a scaling decision, sent to the leader by a replica that accepted a task or
 // gave one back. Replicas that do not lead remember the requests, in case they lead next.
 import type { QueueName } from '#shared/domain/ids.ts';
-import type { Autoscaler } from '../control/autoscaler/loop.ts';
 import type { Bus } from '../cluster/bus.ts';
+
+interface Wakes {
+  /** Decides on a queue soon. */
+  wake(queue: QueueName): void;
+}
 
 export class Decisions {
   readonly #bus: Bus;
   readonly #channel: string;
   readonly #isLeader: () => boolean;
-  readonly #autoscaler: Pick<Autoscaler, 'wake'>;
+  readonly #autoscaler: Wakes;
   readonly #said = new Set<QueueName>();
 
-  constructor(bus: Bus, channel: string, isLeader: () => boolean, autoscaler: Pick<Autoscaler, 'wake'>) {
+  constructor(bus: Bus, channel: string, isLeader: () => boolean, autoscaler: Wakes) {
     this.#bus = bus;
     this.#channel = channel;
     this.#isLeader = isLeader;

@@ -6,8 +6,6 @@ import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask, TASK_STATUSES } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerStops } from '../fleet/containers/actions.ts';
-import type { DeploymentEffects } from '../fleet/containers/container-actions.ts';
 import type { Leases } from './dispatch/leases.ts';
 import type { Replies } from './dispatch/replies.ts';
 import type { Caller } from '../workspaces/identity/caller.ts';
@@ -24,6 +22,7 @@ import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
 import type { FinalStatus } from './state.ts';
 import { ENDED_BY, RANK } from './state.ts';
 import type { EndOutcome, EndRequest, StartOutcome, StopOutcome, TaskActions } from './task-actions.ts';
+import type { DeploymentEffects } from '../workspaces/deployments/needs.ts';
 
 export interface ActionsParts {
   readonly attempts: Attempts;
@@ -34,7 +33,10 @@ export interface ActionsParts {
   readonly replies: Replies;
   readonly leases: Leases;
   readonly foreign: ForeignRuns;
-  readonly stops: ContainerStops;
+  readonly stops: {
+    /** Stops every container of one queue, at once. */
+    stopAll(queue: QueueName, reason: string): Promise<void>;
+  };
   readonly clock: Clock;
   readonly log: Log;
   /** Ids of a queue's tasks that are not final, in order, from the database: at most `limit`, those after `after`. */

@@ -8,7 +8,7 @@ import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId, queueNameOf } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
-import type { Target } from '../workspaces/deployments/stub-config.ts';
+import type { Target } from '../domain/stub-config.ts';
 import type { KeyPlace, KeyRow } from '../stores/store/queries/idempotency.ts';
 import type { IdempotencyKeys } from './idempotency-keys.ts';
 import { MOST_KEYS, MOST_KEYS_OF_OTHERS } from './idempotency-keys.ts';

@@ -4,7 +4,7 @@
 // answer. A synchronous task never runs twice. Every caller is answered exactly once.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
-import type { Target } from '../workspaces/deployments/stub-config.ts';
+import type { Target } from '../domain/stub-config.ts';
 import type { Claim, Dispatcher } from './dispatch/dispatcher.ts';
 import type { Waiting } from './dispatch/replies.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';

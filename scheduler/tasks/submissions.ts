@@ -3,7 +3,7 @@
 import type { QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { StubKind } from '#shared/domain/status.ts';
-import type { Target } from '../workspaces/deployments/stub-config.ts';
+import type { Target } from '../domain/stub-config.ts';
 import type { Waiting } from './dispatch/replies.ts';
 import type { WorkspaceLimits } from '../workspaces/identity/limits.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';

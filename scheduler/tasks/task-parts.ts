@@ -3,7 +3,7 @@
 import type { ContainerId, InstanceId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { Target } from '../workspaces/deployments/stub-config.ts';
+import type { Target } from '../domain/stub-config.ts';
 import type { Dispatcher } from './dispatch/dispatcher.ts';
 import type { LastAttempts } from './dispatch/last-attempts.ts';
 import type { Leases } from './dispatch/leases.ts';

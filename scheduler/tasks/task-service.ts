@@ -1,7 +1,7 @@
 // Interface of tasks for the surfaces; service.ts implements it.
 import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
-import type { Target } from '../workspaces/deployments/stub-config.ts';
+import type { Target } from '../domain/stub-config.ts';
 import type { TaskRecord } from './records.ts';
 
 export interface Call {

@@ -16,7 +16,7 @@ import { AutoscalerMetrics } from '#scheduler/control/autoscaler/metrics.ts';
 import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
 import { openPlacement } from '#scheduler/compose/placement.ts';
 import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
-import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Targets } from '#scheduler/workspaces/deployments/targets.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';

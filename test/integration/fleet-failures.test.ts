@@ -3,7 +3,7 @@
 import { status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import { aWorkers } from '../helpers/drains.ts';
 import { deleteMachine, updateMachine } from '#scheduler/stores/store/queries/machines.ts';
 import { waitFor } from '../helpers/services.ts';

@@ -31,7 +31,7 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
 import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
-import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
 import { MachineCredentials } from '#scheduler/fleet/credentials.ts';
 import { Usage } from '#scheduler/fleet/usage.ts';

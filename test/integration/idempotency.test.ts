@@ -3,7 +3,7 @@
 import { describe, expect } from 'vitest';
 import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, TaskId } from '#shared/domain/ids.ts';
-import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { deleteEndedBefore } from '#scheduler/stores/store/queries/retention.ts';

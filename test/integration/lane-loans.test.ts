@@ -3,7 +3,7 @@
 import { describe, expect } from 'vitest';
 import type { ContainerId, InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
-import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted, Options } from './lane-fixture.ts';
 import { dead, inLane, jobs, kill, reaches, sent, submitted, sweepOf, swept, test as base } from './lane-fixture.ts';

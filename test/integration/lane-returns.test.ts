@@ -7,7 +7,7 @@ import { systemClock } from '#shared/clock.ts';
 import { inputKeyOf } from '#scheduler/tasks/bodies.ts';
 import { Rebuild } from '#scheduler/tasks/rebuild.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
-import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted, Options } from './lane-fixture.ts';
 import { inLane, jobs, kill, sent, submitted, sweepOf, swept, test as base } from './lane-fixture.ts';

@@ -7,12 +7,12 @@ import type { DeploymentId, StubId, TaskId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { Deployments } from '#scheduler/workspaces/deployments/deployments.ts';
 import type { DeploymentsParts } from '#scheduler/workspaces/deployments/deployments.ts';
-import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import { Alarms } from '#scheduler/stores/queues/alarms.ts';
 import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
 import { ScheduleMetrics } from '#scheduler/tasks/schedules/metrics.ts';
 import { Ticker } from '#scheduler/tasks/schedules/service.ts';
-import { Ticks } from '#scheduler/tasks/schedules/ticks.ts';
+import { Ticks } from '#scheduler/domain/ticks.ts';
 import {
   deleteDeployment,
   insertDeployment,

@@ -18,7 +18,7 @@ import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
 import { systemClock } from '#shared/clock.ts';
-import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import { Dispatcher } from '#scheduler/tasks/dispatch/dispatcher.ts';
 import { LastAttempts } from '#scheduler/tasks/dispatch/last-attempts.ts';
 import { Leases } from '#scheduler/tasks/dispatch/leases.ts';

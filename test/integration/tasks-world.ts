@@ -5,7 +5,7 @@ import { systemClock } from '#shared/clock.ts';
 import type { TaskId, TokenId } from '#shared/domain/ids.ts';
 import { ContainerStops } from '#scheduler/fleet/containers/actions.ts';
 import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
-import type { Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Caller } from '#scheduler/workspaces/identity/caller.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import {

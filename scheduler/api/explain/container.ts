@@ -7,7 +7,7 @@ import { fellBackFrom } from '../../fleet/containers/spec.ts';
 import { publicStatus } from '../../fleet/containers/state.ts';
 import type { ContainerGpuUse, ContainerUsage } from '../../fleet/usage.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
-import type { NamedPool } from '../../control/placement/named-pool.ts';
+import type { NamedPool } from '../../domain/named-pool.ts';
 import { commonest, GIVE_UP_MS } from '../../control/placement/waiting.ts';
 import type { Waiting } from './deployment.ts';
 import { NOTHING, placeSteps } from './deployment.ts';

@@ -1,8 +1,8 @@
 // A deployment's explanation: the reason for its number of containers,
 // the event it waits for, and steps that a person could take.
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
-import type { NamedPool } from '../../control/placement/named-pool.ts';
-import { admitTo } from '../../control/placement/named-pool.ts';
+import type { NamedPool } from '../../domain/named-pool.ts';
+import { admitTo } from '../../domain/named-pool.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import {
   containers,

@@ -7,7 +7,7 @@ import { isToldByContainer } from '#shared/domain/task-failures.ts';
 import { isRecord } from '#shared/json.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { JobPlace } from '../../stores/queues/task-queues.ts';
-import type { NamedPool } from '../../control/placement/named-pool.ts';
+import type { NamedPool } from '../../domain/named-pool.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
 import type { TaskRecord } from '../../tasks/records.ts';

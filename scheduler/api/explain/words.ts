@@ -2,9 +2,9 @@
 import type { HoldReason, ScaleDecision } from '../../control/autoscaler/decide.ts';
 import type { RejectionReason } from '../../control/placement/filter.ts';
 import { conditionOf } from '#shared/domain/conditions.ts';
-import { WORKER_CHOICE } from '../../fleet/containers/spec.ts';
-import type { NamedPool } from '../../control/placement/named-pool.ts';
-import { NO_POOL, admitTo } from '../../control/placement/named-pool.ts';
+import type { NamedPool } from '../../domain/named-pool.ts';
+import { NO_POOL, admitTo } from '../../domain/named-pool.ts';
+import { WORKER_CHOICE } from '../../domain/worker-choice.ts';
 
 const HOLDS: Readonly<Record<HoldReason, string>> = {
   at_target: 'as many containers live as are wanted',

@@ -7,7 +7,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
-import type { ContainerActions, DeploymentEffects } from '../../fleet/containers/container-actions.ts';
+import type { ContainerActions } from '../../fleet/containers/container-actions.ts';
 import type { ContainerReads } from '../../fleet/containers/container-view.ts';
 import { Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { HostLabels } from '../../workspaces/deployments/host-labels.ts';
@@ -63,6 +63,7 @@ import { bindRest, REST_BASE } from './rest/rest.ts';
 import { restRoutes } from './rest/routes.ts';
 import { createHttpServer } from './server.ts';
 import type { HttpServer, ServerState } from './server.ts';
+import type { DeploymentEffects } from '../../workspaces/deployments/needs.ts';
 
 export interface SurfaceSettings {
   /** `LONGSHORE_EXTERNAL_URL` */

@@ -12,13 +12,13 @@ import { AppError } from '#shared/errors.ts';
 
 import { DEFAULT_LIMITS } from '../../workspaces/deployments/normalise.ts';
 import type { CreatedMachine, MachineService, MachineView } from '../../fleet/machine-service.ts';
-import { poolNameProblem } from '../../fleet/pool-settings.ts';
 import { MAX_POOLS } from '../../fleet/pools-file.ts';
 import type { PoolService } from '../../fleet/pools.ts';
 import type { Owner, WorkerService } from '../../fleet/worker-service.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import { operation } from './operation.ts';
 import type { Operation, Origin } from './operation.ts';
+import { poolNameProblem } from '../../domain/pools.ts';
 
 /** The address that agents dial, as CreateMachine announces it. */
 export interface AgentUpstream {

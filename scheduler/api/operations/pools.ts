@@ -8,13 +8,14 @@ import {
   PoolSettingsRequest,
 } from '#shared/api/pools.ts';
 import type { Pool, PoolSettingsChange } from '#shared/api/pools.ts';
-import { poolNameProblem, readPoolSettings } from '../../fleet/pool-settings.ts';
+import { readPoolSettings } from '../../fleet/pool-settings.ts';
 import type { PoolService } from '../../fleet/pools.ts';
 import type { Owner, PoolView, WorkerService } from '../../fleet/worker-service.ts';
 import { filterValues, limitOf } from './list-rules.ts';
 import { TOO_MANY_POOLS, ownerOf } from './machines.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
+import { poolNameProblem } from '../../domain/pools.ts';
 
 type Lists = Pick<WorkerService, 'listPools'>;
 type Looks = Pick<WorkerService, 'poolNamed'>;

@@ -2,7 +2,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import { GetOrCreateVolumeRequest, GetOrCreateVolumeResponse } from '#shared/api/volumes.ts';
 import type { StubId } from '#shared/domain/ids.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
-import { storedConfig } from '../../workspaces/deployments/stub-config.ts';
+import { storedConfig } from '../../domain/stub-config.ts';
 import type { Volumes } from '../../workspaces/deployments/volumes.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';

@@ -4,7 +4,7 @@ import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/dom
 import type { Clock } from '#shared/clock.ts';
 import type { Book, BookEntry } from '../../fleet/containers/book.ts';
 import { replaceableAfterMs } from '../../fleet/containers/spec.ts';
-import type { Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Target } from '../../domain/stub-config.ts';
 import type { DeploymentFacts } from '../../workspaces/deployments/state.ts';
 import type { DueTimes } from '../../stores/queues/due.ts';
 import type { QueueDepth } from '../../stores/queues/task-queues.ts';

@@ -7,7 +7,7 @@ import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/dom
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book, BookChange, BookEntry, Moved } from '../../fleet/containers/book.ts';
-import type { Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Target } from '../../domain/stub-config.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';

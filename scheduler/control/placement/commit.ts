@@ -9,7 +9,7 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book, BookEntry } from '../../fleet/containers/book.ts';
 import { unwrittenEntry } from '../../fleet/containers/book.ts';
-import type { Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Target } from '../../domain/stub-config.ts';
 import { isSchedulable } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import type { FleetMetrics } from '../../fleet/metrics.ts';

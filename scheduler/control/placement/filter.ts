@@ -1,6 +1,7 @@
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import { mayUsePool } from '../../domain/pools.ts';
 
 /** Device of a machine, as placement sees it. */
 export interface PlacementGpu {
@@ -122,26 +123,6 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   if (request.avoid.has(machine.machineId)) return 'anti_affinity';
   return capacityRejection(machine, request);
 }
-
-/** Whether the machine is in a pool of another workspace. */
-export const isForeign = (
-  { poolOwner }: Pick<PlacementMachine, 'poolOwner'>,
-  { workspaceId }: Pick<PlacementRequest, 'workspaceId'>,
-): boolean => poolOwner !== null && poolOwner !== workspaceId;
-
-/** Whether the pool is open to the request: not another workspace's, and named if it must be. */
-export function mayUsePool(
-  machine: Pick<PlacementMachine, 'poolName' | 'poolOwner' | 'requiresPoolSelector'>,
-  request: Pick<PlacementRequest, 'workspaceId' | 'poolName'>,
-): boolean {
-  return !isForeign(machine, request) && isPoolNamed(machine, request.poolName);
-}
-
-/** @param name - name of the pool that is asked for; empty: any that need not be named */
-export const isPoolNamed = (
-  { poolName, requiresPoolSelector }: Pick<PlacementMachine, 'poolName' | 'requiresPoolSelector'>,
-  name: string,
-): boolean => (name === '' ? !requiresPoolSelector : poolName === name);
 
 /** Whether the pool is open to the request. Work without a GPU uses a GPU machine only if its pool allows that. */
 function poolFits(machine: PlacementMachine, request: PlacementRequest): boolean {

@@ -2,12 +2,11 @@
 // never on a call. Invariant: a pool of another workspace does not exist here.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Machine } from '../../fleet/machine.ts';
-import { poolNameProblem } from '../../fleet/pool-settings.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import { isPoolUsable } from '../../stores/store/queries/pools.ts';
-import { isForeign } from './filter.ts';
-import { NO_POOL, lackOf } from './named-pool.ts';
-import type { NamedPool, PoolMachine } from './named-pool.ts';
+import { NO_POOL, lackOf } from '../../domain/named-pool.ts';
+import type { NamedPool, PoolMachine } from '../../domain/named-pool.ts';
+import { isForeign, poolNameProblem } from '../../domain/pools.ts';
 
 export interface PoolLookParts {
   readonly db: Queryable;

@@ -1,8 +1,9 @@
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest, RejectionReason } from './filter.ts';
-import { isForeign, mayLease, rejectionOf } from './filter.ts';
+import { mayLease, rejectionOf } from './filter.ts';
 import { compareMachines } from './score.ts';
+import { isForeign } from '../../domain/pools.ts';
 
 export type Rejections = Readonly<Partial<Record<RejectionReason, number>>>;
 

@@ -2,12 +2,13 @@
 // for a GPU that no machine has is refused at once instead of waiting for nothing.
 import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import type { StubConfig, Target } from '../../workspaces/deployments/stub-config.ts';
+import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import { capacityOf } from '../../fleet/capacity.ts';
 import type { Machines } from '../../fleet/machines.ts';
-import { poolNameOf } from '../../fleet/containers/spec.ts';
 import { tooLarge, unservable } from './serve.ts';
 import type { ServingMachine } from './serve.ts';
+import { poolNameOf } from '../../domain/pools.ts';
+import type { ServingDoubt } from '../../workspaces/deployments/needs.ts';
 
 const MIB = 1024 * 1024;
 /**
@@ -20,12 +21,6 @@ interface Known {
   readonly version: number;
   readonly untilMs: number;
   readonly text: string | undefined;
-}
-
-export interface ServingDoubt {
-  readonly says: string;
-  /** Consequence for calls, as a clause. */
-  readonly effect: string;
 }
 
 export class Servable {

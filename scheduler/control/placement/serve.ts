@@ -1,6 +1,6 @@
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { PlacementRequest } from './filter.ts';
-import { mayUsePool } from './filter.ts';
+import { mayUsePool } from '../../domain/pools.ts';
 
 /** Cores and memory that a machine offers, less what it keeps for itself. */
 export interface MachineSize {

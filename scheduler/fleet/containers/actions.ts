@@ -1,6 +1,6 @@
 // Starts and stops of containers that a person or program asked for, not lack of work.
 import type { ContainerId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
-import type { Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Target } from '../../domain/stub-config.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
 import type { BookEntry, ContainerBook } from './book.ts';
 import type { ContainerActions } from './container-actions.ts';

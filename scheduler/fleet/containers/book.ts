@@ -9,7 +9,7 @@ import type { ContainerState } from '#shared/domain/status.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Target } from '../../domain/stub-config.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
 import type {

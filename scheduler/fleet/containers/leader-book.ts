@@ -2,7 +2,7 @@
 // refuses it once a higher one has led. The autoscaler, placement and the health of machines use it. Operators'
 // commands and agents' reports go to the book itself, from any replica.
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
-import type { Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Target } from '../../domain/stub-config.ts';
 import type { Book, BookChange, BookEntry, ContainerBook, MoveOptions, Moved } from './book.ts';
 import type { Birth } from '../../stores/store/queries/containers.ts';
 import type { ContainerEvent } from './state.ts';

@@ -1,8 +1,10 @@
 import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
-import type { StubConfig, Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Target } from '../../domain/stub-config.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
+import { poolNameOf } from '../../domain/pools.ts';
+import { lacksChoice } from '../../domain/worker-choice.ts';
 
 /**
  * The recipe in a container's row: enough to place the container, to send it to an
@@ -92,32 +94,11 @@ export function replaceableAfterMs({ wire }: Pick<StoredSpec, 'wire'>): number {
   return afterMs === 0 ? 0 : afterMs + DISCONNECT_MARGIN_MS;
 }
 
-/** The pool a stub names (`pool: {name}`); empty: none. */
-export function poolNameOf(extra: Readonly<Record<string, unknown>>): string {
-  const { pool } = extra;
-  const name: unknown = typeof pool === 'object' && pool !== null ? Reflect.get(pool, 'name') : undefined;
-  return typeof name === 'string' ? name : '';
-}
-
 /** Number of slots: `workers` × max(1, `concurrentRequests`), as far as it is known before the container is ready. */
 export function slotsOf({ config }: Pick<Target, 'config'>): number {
   const workers = lacksChoice(config) ? 1 : Math.max(1, config.workers);
   return workers * Math.max(1, config.concurrentRequests);
 }
-
-/**
- * Whether the stub asks for several workers with a GPU and no worker mode: each container then serves with one. The
- * runner decides (decision 0105); it alone can see other obstacles to a fork.
- */
-export const lacksChoice = ({
-  workers,
-  gpuCount,
-  workerMode,
-}: Pick<StubConfig, 'workers' | 'gpuCount' | 'workerMode'>): boolean =>
-  workers > 1 && gpuCount > 0 && workerMode === undefined;
-
-export const WORKER_CHOICE =
-  '"spawn" (a process per worker, each runs on_start) or "thread" (handlers side by side in one process)';
 
 /**
  * Number of workers that a container was asked to have while it

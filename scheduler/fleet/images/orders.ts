@@ -16,15 +16,15 @@ import type {
   PullImageRequest__Output,
   PullImageResponse,
 } from '#shared/protocol/generated/messages.ts';
-import { poolNameOf } from '../containers/spec.ts';
 import type { ContainerBook } from '../containers/book.ts';
-import type { StubConfig, Target } from '../../workspaces/deployments/stub-config.ts';
+import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
 import { takesCpuWork } from '../pool-settings.ts';
-import { mayUsePool } from '../../control/placement/filter.ts';
 import type { PullPlaces } from './places.ts';
 import type { ImageCredentials } from './workspace-credentials.ts';
+import { mayUsePool, poolNameOf } from '../../domain/pools.ts';
+import type { Resolution } from '../../workspaces/deployments/needs.ts';
 
 /** Most machines that pull the same image at once. */
 const PULLS_AT_ONCE = 8;
@@ -39,14 +39,6 @@ const MAX_HINTS = 2000;
 
 /** Failures that every machine would have: the deploy is refused. */
 const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_manifest']);
-
-export type Resolution =
-  /**
-   * `digest` empty: an image of machines alone, or no registry could
-   * be asked; then `warning` tells this to the person who deploys.
-   */
-  | { readonly kind: 'resolved'; readonly digest: string; readonly warning: string }
-  | { readonly kind: 'refused'; readonly text: string };
 
 export interface ImageOrdersParts {
   readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };

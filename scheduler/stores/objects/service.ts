@@ -18,7 +18,6 @@ import {
 } from '../store/queries/objects.ts';
 import type { ObjectRow } from '../store/queries/objects.ts';
 import { objectUse } from '../store/queries/quotas.ts';
-import type { Installation } from '../../workspaces/identity/installation.ts';
 import type { KeptObject, ObjectBackend, StoredBytes } from './backend.ts';
 import { tooLarge } from './files.ts';
 
@@ -96,7 +95,10 @@ const storedHash = ({ container }: ObjectOwner, hash: string): string =>
 export interface ObjectsOptions {
   readonly db: Queryable;
   readonly backend: ObjectBackend;
-  readonly installation: Pick<Installation, 'deriveKeys'>;
+  readonly installation: {
+    /** Keys for one purpose: the first signs, all verify. */
+    deriveKeys(purpose: string): readonly [Uint8Array, ...Uint8Array[]];
+  };
   /** Called when a stub's archive has other bytes than before. */
   readonly onReplaced?: (objectId: ObjectId) => void;
   /** LONGSHORE_MAX_OBJECT_BYTES */

@@ -1,5 +1,5 @@
 // Choice of the ticks of a schedule that become tasks now. Pure.
-import type { DueTicks } from './ticks.ts';
+import type { DueTicks } from '../../domain/ticks.ts';
 
 /** Most tasks that one look makes of a schedule; older missed ticks are skipped. */
 export const MOST_AT_ONCE = 100;

@@ -16,7 +16,7 @@ import { listSchedules } from '../../stores/store/queries/schedules.ts';
 import type { ScheduleRow } from '../../stores/store/queries/schedules.ts';
 import type { ScheduleMetrics } from './metrics.ts';
 import type { Ticker } from './service.ts';
-import { Ticks } from './ticks.ts';
+import { Ticks } from '../../domain/ticks.ts';
 
 const LOOK_EVERY_MS = 1_000;
 /** Interval of reading all schedules again, for changes that no message told of and alarms that Redis lost. */

@@ -8,7 +8,7 @@ import type { Clock } from '#shared/clock.ts';
 import { tickTaskId } from '#shared/domain/ids.ts';
 import type { DeploymentId, QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
-import type { Target } from '../../workspaces/deployments/stub-config.ts';
+import type { Target } from '../../domain/stub-config.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { advanceSchedule, MOST_AHEAD_MS, scheduleById } from '../../stores/store/queries/schedules.ts';
@@ -17,7 +17,7 @@ import { acceptedTaskOf } from '../recording.ts';
 import type { Tasks } from '../service.ts';
 import { decideTicks, MOST_AT_ONCE } from './decide.ts';
 import type { ScheduleMetrics } from './metrics.ts';
-import { Ticks } from './ticks.ts';
+import { Ticks } from '../../domain/ticks.ts';
 
 export interface TickerParts {
   readonly db: Db;

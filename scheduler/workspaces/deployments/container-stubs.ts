@@ -1,7 +1,7 @@
 // Stubs that a container may have made with its own credential: only in its own app, and with nothing that its own stub
 // lacks. Pure. Source: interface, gateway 2.2; decision 0058.
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
-import type { StubConfig } from './stub-config.ts';
+import type { StubConfig } from '../../domain/stub-config.ts';
 
 export interface OwnStub {
   readonly appName: string;

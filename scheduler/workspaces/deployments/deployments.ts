@@ -4,10 +4,8 @@
 import { isUuid, newId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
-import type { DeploymentEffects } from '../../fleet/containers/container-actions.ts';
 import type { Caller } from '../identity/caller.ts';
-import type { ImageOrders } from '../../fleet/images/orders.ts';
-import { readWhen } from '../../tasks/schedules/ticks.ts';
+import { readWhen } from '../../domain/ticks.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { deleteBreaker } from '../../stores/store/queries/breakers.ts';
 import {
@@ -26,12 +24,14 @@ import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import type { HostLabels } from './host-labels.ts';
 import { DEFAULT_LIMITS } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
-import { storedConfig } from './stub-config.ts';
-import type { StubConfig } from './stub-config.ts';
+import { storedConfig } from '../../domain/stub-config.ts';
+import type { StubConfig } from '../../domain/stub-config.ts';
 import type { Stubs } from './stubs.ts';
 import type { Targets } from './targets.ts';
 import { portOf, sanitiseName } from './urls.ts';
 import type { UrlTarget } from './urls.ts';
+import type { DeploymentEffects } from './needs.ts';
+import type { Resolution } from './needs.ts';
 
 export type DeployOutcome =
   | {
@@ -95,7 +95,7 @@ export interface DeploymentsParts {
   readonly stubs: Stubs;
   readonly targets: Targets;
   readonly effects: DeploymentEffects;
-  readonly images: Pick<ImageOrders, 'resolve'>;
+  readonly images: { resolve(workspaceId: WorkspaceId, config: StubConfig): Promise<Resolution> };
   readonly labels: Pick<HostLabels, 'of'>;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
 }

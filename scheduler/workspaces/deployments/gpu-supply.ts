@@ -1,7 +1,7 @@
 // Supply of the GPUs that a stub asks for, on the machines that its workspace may
 // use. Pure. The result is a hint when a stub is made; placement decides on its own.
 import { ANY_GPU, gpuMatches } from '#shared/domain/gpus.ts';
-import { isPoolNamed } from '../../control/placement/filter.ts';
+import { isPoolNamed } from '../../domain/pools.ts';
 
 export interface GpuMachine {
   readonly poolName: string;

@@ -7,11 +7,11 @@ import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { isRecord } from '#shared/json.ts';
-import { lacksChoice, poolNameOf, WORKER_CHOICE } from '../../fleet/containers/spec.ts';
-import { poolNameProblem } from '../../fleet/pool-settings.ts';
-import { readWhen } from '../../tasks/schedules/ticks.ts';
+import { readWhen } from '../../domain/ticks.ts';
 import { parseGpus } from './gpus.ts';
-import type { AutoscalerConfig, StubConfig, StubVolumeMount } from './stub-config.ts';
+import type { AutoscalerConfig, StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
+import { WORKER_CHOICE, lacksChoice } from '../../domain/worker-choice.ts';
+import { poolNameOf, poolNameProblem } from '../../domain/pools.ts';
 
 export const STUB_TYPES = [
   'endpoint',

@@ -4,11 +4,9 @@ import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
 import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
-import { poolNameOf } from '../../fleet/containers/spec.ts';
 import type { Caller } from '../identity/caller.ts';
-import { admitTo, warningOf } from '../../control/placement/named-pool.ts';
-import type { NamedPool } from '../../control/placement/named-pool.ts';
-import type { ServingDoubt } from '../../control/placement/servable.ts';
+import { admitTo, warningOf } from '../../domain/named-pool.ts';
+import type { NamedPool } from '../../domain/named-pool.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { ownObjectsOf } from '../../stores/objects/service.ts';
 import { appById, getOrCreateApp } from '../../stores/store/queries/apps.ts';
@@ -20,11 +18,13 @@ import { gpuSupply } from './gpu-supply.ts';
 import type { GpuMachine, GpuSupply } from './gpu-supply.ts';
 import { DEFAULT_LIMITS, normaliseStub } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
-import { storedConfig } from './stub-config.ts';
-import type { StubConfig, StubVolumeMount } from './stub-config.ts';
+import { storedConfig } from '../../domain/stub-config.ts';
+import type { StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import type { Objects } from '../../stores/objects/service.ts';
 import type { Secrets } from '../secrets/service.ts';
 import type { Volumes } from './volumes.ts';
+import { poolNameOf } from '../../domain/pools.ts';
+import type { ServingDoubt } from './needs.ts';
 
 export type StubOutcome =
   | {

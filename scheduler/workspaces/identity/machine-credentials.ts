@@ -3,8 +3,20 @@
 import { randomUUID } from 'node:crypto';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { signClaims, verifiedClaims } from './jwt.ts';
-import type { MachineSigner } from '../../fleet/credentials.ts';
 import type { SigningKeys } from './jwt.ts';
+
+/** The installation's key, as far as machines need it: it signs and checks their credentials. */
+export interface MachineSigner {
+  verify(credential: string): Promise<{ readonly machineId: MachineId; readonly version: number } | null>;
+  issue(machineId: MachineId, version: number): Promise<{ readonly text: string; readonly expiresAtMs: number }>;
+  /** Issues a challenge, valid for a minute. */
+  challenge(machineId: string): Promise<string>;
+  isChallenge(text: string, machineId: string): Promise<boolean>;
+  /** Signs the statement that this machine is revoked. */
+  revoke(machineId: string): Promise<string>;
+  /** Public key by which agents check that statement; base64 SPKI. */
+  readonly publicKey: string;
+}
 
 export const MACHINE_CREDENTIAL_LIFE_MS = 3_600_000;
 const CHALLENGE_LIFE_MS = 60_000;

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { withinOwnStub } from '#scheduler/workspaces/deployments/container-stubs.ts';
-import type { StubConfig } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { StubConfig } from '#scheduler/domain/stub-config.ts';
 
 const asked = (said: Partial<GetOrCreateStubRequest> = {}): GetOrCreateStubRequest =>
   ({

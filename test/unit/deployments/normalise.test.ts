@@ -3,7 +3,7 @@ import { GetOrCreateStubRequest as Schema } from '#shared/api/stubs.ts';
 import { describe, expect, test } from 'vitest';
 import { slotsOf } from '../../../scheduler/fleet/containers/spec.ts';
 import { DEFAULT_LIMITS, normaliseStub } from '../../../scheduler/workspaces/deployments/normalise.ts';
-import type { StubConfig } from '../../../scheduler/workspaces/deployments/stub-config.ts';
+import type { StubConfig } from '../../../scheduler/domain/stub-config.ts';
 import { zeroOf } from '../../../scheduler/api/http/decode.ts';
 
 /** A request as the binder hands it over: every missing field has its wire default. */

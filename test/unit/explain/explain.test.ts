@@ -21,8 +21,8 @@ import { explainTask } from '#scheduler/api/explain/task.ts';
 import { quotaTexts } from '#scheduler/api/explain/quota.ts';
 import { decisionText, rejectionStep, rejectionTexts } from '#scheduler/api/explain/words.ts';
 import { REJECTION_REASONS } from '#scheduler/control/placement/filter.ts';
-import type { PoolMachine } from '#scheduler/control/placement/named-pool.ts';
-import { NO_POOL, lackOf, warningOf } from '#scheduler/control/placement/named-pool.ts';
+import type { PoolMachine } from '#scheduler/domain/named-pool.ts';
+import { NO_POOL, lackOf, warningOf } from '#scheduler/domain/named-pool.ts';
 import { placementWait } from '#scheduler/control/placement/waiting.ts';
 import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
 

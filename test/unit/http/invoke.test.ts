@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
-import type { StubConfig, Target } from '../../../scheduler/workspaces/deployments/stub-config.ts';
+import type { StubConfig, Target } from '../../../scheduler/domain/stub-config.ts';
 import { hostRewriter, readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
 import { inputOf, registerInvoke } from '../../../scheduler/api/http/invoke/invoke.ts';
 import { createHttpServer } from '../../../scheduler/api/http/server.ts';

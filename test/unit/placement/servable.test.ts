@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { POOL_DEFAULTS } from '#shared/api/pools.ts';
-import type { StubConfig, Target } from '#scheduler/workspaces/deployments/stub-config.ts';
+import type { StubConfig, Target } from '#scheduler/domain/stub-config.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { Servable } from '#scheduler/control/placement/servable.ts';
 import { tooLarge, unservable } from '#scheduler/control/placement/serve.ts';

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { tickTaskId } from '#shared/domain/ids.ts';
 import type { DeploymentId } from '#shared/domain/ids.ts';
 import { decideTicks } from '#scheduler/tasks/schedules/decide.ts';
-import { MOST_COUNTED, readWhen, Ticks } from '#scheduler/tasks/schedules/ticks.ts';
+import { MOST_COUNTED, readWhen, Ticks } from '#scheduler/domain/ticks.ts';
 
 const BERLIN = 'Europe/Berlin';
 const at = (text: string): number => Date.parse(text);

@@ -1,7 +1,7 @@
 // The Idempotency-Key of an invocation: its syntax, and the rule by which two calls are the same one. Pure. Source:
 // IETF draft-ietf-httpapi-idempotency-key-header; decision 0088.
 import { createHash } from 'node:crypto';
-import type { Target } from '../../../workspaces/deployments/stub-config.ts';
+import type { Target } from '../../../domain/stub-config.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Call, CallKey } from '../../../tasks/task-service.ts';
 

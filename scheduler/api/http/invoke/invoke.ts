@@ -11,7 +11,7 @@ import { isRecord } from '#shared/json.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerActions } from '../../../fleet/containers/container-actions.ts';
 import { hasLimitedNetwork } from '../../../workspaces/deployments/container-stubs.ts';
-import type { Target } from '../../../workspaces/deployments/stub-config.ts';
+import type { Target } from '../../../domain/stub-config.ts';
 import type { Targets } from '../../../workspaces/deployments/targets.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Call, Finished, Submission, TaskService } from '../../../tasks/task-service.ts';

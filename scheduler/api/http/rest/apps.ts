@@ -4,8 +4,7 @@ import { isUuid } from '#shared/domain/ids.ts';
 import type { ContainerReads } from '../../../fleet/containers/container-view.ts';
 import { urlTargetOf } from '../../../workspaces/deployments/deployments.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
-import { poolNameOf } from '../../../fleet/containers/spec.ts';
-import { storedConfig } from '../../../workspaces/deployments/stub-config.ts';
+import { storedConfig } from '../../../domain/stub-config.ts';
 import type { UrlSettings } from '../../../workspaces/deployments/urls.ts';
 import { invokeUrl } from '../../../workspaces/deployments/urls.ts';
 import type { Origin } from '../../operations/operation.ts';
@@ -16,6 +15,7 @@ import { cursorOf, pageLimit, pageOf } from './paging.ts';
 import { appRecord, deploymentRecord, stubRecord } from './records.ts';
 import { restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
+import { poolNameOf } from '../../../domain/pools.ts';
 
 export interface AppRouteParts {
   readonly directory: Pick<Directory, 'app' | 'apps' | 'latestDeployments' | 'latestStubs' | 'stubs' | 'workspace'>;

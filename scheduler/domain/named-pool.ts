@@ -1,11 +1,11 @@
 // Shortcomings of the pool that an app names, for deploys and explanations: the pool does not exist,
 // has no machine, or none that ever joined. Pure. Calls do not use this; serve.ts refuses them.
-import { poolNameProblem } from '../../fleet/pool-settings.ts';
-import type { Health } from '../../fleet/state.ts';
+import { poolNameProblem } from './pools.ts';
 
 export interface PoolMachine {
   readonly id: string;
-  readonly health: Health;
+  /** State of the machine's link, such as `PENDING`. */
+  readonly health: string;
 }
 
 /** Reason why nothing can run in a pool now, and the remedy. */

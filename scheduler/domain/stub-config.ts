@@ -1,7 +1,7 @@
 import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
-import type { When } from '../../tasks/schedules/ticks.ts';
+import type { When } from './ticks.ts';
 
 /**
  * Bounds on the containers of a stub, and when they start and stop. Zeros on the wire become 1 (`minContainers`: 0).

@@ -1,0 +1,33 @@
+// Needs of deployments that rooms above fill: placement, images, and the effects of a change on tasks and containers.
+import type { QueueName, StubId } from '#shared/domain/ids.ts';
+
+export type Resolution =
+  /**
+   * `digest` empty: an image of machines alone, or no registry could
+   * be asked; then `warning` tells this to the person who deploys.
+   */
+  | { readonly kind: 'resolved'; readonly digest: string; readonly warning: string }
+  | { readonly kind: 'refused'; readonly text: string };
+
+/** Reason to doubt that anything can serve a stub now. */
+export interface ServingDoubt {
+  readonly says: string;
+  /** Consequence for calls, as a clause. */
+  readonly effect: string;
+}
+
+/**
+ * Effects of a changed deployment row. Each is idempotent, and complete
+ * when it returns, except for containers that are still stopping.
+ */
+export interface DeploymentEffects {
+  /**
+   * Answers the deployment's synchronous callers at once, waiting or running (CANCELLED, 503 `deployment stopped`), and
+   * stops its containers; queued asynchronous tasks stay.
+   */
+  stopped(queue: QueueName, stubId: StubId): Promise<void>;
+  /** Does the same as `stopped`, and cancels every queued task. */
+  deleted(queue: QueueName, stubId: StubId): Promise<void>;
+  /** Stops the running containers after ScaleDeployment 0; then the queue decides again. */
+  scaledToZero(queue: QueueName, stubId: StubId): Promise<void>;
+}
