@@ -7,7 +7,7 @@ import { loadConfig } from '#shared/config.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { rangeProblem } from './containers/holder-rules.ts';
-import { PROXY_SETTINGS, wayTo } from './upstream/proxy.ts';
+import { PROXY_SETTINGS, wayTo } from './proxy.ts';
 
 /** The agent's settings, read once by `loadAgentConfig`. */
 export const AgentSettings = Type.Object({

@@ -25,7 +25,7 @@ import { HeapGrowth } from './heap-growth.ts';
 import type { PullSettings } from './images/images.ts';
 import { startPreflight } from './preflight/watch.ts';
 import { settle } from './slots/settle.ts';
-import { startSampling } from './telemetry/sampling.ts';
+import { startSampling } from './upstream/sampling.ts';
 import { makeVolumesHome } from './volumes/open.ts';
 
 /** Time for the runner's compiler to finish when the agent stops. */

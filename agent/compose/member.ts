@@ -8,7 +8,7 @@ import { LABELS } from '../containers/runtime.ts';
 import { IdentityFile } from '../upstream/identity.ts';
 import type { JoinFacts } from '../upstream/join.ts';
 import { isTokenOfAnother, join } from '../upstream/join.ts';
-import { wayTo } from '../upstream/proxy.ts';
+import { wayTo } from '../proxy.ts';
 import { ownVersion } from '../version.ts';
 import type { Host } from './host.ts';
 

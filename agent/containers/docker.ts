@@ -18,7 +18,7 @@ import {
 } from './docker-options.ts';
 import { Limiter } from './limiter.ts';
 import { upperDirOf } from './root-path.ts';
-import { readPullStream } from '../images/pull-stream.ts';
+import { readPullStream } from './pull-stream.ts';
 import type {
   ContainerRuntime,
   CreateContainer,

@@ -8,7 +8,6 @@ import { randomBytes } from 'node:crypto';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import type { Conditions } from '../telemetry/conditions.ts';
 import { HOLDER_IMAGE, ensureHolderImage } from './holder-image.ts';
 import type { ContainerRuntime } from './runtime.ts';
 import { EngineError } from './runtime.ts';
@@ -23,7 +22,7 @@ export interface EngineTrialsParts {
   readonly runtime: ContainerRuntime;
   readonly network: string;
   readonly labels: () => Readonly<Record<string, string>>;
-  readonly conditions: Pick<Conditions, 'set'>;
+  readonly conditions: { set(name: 'EngineCannotStart', holds: boolean, words?: string): void };
   readonly onTrial: (result: 'ok' | 'failed' | 'unknown') => void;
   readonly log: Log;
   /** Pause between two trials while the engine starts nothing. */

@@ -9,12 +9,17 @@ import { createHash, randomBytes } from 'node:crypto';
 import { backoffMs, withDeadline } from '#shared/backoff.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import type { MachineAddresses } from '../telemetry/addresses.ts';
 import { openFilesByContainer, openFilesOf } from './helpers.ts';
 import { HOLDER_IMAGE, ensureHolderImage } from './holder-image.ts';
 import { holderRules } from './holder-rules.ts';
 import type { ContainerRuntime, NetworkFacts, RuntimeContainer } from './runtime.ts';
 import { EngineError, LABELS } from './runtime.ts';
+
+/** Addresses of this machine, and of the name servers that it asks. */
+export interface MachineAddresses {
+  readonly own: readonly string[];
+  readonly nameServers: readonly string[];
+}
 
 const READY_DEADLINE_MS = 30_000;
 /** New holders are made after this time without a start: making them must not compete with starts. */

@@ -1,6 +1,6 @@
 // The port to the container engine: the calls that the executor makes, not all of Docker. `docker.ts` implements it.
 import type { Readable } from 'node:stream';
-import type { PullProgress } from '../images/pull-stream.ts';
+import type { PullProgress } from './pull-stream.ts';
 
 /** Labels of everything the agent makes. `machine` is the owner: objects without our machine's id are never touched. */
 export const LABELS = {

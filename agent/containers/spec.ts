@@ -6,10 +6,10 @@ import { createHash } from 'node:crypto';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
 import type { CreateContainer, GpuDriver, Mount } from './runtime.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
-import { volumesProblem } from '../volumes/volumes.ts';
 import { rangeProblem } from './holder-rules.ts';
 import type { Holder } from './holders.ts';
 import { LABELS } from './runtime.ts';
+import { volumesProblem } from './volumes-problem.ts';
 
 const MIN_MEMORY_BYTES = 16 * 1024 * 1024;
 const MIN_CPU_MILLICORES = 10;

@@ -3,6 +3,7 @@
  * is absent, an odd row is counted, an odd end is a failure with the tool's message. Formats: nvidia-smi of drivers 418
  * to 580.
  */
+import type { PROBE_FAILURES } from '../telemetry/metrics.ts';
 
 /** Fields of one query; a field that an older driver does not know is left out of a second query. */
 export const GPU_FIELDS = [
@@ -72,15 +73,7 @@ export function recoveryOf(words: string): Recovery | undefined {
 }
 
 /** Why there is no information: labels of a metric. */
-export type ProbeFailure =
-  | 'timeout'
-  | 'not_found'
-  | 'no_driver'
-  | 'driver_mismatch'
-  | 'off_bus'
-  | 'permission'
-  | 'unparsable'
-  | 'error';
+export type ProbeFailure = (typeof PROBE_FAILURES)[number];
 
 export type Listing =
   | {

@@ -1,5 +1,6 @@
 // The result of a probe, and the party at fault for a failed one. Pure. The probe is agent/probe/gpu-probe.c: the last
 // line on stdout is the result, its steps are on stderr. Source: decision 0107.
+import type { PROBE_RESULTS } from '../telemetry/metrics.ts';
 
 /**
  * `failed`: the device's own fault · `host`: no program reaches GPUs on this host in its present state · `unable`:
@@ -7,8 +8,8 @@
  */
 export type ProbeOutcome =
   | { readonly kind: 'passed'; readonly text: string }
-  | { readonly kind: 'failed' | 'host' | 'unable' | 'stuck' | 'absent'; readonly text: string };
-export type ProbeResult = ProbeOutcome['kind'];
+  | { readonly kind: Exclude<ProbeResult, 'passed'>; readonly text: string };
+export type ProbeResult = (typeof PROBE_RESULTS)[number];
 
 /** Errors of the CUDA driver that are the host's fault for any device (CUDA driver API, CUresult), each with a hint. */
 const HOST_ERRORS: ReadonlyMap<number, string> = new Map([

@@ -8,7 +8,7 @@ import { status as GrpcStatus } from '@grpc/grpc-js';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { headersToPass, refusalBody } from '#shared/domain/container-calls.ts';
 import type { GatewayRequest, GatewayResponse__Output } from '#shared/protocol/generated/messages.ts';
-import { grpcCode } from '../upstream/channel.ts';
+import { grpcCode } from '../grpc-errors.ts';
 
 export type UpstreamCall = ClientDuplexStream<GatewayRequest, GatewayResponse__Output>;
 /**

@@ -15,7 +15,7 @@ import { RegistryBackoff } from './backoff.ts';
 import type { PullFailure } from './failures.ts';
 import type { Pulled } from './ledger.ts';
 import { classifyPull, isPassing, PULL_CURES } from './failures.ts';
-import type { PullProgress } from './pull-stream.ts';
+import type { PullProgress } from '../containers/pull-stream.ts';
 import type { ImageRights } from './rights.ts';
 
 export interface PullSettings extends BackoffSettings {

@@ -4,7 +4,6 @@
  * in any state of the link. Must stay true: no other container ever ends for lack of contact.
  */
 import type { Log } from '#shared/log.ts';
-import type { Contact } from '../upstream/contact.ts';
 import type { JournalEntry } from './journal.ts';
 
 export const DISCONNECTED = 'disconnected';
@@ -19,7 +18,7 @@ const ASK_AFTER = 1 / 3;
 export interface DisconnectParts {
   readonly entries: () => Iterable<JournalEntry>;
   readonly bootId: string;
-  readonly contact: Pick<Contact, 'silentMs'>;
+  readonly contact: { silentMs(): number };
   readonly isEnding: (containerId: string) => boolean;
   readonly end: (containerId: string, reason: string, graceMs: number) => void;
   /** Sends a heartbeat now. */

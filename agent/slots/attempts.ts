@@ -1,7 +1,7 @@
 // The attempts that the agent knows: running ones, and results that the scheduler has not acknowledged. Owned by the
 // slot table.
 import type { LiveAttempt, TaskFromAgent, TaskReport, TaskResult } from '#shared/protocol/generated/messages.ts';
-import { attemptParts } from '../upstream/parts.ts';
+import { attemptParts } from './message-parts.ts';
 import { PART_BYTES, PART_COST_BYTES } from '#shared/protocol/link.ts';
 
 /** Result bodies up to this size travel in the result message itself. */

@@ -2,16 +2,12 @@
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
+import type { MachineAddresses } from '../containers/holders.ts';
 
 /** Age of the reading: interfaces change with networks of containers, but not within moments. */
 const KEPT_MS = 10_000;
 /** Files with name servers; the second has those behind a local resolver. */
 const RESOLV_CONF = ['/etc/resolv.conf', '/run/systemd/resolve/resolv.conf'];
-
-export interface MachineAddresses {
-  readonly own: readonly string[];
-  readonly nameServers: readonly string[];
-}
 
 /**
  * Reads addresses and name servers at most every ten seconds. Loopback and link-local addresses are left out: they

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Value } from 'typebox/value';
-import { runInChild } from '../volumes/child.ts';
+import { runInChild } from '../child.ts';
 
 /** The used fields of systeminformation's `blockDevices`. */
 const BlockDevice = Type.Object({

@@ -9,9 +9,6 @@ import {
   Registry,
   SLOW_BUCKETS,
 } from '#shared/metrics.ts';
-import type { ProbeFailure } from '../devices/parse.ts';
-import type { ProbeResult } from '../devices/probe-outcome.ts';
-import type { ImageMetrics } from '../images/images.ts';
 import type { ConditionName } from '#shared/domain/conditions.ts';
 import { CONDITION_NAMES } from '#shared/domain/conditions.ts';
 import type { ContainerPhase } from '#shared/domain/status.ts';
@@ -47,7 +44,8 @@ export interface GpuFacts {
 const MOST_GPUS = 256;
 const MOST_XIDS = 100;
 const GPU_EFFECTS = ['fatal', 'drain', 'container'];
-const PROBE_FAILURES: readonly ProbeFailure[] = [
+/** Reasons why the GPU tool gives no information. */
+export const PROBE_FAILURES = [
   'timeout',
   'not_found',
   'no_driver',
@@ -56,8 +54,8 @@ const PROBE_FAILURES: readonly ProbeFailure[] = [
   'permission',
   'unparsable',
   'error',
-];
-const PROBE_RESULTS: readonly ProbeResult[] = ['passed', 'failed', 'stuck', 'host', 'unable', 'absent'];
+] as const;
+export const PROBE_RESULTS = ['passed', 'failed', 'stuck', 'host', 'unable', 'absent'] as const;
 const GPU_LABELS = ['gpu_uuid', 'gpu_model'] as const;
 
 /** The agent's metrics. Names: docs/metrics.md; labels come from small sets, and no label is an id, except a GPU's. */
@@ -330,13 +328,13 @@ export class AgentMetrics {
   }
 
   /** Metrics of image pulls. */
-  readonly images: ImageMetrics = {
-    pullEnded: (result, seconds) => {
+  readonly images = {
+    pullEnded: (result: string, seconds: number): void => {
       this.imagePulls.inc({ result });
       if (result === 'ok') this.imagePullDuration.observe(seconds);
     },
-    pullBytes: (bytes) => this.imagePullBytes.inc(bytes),
-    pullsActive: (change) => this.imagePullsActive.inc(change),
+    pullBytes: (bytes: number): void => this.imagePullBytes.inc(bytes),
+    pullsActive: (change: 1 | -1): void => this.imagePullsActive.inc(change),
   };
 
   setConditions(held: readonly ConditionName[]): void {

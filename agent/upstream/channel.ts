@@ -1,10 +1,10 @@
-import { Metadata, credentials, status } from '@grpc/grpc-js';
-import type { ChannelCredentials, ServiceError } from '@grpc/grpc-js';
+import { Metadata, credentials } from '@grpc/grpc-js';
+import type { ChannelCredentials } from '@grpc/grpc-js';
 import { MAX_MESSAGE_BYTES, SERVER_NAME, loadLink } from '#shared/protocol/link.ts';
 import type { AgentLinkClient } from '#shared/protocol/generated/messages.ts';
 import { LinkCredentials } from './link-credentials.ts';
-import type { Proxy } from './proxy.ts';
-import { addressOf } from './proxy.ts';
+import type { Proxy } from '../proxy.ts';
+import { addressOf } from '../proxy.ts';
 
 /**
  * Window of bytes in flight on a connection for bodies: 20 MB/s at a round trip of 50 ms. Node's own 64 KiB give 1.3
@@ -68,34 +68,3 @@ export function bearer(credential: string, sessionId?: string): Metadata {
   if (sessionId !== undefined) metadata.set('session-id', sessionId);
   return metadata;
 }
-
-export function grpcCode(error: unknown): status | undefined {
-  return error instanceof Error && 'code' in error && typeof error.code === 'number'
-    ? (error as ServiceError).code
-    : undefined;
-}
-
-export const grpcText = (error: unknown): string =>
-  error instanceof Error && 'details' in error && typeof error.details === 'string' && error.details !== ''
-    ? error.details
-    : String(error);
-
-/** The scheduler knows the caller and refuses. */
-export const isRefusal = (error: unknown): boolean => {
-  const code = grpcCode(error);
-  return code === status.UNAUTHENTICATED || code === status.PERMISSION_DENIED;
-};
-
-/** The scheduler is absent or unavailable now: worth another try. */
-export const isPassing = (error: unknown): boolean => {
-  const code = grpcCode(error);
-  return (
-    code === status.UNAVAILABLE ||
-    code === status.DEADLINE_EXCEEDED ||
-    code === status.CANCELLED ||
-    code === status.ABORTED ||
-    code === status.RESOURCE_EXHAUSTED ||
-    code === status.INTERNAL ||
-    code === status.UNKNOWN
-  );
-};

@@ -8,7 +8,7 @@ import type { ChannelUse } from './channel.ts';
 import { openChannel, openLocalChannel } from './channel.ts';
 import type { Identity } from './identity.ts';
 import type { JoinFacts } from './join.ts';
-import { wayTo } from './proxy.ts';
+import { wayTo } from '../proxy.ts';
 
 export class Dialler {
   readonly #facts: JoinFacts;

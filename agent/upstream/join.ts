@@ -20,13 +20,14 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import { parseJoinToken } from '../config.ts';
 import { readMachineFingerprint } from '../telemetry/inventory.ts';
-import { bearer, grpcText, isPassing, openChannel } from './channel.ts';
+import { bearer, openChannel } from './channel.ts';
 import type { Identity, IdentityFile } from './identity.ts';
 import { newPrivateKey, publicKeyOf, signWith } from './identity.ts';
 import { isRevocation } from './revocation.ts';
-import type { ProxySettings } from './proxy.ts';
-import { wayTo } from './proxy.ts';
+import type { ProxySettings } from '../proxy.ts';
+import { wayTo } from '../proxy.ts';
 import { readTrustedCa } from './trust.ts';
+import { grpcText, isPassing } from '../grpc-errors.ts';
 
 const CALL_DEADLINE_MS = 10_000;
 

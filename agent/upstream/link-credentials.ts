@@ -4,7 +4,7 @@
  * the environment by its own rules, and sends an IPv6 address without its brackets.)
  */
 import { ChannelCredentials } from '@grpc/grpc-js';
-import type { Proxy } from './proxy.ts';
+import type { Proxy } from '../proxy.ts';
 import { tunnelOn } from './tunnel.ts';
 
 type Connector = ReturnType<ChannelCredentials['_createSecureConnector']>;

@@ -10,7 +10,7 @@ import type { DetailedPeerCertificate } from 'node:tls';
 import { AppError } from '#shared/errors.ts';
 import { SERVER_NAME } from '#shared/protocol/link.ts';
 import { splitAddress } from '../config.ts';
-import type { Proxy } from './proxy.ts';
+import type { Proxy } from '../proxy.ts';
 import { dialThrough } from './tunnel.ts';
 
 const READ_DEADLINE_MS = 10_000;

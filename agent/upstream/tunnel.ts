@@ -5,7 +5,7 @@
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';
 import { AppError } from '#shared/errors.ts';
-import type { Proxy } from './proxy.ts';
+import type { Proxy } from '../proxy.ts';
 
 const ANSWER_DEADLINE_MS = 10_000;
 

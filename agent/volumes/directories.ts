@@ -6,7 +6,7 @@
  * hang this process.
  */
 import { join } from 'node:path';
-import { runInChild } from './child.ts';
+import { runInChild } from '../child.ts';
 import type { VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
 
 const DEADLINE_MS = 5_000;

@@ -31,8 +31,3 @@ export interface VolumeDriver {
   /** Checks that the store answers. @throws NoAnswer, or Error with the fault */
   probe(): Promise<void>;
 }
-
-/** The files did not answer in time: the file system below hangs. */
-export class NoAnswer extends Error {
-  override readonly name = 'NoAnswer';
-}

@@ -7,7 +7,7 @@ import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
+import { mountPlaces } from '#shared/domain/mount-paths.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import { isVolumeDriver } from '#shared/domain/volume-drivers.ts';
 import type { Mount } from '../containers/runtime.ts';
@@ -15,34 +15,13 @@ import { EngineError } from '../containers/runtime.ts';
 import { hasCode } from '../durable.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
-import { NoAnswer } from './driver.ts';
+import { NoAnswer } from '../child.ts';
+import type { WantedVolume } from '../containers/volumes-problem.ts';
+import { VOLUME_ID, volumesProblem } from '../containers/volumes-problem.ts';
 
-/** Pattern of an id as a directory name, which is neither `.` nor `..` nor a path. */
-const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,100}$/;
-const MAX_VOLUMES = 64;
 const PROBE_EVERY_MS = 30_000;
 /** Probe interval while a driver is down. */
 const PROBE_DOWN_MS = 2_000;
-
-/** A volume in an assignment. */
-export interface WantedVolume {
-  readonly volumeId: string;
-  readonly mountPath: string;
-  /** Empty: `local`. */
-  readonly driver: string;
-}
-
-/** @returns why these cannot be mounted, naming the field; undefined when they can */
-export function volumesProblem(workspaceId: string, volumes: readonly WantedVolume[]): string | undefined {
-  if (volumes.length === 0) return undefined;
-  if (volumes.length > MAX_VOLUMES) return `spec.volumes: more than ${MAX_VOLUMES}`;
-  if (!ID.test(workspaceId)) return 'spec.workspace_id is not an id';
-  if (volumes.some((volume) => !ID.test(volume.volumeId))) return 'spec.volumes: volume_id is not an id';
-  if (volumes.some(({ driver }) => driver !== '' && !isVolumeDriver(driver)))
-    return 'spec.volumes: driver is not one of local, shared, nfs';
-  const problem = mountPathsProblem(volumes.map((volume) => volume.mountPath));
-  return problem === undefined ? undefined : `spec.volumes: mount_path ${problem}`;
-}
 
 export interface VolumesParts {
   readonly drivers: readonly VolumeDriver[];
@@ -110,7 +89,7 @@ export class Volumes {
 
   /** Deletes a volume with all its content. @throws AppError `mount_error` */
   async remove(driver: string, volume: VolumeId): Promise<void> {
-    if (!ID.test(volume.workspaceId) || !ID.test(volume.volumeId))
+    if (!VOLUME_ID.test(volume.workspaceId) || !VOLUME_ID.test(volume.volumeId))
       throw new AppError('mount_error', 'the ids of a volume to delete are not ids');
     await this.#do('remove', this.#driver(driver, volume), (one) => one.remove(volume), volume);
   }

@@ -46,8 +46,8 @@ export async function runGpuCheck(
   env: NodeJS.ProcessEnv,
 ): Promise<number> {
   const [{ checkGpuHost }, { reportText }] = await Promise.all([
-    import('#agent/devices/check-host.ts'),
-    import('#agent/devices/check-report.ts'),
+    import('#agent/preflight/check-gpu/host.ts'),
+    import('#agent/preflight/check-gpu/report.ts'),
   ]);
   // The proof comes before the check, which takes minutes on some hosts.
   if (file !== undefined) await proveWritable(file);

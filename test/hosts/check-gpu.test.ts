@@ -10,7 +10,7 @@ import { delimiter, join } from 'node:path';
 import Docker from 'dockerode';
 import { execa } from 'execa';
 import { describe, expect, onTestFinished } from 'vitest';
-import type { GpuReport, Line } from '../../agent/devices/check-report.ts';
+import type { GpuReport, Line } from '../../agent/preflight/check-gpu/report.ts';
 import { cdiEngine } from '../helpers/cdi-engine.ts';
 import { FakeNvidia, aGpu, cudaDoes, gpuHost, gpuUuid } from '../helpers/gpus.ts';
 import { SimulatedNetwork, whyNoHosts } from '../helpers/hosts/network.ts';

@@ -13,7 +13,7 @@ import type { DiskUse } from '#agent/telemetry/container-disks.ts';
 import { ContainerDisks } from '#agent/telemetry/container-disks.ts';
 import { countEachHere } from '#agent/telemetry/count-blocks.ts';
 import { VolumeUse } from '#agent/volumes/use.ts';
-import { runInChild } from '#agent/volumes/child.ts';
+import { runInChild } from '#agent/child.ts';
 import { freezableDisk } from '../helpers/freezable-disk.ts';
 import type { TestDocker } from '../helpers/services.ts';
 import { test as base } from '../helpers/services.ts';

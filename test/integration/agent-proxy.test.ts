@@ -7,7 +7,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { describe, expect, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { openChannel } from '../../agent/upstream/channel.ts';
-import { wayTo } from '../../agent/upstream/proxy.ts';
+import { wayTo } from '../../agent/proxy.ts';
 import { dialThrough } from '../../agent/upstream/tunnel.ts';
 import { checkMachine } from '../../agent/preflight/check.ts';
 import type { Finding } from '../../agent/preflight/finding.ts';

@@ -3,9 +3,9 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { gpusInUse } from '../../../agent/containers/docker-options.ts';
-import { mountedGpus, reloadRefusal } from '../../../agent/devices/check-reload.ts';
-import { line, outcomeOf, reportText } from '../../../agent/devices/check-report.ts';
-import type { GpuReport } from '../../../agent/devices/check-report.ts';
+import { mountedGpus, reloadRefusal } from '../../../agent/preflight/check-gpu/reload.ts';
+import { line, outcomeOf, reportText } from '../../../agent/preflight/check-gpu/report.ts';
+import type { GpuReport } from '../../../agent/preflight/check-gpu/report.ts';
 import { gpuUuid } from '../../helpers/gpus.ts';
 import { tempDirectory } from '../../helpers/programs.ts';
 

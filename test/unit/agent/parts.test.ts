@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { ObservedContainer } from '#shared/protocol/generated/messages.ts';
 import { loadLink } from '#shared/protocol/link.ts';
-import { attemptParts, fitted, inParts, observedParts } from '../../../agent/upstream/parts.ts';
+import { attemptParts, fitted, inParts, observedParts } from '../../../agent/slots/message-parts.ts';
 
 const { Control } = loadLink().longshore.agent.v1.AgentLink.service;
 const bytesOf = (observed: ObservedContainer[]): number =>

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { loadAgentConfig } from '../../../agent/config.ts';
-import type { ProxySettings } from '../../../agent/upstream/proxy.ts';
-import { addressOf, wayTo } from '../../../agent/upstream/proxy.ts';
+import type { ProxySettings } from '../../../agent/proxy.ts';
+import { addressOf, wayTo } from '../../../agent/proxy.ts';
 
 const PROXY = 'http://proxy.example:3128';
 const goesBy = (address: string, settings: ProxySettings): string | undefined => wayTo(address, settings).proxy?.shown;

@@ -1,7 +1,7 @@
 import { PassThrough, Readable } from 'node:stream';
 import { describe, expect, test } from 'vitest';
-import { readPullStream } from '#agent/images/pull-stream.ts';
-import type { PullProgress } from '#agent/images/pull-stream.ts';
+import { readPullStream } from '#agent/containers/pull-stream.ts';
+import type { PullProgress } from '#agent/containers/pull-stream.ts';
 
 const DIGEST = `sha256:${'a'.repeat(64)}`;
 const FINAL = { status: 'Status: Downloaded newer image for r/i:1' };

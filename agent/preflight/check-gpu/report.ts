@@ -1,5 +1,5 @@
 /** The report of `longshore agent check-gpu`: the checked items, the host, and the text for people. Pure. */
-import type { GpuRow } from './parse.ts';
+import type { GpuRow } from '../../devices/parse.ts';
 
 /** A machine without any GPU has its own code; an interrupted check ends like a program that SIGINT ends. */
 export const CHECK_EXIT = { ok: 0, failed: 1, noGpu: 3, interrupted: 130 } as const;

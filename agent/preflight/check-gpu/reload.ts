@@ -6,11 +6,11 @@
 import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '#shared/errors.ts';
-import type { ContainerRuntime } from '../containers/runtime.ts';
-import type { DeviceContainer } from './check-container.ts';
-import { WAY, deviceLost } from './check-container.ts';
-import type { Line } from './check-report.ts';
-import { line } from './check-report.ts';
+import type { ContainerRuntime } from '../../containers/runtime.ts';
+import type { DeviceContainer } from './container.ts';
+import { WAY, deviceLost } from './container.ts';
+import type { Line } from './report.ts';
+import { line } from './report.ts';
 
 const CHECK = 'daemon-reload';
 const RELOAD_MS = 60_000;

@@ -6,8 +6,8 @@
 import { randomBytes } from 'node:crypto';
 import { connect, createServer } from 'node:net';
 import type { Server } from 'node:net';
-import { hasCode } from '../durable.ts';
-import type { ContainerRuntime } from '../containers/runtime.ts';
+import { hasCode } from '../../durable.ts';
+import type { ContainerRuntime } from '../../containers/runtime.ts';
 
 const MADE_BY = { 'io.longshore.made-by': 'check-gpu' } as const;
 const RUN = 'io.longshore.check-run';

@@ -3,7 +3,11 @@
 import { spawn } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import { messageOf } from '#shared/errors.ts';
-import { NoAnswer } from './driver.ts';
+
+/** The files did not answer in time: the file system below hangs. */
+export class NoAnswer extends Error {
+  override readonly name = 'NoAnswer';
+}
 
 const MOST_OUTPUT = 65_536;
 

@@ -4,12 +4,12 @@
  */
 import { randomBytes } from 'node:crypto';
 import { messageOf } from '#shared/errors.ts';
-import type { ContainerRuntime, GpuDriver } from '../containers/runtime.ts';
-import { EngineError } from '../containers/runtime.ts';
+import type { ContainerRuntime, GpuDriver } from '../../containers/runtime.ts';
+import { EngineError } from '../../containers/runtime.ts';
 import { createLog } from '#shared/log.ts';
-import type { Line } from './check-report.ts';
-import { line } from './check-report.ts';
-import { CUDA_PROBE_DEADLINE_MS, probeInContainer } from './probe-container.ts';
+import type { Line } from './report.ts';
+import { line } from './report.ts';
+import { CUDA_PROBE_DEADLINE_MS, probeInContainer } from '../../devices/probe-container.ts';
 
 const EXEC_MS = 30_000;
 /** A pull without any progress message for this long is given up. */

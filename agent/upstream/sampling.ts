@@ -6,9 +6,9 @@ import type { Archives } from '../code/archives.ts';
 import type { Gpus } from '../devices/gpus.ts';
 import type { Books } from '../reconcile/books.ts';
 import type { Volumes } from '../volumes/volumes.ts';
-import type { ContainerDisks } from './container-disks.ts';
-import type { AgentMetrics } from './metrics.ts';
-import { Sampler } from './samples.ts';
+import type { ContainerDisks } from '../telemetry/container-disks.ts';
+import type { AgentMetrics } from '../telemetry/metrics.ts';
+import { Sampler } from '../telemetry/samples.ts';
 
 const SAMPLE_MS = 5_000;
 

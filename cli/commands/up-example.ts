@@ -3,8 +3,8 @@
 import { repeat } from '#shared/backoff.ts';
 import { CONDITIONS } from '#shared/domain/conditions.ts';
 import { Client } from '../client.ts';
-import { failureText, invoke, invokePath, readInput } from '../commands/invoke.ts';
-import { machineNotes } from '../commands/machine-notes.ts';
+import { failureText, invoke, invokePath, readInput } from './invoke.ts';
+import { machineNotes } from './machine-notes.ts';
 import type { Context } from '../context.ts';
 import { deployApp } from '../deploy/deploy.ts';
 import { CliError } from '../errors.ts';

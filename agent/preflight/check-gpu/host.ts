@@ -1,10 +1,10 @@
 /** The parts of `longshore agent check-gpu` on this host, from the agent's settings. */
-import { excludedGpus, imageOf, loadAgentConfig } from '../config.ts';
-import { DockerRuntime } from '../containers/docker.ts';
+import { excludedGpus, imageOf, loadAgentConfig } from '../../config.ts';
+import { DockerRuntime } from '../../containers/docker.ts';
 import { checkGpus } from './check.ts';
-import type { GpuReport } from './check-report.ts';
-import { checkSettings } from '../preflight/service-settings.ts';
-import { NvidiaSmi } from './nvidia-smi.ts';
+import type { GpuReport } from './report.ts';
+import { checkSettings } from '../service-settings.ts';
+import { NvidiaSmi } from '../../devices/nvidia-smi.ts';
 
 /** @throws StartupError when a setting is wrong */
 export async function checkGpuHost(

@@ -1,0 +1,34 @@
+// Errors of gRPC calls: their codes and texts, and whether another try is worthwhile. Pure.
+import type { ServiceError } from '@grpc/grpc-js';
+import { status } from '@grpc/grpc-js';
+
+export function grpcCode(error: unknown): status | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'number'
+    ? (error as ServiceError).code
+    : undefined;
+}
+
+export const grpcText = (error: unknown): string =>
+  error instanceof Error && 'details' in error && typeof error.details === 'string' && error.details !== ''
+    ? error.details
+    : String(error);
+
+/** The scheduler knows the caller and refuses. */
+export const isRefusal = (error: unknown): boolean => {
+  const code = grpcCode(error);
+  return code === status.UNAUTHENTICATED || code === status.PERMISSION_DENIED;
+};
+
+/** The scheduler is absent or unavailable now: worth another try. */
+export const isPassing = (error: unknown): boolean => {
+  const code = grpcCode(error);
+  return (
+    code === status.UNAVAILABLE ||
+    code === status.DEADLINE_EXCEEDED ||
+    code === status.CANCELLED ||
+    code === status.ABORTED ||
+    code === status.RESOURCE_EXHAUSTED ||
+    code === status.INTERNAL ||
+    code === status.UNKNOWN
+  );
+};
