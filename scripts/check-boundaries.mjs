@@ -22,16 +22,63 @@ const HOMES = {
   fastify: ['scheduler/api/http/', 'scheduler/main.ts', 'agent/telemetry/'],
 };
 /** Files that decide: plain data in, plain data out. */
-const PURE = /^(?:agent|scheduler)\/.*\/(?:decide|breaker|window|grace|state|plan|filter|score|place|choose)\.ts$/;
+const PURE = /^(?:agent|scheduler)\/.*\/(?:decide|breaker|window|grace|state|plan|filter|score|place|choose|precheck|observe)\.ts$/;
 const IMPORT = /^\s*(?:import|export)\s+(type\s+)?(?:[^'"]*?\s+from\s+)?['"]([^'"]+)['"]/;
+
+/**
+ * Rooms from top to bottom: a room imports rooms below it, never above it. A file directly in a top folder belongs to
+ * the layer that names it, else to the first layer.
+ */
+const LAYERS = {
+  scheduler: [
+    'main.ts',
+    'compose',
+    'api',
+    'control',
+    'replicas',
+    'fleet',
+    'tasks',
+    'workspaces',
+    'cluster',
+    'stores',
+    'domain',
+    'config.ts',
+  ],
+  agent: [
+    'main.ts',
+    'compose',
+    'preflight',
+    'upstream',
+    'reconcile',
+    'devices',
+    'gateway',
+    'slots',
+    'images',
+    'volumes',
+    'telemetry',
+    'code',
+    'config.ts',
+    'containers',
+    ['child.ts', 'durable.ts', 'grpc-errors.ts', 'heap-growth.ts', 'host-drain.ts', 'proxy.ts', 'version.ts'],
+  ],
+  cli: [
+    'main.ts',
+    'commands',
+    'deploy',
+    'up',
+    ['client.ts', 'context.ts', 'errors.ts', 'flags.ts', 'format.ts', 'json.ts', 'print.ts', 'program-name.ts'],
+  ],
+};
 
 const MIGRATIONS = 'scheduler/stores/store/migrations';
 
+let upward = 0;
 const offences = numberingProblems(readdirSync(join(repositoryRoot, MIGRATIONS))).map(
   (problem) => `${MIGRATIONS}/${problem}`,
 );
 for (const top of TOPS) if (existsSync(join(repositoryRoot, top))) checkFolder(join(repositoryRoot, top));
 for (const offence of offences) process.stderr.write(`${offence}\n`);
+process.stdout.write(`${upward} upward imports\n`);
 process.exitCode = offences.length > 0 ? 1 : 0;
 
 function checkFolder(folder) {
@@ -73,7 +120,7 @@ function offence(file, specifier, isType) {
       home === undefined || ['test', 'bench'].includes(top) || home.some((prefix) => file.startsWith(prefix));
     if (!isHome) return `${specifier} is imported in ${home[0]} only`;
     return PURE.test(file) && !isType
-      ? `a file that decides imports types and shared/domain only, not ${specifier}`
+      ? `a file that decides imports types and domain/ only, not ${specifier}`
       : undefined;
   }
   const other = topOf(target);
@@ -81,14 +128,33 @@ function offence(file, specifier, isType) {
     return `across top folders import #${target}`;
   const allowed = MAY_IMPORT[top];
   if (allowed !== undefined && other !== top && !allowed.includes(other)) return `${top}/ may not import ${other}/`;
-  if (PURE.test(file) && !isType && !target.startsWith('shared/domain/') && !PURE.test(target)) {
-    return `a file that decides imports types and shared/domain only, not ${target}`;
+  if (other === top && layerOf(target) < layerOf(file)) {
+    upward += 1;
+    return `${layerName(file)} is below ${layerName(target)}, and may not import ${target}`;
   }
-  if (file.startsWith('scheduler/stores/store/') && /^scheduler\/(?:http|operations|grpc)\//.test(target))
-    return 'store/ knows rows, not requests';
-  if (/^scheduler\/(?:http|operations|grpc)\//.test(file) && target.startsWith('scheduler/stores/store/') && !isType)
-    return `${topOf(file)}/ surfaces know services, not ${target}`;
+  const isVocabulary = target.startsWith('shared/domain/') || target.startsWith('scheduler/domain/');
+  if (PURE.test(file) && !isType && !isVocabulary && !PURE.test(target)) {
+    return `a file that decides imports types and domain/ only, not ${target}`;
+  }
+  if (/^scheduler\/api\/(?:http|operations)\//.test(file) && target.startsWith('scheduler/stores/store/') && !isType)
+    return `surfaces know services, not ${target}`;
   return undefined;
+}
+
+/** Place of a file's room from the top; -1: its top folder has no layers. */
+function layerOf(file) {
+  const layers = LAYERS[topOf(file)];
+  if (layers === undefined) return -1;
+  const room = file.split('/')[1] ?? '';
+  const at = layers.findIndex((layer) => (Array.isArray(layer) ? layer.includes(room) : layer === room));
+  if (at === -1 && !room.endsWith('.ts'))
+    offences.push(`${file}: ${topOf(file)}/${room} is not a room: add it to LAYERS`);
+  return Math.max(0, at);
+}
+
+function layerName(file) {
+  const layer = LAYERS[topOf(file)]?.[layerOf(file)] ?? '';
+  return `${topOf(file)}/${Array.isArray(layer) ? (file.split('/')[1] ?? '') : layer}`;
 }
 
 function topOf(file) {
