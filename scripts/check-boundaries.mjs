@@ -22,7 +22,8 @@ const HOMES = {
   fastify: ['scheduler/api/http/', 'scheduler/main.ts', 'agent/telemetry/'],
 };
 /** Files that decide: plain data in, plain data out. */
-const PURE = /^(?:agent|scheduler)\/.*\/(?:decide|breaker|window|grace|state|plan|filter|score|place|choose|precheck|observe)\.ts$/;
+const PURE =
+  /^(?:agent|scheduler)\/.*\/(?:decide|breaker|window|grace|state|plan|filter|score|place|choose|precheck|observe)\.ts$/;
 const IMPORT = /^\s*(?:import|export)\s+(type\s+)?(?:[^'"]*?\s+from\s+)?['"]([^'"]+)['"]/;
 
 /**
