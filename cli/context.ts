@@ -94,8 +94,8 @@ export async function saveContext(path: string, name: string, context: Context):
 }
 
 /**
- * The context a command works with: flags, then `LONGSHORE_URL` and `LONGSHORE_TOKEN`, then the file. Each of the two is chosen by itself,
- * so a token of one's own can be tried against the installation in the file.
+ * The context a command works with: flags, then `LONGSHORE_URL` and `LONGSHORE_TOKEN`, then the file. URL and token are
+ * chosen separately, so another token can be tried against the installation in the file.
  * @throws CliError saying where a URL or a token may come from
  */
 export async function resolveContext(options: GlobalOptions, env: Env): Promise<Context> {

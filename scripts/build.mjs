@@ -1,6 +1,6 @@
 /**
- * `npm run build`: a self-contained release in `dist/`: the folder `dist/longshore`, its archive with a sha256, and the channel
- * file by which a scheduler serves it. `-- --unpacked` leaves the archive out.
+ * `npm run build`: a self-contained release in `dist/`: the folder `dist/longshore`, its archive with a sha256, and the
+ * channel file by which a scheduler serves it. `-- --unpacked` leaves the archive out.
  */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';

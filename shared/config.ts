@@ -14,7 +14,8 @@ export interface SettingFacts {
 }
 
 /**
- * Reads settings whose names are the schema's keys. A secret `X` may come as a file named by `X_FILE`. An empty variable counts as absent.
+ * Reads settings whose names are the schema's keys. A secret `X` may come as a file named by `X_FILE`. An empty
+ * variable counts as absent.
  * @throws StartupError `bad_config` naming every wrong or unknown `LONGSHORE_…` key for which `known` has no entry
  */
 export function loadConfig<T extends TObject>(

@@ -7,7 +7,7 @@ const ORPHAN_STOP_MS = 10_000;
 /** Time that leftovers of a stopped daemon, such as an image pull between two tries, may keep its process alive. */
 const LEFTOVERS_MS = 1000;
 
-/** Asks the daemon to stop (as SIGTERM does) when the IPC channel to its supervisor closes; does nothing without one. */
+/** Asks the daemon to stop, as SIGTERM does, when the IPC channel to its supervisor closes. No channel: no effect. */
 function stopWithSupervisor(): void {
   if (process.channel === undefined) return;
   process.once('disconnect', () => {

@@ -29,7 +29,8 @@ export async function packFiles(files: readonly AppFile[]): Promise<Archive> {
   try {
     const path = join(directory, 'app.zip');
     const zip = new ZipFile();
-    // The format's first day, in local time because the old DOS fields have no zone; the newer field with one is left out.
+    // The format's first day, in local time because the old DOS fields have no zone. The newer field, which has a
+    // zone, is left out.
     const mtime = new Date(1980, 0, 1);
     for (const file of files) {
       const mode = file.executable ? 0o100755 : 0o100644;

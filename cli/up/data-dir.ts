@@ -105,7 +105,8 @@ export class ChildBook {
   }
 
   /**
-   * Waits until the children that an earlier `up` recorded are gone; they end by themselves when it died, and are killed after the grace.
+   * Waits until the children that an earlier `up` recorded are gone. They end by themselves when that `up` died, and
+   * are killed after the grace.
    * @param onWait - called once per child that is still there
    */
   async waitForLeftovers(onWait: (name: string) => void): Promise<void> {

@@ -64,7 +64,8 @@ exec "$here/node" "$here/../lib/main.mjs" "$@"
 `;
 
 /**
- * Packs a release's folder and describes it: the archive, its sha256 in a file of its own, and the channel that names it.
+ * Packs a release's folder and describes it: the archive, its sha256 in a file of its own, and the channel that names
+ * the release.
  * @param {string} directory - as writeRelease made it
  * @param {string} into - where the three files go
  * @param {{ level?: number }} [options] `level`: of gzip

@@ -18,7 +18,10 @@ export const DEFAULT_PYTHON = '3.11';
 
 /**
  * Makes sure that the engine holds a base image.
- * @param {{ version?: string, log: { say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> } }} options
+ * @param {{
+ *   version?: string,
+ *   log: { say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> },
+ * }} options
  *   `version`: Python's, `3.11` by default; where only this system's own Python can be had, that is built, and said
  * @returns {Promise<string>} the image's reference: `python:3.11-slim`, or `longshore-python:3.11` for one made here
  * @throws SetupError when it can be neither pulled nor built

@@ -11,8 +11,11 @@ const BUILD_TIMEOUT_MS = 600_000;
 
 /**
  * @param {{ step<T>(title: string, work: () => Promise<T>): Promise<T> }} log
- * @param {{ name: string, revision: number, packages: readonly string[], changes: readonly string[], hooks?: readonly string[] }} image
- *   `revision`: of the packages and changes; `changes`: as in a Dockerfile; `hooks`: shell commands with the root directory in `$1`
+ * @param {{
+ *   name: string, revision: number, packages: readonly string[], changes: readonly string[], hooks?: readonly string[],
+ * }} image
+ *   `revision`: of the packages and changes; `changes`: as in a Dockerfile; `hooks`: shell commands with the root
+ *   directory in `$1`
  * @returns {Promise<string>} the image's reference
  */
 export async function ensureDebianImage(log, image) {

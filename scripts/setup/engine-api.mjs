@@ -37,7 +37,9 @@ function tlsFiles(env) {
  * Sends one request to the engine; the answer's body is collected, or passed to `onData` in parts.
  * @param {string} method
  * @param {string} path
- * @param {{ timeoutMs?: number, body?: NodeJS.ReadableStream, onData?: (chunk: Buffer) => void, signal?: AbortSignal }} [options]
+ * @param {{
+ *   timeoutMs?: number, body?: NodeJS.ReadableStream, onData?: (chunk: Buffer) => void, signal?: AbortSignal,
+ * }} [options]
  *   `timeoutMs`: longest silence on the connection
  * @returns {Promise<{ status: number, text: string }>}
  */

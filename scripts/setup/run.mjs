@@ -45,7 +45,9 @@ export function endChildrenOnSignals() {
  * Runs a command to its end, without standard input, so that it never asks anything.
  * @param {string} command
  * @param {readonly string[]} args
- * @param {{ name?: string, timeoutMs?: number, env?: NodeJS.ProcessEnv, cwd?: string, allowFailure?: boolean }} [options]
+ * @param {{
+ *   name?: string, timeoutMs?: number, env?: NodeJS.ProcessEnv, cwd?: string, allowFailure?: boolean,
+ * }} [options]
  *   `name`: the log file's; without it no log is written
  * @returns {Promise<{ code: number, stdout: string, output: string }>}
  * @throws SetupError with the end of the output, when it fails, is missing or takes too long

@@ -56,7 +56,9 @@ const REPEAT_SPARE_MS = 30_000;
  * fails again is a failure. A test that then passes counts as passed and is named in
  * `unsteady`: a test that needs a quiet machine is a fault, though not this change's.
  * @param {string} project
- * @param {{ node: string, env: NodeJS.ProcessEnv, filters: readonly string[], directory: string, timeoutMs: number }} options
+ * @param {{
+ *   node: string, env: NodeJS.ProcessEnv, filters: readonly string[], directory: string, timeoutMs: number,
+ * }} options
  * @returns {Promise<{ passed: number, failed: number, skipped: string[], problems: string[], unsteady: string[] }>}
  */
 export async function runProject(project, options) {
