@@ -104,14 +104,14 @@ export const AgentSettings = Type.Object({
   LONGSHORE_AGENT_CLOSED_RANGES: Type.String({
     default: '',
     description:
-      "address ranges that no container may reach, such as 10.0.0.0/8,fd00::/8, whatever a stub's allow_list says; port 53 of this machine's name servers stays reachable in them",
+      "address ranges that no container may reach, such as 10.0.0.0/8,fd00::/8, whatever a stub's allow_list says. Port 53 of this machine's name servers stays reachable in them",
   }),
   LONGSHORE_AGENT_CONTAINER_DISK_MIB: Type.Integer({
     default: 20_480,
     minimum: 0,
     maximum: 1 << 30,
     description:
-      'MiB that one container may write to its root and to its view of the code together (volumes not counted); one that writes more ends with `disk_limit`; 0: no limit',
+      'MiB that one container may write to its root and to its view of the code together (volumes not counted). A container that writes more ends with `disk_limit`; 0: no limit',
   }),
   LONGSHORE_CODE_CACHE_BYTES: Type.Integer({
     default: 10 * 1024 ** 3,
@@ -122,7 +122,7 @@ export const AgentSettings = Type.Object({
     Type.String({
       pattern: '^/.',
       description:
-        'a path that is mounted on every machine of the pool, where `shared` volumes are directories; best a folder inside the mount, so that it is missing when the mount is',
+        'a path that is mounted on every machine of the pool, where `shared` volumes are directories. Best is a folder inside the mount, so that it is missing when the mount is',
     }),
   ),
   LONGSHORE_NFS_VOLUMES: Type.Optional(
@@ -140,7 +140,7 @@ export const AgentSettings = Type.Object({
     minimum: 0,
     maximum: 50,
     description:
-      'below so much free where images are kept, unused images leave (down to 10 more than this), and the machine takes nothing new while that is not enough (DiskPressure); `longshore up` gives 5',
+      'below so much free where images are kept, unused images leave, until 10 more than this are free. The machine takes nothing new while that is not enough (DiskPressure). `longshore up` gives 5',
   }),
   LONGSHORE_SHUTDOWN_DRAIN_SECONDS: Type.Integer({
     default: 300,
@@ -157,7 +157,7 @@ export const AgentSettings = Type.Object({
     Type.String({
       secret: true,
       description:
-        'http://[user:password@]host:port of the proxy by which the scheduler is dialled (CONNECT); also as https_proxy, which wins. Never used for loopback nor for the engine',
+        'http://[user:password@]host:port of the proxy by which the scheduler is dialled (CONNECT); also as https_proxy, which wins. The proxy is never used for loopback nor for the engine',
     }),
   ),
   HTTP_PROXY: Type.Optional(
@@ -166,7 +166,7 @@ export const AgentSettings = Type.Object({
   NO_PROXY: Type.String({
     default: '',
     description:
-      'what is dialled without a proxy, separated by commas: names with all below them, addresses, ranges such as 10.0.0.0/8 or fd00::/8, each with a :port if need be, or *; also as no_proxy',
+      'destinations dialled without a proxy, separated by commas: names with all below them, addresses, ranges such as 10.0.0.0/8 or fd00::/8, each with a :port if need be, or *; also as no_proxy',
   }),
   DOCKER_HOST: Type.Optional(
     Type.String({ pattern: '^(unix|tcp)://', description: 'the Docker Engine, unix:///path or tcp://host:port' }),

@@ -14,7 +14,7 @@ export const SchedulerSettings = Type.Object({
   LONGSHORE_HTTP_ADDRESS: Text('host:port of every HTTP surface', { default: '127.0.0.1:1994' }),
   LONGSHORE_HTTP_TLS_CERT: Type.Optional(
     Text(
-      'PEM file of the certificate (the leaf first, then what signed it) with which HTTP is HTTPS; read again when it changes',
+      'PEM file of the certificate with which HTTP is HTTPS (the leaf first, then the certificates that signed it); read again when it changes',
     ),
   ),
   LONGSHORE_HTTP_TLS_KEY: Type.Optional(Text('PEM file, the key of that certificate')),
@@ -28,13 +28,13 @@ export const SchedulerSettings = Type.Object({
     maximum: 3600,
     default: 60,
     description:
-      'when it stops, calls that run go on for so long at the most, while new ones are refused; `longshore up` gives 10 unless it is set',
+      'longest time that running calls go on when the scheduler stops, while new ones are refused. `longshore up` gives 10 unless it is set',
   }),
   LONGSHORE_HTTP_MAX_CONNECTIONS: Count('connections of HTTP clients at once; above it a new one is closed', 10_000),
   LONGSHORE_AGENT_ADDRESS: Text('host:port that agents dial', { default: '127.0.0.1:1995' }),
-  LONGSHORE_EXTERNAL_URL: Type.Optional(Text('what URLs given to clients start with; else from the address')),
+  LONGSHORE_EXTERNAL_URL: Type.Optional(Text('start of the URLs given to clients; absent: from the address')),
   LONGSHORE_EXTERNAL_AGENT_ADDRESS: Type.Optional(
-    Text('host:port that machines are told to dial; else from the address'),
+    Text('host:port that machines are told to dial; absent: from the address'),
   ),
   LONGSHORE_LINK_SOCKET: Type.Optional(
     Text(
@@ -66,7 +66,7 @@ export const SchedulerSettings = Type.Object({
   ),
   LONGSHORE_SECRET_KEY_FILE_PREVIOUS: Type.Optional(
     Text(
-      'key file that still opens what the other does not: what it sealed is sealed anew at the start; for changing the key file, and with several schedulers first given to all of them',
+      'key file that still opens secrets which the other does not open. Secrets that it sealed are sealed anew at the start. For changing the key file; with several schedulers first given to all of them',
     ),
   ),
   LONGSHORE_BOOTSTRAP_TOKEN: Type.Optional(Text('lets a caller elsewhere make the first workspace', { secret: true })),
@@ -78,11 +78,11 @@ export const SchedulerSettings = Type.Object({
   LONGSHORE_LOCAL_QUEUE: Type.Union([Type.Literal('on'), Type.Literal('off')], {
     default: 'on',
     description:
-      'off: every synchronous call goes through its BullMQ queue, too, instead of waiting in the scheduler that holds its caller; slower, and a way out should the local queue be at fault',
+      'off: every synchronous call goes through its BullMQ queue, too, instead of waiting in the scheduler that holds its caller. This is slower, and a way out should the local queue be at fault',
   }),
   LONGSHORE_TRUSTED_PROXIES: Type.Optional(
     Text(
-      'addresses or ranges of proxies in front, with commas between them: what their X-Forwarded-For says is the address that refused tokens are counted for',
+      'addresses or ranges of proxies in front, with commas between them: refused tokens are counted for the address in their X-Forwarded-For',
     ),
   ),
   LONGSHORE_MAX_OBJECT_BYTES: Count('largest code archive', 4 * 1024 ** 3),
@@ -105,7 +105,7 @@ export const SchedulerSettings = Type.Object({
     description: 'before every key in the bucket, such as `team/`',
   }),
   LONGSHORE_OBJECTS_ACCESS_KEY_ID: Type.Optional(
-    Text("key id for the store; absent: what AWS's own variables, files or a role of the machine give", {
+    Text("key id for the store; absent: from AWS's own variables, files or a role of the machine", {
       secret: true,
     }),
   ),
@@ -115,7 +115,7 @@ export const SchedulerSettings = Type.Object({
     maximum: 87_600,
     default: 72,
     description:
-      'an uploaded archive that no stub names is deleted when nobody has uploaded or asked for it for so long; longer than an upload address lives (24 hours)',
+      'an uploaded archive that no stub names is deleted when nobody has uploaded or asked for it for so long. The time must be longer than an upload address lives (24 hours)',
   }),
   LONGSHORE_MAX_INVOKE_BODY_BYTES: Count('largest body of a JSON invocation', 16 * 1024 ** 2),
   LONGSHORE_MAX_RESULT_BYTES: Count('largest result of a task', 64 * 1024 ** 2),
@@ -125,18 +125,18 @@ export const SchedulerSettings = Type.Object({
     maximum: 3600,
     default: 120,
     description:
-      'after a start, no machine is given up as lost and no container found running is stopped for want of work for so long',
+      'time after a start in which no machine is given up as lost. In this time no container found running is stopped for want of work',
   }),
   LONGSHORE_MACHINE_LOST_SECONDS: Type.Integer({
     minimum: 5,
     maximum: 3600,
     default: 90,
     description:
-      'a machine that is silent for so long is given up as lost, and what it ran is replaced elsewhere; twice as long when its agent said that it only restarts',
+      'a machine that is silent for so long is given up as lost, and its containers are replaced elsewhere. The time is twice as long when its agent said that it only restarts',
   }),
   LONGSHORE_POOLS_FILE: Type.Optional(
     Text(
-      'JSON file that declares shared pools with their settings (docs/machines.md); read at the start and at SIGHUP; with several schedulers all have the same, at the same path',
+      'JSON file that declares shared pools with their settings (docs/machines.md); read at the start and at SIGHUP. With several schedulers all have the same file, at the same path',
     ),
   ),
   LONGSHORE_CPU_WORK_ON_GPU_POOLS: Text(
@@ -150,7 +150,7 @@ export const SchedulerSettings = Type.Object({
   }),
   LONGSHORE_RELEASES_DIR: Type.Optional(
     Text(
-      'where the releases are that machines install from; absent: `releases` in the data directory, else what `npm run build` made in this checkout',
+      'directory of the releases that machines install from; absent: `releases` in the data directory, else the releases that `npm run build` made in this checkout',
     ),
   ),
   LONGSHORE_RELEASE_CHANNEL: Type.String({
@@ -160,17 +160,17 @@ export const SchedulerSettings = Type.Object({
   }),
   LONGSHORE_REGISTRY_CONFIG: Type.Optional(
     Text(
-      "file with credentials of image registries, as Docker's config.json has them; machines get those of one registry for one pull. For every workspace and repository, unless an entry lists `workspaces` (ids) or `repositories` (team/app, team/*)",
+      "file with credentials of image registries, as Docker's config.json has them; machines get those of one registry for one pull. An entry is for every workspace and repository, unless it lists `workspaces` (ids) or `repositories` (team/app, team/*)",
     ),
   ),
   LONGSHORE_WEBHOOK_ALLOW: Text(
-    'networks, with commas between them, that callbacks may be sent to although they are not public, such as 10.1.0.0/16; what they name must be meant for every workspace',
+    'networks, with commas between them, that callbacks may be sent to although they are not public, such as 10.1.0.0/16. Hosts in these networks must be meant for every workspace',
     { default: '' },
   ),
   LONGSHORE_TASK_DAYS: Days('a task that ended is kept, with its result', 30),
-  LONGSHORE_CONTAINER_DAYS: Days('what became of a container that ended is kept', 30),
+  LONGSHORE_CONTAINER_DAYS: Days('the record of a container that ended is kept', 30),
   LONGSHORE_LOG_DAYS: Days('a line that a container printed is kept', 30),
-  LONGSHORE_DELIVERY_DAYS: Days('what became of callbacks is kept', 7),
+  LONGSHORE_DELIVERY_DAYS: Days('the outcome of a callback is kept', 7),
   LONGSHORE_LOG_LEVEL: Type.Union(
     [
       Type.Literal('trace'),

@@ -25,8 +25,8 @@ const DATA_DIR = '`~/.local/share/longshore`';
 export function settingsPage({ scheduler, agent }) {
   return `# Settings
 
-Every program reads its settings from the environment when it starts. A variable that is empty counts as absent. One that is wrong, or that begins with
-\`LONGSHORE_\` and is no setting of any program, ends the start with a sentence for each. A setting marked *secret* may come as a file instead, named by the
+Every program reads its settings from the environment when it starts. A variable that is empty counts as absent. A variable that is wrong, or that
+begins with \`LONGSHORE_\` and is no setting of any program, ends the start with a sentence for each. A setting marked *secret* may come as a file instead, named by the
 same name with \`_FILE\`; it is never printed. \`longshore up\` passes its environment on to the scheduler and the agent that it starts.
 Where services have them, and the file that declares pools: [machines.md](machines.md).
 
@@ -53,7 +53,8 @@ const LINE = 110;
 /**
  * A sample environment file of a unit: every setting, commented out, with its meaning and its default there.
  * @param {{ properties: object }} schema
- * @param {{ unit: string, file: string, set: Readonly<Record<string, string>> }} unit `set`: defaults that the unit replaces
+ * @param {{ unit: string, file: string, set: Readonly<Record<string, string>> }} unit
+ *   `set`: defaults that the unit replaces
  * @returns {string} the whole file
  */
 export function sampleEnvironment({ properties }, { unit, file, set }) {
