@@ -12,7 +12,10 @@ export interface Keys {
   readonly records: string;
   /** Stream of records that the database refuses, for a person to look at. */
   readonly recordsAside: string;
-  /** Tasks of one queue that replicas keep in their memory instead of the queue: task → its job (scheduler/tasks/local-queue/). */
+  /**
+   * Tasks of one queue that replicas keep in their memory instead of the queue: task → its job
+   * (scheduler/tasks/local-queue/).
+   */
   readonly lane: (queue: QueueName) => string;
   /** Queues that have, or had, tasks in a lane. */
   readonly lanes: string;
