@@ -1,5 +1,6 @@
 // Field kinds from which messages of every surface are built. A schema describes the wire, as openapi.json shows it;
-// the static type is the one handlers use. The conversions of each kind are in scheduler/api/http/decode.ts and encode.ts.
+// the static type is the one handlers use. The conversions of each kind are in scheduler/api/http/decode.ts and
+// encode.ts.
 import { Type } from 'typebox';
 import type { Static, TSchema } from 'typebox';
 
