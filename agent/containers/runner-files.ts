@@ -12,7 +12,7 @@ import { StartupError } from '#shared/errors.ts';
 export const pythonSource = (): string => fileURLToPath(new URL('../../python', import.meta.url));
 
 const isLeftOut = (name: string): boolean =>
-  name === '__pycache__' || name === 'tests' || name.startsWith('.') || name.endsWith('.pyc');
+  name === '__pycache__' || name === 'tests' || name.startsWith('.') || /\.(?:pyc|md)$/.test(name);
 
 /**
  * @returns the folder to mount at /opt/longshore/python

@@ -32,7 +32,8 @@ const ASSETS = [
   'docs/machines.md',
 ];
 const PGLITE = 'node_modules/@electric-sql/pglite';
-const LEFT_OUT = /(?:^|\/)(?:__pycache__|\.[^/]+|[^/]+\.pyc)$/;
+/** Left out of those: what Python and editors leave behind, and documents about the Python module's code. */
+const LEFT_OUT = /(?:^|\/)(?:__pycache__|\.[^/]+|[^/]+\.pyc)$|^python\/.*\.md$/;
 
 /**
  * Writes the release's folder anew.
