@@ -43,7 +43,9 @@ import { Pools } from './fleet/pools.ts';
 import { readPoolsFile } from './fleet/pools-file.ts';
 import { StallDetector } from './fleet/stall.ts';
 import { firstWorkspaceOfOwner } from './workspaces/identity/bootstrap.ts';
+import { outcomes } from './api/http/invoke/outcomes.ts';
 import { reachableAt } from './api/ops/host-address.ts';
+import { revokeMessage } from './replicas/outcome-messages.ts';
 import { keysOf } from './stores/queues/keys.ts';
 import { openTaskIdsOfQueue } from './stores/store/queries/tasks.ts';
 import { Actions } from './tasks/actions.ts';
@@ -251,7 +253,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
     leases,
     onQueueChanged: (queue) => replicas.decisions.wanted(queue),
-    revokeElsewhere: (...revoked) => bus.say(keys.revokeChannel, revoked),
+    revokeElsewhere: (...revoked) => bus.say(keys.revokeChannel, revokeMessage(...revoked, outcomes)),
   });
   targets.onChange(({ deploymentId, target }) => {
     if (target?.active === true) images.prepare(target);

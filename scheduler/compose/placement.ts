@@ -70,8 +70,8 @@ export function tellGivenUp(book: Pick<Book, 'onChange' | 'ofQueue'>, tasks: Pic
     if (from !== 'PENDING' || to !== 'FAILED') return;
     const { queue } = entry.spec;
     for (const { row } of book.ofQueue(queue)) if (row.state === 'RUNNING') return;
-    const failureReason = entry.row.reason ?? 'no_capacity';
-    void tasks.failWaiting(queue, entry.row.message ?? failureReason, { httpStatus: 503, failureReason });
+    const notPlaced = entry.row.reason ?? 'no_capacity';
+    void tasks.failWaiting(queue, entry.row.message ?? notPlaced, { notPlaced });
   });
 }
 

@@ -15,7 +15,9 @@ import type { LaneQueues } from '../tasks/local-queue/queues.ts';
 import type { LeaderLease } from '../cluster/leader.ts';
 import type { Presence } from '../cluster/presence.ts';
 import type { Keys } from '../stores/queues/keys.ts';
+import { outcomes } from '../api/http/invoke/outcomes.ts';
 import { Answers } from '../replicas/answers.ts';
+import { readRevoke } from '../replicas/outcome-messages.ts';
 import type { Bus } from '../cluster/bus.ts';
 import { RedisBus } from '../cluster/bus.ts';
 import { DeadReplicas } from '../replicas/dead-replicas.ts';
@@ -106,10 +108,11 @@ export function joinReplicas(parts: ReplicasParts): Replicas {
     records: parts.records,
     dispatcher,
     onAnswered: (taskId) => queues.answered(taskId),
+    presentation: outcomes,
     log,
   });
   bus.on(keys.revokeChannel, (message) => {
-    parts.actions.revokedElsewhere(...(message as Parameters<Actions['revokedElsewhere']>));
+    parts.actions.revokedElsewhere(...readRevoke(message, outcomes));
   });
   const leaving = new Leaving(book, slots, log);
   const deadReplicas = new DeadReplicas({

@@ -4,6 +4,7 @@ import type { ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Directory } from '../workspaces/deployments/directory.ts';
 import type { Target } from '../domain/stub-config.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
+import { outcomes } from '../api/http/invoke/outcomes.ts';
 import { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import { LastAttempts } from '../tasks/dispatch/last-attempts.ts';
 import { Replies } from '../tasks/dispatch/replies.ts';
@@ -80,6 +81,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     lastAttempts: new LastAttempts(general, keys),
     slots,
     bodies,
+    textOf: outcomes.textOf,
     accepting: new GroupCommit((batch) => insertAcceptedTasks(db, batch)),
     idempotencyKeys,
     probeCommit: () => probeCommit(db),

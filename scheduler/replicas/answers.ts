@@ -6,21 +6,22 @@ import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
+import { CANCELLED } from '../domain/endings.ts';
+import type { Presentation } from '../domain/endings.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { Attempts } from '../tasks/attempts.ts';
 import type { Ender } from '../tasks/ender.ts';
 import type { TaskRecords } from '../tasks/records.ts';
-import type { Finished } from '../tasks/task-service.ts';
 import type { Bus } from '../cluster/bus.ts';
+import { answerMessage, readAnswer } from './outcome-messages.ts';
+import type { AnswerMessage } from './outcome-messages.ts';
 
 /** Most bytes of a body in a message; a larger one is read from the record, or from its object. */
 const MOST_INLINE = 64 * 1024;
 const LOOK_UP_EVERY_MS = 5_000;
 const LOOK_UP_BATCH = 500;
 
-/** Task, status, HTTP status, body; null: the body is too large and stands in the record. */
-type Answer = readonly [TaskId, Finished['status'], number, string | null];
 /** Task, the item's place in the generator's sequence, its event. */
 type Item = readonly [TaskId, 'item', number, string];
 
@@ -35,6 +36,7 @@ export interface AnswersParts {
   readonly dispatcher: Pick<Dispatcher, 'forget'>;
   /** Called when the task ended at another replica. */
   readonly onAnswered: (taskId: TaskId) => void;
+  readonly presentation: Pick<Presentation, 'httpStatusOf'>;
   readonly log: Log;
   /** Milliseconds between look-ups; tests shorten it. */
   readonly lookUpEveryMs?: number;
@@ -48,12 +50,11 @@ export class Answers {
 
   constructor(parts: AnswersParts) {
     this.#parts = parts;
-    const { bus, channelOf, instance, replies } = parts;
+    const { bus, channelOf, instance, replies, presentation } = parts;
     replies.connect({
-      finished: (replica, taskId, { status, httpStatus, body }) => {
+      finished: (replica, taskId, finished) => {
         if (replica === instance) return;
-        const inline = body.length <= MOST_INLINE ? body : null;
-        bus.say(channelOf(replica), [taskId, status, httpStatus, inline] satisfies Answer);
+        bus.say(channelOf(replica), answerMessage(taskId, finished, MOST_INLINE, presentation));
       },
       item: (replica, taskId, seq, event) => {
         // Large items, and those behind them, reach the caller with the result.
@@ -62,7 +63,7 @@ export class Answers {
       },
     });
     bus.on(channelOf(instance), (message) => {
-      const said = message as Answer | Item;
+      const said = message as AnswerMessage | Item;
       if (said[1] === 'item') replies.item(instance, said[0], said[2], said[3]);
       else void this.#heard(said);
     });
@@ -77,7 +78,8 @@ export class Answers {
     this.#abort.abort();
   }
 
-  async #heard([taskId, status, httpStatus, inline]: Answer): Promise<void> {
+  async #heard(message: AnswerMessage): Promise<void> {
+    const { taskId, finished, body: inline } = readAnswer(message, this.#parts.presentation);
     const { replies, records, dispatcher, onAnswered, log } = this.#parts;
     onAnswered(taskId);
     const waiting = replies.get(taskId);
@@ -87,20 +89,19 @@ export class Answers {
     try {
       const body = inline ?? (await this.#bodyOf(taskId));
       // The record is not there yet: the next look-up finds it.
-      if (body !== undefined) replies.settle(taskId, { status, httpStatus, body });
-      if (status !== 'COMPLETE') this.#stop(taskId, httpStatus);
+      if (body !== undefined) replies.settle(taskId, { ...finished, body });
+      if (finished.status !== 'COMPLETE') this.#stop(taskId);
     } catch (error) {
       log.warn({ err: error, taskId }, 'the result of a task that ran at another replica is not readable yet');
     }
   }
 
   /** Stops the handler here of a task that another replica ended in the moment in which it was sent. */
-  #stop(taskId: TaskId, httpStatus: number): void {
+  #stop(taskId: TaskId): void {
     const { attempts, ender } = this.#parts;
     const attempt = attempts.current(taskId);
     if (attempt === undefined) return;
-    const ending = { status: 'CANCELLED', httpStatus, failureReason: 'request_cancelled' } as const;
-    void ender.revoke(attempt, 'cancelled', ending, 0);
+    void ender.revoke(attempt, 'cancelled', CANCELLED, 0);
   }
 
   async #bodyOf(taskId: TaskId): Promise<string | undefined> {

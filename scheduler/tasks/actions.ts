@@ -11,15 +11,15 @@ import type { Replies } from './dispatch/replies.ts';
 import type { Caller } from '../workspaces/identity/caller.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';
+import { CANCELLED, COMPLETED, DEPLOYMENT_DELETED, DEPLOYMENT_STOPPED, failureReasonOf } from '../domain/endings.ts';
+import type { Ending, FinalStatus } from '../domain/endings.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
 import type { Attempt, Attempts } from './attempts.ts';
 import type { Changes } from './changes.ts';
-import type { Ender, QueuedEnding } from './ender.ts';
+import type { Ender } from './ender.ts';
 import type { ForeignRuns } from './foreign-runs.ts';
-import { errorBody } from './recording.ts';
 import { resultTextOf } from './result-text.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
-import type { FinalStatus } from './state.ts';
 import { ENDED_BY, RANK } from './state.ts';
 import type { EndOutcome, EndRequest, StartOutcome, StopOutcome, TaskActions } from './task-actions.ts';
 import type { DeploymentEffects } from '../workspaces/deployments/needs.ts';
@@ -43,27 +43,9 @@ export interface ActionsParts {
   readonly openTasks: (queue: QueueName, limit: number, after: TaskId | undefined) => Promise<readonly TaskId[]>;
   readonly onQueueChanged: (queue: QueueName) => void;
   /** Tells the other replicas that a task ended here, because one may have its attempt. */
-  readonly revokeElsewhere?: (taskId: TaskId, lock: LockToken, ending: QueuedEnding) => void;
+  readonly revokeElsewhere?: (taskId: TaskId, lock: LockToken, ending: Ending) => void;
 }
 
-const CANCELLED: QueuedEnding = {
-  status: 'CANCELLED',
-  httpStatus: 503,
-  text: 'task cancelled',
-  failureReason: 'request_cancelled',
-};
-const STOPPED: QueuedEnding = {
-  status: 'CANCELLED',
-  httpStatus: 503,
-  text: 'deployment stopped',
-  failureReason: 'deployment_stopped',
-};
-const DELETED: QueuedEnding = {
-  status: 'CANCELLED',
-  httpStatus: 503,
-  text: 'deployment stopped',
-  failureReason: 'deployment_deleted',
-};
 const BATCH = 500;
 /** Most tries to cancel a task that changes hands meanwhile. */
 const CANCEL_TRIES = 3;
@@ -122,17 +104,14 @@ export class Actions implements TaskActions, DeploymentEffects {
       attempt.container.keepWarmMs = request.keepWarmSeconds < 0 ? Infinity : request.keepWarmSeconds * 1000;
     }
     if (status === 'RETRY') await ender.ended(attempt, 'retry', body, durationMs);
-    else {
-      const httpStatus = status === 'COMPLETE' ? 200 : status === 'TIMEOUT' ? 504 : 500;
-      const failureReason = status === 'COMPLETE' ? '' : 'ended_by_runner';
-      await ender.finish(attempt, { status, httpStatus, failureReason }, body ?? Buffer.from('null'), durationMs);
-    }
+    else await ender.finish(attempt, endedByRunner(status), body ?? Buffer.from('null'), durationMs);
     return 'ended';
   }
 
   async #record(record: TaskRecord, status: FinalStatus, request: EndRequest): Promise<void> {
     const text = request.result.length > 0 ? resultTextOf(request.result) : 'null';
     const isLate = isTerminalTask(record.status);
+    const ending = endedByRunner(status);
     await this.#parts.leases.drop(record.taskId);
     await this.#parts.changes.applied(record.status, ENDED_BY[status], {
       ...record,
@@ -141,10 +120,10 @@ export class Actions implements TaskActions, DeploymentEffects {
       endedAtMs: this.#parts.clock.nowMs(),
       durationMs: request.durationSeconds * 1000,
       ...(request.containerHostname === '' ? {} : { containerHostname: hostnameOf(request) }),
-      failureReason: status === 'COMPLETE' ? '' : 'ended_by_runner',
+      failureReason: failureReasonOf(ending),
       ...(await this.#parts.ender.kept(text)),
     });
-    if (!isLate) this.#parts.ender.answer(record.taskId, status, status === 'COMPLETE' ? 200 : 500, text);
+    if (!isLate) this.#parts.ender.answer(record.taskId, { status, reason: ending.reason, body: text });
   }
 
   // ---- StopTasks ----------------------------------------------------------------------------------------------------
@@ -160,7 +139,7 @@ export class Actions implements TaskActions, DeploymentEffects {
   }
 
   /** Cancels a task whose caller left, wherever it is. */
-  async cancel(taskId: TaskId, ending: QueuedEnding): Promise<void> {
+  async cancel(taskId: TaskId, ending: Ending): Promise<void> {
     const record = await this.#parts.records.read(taskId);
     if (record !== undefined && !isTerminalTask(record.status)) await this.#cancel(record, ending);
   }
@@ -169,7 +148,7 @@ export class Actions implements TaskActions, DeploymentEffects {
    * Cancels a task. A waiting one is taken out of its queue. An attempt here is revoked, and
    * its handler told to stop. An attempt elsewhere is ended with the token that holds it.
    */
-  async #cancel(record: TaskRecord, ending: QueuedEnding): Promise<boolean> {
+  async #cancel(record: TaskRecord, ending: Ending): Promise<boolean> {
     const { queues, attempts, ender, records, changes } = this.#parts;
     for (let tries = 0; tries < CANCEL_TRIES; tries += 1) {
       const attempt = attempts.current(record.taskId);
@@ -183,10 +162,10 @@ export class Actions implements TaskActions, DeploymentEffects {
           status: ending.status,
           rank: RANK[ending.status] as RecordRank,
           endedAtMs: this.#parts.clock.nowMs(),
-          failureReason: ending.failureReason,
-          result: errorBody(ending.text),
+          failureReason: failureReasonOf(ending),
+          result: ender.answerOf(ending).body,
         });
-        ender.answer(record.taskId, ending.status, ending.httpStatus, errorBody(ending.text));
+        ender.answerAs(record.taskId, ending);
         return true;
       }
       if (await ender.takeOut(record.queue, job, ending)) return true;
@@ -199,11 +178,11 @@ export class Actions implements TaskActions, DeploymentEffects {
    * Ends a task that some attempt holds, perhaps at another replica, under the attempt's token, and tells its replica.
    * @returns false: no attempt holds the task any more
    */
-  async #endHeld(queue: QueueName, job: TaskJob, ending: QueuedEnding): Promise<boolean> {
+  async #endHeld(queue: QueueName, job: TaskJob, ending: Ending): Promise<boolean> {
     const { queues, attempts, ender, records, leases } = this.#parts;
     const lock: LockToken | undefined = await queues.lockOf(queue, job.taskId);
     if (lock === undefined) return false;
-    const fence = await queues.fail(queue, job.taskId, lock, ending.failureReason);
+    const fence = await queues.fail(queue, job.taskId, lock, failureReasonOf(ending));
     if (fence.kind !== 'done') return false;
     // The task was fetched and sent here meanwhile, so its handler is told to stop.
     const begun = attempts.current(job.taskId);
@@ -219,32 +198,26 @@ export class Actions implements TaskActions, DeploymentEffects {
   }
 
   /** Stops the handler of an attempt here whose task another replica ended. */
-  revokedElsewhere(taskId: TaskId, lock: LockToken, ending: QueuedEnding): void {
+  revokedElsewhere(taskId: TaskId, lock: LockToken, ending: Ending): void {
     const attempt = this.#parts.attempts.current(taskId);
     if (attempt?.lock === lock) void this.#revoke(attempt, ending);
   }
 
-  #revoke(attempt: Attempt, ending: QueuedEnding): Promise<boolean> {
-    const { status, httpStatus, failureReason, text } = ending;
+  #revoke(attempt: Attempt, ending: Ending): Promise<boolean> {
     const ranMs = this.#parts.clock.nowMs() - attempt.sentAtMs;
-    return this.#parts.ender.revoke(
-      attempt,
-      'cancelled',
-      { status, httpStatus, failureReason, errorText: text },
-      ranMs,
-    );
+    return this.#parts.ender.revoke(attempt, 'cancelled', ending, ranMs);
   }
 
   // ---- deployments --------------------------------------------------------------------------------------------------
 
   async stopped(queue: QueueName, _stubId: StubId): Promise<void> {
-    await this.#answerCallers(queue, STOPPED);
+    await this.#answerCallers(queue, DEPLOYMENT_STOPPED);
     await this.#parts.stops.stopAll(queue, 'user_stop');
     this.#parts.onQueueChanged(queue);
   }
 
   async deleted(queue: QueueName, _stubId: StubId): Promise<void> {
-    await this.#answerCallers(queue, DELETED);
+    await this.#answerCallers(queue, DEPLOYMENT_DELETED);
     await this.#parts.stops.stopAll(queue, 'user_stop');
     let after: TaskId | undefined;
     do {
@@ -252,7 +225,7 @@ export class Actions implements TaskActions, DeploymentEffects {
       for (const taskId of open) {
         const record = await this.#parts.records.read(taskId);
         // Rows lag behind tasks that ended a moment ago.
-        if (record !== undefined && !isTerminalTask(record.status)) await this.#cancel(record, DELETED);
+        if (record !== undefined && !isTerminalTask(record.status)) await this.#cancel(record, DEPLOYMENT_DELETED);
       }
       after = open.at(-1);
     } while (after !== undefined);
@@ -280,14 +253,14 @@ export class Actions implements TaskActions, DeploymentEffects {
 
   /** Answers the callers who wait here, after a deployment was stopped or deleted at any replica. */
   async answerStopped(queue: QueueName): Promise<void> {
-    await this.#answerCallers(queue, STOPPED);
+    await this.#answerCallers(queue, DEPLOYMENT_STOPPED);
   }
 
   /**
    * Answers the queue's synchronous callers at once, whether their tasks
    * wait or run. Several such calls for one queue run one after another.
    */
-  async #answerCallers(queue: QueueName, ending: QueuedEnding): Promise<void> {
+  async #answerCallers(queue: QueueName, ending: Ending): Promise<void> {
     const before = this.#answering.get(queue);
     const mine =
       before === undefined ? this.#answerAll(queue, ending) : before.then(() => this.#answerAll(queue, ending));
@@ -299,7 +272,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     }
   }
 
-  async #answerAll(queue: QueueName, ending: QueuedEnding): Promise<void> {
+  async #answerAll(queue: QueueName, ending: Ending): Promise<void> {
     for (const waiting of [...this.#parts.replies.of(queue)]) {
       const attempt = this.#parts.attempts.current(waiting.taskId);
       try {
@@ -316,7 +289,7 @@ export class Actions implements TaskActions, DeploymentEffects {
           'a caller of a stopped deployment is answered without its record',
         );
       }
-      this.#parts.ender.answer(waiting.taskId, ending.status, ending.httpStatus, errorBody(ending.text));
+      this.#parts.ender.answerAs(waiting.taskId, ending);
     }
     await this.#endServed(queue, ending);
   }
@@ -325,7 +298,7 @@ export class Actions implements TaskActions, DeploymentEffects {
    * Revokes attempts that run here for callers of other replicas,
    * so that those hear the reason instead of a lost container.
    */
-  async #endServed(queue: QueueName, ending: QueuedEnding): Promise<void> {
+  async #endServed(queue: QueueName, ending: Ending): Promise<void> {
     const served = [...this.#parts.attempts.all()].filter((attempt) => attempt.queue === queue && attempt.job.sync);
     await Promise.all(served.map((attempt) => this.#revoke(attempt, ending)));
   }
@@ -346,6 +319,9 @@ function speaksFor(caller: Caller, named: string): string | undefined {
   if (caller.container === undefined) return named;
   return named === '' || named === caller.container.containerId ? caller.container.containerId : undefined;
 }
+
+const endedByRunner = (status: FinalStatus): Ending =>
+  status === 'COMPLETE' ? COMPLETED : { status, reason: 'ended_by_runner' };
 
 const isFinal = (status: TaskStatus): status is FinalStatus => status in ENDED_BY;
 

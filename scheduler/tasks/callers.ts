@@ -2,32 +2,19 @@
 // wait limit, or whose container cannot start. Each is answered exactly once.
 import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
+import { CALLER_LEFT, WAIT_LIMIT } from '../domain/endings.ts';
+import type { Ending } from '../domain/endings.ts';
 import type { Waiting } from './dispatch/replies.ts';
-import type { QueuedEnding } from './ender.ts';
 import { errorBody } from './recording.ts';
 import type { TaskContext } from './task-parts.ts';
 
-const CALLER_LEFT: QueuedEnding = {
-  status: 'CANCELLED',
-  httpStatus: 499,
-  text: 'caller left',
-  failureReason: 'request_cancelled',
-};
-const WAIT_LIMIT: QueuedEnding = {
-  status: 'TIMEOUT',
-  httpStatus: 504,
-  text: 'Timed out waiting for a backend container',
-  failureReason: 'wait_limit',
-};
-
-/**
- * Answer to callers whose container could not be started; absent fields mean a start that failed by the user's cause.
- */
-export interface FailedStart extends Partial<Pick<QueuedEnding, 'httpStatus' | 'failureReason'>> {
+/** Why callers get no container; absent fields mean a start that failed by the user's cause. */
+export interface FailedStart {
   /** Container that did not start, whose last lines say why. */
   readonly containerId?: ContainerId;
+  /** Why no machine was found for the container. */
+  readonly notPlaced?: string;
 }
-const USER_CAUSE = { httpStatus: 500, failureReason: 'start_failed' } as const;
 
 export class Callers {
   readonly #tasks: TaskContext;
@@ -64,7 +51,7 @@ export class Callers {
         { err: error, taskId: waiting.taskId },
         'wait limit could not be carried out, answering all the same',
       );
-      this.#tasks.ender.answer(waiting.taskId, 'TIMEOUT', 504, errorBody(WAIT_LIMIT.text));
+      this.#tasks.ender.answerAs(waiting.taskId, WAIT_LIMIT);
     });
   }
 
@@ -88,8 +75,12 @@ export class Callers {
    * @returns how many tasks were failed
    */
   async failWaiting(queue: QueueName, lastLines: string, how: FailedStart = {}): Promise<number> {
-    const { containerId = null, ...answer } = how;
-    const ending: QueuedEnding = { status: 'ERROR', text: lastLines, ...USER_CAUSE, ...answer };
+    const { containerId = null, notPlaced } = how;
+    const ending: Ending = {
+      status: 'ERROR',
+      detail: lastLines,
+      ...(notPlaced === undefined ? { reason: 'start_failed' } : { reason: 'not_placed', failureReason: notPlaced }),
+    };
     const extra = { result: errorBody(lastLines), containerId };
     let failed = 0;
     for (const waiting of [...this.#tasks.replies.of(queue)]) {

@@ -7,7 +7,8 @@ import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
-import type { Ender, QueuedEnding } from './ender.ts';
+import { EXPIRED, WAIT_LIMIT } from '../domain/endings.ts';
+import type { Ender } from './ender.ts';
 
 export interface Deadline {
   readonly taskId: TaskId;
@@ -31,14 +32,6 @@ const RELOAD_MS = 10_000;
 const MOST_HELD = 2_000;
 /** Milliseconds until the next try, when a queue does not answer or a row lags. */
 const AGAIN_MS = 1_000;
-
-const EXPIRED: QueuedEnding = { status: 'EXPIRED', httpStatus: 504, text: 'expired', failureReason: 'expired' };
-const WAIT_LIMIT: QueuedEnding = {
-  status: 'TIMEOUT',
-  httpStatus: 504,
-  text: 'Timed out waiting for a backend container',
-  failureReason: 'wait_limit',
-};
 
 export class Deadlines {
   readonly name = 'deadlines';

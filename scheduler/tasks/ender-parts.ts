@@ -4,6 +4,7 @@ import type { Dispatcher } from './dispatch/dispatcher.ts';
 import type { LastAttempts } from './dispatch/last-attempts.ts';
 import type { Leases } from './dispatch/leases.ts';
 import type { Replies } from './dispatch/replies.ts';
+import type { Presentation } from '../domain/endings.ts';
 import type { DueTimes } from '../stores/queues/due.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
@@ -22,6 +23,8 @@ export interface EnderParts {
   readonly lastAttempts: LastAttempts;
   readonly changes: Changes;
   readonly bodies: Bodies;
+  /** Fixed texts for callers of the reasons why tasks end. */
+  readonly textOf: Presentation['textOf'];
   readonly replies: Replies;
   readonly attempts: Attempts;
   readonly due: DueTimes;

@@ -2,9 +2,10 @@
 // the caller is answered. Every end of a task passes here: results, losses, limits, cancels, deployments that
 // stop. Invariant: an attempt's slot is freed once, when its agent confirmed the end or can no longer do so.
 import type { AttemptToken, QueueName, TaskId } from '#shared/domain/ids.ts';
-import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
+import type { Ending } from '../domain/endings.ts';
+import { failureReasonOf, reasonOfRecord, RESULT_NOT_STORED } from '../domain/endings.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';
 import type { Fence } from '../stores/queues/task-queues.ts';
 import type { Attempt } from './attempts.ts';
@@ -13,30 +14,9 @@ import { errorBody, finalOf } from './recording.ts';
 import type { TaskRecord } from './records.ts';
 import { resultTextOf } from './result-text.ts';
 import { Returning } from './returning.ts';
-import type { AttemptOutcome, Ending, FinalStatus } from './state.ts';
+import type { AttemptOutcome } from './state.ts';
 import type { Finished } from './task-service.ts';
 import { ENDED_BY, verdictOf } from './state.ts';
-
-/** Ending of a task that no container has. */
-export interface QueuedEnding {
-  readonly status: FinalStatus;
-  readonly httpStatus: number;
-  readonly text: string;
-  readonly failureReason: string;
-}
-
-const RESULT_NOT_STORED: Ending = { status: 'ERROR', httpStatus: 500, failureReason: 'result_not_stored' };
-/** HTTP status for a caller whose answer was lost on the way and is read from the record. */
-const HTTP_STATUS: Readonly<Record<TaskStatus, number>> = {
-  PENDING: 500,
-  RUNNING: 500,
-  RETRY: 500,
-  COMPLETE: 200,
-  ERROR: 500,
-  CANCELLED: 503,
-  TIMEOUT: 504,
-  EXPIRED: 504,
-};
 
 export class Ender {
   readonly #parts: EnderParts;
@@ -177,7 +157,7 @@ export class Ender {
     const { attempts, metrics, clock, log } = this.#parts;
     const { ending, text, stored } = await this.#storable(job, asked, body);
     const record = finalOf(job, queue, attempt.number, ending.status, clock.nowMs(), {
-      failureReason: ending.failureReason,
+      failureReason: failureReasonOf(ending),
       containerId: attempt.containerId,
       startedAtMs: attempt.startedAtMs ?? attempt.sentAtMs,
       durationMs,
@@ -203,7 +183,7 @@ export class Ender {
       return true;
     }
     if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);
-    this.#deliver(job, ending.status, ending.httpStatus, text);
+    this.#deliver(job, { status: ending.status, reason: ending.reason, body: text });
     metrics.finished.inc({ stub_type: job.kind, status: ending.status });
     metrics.execution.observe(
       { stub_type: job.kind, status: ending.status },
@@ -222,17 +202,13 @@ export class Ender {
     ending: Ending,
     body: Buffer | undefined,
   ): Promise<{ ending: Ending; text: string; stored: Pick<TaskRecord, 'result' | 'resultObjectId'> }> {
-    const text =
-      ending.errorText === undefined
-        ? body === undefined
-          ? errorBody(ending.failureReason)
-          : resultTextOf(body)
-        : errorBody(ending.errorText);
+    const isBody = body !== undefined && this.#textOf(ending) === undefined;
+    const text = isBody ? resultTextOf(body) : this.answerOf(ending).body;
     try {
       return { ending, text, stored: await this.#parts.bodies.storeResult(text) };
     } catch (error) {
       this.#parts.log.error({ err: error, taskId: job.taskId }, 'a result could not be kept');
-      const failed = errorBody('result could not be stored');
+      const failed = this.answerOf(RESULT_NOT_STORED).body;
       return { ending: RESULT_NOT_STORED, text: failed, stored: { result: failed } };
     }
   }
@@ -240,7 +216,7 @@ export class Ender {
   #freeSlot(attempt: Attempt, ending: Ending | undefined): void {
     const { container } = attempt;
     if (container === undefined) return;
-    if (ending?.status === 'COMPLETE' || ending?.failureReason === 'handler_error') container.completed += 1;
+    if (ending?.status === 'COMPLETE' || ending?.reason === 'handler_error') container.completed += 1;
     if (!this.#parts.attempts.isRevoked(attempt)) this.#release(attempt);
   }
 
@@ -271,7 +247,7 @@ export class Ender {
     const { queues } = this.#parts;
     return ending.status === 'COMPLETE'
       ? queues.complete(attempt.queue, attempt.job.taskId, attempt.lock)
-      : queues.fail(attempt.queue, attempt.job.taskId, attempt.lock, ending.failureReason);
+      : queues.fail(attempt.queue, attempt.job.taskId, attempt.lock, failureReasonOf(ending));
   }
 
   async #fenceAgain(attempt: Attempt, ending: Ending, record: TaskRecord): Promise<Fence | undefined> {
@@ -304,18 +280,20 @@ export class Ender {
   async endQueued(
     queue: QueueName,
     job: TaskJob,
-    ending: QueuedEnding,
+    ending: Ending,
     from: Pick<TaskRecord, 'status' | 'attempt'>,
     extra: Partial<TaskRecord> = {},
   ): Promise<void> {
-    const { status, failureReason } = ending;
+    const { status } = ending;
     const { changes, clock, metrics } = this.#parts;
+    const failureReason = failureReasonOf(ending);
     const record = finalOf(job, queue, from.attempt, status, clock.nowMs(), { failureReason, ...extra });
+    const answer = this.answerOf(ending);
     if (!(await changes.applied(from.status, ENDED_BY[status], record))) {
-      this.#deliver(job, from.status, HTTP_STATUS[from.status], errorBody(ending.text));
+      this.#deliver(job, { status: from.status, reason: undefined, body: answer.body });
       return;
     }
-    this.#deliver(job, status, ending.httpStatus, errorBody(ending.text));
+    this.#deliver(job, answer);
     metrics.finished.inc({ stub_type: job.kind, status });
     this.dropInput(job);
   }
@@ -324,23 +302,13 @@ export class Ender {
    * Takes a waiting task out of its queue and ends it; its record continues the number of its attempts.
    * @returns false: the task is held, or not there
    */
-  async takeOut(
-    queue: QueueName,
-    job: TaskJob,
-    ending: QueuedEnding,
-    extra: Partial<TaskRecord> = {},
-  ): Promise<boolean> {
+  async takeOut(queue: QueueName, job: TaskJob, ending: Ending, extra: Partial<TaskRecord> = {}): Promise<boolean> {
     if (!(await this.#parts.queues.remove(queue, job.taskId))) return false;
     await this.endTakenOut(queue, job, ending, extra);
     return true;
   }
 
-  async endTakenOut(
-    queue: QueueName,
-    job: TaskJob,
-    ending: QueuedEnding,
-    extra: Partial<TaskRecord> = {},
-  ): Promise<void> {
+  async endTakenOut(queue: QueueName, job: TaskJob, ending: Ending, extra: Partial<TaskRecord> = {}): Promise<void> {
     this.#parts.dispatcher().forget(queue, job.taskId);
     const known = await this.#parts.records.read(job.taskId).catch(() => undefined);
     // The job came back, or the answer was lost: a waiting caller gets the outcome from the record.
@@ -350,32 +318,47 @@ export class Ender {
 
   // ---- callers ------------------------------------------------------------------------------------------------------
 
-  answer(taskId: TaskId, status: TaskStatus, httpStatus: number, body: string): void {
+  /** Answer to the caller of a task that ended without a result. */
+  answerOf(ending: Ending): Finished {
+    const { status, reason } = ending;
+    return { status, reason, body: errorBody(this.#textOf(ending) ?? failureReasonOf(ending)) };
+  }
+
+  /** Text of the failure; undefined: the result of the attempt says it. */
+  #textOf({ reason, detail }: Ending): string | undefined {
+    return detail ?? this.#parts.textOf(reason);
+  }
+
+  /** Answers a caller who waits here, for a task that ended without a result. */
+  answerAs(taskId: TaskId, ending: Ending): void {
+    this.answer(taskId, this.answerOf(ending));
+  }
+
+  /** Answers a caller who waits here. */
+  answer(taskId: TaskId, finished: Finished): void {
     const { replies, metrics } = this.#parts;
-    replies.settle(taskId, { status, httpStatus, body });
+    replies.settle(taskId, finished);
     metrics.waiting.set(replies.size);
   }
 
   /** Answers the task's caller, at whichever replica it waits. */
-  #deliver(job: TaskJob, status: TaskStatus, httpStatus: number, body: string): void {
+  #deliver(job: TaskJob, finished: Finished): void {
     if (!job.sync) return;
     const { replies, metrics } = this.#parts;
-    replies.deliver(job.replica, job.taskId, { status, httpStatus, body });
+    replies.deliver(job.replica, job.taskId, finished);
     metrics.waiting.set(replies.size);
   }
 
   /** Answers a caller who still waits here for a task that ended elsewhere. */
   async answerFrom(record: TaskRecord): Promise<void> {
     if (!this.#parts.replies.has(record.taskId) || !isTerminalTask(record.status)) return;
-    const { status, httpStatus, body } = await this.finishedOf(record);
-    this.answer(record.taskId, status, httpStatus, body);
+    this.answer(record.taskId, await this.finishedOf(record));
   }
 
   /** Answer to the caller of a task that is over, from its record. @throws when the result's object cannot be read */
   async finishedOf(record: TaskRecord): Promise<Finished> {
     const body = (await this.resultText(record)) ?? errorBody(record.failureReason);
-    const httpStatus = record.failureReason === 'lost' ? 502 : HTTP_STATUS[record.status];
-    return { status: record.status, httpStatus, body };
+    return { status: record.status, reason: reasonOfRecord(record.failureReason), body };
   }
 
   /** Keeps a result in its record, or as an object. @throws when the object store does not take it */

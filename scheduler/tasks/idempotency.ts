@@ -12,7 +12,6 @@ import type { Target } from '../domain/stub-config.ts';
 import type { KeyPlace, KeyRow } from '../stores/store/queries/idempotency.ts';
 import type { IdempotencyKeys } from './idempotency-keys.ts';
 import { MOST_KEYS, MOST_KEYS_OF_OTHERS } from './idempotency-keys.ts';
-import { errorBody } from './recording.ts';
 import type { TaskContext } from './task-parts.ts';
 import type { Call, CallKey, Submission } from './task-service.ts';
 
@@ -254,7 +253,7 @@ export class Idempotency {
       const isGone = known === undefined && row.ageMs >= CLAIM_MS && !(await this.#isQueued(target, row));
       if (isGone && !this.#isDoubtful()) {
         if (!row.isAccepted) return 'free';
-        const lost = { status: 'ERROR', httpStatus: 502, body: errorBody(LOST) } as const;
+        const lost = ender.answerOf({ status: 'ERROR', reason: 'answer_lost' });
         return { ...accepted(row.taskId, false), finished: Promise.resolve(lost) };
       }
       if (!(await sleep(waitMs, signal))) return BUSY;
@@ -287,7 +286,6 @@ export class Idempotency {
   }
 }
 
-const LOST = 'the answer of this call is lost';
 const NEVER = new Promise<never>(() => undefined);
 
 const accepted = (taskId: TaskId, isAsync: boolean) => ({

@@ -293,7 +293,7 @@ export class TaskRecords {
     this.#older.delete(taskId);
   }
 
-  /** Whether so many records wait for the database that nothing new may be admitted (answer 503, retry later). */
+  /** Whether so many records wait for the database that nothing new may be admitted. */
   isOverloaded(): boolean {
     const overloaded =
       this.#length > this.#overloadedRecords ||

@@ -98,8 +98,8 @@ export class Reports {
     // reported a start; a cancelled attempt then counts as lost.
     const outcome = attempt.unclaimed && result.outcome === 'cancelled' ? 'lost' : result.outcome;
     if (result.body !== undefined) return await ender.ended(attempt, outcome, result.body, result.durationMs);
-    const errorText = `result is larger than ${maxResultBytes} bytes`;
-    const ending = { status: 'ERROR', httpStatus: 500, errorText, failureReason: 'result_too_large' } as const;
+    const detail = `result is larger than ${maxResultBytes} bytes`;
+    const ending = { status: 'ERROR', reason: 'result_too_large', detail } as const;
     return await ender.finish(attempt, ending, undefined, result.durationMs);
   }
 

@@ -6,9 +6,10 @@ import { sleep } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Claim } from './dispatch/dispatcher.ts';
 import type { Lease } from './dispatch/leases.ts';
-import { precheck, SENT_BEFORE } from './dispatch/precheck.ts';
-import type { Verdict } from './dispatch/precheck.ts';
+import { precheck } from './dispatch/precheck.ts';
 import type { ReadyContainer } from './dispatch/slots.ts';
+import { failureReasonOf, INPUT_LOST, LOST } from '../domain/endings.ts';
+import type { Ending } from '../domain/endings.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';
 import type { Attempt } from './attempts.ts';
 import { untilGivenBack } from './give-back.ts';
@@ -17,13 +18,6 @@ import type { TaskRecord } from './records.ts';
 import { endingOf } from './state.ts';
 import type { TaskContext } from './task-parts.ts';
 
-const INPUT_LOST = {
-  kind: 'finish',
-  status: 'ERROR',
-  httpStatus: 500,
-  errorText: 'the input of the task could not be read',
-  failureReason: 'input_lost',
-} as const satisfies Verdict;
 /** Longest delay of a timer in milliseconds; a longer one would fire at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /**
@@ -171,7 +165,7 @@ export class Sender {
     const { leases, queues, dispatcher, instance, clock } = this.#tasks;
     if (!claim.isLent) {
       if (await leases.write(leaseOf(attempt))) return true;
-      await this.#finishFetched(claim, SENT_BEFORE);
+      await this.#finishFetched(claim, LOST);
       return false;
     }
     if (await leases.writeLent(leaseOf(attempt), instance)) return true;
@@ -262,7 +256,7 @@ export class Sender {
     const isSent = !ended && (await records.read(taskId))?.status === 'RUNNING';
     if (!ended && !isSent) return false;
     await leases.dropOf(taskId, claim.lock);
-    if (isSent) await this.#finishFetched(claim, SENT_BEFORE);
+    if (isSent) await this.#finishFetched(claim, LOST);
     return true;
   }
 
@@ -368,13 +362,13 @@ export class Sender {
     this.#tasks.slots.pause(container, REFUSED_PAUSE_MS, () => this.#tasks.dispatcher().wake(container.queue));
   }
 
-  async #finishFetched(claim: Claim, verdict: Extract<Verdict, { kind: 'finish' }>): Promise<void> {
+  async #finishFetched(claim: Claim, ending: Ending): Promise<void> {
     const { job, queue } = claim;
-    const fence = await this.#tasks.queues.fail(queue, job.taskId, claim.lock, verdict.failureReason);
+    const fence = await this.#tasks.queues.fail(queue, job.taskId, claim.lock, failureReasonOf(ending));
     this.#tasks.dispatcher().release(claim.container, this.#tasks.clock.nowMs());
     if (fence.kind !== 'done') return;
     const from = { status: 'PENDING', attempt: job.attempts + claim.starts } as const;
-    await this.#tasks.ender.endQueued(queue, job, { ...verdict, text: verdict.errorText }, from);
+    await this.#tasks.ender.endQueued(queue, job, ending, from);
   }
 }
 

@@ -4,6 +4,7 @@
 // answer. A synchronous task never runs twice. Every caller is answered exactly once.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
+import { SCHEDULER_STOPPING } from '../domain/endings.ts';
 import type { Target } from '../domain/stub-config.ts';
 import type { Claim, Dispatcher } from './dispatch/dispatcher.ts';
 import type { Waiting } from './dispatch/replies.ts';
@@ -16,7 +17,6 @@ import { Callers } from './callers.ts';
 import type { FailedStart } from './callers.ts';
 import { Changes } from './changes.ts';
 import { Ender } from './ender.ts';
-import { errorBody } from './recording.ts';
 import { LateResults } from './late.ts';
 import type { TaskRecord } from './records.ts';
 import { pickById } from './list-by-id.ts';
@@ -108,7 +108,7 @@ export class Tasks implements TaskService {
   stop(): void {
     this.#abort.abort();
     for (const attempt of this.attempts.all()) clearTimeout(attempt.limit);
-    this.#parts.replies.settleAll({ status: 'CANCELLED', httpStatus: 503, body: errorBody('scheduler is stopping') });
+    this.#parts.replies.settleAll(this.ender.answerOf(SCHEDULER_STOPPING));
   }
 
   /**

@@ -1,4 +1,6 @@
 import type { TaskStatus } from '#shared/domain/status.ts';
+import { CANCELLED, COMPLETED, failureReasonOf, LOST } from '../domain/endings.ts';
+import type { Ending, FinalStatus } from '../domain/endings.ts';
 
 // Public statuses of a task as the surfaces show them. CLAIMED is PENDING with an attempt: the
 // queue's lock tells, not the record; a hand-over counts as the start. Only a late COMPLETE of the
@@ -58,20 +60,10 @@ export const ENDED_BY = {
   CANCELLED: 'cancel',
   TIMEOUT: 'time_out',
   EXPIRED: 'expire',
-} as const satisfies Partial<Record<TaskStatus, TaskEvent>>;
-export type FinalStatus = keyof typeof ENDED_BY;
+} as const satisfies Record<FinalStatus, TaskEvent>;
 
 /** Outcome of one attempt, as the agent reports it (`outcome` of TaskResult). */
 export type AttemptOutcome = 'ok' | 'error' | 'retry' | 'timeout' | 'cancelled' | 'exited' | 'lost';
-
-export interface Ending {
-  readonly status: FinalStatus;
-  /** HTTP status for a synchronous caller. */
-  readonly httpStatus: number;
-  /** Replaces the body that came with the outcome, when set. */
-  readonly errorText?: string;
-  readonly failureReason: string;
-}
 
 /** Facts beside the outcome that decide the ending. */
 export interface EndingFacts {
@@ -117,11 +109,11 @@ export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): Verdict 
     case 'retry':
     case 'exited':
       return facts.retriesUsed < facts.retries
-        ? { kind: 'retry', failureReason: final.failureReason }
+        ? { kind: 'retry', failureReason: failureReasonOf(final) }
         : { kind: 'final', ...final };
     case 'lost':
       return facts.losses < INFRASTRUCTURE_ATTEMPTS
-        ? { kind: 'again', failureReason: final.failureReason }
+        ? { kind: 'again', failureReason: failureReasonOf(final) }
         : { kind: 'final', ...final, failureReason: 'infrastructure_limit' };
     case 'ok':
     case 'error':
@@ -135,23 +127,22 @@ export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): Verdict 
 export function endingOf(outcome: AttemptOutcome, facts: Pick<EndingFacts, 'timeoutMs'>): Ending {
   switch (outcome) {
     case 'ok':
-      return { status: 'COMPLETE', httpStatus: 200, failureReason: '' };
+      return COMPLETED;
     case 'error':
     case 'retry':
-      return { status: 'ERROR', httpStatus: 500, failureReason: 'handler_error' };
+      return { status: 'ERROR', reason: 'handler_error' };
     case 'exited':
-      return { status: 'ERROR', httpStatus: 500, failureReason: 'process_exited' };
+      return { status: 'ERROR', reason: 'process_exited' };
     case 'timeout':
       return {
         status: 'TIMEOUT',
-        httpStatus: 504,
-        errorText: `task ran longer than its limit of ${facts.timeoutMs / 1000} s`,
-        failureReason: 'execution_timeout',
+        reason: 'execution_timeout',
+        detail: `task ran longer than its limit of ${facts.timeoutMs / 1000} s`,
       };
     case 'cancelled':
-      return { status: 'CANCELLED', httpStatus: 503, errorText: 'task cancelled', failureReason: 'request_cancelled' };
+      return CANCELLED;
     case 'lost':
-      return { status: 'ERROR', httpStatus: 502, errorText: 'Backend route unavailable', failureReason: 'lost' };
+      return LOST;
   }
 }
 

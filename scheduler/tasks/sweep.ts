@@ -13,7 +13,8 @@ import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { Leases } from './dispatch/leases.ts';
 import type { Attempts } from './attempts.ts';
 import type { Changes } from './changes.ts';
-import type { Ender, QueuedEnding } from './ender.ts';
+import { CALLER_GONE, EXPIRED, failureReasonOf } from '../domain/endings.ts';
+import type { Ender } from './ender.ts';
 import { parseTaskJob } from '../stores/queues/jobs.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
@@ -173,7 +174,7 @@ export class TaskSweep {
     // Job and record are removed together: the end may have come between the two reads.
     const now = await records.read(record.taskId);
     if (now === undefined || now.rank !== record.rank || now.attempt !== record.attempt) return;
-    const ended = finalRecordOf(record, CALLER_GONE.status, CALLER_GONE.failureReason, clock.nowMs());
+    const ended = finalRecordOf(record, CALLER_GONE.status, failureReasonOf(CALLER_GONE), clock.nowMs());
     if (await changes.applied(record.status, 'cancel', ended))
       log.info({ taskId: record.taskId }, 'a task whose caller is gone is over');
   }
@@ -226,14 +227,6 @@ export class TaskSweep {
     return false;
   }
 }
-
-const CALLER_GONE: QueuedEnding = {
-  status: 'CANCELLED',
-  httpStatus: 503,
-  text: 'caller is gone',
-  failureReason: 'caller_gone',
-};
-const EXPIRED: QueuedEnding = { status: 'EXPIRED', httpStatus: 504, text: 'expired', failureReason: 'expired' };
 
 function finalRecordOf(record: TaskRecord, status: TaskStatus, failureReason: string, endedAtMs: number): TaskRecord {
   return { ...record, status, rank: RANK[status] as RecordRank, endedAtMs, failureReason };

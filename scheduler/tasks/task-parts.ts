@@ -21,7 +21,8 @@ import type { GroupCommit } from './accepting.ts';
 import type { Attempts } from './attempts.ts';
 import type { Bodies } from './bodies.ts';
 import type { Changes } from './changes.ts';
-import type { Ender, QueuedEnding } from './ender.ts';
+import type { Ending, Presentation } from '../domain/endings.ts';
+import type { Ender } from './ender.ts';
 import type { StubFacts } from './list-by-id.ts';
 import type { TaskMetrics } from './metrics.ts';
 import type { QueueQuota } from './queue-quota.ts';
@@ -37,6 +38,8 @@ export interface TaskServiceParts {
   readonly lastAttempts: LastAttempts;
   readonly slots: SlotTable;
   readonly bodies: Bodies;
+  /** Fixed texts for callers of the reasons why tasks end. */
+  readonly textOf: Presentation['textOf'];
   /** Group commit for rows of asynchronous tasks, before their ids are returned. */
   readonly accepting: GroupCommit<AcceptedTask>;
   /** Idempotency keys. Absent: calls with a key are refused. */
@@ -78,7 +81,7 @@ export interface TaskServiceParts {
   /** Called when a task's row is committed, for the leader's heap of deadlines. */
   readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
   /** Ends a task wherever it is. Absent: no task can be ended this way. */
-  readonly cancel?: (taskId: TaskId, ending: QueuedEnding) => Promise<void>;
+  readonly cancel?: (taskId: TaskId, ending: Ending) => Promise<void>;
   /** Reads the task from its row, regardless of Redis. */
   readonly rowOf: (taskId: TaskId) => Promise<TaskRecord | undefined>;
   /**

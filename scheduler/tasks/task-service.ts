@@ -1,6 +1,7 @@
 // Interface of tasks for the surfaces; service.ts implements it.
 import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
+import type { EndReason } from '../domain/endings.ts';
 import type { Target } from '../domain/stub-config.ts';
 import type { TaskRecord } from './records.ts';
 
@@ -38,7 +39,8 @@ export interface CallKey {
  */
 export interface Finished {
   readonly status: TaskStatus;
-  readonly httpStatus: number;
+  /** Undefined: the status says all that is known. */
+  readonly reason: EndReason | undefined;
   readonly body: string;
 }
 
@@ -68,7 +70,7 @@ export type Submission =
   | { readonly kind: 'queue_bytes_reached'; readonly limit: number }
   /** The workspace calls too often: nothing was left behind. */
   | { readonly kind: 'rate_limited'; readonly retryAfterSeconds: number }
-  /** Redis does not answer, or the records cannot be written: 503. */
+  /** Redis does not answer, or the records cannot be written. */
   | {
       readonly kind: 'unavailable';
       readonly text: string;

@@ -6,6 +6,7 @@ import type { MachineId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { aWorkers } from '../helpers/drains.ts';
 import { deleteMachine, updateMachine } from '#scheduler/stores/store/queries/machines.ts';
+import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Agent, Fleet } from './fleet-fixture.ts';
 import { quiet } from './tasks-fixture.ts';
@@ -89,7 +90,7 @@ describe('Partition < 90 s', () => {
     again.stream.write({
       result: { taskId, token, containerId: entry.row.id, outcome: 'ok', durationMs: 1, body, started: true },
     });
-    expect(await submission.finished).toMatchObject({ status: 'COMPLETE', httpStatus: 200 });
+    expect(seenByCaller(await submission.finished)).toMatchObject({ status: 'COMPLETE', httpStatus: 200 });
   });
 });
 

@@ -11,6 +11,7 @@ import { insertAcceptedTasks } from '#scheduler/stores/store/queries/tasks.ts';
 import { IdempotencyKeys } from '#scheduler/tasks/idempotency-keys.ts';
 import { acceptedTaskOf, finalOf } from '#scheduler/tasks/recording.ts';
 import type { Call, CallKey, Submission } from '#scheduler/tasks/task-service.ts';
+import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import { aDb } from './store-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
@@ -275,7 +276,10 @@ describe('a process that dies', () => {
     const one = await replica();
     const target = aTarget();
     await aDeadClaim(db, target, newId<TaskId>(), true);
-    expect(await (await taken(call(one, target))).finished).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+    expect(seenByCaller(await (await taken(call(one, target))).finished)).toMatchObject({
+      status: 'ERROR',
+      httpStatus: 502,
+    });
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
   });
 
@@ -338,7 +342,11 @@ describe('a synchronous call', () => {
     const later = await taken(call(two, target));
     for (const submission of [first, here, await there, later]) {
       expect(submission.taskId).toBe(first.taskId);
-      expect(await submission.finished).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"answer":42}' });
+      expect(seenByCaller(await submission.finished)).toEqual({
+        status: 'COMPLETE',
+        httpStatus: 200,
+        body: '{"answer":42}',
+      });
     }
     await drained(one);
     await one.client.flushall();
@@ -354,7 +362,7 @@ describe('a synchronous call', () => {
     const first = await taken(call(one, target));
     await one.result(await sent(link), '{"error":"KeyError"}', 'error');
     const answer = await first.finished;
-    expect(answer).toMatchObject({ status: 'ERROR', httpStatus: 500, body: '{"error":"KeyError"}' });
+    expect(seenByCaller(answer)).toMatchObject({ status: 'ERROR', httpStatus: 500, body: '{"error":"KeyError"}' });
     expect(await (await taken(call(one, target))).finished).toEqual(answer);
     expect(link.orders).toHaveLength(1);
   });

@@ -4,13 +4,14 @@ import { describe, expect } from 'vitest';
 import type { ContainerId, InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
+import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted, Options } from './lane-fixture.ts';
 import { dead, inLane, jobs, kill, reaches, sent, submitted, sweepOf, swept, test as base } from './lane-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 
-const CANCELLED = { status: 'CANCELLED', httpStatus: 503, text: 'x', failureReason: 'request_cancelled' } as const;
+const CANCELLED = { status: 'CANCELLED', reason: 'request_cancelled', detail: 'x' } as const;
 /** Settings under which no loan is taken back for being slow. */
 const PATIENT = { silentMs: 60_000 };
 const nobody = (): undefined => undefined;
@@ -337,7 +338,7 @@ describe('the lender', () => {
     dead.add(far.instance);
     expect(await swept(near)).toBe(1);
     dead.delete(far.instance);
-    expect(await task.finished).toMatchObject({ status: 'CANCELLED', httpStatus: 503 });
+    expect(seenByCaller(await task.finished)).toMatchObject({ status: 'CANCELLED', httpStatus: 503 });
     gate.open();
     await waitFor(() => !near.queues.has(task.taskId), 'the borrower has looked');
     expect(await jobs(far, target.queue)).toBe(0);
@@ -354,7 +355,10 @@ describe('the lender', () => {
     await sweepOf(near).stop();
     expect(near.queues.has(task.taskId)).toBe(true);
     await sweepOf(far).stop();
-    expect(await task.finished).toMatchObject({ httpStatus: 503, body: '{"error":"scheduler is stopping"}' });
+    expect(seenByCaller(await task.finished)).toMatchObject({
+      httpStatus: 503,
+      body: '{"error":"scheduler is stopping"}',
+    });
     gate.open();
     await waitFor(() => !near.queues.has(task.taskId), 'the borrower has looked');
     expect(link.runs).toBe(0);
@@ -371,7 +375,7 @@ describe('cancelled before it is sent', () => {
     const task = await submitted(far, target);
     await borrowed(near, task);
     task.callerLeft();
-    expect(await task.finished).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
+    expect(seenByCaller(await task.finished)).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
     gate.open();
     await waitFor(() => !near.queues.has(task.taskId), 'the borrower has looked');
     await isIdle(container);

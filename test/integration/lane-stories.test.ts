@@ -155,7 +155,7 @@ class Story {
     const by = this.#replica(at);
     const job = task && (await by.queues.read(this.target.queue, task.taskId));
     if (job === undefined) return;
-    const ending = { status: 'CANCELLED', httpStatus: 503, text: 'x', failureReason: 'request_cancelled' } as const;
+    const ending = { status: 'CANCELLED', reason: 'request_cancelled', detail: 'x' } as const;
     if (await by.tasks.ender.takeOut(this.target.queue, job, ending)) this.seen.add('cancelled elsewhere');
   }
 

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
 import type { Finished, Submission } from '#scheduler/tasks/task-service.ts';
+import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted } from './lane-fixture.ts';
 import { answersOf, dead, inLane, jobs, kill, reaches, sent, submitted, sweepOf, swept, test } from './lane-fixture.ts';
@@ -296,8 +297,8 @@ describe('ended before it was sent', () => {
     await sent(link);
     const [left, late] = [await submitted(one, target), await submitted(one, target)];
     left.callerLeft();
-    expect(await left.finished).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
-    expect(await late.finished).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
+    expect(seenByCaller(await left.finished)).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
+    expect(seenByCaller(await late.finished)).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
     await waitFor(async () => (await inLane(one, target.queue)).length === 1, 'only the running one is in the lane');
     expect(link.orders).toHaveLength(1);
   });
@@ -315,7 +316,7 @@ describe('ended before it was sent', () => {
     redis.freeze();
     try {
       waiting.callerLeft();
-      expect(await waiting.finished).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
+      expect(seenByCaller(await waiting.finished)).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
     } finally {
       redis.thaw();
     }
@@ -337,7 +338,7 @@ describe('ended before it was sent', () => {
     isAlone = false;
     one.queues.look(target.queue);
     waiting.callerLeft();
-    expect(await waiting.finished).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
+    expect(seenByCaller(await waiting.finished)).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
     expect(await one.queues.waitingIds(target.queue)).toEqual([]);
   });
 
@@ -367,7 +368,10 @@ describe('ended before it was sent', () => {
     await sent(link);
     const waiting = await submitted(one, target);
     await sweepOf(one).stop();
-    expect(await waiting.finished).toMatchObject({ httpStatus: 503, body: '{"error":"scheduler is stopping"}' });
+    expect(seenByCaller(await waiting.finished)).toMatchObject({
+      httpStatus: 503,
+      body: '{"error":"scheduler is stopping"}',
+    });
     await reaches(one, waiting.taskId, 'CANCELLED');
   });
 
@@ -382,7 +386,7 @@ describe('ended before it was sent', () => {
     const waiting = await submitted(one, target);
     const job = await other.queues.read(target.queue, waiting.taskId);
     if (job === undefined) throw new Error('no job');
-    const ending = { status: 'CANCELLED', httpStatus: 503, text: 'x', failureReason: 'request_cancelled' } as const;
+    const ending = { status: 'CANCELLED', reason: 'request_cancelled', detail: 'x' } as const;
     expect(await other.tasks.ender.takeOut(target.queue, job, ending)).toBe(true);
     expect(await waiting.finished).toMatchObject({ status: 'CANCELLED' });
     await one.result(running);
@@ -405,7 +409,7 @@ describe('ended before it was sent', () => {
     dead.delete(one.instance);
     await reaches(other, waiting.taskId, 'CANCELLED');
     await one.result(running);
-    expect(await waiting.finished).toMatchObject({ status: 'CANCELLED', httpStatus: 503 });
+    expect(seenByCaller(await waiting.finished)).toMatchObject({ status: 'CANCELLED', httpStatus: 503 });
     expect(link.orders).toHaveLength(1);
   });
 });

@@ -182,7 +182,7 @@ describe('what has no place', () => {
     world.placer.wake();
     await waitFor(() => entry.row.state === 'FAILED', 'it has failed');
     expect(entry.row).toMatchObject({ reason: 'gpu_unavailable', rejections: { gpu_model: 1 } });
-    const how = { httpStatus: 503, failureReason: 'gpu_unavailable' };
+    const how = { notPlaced: 'gpu_unavailable' };
     expect(told).toEqual([[world.target.queue, expect.stringContaining('gpu_unavailable'), how]]);
   });
 

@@ -2,6 +2,7 @@
 // once, answered. The same holds beside a replica that has the local queue on.
 import { expect } from 'vitest';
 import type { InstanceId } from '#shared/domain/ids.ts';
+import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Options } from './lane-fixture.ts';
 import { inLane, jobs, reaches, sent, submitted, test } from './lane-fixture.ts';
@@ -56,7 +57,7 @@ test('one that its agent gives back comes first again; one whose container dies 
   expect(again.taskId).toBe(tasks[0]?.taskId);
   one.slots.leave(container.containerId);
   await one.tasks.containerGone(container.containerId);
-  expect(await tasks[0]?.finished).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+  expect(seenByCaller(await tasks[0]?.finished)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
   one.slots.remove(container.containerId);
   const next = new PlayedLink();
   one.container(target.queue, next);

@@ -7,6 +7,7 @@ import { expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
+import { failureReasonOf } from '#scheduler/domain/endings.ts';
 import { precheck } from '#scheduler/tasks/dispatch/precheck.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
@@ -141,7 +142,7 @@ class Story {
     const facts = { nowMs: Date.now(), callerWaits: true, leaseSeen: starts > 1 && task.leased };
     const verdict = precheck(job, facts);
     if (verdict.kind === 'finish') {
-      if ((await queues.fail(this.queue, job.taskId, lock, verdict.failureReason)).kind === 'done')
+      if ((await queues.fail(this.queue, job.taskId, lock, failureReasonOf(verdict))).kind === 'done')
         this.end(task, verdict.status);
       return undefined;
     }

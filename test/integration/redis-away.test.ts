@@ -1,6 +1,7 @@
 // Redis away for longer than the retries of an end. Callers are answered. When Redis is back, nothing of ended tasks
 // stays in a local queue, waiting tasks run once, and the depth is exact.
 import { expect } from 'vitest';
+import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Options } from './lane-fixture.ts';
 import { inLane, reaches, sent, submitted, test } from './lane-fixture.ts';
@@ -56,7 +57,7 @@ test('a task that goes back while Redis is away: its caller is answered at its w
   await waitFor(() => one.client.status !== 'ready', 'it is away');
   await one.tasks.refused(order.taskId, order.token, 'busy');
   await waitFor(() => container.inFlight === 0, 'its slot is free');
-  expect(await task.finished).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
+  expect(seenByCaller(await task.finished)).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
   await redis.restart();
   await connected(one);
   await one.tasks.redisLost();

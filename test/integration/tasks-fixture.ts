@@ -18,6 +18,7 @@ import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
 import { systemClock } from '#shared/clock.ts';
+import { outcomes } from '#scheduler/api/http/invoke/outcomes.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { Dispatcher } from '#scheduler/tasks/dispatch/dispatcher.ts';
 import { LastAttempts } from '#scheduler/tasks/dispatch/last-attempts.ts';
@@ -287,6 +288,7 @@ export async function aProcess(
     keepJob: options.keepJob ?? (() => Promise.resolve()),
     due,
     bodies: new Bodies(bytes, { maxResultBytes: options.maxResultBytes ?? 10_000_000, maxInputBytes: 10_000_000 }),
+    textOf: outcomes.textOf,
     replies,
     instance,
     clock: systemClock,
@@ -358,6 +360,7 @@ export async function aProcess(
       records,
       dispatcher,
       onAnswered: (taskId) => real.answered(taskId),
+      presentation: outcomes,
       log: quiet,
     });
     await bus.start();

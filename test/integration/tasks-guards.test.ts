@@ -9,6 +9,7 @@ import { DEFAULT_WORKSPACE_LIMITS } from '#scheduler/workspaces/identity/limits.
 import type { WorkspaceLimits } from '#scheduler/workspaces/identity/limits.ts';
 import type { Finished } from '#scheduler/tasks/task-service.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
+import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
@@ -256,9 +257,9 @@ test('a caller whose task ended while its job was back in the queue gets how it 
   if (job === undefined) throw new Error('no job');
   const ended = finalOf(job, target.queue, 1, 'COMPLETE', Date.now(), { result: '{"whole":1}' });
   await one.tasks.changes.applied('RUNNING', 'succeed', ended);
-  const ending = { status: 'TIMEOUT', httpStatus: 504, text: 'no container', failureReason: 'wait_limit' } as const;
+  const ending = { status: 'TIMEOUT', reason: 'wait_limit', detail: 'no container' } as const;
   expect(await one.tasks.ender.takeOut(target.queue, job, ending)).toBe(true);
-  expect(await task.finished).toMatchObject({ status: 'COMPLETE', httpStatus: 200, body: '{"whole":1}' });
+  expect(seenByCaller(await task.finished)).toMatchObject({ status: 'COMPLETE', httpStatus: 200, body: '{"whole":1}' });
 });
 
 const LIMITED: WorkspaceLimits = {

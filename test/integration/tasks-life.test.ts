@@ -8,6 +8,8 @@ import { acceptedJobOf, taskById } from '#scheduler/stores/store/queries/tasks.t
 import { Changes } from '#scheduler/tasks/changes.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { recordOf } from '#scheduler/tasks/recording.ts';
+import { EXPIRED } from '#scheduler/domain/endings.ts';
+import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
@@ -164,12 +166,7 @@ describe('a change that the table does not list', () => {
     if (job === undefined) throw new Error('no job');
     one.slots.remove(link.orders[0]?.containerId ?? ('' as ContainerId));
     await one.queues.add(target.queue, job);
-    await one.tasks.ender.takeOut(target.queue, job, {
-      status: 'EXPIRED',
-      httpStatus: 504,
-      text: 'expired',
-      failureReason: 'expired',
-    });
+    await one.tasks.ender.takeOut(target.queue, job, EXPIRED);
     expect((await one.records.read(taskId))?.status).toBe('COMPLETE');
     expect(await one.queues.read(target.queue, taskId)).toBeUndefined();
   });
@@ -224,7 +221,7 @@ describe('a task that an agent swallowed', () => {
     one.container(target.queue, new PlayedLink());
     const silent = await one.tasks.submit(target, { input: '{}' });
     if (silent.kind !== 'accepted') throw new Error('not accepted');
-    expect(await silent.finished).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+    expect(seenByCaller(await silent.finished)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
   });
 

@@ -9,6 +9,7 @@ import { taskById, upsertTaskRecords } from '#scheduler/stores/store/queries/tas
 import { Drainer } from '#scheduler/tasks/drainer.ts';
 import { recordOfRow } from '#scheduler/tasks/recording.ts';
 import type { Finished, Submission } from '#scheduler/tasks/task-service.ts';
+import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { aDb } from './store-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
@@ -47,8 +48,8 @@ const sent = (link: PlayedLink, count = 1) =>
 const statusOf = async (one: Process, taskId: TaskId) => (await one.records.read(taskId))?.status;
 /** A fetch that comes back empty holds a slot for its round trip. */
 const idle = (container: ReadyContainer) => waitFor(() => container.inFlight === 0, 'the slots are free');
-const answered = (task: { readonly answers: Finished[] }, timeoutMs = 5000) =>
-  waitFor(() => task.answers[0], 'the caller is answered', timeoutMs);
+const answered = async (task: { readonly answers: Finished[] }, timeoutMs = 5000) =>
+  seenByCaller(await waitFor(() => task.answers[0], 'the caller is answered', timeoutMs));
 
 describe('a task that goes well', () => {
   test('is sent, ends, is recorded, and answers its caller once', async ({ one }) => {

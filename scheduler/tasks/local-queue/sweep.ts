@@ -8,9 +8,9 @@ import { repeat } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
-import { SENT_BEFORE } from '../dispatch/precheck.ts';
+import { CALLER_GONE, LOST, SCHEDULER_STOPPING } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type { Ender, QueuedEnding } from '../ender.ts';
+import type { Ender } from '../ender.ts';
 import type { TaskRecords } from '../records.ts';
 import type { LaneQueues } from './queues.ts';
 import { entryVerdict } from './rules.ts';
@@ -19,15 +19,6 @@ import type { LaneStore } from './store.ts';
 const EVERY_MS = 3_000;
 /** Age at which an unknown entry is judged: a task on its way into the lane, or out of it, is known again by then. */
 const UNKNOWN_AFTER_MS = 10_000;
-
-const CALLER_GONE: QueuedEnding = {
-  status: 'CANCELLED',
-  httpStatus: 503,
-  text: 'caller is gone',
-  failureReason: 'caller_gone',
-};
-const STOPPING: QueuedEnding = { ...CALLER_GONE, text: 'scheduler is stopping' };
-const LOST: QueuedEnding = { ...SENT_BEFORE, text: SENT_BEFORE.errorText };
 
 /** Immutable part of an entry, from which it is judged. */
 type Head = Pick<TaskJob, 'taskId' | 'replica' | 'createdAtMs'>;
@@ -76,7 +67,7 @@ export class LaneSweep {
     this.#abort.abort();
     const { lanes, ender, log } = this.#parts;
     for (const { queue, job } of lanes.waiting()) {
-      await ender.takeOut(queue, job, STOPPING).catch((error: unknown) => {
+      await ender.takeOut(queue, job, SCHEDULER_STOPPING).catch((error: unknown) => {
         log.info({ err: error, taskId: job.taskId }, 'a waiting task is ended by whoever comes next');
       });
     }

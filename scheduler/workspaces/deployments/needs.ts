@@ -22,7 +22,7 @@ export interface ServingDoubt {
  */
 export interface DeploymentEffects {
   /**
-   * Answers the deployment's synchronous callers at once, waiting or running (CANCELLED, 503 `deployment stopped`), and
+   * Answers the deployment's synchronous callers at once, waiting or running (CANCELLED, `deployment_stopped`), and
    * stops its containers; queued asynchronous tasks stay.
    */
   stopped(queue: QueueName, stubId: StubId): Promise<void>;

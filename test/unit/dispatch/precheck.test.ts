@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { InstanceId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
+import { outcomes } from '#scheduler/api/http/invoke/outcomes.ts';
 import { precheck } from '#scheduler/tasks/dispatch/precheck.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 
@@ -42,7 +43,9 @@ test.each([
   ['whose caller is gone', { nowMs: 500, callerWaits: false, leaseSeen: false }, 'CANCELLED', 503],
   ['whose wait limit passed', { nowMs: 500, callerWaits: true, leaseSeen: false }, 'TIMEOUT', 504],
 ] as const)('a synchronous job %s ends', (_what, facts, status, httpStatus) => {
-  expect(precheck(aJob(), facts)).toMatchObject({ kind: 'finish', status, httpStatus });
+  const verdict = precheck(aJob(), facts);
+  expect(verdict).toMatchObject({ kind: 'finish', status });
+  if (verdict.kind === 'finish') expect(outcomes.httpStatusOf(verdict.status, verdict.reason)).toBe(httpStatus);
 });
 
 test('an asynchronous job needs no caller, may run again, and expires', () => {

@@ -48,7 +48,7 @@ test('the first item brings the head, with what every answer has', async ({ call
   answer.setEncoding('utf8').on('data', (part: string) => (text += part));
   const ended = once(answer, 'end');
   await vi.waitUntil(() => text === event('a'));
-  stream.end({ status: 'COMPLETE', httpStatus: 200, body: event('a') + event('b') });
+  stream.end({ status: 'COMPLETE', reason: 'completed', body: event('a') + event('b') });
   await ended;
   expect(text).toBe(event('a') + event('b'));
 });
@@ -58,7 +58,7 @@ test('who is far behind gets the rest at the end, all of it once', async ({ call
   const items = Array.from({ length: 400 }, (_, n) => event(`${n} ${'ü'.repeat(50_000)}`));
   for (const one of items) stream.item(TASK, one);
   const [answer] = await answered;
-  stream.end({ status: 'COMPLETE', httpStatus: 200, body: items.join('') });
+  stream.end({ status: 'COMPLETE', reason: 'completed', body: items.join('') });
   let text = '';
   answer.setEncoding('utf8').on('data', (part: string) => (text += part));
   await once(answer, 'end');

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
+import { COMPLETED, DEPLOYMENT_STOPPED, LOST, WAIT_LIMIT } from '../../../scheduler/domain/endings.ts';
 import type { StubConfig, Target } from '../../../scheduler/domain/stub-config.ts';
 import { hostRewriter, readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
 import { inputOf, registerInvoke } from '../../../scheduler/api/http/invoke/invoke.ts';
@@ -57,8 +58,8 @@ const accepted = (finished: Promise<Finished>): Submission => ({
   finished,
   callerLeft: () => void tasks.left++,
 });
-const done = (body = '{"ok":true}', httpStatus = 200): Promise<Submission> =>
-  Promise.resolve(accepted(Promise.resolve({ status: 'COMPLETE', httpStatus, body })));
+const done = (body = '{"ok":true}', how: Pick<Finished, 'status' | 'reason'> = COMPLETED): Promise<Submission> =>
+  Promise.resolve(accepted(Promise.resolve({ status: how.status, reason: how.reason, body })));
 
 let warmed = 0;
 let server: HttpServer;
@@ -180,12 +181,12 @@ describe('a call that is served', () => {
   });
 
   test.each([
-    [500, '{"error":"KeyError: \'x\'"}'],
-    [502, '{"error":"Backend route unavailable"}'],
-    [503, '{"error":"deployment stopped"}'],
-    [504, '{"error":"Timed out waiting for a backend container"}'],
-  ])('a task that ends in %i says so with its own text', async (status, body) => {
-    tasks.answer = () => done(body, status);
+    [500, '{"error":"KeyError: \'x\'"}', { status: 'ERROR', reason: 'handler_error' }],
+    [502, '{"error":"Backend route unavailable"}', LOST],
+    [503, '{"error":"deployment stopped"}', DEPLOYMENT_STOPPED],
+    [504, '{"error":"Timed out waiting for a backend container"}', WAIT_LIMIT],
+  ] as const)('a task that ends in %i says so with its own text', async (status, body, how) => {
+    tasks.answer = () => done(body, how);
     const answer = await call('/endpoint/hello');
     expect([answer.status, answer.text, answer.headers['x-task-id']]).toEqual([status, body, 'task-1']);
   });
@@ -515,7 +516,7 @@ describe('an Idempotency-Key', () => {
 
   test('of an earlier call gets its answer with a header that says so; what is refused has a code', async () => {
     const earlier = {
-      ...accepted(Promise.resolve({ status: 'COMPLETE', httpStatus: 200, body: '1' })),
+      ...accepted(Promise.resolve({ status: 'COMPLETE', reason: 'completed', body: '1' } as const)),
       isReplay: true,
     };
     tasks.answer = () => Promise.resolve(earlier as Submission);

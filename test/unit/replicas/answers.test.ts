@@ -2,6 +2,7 @@ import { expect, test, vi } from 'vitest';
 import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, InstanceId, StubId, TaskId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
+import { outcomes } from '#scheduler/api/http/invoke/outcomes.ts';
 import { Replies } from '#scheduler/tasks/dispatch/replies.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
@@ -9,6 +10,7 @@ import type { Bus } from '#scheduler/cluster/bus.ts';
 import { Attempts } from '#scheduler/tasks/attempts.ts';
 import type { TaskRecord } from '#scheduler/tasks/records.ts';
 import type { Finished } from '#scheduler/tasks/task-service.ts';
+import { seenByCaller } from '../../helpers/seen-by-caller.ts';
 
 const queue = queueNameOf('d' as DeploymentId, 's' as StubId);
 const log = createLog({ name: 'test', level: 'silent' });
@@ -40,7 +42,7 @@ function twoReplicas() {
       attempts: new Attempts(),
       ender: {
         answerFrom: (record) => {
-          replies.settle(record.taskId, { status: record.status, httpStatus: 200, body: record.result ?? '' });
+          replies.settle(record.taskId, { status: record.status, reason: 'completed', body: record.result ?? '' });
           return Promise.resolve();
         },
         resultText: (record) => Promise.resolve(record.result),
@@ -53,6 +55,7 @@ function twoReplicas() {
       },
       dispatcher: { forget: () => undefined },
       onAnswered: () => undefined,
+      presentation: outcomes,
       log,
     });
     return { instance, replies, answers };
@@ -74,7 +77,7 @@ function twoReplicas() {
         finished,
         end: (body) => {
           records.set(taskId, { taskId, status: 'COMPLETE', result: body } as TaskRecord);
-          there.replies.deliver(here.instance, taskId, { status: 'COMPLETE', httpStatus: 200, body });
+          there.replies.deliver(here.instance, taskId, { status: 'COMPLETE', reason: 'completed', body });
         },
       };
     },
@@ -85,7 +88,7 @@ test('an answer goes to the replica whose caller waits, and the pending record t
   const world = twoReplicas();
   const { taskId, finished, end } = world.waiting();
   end('{"n":1}');
-  expect(await finished).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"n":1}' });
+  expect(seenByCaller(await finished)).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"n":1}' });
   expect(world.ended).toHaveBeenCalledWith(taskId);
 });
 
@@ -95,7 +98,7 @@ test('a large body does not travel: it is read from the record', async () => {
   const body = JSON.stringify('x'.repeat(100_000));
   end(body);
   expect((await finished).body).toBe(body);
-  expect(world.wire.said).toEqual([[taskId, 'COMPLETE', 200, null]]);
+  expect(world.wire.said).toEqual([[taskId, 'COMPLETE', 200, null, 'completed']]);
 });
 
 test('an answer that was lost is found when messages arrive again', async () => {

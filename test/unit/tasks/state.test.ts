@@ -1,5 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { outcomes } from '#scheduler/api/http/invoke/outcomes.ts';
+import { failureReasonOf } from '#scheduler/domain/endings.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask, TASK_STATUSES } from '#shared/domain/status.ts';
 import { isNewer } from '#scheduler/tasks/records.ts';
@@ -63,9 +65,12 @@ test.each([
   'a synchronous task whose attempt is %s is %s, HTTP %d',
   (outcome: AttemptOutcome, status, httpStatus, reason) => {
     const verdict = verdictOf(outcome, { ...FACTS, sync: true });
-    expect(verdict).toMatchObject({ kind: 'final', status, httpStatus, failureReason: reason });
-    if (outcome === 'timeout')
-      expect(endingOf(outcome, FACTS).errorText).toBe('task ran longer than its limit of 1.5 s');
+    expect(verdict).toMatchObject({ kind: 'final', status });
+    const ending = endingOf(outcome, FACTS);
+    expect(verdict).toMatchObject(ending);
+    expect(failureReasonOf(ending)).toBe(reason);
+    expect(outcomes.httpStatusOf(status, ending.reason)).toBe(httpStatus);
+    if (outcome === 'timeout') expect(ending.detail).toBe('task ran longer than its limit of 1.5 s');
   },
 );
 

@@ -24,6 +24,7 @@ import { EVENT_STREAM, EventStream, cutWhenUnread, headersOf } from './event-str
 import { HOST_BASE, readHostLabel } from './host-form.ts';
 import { callKeyOf, KEY_PROBLEM, KEY_REUSED, keyOf } from './idempotency-key.ts';
 import { scanObject } from './json-object.ts';
+import { outcomes } from './outcomes.ts';
 
 export interface InvokeParts {
   readonly authenticator: Authenticator;
@@ -373,7 +374,7 @@ function answer(
           if (events.hasBegun) events.end(finished);
           else if (finished.status === 'COMPLETE' && isEventStream(finished.body))
             void reply.code(200).headers(EVENT_STREAM).send(finished.body);
-          else send(reply, finished.httpStatus, finished.body);
+          else send(reply, outcomes.httpStatusOf(finished.status, finished.reason), finished.body);
           if (finished.body.length > MOST_UNWATCHED) cutWhenUnread(raw);
         },
         (error: unknown) => {
