@@ -1,4 +1,4 @@
-// The invariants of the world, checked after every step. Numbers are those of ARCHITECTURE's invariants.
+// The invariants of the world, checked after every step. Numbers are those of docs/invariants.md.
 import { isTerminalContainer, isTerminalTask } from '#shared/domain/status.ts';
 import { freeOf, jobOf } from './rules.ts';
 import type { Machine, Row, World } from './world.ts';
