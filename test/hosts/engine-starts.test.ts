@@ -53,7 +53,8 @@ describe.skipIf(whyNoHosts !== undefined)('an engine that starts nothing', () =>
       expect(words).toEqual({ EngineCannotStart: expect.stringContaining(WORDS) as string });
       // The first container has a place. The second waits for one, and says why in the words of the engine.
       const waiting = await waitFor(
-        async () => (await fleet.containerViews()).find(({ status }) => status === 'PENDING'),
+        async () =>
+          (await fleet.containerViews()).find(({ status, machineId }) => status === 'PENDING' && machineId === ''),
         'the second has no place',
         30_000,
       );
