@@ -77,7 +77,7 @@ function checkSentences(file, text) {
   const blank = (block) => block.replace(/[^\n]/g, '');
   const prose = text
     .replace(/^---\n[\s\S]*?\n---\n/, blank)
-    .replace(/^(\s*)(```|~~~)[\s\S]*?^\1\2/gm, blank)
+    .replace(/^([ \t]*)(```|~~~)[\s\S]*?^[ \t]*\2/gm, blank)
     .replace(/<!--[\s\S]*?-->/g, blank)
     .replace(/^#.*$/gm, '')
     .replace(/\]\([^)]*\)/g, ']');
