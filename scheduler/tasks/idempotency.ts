@@ -54,11 +54,7 @@ interface Flight {
 type Accept = (call: Call, claim: Claim) => Promise<Submission>;
 
 const REUSED: Submission = { kind: 'key_reused' };
-const BUSY: Submission = {
-  kind: 'unavailable',
-  text: 'the task of this Idempotency-Key is not known yet',
-  retryAfterSeconds: 1,
-};
+const BUSY: Submission = { kind: 'unavailable', reason: 'key_in_doubt', retryAfterSeconds: 1 };
 
 export class Idempotency {
   readonly #tasks: TaskContext;

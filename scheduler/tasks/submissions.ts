@@ -56,14 +56,14 @@ export class Submissions {
   /** Reason why no call of that kind is taken now; undefined: calls are taken. */
   #refusalOf(target: Target): Submission | undefined {
     const { records, redisMemory, refusalOf, metrics } = this.#tasks;
-    if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
+    if (records.isOverloaded()) return { kind: 'unavailable', reason: 'records_behind' };
     if (redisMemory?.refuses(target.sync ? 'sync' : 'async') === true) return this.#redisFull();
-    const text = refusalOf?.(target);
-    if (text !== undefined) return { kind: 'unavailable', text };
+    const detail = refusalOf?.(target);
+    if (detail !== undefined) return { kind: 'unavailable', reason: 'not_servable', detail };
     if (target.sync || !this.#gate.isClosed()) return undefined;
     // The job is queued before its row is committed, so nothing is queued while commits fail.
     metrics.throttled.inc({ resource: 'commits' });
-    return { kind: 'unavailable', text: 'tasks cannot be recorded now', retryAfterSeconds: RETRY_AFTER_S };
+    return { kind: 'unavailable', reason: 'commits_failing', retryAfterSeconds: RETRY_AFTER_S };
   }
 
   /**
@@ -98,8 +98,7 @@ export class Submissions {
   #keyed(target: Target, call: Call, limits: WorkspaceLimits | undefined, hasWaited: boolean): Promise<Submission> {
     const { idempotency } = call;
     if (idempotency === undefined) return this.#accept(target, call, limits, newId<TaskId>(), hasWaited);
-    if (this.#idempotency === undefined)
-      return Promise.resolve({ kind: 'unavailable', text: 'idempotency keys are not kept here' });
+    if (this.#idempotency === undefined) return Promise.resolve({ kind: 'unavailable', reason: 'keys_not_kept' });
     return this.#idempotency.submit(target, call, idempotency, (keyed, claim) =>
       this.#accept(target, keyed, limits, claim.taskId, true, claim),
     );
@@ -124,11 +123,11 @@ export class Submissions {
     const dropStored = (): void => void this.#tasks.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
     if ((hasWaited || stored.inputObjectId !== undefined) && !(await this.#tasks.isActive(target))) {
       dropStored();
-      return { kind: 'unavailable', text: 'deployment stopped' };
+      return { kind: 'unavailable', reason: 'deployment_stopped' };
     }
     if (claim?.isFresh() === false) {
       dropStored();
-      return { kind: 'unavailable', text: 'the call took too long to be queued', retryAfterSeconds: 1 };
+      return { kind: 'unavailable', reason: 'queued_too_late', retryAfterSeconds: 1 };
     }
     const { config } = target;
     const maxPendingTasks = Math.min(config.maxPendingTasks, limits?.tasks.max_pending_tasks ?? Infinity);
@@ -161,7 +160,7 @@ export class Submissions {
       replies.abandon(taskId);
       this.#tasks.dispatcher().forget(target.queue, taskId);
       void this.#withdrawals.withdraw(target.queue, job, { isCommitting: false, claim });
-      return { kind: 'unavailable', text: 'the task queue does not answer' };
+      return { kind: 'unavailable', reason: 'queue_silent' };
     }
     if (undone) {
       replies.abandon(taskId);
@@ -172,7 +171,7 @@ export class Submissions {
     }
     const record = recordOf(job, target.queue, 'PENDING', 0);
     if (!target.sync && !(await this.#commit(target.queue, job, record, claim))) {
-      return { kind: 'unavailable', text: 'the task could not be recorded', retryAfterSeconds: RETRY_AFTER_S };
+      return { kind: 'unavailable', reason: 'not_recorded', retryAfterSeconds: RETRY_AFTER_S };
     }
     this.#tasks.changes.accept(record, target.sync);
     if (!target.sync) this.#tasks.onAccepted?.(job, target.queue);
@@ -195,8 +194,7 @@ export class Submissions {
 
   #redisFull(): Submission {
     this.#tasks.metrics.throttled.inc({ resource: 'redis_memory' });
-    const text = 'Redis is nearly full, and what is left of it is for tasks that were accepted: try again later';
-    return { kind: 'unavailable', text, code: 'redis_nearly_full', retryAfterSeconds: RETRY_AFTER_S };
+    return { kind: 'unavailable', reason: 'redis_nearly_full', retryAfterSeconds: RETRY_AFTER_S };
   }
 
   #queueBytesReached(limit: number): Submission {

@@ -70,13 +70,33 @@ export type Submission =
   | { readonly kind: 'queue_bytes_reached'; readonly limit: number }
   /** The workspace calls too often: nothing was left behind. */
   | { readonly kind: 'rate_limited'; readonly retryAfterSeconds: number }
-  /** Redis does not answer, or the records cannot be written. */
+  /** The call cannot be taken now. */
   | {
       readonly kind: 'unavailable';
-      readonly text: string;
-      readonly code?: string;
+      readonly reason: UnavailableReason;
+      /** Text of the refusal, where it is data: what no machine has. Absent: the reason's fixed text. */
+      readonly detail?: string;
       readonly retryAfterSeconds?: number;
     };
+
+/** Reason why a call is not taken; api/http/invoke/outcomes.ts has the texts. */
+export type UnavailableReason =
+  /** The database is behind: too many records wait for it. */
+  | 'records_behind'
+  /** Rows of asynchronous tasks cannot be committed now. */
+  | 'commits_failing'
+  /** The row of this task could not be committed. */
+  | 'not_recorded'
+  | 'redis_nearly_full'
+  | 'queue_silent'
+  /** No machine has what the deployment asks for. */
+  | 'not_servable'
+  | 'deployment_stopped'
+  /** The claim of the call's key is too old to queue a task under it. */
+  | 'queued_too_late'
+  /** Another call has the key, and its task is not known yet. */
+  | 'key_in_doubt'
+  | 'keys_not_kept';
 
 export interface TaskFilter {
   readonly limit: number;

@@ -148,7 +148,7 @@ describe('an asynchronous call', () => {
     let isActive = false;
     const one = await replica({ more: { isActive: () => isActive } });
     const target = aQueueTarget();
-    expect(await call(one, target)).toMatchObject({ kind: 'unavailable', text: 'deployment stopped' });
+    expect(await call(one, target)).toMatchObject({ kind: 'unavailable', reason: 'deployment_stopped' });
     expect(await rows(db)).toEqual([]);
     isActive = true;
     const full = { ...target, config: { ...target.config, maxPendingTasks: 0 } };

@@ -283,7 +283,7 @@ test.for(['a rate limit', 'the limits of its workspace'])(
     const call = one.tasks.submit(target, { input: '{}' });
     isActive = false;
     gate.resolve(undefined);
-    expect(await call).toEqual({ kind: 'unavailable', text: 'deployment stopped' });
+    expect(await call).toEqual({ kind: 'unavailable', reason: 'deployment_stopped' });
     expect(one.replies.size).toBe(0);
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
   },

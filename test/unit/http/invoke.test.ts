@@ -254,8 +254,24 @@ describe('when the platform cannot take it', () => {
   });
 
   test('stores that do not answer are 503', async () => {
-    tasks.answer = () => Promise.resolve({ kind: 'unavailable', text: 'queues do not answer' });
-    expect(await call('/endpoint/hello')).toMatchObject({ status: 503, text: '{"error":"queues do not answer"}' });
+    tasks.answer = () => Promise.resolve({ kind: 'unavailable', reason: 'queue_silent' });
+    expect(await call('/endpoint/hello')).toMatchObject({
+      status: 503,
+      text: '{"error":"the task queue does not answer"}',
+    });
+  });
+
+  test('a deployment that stopped meanwhile is 503, as for those who waited', async () => {
+    tasks.answer = () => Promise.resolve({ kind: 'unavailable', reason: 'deployment_stopped' });
+    expect(await call('/endpoint/hello')).toMatchObject({ status: 503, text: '{"error":"deployment stopped"}' });
+  });
+
+  test('what no machine has is said in the words of the placement, and a full Redis has a code', async () => {
+    const detail = 'no machine has an H100';
+    tasks.answer = () => Promise.resolve({ kind: 'unavailable', reason: 'not_servable', detail });
+    expect(await call('/endpoint/hello')).toMatchObject({ status: 503, text: JSON.stringify({ error: detail }) });
+    tasks.answer = () => Promise.resolve({ kind: 'unavailable', reason: 'redis_nearly_full' });
+    expect(JSON.parse((await call('/endpoint/hello')).text)).toMatchObject({ code: 'redis_nearly_full' });
   });
 
   test('anything else is 500 without its text', async () => {
@@ -529,7 +545,7 @@ describe('an Idempotency-Key', () => {
       const refused = await withKey('/endpoint/hello', 'k');
       expect([refused.status, (JSON.parse(refused.text) as { code: string }).code]).toEqual([status, code]);
     }
-    tasks.answer = () => Promise.resolve({ kind: 'unavailable', text: 'later', retryAfterSeconds: 5 });
+    tasks.answer = () => Promise.resolve({ kind: 'unavailable', reason: 'key_in_doubt', retryAfterSeconds: 5 });
     expect((await withKey('/endpoint/hello', 'k')).headers['retry-after']).toBe('5');
   });
 });

@@ -24,7 +24,7 @@ import { EVENT_STREAM, EventStream, cutWhenUnread, headersOf } from './event-str
 import { HOST_BASE, readHostLabel } from './host-form.ts';
 import { callKeyOf, KEY_PROBLEM, KEY_REUSED, keyOf } from './idempotency-key.ts';
 import { scanObject } from './json-object.ts';
-import { outcomes } from './outcomes.ts';
+import { outcomes, UNAVAILABLE, UNAVAILABLE_STATUS } from './outcomes.ts';
 
 export interface InvokeParts {
   readonly authenticator: Authenticator;
@@ -415,11 +415,13 @@ function answer(
         'too_many_idempotency_keys',
         `this workspace has ${submission.most} idempotency keys of the last 24 hours, and may have no more`,
       );
-    case 'unavailable':
+    case 'unavailable': {
+      const { text, code } = UNAVAILABLE[submission.reason];
       if (submission.retryAfterSeconds !== undefined) {
         void reply.header('retry-after', String(submission.retryAfterSeconds));
       }
-      return send(reply, 503, JSON.stringify({ error: submission.text, code: submission.code }));
+      return send(reply, UNAVAILABLE_STATUS, JSON.stringify({ error: submission.detail ?? text, code }));
+    }
   }
 }
 

@@ -1,8 +1,9 @@
-// How callers are told that a synchronous task ended: the HTTP status and the fixed text of each reason.
-// No other file has them. The texts also stand in records, callbacks and messages between replicas,
-// which ask for them through the domain's `Presentation`. Source: interface, invoking deployments; decision 0130.
+// How callers are told that a synchronous task ended, or that a call cannot be taken now: the HTTP status and the fixed
+// text of each reason. The texts of endings also stand in records, callbacks and messages between replicas, which
+// ask for them through the domain's `Presentation`. Source: interface, invoking deployments; decision 0130.
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { EndReason, Presentation } from '../../../domain/endings.ts';
+import type { UnavailableReason } from '../../../tasks/task-service.ts';
 
 /** HTTP status of a task's status, where its reason has no other. */
 const HTTP_STATUS: Readonly<Record<TaskStatus, number>> = {
@@ -15,6 +16,8 @@ const HTTP_STATUS: Readonly<Record<TaskStatus, number>> = {
   TIMEOUT: 504,
   EXPIRED: 504,
 };
+
+const DEPLOYMENT_STOPPED = 'deployment stopped';
 
 interface Outcome {
   /** HTTP statuses that differ from those of {@link HTTP_STATUS}. */
@@ -41,8 +44,8 @@ const OUTCOMES: Readonly<Record<EndReason, Outcome>> = {
   caller_left: { http: { CANCELLED: 499 }, text: 'caller left' },
   caller_gone: { text: 'caller is gone' },
   scheduler_stopping: { text: 'scheduler is stopping' },
-  deployment_stopped: { text: 'deployment stopped' },
-  deployment_deleted: { text: 'deployment stopped' },
+  deployment_stopped: { text: DEPLOYMENT_STOPPED },
+  deployment_deleted: { text: DEPLOYMENT_STOPPED },
   start_failed: {},
   not_placed: { http: { ERROR: 503 } },
 };
@@ -50,4 +53,24 @@ const OUTCOMES: Readonly<Record<EndReason, Outcome>> = {
 export const outcomes: Presentation = {
   textOf: (reason) => OUTCOMES[reason].text,
   httpStatusOf: (status, reason) => (reason && OUTCOMES[reason].http?.[status]) ?? HTTP_STATUS[status],
+};
+
+/** HTTP status of calls that cannot be taken now. */
+export const UNAVAILABLE_STATUS = 503;
+
+/** Texts of calls that cannot be taken now; a detail takes the text's place. */
+export const UNAVAILABLE: Readonly<Record<UnavailableReason, { readonly text: string; readonly code?: string }>> = {
+  records_behind: { text: 'task records cannot be written fast enough' },
+  commits_failing: { text: 'tasks cannot be recorded now' },
+  not_recorded: { text: 'the task could not be recorded' },
+  redis_nearly_full: {
+    text: 'Redis is nearly full, and what is left of it is for tasks that were accepted: try again later',
+    code: 'redis_nearly_full',
+  },
+  queue_silent: { text: 'the task queue does not answer' },
+  not_servable: { text: 'no machine can serve this deployment' },
+  deployment_stopped: { text: DEPLOYMENT_STOPPED },
+  queued_too_late: { text: 'the call took too long to be queued' },
+  key_in_doubt: { text: 'the task of this Idempotency-Key is not known yet' },
+  keys_not_kept: { text: 'idempotency keys are not kept here' },
 };
