@@ -131,9 +131,9 @@ export class Actions implements TaskActions, DeploymentEffects {
   async stopTasks(caller: Caller, taskIds: readonly string[]): Promise<StopOutcome> {
     for (const taskId of taskIds) {
       const record = await this.#own(caller, taskId);
-      if (record === undefined) return { kind: 'refused', text: 'Task not found' };
+      if (record === undefined) return { kind: 'refused', reason: 'unknown' };
       if (isTerminalTask(record.status)) continue;
-      if (!(await this.#cancel(record, CANCELLED))) return { kind: 'refused', text: 'failed to cancel task' };
+      if (!(await this.#cancel(record, CANCELLED))) return { kind: 'refused', reason: 'not_cancelled' };
     }
     return { kind: 'stopped' };
   }

@@ -18,7 +18,10 @@ export interface EndRequest {
   readonly result: Uint8Array;
 }
 
-export type StopOutcome = { readonly kind: 'stopped' } | { readonly kind: 'refused'; readonly text: string };
+export type StopOutcome =
+  | { readonly kind: 'stopped' }
+  /** `unknown`: no such task of the caller. `not_cancelled`: the task changed hands again and again meanwhile. */
+  | { readonly kind: 'refused'; readonly reason: 'unknown' | 'not_cancelled' };
 
 export interface TaskActions {
   /**
@@ -31,9 +34,6 @@ export interface TaskActions {
    * of the last attempt); a wrong container or superseded attempt is refused.
    */
   endTask(caller: Caller, request: EndRequest): Promise<EndOutcome>;
-  /**
-   * Stops tasks in order, up to the first failure; terminal ones
-   * count as stopped. Texts of the gateway (`Task not found`, …).
-   */
+  /** Stops tasks in order, up to the first failure; terminal ones count as stopped. */
   stopTasks(caller: Caller, taskIds: readonly string[]): Promise<StopOutcome>;
 }

@@ -589,7 +589,7 @@ describe('StopTasks', () => {
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
     expect(await one.actions.stopTasks(callerOf(aQueueTarget()), [taskId])).toEqual({
       kind: 'refused',
-      text: 'Task not found',
+      reason: 'unknown',
     });
   });
 

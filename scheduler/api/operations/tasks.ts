@@ -111,6 +111,7 @@ export function endTask(tasks: Pick<TaskActions, 'endTask'>): Operation {
 
 /** Tasks that a request ends at most. */
 const MAX_STOPPED = 1_000;
+const NOT_STOPPED = { unknown: 'Task not found', not_cancelled: 'failed to cancel task' } as const;
 
 export function stopTasks(tasks: Pick<TaskActions, 'stopTasks'>): Operation {
   return operation({
@@ -129,8 +130,8 @@ export function stopTasks(tasks: Pick<TaskActions, 'stopTasks'>): Operation {
         caller,
         known.map((id) => id.toLowerCase()),
       );
-      if (outcome.kind === 'refused') return { ok: false, errMsg: outcome.text };
-      return bad === undefined ? { ok: true, errMsg: '' } : { ok: false, errMsg: 'Task not found' };
+      if (outcome.kind === 'refused') return { ok: false, errMsg: NOT_STOPPED[outcome.reason] };
+      return bad === undefined ? { ok: true, errMsg: '' } : { ok: false, errMsg: NOT_STOPPED.unknown };
     },
   });
 }
