@@ -3,6 +3,7 @@
 // now and then. No decision to stop a container rests on this alone. A container linked
 // elsewhere is only asked to leave, by its row; its own replica stops it when it is idle.
 import type { ContainerId, InstanceId } from '#shared/domain/ids.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Bus } from './bus.ts';
 
 export interface Load {
@@ -40,8 +41,6 @@ export interface LoadsParts {
   readonly slots: LinkedContainers;
   /** Whether the container has not ended, as far as is known here. */
   readonly isLive: (containerId: ContainerId) => boolean;
-  /** Called when a container elsewhere became idle. */
-  readonly onIdle: (containerId: ContainerId) => void;
 }
 
 export class Loads {
@@ -49,12 +48,18 @@ export class Loads {
   readonly #parts: LoadsParts;
   readonly #elsewhere = new Map<ContainerId, Load>();
   readonly #told = new Map<ContainerId, string>();
+  readonly #idle = new Listeners<[ContainerId]>();
   #timer: NodeJS.Timeout | undefined;
   #rounds = 0;
 
   constructor(parts: LoadsParts) {
     this.#parts = parts;
     parts.bus.on(parts.channel, (message) => this.#heard(message as { from: InstanceId; loads?: readonly Told[] }));
+  }
+
+  /** Told when a container elsewhere became idle. */
+  onIdle(listener: (containerId: ContainerId) => void): void {
+    this.#idle.add(listener);
   }
 
   start(): void {
@@ -94,7 +99,7 @@ export class Loads {
       const keepWarmMs = keepWarm < 0 ? Number.POSITIVE_INFINITY : keepWarm;
       const wasBusy = this.#elsewhere.get(containerId)?.inFlight !== 0;
       this.#elsewhere.set(containerId, { inFlight, idleSinceMs, keepWarmMs, completed });
-      if (wasBusy && inFlight === 0) this.#parts.onIdle(containerId);
+      if (wasBusy && inFlight === 0) this.#idle.tell(containerId);
     }
   }
 

@@ -2,7 +2,7 @@
 // the machines, the containers on them, and the load of those.
 // Invariant: a process that starts reads everything here again from the stores.
 // Only the leader's own book makes the writes that are reserved to the leader.
-import type { ContainerId, InstanceId, MachineId, QueueName } from '#shared/domain/ids.ts';
+import type { InstanceId } from '#shared/domain/ids.ts';
 import { ContainerBook } from '../fleet/containers/book.ts';
 import { ContainerCredentials } from '../fleet/containers/credentials.ts';
 import { LeaderBook } from '../fleet/containers/leader-book.ts';
@@ -19,7 +19,7 @@ import type { Bus } from '../cluster/bus.ts';
 import { ALONE, RedisBus } from '../cluster/bus.ts';
 import { Loads } from '../cluster/loads.ts';
 import { Room } from '../replicas/room.ts';
-import { takeOver } from '../replicas/take-over.ts';
+import { TakeOver } from '../replicas/take-over.ts';
 import type { Ground } from './ground.ts';
 import type { Identity } from './identity.ts';
 
@@ -32,6 +32,7 @@ export interface Books {
   readonly presence: Presence;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   readonly leader: LeaderLease;
+  readonly takeOver: TakeOver;
   readonly isLeader: () => boolean;
   /** The fencing number of the leader's writes; undefined: this replica does not lead. */
   readonly fence: () => number | undefined;
@@ -47,31 +48,13 @@ export interface Books {
   readonly room: Room;
 }
 
-export interface BookEvents {
-  /** Called when a machine linked here has a newer session elsewhere. */
-  readonly onSuperseded: (machineId: MachineId) => void;
-  /** Called when a container whose machine is linked elsewhere becomes idle. */
-  readonly onIdle: (queue: QueueName, containerId: ContainerId) => void;
-}
-
-export function openBooks(
-  ground: Ground,
-  { tokens, installation, invalidation, limits }: Identity,
-  events: BookEvents,
-): Books {
+export function openBooks(ground: Ground, { installation, invalidation, limits }: Identity): Books {
   const { db, hot, general, subscriber, keys, instance, clock, log, registry } = ground;
   // Embedded records have one owner at a time, so there is no other replica.
   const bus = db.kind === 'pglite' ? ALONE : new RedisBus(hot, subscriber, log);
   const isAlone = bus === ALONE;
   const slots = new SlotTable();
   const leases = new Leases(hot, keys);
-  const leader = new LeaderLease({
-    client: general,
-    keys,
-    instance,
-    log,
-    raise: (fence) => takeOver({ db, machines, book, onSuperseded: events.onSuperseded }, fence),
-  });
   const presence = new Presence({ redis: general, keys, instance, log });
   const redisData = new RedisData({ client: hot, keys, instance, clock, log });
   const rollCall = new RollCall({
@@ -92,21 +75,25 @@ export function openBooks(
     clock,
     metrics: fleetMetrics,
     caFingerprint: installation.caFingerprint,
+    book,
     mostUnjoinedOf: async (workspaceId) => (await limits.of(workspaceId)).counts.unjoined_machines,
     instance,
     isAlive: (replica) => presence.isAlive(replica),
   });
-  machines.attach(book);
+  const takeOver = new TakeOver({ db, machines, book });
+  const leader = new LeaderLease({
+    client: general,
+    keys,
+    instance,
+    log,
+    raise: (fence) => takeOver.raise(fence),
+  });
   const loads = new Loads({
     bus,
     channel: keys.decideChannel,
     instance,
     slots,
     isLive: (containerId) => book.get(containerId) !== undefined,
-    onIdle: (containerId) => {
-      const entry = book.get(containerId);
-      if (entry !== undefined) events.onIdle(entry.spec.queue, containerId);
-    },
   });
   return {
     bus,
@@ -116,6 +103,7 @@ export function openBooks(
     presence,
     isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
     leader,
+    takeOver,
     isLeader: () => leader.isLeader(),
     fence: () => leader.fence(),
     fleetMetrics,
@@ -126,7 +114,6 @@ export function openBooks(
     credentials: new ContainerCredentials({
       db,
       book,
-      tokens,
       invalidation,
       isAlone,
       hasMachine: (id) => machines.get(id) !== undefined,

@@ -1,20 +1,48 @@
 // Explanations: the replica that was asked gathers them, and asks the leader for facts that only the leader has.
-import type { Log } from '#shared/log.ts';
-import type { Bus } from '../cluster/bus.ts';
 import { ScalingRelay } from '../api/explain/relay.ts';
 import { Explain } from '../api/explain/service.ts';
-import type { ExplainParts } from '../api/explain/service.ts';
+import type { Targets } from '../workspaces/deployments/targets.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+import type { Identity } from './identity.ts';
+import type { Lanes } from './lanes.ts';
+import type { LinkParts } from './links.ts';
+import type { Scaling } from './scaling.ts';
+import type { TaskParts } from './tasks.ts';
 
-export interface ExplainSetup extends Omit<ExplainParts, 'scaling'> {
-  readonly bus: Bus;
-  readonly channel: string;
-  readonly isLeader: () => boolean;
-  readonly log: Log;
+export interface ExplainSetup {
+  readonly ground: Ground;
+  readonly identity: Identity;
+  readonly books: Books;
+  readonly targets: Targets;
+  readonly lanes: Lanes;
+  readonly taskParts: TaskParts;
+  readonly scaling: Scaling;
+  readonly linkParts: LinkParts;
 }
 
 /** Opened before the bus starts, which subscribes to the channels named by then. */
-export function openExplain({ bus, channel, isLeader, log, ...parts }: ExplainSetup): Explain {
-  const relay = new ScalingRelay({ bus, channel, isLeader, log, explain: (queue) => explain.scalingOf(queue) });
-  const explain: Explain = new Explain({ ...parts, scaling: (queue) => relay.scaling(queue) });
+export function openExplain(setup: ExplainSetup): Explain {
+  const { ground, identity, books, targets, lanes, taskParts, scaling, linkParts } = setup;
+  const relay = new ScalingRelay({
+    bus: books.bus,
+    channel: ground.keys.explainChannel,
+    isLeader: books.isLeader,
+    log: ground.log,
+    explain: (queue) => explain.scalingOf(queue),
+  });
+  const explain: Explain = new Explain({
+    ...ground,
+    ...books,
+    refusalOf: (target) => books.servable.refusal(target),
+    limits: identity.limits,
+    usage: linkParts.usage,
+    placer: scaling.placer,
+    autoscaler: scaling.autoscaler,
+    targets,
+    queues: lanes.queues,
+    tasks: taskParts.tasks,
+    scaling: (queue) => relay.scaling(queue),
+  });
   return explain;
 }

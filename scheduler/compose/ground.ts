@@ -1,10 +1,14 @@
 import type { Clock } from '#shared/clock.ts';
+import { systemClock } from '#shared/clock.ts';
+import { newInstanceId } from '#shared/domain/ids.ts';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
-import type { Registry } from '#shared/metrics.ts';
+import { Registry } from '#shared/metrics.ts';
 import type { SchedulerSettings } from '../config.ts';
-import type { StallDetector } from '../fleet/stall.ts';
+import { StallDetector } from '../fleet/stall.ts';
+import { keysOf } from '../stores/queues/keys.ts';
 import type { Keys } from '../stores/queues/keys.ts';
+import { ReadMetrics } from '../stores/store/metrics.ts';
 import type { Stores } from './stores.ts';
 
 /**
@@ -20,4 +24,19 @@ export interface Ground extends Stores {
   readonly stall: StallDetector;
   readonly log: Log;
   readonly registry: Registry;
+}
+
+export function groundOf(settings: SchedulerSettings, log: Log, stores: Stores): Ground {
+  const registry = new Registry();
+  new ReadMetrics(registry, stores.db.reads);
+  return {
+    ...stores,
+    settings,
+    log,
+    clock: systemClock,
+    stall: new StallDetector(systemClock, log),
+    instance: newInstanceId(),
+    keys: keysOf(settings.LONGSHORE_REDIS_PREFIX),
+    registry,
+  };
 }

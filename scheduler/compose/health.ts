@@ -1,13 +1,13 @@
 // Detection of silent and lost machines, and of stalls of this process itself, during which silence proves nothing.
 import { MachineHealth } from '../fleet/health.ts';
-import type { Tasks } from '../tasks/service.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
+import type { TaskParts } from './tasks.ts';
 
 export function openHealth(
   { clock, log, settings, stall }: Ground,
   { machines, leaderBook, slots, isLeader, fence, fleetMetrics }: Books,
-  tasks: Tasks,
+  { tasks }: TaskParts,
 ): MachineHealth {
   return new MachineHealth({
     machines,

@@ -18,13 +18,13 @@ import type { Sealer } from '../workspaces/secrets/seal.ts';
 import { openSealer } from '../workspaces/secrets/seal.ts';
 import { Secrets } from '../workspaces/secrets/service.ts';
 import { workspaceById } from '../stores/store/queries/workspaces.ts';
+import type { ContainerCredentials } from '../fleet/containers/credentials.ts';
 import type { Ground } from './ground.ts';
 
 export interface Identity {
   readonly sealer: Sealer;
   readonly installation: Installation;
   readonly invalidation: Invalidation;
-  readonly tokens: Tokens;
   readonly limits: Limits;
   /** Rates of workspaces' requests, and counts of refused tokens; absent: not counted. */
   readonly rates?: Rates;
@@ -37,13 +37,10 @@ export interface Identity {
 
 /**
  * Opens the installation, and seals values anew that an older key has sealed, where such a key is named.
- * @param isContainerLive - whether the credential of a container is still valid
  * @throws StartupError of the key file
  */
-export async function openIdentity(
-  { db, general, subscriber, keys, registry, clock, log, settings }: Ground,
-  isContainerLive: (id: ContainerId, epoch: number) => boolean | Promise<boolean>,
-): Promise<Identity> {
+export async function openIdentity(ground: Ground): Promise<Identity> {
+  const { db, general, subscriber, keys, registry, clock, log, settings } = ground;
   const sealer = await openSealer({
     keyFile: settings.LONGSHORE_SECRET_KEY_FILE,
     previousKeyFile: settings.LONGSHORE_SECRET_KEY_FILE_PREVIOUS,
@@ -54,7 +51,6 @@ export async function openIdentity(
   const invalidation = createInvalidation({ publisher: general, subscriber, log, channel: keys.invalidateChannel });
   installation.ring.attach(invalidation);
   const metrics = new IdentityMetrics(registry);
-  const tokens = createTokens({ db, installation, invalidation, clock, isContainerLive });
   const limits = new Limits({ db, clock, invalidation, maxContainers: settings.LONGSHORE_MAX_CONTAINERS });
   const counted =
     settings.LONGSHORE_RATE_LIMITS === 'off'
@@ -72,7 +68,6 @@ export async function openIdentity(
     sealer,
     installation,
     invalidation,
-    tokens,
     limits,
     ...counted,
     tenants: new Tenants(db, sealer, installation, clock),
@@ -82,4 +77,14 @@ export async function openIdentity(
       return workspace === undefined ? undefined : signingKeyOf(workspace, sealer);
     },
   };
+}
+
+/** The bearer tokens. A container's token is valid as long as the container lives. */
+export function openTokens(
+  { db, clock }: Ground,
+  { installation, invalidation }: Identity,
+  credentials: Pick<ContainerCredentials, 'isLive'>,
+): Tokens {
+  const isContainerLive = (id: ContainerId, epoch: number) => credentials.isLive(id, epoch);
+  return createTokens({ db, installation, invalidation, clock, isContainerLive });
 }

@@ -1,8 +1,6 @@
-// The task queues, with the local queue (lane) before them. The lane is looked at when containers or machines change:
-// tasks that wait here may then have to move to another replica.
-import type { QueueName, TaskId } from '#shared/domain/ids.ts';
-import type { ContainerBook } from '../fleet/containers/book.ts';
-import type { Machines } from '../fleet/machines.ts';
+// The task queues, with the local queue (lane) before them, and the callers who wait at this replica.
+import type { QueueName } from '#shared/domain/ids.ts';
+import { Replies } from '../tasks/dispatch/replies.ts';
 import { LaneQueues } from '../tasks/local-queue/queues.ts';
 import type { LendingParts } from '../tasks/local-queue/loans.ts';
 import { LaneStore } from '../tasks/local-queue/store.ts';
@@ -13,24 +11,19 @@ import type { Ground } from './ground.ts';
 export interface Lanes {
   readonly queues: LaneQueues;
   readonly store: LaneStore;
-}
-
-export interface LanesParts {
-  readonly ground: Ground;
-  readonly books: Books;
-  /** The job of a caller who waits here. */
-  readonly jobOf: LendingParts['jobOf'];
-  readonly wakeHere: (queue: QueueName, taskId: TaskId) => boolean;
+  /** Callers who wait at this replica. */
+  readonly replies: Replies;
 }
 
 /** Number of containers above which a queue counts as one that other replicas serve, too. */
 const MOST_LOOKED_AT = 64;
 
-export async function openLanes({ ground, books, jobOf, wakeHere }: LanesParts): Promise<Lanes> {
+export async function openLanes(ground: Ground, books: Books): Promise<Lanes> {
   const { hot: client, keys, instance, settings, log } = ground;
   const { bus, isAlone, book, leases, slots, room, rollCall } = books;
   const inner = await openTaskQueues({ client, log, prefix: keys.prefix });
   const store = new LaneStore({ client, keys, leases, depthKeys: (queue) => inner.depthKeys(queue) });
+  const replies = new Replies();
   const isOursAlone = (queue: QueueName): boolean => {
     if (isAlone) return true;
     let looked = 0;
@@ -42,22 +35,11 @@ export async function openLanes({ ground, books, jobOf, wakeHere }: LanesParts):
     return looked > 0;
   };
   const borrowerOf: LendingParts['borrowerOf'] = (queue, lentTo) => room.borrowerOf(queue, lentTo);
+  const jobOf: LendingParts['jobOf'] = (taskId) => replies.get(taskId)?.job;
   const mayTakeBack = (): boolean => rollCall.isOver();
   const lent = { instance, bus, channelOf: keys.loansChannel, borrowerOf, jobOf, mayTakeBack };
   const lending = isAlone ? {} : { lending: lent };
   const isOn = settings.LONGSHORE_LOCAL_QUEUE === 'on';
-  const queues = new LaneQueues({ inner, store, client, slots, isOursAlone, isAlone, isOn, ...lending, wakeHere, log });
-  return { store, queues };
-}
-
-/** Looks at the local queue again after changes of containers and machines, and wakes dispatch when a task waits. */
-export function watchLanes(
-  { queues }: Lanes,
-  book: Pick<ContainerBook, 'onChange'>,
-  machines: Pick<Machines, 'onChange'>,
-  wake: (queue: QueueName) => void,
-): void {
-  book.onChange(({ entry }) => queues.look(entry.spec.queue));
-  machines.onChange(() => queues.lookAll());
-  queues.onWaiting(wake);
+  const queues = new LaneQueues({ inner, store, client, slots, isOursAlone, isAlone, isOn, ...lending, log });
+  return { store, queues, replies };
 }

@@ -4,15 +4,15 @@ import { join } from 'node:path';
 import { StartupError } from '#shared/errors.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { SchedulerSettings } from '../config.ts';
-import type { Installation } from '../workspaces/identity/installation.ts';
-import type { Limits } from '../workspaces/identity/workspace-limits.ts';
 import type { ObjectBackend } from '../stores/objects/backend.ts';
 import { ObjectCollector, ObjectMetrics } from '../stores/objects/collector.ts';
 import { openFileObjects } from '../stores/objects/files.ts';
-import type { Objects, ObjectsOptions } from '../stores/objects/service.ts';
+import type { Objects } from '../stores/objects/service.ts';
 import { createObjects } from '../stores/objects/service.ts';
 import { Bodies, taskOfInputKey } from '../tasks/bodies.ts';
+import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
+import type { Identity } from './identity.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -27,10 +27,8 @@ export interface ObjectParts {
 /** @throws StartupError `bad_config`, `object_store_failed` */
 export async function openObjects(
   { db, clock, log, registry, settings }: Ground,
-  installation: Installation,
-  limits: Pick<Limits, 'of'>,
-  isLeader: () => boolean,
-  onReplaced: NonNullable<ObjectsOptions['onReplaced']>,
+  { installation, limits }: Identity,
+  { isLeader }: Books,
 ): Promise<ObjectParts> {
   const backend = await openObjectBackend(settings);
   const objects = createObjects({
@@ -43,7 +41,6 @@ export async function openObjects(
       return { objects: counts.objects, bytes: bytes.objects };
     },
     clock,
-    onReplaced,
   });
   const collector = new ObjectCollector({
     db,

@@ -11,7 +11,6 @@ import { Quotas } from '../control/placement/quotas.ts';
 import { Reservations } from '../control/placement/reservations.ts';
 import type { Keys } from '../stores/queues/keys.ts';
 import type { Db } from '../stores/store/db.ts';
-import type { Tasks } from '../tasks/service.ts';
 import { bindVolumes, volumeHomes } from '../stores/store/queries/volumes.ts';
 
 export interface OpenPlacement {
@@ -40,9 +39,6 @@ export function openPlacement(parts: OpenPlacement): {
   const { db, general, keys, book, machines, clock, log, metrics, loops, fence } = parts;
   const reservations = new Reservations({ client: general, keys });
   const accounting = new Accounting({ book, machines, reservations, fence, clock, log, drift: metrics.drift });
-  machines.beforeReady((machine) => accounting.recount([machine]));
-  // Redis may have come back without its data, or with older data.
-  general.on('ready', () => void accounting.recount());
   const quotas = new Quotas(db, clock);
   const placer = new Placer({
     book,
@@ -60,19 +56,6 @@ export function openPlacement(parts: OpenPlacement): {
     quotas: (workspaces) => quotas.of(workspaces),
   });
   return { accounting, placer, reservations, quotas };
-}
-
-/**
- * Tells callers at this replica when a container found no place and failed, unless another container serves the queue.
- */
-export function tellGivenUp(book: Pick<Book, 'onChange' | 'ofQueue'>, tasks: Pick<Tasks, 'failWaiting'>): void {
-  book.onChange(({ entry, from, to }) => {
-    if (from !== 'PENDING' || to !== 'FAILED') return;
-    const { queue } = entry.spec;
-    for (const { row } of book.ofQueue(queue)) if (row.state === 'RUNNING') return;
-    const notPlaced = entry.row.reason ?? 'no_capacity';
-    void tasks.failWaiting(queue, entry.row.message ?? notPlaced, { notPlaced });
-  });
 }
 
 /** Reads the setting. @param text - LONGSHORE_CPU_WORK_ON_GPU_POOLS */

@@ -1,31 +1,16 @@
 // The records of tasks on their way to the database: every replica appends, the leader drains.
-import type { Redis } from 'ioredis';
 import type { TaskId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
-import type { Log } from '#shared/log.ts';
-import type { Registry } from '#shared/metrics.ts';
 import type { LeaderLease } from '../cluster/leader.ts';
-import type { Keys } from '../stores/queues/keys.ts';
-import type { Db } from '../stores/store/db.ts';
-import type { NewDelivery } from '../stores/store/queries/deliveries.ts';
 import { taskById } from '../stores/store/queries/tasks.ts';
 import { CaughtUp } from '../tasks/caught-up.ts';
 import { Drainer } from '../tasks/drainer.ts';
 import { recordOfRow } from '../tasks/recording.ts';
 import { TaskRecords } from '../tasks/records.ts';
 import { writeWithCallbacks } from '../tasks/webhooks/callbacks.ts';
-
-export interface RecordsParts {
-  readonly db: Db;
-  readonly hot: Redis;
-  readonly general: Redis;
-  readonly keys: Keys;
-  readonly log: Log;
-  readonly registry: Registry;
-  /** Called with committed callbacks that are to be sent. */
-  readonly onCallbacks: (deliveries: readonly NewDelivery[]) => void;
-  readonly isLeader: () => boolean;
-}
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+import type { Webhooks } from './webhooks.ts';
 
 export interface Records {
   readonly records: TaskRecords;
@@ -34,8 +19,11 @@ export interface Records {
   readonly caughtUp: CaughtUp;
 }
 
-export function openRecords(parts: RecordsParts): Records {
-  const { db, hot, general, keys, log, registry, onCallbacks, isLeader } = parts;
+export function openRecords(
+  { db, hot, general, keys, log, registry }: Ground,
+  { isLeader }: Books,
+  { deliveries: callbacks }: Webhooks,
+): Records {
   const records = new TaskRecords({
     client: hot,
     keys,
@@ -53,7 +41,7 @@ export function openRecords(parts: RecordsParts): Records {
     registry,
     write: async (batch) => {
       const deliveries = await writeWithCallbacks(db, batch);
-      if (deliveries.length > 0) onCallbacks(deliveries);
+      if (deliveries.length > 0) callbacks.announce(deliveries);
     },
     onDrained: (left) => records.drained(left),
   });
@@ -78,7 +66,7 @@ function drainSoon(drainer: Drainer, isLeader: () => boolean): () => void {
  * The part of the records, stopped last except for the stores: the
  * records known by then are written, as far as this replica leads.
  */
-export function recordsPart(records: TaskRecords, drainer: Drainer, leader: LeaderLease): Part {
+export function recordsPart({ records, drainer }: Records, leader: LeaderLease): Part {
   return {
     name: 'task records',
     start: () => drainWhileLeading(drainer, records, leader),

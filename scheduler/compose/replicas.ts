@@ -1,60 +1,29 @@
 // This process among the other replicas: their messages, and the take-over of
 // one that died. With embedded stores there are no others, and no messages.
-import type { InstanceId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
-import type { Log } from '#shared/log.ts';
-import type { Autoscaler } from '../control/autoscaler/loop.ts';
-import type { ContainerBook } from '../fleet/containers/book.ts';
-import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
-import type { Leases } from '../tasks/dispatch/leases.ts';
-import type { Replies } from '../tasks/dispatch/replies.ts';
-import type { SlotTable } from '../tasks/dispatch/slots.ts';
-import type { Links } from '../fleet/links.ts';
-import type { Machines } from '../fleet/machines.ts';
-import type { LaneQueues } from '../tasks/local-queue/queues.ts';
-import type { LeaderLease } from '../cluster/leader.ts';
-import type { Presence } from '../cluster/presence.ts';
-import type { Keys } from '../stores/queues/keys.ts';
 import { outcomes } from '../api/http/invoke/outcomes.ts';
 import { Answers } from '../replicas/answers.ts';
-import { readRevoke } from '../replicas/outcome-messages.ts';
-import type { Bus } from '../cluster/bus.ts';
 import { RedisBus } from '../cluster/bus.ts';
 import { DeadReplicas } from '../replicas/dead-replicas.ts';
 import { Decisions } from '../replicas/decisions.ts';
 import { Leaving } from '../replicas/leaving.ts';
-import type { Loads } from '../cluster/loads.ts';
 import { SharedState } from '../replicas/shared-state.ts';
-import type { Room } from '../replicas/room.ts';
 import { Wakes } from '../replicas/wakes.ts';
-import type { Db } from '../stores/store/db.ts';
 import { openQueues } from '../stores/store/queries/tasks.ts';
-import type { Actions } from '../tasks/actions.ts';
-import type { TaskRecords } from '../tasks/records.ts';
-import type { Tasks } from '../tasks/service.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+import type { Lanes } from './lanes.ts';
+import type { Records } from './records.ts';
+import type { Scaling } from './scaling.ts';
+import type { TaskParts } from './tasks.ts';
 
-export interface ReplicasParts {
-  readonly bus: Bus;
-  readonly db: Db;
-  readonly keys: Keys;
-  readonly instance: InstanceId;
-  readonly log: Log;
-  readonly leader: LeaderLease;
-  readonly presence: Presence;
-  readonly book: ContainerBook;
-  readonly machines: Machines;
-  readonly links: Links;
-  readonly slots: SlotTable;
-  readonly loads: Loads;
-  readonly room: Room;
-  readonly queues: LaneQueues;
-  readonly leases: Leases;
-  readonly records: TaskRecords;
-  readonly replies: Replies;
-  readonly tasks: Tasks;
-  readonly actions: Actions;
-  readonly dispatcher: Dispatcher;
-  readonly autoscaler: Autoscaler;
+export interface ReplicasSetup {
+  readonly ground: Ground;
+  readonly books: Books;
+  readonly lanes: Lanes;
+  readonly records: Records;
+  readonly taskParts: TaskParts;
+  readonly scaling: Pick<Scaling, 'autoscaler'>;
 }
 
 export interface Replicas {
@@ -62,57 +31,49 @@ export interface Replicas {
   readonly listening: readonly Part[];
   /** Parts that run beside everything else. */
   readonly running: readonly Part[];
+  readonly sharedState: SharedState;
   readonly wakes: Wakes;
   readonly decisions: Decisions;
   readonly leaving: Leaving;
 }
 
-export function joinReplicas(parts: ReplicasParts): Replicas {
-  const { bus, db, keys, instance, log, leader, presence, book, machines, slots, loads, dispatcher, autoscaler } =
-    parts;
-  const { queues, leases, tasks } = parts;
+export function joinReplicas(setup: ReplicasSetup): Replicas {
+  const { db, keys, instance, log } = setup.ground;
+  const { bus, leader, presence, book, machines, slots, leases, loads, room } = setup.books;
+  const { queues, replies } = setup.lanes;
+  const { records } = setup.records;
+  const { tasks, dispatcher } = setup.taskParts;
+  const { autoscaler } = setup.scaling;
   const sharedState = new SharedState({
     bus,
     channel: keys.stateChannel,
     instance,
     book,
     machines,
-    onSuperseded: (machineId) => {
-      parts.links.superseded(machineId);
-      tasks.machineMoved(machineId);
-    },
     log,
-  });
-  machines.onChange(({ row, health, sessionId }) => {
-    const isElsewhere = sessionId === undefined && row.replica !== null && row.replica !== instance;
-    if (isElsewhere && (health === 'RECONCILING' || health === 'READY')) tasks.machineMoved(row.id);
   });
   const wakes = new Wakes({
     bus,
     channelOf: keys.linkChannel,
     instance,
     book,
-    machines,
     presence,
-    room: parts.room,
-    dispatcher: () => dispatcher,
+    room,
+    dispatcher,
   });
   const decisions = new Decisions(bus, keys.decideChannel, () => leader.isLeader(), autoscaler);
   const answers = new Answers({
     bus,
     channelOf: keys.repliesChannel,
     instance,
-    replies: parts.replies,
+    replies,
     attempts: tasks.attempts,
     ender: tasks.ender,
-    records: parts.records,
+    records,
     dispatcher,
     onAnswered: (taskId) => queues.answered(taskId),
     presentation: outcomes,
     log,
-  });
-  bus.on(keys.revokeChannel, (message) => {
-    parts.actions.revokedElsewhere(...readRevoke(message, outcomes));
   });
   const leaving = new Leaving(book, slots, log);
   const deadReplicas = new DeadReplicas({
@@ -133,8 +94,14 @@ export function joinReplicas(parts: ReplicasParts): Replicas {
   return {
     listening: isAlone ? [] : [bus, sharedState],
     running: isAlone ? [leaving, deadReplicas] : [leaving, loads, answers, deadReplicas],
+    sharedState,
     wakes,
     decisions,
     leaving,
   };
+}
+
+/** Embedded records have one owner at a time: any other leader or replica that Redis still names is dead. */
+export function predecessorsPart({ db }: Ground, { presence }: Books): Part {
+  return { name: 'predecessors', start: () => (db.kind === 'pglite' ? presence.othersDied() : undefined) };
 }

@@ -1,7 +1,6 @@
 // Rows that are deleted by age, and the age for each kind.
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
-import type { Objects } from '../stores/objects/service.ts';
 import { RetentionMetrics } from '../tasks/retention/metrics.ts';
 import { Retention } from '../tasks/retention/retention.ts';
 import type { PrunedKind } from '../tasks/retention/retention.ts';
@@ -13,7 +12,9 @@ import {
   deleteUnjoinedBefore,
   oldestOf,
 } from '../stores/store/queries/retention.ts';
+import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
+import type { ObjectParts } from './objects.ts';
 
 const DAY_MS = 86_400_000;
 /** Age of machines that never joined: the owner can see for a day that a machine never came. */
@@ -21,15 +22,11 @@ const UNJOINED_MS = DAY_MS;
 /** Age of expired keys: the database's clock decides whether a key is valid, and this replica's may be ahead. */
 const EXPIRED_KEY_MS = 3600_000;
 
-export interface RetentionSetup {
-  readonly ground: Ground;
-  readonly objects: Pick<Objects, 'removeBytes'>;
-  readonly machines: { deleted(id: MachineId): void };
-  readonly isLeader: () => boolean;
-}
-
-export function openRetention({ ground, objects, machines, isLeader }: RetentionSetup): Retention {
-  const { db, clock, log, registry, settings } = ground;
+export function openRetention(
+  { db, clock, log, registry, settings }: Ground,
+  { machines, isLeader }: Books,
+  { objects }: ObjectParts,
+): Retention {
   return new Retention({
     kinds: prunedKinds({
       db,

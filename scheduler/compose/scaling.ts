@@ -1,49 +1,58 @@
-// The number and place of containers: the scaling loop with its breakers,
-// placement, and the reaction of both to a changed limit of a workspace.
-import type { QueueName } from '#shared/domain/ids.ts';
+// The number and place of containers: placement, and the scaling loop with its breakers.
 import { Breakers } from '../control/autoscaler/breakers.ts';
 import { Autoscaler } from '../control/autoscaler/loop.ts';
 import { AutoscalerMetrics } from '../control/autoscaler/metrics.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
-import type { Limits } from '../workspaces/identity/workspace-limits.ts';
 import { LoopMetrics } from '../cluster/loop-metrics.ts';
 import type { Accounting } from '../control/placement/accounting.ts';
 import type { Placer } from '../control/placement/commit.ts';
-import type { DueTimes } from '../stores/queues/due.ts';
-import type { TaskQueues } from '../stores/queues/task-queues.ts';
-import type { Tasks } from '../tasks/service.ts';
+import type { Quotas } from '../control/placement/quotas.ts';
+import type { MachineHealth } from '../fleet/health.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
+import type { Identity } from './identity.ts';
+import type { Lanes } from './lanes.ts';
+import type { TaskParts } from './tasks.ts';
 import { cpuPoolsOf, openPlacement } from './placement.ts';
 
 export interface ScalingSetup {
   readonly ground: Ground;
+  readonly identity: Identity;
   readonly books: Books;
-  readonly limits: Limits;
   readonly targets: Targets;
-  readonly queues: TaskQueues;
-  readonly tasks: Pick<Tasks, 'failWaiting'>;
-  readonly due: DueTimes;
-  /**
-   * Whether the queue is guarded: its machines have fallen silent
-   * with many others, so none of its containers is stopped.
-   */
-  readonly isGuarded: (queue: QueueName) => boolean;
+  readonly lanes: Lanes;
+  readonly taskParts: TaskParts;
+  readonly health: Pick<MachineHealth, 'isGuarded'>;
 }
 
 export interface Scaling {
   readonly autoscaler: Autoscaler;
   readonly placer: Placer;
   readonly accounting: Accounting;
+  readonly quotas: Quotas;
   /** Value of `LONGSHORE_CPU_WORK_ON_GPU_POOLS` for a pool. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
 }
 
-export function openScaling({ ground, books, limits, targets, queues, tasks, due, isGuarded }: ScalingSetup): Scaling {
+export function openScaling(setup: ScalingSetup): Scaling {
+  const { ground, identity, books, targets, health } = setup;
+  const { limits } = identity;
+  const { queues } = setup.lanes;
+  const { due } = setup.taskParts;
   const { db, clock, log, registry, settings } = ground;
   const { machines, leaderBook, slots, loads, isLeader, fence } = books;
   const loops = new LoopMetrics(registry, clock);
-  const autoscaler: Autoscaler = new Autoscaler({
+  const cpuWorkAllowed = cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS);
+  const { accounting, placer, quotas } = openPlacement({
+    ...ground,
+    book: leaderBook,
+    machines,
+    metrics: books.fleetMetrics,
+    loops,
+    fence,
+    cpuWorkAllowed,
+  });
+  const autoscaler = new Autoscaler({
     targets,
     queues,
     book: leaderBook,
@@ -60,23 +69,7 @@ export function openScaling({ ground, books, limits, targets, queues, tasks, due
     maxContainers: (workspaceId) => limits.peek(workspaceId).stub.max_replicas,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     silentSinceMs: (id) => machines.silentSinceMs(id),
-    isGuarded,
-    onStartFailed: (queue, lastLines, containerId) => void tasks.failWaiting(queue, lastLines, { containerId }),
+    isGuarded: (queue) => health.isGuarded(queue),
   });
-  const cpuWorkAllowed = cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS);
-  const { accounting, placer, quotas } = openPlacement({
-    ...ground,
-    book: leaderBook,
-    machines,
-    metrics: books.fleetMetrics,
-    loops,
-    fence,
-    cpuWorkAllowed,
-  });
-  limits.onChange((workspaceId) => {
-    quotas.forget(workspaceId);
-    placer.wake();
-    autoscaler.sweep();
-  });
-  return { autoscaler, placer, accounting, cpuWorkAllowed };
+  return { autoscaler, placer, accounting, quotas, cpuWorkAllowed };
 }

@@ -2,6 +2,7 @@
 import type { SchedulerSettings } from '../config.ts';
 import { CertificateWatch } from '../api/http/certificate.ts';
 import { StartupError } from '#shared/errors.ts';
+import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { SurfaceParts, SurfaceSettings, Surfaces } from '../api/http/surfaces.ts';
 import { HostLabels } from '../workspaces/deployments/host-labels.ts';
@@ -9,48 +10,59 @@ import { createSurfaces } from '../api/http/surfaces.ts';
 import { ensureFirstWorkspace } from '../workspaces/identity/bootstrap.ts';
 import { signingKeyOf } from '../workspaces/identity/workspaces.ts';
 import { LogReader } from '../fleet/logs/log-reads.ts';
-import { hostAddress } from '../api/ops/host-address.ts';
+import { hostAddress, reachableAt } from '../api/ops/host-address.ts';
 import { Releases } from '../api/ops/releases.ts';
 import { useOf } from '../control/placement/world.ts';
-import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
-import type { Actions } from '../tasks/actions.ts';
+import { ContainerCalls } from '../api/http/container-calls.ts';
+import { issueCredential } from '../fleet/containers/credentials.ts';
+import type { Tokens } from '../workspaces/identity/tokens.ts';
+import type { ActionParts } from './actions.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 import type { Identity } from './identity.ts';
+import type { Lanes } from './lanes.ts';
 import type { LinkParts } from './links.ts';
+import type { TaskParts } from './tasks.ts';
+import type { Webhooks } from './webhooks.ts';
 
 const VERSION = '0.1.0';
 
 export interface SurfacesSetup extends Pick<
   SurfaceParts,
-  | 'objects'
-  | 'directory'
-  | 'targets'
-  | 'tasks'
-  | 'workers'
-  | 'pools'
-  | 'explains'
-  | 'containerActions'
-  | 'callbackProblem'
+  'objects' | 'directory' | 'targets' | 'workers' | 'pools' | 'explains'
 > {
   readonly ground: Ground;
   readonly identity: Identity;
   readonly books: Books;
+  readonly tokens: Tokens;
+  readonly lanes: Lanes;
+  readonly taskParts: TaskParts;
   readonly linkParts: LinkParts;
-  readonly queues: Pick<TaskQueues, 'depth'>;
-  readonly actions: Actions;
+  readonly actionParts: ActionParts;
+  readonly webhooks: Webhooks;
   readonly certificate: CertificateWatch | undefined;
 }
 
 export function openSurfaces(setup: SurfacesSetup): Surfaces {
-  const { ground, identity, books, linkParts, queues, actions, certificate, ...services } = setup;
+  const { ground, identity, books, tokens, linkParts, certificate } = setup;
+  const { objects, directory, targets, workers, pools, explains } = setup;
+  const { queues } = setup.lanes;
+  const { actions, stops } = setup.actionParts;
   const { db, general, clock, log, registry, settings } = ground;
-  const { sealer, installation, tokens, limits, rates, refusals, tenants, secrets } = identity;
+  const { sealer, installation, limits, rates, refusals, tenants, secrets } = identity;
   const { book, machines, presence, servable } = books;
   const { links, usage, pages, images } = linkParts;
   return createSurfaces({
-    ...services,
+    objects,
+    directory,
+    targets,
+    workers,
+    pools,
+    explains,
+    tasks: setup.taskParts.tasks,
+    containerActions: stops,
+    callbackProblem: setup.webhooks.urlProblem,
     ...(certificate === undefined ? {} : { certificate }),
     clock,
     usage,
@@ -95,6 +107,36 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
       database: async () => void (await db.query('select 1')),
       redis: async () => void (await general.ping()),
     },
+  });
+}
+
+/** The HTTP server, started last. The other replicas then hear at which address this one is reached. */
+export function httpPart({ server }: Surfaces, { settings }: Ground, { presence }: Books): Part {
+  return {
+    name: 'http',
+    start: async () => {
+      const address = await server.start(settings.LONGSHORE_HTTP_ADDRESS);
+      await presence.announce(reachableAt(address));
+    },
+    stop: () => server.stop(),
+  };
+}
+
+/** Calls of containers, which come over the links of agents and are served by the HTTP server. */
+export function openContainerCalls(
+  { log }: Ground,
+  { book, fleetMetrics: metrics }: Books,
+  tokens: Tokens,
+  { server }: Surfaces,
+): ContainerCalls {
+  return new ContainerCalls({
+    book,
+    tokenOf: (row) => issueCredential(tokens, row),
+    tokens,
+    server: () => server.app.server,
+    isOpen: () => server.isOpen,
+    metrics,
+    log,
   });
 }
 

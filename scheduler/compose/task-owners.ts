@@ -1,36 +1,24 @@
 // Task upkeep that BullMQ does not do, each kind with one owner: deadlines, lost wake-ups, jobs that are gone or back,
 // and locks of machines that do not talk. The rebuild after Redis lost its data is here as well.
-import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
-import type { Clock } from '#shared/clock.ts';
 import type { Part } from '#shared/lifecycle.ts';
-import type { Log } from '#shared/log.ts';
-import type { ContainerBook } from '../fleet/containers/book.ts';
-import type { Leases } from '../tasks/dispatch/leases.ts';
-import type { Replies } from '../tasks/dispatch/replies.ts';
-import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import { WakeSweep } from '../tasks/dispatch/wake-sweep.ts';
-import type { StallDetector } from '../fleet/stall.ts';
-import type { Machines } from '../fleet/machines.ts';
-import type { TaskJob } from '../stores/queues/jobs.ts';
-import { OlderJobs } from '../stores/queues/older-jobs.ts';
-import type { Presence } from '../cluster/presence.ts';
-import type { RedisData } from '../stores/queues/redis-data.ts';
-import type { RollCall } from '../stores/queues/roll-call.ts';
 import { LaneSweep } from '../tasks/local-queue/sweep.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
 import type { Lanes } from './lanes.ts';
+import type { Records } from './records.ts';
+import type { Scaling } from './scaling.ts';
+import type { TaskParts } from './tasks.ts';
 import type { Objects } from '../stores/objects/service.ts';
-import type { Db } from '../stores/store/db.ts';
 import { containerById } from '../stores/store/queries/containers.ts';
-import { acceptedJobOf, endedTaskIds, queuesOfEnded, waitingDeadlines } from '../stores/store/queries/tasks.ts';
+import { acceptedJobOf, queuesOfEnded, waitingDeadlines } from '../stores/store/queries/tasks.ts';
 import { keptJobs } from '../tasks/accepting.ts';
 import { inputKeyOf, taskOfInputKey } from '../tasks/bodies.ts';
 import { Deadlines } from '../tasks/deadlines.ts';
 import { ForeignRuns } from '../tasks/foreign-runs.ts';
 import { InputSweep } from '../tasks/input-sweep.ts';
 import { Rebuild } from '../tasks/rebuild.ts';
-import type { TaskRecords } from '../tasks/records.ts';
-import type { Tasks } from '../tasks/service.ts';
 import { Suspects } from '../tasks/suspects.ts';
 import { TaskSweep } from '../tasks/sweep.ts';
 
@@ -41,66 +29,46 @@ const ENDED_PAGE = 2_000;
  */
 const LANE_CALM_MS = 15_000;
 
-export interface TaskOwnersParts {
-  readonly db: Db;
-  readonly redisData: RedisData;
-  readonly rollCall: RollCall;
-  readonly clock: Clock;
-  readonly stall: Pick<StallDetector, 'calmMs'>;
-  readonly log: Log;
-  readonly instance: InstanceId;
-  readonly lanes: Lanes;
-  readonly records: TaskRecords;
-  readonly leases: Leases;
-  readonly slots: SlotTable;
-  readonly replies: Replies;
+export interface TaskOwnersSetup {
+  readonly ground: Ground;
+  readonly books: Books;
   readonly objects: Pick<Objects, 'keptBytes' | 'removeBytes'>;
-  readonly tasks: Tasks;
-  readonly presence: Pick<Presence, 'redisLost'>;
-  readonly machines: Pick<Machines, 'all'>;
-  /** Queues of every replica's containers. */
-  readonly book: Pick<ContainerBook, 'queues'>;
-  readonly isLeader: () => boolean;
-  readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
-  readonly wakeDispatch: (queue: QueueName) => void;
-  readonly pruneDispatch: () => void;
-  /** Wakes the scaling loop; undefined: for every queue. */
-  readonly wakeScaling: (queue: QueueName | undefined) => void;
+  readonly lanes: Lanes;
+  readonly records: Records;
+  readonly taskParts: TaskParts;
+  readonly scaling: Pick<Scaling, 'autoscaler'>;
 }
 
 export interface TaskOwners {
   /** Parts that start before tasks; `afterTasks` start after them. */
   readonly beforeTasks: readonly Part[];
   readonly afterTasks: readonly Part[];
-  readonly beforeFetch: (queue: QueueName) => Promise<void> | undefined;
   readonly foreign: ForeignRuns;
-  readonly accepted: (job: TaskJob, queue: QueueName) => void;
+  readonly deadlines: Deadlines;
 }
 
-export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
-  const { db, redisData: data, rollCall, clock, log, lanes, slots, tasks, isLeader, wakeDispatch, wakeScaling } = parts;
+export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
+  const { lanes, objects } = setup;
+  const { db, instance, clock, stall, log } = setup.ground;
+  const { redisData: data, rollCall, presence, machines, book, slots, leases, isLeader, isAlive } = setup.books;
+  const { records } = setup.records;
+  const { tasks, dispatcher, olderJobs } = setup.taskParts;
+  const { autoscaler } = setup.scaling;
   const { queues } = lanes;
-  const olderJobs = new OlderJobs({
-    queues,
-    ended: (taskIds) => endedTaskIds(db, taskIds),
-    isWaitedFor: (taskId) => parts.replies.has(taskId),
-    generation: () => data.generation,
-    log,
-  });
   const rebuild = new Rebuild({
     data,
     rollCall,
     queues,
     tasks,
-    presence: parts.presence,
+    presence,
     olderJobs,
     endedQueues: (after) => queuesOfEnded(db, ENDED_PAGE, after),
     clock,
     log,
     isLeader,
     wakeAll: () => {
-      for (const queue of slots.queues()) wakeDispatch(queue);
-      wakeScaling(undefined);
+      for (const queue of slots.queues()) dispatcher.wake(queue);
+      autoscaler.sweep();
     },
   });
   const deadlines = new Deadlines({
@@ -114,49 +82,48 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
   const sweep = new TaskSweep({
     db,
     queues,
-    records: parts.records,
+    records,
     clock,
     log,
     isLeader,
-    leases: parts.leases,
+    leases,
     ender: tasks.ender,
     changes: tasks.changes,
     attempts: tasks.attempts,
     mayRebuild: () => rebuild.isOver(),
     jobOf: (taskId) => acceptedJobOf(db, taskId),
-    calmMs: () => parts.stall.calmMs(),
-    isAlive: parts.isAlive,
-    served: () => parts.book.queues(),
+    calmMs: () => stall.calmMs(),
+    isAlive,
+    served: () => book.queues(),
     onReturned: (queue) => {
-      wakeDispatch(queue);
-      wakeScaling(queue);
+      dispatcher.wake(queue);
+      autoscaler.wake(queue);
     },
   });
   const wakeUps = new WakeSweep({
     queues,
     consumed: () => slots.queues(),
-    wake: wakeDispatch,
-    prune: parts.pruneDispatch,
+    wake: (queue) => dispatcher.wake(queue),
+    prune: () => dispatcher.prune(),
     log,
   });
   const suspects = new Suspects({
-    suspects: () =>
-      [...parts.machines.all()].filter(({ health }) => health === 'SUSPECT').map((machine) => machine.row.id),
+    suspects: () => [...machines.all()].filter(({ health }) => health === 'SUSPECT').map((machine) => machine.row.id),
     queues,
-    leases: parts.leases,
+    leases,
     attempts: tasks.attempts,
     isLeader,
     log,
   });
   const inputs = new InputSweep({
     inputs: async function* () {
-      for await (const { key, writtenAtMs } of parts.objects.keptBytes()) {
+      for await (const { key, writtenAtMs } of objects.keptBytes()) {
         const taskId = taskOfInputKey(key);
         if (taskId !== undefined) yield { taskId, writtenAtMs };
       }
     },
-    remove: (taskId) => parts.objects.removeBytes(inputKeyOf(taskId)),
-    records: parts.records,
+    remove: (taskId) => objects.removeBytes(inputKeyOf(taskId)),
+    records,
     clock,
     log,
     isLeader,
@@ -164,19 +131,19 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
   const laneSweep = new LaneSweep({
     lanes: queues,
     store: lanes.store,
-    records: parts.records,
+    records,
     ender: tasks.ender,
-    instance: parts.instance,
-    isAlive: parts.isAlive,
+    instance,
+    isAlive,
     isLeader,
-    mayJudge: () => rebuild.isOver() && parts.stall.calmMs() >= LANE_CALM_MS,
+    mayJudge: () => rebuild.isOver() && stall.calmMs() >= LANE_CALM_MS,
     clock,
     log,
   });
   const abort = new AbortController();
   const foreign = new ForeignRuns({
     queues,
-    leases: parts.leases,
+    leases,
     changes: tasks.changes,
     clock,
     log,
@@ -188,8 +155,8 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     },
     signal: abort.signal,
     onQueueChanged: ({ queue }) => {
-      wakeDispatch(queue);
-      wakeScaling(queue);
+      dispatcher.wake(queue);
+      autoscaler.wake(queue);
     },
   });
   return {
@@ -204,7 +171,6 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
       { name: 'foreign runs', stop: () => abort.abort() },
     ],
     foreign,
-    beforeFetch: (queue) => olderJobs.before(queue),
-    accepted: (job, queue) => deadlines.accepted({ taskId: job.taskId, queue, deadlineMs: job.deadlineMs }),
+    deadlines,
   };
 }

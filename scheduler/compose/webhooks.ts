@@ -1,14 +1,7 @@
 // Messages to addresses that people named: the guard, the queue and worker of this replica, and the kinds of messages.
-import type { Redis } from 'ioredis';
-import type { Clock } from '#shared/clock.ts';
-import type { ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ObjectId } from '#shared/domain/ids.ts';
 import { StartupError } from '#shared/errors.ts';
-import type { Log } from '#shared/log.ts';
-import type { Registry } from '#shared/metrics.ts';
-import type { SchedulerSettings } from '../config.ts';
 import { PlatformQueue } from '../stores/queues/platform-queue.ts';
-import type { Keys } from '../stores/queues/keys.ts';
-import type { Db } from '../stores/store/db.ts';
 import { AddressRules } from '../tasks/webhooks/addresses.ts';
 import { TASK_CALLBACK, taskCallbacks } from '../tasks/webhooks/callbacks.ts';
 import { Deliveries, DELIVERIES_AT_ONCE } from '../tasks/webhooks/deliveries.ts';
@@ -16,19 +9,10 @@ import type { DeliveryJob } from '../tasks/webhooks/deliveries.ts';
 import { urlProblem } from '../tasks/webhooks/guard.ts';
 import { DeliveryMetrics } from '../tasks/webhooks/metrics.ts';
 import { Poster } from '../tasks/webhooks/post.ts';
-
-export interface WebhooksParts {
-  readonly db: Db;
-  readonly general: Redis;
-  readonly keys: Keys;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly registry: Registry;
-  readonly settings: Pick<SchedulerSettings, 'LONGSHORE_WEBHOOK_ALLOW'>;
-  readonly isLeader: () => boolean;
-  readonly signingKeyOf: (workspaceId: WorkspaceId) => Promise<string | undefined>;
-  readonly loadResult: (id: ObjectId) => Promise<string | undefined>;
-}
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+import type { Identity } from './identity.ts';
+import type { ObjectParts } from './objects.ts';
 
 export interface Webhooks {
   readonly deliveries: Deliveries;
@@ -39,8 +23,13 @@ export interface Webhooks {
 const MOST_JOBS = 10_000;
 
 /** @throws StartupError `bad_config` */
-export function openWebhooks(parts: WebhooksParts): Webhooks {
-  const { db, general, keys, clock, log, settings, isLeader } = parts;
+export function openWebhooks(
+  { db, general, keys, clock, log, registry, settings }: Ground,
+  { signingKeyOf }: Identity,
+  { isLeader }: Books,
+  { bodies }: ObjectParts,
+): Webhooks {
+  const loadResult = (id: ObjectId): Promise<string | undefined> => bodies.loadResult(id);
   const rules = AddressRules.read(settings.LONGSHORE_WEBHOOK_ALLOW);
   if (!(rules instanceof AddressRules)) {
     const text = `settings are wrong:\n  LONGSHORE_WEBHOOK_ALLOW: must be networks such as 10.1.0.0/16, with commas between them, got ${JSON.stringify(rules.wrong)}`;
@@ -59,9 +48,9 @@ export function openWebhooks(parts: WebhooksParts): Webhooks {
     }),
     poster: new Poster(rules),
     kinds: {
-      [TASK_CALLBACK]: taskCallbacks({ db, clock, signingKeyOf: parts.signingKeyOf, loadResult: parts.loadResult }),
+      [TASK_CALLBACK]: taskCallbacks({ db, clock, signingKeyOf, loadResult }),
     },
-    metrics: new DeliveryMetrics(parts.registry),
+    metrics: new DeliveryMetrics(registry),
     clock,
     log,
     isLeader,

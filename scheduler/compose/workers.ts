@@ -1,6 +1,7 @@
-// Workers, pools and drains, connected with the scaling loop.
+// Workers and their drains.
 import type { Autoscaler } from '../control/autoscaler/loop.ts';
 import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { ContainerCredentials } from '../fleet/containers/credentials.ts';
 import type { LeaderBook } from '../fleet/containers/leader-book.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import { Drains } from '../fleet/drains.ts';
@@ -9,14 +10,13 @@ import { Workers } from '../fleet/workers.ts';
 import type { Loads } from '../cluster/loads.ts';
 import type { Db } from '../stores/store/db.ts';
 import type { Clock } from '#shared/clock.ts';
-import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 
 export function openWorkers(parts: {
   readonly db: Db;
   readonly machines: Machines;
   readonly book: ContainerBook;
-  readonly tellEnded: (ids: readonly ContainerId[]) => Promise<void>;
+  readonly credentials: ContainerCredentials;
   readonly leaderBook: LeaderBook;
   readonly slots: SlotTable;
   readonly loads: Loads;
@@ -25,14 +25,12 @@ export function openWorkers(parts: {
   readonly log: Log;
   readonly fence: () => number | undefined;
   readonly cpuWorkAllowed: (poolName: string) => boolean;
-}): Workers {
-  const { autoscaler, fence } = parts;
+}): { readonly workers: Workers; readonly drains: Drains } {
+  const { autoscaler, credentials, fence } = parts;
   const drains = new Drains({
     ...parts,
     isLeader: () => fence() !== undefined,
     demandOf: (queue) => autoscaler.demandOf(queue),
-    onPicked: (queue) => autoscaler.wake(queue),
   });
-  autoscaler.leaveOut((id) => drains.isReplaced(id));
-  return new Workers({ ...parts, drains });
+  return { drains, workers: new Workers({ ...parts, drains, tellEnded: (ids) => credentials.ended(ids) }) };
 }

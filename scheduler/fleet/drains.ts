@@ -3,8 +3,9 @@
 // leader asks anew, and finds the replacements that exist already. Deadlines are in the machine's row.
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book, BookEntry, ContainerBook } from './containers/book.ts';
+import type { Book, BookChange, BookEntry, ContainerBook } from './containers/book.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { Loads } from '../cluster/loads.ts';
 import type { DrainContainer, DrainStep } from './drain-plan.ts';
@@ -27,8 +28,6 @@ export interface DrainsParts {
   readonly isLeader: () => boolean;
   /** Demand of the queue, and the lower bound of its containers. */
   readonly demandOf: (queue: QueueName) => Promise<{ readonly wanted: number; readonly minContainers: number }>;
-  /** Called when a container of the queue no longer counts: another one may be wanted. */
-  readonly onPicked: (queue: QueueName) => void;
 }
 
 export class Drains {
@@ -36,17 +35,25 @@ export class Drains {
   /** Serving containers that are to be replaced, and since when, in monotonic milliseconds. */
   readonly #picked = new Map<ContainerId, number>();
   readonly #looking = new Map<QueueName, Promise<void>>();
+  readonly #pickedFrom = new Listeners<[QueueName]>();
   readonly #deadlines: SteadyDeadlines<MachineId>;
 
   constructor(parts: DrainsParts) {
     this.#parts = parts;
     this.#deadlines = new SteadyDeadlines(parts.clock);
-    parts.machines.onChange(({ row }) => {
-      if (parts.machines.get(row.id) === undefined) this.#deadlines.forget(row.id);
-    });
-    parts.book.onChange(({ entry, to }) => {
-      if (to !== 'RUNNING') this.#picked.delete(entry.row.id);
-    });
+  }
+
+  /** Told when a container of the queue no longer counts: another one may be wanted. */
+  onPicked(listener: (queue: QueueName) => void): void {
+    this.#pickedFrom.add(listener);
+  }
+
+  machineChanged({ row }: Machine): void {
+    if (this.#parts.machines.get(row.id) === undefined) this.#deadlines.forget(row.id);
+  }
+
+  containerChanged({ entry, to }: BookChange): void {
+    if (to !== 'RUNNING') this.#picked.delete(entry.row.id);
   }
 
   /**
@@ -113,10 +120,10 @@ export class Drains {
   }
 
   async #carryOut(queue: QueueName, { kind, id }: DrainStep, nowMs: number): Promise<void> {
-    const { leaderBook, slots, loads, log, onPicked } = this.#parts;
+    const { leaderBook, slots, loads, log } = this.#parts;
     if (kind === 'pick') {
       this.#picked.set(id, nowMs);
-      onPicked(queue);
+      this.#pickedFrom.tell(queue);
       return;
     }
     slots.leave(id);

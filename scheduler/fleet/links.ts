@@ -2,11 +2,12 @@
 // sessions, sessions to machines, and tells dispatch which containers it can reach.
 // Invariant: a machine has one current session, and the newer wins. Every
 // stream shows a machine credential, and speaks for that machine only.
-import type { MachineId } from '#shared/domain/ids.ts';
+import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import { logVerbosity, Server, ServerCredentials, setLogVerbosity, status as GrpcStatus } from '@grpc/grpc-js';
 import type { sendUnaryData, ServerDuplexStream, ServerUnaryCall, ServerWritableStream } from '@grpc/grpc-js';
 import type { Clock } from '#shared/clock.ts';
 import { AppError, messageOf, StartupError } from '#shared/errors.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { loadLink, MAX_MESSAGE_BYTES, PART_BYTES } from '#shared/protocol/link.ts';
 import type {
@@ -37,6 +38,7 @@ import type { Tasks } from '../tasks/service.ts';
 import type { MachineCredentials } from './credentials.ts';
 import { AcceptRate } from './accept-rate.ts';
 import { listenLocally } from './local-socket.ts';
+import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
 import type { Usage } from './usage.ts';
 import type { FleetMetrics } from './metrics.ts';
@@ -56,8 +58,6 @@ export interface LinksParts {
   readonly credentials: MachineCredentials;
   readonly secretsOf: SessionParts['secretsOf'];
   readonly tokenOf: SessionParts['tokenOf'];
-  /** Serves a call of one of that machine's containers. */
-  readonly serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void>;
   readonly usage: Usage;
   readonly pages: { delivered(machineId: MachineId, requestId: string, page: Uint8Array): boolean };
   readonly images: Pick<ImageOrders, 'pull' | 'prepared'>;
@@ -70,8 +70,6 @@ export interface LinksParts {
   readonly log: Log;
   readonly metrics: FleetMetrics;
   readonly settings: SessionSettings;
-  /** Called when a container takes tasks now, or a machine came back: their queues may be served. */
-  readonly onServable: (queues: Iterable<BookEntry['spec']['queue']>) => void;
 }
 
 export type ContainerCall = ServerDuplexStream<GatewayRequest__Output, GatewayResponse>;
@@ -89,20 +87,21 @@ interface Connection {
 }
 
 export class Links {
+  readonly name = 'agent links';
   readonly #parts: LinksParts;
   readonly #server: Server;
   readonly #connections = new Map<MachineId, Connection>();
   readonly #logCalls = new Map<MachineId, Set<LogCall>>();
   readonly #partsBudget = new PartsBudget();
   readonly #accepting: AcceptRate;
+  readonly #servable = new Listeners<[Iterable<QueueName>]>();
+  #serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void> = () =>
+    Promise.reject(new Error('calls of containers are not served'));
   #address = '';
 
   constructor(parts: LinksParts) {
     this.#parts = parts;
     this.#accepting = new AcceptRate(parts.clock);
-    parts.machines.onChange(({ row }) => {
-      if (parts.machines.get(row.id) === undefined) void this.#machineDeleted(row.id);
-    });
     const { credentials } = parts;
     this.#server = new Server({
       'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
@@ -134,6 +133,20 @@ export class Links {
       FetchCode: (call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>) => void this.#fetchCode(call),
       CallGateway: (call: ContainerCall) => void this.#containerCall(call),
     });
+  }
+
+  /** Told when a container takes tasks now, or a machine came back: their queues may be served. */
+  onServable(listener: (queues: Iterable<QueueName>) => void): void {
+    this.#servable.add(listener);
+  }
+
+  /** Called with a call of one of that machine's containers. The handler serves it, then resolves. */
+  onContainerCall(handler: (machineId: MachineId, call: ContainerCall) => Promise<void>): void {
+    this.#serveCall = handler;
+  }
+
+  machineChanged({ row }: Machine): void {
+    if (this.#parts.machines.get(row.id) === undefined) void this.#machineDeleted(row.id);
   }
 
   /** Ends the session and streams of a deleted machine, whose credential is invalid now. */
@@ -274,7 +287,7 @@ export class Links {
     );
     this.#parts.tasks.containerReady(container);
     if (entry.row.state === 'DRAINING') this.#parts.slots.leave(entry.row.id);
-    this.#parts.onServable([entry.spec.queue]);
+    this.#servable.tell([entry.spec.queue]);
   }
 
   #sessionEnded(session: Session, reason: string): void {
@@ -314,7 +327,7 @@ export class Links {
         log: this.#parts.log,
         onReady: () => {
           if (connection.tasks !== stream || !connection.session.alive) return;
-          this.#parts.onServable(this.#parts.slots.setLink(machineId, stream));
+          this.#servable.tell(this.#parts.slots.setLink(machineId, stream));
         },
         onEnd: () => {
           if (connection.tasks !== stream) return;
@@ -416,7 +429,7 @@ export class Links {
     call.pause();
     try {
       const machineId = await this.#parts.credentials.authenticate(call.metadata);
-      if (!call.cancelled) await this.#parts.serveCall(machineId, call);
+      if (!call.cancelled) await this.#serveCall(machineId, call);
     } catch (error) {
       call.emit('error', grpcError(error));
     }

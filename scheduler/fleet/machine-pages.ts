@@ -18,8 +18,6 @@ export interface MachinePagesParts {
   readonly bus: Bus;
   readonly channel: string;
   readonly machines: Pick<Machines, 'get'>;
-  /** Has the machine's agent send its page under this id. @returns false when the machine is not linked here */
-  readonly order: (machineId: MachineId, requestId: string) => boolean;
   readonly deadlineMs?: number;
 }
 
@@ -35,10 +33,16 @@ interface Asked {
 export class MachinePages {
   readonly #parts: MachinePagesParts;
   readonly #asked = new Map<string, Asked>();
+  #order: (machineId: MachineId, requestId: string) => boolean = () => false;
 
   constructor(parts: MachinePagesParts) {
     this.#parts = parts;
     parts.bus.on(parts.channel, (message) => this.#heard(message as Message));
+  }
+
+  /** Called with an order for a machine's page. The handler sends it. @returns false: the machine is not linked here */
+  onOrder(handler: (machineId: MachineId, requestId: string) => boolean): void {
+    this.#order = handler;
   }
 
   /**
@@ -52,7 +56,7 @@ export class MachinePages {
     if (machine.health !== 'READY' && machine.health !== 'RECONCILING')
       throw new AppError('machine_away', `no agent of machine ${id} is connected (it is ${machine.health})`);
     const page = await this.#ask(machine.row.id, (requestId) => {
-      if (!this.#parts.order(machine.row.id, requestId))
+      if (!this.#order(machine.row.id, requestId))
         this.#parts.bus.say(this.#parts.channel, { ask: requestId, machineId: machine.row.id } satisfies Message);
     });
     if (page === null) throw new AppError('machine_silent', `the agent of machine ${id} did not send its page in time`);
@@ -99,7 +103,7 @@ export class MachinePages {
     void this.#ask(
       message.machineId,
       (requestId) => {
-        isHere = this.#parts.order(message.machineId, requestId);
+        isHere = this.#order(message.machineId, requestId);
         if (!isHere) this.#asked.get(requestId)?.done(null);
       },
       randomUUID(),

@@ -82,6 +82,7 @@ const tooManyUnjoined = (limit: number): AppError =>
   );
 
 export class Machines implements MachineService {
+  readonly name = 'machines';
   readonly #db: Db;
   readonly #log: Log;
   readonly #clock: Clock;
@@ -99,7 +100,7 @@ export class Machines implements MachineService {
   readonly #seen = new Set<MachineId>();
   /** Machines whose rows lack the last reported GPUs. */
   readonly #unwritten = new Set<MachineId>();
-  #book: ContainerBook | undefined;
+  readonly #book: Pick<ContainerBook, 'ofMachine'> | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(parts: {
@@ -108,6 +109,8 @@ export class Machines implements MachineService {
     readonly clock: Clock;
     readonly metrics: FleetMetrics;
     readonly caFingerprint: string;
+    /** Containers, whose resources count as used on their machines; absent: there are none. */
+    readonly book?: Pick<ContainerBook, 'ofMachine'>;
     /** Most machines of a workspace that may wait to join; absent: the bound of the shared pools. */
     readonly mostUnjoinedOf?: (workspaceId: WorkspaceId) => number | Promise<number>;
     /** This replica's id; absent: this process is alone. */
@@ -120,14 +123,11 @@ export class Machines implements MachineService {
     const { mostUnjoinedOf } = parts;
     this.#mostUnjoined = (id) => (id === null ? MOST_UNJOINED_SHARED : (mostUnjoinedOf?.(id) ?? MOST_UNJOINED_SHARED));
     this.#db = parts.db;
+    this.#book = parts.book;
     this.#log = parts.log;
     this.#clock = parts.clock;
     this.#metrics = parts.metrics;
     this.#caFingerprint = parts.caFingerprint;
-  }
-
-  attach(book: ContainerBook): void {
-    this.#book = book;
   }
 
   /**

@@ -6,7 +6,7 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { endOnDeleted } from './containers/deleted-machine.ts';
-import type { ContainerBook } from './containers/book.ts';
+import type { BookChange, ContainerBook } from './containers/book.ts';
 import { viewOf } from './containers/book.ts';
 import type { Db } from '../stores/store/db.ts';
 import { deleteMachine, updateMachine } from '../stores/store/queries/machines.ts';
@@ -47,6 +47,7 @@ const FORCED_AFTER_MS = 60_000;
 const MIB = 1024 * 1024;
 
 export class Workers implements WorkerService {
+  readonly name = 'workers';
   readonly #parts: WorkersParts;
   /** Moments at which machines deleted by force go, even with containers left. */
   readonly #deletions: SteadyDeadlines<MachineId>;
@@ -55,10 +56,14 @@ export class Workers implements WorkerService {
   constructor(parts: WorkersParts) {
     this.#parts = parts;
     this.#deletions = new SteadyDeadlines(parts.clock);
-    parts.book.onChange(({ entry, machineBefore }) => {
-      for (const id of [entry.row.machineId, machineBefore]) if (id !== null) this.#lookSoon(id);
-    });
-    parts.machines.onChange((machine) => this.#lookSoon(machine.row.id));
+  }
+
+  containerChanged({ entry, machineBefore }: BookChange): void {
+    for (const id of [entry.row.machineId, machineBefore]) if (id !== null) this.#lookSoon(id);
+  }
+
+  machineChanged(machine: Machine): void {
+    this.#lookSoon(machine.row.id);
   }
 
   start(): void {

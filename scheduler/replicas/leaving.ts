@@ -2,7 +2,7 @@
 // their machine does this, because only it knows their attempts. The leader only asks, for want of work or for a drain.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { BookChange, ContainerBook } from '../fleet/containers/book.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 
 const LOOK_EVERY_MS = 1_000;
@@ -19,9 +19,10 @@ export class Leaving {
     this.#book = book;
     this.#slots = slots;
     this.#log = log;
-    book.onChange(({ entry, to }) => {
-      if (to === 'DRAINING') this.look(entry.row.id);
-    });
+  }
+
+  containerChanged({ entry, to }: BookChange): void {
+    if (to === 'DRAINING') this.look(entry.row.id);
   }
 
   start(): void {

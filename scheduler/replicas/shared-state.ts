@@ -3,6 +3,7 @@
 // good by comparing revisions, after each gap in the messages and every half minute.
 import type { ContainerId, InstanceId, MachineId } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerBook } from '../fleet/containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -27,8 +28,6 @@ export interface SharedStateParts {
   readonly instance: InstanceId;
   readonly book: ContainerBook;
   readonly machines: Machines;
-  /** Called when a machine linked here has a newer session elsewhere. */
-  readonly onSuperseded: (id: MachineId) => void;
   readonly log: Log;
   /** Milliseconds between comparisons; tests shorten it. */
   readonly sweepMs?: number;
@@ -39,6 +38,7 @@ export class SharedState {
   readonly #parts: SharedStateParts;
   readonly #containers = new Set<ContainerId>();
   readonly #machines = new Set<MachineId>();
+  readonly #superseded = new Listeners<[MachineId]>();
   readonly #abort = new AbortController();
   #missed = false;
   #timer: NodeJS.Timeout | undefined;
@@ -51,6 +51,11 @@ export class SharedState {
     machines.onWritten((machine) => bus.say(channel, { from, machine } satisfies Wrote));
     bus.on(channel, (message) => this.#heard(message as Wrote));
     bus.onGap(() => this.#compare());
+  }
+
+  /** Told when a machine linked here has a newer session elsewhere. */
+  onSuperseded(listener: (id: MachineId) => void): void {
+    this.#superseded.add(listener);
   }
 
   start(): void {
@@ -91,7 +96,8 @@ export class SharedState {
   }
 
   async #read(): Promise<void> {
-    const { book, machines, onSuperseded, log } = this.#parts;
+    const { book, machines, log } = this.#parts;
+    const onSuperseded = (id: MachineId): void => this.#superseded.tell(id);
     const compare = this.#missed || this.#containers.size + this.#machines.size > MOST_NAMED;
     const containers = [...this.#containers];
     const named = [...this.#machines];

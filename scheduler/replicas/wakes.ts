@@ -5,7 +5,6 @@ import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { BookChange, ContainerBook } from '../fleet/containers/book.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Machine } from '../fleet/machine.ts';
-import type { Machines } from '../fleet/machines.ts';
 import type { Presence } from '../cluster/presence.ts';
 import type { Bus } from '../cluster/bus.ts';
 import type { Room } from './room.ts';
@@ -21,11 +20,10 @@ export interface WakesParts {
   readonly bus: Bus;
   readonly channelOf: (replica: InstanceId) => string;
   readonly instance: InstanceId;
-  readonly book: Pick<ContainerBook, 'ofMachine' | 'onChange'>;
-  readonly machines: Pick<Machines, 'onChange'>;
+  readonly book: Pick<ContainerBook, 'ofMachine'>;
   readonly presence: Pick<Presence, 'isAlive' | 'ask'>;
   readonly room: Pick<Room, 'of'>;
-  readonly dispatcher: () => Pick<Dispatcher, 'wakeHere'>;
+  readonly dispatcher: Pick<Dispatcher, 'wakeHere'>;
 }
 
 /** Most queues remembered whose wake-up reached no replica; the sweep finds the rest. */
@@ -42,8 +40,6 @@ export class Wakes {
 
   constructor(parts: WakesParts) {
     this.#parts = parts;
-    parts.book.onChange((change) => this.#containerChanged(change));
-    parts.machines.onChange((machine) => this.#machineChanged(machine));
     parts.bus.on(parts.channelOf(parts.instance), (message) => this.#heard(message as Wake));
   }
 
@@ -74,12 +70,12 @@ export class Wakes {
    * Tells the wake-up again when a container runs. The container's replica knows
    * that before the others do, and a caller may call again within that moment.
    */
-  #containerChanged({ entry, to }: BookChange): void {
+  containerChanged({ entry, to }: BookChange): void {
     if (to === 'RUNNING') this.#tellNow(entry.spec.queue);
   }
 
   /** Tells the wake-up again, because the machine's link may be at another replica now. */
-  #machineChanged(machine: Machine): void {
+  machineChanged(machine: Machine): void {
     if (this.#untold.size === 0 || machine.health !== 'READY') return;
     for (const { spec } of this.#parts.book.ofMachine(machine.row.id)) this.#tellNow(spec.queue);
   }
@@ -99,7 +95,7 @@ export class Wakes {
   }
 
   #heard({ queue, taskId, asked }: Wake): void {
-    if (!this.#parts.dispatcher().wakeHere(queue, taskId)) this.noRoom(queue, taskId, asked);
+    if (!this.#parts.dispatcher.wakeHere(queue, taskId)) this.noRoom(queue, taskId, asked);
   }
 
   /**

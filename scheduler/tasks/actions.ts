@@ -5,6 +5,7 @@ import { isUuid } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask, TASK_STATUSES } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Leases } from './dispatch/leases.ts';
 import type { Replies } from './dispatch/replies.ts';
@@ -41,7 +42,6 @@ export interface ActionsParts {
   readonly log: Log;
   /** Ids of a queue's tasks that are not final, in order, from the database: at most `limit`, those after `after`. */
   readonly openTasks: (queue: QueueName, limit: number, after: TaskId | undefined) => Promise<readonly TaskId[]>;
-  readonly onQueueChanged: (queue: QueueName) => void;
   /** Tells the other replicas that a task ended here, because one may have its attempt. */
   readonly revokeElsewhere?: (taskId: TaskId, lock: LockToken, ending: Ending) => void;
 }
@@ -53,9 +53,15 @@ const CANCEL_TRIES = 3;
 export class Actions implements TaskActions, DeploymentEffects {
   readonly #parts: ActionsParts;
   readonly #answering = new Map<QueueName, Promise<void>>();
+  readonly #queueChanged = new Listeners<[QueueName]>();
 
   constructor(parts: ActionsParts) {
     this.#parts = parts;
+  }
+
+  /** Told when a queue may need more or fewer containers. */
+  onQueueChanged(listener: (queue: QueueName) => void): void {
+    this.#queueChanged.add(listener);
   }
 
   // ---- StartTask, EndTask -------------------------------------------------------------------------------------------
@@ -213,7 +219,7 @@ export class Actions implements TaskActions, DeploymentEffects {
   async stopped(queue: QueueName, _stubId: StubId): Promise<void> {
     await this.#answerCallers(queue, DEPLOYMENT_STOPPED);
     await this.#parts.stops.stopAll(queue, 'user_stop');
-    this.#parts.onQueueChanged(queue);
+    this.#queueChanged.tell(queue);
   }
 
   async deleted(queue: QueueName, _stubId: StubId): Promise<void> {
@@ -229,7 +235,7 @@ export class Actions implements TaskActions, DeploymentEffects {
       }
       after = open.at(-1);
     } while (after !== undefined);
-    this.#parts.onQueueChanged(queue);
+    this.#queueChanged.tell(queue);
     await this.#forget(queue);
   }
 
@@ -248,7 +254,7 @@ export class Actions implements TaskActions, DeploymentEffects {
 
   async scaledToZero(queue: QueueName, _stubId: StubId): Promise<void> {
     await this.#parts.stops.stopAll(queue, 'user_stop');
-    this.#parts.onQueueChanged(queue);
+    this.#queueChanged.tell(queue);
   }
 
   /** Answers the callers who wait here, after a deployment was stopped or deleted at any replica. */

@@ -31,7 +31,7 @@ export class Callers {
     try {
       if (!this.#tasks.replies.has(waiting.taskId)) return;
       // Nobody reads the rest of a generator's items.
-      if (this.#tasks.replies.hasBegun(waiting.taskId)) await this.#tasks.cancel?.(waiting.taskId, CALLER_LEFT);
+      if (this.#tasks.replies.hasBegun(waiting.taskId)) await this.#tasks.readerLeft(waiting.taskId, CALLER_LEFT);
       // A task that cannot be taken out is in a container: it runs on and is recorded.
       else await this.#tasks.ender.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
     } catch (error) {

@@ -32,7 +32,7 @@ export interface EnderParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: TaskMetrics;
-  readonly dispatcher: () => Dispatcher;
+  readonly dispatcher: Dispatcher;
   readonly signal: AbortSignal;
   /** Writes the changed queue entry of an asynchronous task to its row. */
   readonly keepJob: (job: TaskJob) => Promise<void>;

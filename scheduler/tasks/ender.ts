@@ -228,7 +228,7 @@ export class Ender {
     const { container } = attempt;
     if (container === undefined || attempt.slotFreed) return;
     attempt.slotFreed = true;
-    this.#parts.dispatcher().release(container, this.#parts.clock.nowMs());
+    this.#parts.dispatcher.release(container, this.#parts.clock.nowMs());
   }
 
   /**
@@ -309,7 +309,7 @@ export class Ender {
   }
 
   async endTakenOut(queue: QueueName, job: TaskJob, ending: Ending, extra: Partial<TaskRecord> = {}): Promise<void> {
-    this.#parts.dispatcher().forget(queue, job.taskId);
+    this.#parts.dispatcher.forget(queue, job.taskId);
     const known = await this.#parts.records.read(job.taskId).catch(() => undefined);
     // The job came back, or the answer was lost: a waiting caller gets the outcome from the record.
     if (known !== undefined && isTerminalTask(known.status)) await this.answerFrom(known);

@@ -71,7 +71,7 @@ export class LostJobs {
     await queues.open(queue);
     await queues.add(queue, { ...job, attempts: record?.attempt ?? 0 });
     log.warn({ taskId }, 'a waiting task whose job was lost is queued again');
-    dispatcher().wake(queue, taskId);
+    dispatcher.wake(queue, taskId);
     return true;
   }
 }

@@ -42,7 +42,7 @@ export class Returning {
     };
     await untilGivenBack(attempt, back, this.#parts);
     this.#freeSlot(attempt);
-    dispatcher().wake(queue, job.taskId);
+    dispatcher.wake(queue, job.taskId);
     this.#parts.onAttemptEnded(attempt);
     return true;
   }

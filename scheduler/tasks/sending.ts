@@ -104,7 +104,7 @@ export class Sender {
     const isSure = claim.isLent ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
       if (asks) await leases.dropOf(job.taskId, claim.lock);
-      this.#tasks.dispatcher().release(container, clock.nowMs());
+      this.#tasks.dispatcher.release(container, clock.nowMs());
       return;
     }
     if (!isUnbroken(sureAtMs)) {
@@ -154,7 +154,7 @@ export class Sender {
     const { queues, dispatcher, clock, log } = this.#tasks;
     log.warn({ taskId: claim.job.taskId }, 'a job came back while its task runs, taking it out');
     await queues.fail(claim.queue, claim.job.taskId, claim.lock, 'runs already');
-    dispatcher().release(claim.container, clock.nowMs());
+    dispatcher.release(claim.container, clock.nowMs());
   }
 
   /**
@@ -171,7 +171,7 @@ export class Sender {
     if (await leases.writeLent(leaseOf(attempt), instance)) return true;
     // The lender took the task back, or it ended.
     queues.disown(claim.queue, claim.job.taskId);
-    dispatcher().release(claim.container, clock.nowMs());
+    dispatcher.release(claim.container, clock.nowMs());
     return false;
   }
 
@@ -241,7 +241,7 @@ export class Sender {
     if (holder === undefined || holder === instance || !(await isAlive(holder))) return false;
     log.warn({ taskId, replica: holder }, 'a job came back while its task runs at another replica, taking it out');
     await queues.fail(claim.queue, taskId, claim.lock, 'runs elsewhere');
-    dispatcher().release(claim.container, clock.nowMs());
+    dispatcher.release(claim.container, clock.nowMs());
     return true;
   }
 
@@ -271,7 +271,7 @@ export class Sender {
     await this.#tasks.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
     await this.#tasks.ender.answerFrom(record);
     // The slot is released last: an error above gives back the job and the slot together.
-    this.#tasks.dispatcher().release(claim.container, this.#tasks.clock.nowMs());
+    this.#tasks.dispatcher.release(claim.container, this.#tasks.clock.nowMs());
     return true;
   }
 
@@ -353,19 +353,19 @@ export class Sender {
       await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
     };
     await untilGivenBack(claim, back, this.#tasks);
-    this.#tasks.dispatcher().release(container, this.#tasks.clock.nowMs());
-    this.#tasks.dispatcher().wake(queue);
+    this.#tasks.dispatcher.release(container, this.#tasks.clock.nowMs());
+    this.#tasks.dispatcher.wake(queue);
   }
 
   /** Stops sending to a container for a moment, because it did not take a task. */
   pause(container: ReadyContainer): void {
-    this.#tasks.slots.pause(container, REFUSED_PAUSE_MS, () => this.#tasks.dispatcher().wake(container.queue));
+    this.#tasks.slots.pause(container, REFUSED_PAUSE_MS, () => this.#tasks.dispatcher.wake(container.queue));
   }
 
   async #finishFetched(claim: Claim, ending: Ending): Promise<void> {
     const { job, queue } = claim;
     const fence = await this.#tasks.queues.fail(queue, job.taskId, claim.lock, failureReasonOf(ending));
-    this.#tasks.dispatcher().release(claim.container, this.#tasks.clock.nowMs());
+    this.#tasks.dispatcher.release(claim.container, this.#tasks.clock.nowMs());
     if (fence.kind !== 'done') return;
     const from = { status: 'PENDING', attempt: job.attempts + claim.starts } as const;
     await this.#tasks.ender.endQueued(queue, job, ending, from);

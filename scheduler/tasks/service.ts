@@ -6,10 +6,11 @@ import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId, Workspace
 import { isUuid } from '#shared/domain/ids.ts';
 import { SCHEDULER_STOPPING } from '../domain/endings.ts';
 import type { Target } from '../domain/stub-config.ts';
-import type { Claim, Dispatcher } from './dispatch/dispatcher.ts';
+import type { Claim } from './dispatch/dispatcher.ts';
 import type { Waiting } from './dispatch/replies.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';
 import type { ReadyContainer } from './dispatch/slots.ts';
+import { Listeners } from '#shared/listeners.ts';
 import { Attempts } from './attempts.ts';
 import { Claims } from './claims.ts';
 import { Drained } from './drained.ts';
@@ -35,6 +36,7 @@ import type { Call, Submission, TaskFilter, TaskService } from './task-service.t
 import { Unnamed } from './unnamed.ts';
 
 export class Tasks implements TaskService {
+  readonly name = 'tasks';
   readonly attempts = new Attempts();
   readonly changes: Changes;
   readonly ender: Ender;
@@ -49,7 +51,10 @@ export class Tasks implements TaskService {
   readonly #drained: Drained;
   readonly #lostJobs: LostJobs;
   readonly #abort = new AbortController();
-  #dispatcher: Dispatcher | undefined;
+  readonly #accepted = new Listeners<[TaskJob, QueueName]>();
+  readonly #depth = new Listeners<[Target, number]>();
+  readonly #attemptEnded = new Listeners<[QueueName, ContainerId]>();
+  #readerLeft: TaskContext['readerLeft'] = () => Promise.resolve();
 
   constructor(parts: TaskServiceParts) {
     this.#parts = parts;
@@ -61,13 +66,18 @@ export class Tasks implements TaskService {
       graces: { ...GRACES, ...parts.graces },
       sinceStallMs: parts.sinceStallMs ?? (() => Infinity),
       signal: this.#abort.signal,
-      dispatcher: () => this.#dispatch,
     };
     this.ender = new Ender({
       ...shared,
-      onAttemptEnded: (attempt) => parts.onAttemptEnded(attempt.queue, attempt.containerId),
+      onAttemptEnded: (attempt) => this.#attemptEnded.tell(attempt.queue, attempt.containerId),
     });
-    const context: TaskContext = { ...shared, ender: this.ender };
+    const context: TaskContext = {
+      ...shared,
+      ender: this.ender,
+      onAccepted: (job, queue) => this.#accepted.tell(job, queue),
+      onDepth: (target, depth) => this.#depth.tell(target, depth),
+      readerLeft: (taskId, ending) => this.#readerLeft(taskId, ending),
+    };
     this.#callers = new Callers(context);
     this.#submissions = new Submissions(context, this.#callers);
     this.#sender = new Sender(context);
@@ -86,14 +96,24 @@ export class Tasks implements TaskService {
     });
   }
 
-  /** Sets the dispatcher, which also needs this service; compose/tasks.ts connects the two. */
-  attach(dispatcher: Dispatcher): void {
-    this.#dispatcher = dispatcher;
+  /** Told when a task's row is committed, for the leader's heap of deadlines. */
+  onAccepted(listener: (job: TaskJob, queue: QueueName) => void): void {
+    this.#accepted.add(listener);
   }
 
-  get #dispatch(): Dispatcher {
-    if (this.#dispatcher === undefined) throw new Error('the dispatcher is not attached');
-    return this.#dispatcher;
+  /** Told when a queue grew. */
+  onDepth(listener: (target: Target, depth: number) => void): void {
+    this.#depth.add(listener);
+  }
+
+  /** Told when a container has one attempt less. */
+  onAttemptEnded(listener: (queue: QueueName, containerId: ContainerId) => void): void {
+    this.#attemptEnded.add(listener);
+  }
+
+  /** Called when a generator's caller left. The handler ends the task wherever it is. */
+  onReaderLeft(handler: TaskContext['readerLeft']): void {
+    this.#readerLeft = handler;
   }
 
   start(): void {

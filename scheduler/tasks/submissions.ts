@@ -150,7 +150,7 @@ export class Submissions {
       const adding = queues.add(target.queue, job, maxPendingTasks);
       // Where a slot is free, the fetch leaves right behind the add, which saves a round trip. When
       // the queue is above its bound, the fetch finds an older task, or this task runs already.
-      if (target.sync) process.nextTick(() => this.#tasks.dispatcher().wakeHere(target.queue, taskId));
+      if (target.sync) process.nextTick(() => this.#tasks.dispatcher.wakeHere(target.queue, taskId));
       const added = await adding;
       depth = added.depth;
       isLent = added.isLent ?? false;
@@ -158,13 +158,13 @@ export class Submissions {
     } catch (error) {
       this.#tasks.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
       replies.abandon(taskId);
-      this.#tasks.dispatcher().forget(target.queue, taskId);
+      this.#tasks.dispatcher.forget(target.queue, taskId);
       void this.#withdrawals.withdraw(target.queue, job, { isCommitting: false, claim });
       return { kind: 'unavailable', reason: 'queue_silent' };
     }
     if (undone) {
       replies.abandon(taskId);
-      this.#tasks.dispatcher().forget(target.queue, taskId);
+      this.#tasks.dispatcher.forget(target.queue, taskId);
       this.#tasks.ender.dropInput(job);
       this.#tasks.metrics.throttled.inc({ resource: 'pending_tasks' });
       return { kind: 'queue_full', maxPendingTasks };
@@ -174,14 +174,14 @@ export class Submissions {
       return { kind: 'unavailable', reason: 'not_recorded', retryAfterSeconds: RETRY_AFTER_S };
     }
     this.#tasks.changes.accept(record, target.sync);
-    if (!target.sync) this.#tasks.onAccepted?.(job, target.queue);
+    if (!target.sync) this.#tasks.onAccepted(job, target.queue);
     if (target.sync) this.#tasks.queueQuota?.waits(target.workspaceId, inputBytes, finished);
     else this.#tasks.queueQuota?.added(target.workspaceId, inputBytes);
     this.#tasks.redisMemory?.added(inputBytes);
     this.#tasks.metrics.waiting.set(replies.size);
-    if (isLent) this.#tasks.dispatcher().forget(target.queue, taskId);
+    if (isLent) this.#tasks.dispatcher.forget(target.queue, taskId);
     // The second wake-up covers a fetch that was answered before the add; while a fetch is under way it costs nothing.
-    else if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher().wake(target.queue, taskId);
+    else if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher.wake(target.queue, taskId);
     this.#tasks.onDepth(target, depth);
     return {
       kind: 'accepted',
@@ -237,8 +237,8 @@ export class Submissions {
     // The deployment may have been deleted since the row was committed, and its tasks with it.
     const known = await records.read(job.taskId);
     if (known !== undefined && known.rank >= 3 && (await queues.remove(target.queue, job.taskId))) return;
-    this.#tasks.onAccepted?.(job, target.queue);
-    this.#tasks.dispatcher().wake(target.queue, job.taskId);
+    this.#tasks.onAccepted(job, target.queue);
+    this.#tasks.dispatcher.wake(target.queue, job.taskId);
     this.#tasks.onDepth(target, depth);
   }
 

@@ -37,6 +37,7 @@ export interface TaskServiceParts {
   readonly leases: Leases;
   readonly lastAttempts: LastAttempts;
   readonly slots: SlotTable;
+  readonly dispatcher: Dispatcher;
   readonly bodies: Bodies;
   /** Fixed texts for callers of the reasons why tasks end. */
   readonly textOf: Presentation['textOf'];
@@ -78,19 +79,12 @@ export interface TaskServiceParts {
   readonly redisMemory?: Pick<RedisMemory, 'refuses' | 'added'>;
   /** Limits on the rate of calls; absent: none. */
   readonly rates?: Pick<Rates, 'take'>;
-  /** Called when a task's row is committed, for the leader's heap of deadlines. */
-  readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
-  /** Ends a task wherever it is. Absent: no task can be ended this way. */
-  readonly cancel?: (taskId: TaskId, ending: Ending) => Promise<void>;
   /** Reads the task from its row, regardless of Redis. */
   readonly rowOf: (taskId: TaskId) => Promise<TaskRecord | undefined>;
   /**
    * Whether the container's attempts must end now: its machine's drain is past its deadline, and the agent is linked.
    */
   readonly isCutOff: (containerId: ContainerId) => boolean;
-  /** Tells the autoscaler that a queue grew or an attempt ended. */
-  readonly onDepth: (target: Target, depth: number) => void;
-  readonly onAttemptEnded: (queue: QueueName, containerId: ContainerId) => void;
   /**
    * Resolves when the database has every record that Redis held
    * by now, or after a deadline. Absent: lists lag by a batch.
@@ -109,5 +103,8 @@ export interface TaskContext extends TaskServiceParts {
   readonly sinceStallMs: () => number;
   /** Aborted when the process stops: attempts go on in their containers. */
   readonly signal: AbortSignal;
-  readonly dispatcher: () => Dispatcher;
+  readonly onAccepted: (job: TaskJob, queue: QueueName) => void;
+  readonly onDepth: (target: Target, depth: number) => void;
+  /** Ends the task of a generator whose caller left, wherever it is. */
+  readonly readerLeft: (taskId: TaskId, ending: Ending) => Promise<void>;
 }

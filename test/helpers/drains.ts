@@ -3,6 +3,7 @@ import { newInstanceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book, ContainerBook } from '../../scheduler/fleet/containers/book.ts';
 import type { SlotTable } from '../../scheduler/tasks/dispatch/slots.ts';
+import { wireWorkers } from '../../scheduler/compose/wiring.ts';
 import { Drains } from '../../scheduler/fleet/drains.ts';
 import type { DrainsParts } from '../../scheduler/fleet/drains.ts';
 import type { Machines } from '../../scheduler/fleet/machines.ts';
@@ -22,7 +23,7 @@ export function aWorkers(
     readonly clock: Clock;
     readonly log: Log;
     readonly fence?: () => number | undefined;
-  } & Partial<Pick<DrainsParts, 'demandOf' | 'onPicked'>>,
+  } & Partial<Pick<DrainsParts, 'demandOf'>>,
 ): Workers {
   const { slots, fence = () => 1 } = parts;
   const loads = new Loads({
@@ -31,15 +32,15 @@ export function aWorkers(
     instance: newInstanceId(),
     slots,
     isLive: () => true,
-    onIdle: () => undefined,
   });
   const drains = new Drains({
     leaderBook: parts.book,
     demandOf: () => Promise.resolve({ wanted: 0, minContainers: 0 }),
-    onPicked: () => undefined,
     ...parts,
     loads,
     isLeader: () => fence() !== undefined,
   });
-  return new Workers({ ...parts, drains, fence, cpuWorkAllowed: () => true });
+  const workers = new Workers({ ...parts, drains, fence, cpuWorkAllowed: () => true });
+  wireWorkers({ ...parts, drains, workers });
+  return workers;
 }

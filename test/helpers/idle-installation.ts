@@ -16,9 +16,8 @@ export function anIdleInstallation(): Omit<GaugeParts, 'registry' | 'fleetMetric
   const played: Pick<Db, 'query'> = { query: () => Promise.resolve({ rows: [], rowCount: 0 }) };
   const db = played as Db;
   const metrics = new FleetMetrics(new Registry());
-  const machines = new Machines({ db, log, clock: systemClock, metrics, caFingerprint: 'f' });
   const book = new ContainerBook({ db, log, clock: systemClock });
-  machines.attach(book);
+  const machines = new Machines({ db, log, clock: systemClock, metrics, caFingerprint: 'f', book });
   const idle: Pick<Autoscaler, 'wanted' | 'degraded'> = { wanted: () => [], degraded: 0 };
   const redis = (): Redis => ({ status: 'ready', sendCommand: () => Promise.resolve() }) as unknown as Redis;
   return {

@@ -36,8 +36,8 @@ beforeAll(async () => {
     backend,
     installation: { deriveKeys: () => [new Uint8Array(32)] },
     maxObjectBytes: 1_000_000,
-    onReplaced: (id) => void replaced.push(id),
   });
+  objects.onReplaced((id) => void replaced.push(id));
   owner = { workspaceId: (await aWorkspace(opened.db)).id };
 });
 afterAll(async () => {

@@ -15,6 +15,7 @@ import { Autoscaler } from '#scheduler/control/autoscaler/loop.ts';
 import { AutoscalerMetrics } from '#scheduler/control/autoscaler/metrics.ts';
 import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
 import { openPlacement } from '#scheduler/compose/placement.ts';
+import { wireScaling } from '#scheduler/compose/wiring.ts';
 import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Targets } from '#scheduler/workspaces/deployments/targets.ts';
@@ -86,10 +87,10 @@ export class World {
       log: quiet,
       fence: () => (this.leads ? this.fence : undefined),
     });
-    this.machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: 'f' });
-    this.machines.attach(this.book);
+    this.machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: 'f', book: this.book });
+    const targets = this.#targets();
     this.autoscaler = new Autoscaler({
-      targets: this.#targets(),
+      targets,
       queues: this.#queues(),
       book: this.book,
       create: (wanted, count) => this.placer.create(wanted, count),
@@ -100,7 +101,6 @@ export class World {
         instance: newInstanceId(),
         slots,
         isLive: () => true,
-        onIdle: () => undefined,
       }),
       breakers: this.breakers,
       clock,
@@ -110,11 +110,11 @@ export class World {
       silentSinceMs: (id) => this.machines.silentSinceMs(id),
       isGuarded: () => this.guarded,
       loops,
-      due: new DueTimes(clock, () => undefined),
+      due: new DueTimes(clock),
       isLeader,
       maxContainers: () => 10,
-      onStartFailed: (_queue, lines) => void this.startFailures.push(lines),
     });
+    this.autoscaler.onStartFailed((_queue, lines) => void this.startFailures.push(lines));
     this.redis = redis;
     this.guardMetric = metrics.guard;
     this.drift = async () =>
@@ -127,6 +127,8 @@ export class World {
     this.placer = placer;
     this.quotas = quotas;
     this.accounting = accounting;
+    const { autoscaler } = this;
+    wireScaling({ book, machines, targets, general: redis, autoscaler, accounting, placer });
     this.book.onChange(({ entry, from, to }) => {
       this.moves.push(`${from ?? 'new'} ${to}`);
       if (to === 'STOPPED' || to === 'FAILED' || to === 'PENDING') slots.remove(entry.row.id);

@@ -67,12 +67,11 @@ class World {
       slots: this.slots,
       instance: newInstanceId(),
       log: quiet,
-      begin: (claim) => {
-        this.#count(claim.container);
-        if (onClaim === undefined) this.running.push(claim);
-        else onClaim(this, claim);
-      },
-      onDue: () => undefined,
+    });
+    this.dispatcher.onClaimed((claim) => {
+      this.#count(claim.container);
+      if (onClaim === undefined) this.running.push(claim);
+      else onClaim(this, claim);
     });
   }
 

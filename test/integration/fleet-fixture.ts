@@ -97,32 +97,30 @@ export const test = base
     const { slots, tasks, dispatcher } = process;
     const metrics = new FleetMetrics(new Registry());
     const book = new ContainerBook({ db, log: quiet, clock });
-    const machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: installation.caFingerprint });
-    machines.attach(book);
+    const machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: installation.caFingerprint, book });
     const objects = new Map<string, Buffer>();
     const directory = tempDirectory('link');
     const socketPath = join(directory.path, 'link', 'agent.sock');
-    const images: ImageOrders = new ImageOrders({
+    const images = new ImageOrders({
       machines,
       book,
       credentials: new ImageCredentials({ of: () => Promise.resolve(made.registryAuth) }, secrets),
-      send: (machineId, order) => links.prepareImage(machineId, order),
       places: new PullPlaces(process.client, process.keys),
       cpuWorkAllowed: () => true,
       log: quiet,
     });
-    const links: Links = new Links({
+    const logs = new LogSink({ db, book });
+    const links = new Links({
       usage: new Usage({ redis: undefined, keyOf: () => '', clock, log: quiet }),
       pages: { delivered: () => false },
       machines,
       book,
       slots,
       tasks,
-      logs: new LogSink({ db, book }),
+      logs,
       credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log: quiet }),
       secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
       tokenOf: (row) => Promise.resolve(`token of ${row.id}`),
-      serveCall: () => Promise.reject(new Error('nobody answers here')),
       images,
       openObject: (objectId) => {
         const bytes = objects.get(objectId);
@@ -135,10 +133,13 @@ export const test = base
       log: quiet,
       metrics,
       settings: { ...SESSION_SETTINGS, ...settings },
-      onServable: (queues) => {
-        for (const queue of queues) dispatcher.wake(queue);
-      },
     });
+    images.onOrder((machineId, order) => links.prepareImage(machineId, order));
+    links.onServable((queues) => {
+      for (const queue of queues) dispatcher.wake(queue);
+    });
+    book.onChange((change) => logs.containerChanged(change));
+    machines.onChange((machine) => links.machineChanged(machine));
     book.onChange((change) => {
       const { entry, to } = change;
       links.containerMoved(change);

@@ -7,7 +7,7 @@ import { Registry } from '#shared/metrics.ts';
 import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
 import { ContainerCredentials } from '#scheduler/fleet/containers/credentials.ts';
 import { LeaderBook } from '#scheduler/fleet/containers/leader-book.ts';
-import { takeOver } from '#scheduler/replicas/take-over.ts';
+import { TakeOver } from '#scheduler/replicas/take-over.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
@@ -28,14 +28,14 @@ function aReplica({ db }: OpenedDb, fence: () => number | undefined) {
 
 const place = { change: { machineId: 'abcd0001' as MachineId, assignmentId: 'a', epoch: 1 } };
 
-function aMachines({ db }: OpenedDb): Machines {
+function aMachines({ db }: OpenedDb, book?: ContainerBook): Machines {
   const metrics = new FleetMetrics(new Registry());
-  return new Machines({ db, log: silent, clock: systemClock, metrics, caFingerprint: 'f' });
+  return new Machines({ db, log: silent, clock: systemClock, metrics, caFingerprint: 'f', ...(book && { book }) });
 }
 
 /** A machine that is linked here and READY. */
-async function aMachine(opened: OpenedDb) {
-  const machines = aMachines(opened);
+async function aMachine(opened: OpenedDb, book?: ContainerBook) {
+  const machines = aMachines(opened, book);
   const { machineId: id, joinToken } = await machines.create({ workspaceId: null }, 'default');
   const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
   await machines.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
@@ -73,7 +73,6 @@ describe.each(KINDS)('on %s', (kind) => {
       new ContainerCredentials({
         db: opened.db,
         book,
-        tokens: { issueContainerToken: () => Promise.resolve('') },
         invalidation: messages,
         isAlone: false,
         hasMachine: () => true,
@@ -172,14 +171,14 @@ describe.each(KINDS)('on %s', (kind) => {
     const other = (await old.leading.create(aTarget()))!;
     const read: string[] = [];
     const machines = { readMissed: () => Promise.resolve(void read.push('machines')) };
-    const parts = { db: opened.db, book: next.book, machines, onSuperseded: () => undefined };
+    const takeOver = new TakeOver({ db: opened.db, book: next.book, machines });
     fence += 1;
-    expect(await takeOver(parts, fence)).toBe(fence);
+    expect(await takeOver.raise(fence)).toBe(fence);
     expect(next.book.get(id)?.row).toMatchObject({ state: 'ASSIGNED', gpuUuids: ['GPU-0'] });
     expect(next.book.get(other.row.id)?.row.state).toBe('PENDING');
     expect(read).toEqual(['machines']);
     // A replica that may not lead reads nothing.
-    expect(await takeOver(parts, fence - 1)).toBe(fence);
+    expect(await takeOver.raise(fence - 1)).toBe(fence);
     expect(read).toEqual(['machines']);
   });
 
@@ -222,9 +221,8 @@ describe.each(KINDS)('on %s', (kind) => {
 
   test('a drain is carried on by the leader alone: neither its containers nor the machine are moved under an older number, and an operator’s word overrides it', async () => {
     const first = await lead();
-    const { machines, id } = await aMachine(opened);
     const { book, leading } = aReplica(opened, () => first);
-    machines.attach(book);
+    const { machines, id } = await aMachine(opened, book);
     const slots = new SlotTable();
     const leader = { fence: first as number | undefined };
     const workers = aWorkers({

@@ -2,7 +2,7 @@
 // that wait with a reason. The machine is played by the test.
 import { randomUUID } from 'node:crypto';
 import { describe, expect } from 'vitest';
-import { tellGivenUp } from '#scheduler/compose/placement.ts';
+import { wireGivenUp } from '#scheduler/compose/wiring.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { StubId } from '#shared/domain/ids.ts';
 import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
@@ -173,7 +173,7 @@ describe('what has no place', () => {
 
   test('gives up after 20 minutes with the reason, and who waits for it is told', async ({ world }) => {
     const told: unknown[] = [];
-    tellGivenUp(world.book, { failWaiting: (...all) => Promise.resolve(told.push(all)) });
+    wireGivenUp(world.book, { failWaiting: (...all) => Promise.resolve(told.push(all)) });
     world.placer.start();
     const entry = await wanting(world, ['H100']);
     await waitFor(() => entry.rejections?.['gpu_model'] === 1, 'it waits');

@@ -51,6 +51,7 @@ import { GroupCommit } from '#scheduler/tasks/accepting.ts';
 import { DueTimes } from '#scheduler/stores/queues/due.ts';
 import { Tasks } from '#scheduler/tasks/service.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
+import { wireTasks } from '#scheduler/compose/wiring.ts';
 import { localQueue } from '../helpers/local-queue.ts';
 import type { PrivateRedis } from '../helpers/services.ts';
 
@@ -225,6 +226,7 @@ export async function aProcess(
   await new Promise<void>((resolve) => (client.status === 'ready' ? resolve() : client.once('ready', () => resolve())));
   const keys = keysOf();
   const slots = new SlotTable();
+  const replies = new Replies();
   const leases = new Leases(client, keys);
   const inner = await openTaskQueues({ client, log: quiet });
   const store = new LaneStore({ client, keys, leases, depthKeys: (queue) => inner.depthKeys(queue) });
@@ -251,11 +253,9 @@ export async function aProcess(
             ...(options.silentMs === undefined ? {} : { silentMs: options.silentMs }),
           },
         }),
-    wakeHere: (queue, taskId) => dispatcher.wakeHere(queue, taskId),
     log: quiet,
     ...(options.knownForMs === undefined ? {} : { knownForMs: options.knownForMs }),
   });
-  real.onWaiting((queue) => dispatcher.wake(queue));
   const queues = options.queues?.(real) ?? real;
   const data = new RedisData({ client, keys, instance, clock: systemClock, log: quiet, everyMs: 50 });
   const rollCall =
@@ -276,14 +276,21 @@ export async function aProcess(
   const loadFromDb = options.loadFromDb ?? (() => Promise.resolve(undefined));
   const records = new TaskRecords({ client, keys, log: quiet, loadFromDb });
   const bytes = new MemoryBytes();
-  const replies: Replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
-  const due = new DueTimes(systemClock, (queue) => dispatcher.wake(queue));
-  const tasks: Tasks = new Tasks({
+  const dispatcher = new Dispatcher({
+    queues,
+    slots,
+    instance,
+    log: quiet,
+    ...(options.beforeFetch === undefined ? {} : { beforeFetch: options.beforeFetch }),
+  });
+  const due = new DueTimes(systemClock);
+  const tasks = new Tasks({
     queues,
     records,
     leases,
     lastAttempts: new LastAttempts(client, keys),
     slots,
+    dispatcher,
     accepting: new GroupCommit(options.commit ?? (() => Promise.resolve())),
     keepJob: options.keepJob ?? (() => Promise.resolve()),
     due,
@@ -297,26 +304,15 @@ export async function aProcess(
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
     rowOf: loadFromDb,
     ...(rollCall === undefined ? {} : { doubts: rollCall }),
-    ...(options.onAccepted === undefined ? {} : { onAccepted: options.onAccepted }),
     isAlive: options.alive ?? (() => false),
     isActive: () => true,
     isCutOff: options.isCutOff ?? (() => false),
-    onDepth: () => undefined,
-    onAttemptEnded: () => undefined,
     listRows: () => Promise.resolve([]),
     stubsOf: () => Promise.resolve(new Map()),
     ...options.more,
   });
-  const dispatcher = new Dispatcher({
-    queues,
-    slots,
-    instance,
-    log: quiet,
-    begin: (claim) => tasks.begin(claim),
-    ...(options.beforeFetch === undefined ? {} : { beforeFetch: options.beforeFetch }),
-    onDue: (queue, dueMs) => due.add(queue, dueMs),
-  });
-  tasks.attach(dispatcher);
+  wireTasks({ queues: real, replies, dispatcher, due, tasks });
+  if (options.onAccepted !== undefined) tasks.onAccepted(options.onAccepted);
   tasks.start();
   const present = async (): Promise<void> => void (await client.sadd(keys.instances, instance));
   const rebuild =

@@ -101,7 +101,6 @@ export const test = base
           stops: new ContainerStops(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),
           // Pages of two, so that a handful of tasks fills several.
           openTasks: (queue, _limit, after) => openTaskIdsOfQueue(db, queue, 2, after),
-          onQueueChanged: () => undefined,
         }),
       };
     };

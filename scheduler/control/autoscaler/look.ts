@@ -2,7 +2,7 @@
 // wants them. Reads only. The loop acts on these facts, and explanations show the same ones.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
-import type { Book, BookEntry } from '../../fleet/containers/book.ts';
+import type { Book, BookChange, BookEntry } from '../../fleet/containers/book.ts';
 import { replaceableAfterMs } from '../../fleet/containers/spec.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { DeploymentFacts } from '../../workspaces/deployments/state.ts';
@@ -43,11 +43,12 @@ export class Look {
 
   constructor(parts: LookParts) {
     this.#parts = parts;
-    parts.book.onChange(({ entry, from, to }) => {
-      if (from === 'UNKNOWN' && to === 'RUNNING')
-        this.#returned.set(entry.row.id, parts.loads.of(entry.row.id)?.completed ?? 0);
-      else this.#returned.delete(entry.row.id);
-    });
+  }
+
+  containerChanged({ entry, from, to }: BookChange): void {
+    if (from === 'UNKNOWN' && to === 'RUNNING')
+      this.#returned.set(entry.row.id, this.#parts.loads.of(entry.row.id)?.completed ?? 0);
+    else this.#returned.delete(entry.row.id);
   }
 
   bounds(target: Target | undefined): ScaleBounds {

@@ -5,10 +5,11 @@
 // attempt is never stopped; right after a start nothing is stopped.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book, BookChange, BookEntry, Moved } from '../../fleet/containers/book.ts';
 import type { Target } from '../../domain/stub-config.ts';
-import type { Targets } from '../../workspaces/deployments/targets.ts';
+import type { TargetChange, Targets } from '../../workspaces/deployments/targets.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
 import type { DueTimes } from '../../stores/queues/due.ts';
@@ -57,11 +58,6 @@ export interface AutoscalerParts {
    * containers are: nothing is stopped for want of work. Absent: never.
    */
   readonly isGuarded?: (queue: QueueName) => boolean;
-  /**
-   * Called when a start failed by the user's cause and nothing
-   * else serves the queue: its waiting callers get these lines.
-   */
-  readonly onStartFailed: (queue: QueueName, lastLines: string, containerId: ContainerId) => void;
 }
 
 /** Facts behind a decision about one queue, at one moment. */
@@ -85,6 +81,7 @@ export const METRICS_UNAVAILABLE_MS = 60_000;
 const LONGEST_WAIT_MS = 30_000;
 
 export class Autoscaler {
+  readonly name = 'autoscaler';
   readonly #parts: AutoscalerParts;
   readonly #dirty = new Set<QueueName>();
   /** Queues woken while another replica, or none, led: looked at when this one begins to lead. */
@@ -94,6 +91,7 @@ export class Autoscaler {
   readonly #wanted = new Map<QueueName, { readonly kind: string; readonly count: number }>();
   readonly #memories = new Memories();
   readonly #look: Look;
+  readonly #startFailed = new Listeners<[QueueName, string, ContainerId]>();
   /** Queues that had containers when this process began to lead. */
   #adopted: ReadonlySet<QueueName> = new Set();
   #startedMs = 0;
@@ -107,10 +105,14 @@ export class Autoscaler {
   constructor(parts: AutoscalerParts) {
     this.#parts = parts;
     this.#look = new Look(parts);
-    parts.book.onChange((change) => this.#bookChanged(change));
-    parts.targets.onChange(({ target }) => {
-      if (target !== undefined) void this.#targetChanged(target.queue);
-    });
+  }
+
+  /**
+   * Told when a start failed by the user's cause and nothing
+   * else serves the queue: its waiting callers get these lines.
+   */
+  onStartFailed(listener: (queue: QueueName, lastLines: string, containerId: ContainerId) => void): void {
+    this.#startFailed.add(listener);
   }
 
   start(): void {
@@ -214,7 +216,11 @@ export class Autoscaler {
     return { target, depth, input, decision: decideScale(input, nowMs), windowMs: windowMsOf(target), memory };
   }
 
-  async #targetChanged(queue: QueueName): Promise<void> {
+  targetChanged({ target }: TargetChange): void {
+    if (target !== undefined) void this.#reread(target.queue);
+  }
+
+  async #reread(queue: QueueName): Promise<void> {
     try {
       // When a user started the deployment, earlier failures no longer count.
       if (this.#parts.breakers.has(queue)) await this.#parts.breakers.reread(queue);
@@ -406,7 +412,8 @@ export class Autoscaler {
     this.#wanted.delete(queue);
   }
 
-  #bookChanged(change: BookChange): void {
+  containerChanged(change: BookChange): void {
+    this.#look.containerChanged(change);
     const { entry, from, to } = change;
     // The tasks that a new container serves, or the time it stays up,
     // show whether it works. So the queue is looked at again then.
@@ -427,12 +434,12 @@ export class Autoscaler {
 
   /** Counts a failed start, or an exit soon after it with nothing done, against the queue. */
   #failed(change: BookChange): void {
-    const { loads, clock, breakers, onStartFailed } = this.#parts;
+    const { loads, clock, breakers } = this.#parts;
     const { row, spec } = change.entry;
     const failed = failedStart(change, loads.of(row.id)?.completed ?? 0, clock.nowMs());
     if (failed === undefined) return;
     const { neverReady, ...failure } = failed;
     breakers.failed(spec.queue, failure);
-    if (neverReady && !this.#isServed(spec.queue)) onStartFailed(spec.queue, failure.message, row.id);
+    if (neverReady && !this.#isServed(spec.queue)) this.#startFailed.tell(spec.queue, failure.message, row.id);
   }
 }

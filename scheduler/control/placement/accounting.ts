@@ -7,7 +7,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book } from '../../fleet/containers/book.ts';
+import type { Book, BookChange } from '../../fleet/containers/book.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import { countedGpus } from '../../fleet/capacity.ts';
@@ -43,24 +43,27 @@ export class Accounting {
 
   constructor(parts: AccountingParts) {
     this.#parts = parts;
-    parts.book.onChange(({ entry, before, to }) => {
-      if (to === 'ASSIGNED') {
-        for (const uuid of entry.row.gpuUuids) this.#leasedAtMs.set(uuid, parts.clock.nowMs());
-      }
-      if (before !== null && (to === 'PENDING' || isTerminalContainer(to))) {
-        const owner = ownerOf(before);
-        if (owner !== undefined) this.#giveBack(owner);
-        const machine = owner && parts.machines.get(owner.machineId);
-        // The agent has not removed the container yet, so its devices are still in use.
-        if (machine?.strangers.has(entry.row.id) === true) void this.recount([machine], { expected: true });
-      }
-    });
-    parts.machines.onChange((machine) => {
-      if (parts.machines.get(machine.row.id) !== machine) void this.#forget(machine.row.id);
-      // Nothing is placed on a machine that is away; its counts are made anew before it is READY again.
-      else if (machine.health !== 'RECONCILING')
-        void this.recount([machine], { expected: this.#strangersChanged(machine) });
-    });
+  }
+
+  containerChanged({ entry, before, to }: BookChange): void {
+    const { clock, machines } = this.#parts;
+    if (to === 'ASSIGNED') {
+      for (const uuid of entry.row.gpuUuids) this.#leasedAtMs.set(uuid, clock.nowMs());
+    }
+    if (before !== null && (to === 'PENDING' || isTerminalContainer(to))) {
+      const owner = ownerOf(before);
+      if (owner !== undefined) this.#giveBack(owner);
+      const machine = owner && machines.get(owner.machineId);
+      // The agent has not removed the container yet, so its devices are still in use.
+      if (machine?.strangers.has(entry.row.id) === true) void this.recount([machine], { expected: true });
+    }
+  }
+
+  machineChanged(machine: Machine): void {
+    if (this.#parts.machines.get(machine.row.id) !== machine) void this.#forget(machine.row.id);
+    // Nothing is placed on a machine that is away; its counts are made anew before it is READY again.
+    else if (machine.health !== 'RECONCILING')
+      void this.recount([machine], { expected: this.#strangersChanged(machine) });
   }
 
   start(): void {

@@ -7,10 +7,11 @@ import type { Clock } from '#shared/clock.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book, BookEntry } from '../../fleet/containers/book.ts';
+import type { Book, BookChange, BookEntry } from '../../fleet/containers/book.ts';
 import { unwrittenEntry } from '../../fleet/containers/book.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import { isSchedulable } from '../../fleet/machine.ts';
+import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import type { FleetMetrics } from '../../fleet/metrics.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
@@ -70,6 +71,7 @@ interface Returned {
 type Outcome = 'placed' | 'conflict' | 'gone';
 
 export class Placer {
+  readonly name = 'placement';
   readonly #parts: PlacementParts;
   readonly #facts: MachineFacts;
   readonly #returned = new Map<ContainerId, Returned>();
@@ -87,22 +89,25 @@ export class Placer {
     this.#parts = parts;
     const leasedAtMs = (uuid: string): number => parts.accounting.leasedAtMs(uuid);
     this.#facts = new MachineFacts({ ...parts, leasedAtMs });
-    parts.book.onChange(({ entry, to, from, machineBefore }) => {
-      const { id } = entry.row;
-      if (to !== 'PENDING') this.#noted.delete(id);
-      if (to === 'PENDING' && from !== null) this.#cameBack(id, machineBefore);
-      else if (to === 'RUNNING' || isTerminalContainer(to)) this.#returned.delete(id);
-      const { machineId, reason } = entry.row;
-      if (machineId !== null && to === 'RUNNING') this.#failedImages.worked(entry, machineId);
-      if (machineId !== null && from !== null && to === 'FAILED' && reason === 'image_error')
-        this.#failedImages.failed(entry, machineId, parts.clock.monotonicMs());
-      // A new container needs a place; one that ended freed resources.
-      if (to === 'PENDING' || (from !== null && isTerminalContainer(to))) this.wake();
-    });
-    // The machine may be ready or uncordoned, a condition cleared, or a device free again.
-    parts.machines.onChange((machine) => {
-      if (isSchedulable(machine)) this.wake();
-    });
+  }
+
+  containerChanged({ entry, to, from, machineBefore }: BookChange): void {
+    const { id, machineId, reason } = entry.row;
+    for (const touched of [machineId, machineBefore]) if (touched !== null) this.#facts.touch(touched);
+    if (to !== 'PENDING') this.#noted.delete(id);
+    if (to === 'PENDING' && from !== null) this.#cameBack(id, machineBefore);
+    else if (to === 'RUNNING' || isTerminalContainer(to)) this.#returned.delete(id);
+    if (machineId !== null && to === 'RUNNING') this.#failedImages.worked(entry, machineId);
+    if (machineId !== null && from !== null && to === 'FAILED' && reason === 'image_error')
+      this.#failedImages.failed(entry, machineId, this.#parts.clock.monotonicMs());
+    // A new container needs a place; one that ended freed resources.
+    if (to === 'PENDING' || (from !== null && isTerminalContainer(to))) this.wake();
+  }
+
+  /** The machine may be ready or uncordoned, a condition cleared, or a device free again. */
+  machineChanged(machine: Machine): void {
+    this.#facts.touch(machine.row.id);
+    if (isSchedulable(machine)) this.wake();
   }
 
   start(): void {

@@ -33,8 +33,11 @@ export class Servable {
   constructor(machines: Machines, clock: Pick<Clock, 'nowMs'>) {
     this.#machines = machines;
     this.#clock = clock;
-    machines.onChange(() => (this.#version += 1));
-    machines.onWritten(() => (this.#version += 1));
+  }
+
+  /** Forgets earlier answers: a machine or a pool changed. */
+  machineChanged(): void {
+    this.#version += 1;
   }
 
   /** Sentence that refuses a caller; undefined: some machine that is registered, or expected, may serve it. */

@@ -23,7 +23,6 @@ const CODE_ON_DISK = 4;
 
 export interface MachineFactsParts {
   readonly machines: Machines;
-  readonly book: Pick<Book, 'onChange'>;
   /** Time when a device was leased last; 0: never, as far as this leader knows. */
   readonly leasedAtMs: (uuid: string) => number;
   /** Whether work without a GPU may go to GPU machines of a pool that has no such setting. */
@@ -38,11 +37,6 @@ export class MachineFacts {
 
   constructor(parts: MachineFactsParts) {
     this.#parts = parts;
-    parts.machines.onChange((machine) => this.touch(machine.row.id));
-    parts.book.onChange(({ entry, machineBefore }) => {
-      if (entry.row.machineId !== null) this.touch(entry.row.machineId);
-      if (machineBefore !== null) this.touch(machineBefore);
-    });
   }
 
   touch(id: MachineId): void {

@@ -26,10 +26,21 @@ export function isLiving(row: Pick<ContainerRow, 'state' | 'stateBefore' | 'epoc
   return row.epoch === epoch && state !== null && LIVING.has(state);
 }
 
+/** Issues the container's credential. @param row - as it was placed */
+export function issueCredential(tokens: Pick<Tokens, 'issueContainerToken'>, row: ContainerRow): Promise<string> {
+  return tokens.issueContainerToken({
+    containerId: row.id,
+    epoch: row.epoch,
+    stubId: row.stubId,
+    deploymentId: row.deploymentId,
+    workspaceId: row.workspaceId,
+    sinceMs: row.scheduledAtMs ?? row.createdAtMs,
+  });
+}
+
 export interface ContainerCredentialsParts {
   readonly db: Queryable;
   readonly book: Pick<ContainerBook, 'get'>;
-  readonly tokens: Pick<Tokens, 'issueContainerToken'>;
   readonly invalidation: Pick<Invalidation, 'publish' | 'on' | 'isLive'>;
   /** Whether no other process writes these rows. */
   readonly isAlone: boolean;
@@ -44,18 +55,6 @@ export class ContainerCredentials {
   constructor(parts: ContainerCredentialsParts) {
     this.#parts = parts;
     parts.invalidation.on('container', (id) => this.#end(id as ContainerId));
-  }
-
-  /** Issues the container's credential. @param row - as it was placed */
-  tokenOf(row: ContainerRow): Promise<string> {
-    return this.#parts.tokens.issueContainerToken({
-      containerId: row.id,
-      epoch: row.epoch,
-      stubId: row.stubId,
-      deploymentId: row.deploymentId,
-      workspaceId: row.workspaceId,
-      sinceMs: row.scheduledAtMs ?? row.createdAtMs,
-    });
   }
 
   isLive(id: ContainerId, epoch: number): boolean | Promise<boolean> {

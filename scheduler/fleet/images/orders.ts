@@ -44,8 +44,6 @@ export interface ImageOrdersParts {
   readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
   readonly book: Pick<ContainerBook, 'ofMachine'>;
   readonly credentials: Pick<ImageCredentials, 'of'>;
-  /** Sends the order to a machine that is linked here. @returns false when the machine is not */
-  readonly send: (machineId: MachineId, order: PrepareImage) => boolean;
   readonly places: Pick<PullPlaces, 'take' | 'give'>;
   /** Whether work without a GPU may go to GPU machines of a pool that does not set it. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
@@ -55,11 +53,17 @@ export interface ImageOrdersParts {
 export class ImageOrders {
   readonly #parts: ImageOrdersParts;
   readonly #asked = new Map<string, (answer: ImagePrepared__Output) => void>();
+  #send: (machineId: MachineId, order: PrepareImage) => boolean = () => false;
   /** Hints `machine image`, with their ends; the oldest goes first. */
   readonly #hints = new Map<string, number>();
 
   constructor(parts: ImageOrdersParts) {
     this.#parts = parts;
+  }
+
+  /** Called with an order for a machine. The handler sends it. @returns false: the machine is not linked here */
+  onOrder(handler: (machineId: MachineId, order: PrepareImage) => boolean): void {
+    this.#send = handler;
   }
 
   /**
@@ -101,7 +105,7 @@ export class ImageOrders {
         digest: imageDigest,
         workspaceId,
       };
-      this.#parts.send(machine.row.id, order);
+      this.#send(machine.row.id, order);
     }
   }
 
@@ -144,7 +148,7 @@ export class ImageOrders {
     });
     try {
       const order = { requestId, image, pythonVersion: '', resolve: true, ...(auth === undefined ? {} : { auth }) };
-      return this.#parts.send(machineId, order) ? await answered : undefined;
+      return this.#send(machineId, order) ? await answered : undefined;
     } finally {
       clearTimeout(timer);
       this.#asked.delete(requestId);

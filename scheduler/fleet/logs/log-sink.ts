@@ -10,7 +10,7 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
 import type { NewLogLine } from '../../stores/store/queries/logs.ts';
 import { insertLogLines, MAX_LOG_BATCH } from '../../stores/store/queries/logs.ts';
-import type { ContainerBook } from '../containers/book.ts';
+import type { BookChange, ContainerBook } from '../containers/book.ts';
 import type { LogQuota } from './log-quota.ts';
 
 const MAX_REMEMBERED = 5_000;
@@ -40,10 +40,11 @@ export class LogSink {
     this.#db = db;
     this.#quota = quota;
     this.#book = book;
-    book.onChange(({ entry, to, machineBefore }) => {
-      if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST')
-        this.#remember({ ...entry.row, machineId: machineBefore });
-    });
+  }
+
+  containerChanged({ entry, to, machineBefore }: BookChange): void {
+    if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST')
+      this.#remember({ ...entry.row, machineId: machineBefore });
   }
 
   async append(machineId: MachineId, records: readonly LogRecord__Output[]): Promise<void> {

@@ -5,6 +5,7 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { AppError } from '#shared/errors.ts';
 import { systemClock } from '#shared/clock.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Clock } from '#shared/clock.ts';
 import { isUuid, newId } from '#shared/domain/ids.ts';
 import type { ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -34,6 +35,8 @@ export interface OpenedObject extends StoredBytes {
 }
 
 export interface Objects {
+  /** Told when a stub's archive has other bytes than before. */
+  onReplaced(listener: (objectId: ObjectId) => void): void;
   /** The complete object of that hash; undefined: unknown, or its bytes are missing. */
   head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined>;
   /**
@@ -99,8 +102,6 @@ export interface ObjectsOptions {
     /** Keys for one purpose: the first signs, all verify. */
     deriveKeys(purpose: string): readonly [Uint8Array, ...Uint8Array[]];
   };
-  /** Called when a stub's archive has other bytes than before. */
-  readonly onReplaced?: (objectId: ObjectId) => void;
   /** LONGSHORE_MAX_OBJECT_BYTES */
   readonly maxObjectBytes?: number;
   /** The workspace's bounds for objects; absent: none. */
@@ -122,7 +123,7 @@ class ObjectService implements Objects {
   readonly #backend: ObjectBackend;
   readonly #uploadKeys: () => readonly [Uint8Array, ...Uint8Array[]];
   readonly #maxBytes: number;
-  readonly #onReplaced: ObjectsOptions['onReplaced'];
+  readonly #replaced = new Listeners<[ObjectId]>();
   readonly #clock: Clock;
   readonly #quotaOf: ObjectsOptions['quotaOf'];
 
@@ -133,7 +134,10 @@ class ObjectService implements Objects {
     this.#uploadKeys = () => options.installation.deriveKeys('object-upload');
     this.#maxBytes = options.maxObjectBytes ?? DEFAULT_MAX_OBJECT_BYTES;
     this.#clock = options.clock ?? systemClock;
-    this.#onReplaced = options.onReplaced;
+  }
+
+  onReplaced(listener: (objectId: ObjectId) => void): void {
+    this.#replaced.add(listener);
   }
 
   async head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined> {
@@ -238,7 +242,7 @@ class ObjectService implements Objects {
       // write: in the end the row must match the bytes that are there.
       stored = (await uploads.versionOf(row.id)) === stored.version ? undefined : await uploads.measure(row.id);
     }
-    if (known !== undefined && row.sha256 !== null && known.sha256 !== row.sha256) this.#onReplaced?.(row.id);
+    if (known !== undefined && row.sha256 !== null && known.sha256 !== row.sha256) this.#replaced.tell(row.id);
     return known;
   }
 

@@ -3,19 +3,25 @@
 // in memory. After a restart, the slow sweep over queues with delayed jobs finds it again.
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
+import { Listeners } from '#shared/listeners.ts';
 
 const MAX_PER_QUEUE = 10_000;
 const LONGEST_TIMER_MS = 60_000;
 
 export class DueTimes {
+  readonly name = 'due times';
   readonly #clock: Clock;
-  readonly #wake: (queue: QueueName) => void;
+  readonly #due = new Listeners<[QueueName]>();
   readonly #times = new Map<QueueName, number[]>();
   readonly #timers = new Map<QueueName, NodeJS.Timeout>();
 
-  constructor(clock: Clock, wake: (queue: QueueName) => void) {
+  constructor(clock: Clock) {
     this.#clock = clock;
-    this.#wake = wake;
+  }
+
+  /** Told when a delayed job of the queue is due. */
+  onDue(listener: (queue: QueueName) => void): void {
+    this.#due.add(listener);
   }
 
   add(queue: QueueName, dueMs: number): void {
@@ -60,6 +66,6 @@ export class DueTimes {
     const wasDue = times.length !== (this.#times.get(queue)?.length ?? 0);
     this.#times.set(queue, times);
     this.#arm(queue);
-    if (wasDue) this.#wake(queue);
+    if (wasDue) this.#due.tell(queue);
   }
 }

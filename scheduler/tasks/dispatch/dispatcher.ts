@@ -6,6 +6,7 @@
 // empty. (Counting expected jobs instead hangs a lone caller for ever after one missed wake-up.)
 import type { AttemptToken, InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken } from '#shared/domain/ids.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Fetched, TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
@@ -43,15 +44,16 @@ const BACKLOG_FETCHES = 4;
 const FETCH_RETRY_MS = 250;
 
 export class Dispatcher {
+  readonly name = 'dispatcher';
   readonly #queues: TaskQueues;
   readonly #slots: SlotTable;
   readonly #instance: InstanceId;
   readonly #log: Log;
-  readonly #begin: (claim: Claim) => void;
-  readonly #onDue: (queue: QueueName, dueMs: number) => void;
   readonly #beforeFetch: ((queue: QueueName) => Promise<void> | undefined) | undefined;
-  readonly #onIdle: ((container: ReadyContainer) => void) | undefined;
-  readonly #onNoRoom: ((queue: QueueName, taskId: TaskId | undefined) => void) | undefined;
+  readonly #claimed = new Listeners<[Claim]>();
+  readonly #delayed = new Listeners<[QueueName, number]>();
+  readonly #idle = new Listeners<[ReadyContainer]>();
+  readonly #noRoom = new Listeners<[QueueName, TaskId | undefined]>();
   readonly #states = new Map<QueueName, QueueState>();
   #stopped = false;
 
@@ -60,31 +62,39 @@ export class Dispatcher {
     readonly slots: SlotTable;
     readonly instance: InstanceId;
     readonly log: Log;
-    /** Takes over a claim; the receiver must end it with {@link release} sooner or later. */
-    readonly begin: (claim: Claim) => void;
-    /**
-     * Called when an empty fetch gave the slot back and the container
-     * has nothing to do: its keep-warm may have run out meanwhile.
-     */
-    readonly onIdle?: (container: ReadyContainer) => void;
-    /** Called when a job waits and no container here has a slot for it: another replica's may. */
-    readonly onNoRoom?: (queue: QueueName, taskId: TaskId | undefined) => void;
     /**
      * Check before a queue's first fetch. undefined: fetching may begin at once; else once the promise has resolved.
      */
     readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
-    /** Called with the time at which the queue's next delayed job is due. */
-    readonly onDue: (queue: QueueName, dueMs: number) => void;
   }) {
     this.#queues = parts.queues;
     this.#slots = parts.slots;
     this.#instance = parts.instance;
     this.#log = parts.log;
-    this.#begin = parts.begin;
-    this.#onDue = parts.onDue;
-    this.#onIdle = parts.onIdle;
-    this.#onNoRoom = parts.onNoRoom;
     this.#beforeFetch = parts.beforeFetch;
+  }
+
+  /** The listener takes over a claim, and must end it with {@link release} sooner or later. */
+  onClaimed(listener: (claim: Claim) => void): void {
+    this.#claimed.add(listener);
+  }
+
+  /** Told of the time, in epoch milliseconds, at which the queue's next delayed job is due. */
+  onDelayed(listener: (queue: QueueName, dueMs: number) => void): void {
+    this.#delayed.add(listener);
+  }
+
+  /**
+   * Told when an empty fetch gave the slot back and the container
+   * has nothing to do: its keep-warm may have run out meanwhile.
+   */
+  onIdle(listener: (container: ReadyContainer) => void): void {
+    this.#idle.add(listener);
+  }
+
+  /** Told when a job waits and no container here has a slot for it: another replica's may. */
+  onNoRoom(listener: (queue: QueueName, taskId: TaskId | undefined) => void): void {
+    this.#noRoom.add(listener);
   }
 
   /**
@@ -92,7 +102,7 @@ export class Dispatcher {
    * may have one. Where no container here has room, a replica with room is told.
    */
   wake(queue: QueueName, taskId?: TaskId): void {
-    if (!this.wakeHere(queue, taskId)) this.#onNoRoom?.(queue, taskId);
+    if (!this.wakeHere(queue, taskId)) this.#noRoom.tell(queue, taskId);
   }
 
   /** Like {@link wake}, for this replica's own containers alone. @returns false: none of them has a slot */
@@ -194,7 +204,7 @@ export class Dispatcher {
       this.#retryLater(queue, state);
     }
     state.gated = false;
-    if (!this.#pump(queue, state)) this.#onNoRoom?.(queue, undefined);
+    if (!this.#pump(queue, state)) this.#noRoom.tell(queue, undefined);
   }
 
   async #fetch(queue: QueueName, state: QueueState, container: ReadyContainer): Promise<void> {
@@ -222,13 +232,13 @@ export class Dispatcher {
       } else {
         for (const [taskId, wake] of state.expected) if (wake <= wakesBefore) state.expected.delete(taskId);
       }
-      if (fetched.nextDueMs !== undefined) this.#onDue(queue, fetched.nextDueMs);
+      if (fetched.nextDueMs !== undefined) this.#delayed.tell(queue, fetched.nextDueMs);
       container.inFlight = Math.max(0, container.inFlight - 1);
-      if (container.inFlight === 0) this.#onIdle?.(container);
+      if (container.inFlight === 0) this.#idle.tell(container);
     } else {
       if (!state.expected.delete(fetched.job.taskId)) state.backlog = true;
       const { job, starts, isLent = false } = fetched;
-      this.#begin({ queue, job, starts, isLent, token, lock, container, askedAtMs });
+      this.#claimed.tell({ queue, job, starts, isLent, token, lock, container, askedAtMs });
     }
     this.#pump(queue, state);
   }

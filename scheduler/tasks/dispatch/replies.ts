@@ -1,6 +1,7 @@
 // Callers who wait on this replica for a synchronous task, and the timer of each one's wait limit.
 // A reply settles its caller exactly once. A reply for a caller of another replica goes there.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Finished } from '../task-service.ts';
 
@@ -34,11 +35,12 @@ const LOOK_AGAIN_MS = 5_000;
 
 export class Replies {
   readonly #entries = new Map<TaskId, Entry>();
-  readonly #onWaitLimit: (waiting: Waiting) => void;
+  readonly #waitLimit = new Listeners<[Waiting]>();
   #elsewhere: ToReplicas | undefined;
 
-  constructor(onWaitLimit: (waiting: Waiting) => void) {
-    this.#onWaitLimit = onWaitLimit;
+  /** Told when a caller's wait limit passed without an answer, and every few seconds after that. */
+  onWaitLimit(listener: (waiting: Waiting) => void): void {
+    this.#waitLimit.add(listener);
   }
 
   /** Sets where answers for callers of other replicas go. */
@@ -46,10 +48,7 @@ export class Replies {
     this.#elsewhere = elsewhere;
   }
 
-  /**
-   * Waits for the answer. `onWaitLimit` is called when `waitMs`
-   * passed without an answer, and every few seconds after that.
-   */
+  /** Waits for the answer; {@link onWaitLimit} tells when `waitMs` have passed without one. */
   wait(waiting: Waiting, waitMs: number): Promise<Finished> {
     return new Promise((resolve) => {
       const entry: Entry = {
@@ -66,7 +65,7 @@ export class Replies {
   #limit(entry: Entry, waiting: Waiting): void {
     if (this.#entries.get(waiting.taskId) !== entry) return;
     entry.timer = setTimeout(() => this.#limit(entry, waiting), LOOK_AGAIN_MS);
-    this.#onWaitLimit(waiting);
+    this.#waitLimit.tell(waiting);
   }
 
   /** Drops the caller of a task that was not accepted after all; nothing is answered here. */

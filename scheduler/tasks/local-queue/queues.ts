@@ -13,6 +13,7 @@
 // - A borrowed task is sent or ended here only under a lease that its loan allowed.
 import type { Redis } from 'ioredis';
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import { requireLock, unavailable } from '../../stores/queues/answers.ts';
@@ -53,8 +54,6 @@ export interface LaneQueuesParts {
   readonly isOn: boolean;
   /** Absent: there are no other replicas, or nothing is lent to them. */
   readonly lending?: LendingParts;
-  /** Wakes a container here that may have room for a borrowed task. @returns false: none has */
-  readonly wakeHere: (queue: QueueName, taskId: TaskId) => boolean;
   readonly log: Log;
   /** Milliseconds for which a task counts as standing in Redis; tests shorten it. */
   readonly knownForMs?: number;
@@ -75,7 +74,8 @@ export class LaneQueues implements TaskQueues {
   readonly #loans: Loans | undefined;
   readonly #spill: Spill;
   readonly #view: LaneView;
-  #onWaiting: ((queue: QueueName) => void) | undefined;
+  readonly #waiting = new Listeners<[QueueName]>();
+  #wakeHere: (queue: QueueName, taskId: TaskId) => boolean = () => false;
 
   constructor(parts: LaneQueuesParts) {
     this.#parts = parts;
@@ -108,7 +108,7 @@ export class LaneQueues implements TaskQueues {
       store,
       addAgain: (queue, job) => this.addAgain(queue, job),
       returnLoan: (task) => this.#returnLoan(task),
-      onMoved: (queue) => this.#onWaiting?.(queue),
+      onMoved: (queue) => this.#waiting.tell(queue),
       log,
     });
     this.#view = new LaneView(inner, store, this.#lane);
@@ -152,7 +152,7 @@ export class LaneQueues implements TaskQueues {
     if (isKnown || !mayBorrow({ hasReady: this.#parts.slots.hasReady(name), freeSlots, waiting })) return false;
     const task = laneTask(name, job, true);
     this.#lane.push(task);
-    if (this.#parts.wakeHere(name, job.taskId)) return true;
+    if (this.#wakeHere(name, job.taskId)) return true;
     this.#lane.drop(task);
     return false;
   }
@@ -169,7 +169,7 @@ export class LaneQueues implements TaskQueues {
 
   #settle(queue: QueueName): void {
     this.look(queue);
-    if (!this.#spill.isUnderWay(queue)) this.#onWaiting?.(queue);
+    if (!this.#spill.isUnderWay(queue)) this.#waiting.tell(queue);
   }
 
   // ---- out ----------------------------------------------------------------------------------------------------------
@@ -392,7 +392,12 @@ export class LaneQueues implements TaskQueues {
 
   /** Called when tasks moved to a queue, or came back into the lane: any replica with room for them may fetch. */
   onWaiting(listener: (queue: QueueName) => void): void {
-    this.#onWaiting = listener;
+    this.#waiting.add(listener);
+  }
+
+  /** Called with a borrowed task. The handler wakes a container here that has room for it. @returns false: none has */
+  onBorrowed(handler: (queue: QueueName, taskId: TaskId) => boolean): void {
+    this.#wakeHere = handler;
   }
 
   // ---- what others ask ----------------------------------------------------------------------------------------------

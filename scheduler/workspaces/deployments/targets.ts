@@ -34,6 +34,7 @@ export interface TargetsParts {
 const MAX_ENTRIES = 10_000;
 
 export class Targets {
+  readonly name = 'targets';
   readonly #parts: TargetsParts;
   /** By workspace, kind, name and version (`''`: latest), and by host label and version. */
   readonly #byName: BoundedMap<string, Target>;

@@ -27,6 +27,7 @@ export interface Invalidation {
   /** Registers a handler for the loss of messages: every cached entry may then be stale. */
   onReset(handler: () => void): void;
   readonly isLive: boolean;
+  readonly name: string;
   start(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -65,6 +66,7 @@ interface Unsent {
 }
 
 class RedisInvalidation implements Invalidation {
+  readonly name = 'invalidation';
   readonly #publisher: Redis;
   readonly #subscriber: Redis;
   readonly #log: Log;

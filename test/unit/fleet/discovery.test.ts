@@ -63,16 +63,14 @@ describe("machines' pages", () => {
       get: (id: MachineId) => (id.startsWith('m') ? aMachine(id, id === 'm9' ? 'LOST' : 'READY') : undefined),
     };
     const common = { bus, channel: 'pages', machines, deadlineMs };
-    const asked = new MachinePages({ ...common, order: () => false });
-    const linked: MachinePages = new MachinePages({
-      ...common,
-      order: (machineId, requestId) => {
-        queueMicrotask(() => {
-          const page = answer(requestId);
-          if (page !== undefined) linked.delivered(machineId, requestId, Buffer.from(page));
-        });
-        return true;
-      },
+    const asked = new MachinePages(common);
+    const linked = new MachinePages(common);
+    linked.onOrder((machineId, requestId) => {
+      queueMicrotask(() => {
+        const page = answer(requestId);
+        if (page !== undefined) linked.delivered(machineId, requestId, Buffer.from(page));
+      });
+      return true;
     });
     return { asked, linked };
   };

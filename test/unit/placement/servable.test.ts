@@ -98,8 +98,7 @@ describe('a stub that no machine can ever serve', () => {
   test('is asked once, and again when a machine changed', () => {
     let walks = 0;
     const models: string[] = [];
-    let changed = (): void => undefined;
-    const played: Pick<Machines, 'all' | 'onChange' | 'onWritten'> = {
+    const played: Pick<Machines, 'all'> = {
       *all() {
         walks += 1;
         const row = { poolName: 'late', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS };
@@ -112,10 +111,6 @@ describe('a stub that no machine can ever serve', () => {
           strangers: new Map(),
         } as never;
       },
-      onChange: (listener) => {
-        changed = () => listener({} as never);
-      },
-      onWritten: () => undefined,
     };
     const servable = new Servable(played as Machines, { nowMs: () => 1_000 });
     const config = { gpu: ['T4'], gpuCount: 1, extra: {} } as unknown as StubConfig;
@@ -124,7 +119,7 @@ describe('a stub that no machine can ever serve', () => {
     expect(servable.refusal(target)).toMatch('GPU T4');
     expect(walks).toBe(1);
     models.push('T4');
-    changed();
+    servable.machineChanged();
     expect(servable.refusal(target)).toBeUndefined();
     expect(walks).toBe(2);
     const late = { gpu: [], gpuCount: 0, extra: { pool: { name: 'late' } } } as unknown as StubConfig;
@@ -148,7 +143,7 @@ describe('a stub that no machine can ever serve', () => {
       strangers: new Map(),
     });
     const machines = [created(nowAt.ms), created(nowAt.ms - 200_000)];
-    const played = { all: () => machines, onChange: () => undefined, onWritten: () => undefined };
+    const played = { all: () => machines };
     const servable = new Servable(played as unknown as Machines, { nowMs: () => nowAt.ms });
     const config = { gpu: ['T4'], gpuCount: 1, extra: {} } as unknown as StubConfig;
     const inPool = { gpu: [], gpuCount: 0, extra: { pool: { name: 'default' } } } as unknown as StubConfig;

@@ -33,7 +33,7 @@ function twoReplicas() {
   const ended = vi.fn();
   const aReplica = (): { instance: InstanceId; replies: Replies; answers: Answers } => {
     const instance = newInstanceId();
-    const replies = new Replies(() => undefined);
+    const replies = new Replies();
     const answers = new Answers({
       bus,
       channelOf: (one) => `replies:${one}`,

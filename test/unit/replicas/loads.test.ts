@@ -17,7 +17,6 @@ test('what is told of a container after its end is forgotten; of one that lives 
     instance: newInstanceId(),
     slots: new SlotTable(),
     isLive: (containerId) => containerId !== ended,
-    onIdle: () => undefined,
   });
   loads.start();
   loads.forget(ended);

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, InstanceId, MachineId, StubId, TaskId } from '#shared/domain/ids.ts';
-import type { BookChange, BookEntry } from '#scheduler/fleet/containers/book.ts';
+import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import type { Bus } from '#scheduler/cluster/bus.ts';
 import { Room } from '#scheduler/replicas/room.ts';
@@ -23,8 +23,6 @@ class World {
   readonly room: Room;
   #entries: BookEntry[] = [];
   #machine: Machine | undefined;
-  #onContainer: (change: BookChange) => void = () => undefined;
-  #onMachine: (machine: Machine) => void = () => undefined;
 
   constructor() {
     const bus: Bus = {
@@ -52,14 +50,10 @@ class World {
       bus,
       channelOf: (replica) => `links:${replica}`,
       instance: this.here,
-      book: {
-        ofMachine: () => this.#entries,
-        onChange: (listener) => void (this.#onContainer = listener),
-      },
-      machines: { onChange: (listener) => void (this.#onMachine = listener) },
+      book: { ofMachine: () => this.#entries },
       presence,
       room: this.room,
-      dispatcher: () => ({ wakeHere: () => false }),
+      dispatcher: { wakeHere: () => false },
     });
   }
 
@@ -68,13 +62,13 @@ class World {
     const row = { id: 'c' as ContainerId, state, machineId, slots: 1 };
     const entry = { row, spec: { queue } } as unknown as BookEntry;
     this.#entries = [entry];
-    this.#onContainer({ entry, from: null, to: state, machineBefore: null, before: null });
+    this.wakes.containerChanged({ entry, from: null, to: state, machineBefore: null, before: null });
   }
 
   /** Changes the row of the machine, which names the replica that has its link. */
   linkedTo(replica: InstanceId | null): void {
     this.#machine = { row: { id: machineId, replica }, health: 'READY' } as unknown as Machine;
-    this.#onMachine(this.#machine);
+    this.wakes.machineChanged(this.#machine);
   }
 }
 

@@ -1,0 +1,49 @@
+// Changes to tasks and containers from outside: by users, by external runners, and by deployments that stop or go.
+import { outcomes } from '../api/http/invoke/outcomes.ts';
+import { ContainerStops } from '../fleet/containers/actions.ts';
+import type { Records } from './records.ts';
+import { openTaskIdsOfQueue } from '../stores/store/queries/tasks.ts';
+import { revokeMessage } from '../replicas/outcome-messages.ts';
+import { Actions } from '../tasks/actions.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+import type { Lanes } from './lanes.ts';
+import type { TaskOwners } from './task-owners.ts';
+import type { TaskParts } from './tasks.ts';
+
+export interface ActionsSetup {
+  readonly ground: Ground;
+  readonly books: Books;
+  readonly lanes: Lanes;
+  readonly records: Records;
+  readonly taskParts: TaskParts;
+  readonly owners: TaskOwners;
+}
+
+export interface ActionParts {
+  readonly actions: Actions;
+  readonly stops: ContainerStops;
+}
+
+export function openActions({ ground, books, lanes, records, taskParts, owners }: ActionsSetup): ActionParts {
+  const { db, keys, clock, log } = ground;
+  const { bus, book, slots, leases, credentials } = books;
+  const { attempts, ender, changes } = taskParts.tasks;
+  const stops = new ContainerStops(book, slots, (id) => credentials.ended([id]));
+  const actions = new Actions({
+    foreign: owners.foreign,
+    attempts,
+    ender,
+    changes,
+    queues: lanes.queues,
+    records: records.records,
+    replies: lanes.replies,
+    stops,
+    clock,
+    log,
+    openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
+    leases,
+    revokeElsewhere: (...revoked) => bus.say(keys.revokeChannel, revokeMessage(...revoked, outcomes)),
+  });
+  return { actions, stops };
+}

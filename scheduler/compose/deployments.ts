@@ -1,0 +1,14 @@
+// Deployments as invocations name them: the cached targets of calls, and the directory of stubs.
+import { Directory } from '../workspaces/deployments/directory.ts';
+import { Targets } from '../workspaces/deployments/targets.ts';
+import type { Ground } from './ground.ts';
+import type { Identity } from './identity.ts';
+
+export interface Deployments {
+  readonly targets: Targets;
+  readonly directory: Directory;
+}
+
+export function openDeployments({ db, log }: Ground, { invalidation }: Identity): Deployments {
+  return { targets: new Targets({ db, log, invalidation }), directory: new Directory(db) };
+}

@@ -1,0 +1,66 @@
+// The parts that start, in order; they stop in the reverse order. A start that fails stops the parts before it.
+import type { Part } from '#shared/lifecycle.ts';
+import type { RedisMemory } from '../stores/queues/redis-memory.ts';
+import type { Surfaces } from '../api/http/surfaces.ts';
+import type { MachineHealth } from '../fleet/health.ts';
+import type { ObjectParts } from './objects.ts';
+import type { PoolParts } from './pools.ts';
+import type { Records } from './records.ts';
+import { recordsPart } from './records.ts';
+import { predecessorsPart } from './replicas.ts';
+import { httpPart } from './surfaces.ts';
+import type { Webhooks } from './webhooks.ts';
+import type { Wired } from './wiring.ts';
+
+export interface Started extends Wired {
+  readonly poolParts: PoolParts;
+  readonly objectParts: ObjectParts;
+  readonly redisMemory: RedisMemory;
+  readonly records: Records;
+  readonly webhooks: Webhooks;
+  readonly health: MachineHealth;
+  readonly gauges: Part;
+  readonly schedules: Part;
+  readonly retention: Part;
+  readonly surfaces: Surfaces;
+}
+
+/** @param opened - stores that are open already, and are closed last */
+export function startOrder(opened: readonly Part[], parts: Started): readonly Part[] {
+  const { ground, identity, books, targets, taskParts, scaling, linkParts, owners, replicas, workers } = parts;
+  const { presence, machines, book, leader } = books;
+  return [
+    ...opened,
+    identity.invalidation,
+    targets,
+    predecessorsPart(ground, books),
+    presence,
+    // Listening comes first, so that writes during the reading of rows are noticed.
+    ...replicas.listening,
+    parts.poolParts.declaring,
+    machines,
+    { name: 'containers', start: () => book.load() },
+    leader,
+    parts.redisMemory,
+    recordsPart(parts.records, leader),
+    parts.webhooks.deliveries,
+    ...owners.beforeTasks,
+    taskParts.tasks,
+    taskParts.due,
+    taskParts.dispatcher,
+    scaling.accounting,
+    scaling.placer,
+    scaling.autoscaler,
+    linkParts.links,
+    parts.gauges,
+    ground.stall,
+    parts.health,
+    workers,
+    ...owners.afterTasks,
+    parts.objectParts.collector,
+    parts.retention,
+    ...replicas.running,
+    parts.schedules,
+    httpPart(parts.surfaces, ground, books),
+  ];
+}

@@ -1,0 +1,31 @@
+// The shared pools, and the file by which an operator declares them.
+import type { Part } from '#shared/lifecycle.ts';
+import type { SchedulerSettings } from '../config.ts';
+import { readPoolsFile } from '../fleet/pools-file.ts';
+import type { PoolsFile } from '../fleet/pools-file.ts';
+import { Pools } from '../fleet/pools.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+
+export interface PoolParts {
+  readonly pools: Pools;
+  /** Part that declares the pools of the file. */
+  readonly declaring: Part;
+  /** Reads the file again; a bad file changes nothing, and is logged. */
+  readonly readAgain: () => Promise<void>;
+}
+
+/** Reads the pools file before anything else is opened. @throws StartupError `bad_config` */
+export async function openPoolsFile({ LONGSHORE_POOLS_FILE: path }: SchedulerSettings): Promise<PoolsFile | undefined> {
+  return path === undefined ? undefined : await readPoolsFile(path);
+}
+
+export function openPools({ db, log, settings }: Ground, { machines }: Books, file: PoolsFile | undefined): PoolParts {
+  const { LONGSHORE_POOLS_FILE: path } = settings;
+  const pools = new Pools({ db, machines, log });
+  return {
+    pools,
+    declaring: { name: 'pools', start: async () => (file === undefined ? undefined : pools.declare(file)) },
+    readAgain: async () => (path === undefined ? undefined : pools.readAgain(path)),
+  };
+}

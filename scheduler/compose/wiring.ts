@@ -1,0 +1,251 @@
+// Every notification between parts: who is told of what, and in which order. All parts exist before the first line
+// here runs, and none of them has started. Listeners of one notification run in the order of their lines.
+import type { Redis } from 'ioredis';
+import type { QueueName, StubId } from '#shared/domain/ids.ts';
+import { queueNameOf } from '#shared/domain/ids.ts';
+import { outcomes } from '../api/http/invoke/outcomes.ts';
+import type { ContainerCalls } from '../api/http/container-calls.ts';
+import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { Drains } from '../fleet/drains.ts';
+import type { Machines } from '../fleet/machines.ts';
+import type { Workers } from '../fleet/workers.ts';
+import { readRevoke } from '../replicas/outcome-messages.ts';
+import type { Objects } from '../stores/objects/service.ts';
+import type { Actions } from '../tasks/actions.ts';
+import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
+import type { Replies } from '../tasks/dispatch/replies.ts';
+import type { LaneQueues } from '../tasks/local-queue/queues.ts';
+import type { DueTimes } from '../stores/queues/due.ts';
+import type { Tasks } from '../tasks/service.ts';
+import type { Targets } from '../workspaces/deployments/targets.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+import type { Identity } from './identity.ts';
+import type { Lanes } from './lanes.ts';
+import type { LinkParts } from './links.ts';
+import type { Replicas } from './replicas.ts';
+import type { Scaling } from './scaling.ts';
+import type { TaskOwners } from './task-owners.ts';
+import type { TaskParts } from './tasks.ts';
+
+export interface Wired {
+  readonly ground: Ground;
+  readonly identity: Identity;
+  readonly books: Books;
+  readonly targets: Targets;
+  readonly objects: Objects;
+  readonly lanes: Lanes;
+  readonly taskParts: TaskParts;
+  readonly scaling: Scaling;
+  readonly linkParts: LinkParts;
+  readonly owners: TaskOwners;
+  readonly actions: Actions;
+  readonly replicas: Replicas;
+  readonly workers: Workers;
+  readonly drains: Drains;
+  readonly containerCalls: ContainerCalls;
+}
+
+export function wire(parts: Wired): void {
+  const { ground, books, lanes, taskParts, scaling, targets, workers, drains } = parts;
+  const { book, machines, servable } = books;
+  wireTasks({ ...taskParts, ...lanes });
+  machines.onChange(() => servable.machineChanged());
+  machines.onWritten(() => servable.machineChanged());
+  wireScaling({ book, machines, targets, general: ground.general, ...scaling });
+  wireLinks(parts);
+  wireGivenUp(book, taskParts.tasks);
+  wireLocalQueue(book, machines, lanes.queues);
+  wireContainers(parts);
+  wireReplicas(parts);
+  wireWorkers({ book, machines, workers, drains });
+  wireDecisions(parts);
+  wireDeployments(parts);
+}
+
+/** The way of a task on this replica: queued, fetched, sent, answered. */
+export function wireTasks({
+  queues,
+  replies,
+  dispatcher,
+  due,
+  tasks,
+}: {
+  readonly queues: LaneQueues;
+  readonly replies: Replies;
+  readonly dispatcher: Dispatcher;
+  readonly due: DueTimes;
+  readonly tasks: Tasks;
+}): void {
+  queues.onBorrowed((queue, taskId) => dispatcher.wakeHere(queue, taskId));
+  queues.onWaiting((queue) => dispatcher.wake(queue));
+  dispatcher.onClaimed((claim) => tasks.begin(claim));
+  dispatcher.onDelayed((queue, dueMs) => due.add(queue, dueMs));
+  due.onDue((queue) => dispatcher.wake(queue));
+  replies.onWaitLimit((waiting) => tasks.waitLimitReached(waiting));
+}
+
+/** Scaling and placement follow containers and machines. */
+export function wireScaling({
+  book,
+  machines,
+  targets,
+  general,
+  autoscaler,
+  accounting,
+  placer,
+}: Pick<Scaling, 'autoscaler' | 'accounting' | 'placer'> & {
+  readonly book: ContainerBook;
+  readonly machines: Machines;
+  readonly targets: Pick<Targets, 'onChange'>;
+  readonly general: Redis;
+}): void {
+  book.onChange((change) => autoscaler.containerChanged(change));
+  targets.onChange((change) => autoscaler.targetChanged(change));
+  book.onChange((change) => accounting.containerChanged(change));
+  machines.onChange((machine) => accounting.machineChanged(machine));
+  machines.beforeReady((machine) => accounting.recount([machine]));
+  // Redis may have come back without its data, or with older data.
+  general.on('ready', () => void accounting.recount());
+  book.onChange((change) => placer.containerChanged(change));
+  machines.onChange((machine) => placer.machineChanged(machine));
+}
+
+function wireLinks({ books, linkParts, containerCalls, taskParts }: Wired): void {
+  const { links, logs, images, pages } = linkParts;
+  books.book.onChange((change) => logs.containerChanged(change));
+  books.machines.onChange((machine) => links.machineChanged(machine));
+  images.onOrder((machineId, order) => links.prepareImage(machineId, order));
+  pages.onOrder((machineId, requestId) => links.orderMetrics(machineId, requestId));
+  links.onContainerCall((machineId, call) => containerCalls.serve(machineId, call));
+  links.onServable((queues) => {
+    for (const queue of queues) taskParts.dispatcher.wake(queue);
+  });
+}
+
+/**
+ * Tells callers at this replica when a container found no place and failed, unless another container serves the queue.
+ */
+export function wireGivenUp(
+  book: Pick<ContainerBook, 'onChange' | 'ofQueue'>,
+  tasks: Pick<Tasks, 'failWaiting'>,
+): void {
+  book.onChange(({ entry, from, to }) => {
+    if (from !== 'PENDING' || to !== 'FAILED') return;
+    const { queue } = entry.spec;
+    for (const { row } of book.ofQueue(queue)) if (row.state === 'RUNNING') return;
+    const notPlaced = entry.row.reason ?? 'no_capacity';
+    void tasks.failWaiting(queue, entry.row.message ?? notPlaced, { notPlaced });
+  });
+}
+
+/** Tasks that wait here may have to move to another replica when containers or machines change. */
+function wireLocalQueue(book: ContainerBook, machines: Machines, queues: LaneQueues): void {
+  book.onChange(({ entry }) => queues.look(entry.spec.queue));
+  machines.onChange(() => queues.lookAll());
+}
+
+/** Orders, slots, loads and attempts follow the containers. */
+function wireContainers({ books, linkParts, taskParts: { tasks } }: Wired): void {
+  const { book, slots, loads } = books;
+  book.onChange((change) => {
+    const { entry, to } = change;
+    linkParts.links.containerMoved(change);
+    if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
+    if (to === 'STOPPING') tasks.containerStops(entry.row.id);
+    if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
+      slots.remove(entry.row.id);
+      loads.forget(entry.row.id);
+      void tasks.containerGone(entry.row.id);
+    }
+  });
+}
+
+/** Machines and containers of other replicas, and wake-ups that cross. */
+function wireReplicas({ ground, books, linkParts, taskParts, replicas, actions }: Wired): void {
+  const { instance, keys } = ground;
+  const { bus, book, machines, isLeader } = books;
+  const { tasks, dispatcher } = taskParts;
+  books.takeOver.onSuperseded((machineId) => linkParts.links.superseded(machineId));
+  replicas.sharedState.onSuperseded((machineId) => {
+    linkParts.links.superseded(machineId);
+    tasks.machineMoved(machineId);
+  });
+  machines.onChange(({ row, health, sessionId }) => {
+    const isElsewhere = sessionId === undefined && row.replica !== null && row.replica !== instance;
+    if (isElsewhere && (health === 'RECONCILING' || health === 'READY')) tasks.machineMoved(row.id);
+  });
+  book.onChange((change) => replicas.wakes.containerChanged(change));
+  machines.onChange((machine) => replicas.wakes.machineChanged(machine));
+  dispatcher.onNoRoom((queue, taskId) => replicas.wakes.noRoom(queue, taskId));
+  bus.on(keys.revokeChannel, (message) => {
+    actions.revokedElsewhere(...readRevoke(message, outcomes));
+  });
+  book.onChange((change) => replicas.leaving.containerChanged(change));
+  machines.onChange((machine) => {
+    // The leader decides this; every replica ends the attempts that it sent to the machine.
+    if (machine.health === 'LOST' && !isLeader()) void tasks.machineLost(machine.row.id);
+  });
+}
+
+/** Drains follow containers and machines. */
+export function wireWorkers({
+  book,
+  machines,
+  workers,
+  drains,
+}: {
+  readonly book: Pick<ContainerBook, 'onChange'>;
+  readonly machines: Pick<Machines, 'onChange'>;
+  readonly workers: Workers;
+  readonly drains: Drains;
+}): void {
+  machines.onChange((machine) => drains.machineChanged(machine));
+  book.onChange((change) => drains.containerChanged(change));
+  book.onChange((change) => workers.containerChanged(change));
+  machines.onChange((machine) => workers.machineChanged(machine));
+}
+
+/** Causes of a new scaling decision, and its effects on callers. */
+function wireDecisions({ identity, books, taskParts, scaling, owners, actions, replicas, drains }: Wired): void {
+  const { autoscaler, accounting, placer, quotas } = scaling;
+  const { tasks, dispatcher, due } = taskParts;
+  const wanted = (queue: QueueName): void => replicas.decisions.wanted(queue);
+  tasks.onAccepted(({ taskId, deadlineMs }, queue) => owners.deadlines.accepted({ taskId, queue, deadlineMs }));
+  tasks.onDepth((target, depth) => autoscaler.depthSeen(target, depth, wanted));
+  tasks.onAttemptEnded((queue, containerId) => autoscaler.attemptEnded(queue, containerId));
+  tasks.onAttemptEnded((_queue, containerId) => replicas.leaving.look(containerId));
+  dispatcher.onIdle(({ queue, containerId }) => autoscaler.attemptEnded(queue, containerId));
+  due.onDue(wanted);
+  actions.onQueueChanged(wanted);
+  drains.onPicked((queue) => autoscaler.wake(queue));
+  autoscaler.leaveOut((containerId) => drains.isReplaced(containerId));
+  autoscaler.onStartFailed((queue, lastLines, containerId) => {
+    void tasks.failWaiting(queue, lastLines, { containerId });
+  });
+  books.loads.onIdle((containerId) => {
+    const entry = books.book.get(containerId);
+    if (entry !== undefined) autoscaler.attemptEnded(entry.spec.queue, containerId);
+  });
+  identity.limits.onChange((workspaceId) => {
+    quotas.forget(workspaceId);
+    placer.wake();
+    autoscaler.sweep();
+  });
+  // Wake-ups that came while another (perhaps a dead) replica held the lease had no effect.
+  books.leader.onChange((now) => {
+    if (now.kind !== 'leading') return;
+    autoscaler.leads();
+    void accounting.recount().then(() => placer.wake());
+  });
+}
+
+/** Deployments that change: their code, their images, and the callers of one that stops. */
+function wireDeployments({ objects, targets, linkParts, taskParts, actions }: Wired): void {
+  objects.onReplaced((objectId) => targets.codeChanged(objectId));
+  targets.onChange(({ deploymentId, target }) => {
+    if (target?.active === true) linkParts.images.prepare(target);
+    else void actions.answerStopped(queueNameOf(deploymentId, '' as StubId));
+  });
+  taskParts.tasks.onReaderLeft((taskId, ending) => actions.cancel(taskId, ending));
+}
