@@ -6,7 +6,7 @@ import { Type } from 'typebox';
 import { loadConfig } from '#shared/config.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
-import { rangeProblem } from './containers/holder-rules.ts';
+import { rangeProblem } from './containers/network-filter.ts';
 import { PROXY_SETTINGS, wayTo } from './proxy.ts';
 
 /** The agent's settings, read once by `loadAgentConfig`. */

@@ -112,10 +112,10 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
         onRevoked: () => void (leaving ??= leave()),
       },
     });
-    const { holders, slots, compiler, volumes, books, gpus, loop, hostDrain, disconnects, link } = parts;
+    const { pauseContainers, slots, compiler, volumes, books, gpus, loop, hostDrain, disconnects, link } = parts;
 
     // Stored state of each part.
-    atStop(() => holders.close());
+    atStop(() => pauseContainers.close());
     atStop(() => parts.engineTrials.close());
     await parts.positions.open();
     atStop(() => parts.positions.close());
@@ -203,7 +203,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     atStop(() => link.stop());
     heartbeatNow = () => link.heartbeatNow();
     link.start();
-    holders.start();
+    pauseContainers.start();
     void parts.rootLimits.ask();
     const endControl = await serveControl(stateDir, async (request, tell, signal) => {
       if (request.kind === 'undrain') hostDrain.undrain();

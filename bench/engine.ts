@@ -69,7 +69,7 @@ export class BenchEngine {
     let volumes = 0;
     for (const label of this.#labels)
       volumes += (await this.client.listVolumes({ filters: { label: [label] } })).Volumes?.length ?? 0;
-    const holders = (await this.#list({ label: [LABELS.holder] })).length;
+    const holders = (await this.#list({ label: [LABELS.pauseContainer] })).length;
     return { containers: (await this.#list()).length - holders, holders, volumes };
   }
 

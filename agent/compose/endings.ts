@@ -24,7 +24,13 @@ export async function endAllContainers(
   { config, runtime, log }: Host,
   { labels }: Member,
   journal: Journal,
-  { books, executor, hostDrain, loop, holders }: Pick<Parts, 'books' | 'executor' | 'hostDrain' | 'loop' | 'holders'>,
+  {
+    books,
+    executor,
+    hostDrain,
+    loop,
+    pauseContainers,
+  }: Pick<Parts, 'books' | 'executor' | 'hostDrain' | 'loop' | 'pauseContainers'>,
 ): Promise<void> {
   books.isLeaving = true;
   hostDrain.begin(STOP_CONTAINERS_MS / 1000);
@@ -38,7 +44,7 @@ export async function endAllContainers(
   await removeUnusedNfs(runtime, await runtime.listVolumes(labels()));
   // The sweep also finds containers that the engine was still creating for an agent that was killed.
   await loop.sweep();
-  await holders.close();
+  await pauseContainers.close();
   await runtime.removeNetwork(config.LONGSHORE_AGENT_NETWORK);
 }
 

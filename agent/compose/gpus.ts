@@ -51,7 +51,7 @@ export function makeGpus(
     ...options,
     metrics,
     log,
-    holders: () => books.gpuHolders(),
+    leaseOwners: () => books.gpuLeaseOwners(),
     running: () => books.runningWithGpu(),
     askInside: async (dockerId) => {
       if ((await runtime.inspect(dockerId))?.hasCdi === true) return { kind: 'never' };

@@ -12,7 +12,7 @@ import { closedRanges, imageOf, isBaseImage } from '../config.ts';
 import { RunnerCompiler, countByContainer, emptyByContainer } from '../containers/helpers.ts';
 import { GpuDrivers } from '../containers/cdi.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
-import { Holders } from '../containers/holders.ts';
+import { PauseContainers } from '../containers/pause-containers.ts';
 import { RootLimits } from '../containers/root-limits.ts';
 import { GatewaySockets } from '../gateway/sockets.ts';
 import { HostDrain } from '../host-drain.ts';
@@ -67,7 +67,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
 
   // The parts of containers, and their output.
   const addresses = new AddressBook();
-  const holders = new Holders({
+  const pauseContainers = new PauseContainers({
     runtime,
     log,
     network: config.LONGSHORE_AGENT_NETWORK,
@@ -166,7 +166,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     },
     runtime,
     images,
-    holders,
+    pauseContainers,
     archives,
     views,
     volumes,
@@ -226,8 +226,8 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     log,
     machineIds: member.machineIds,
     onOom: (containerId) => slots.get(containerId)?.noteOom(),
-    onListed: (containers) => holders.tidy(containers),
-    onHolderEnded: (dockerId) => holders.ended(dockerId),
+    onListed: (containers) => pauseContainers.tidy(containers),
+    onPauseContainerEnded: (dockerId) => pauseContainers.ended(dockerId),
   });
 
   // The link to the scheduler: orders, reports, and what the agent does without a session.
@@ -299,7 +299,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
   });
 
   return {
-    holders,
+    pauseContainers,
     engineTrials,
     containerDisks,
     volumeUse,

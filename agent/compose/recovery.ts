@@ -39,23 +39,23 @@ export async function rebuildJournal(
   }
 }
 
-/** Removes leftovers of a crash that no journal entry covers. Adopts the holders that exist. */
+/** Removes leftovers of a crash that no journal entry covers. Adopts the pause containers that exist. */
 export async function removeLeftovers(
   { runtime, stateDir }: Host,
   journal: Journal,
   machineId: string,
-  { views, holders }: Pick<Parts, 'views' | 'holders'>,
+  { views, pauseContainers }: Pick<Parts, 'views' | 'pauseContainers'>,
 ): Promise<void> {
   const own = { [LABELS.managed]: '1', [LABELS.machine]: machineId };
   const containers = await runtime.list(own);
   for (const one of containers) {
-    if (one.labels[LABELS.container] !== undefined || one.labels[LABELS.holder] !== undefined) continue;
+    if (one.labels[LABELS.container] !== undefined || one.labels[LABELS.pauseContainer] !== undefined) continue;
     const removed = runtime.remove(one.dockerId);
     // The removal of a probe of a broken GPU may never end, not even by a kill; the GPU's next probe deals with it.
     if (one.name.startsWith(PROBE_NAME)) removed.catch(() => undefined);
     else await removed;
   }
-  await holders.open(containers);
+  await pauseContainers.open(containers);
   // A running container without a journal entry may be adopted; everything below then stays.
   const strange = containers.some((one) => {
     const containerId = one.labels[LABELS.container];

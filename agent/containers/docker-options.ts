@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { cdiNameOf, uuidOfCdi } from './cdi.ts';
 import type { CreateContainer, GpuRequest, Mount } from './runtime.ts';
 
-/** Limit for a container that names none: our own helpers and holders. */
+/** Limit for a container that names none: our own helpers and pause containers. */
 const PIDS_LIMIT = 4096;
 
 /** Connection options for the engine; an undefined host means the usual socket. */

@@ -1,6 +1,7 @@
 /**
  * Tests whether the engine can start anything. A refused start is the fault of its container or of the machine; a
- * container of our own image tells which. Called by starts and holders. Must stay true: one trial runs at a time, and a
+ * container of our own image tells which. Called by starts and pause containers. Must stay true: one trial runs at a
+ * time, and a
  * success counts for 30 s. A failed trial sets the condition EngineCannotStart with the engine's message, and trials
  * repeat with back-off until one works.
  */
@@ -8,7 +9,7 @@ import { randomBytes } from 'node:crypto';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import { HOLDER_IMAGE, ensureHolderImage } from './holder-image.ts';
+import { PAUSE_IMAGE, ensurePauseImage } from './pause-image.ts';
 import type { ContainerRuntime } from './runtime.ts';
 import { EngineError } from './runtime.ts';
 
@@ -85,12 +86,12 @@ export class EngineTrials {
 
   async #runTrial(): Promise<void> {
     const { runtime, network, labels } = this.#parts;
-    await ensureHolderImage(runtime);
+    await ensurePauseImage(runtime);
     await runtime.ensureNetwork(network);
     const code = await runtime.runOnce(
       {
         name: `c-trial-${randomBytes(6).toString('hex')}`,
-        image: HOLDER_IMAGE,
+        image: PAUSE_IMAGE,
         entrypoint: ['sh', '-c', ':'],
         workingDir: '/',
         env: [],

@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { hasCode, readIfThere } from '../durable.ts';
-import { HOLDER_IMAGE, ensureHolderImage } from './holder-image.ts';
+import { PAUSE_IMAGE, ensurePauseImage } from './pause-image.ts';
 import type { ContainerRuntime, CreateContainer, Mount } from './runtime.ts';
 import { RUNNER_TARGET } from './spec.ts';
 
@@ -44,9 +44,9 @@ export async function openFilesByContainer(
   runtime: ContainerRuntime,
   labels: Readonly<Record<string, string>>,
 ): Promise<number> {
-  await ensureHolderImage(runtime);
+  await ensurePauseImage(runtime);
   let printed = '';
-  const spec = helper(HOLDER_IMAGE, ['sh', '-c', 'ulimit -Hn'], [], labels);
+  const spec = helper(PAUSE_IMAGE, ['sh', '-c', 'ulimit -Hn'], [], labels);
   const code = await runtime.runOnce(spec, HELPER_DEADLINE_MS, (line) => (printed ||= line));
   if (code !== 0 || printed === '') throw new Error(`helper container exited with ${code}`);
   return openFilesOf(printed);
@@ -65,7 +65,7 @@ export async function emptyByContainer(
 
 /**
  * Runs a shell script over a mount, past the permissions of its files. Must stay true: only a program of ours, from the
- * holders' image, gets that capability.
+ * image of pause containers, gets that capability.
  * @param args - `$1`, `$2`, …
  */
 export async function runWithMount(
@@ -76,8 +76,8 @@ export async function runWithMount(
   labels: Readonly<Record<string, string>>,
   deadlineMs: number,
 ): Promise<void> {
-  await ensureHolderImage(runtime);
-  const spec = helper(HOLDER_IMAGE, ['sh', '-c', script, 'sh', ...args], [mount], labels);
+  await ensurePauseImage(runtime);
+  const spec = helper(PAUSE_IMAGE, ['sh', '-c', script, 'sh', ...args], [mount], labels);
   const code = await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE', 'FOWNER'] }, deadlineMs);
   if (code !== 0) throw new Error(`helper container exited with ${code}`);
 }
@@ -88,14 +88,14 @@ export async function countByContainer(
   paths: readonly string[],
   labels: Readonly<Record<string, string>>,
 ): Promise<number> {
-  await ensureHolderImage(runtime);
+  await ensurePauseImage(runtime);
   const id = randomBytes(6).toString('hex');
   // Volumes carry the folders: the engine's own folders cannot be bound into a container otherwise.
   const mounts = paths.map((device, at): Mount => {
     const volume = { name: `ls-count-${id}-${at}`, type: 'none', device, o: 'bind', labels };
     return { kind: 'volume', target: `/target/${at}`, readOnly: true, source: '', volume };
   });
-  const spec = helper(HOLDER_IMAGE, ['sh', '-c', 'du -skx /target/*'], mounts, labels);
+  const spec = helper(PAUSE_IMAGE, ['sh', '-c', 'du -skx /target/*'], mounts, labels);
   const found = new Map<string, number>();
   try {
     // A file that disappears during the count makes `du` print an error and exit with 1; the totals still count.

@@ -1,7 +1,7 @@
 // Finds out whether the engine itself limits writes to containers' roots. Some storage drivers can (overlay2 over xfs
 // with project quotas); the others refuse to create such a container.
 import type { Log } from '#shared/log.ts';
-import { HOLDER_IMAGE } from './holder-image.ts';
+import { PAUSE_IMAGE } from './pause-image.ts';
 import type { ContainerRuntime } from './runtime.ts';
 
 export interface RootLimitsParts {
@@ -29,7 +29,7 @@ export class RootLimits {
     const { runtime, labels, wanted, log } = this.#parts;
     if (!wanted) return;
     try {
-      this.#has = await runtime.canLimitRoots(HOLDER_IMAGE, labels());
+      this.#has = await runtime.canLimitRoots(PAUSE_IMAGE, labels());
       if (this.#has) log.info('the engine limits what containers write to their roots');
     } catch (error) {
       log.info({ err: error }, 'it is not known whether the engine can limit roots; what containers write is counted');

@@ -11,8 +11,8 @@ export const LABELS = {
   container: 'io.longshore.container',
   deployment: 'io.longshore.deployment',
   workspace: 'io.longshore.workspace',
-  /** Marks holders, which belong to no container until one joins them. */
-  holder: 'io.longshore.holder',
+  /** Marks pause containers, which belong to no workload until one joins them. */
+  pauseContainer: 'io.longshore.holder',
   /** UUIDs of the container's GPUs, separated by commas. */
   gpus: 'io.longshore.gpus',
   /** A copy of the journal's entry, in case the journal is lost. */

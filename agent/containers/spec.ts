@@ -6,8 +6,8 @@ import { createHash } from 'node:crypto';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
 import type { CreateContainer, GpuDriver, Mount } from './runtime.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
-import { rangeProblem } from './holder-rules.ts';
-import type { Holder } from './holders.ts';
+import { rangeProblem } from './network-filter.ts';
+import type { PauseContainer } from './pause-containers.ts';
 import { LABELS } from './runtime.ts';
 import { volumesProblem } from './volumes-problem.ts';
 
@@ -89,7 +89,7 @@ export function createContainerOf(
   image: string,
   host: HostFacts,
   paths: { readonly code: Mount; readonly socketDir: string; readonly volumes?: readonly Mount[] },
-  holder: Holder | undefined,
+  pauseContainer: PauseContainer | undefined,
 ): CreateContainer {
   const hasGpu = spec.gpuUuids.length > 0;
   const cores = coresOf(spec, host);
@@ -119,8 +119,8 @@ export function createContainerOf(
       ...(hasGpu ? { [LABELS.gpus]: spec.gpuUuids.join(',') } : {}),
     },
     mounts,
-    // Hostname, resolver and hosts file are the holder's; without a holder there is no network at all.
-    network: holder?.network ?? 'none',
+    // Hostname, resolver and hosts file are the pause container's; without one there is no network at all.
+    network: pauseContainer?.network ?? 'none',
     memoryBytes: spec.memoryBytes,
     ...(host.rootBytes === undefined ? {} : { rootBytes: host.rootBytes }),
     ...(host.openFiles === undefined ? {} : { openFiles: host.openFiles }),

@@ -20,7 +20,7 @@ import type { GpuError } from './driver-errors.ts';
 import { FreeProof } from './free-proof.ts';
 import { gpuUseOf } from './gpu-use.ts';
 import { conflicts, leaseRefusal } from './leases.ts';
-import type { Holder, LeaseRefusal } from './leases.ts';
+import type { LeaseOwner, LeaseRefusal } from './leases.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
 import type { Listing } from './parse.ts';
 import type { ProbesParts } from './probes.ts';
@@ -45,7 +45,7 @@ export interface GpusParts {
   readonly metrics: AgentMetrics;
   readonly log: Log;
   /** Containers that have devices. */
-  readonly holders: () => Iterable<Holder>;
+  readonly leaseOwners: () => Iterable<LeaseOwner>;
   /** Running containers with devices, by the engine's id. */
   readonly running: AccessParts['running'];
   readonly askInside: AccessParts['askInside'];
@@ -77,7 +77,7 @@ export class Gpus {
   #faults = 0;
   /** Devices that went out of service with the first look, before the books were read. */
   #outAtOpen: readonly Device[] = [];
-  /** Set once the holders of devices are known: an error in the kernel's log then finds its container. */
+  /** Set once the lease owners of devices are known: an error in the kernel's log then finds its container. */
   #started = false;
   #listening = false;
   /** An agent that runs probes was here before. */
@@ -145,10 +145,10 @@ export class Gpus {
    * containers claim are quarantined.
    */
   rebuild(): void {
-    for (const device of this.#outAtOpen) this.#failHolders(device, device.health.why);
+    for (const device of this.#outAtOpen) this.#failLeaseOwners(device, device.health.why);
     this.#outAtOpen = [];
     if (!this.#hasProbed) this.#table.trust(this.#held());
-    const claimed = conflicts(this.#parts.holders());
+    const claimed = conflicts(this.#parts.leaseOwners());
     if (claimed.size === 0) return;
     this.#parts.log.error({ gpuUuids: [...claimed] }, 'containers claim one GPU: all of theirs are quarantined');
     for (const uuid of claimed) this.#table.quarantine(uuid, [], 'two containers claim it');
@@ -226,7 +226,7 @@ export class Gpus {
     readonly gpuUuids: readonly string[];
   }): LeaseRefusal | undefined {
     if (wanted.gpuUuids.length === 0) return undefined;
-    const refusal = leaseRefusal(wanted, this.#parts.holders(), (uuid) => this.#table.leasable(uuid));
+    const refusal = leaseRefusal(wanted, this.#parts.leaseOwners(), (uuid) => this.#table.leasable(uuid));
     if (refusal !== undefined) this.#parts.metrics.gpuLeaseRefusals.inc({ reason: refusal.reason });
     return refusal;
   }
@@ -276,7 +276,7 @@ export class Gpus {
     const held = this.#held();
     const before = this.#table.fingerprint();
     const out = this.#table.take(faults === this.#faults ? listing : withoutRecovery(listing), slices, held);
-    for (const device of out) this.#failHolders(device, device.health.why);
+    for (const device of out) this.#failLeaseOwners(device, device.health.why);
     await this.#freeProof.look(held);
     this.#parts.onLook(this.#table.all().flatMap(({ uuid, health }) => (health.state === 'lost' ? [] : [uuid])));
     if (this.#table.fingerprint() !== before) this.#changed();
@@ -306,8 +306,9 @@ export class Gpus {
       metrics.gpuXidErrors.inc({ gpu_uuid: device.uuid, xid: String(xid) });
       if (meaning === 'fatal' || meaning === 'drain' || meaning === 'container')
         metrics.gpuFaults.inc({ gpu_uuid: device.uuid, effect: meaning });
-      for (const holder of this.#holdersOf(device)) onNote(holder.containerId, `GPU ${device.uuid}: ${why}`);
-      if (meaning === 'fatal' || meaning === 'container') this.#failHolders(device, why);
+      for (const leaseOwner of this.#leaseOwnersOf(device))
+        onNote(leaseOwner.containerId, `GPU ${device.uuid}: ${why}`);
+      if (meaning === 'fatal' || meaning === 'container') this.#failLeaseOwners(device, why);
       if (meaning === 'container') this.#table.event(device.uuid, { kind: 'doubted', why });
     }
     this.#changed();
@@ -315,15 +316,15 @@ export class Gpus {
   }
 
   #held(): ReadonlySet<string> {
-    return new Set([...this.#parts.holders()].flatMap((holder) => holder.gpuUuids));
+    return new Set([...this.#parts.leaseOwners()].flatMap((leaseOwner) => leaseOwner.gpuUuids));
   }
 
-  #holdersOf(device: Device): Holder[] {
-    return [...this.#parts.holders()].filter((holder) => holder.gpuUuids.includes(device.uuid));
+  #leaseOwnersOf(device: Device): LeaseOwner[] {
+    return [...this.#parts.leaseOwners()].filter((leaseOwner) => leaseOwner.gpuUuids.includes(device.uuid));
   }
 
-  #failHolders(device: Device, why: string): void {
-    for (const { containerId } of this.#holdersOf(device))
+  #failLeaseOwners(device: Device, why: string): void {
+    for (const { containerId } of this.#leaseOwnersOf(device))
       this.#parts.onFault(containerId, `GPU ${device.uuid}: ${why}`);
   }
 
@@ -336,7 +337,7 @@ export class Gpus {
   #collect(): void {
     const { metrics } = this.#parts;
     const held = new Map(
-      [...this.#parts.holders()].flatMap(({ gpuUuids, deploymentId }) =>
+      [...this.#parts.leaseOwners()].flatMap(({ gpuUuids, deploymentId }) =>
         gpuUuids.map((uuid) => [uuid, deploymentId ?? ''] as const),
       ),
     );

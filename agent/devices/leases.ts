@@ -3,7 +3,7 @@
 import { isGpuUuid } from './parse.ts';
 
 /** A container that has devices, or had them and is not proven gone. */
-export interface Holder {
+export interface LeaseOwner {
   readonly containerId: string;
   readonly epoch: number;
   readonly dockerId: string | undefined;
@@ -27,13 +27,13 @@ export interface LeasableDevice {
 /** Why that container cannot have those devices; undefined: it can. */
 export function leaseRefusal(
   wanted: { readonly containerId: string; readonly epoch: number; readonly gpuUuids: readonly string[] },
-  holders: Iterable<Holder>,
+  leaseOwners: Iterable<LeaseOwner>,
   deviceOf: (uuid: string) => LeasableDevice | undefined,
 ): LeaseRefusal | undefined {
-  const taken = new Map<string, Holder>();
-  for (const holder of holders) {
-    if (holder.containerId === wanted.containerId && holder.epoch === wanted.epoch) continue;
-    for (const uuid of holder.gpuUuids) taken.set(uuid, holder);
+  const taken = new Map<string, LeaseOwner>();
+  for (const leaseOwner of leaseOwners) {
+    if (leaseOwner.containerId === wanted.containerId && leaseOwner.epoch === wanted.epoch) continue;
+    for (const uuid of leaseOwner.gpuUuids) taken.set(uuid, leaseOwner);
   }
   const seen = new Set<string>();
   for (const uuid of wanted.gpuUuids) {
@@ -52,12 +52,12 @@ export function leaseRefusal(
 }
 
 /** Devices of containers with conflicting claims: none of them is leased before it is proved free. */
-export function conflicts(holders: Iterable<Holder>): ReadonlySet<string> {
-  const claims = new Map<string, Holder[]>();
-  for (const holder of holders)
-    for (const uuid of new Set(holder.gpuUuids)) claims.set(uuid, [...(claims.get(uuid) ?? []), holder]);
+export function conflicts(leaseOwners: Iterable<LeaseOwner>): ReadonlySet<string> {
+  const claims = new Map<string, LeaseOwner[]>();
+  for (const leaseOwner of leaseOwners)
+    for (const uuid of new Set(leaseOwner.gpuUuids)) claims.set(uuid, [...(claims.get(uuid) ?? []), leaseOwner]);
   const found = new Set<string>();
   for (const list of claims.values())
-    if (list.length > 1) for (const holder of list) for (const uuid of holder.gpuUuids) found.add(uuid);
+    if (list.length > 1) for (const leaseOwner of list) for (const uuid of leaseOwner.gpuUuids) found.add(uuid);
   return found;
 }

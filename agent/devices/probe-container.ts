@@ -1,13 +1,13 @@
 /**
- * The container of one probe: the program of agent/probe/gpu-probe.c in the holders' image, with one device, passed as
- * to workloads; without network, and with a read-only root. Must stay true: one container exists per device, even after
+ * The container of one probe: the program of agent/probe/gpu-probe.c in the image of pause containers. The container has
+ * one device, passed as to workloads; no network, and a read-only root. Must stay true: one container exists per device, even after
  * a crash of the agent, because its name is the device's. A probe that misses its deadline is killed, and one that
  * survives the kill keeps its name.
  */
 import type { Log } from '#shared/log.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { GpuDrivers } from '../containers/cdi.ts';
-import { GPU_PROBE, HOLDER_IMAGE, ensureHolderImage } from '../containers/holder-image.ts';
+import { GPU_PROBE, PAUSE_IMAGE, ensurePauseImage } from '../containers/pause-image.ts';
 import type { ContainerRuntime, CreateContainer, GpuDriver, GpuRequest } from '../containers/runtime.ts';
 import { EngineError, isGpuRefusal } from '../containers/runtime.ts';
 import type { ProbeOutcome } from './probe-outcome.ts';
@@ -40,7 +40,7 @@ export const probeContainer = (
   labels: Readonly<Record<string, string>>,
 ): CreateContainer => ({
   name: probeNameOf(uuid),
-  image: HOLDER_IMAGE,
+  image: PAUSE_IMAGE,
   // A shell starts the program: its exit code 127 means that the image lacks it.
   entrypoint: ['sh', '-c', `exec ${GPU_PROBE}`],
   workingDir: '/',
@@ -74,7 +74,7 @@ export async function probeInContainer(
   const left = await runtime.inspect(name);
   if (left !== undefined && !(await isRemoved(runtime, left.dockerId)))
     return { kind: 'stuck', text: 'an earlier probe does not end, not even by a kill' };
-  await ensureHolderImage(runtime);
+  await ensurePauseImage(runtime);
   await drivers.look();
   signal.throwIfAborted();
   const driver = drivers.driverFor([uuid]);

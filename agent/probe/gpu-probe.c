@@ -1,8 +1,8 @@
 /*
  * Proves that a CUDA program runs on the one GPU of its container: takes a context, copies to the device, fills and
- * copies there, copies back, compares. Runs in the holders' image, which carries it and its C library. Compiles without
- * anything of NVIDIA's: the driver's library is opened by name, and its functions keep their names and forms (CUDA
- * driver API, docs.nvidia.com).
+ * copies there, copies back, compares. Runs in the image of pause containers, which carries it and its C library.
+ * Compiles without anything of NVIDIA's: the driver's library is opened by name, and its functions keep their names and
+ * forms (CUDA driver API, docs.nvidia.com).
  *
  * Each step is a line on stderr, so that a hanging run shows its step. The last line on stdout is the result as JSON:
  *   {"step":"init","code":802,"name":"CUDA_ERROR_SYSTEM_NOT_READY","text":"","ms":12}

@@ -13,7 +13,7 @@ import type {
 import type { RuntimeContainer } from '../containers/runtime.ts';
 import { LABELS } from '../containers/runtime.ts';
 import { cutText } from '../slots/words.ts';
-import type { Holder } from '../devices/leases.ts';
+import type { LeaseOwner } from '../devices/leases.ts';
 import type { Journal, JournalEntry } from './journal.ts';
 import type { Known, PlanInput, Seen, Wanted, Work } from './plan.ts';
 
@@ -248,23 +248,23 @@ export class Books {
   }
 
   /** Containers with GPUs: those of the journal, and those that only the engine has. */
-  gpuHolders(): Holder[] {
-    const holders: Holder[] = [];
+  gpuLeaseOwners(): LeaseOwner[] {
+    const leaseOwners: LeaseOwner[] = [];
     const known = new Set<string>();
     for (const { containerId, epoch, stage, gpuUuids = [], dockerId, deploymentId } of this.journal.all()) {
       if (stage === 'gone' || gpuUuids.length === 0) continue;
       known.add(`${containerId} ${epoch}`);
-      holders.push({ containerId, epoch, dockerId, gpuUuids, deploymentId });
+      leaseOwners.push({ containerId, epoch, dockerId, gpuUuids, deploymentId });
     }
     for (const { containerId, epoch, dockerId, container } of this.#seen.values())
       if (container.gpuUuids.length > 0 && !known.has(`${containerId} ${epoch}`))
-        holders.push({ containerId, epoch, dockerId, gpuUuids: container.gpuUuids });
-    return holders;
+        leaseOwners.push({ containerId, epoch, dockerId, gpuUuids: container.gpuUuids });
+    return leaseOwners;
   }
 
   /** Containers with GPUs that run and are listened to. */
   runningWithGpu(): { readonly containerId: string; readonly dockerId: string }[] {
-    return this.gpuHolders().flatMap(({ containerId, dockerId }) =>
+    return this.gpuLeaseOwners().flatMap(({ containerId, dockerId }) =>
       dockerId !== undefined &&
       this.attended.has(containerId) &&
       !this.isOver(dockerId) &&

@@ -183,7 +183,8 @@ export class Ends {
 
   /** Removes every remainder of a container, then records and reports it as gone. */
   async gone(entry: JournalEntry, exit: NonNullable<JournalEntry['exit']>): Promise<void> {
-    const { books, slots, gateway, archives, runtime, views, holders, logs, metrics, stateDir, log } = this.#parts;
+    const { books, slots, gateway, archives, runtime, views, pauseContainers, logs, metrics, stateDir, log } =
+      this.#parts;
     const { containerId, shortId } = entry;
     const key = `${containerId} ${entry.epoch}`;
     await this.#bench.preparing.get(key)?.catch(() => undefined);
@@ -195,7 +196,7 @@ export class Ends {
     gateway.end(containerId);
     await slots.end(containerId, { kind: 'stopped', exitCode: exit.exitCode, oomKilled: exit.oomKilled });
     books.attended.delete(containerId);
-    holders.release(containerId, entry.epoch);
+    pauseContainers.release(containerId, entry.epoch);
     if (entry.codeSha256 !== '') archives.release(entry.codeSha256, shortId);
     try {
       await runtime.removeVolume(views.volumeName(containerId));

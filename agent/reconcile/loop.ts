@@ -34,7 +34,7 @@ export interface LoopParts {
   readonly log: Log;
   readonly machineIds: () => readonly string[];
   readonly onOom: (containerId: string) => void;
-  readonly onHolderEnded: (dockerId: string) => void;
+  readonly onPauseContainerEnded: (dockerId: string) => void;
   /** Called with everything of ours after each listing. */
   readonly onListed: (containers: readonly RuntimeContainer[]) => void;
 }
@@ -210,7 +210,7 @@ export class ReconcileLoop {
 
   /** Follows the engine's events for as long as the agent runs; each gap is followed by a whole listing. */
   async #watch(): Promise<void> {
-    const { runtime, books, log, onOom, onHolderEnded } = this.#parts;
+    const { runtime, books, log, onOom, onPauseContainerEnded } = this.#parts;
     const { signal } = this.#abort;
     for (let tries = 0; !signal.aborted; tries += 1) {
       const from = performance.now();
@@ -218,7 +218,8 @@ export class ReconcileLoop {
         await runtime.watch(
           this.#listedFromMs,
           (event) => {
-            if (event.labels[LABELS.holder] !== undefined && event.action === 'die') onHolderEnded(event.dockerId);
+            if (event.labels[LABELS.pauseContainer] !== undefined && event.action === 'die')
+              onPauseContainerEnded(event.dockerId);
             const containerId = event.labels[LABELS.container];
             if (containerId === undefined || !books.hasSeen(event.dockerId)) return;
             if (event.action === 'oom') {

@@ -8,7 +8,7 @@ import { setImmediate } from 'node:timers/promises';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import { ENGINE_CANNOT_START } from '#shared/domain/conditions.ts';
 import type { Assignment__Output } from '#shared/protocol/generated/messages.ts';
-import type { Holder } from '../containers/holders.ts';
+import type { PauseContainer } from '../containers/pause-containers.ts';
 import { Limiter } from '../containers/limiter.ts';
 import type { CreateContainer, RuntimeContainer } from '../containers/runtime.ts';
 import { EngineError, LABELS, isGpuRefusal } from '../containers/runtime.ts';
@@ -217,10 +217,10 @@ export class Starts {
     const secrets = permission?.secrets ?? {};
     const containerToken = permission?.containerToken ?? '';
     clock.mark(containerId, 'turn');
-    const takeHolder = async (): Promise<Holder | undefined> =>
-      spec.blockNetwork ? undefined : this.#parts.holders.take(containerId, entry.epoch, spec.allowList);
+    const takePauseContainer = async (): Promise<PauseContainer | undefined> =>
+      spec.blockNetwork ? undefined : this.#parts.pauseContainers.take(containerId, entry.epoch, spec.allowList);
     this.#parts.logs.hide(containerId, [...Object.values(secrets), containerToken]);
-    let holder = await takeHolder();
+    let pauseContainer = await takePauseContainer();
     clock.mark(containerId, 'holder');
     let gpuDriver = gpuDrivers.driverFor(spec.gpuUuids);
     const build = async (): Promise<CreateContainer> => {
@@ -234,9 +234,13 @@ export class Starts {
         entry,
         { ...spec, containerToken, env: { ...spec.env, ...secrets } },
         entry.image,
-        { ...host(), gpuDriver, openFiles: holder?.openFiles ?? (await this.#parts.holders.openFiles()) },
+        {
+          ...host(),
+          gpuDriver,
+          openFiles: pauseContainer?.openFiles ?? (await this.#parts.pauseContainers.openFiles()),
+        },
         paths,
-        holder,
+        pauseContainer,
       );
     };
     let dockerId: string | undefined;
@@ -250,8 +254,9 @@ export class Starts {
         views.mode !== 'copy' &&
         !error.message.includes(NFS_PREFIX);
       const otherDriver = isGpuRefusal(error) ? gpuDrivers.refused(gpuDriver) : undefined;
-      const holderGone = holder !== undefined && !(await this.#parts.holders.runs(holder));
-      if (!overlayRefused && !holderGone && otherDriver === undefined) throw error;
+      const pauseContainerGone =
+        pauseContainer !== undefined && !(await this.#parts.pauseContainers.runs(pauseContainer));
+      if (!overlayRefused && !pauseContainerGone && otherDriver === undefined) throw error;
       if (otherDriver !== undefined) {
         log.warn({ err: error, containerId, gpuDriver }, `GPUs are refused by CDI; tried by NVIDIA's hook`);
         gpuDriver = otherDriver;
@@ -260,8 +265,8 @@ export class Starts {
         log.warn({ err: error }, 'the engine refuses overlay volumes; code is copied from now on');
         views.refuseOverlay();
       }
-      // A holder that waited may have been removed outside the agent.
-      if (holderGone) holder = await takeHolder();
+      // A pause container that waited may have been removed outside the agent.
+      if (pauseContainerGone) pauseContainer = await takePauseContainer();
       await this.#ends.drop(entry);
       dockerId = await this.#createAndStart(await build(), entry, signal);
     }

@@ -9,7 +9,7 @@ import type { Archives } from '../code/archives.ts';
 import type { Views } from '../code/views.ts';
 import type { GpuDrivers } from '../containers/cdi.ts';
 import type { EngineTrials } from '../containers/engine-trials.ts';
-import type { Holders } from '../containers/holders.ts';
+import type { PauseContainers } from '../containers/pause-containers.ts';
 import type { Images } from '../images/images.ts';
 import type { LogPositions } from '../containers/log-positions.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
@@ -30,7 +30,7 @@ import { StartClock } from './start-clock.ts';
 export interface ExecutorParts {
   readonly runtime: ContainerRuntime;
   readonly images: Images;
-  readonly holders: Holders;
+  readonly pauseContainers: PauseContainers;
   readonly archives: Archives;
   readonly views: Views;
   readonly volumes: Volumes;

@@ -187,7 +187,7 @@ export class ContainerSlots {
     const key = keyOf(task.taskId, task.token);
     const known = this.#attempts.get(key);
     if (task.part > 0) {
-      const connection = known === undefined ? undefined : this.#processes.holderOf(known.key);
+      const connection = known === undefined ? undefined : this.#processes.connectionOf(known.key);
       connection?.send('run', partHeader(task), task.input);
       return undefined;
     }
@@ -212,7 +212,7 @@ export class ContainerSlots {
   cancel(attempt: Attempt, reason: string): void {
     if (attempt.result !== undefined || attempt.ending !== undefined) return;
     attempt.ending = reason === 'timeout' ? 'timeout' : 'cancelled';
-    this.#processes.holderOf(attempt.key)?.send('cancel', { taskId: attempt.taskId, token: attempt.token, reason });
+    this.#processes.connectionOf(attempt.key)?.send('cancel', { taskId: attempt.taskId, token: attempt.token, reason });
     attempt.killTimer = setTimeout(() => this.#kill(attempt), KILL_AFTER_MS);
     attempt.killTimer.unref();
   }
@@ -608,11 +608,11 @@ export class ContainerSlots {
   /** Ten seconds after the cancel: kills the process, or the whole container where there is no other way. */
   #kill(attempt: Attempt): void {
     if (attempt.result !== undefined) return;
-    const holder = this.#processes.holderOf(attempt.key);
-    const alone = holder !== undefined && !holder.control && holder.inHand.size === 1;
+    const connection = this.#processes.connectionOf(attempt.key);
+    const alone = connection !== undefined && !connection.control && connection.inHand.size === 1;
     const mode = this.#ready?.mode;
     if ((mode === 'fork' || mode === 'spawn') && alone && this.#processes.control !== undefined) {
-      this.#processes.control.send('kill', { process: holder.process });
+      this.#processes.control.send('kill', { process: connection.process });
       return;
     }
     this.stopAccepting();

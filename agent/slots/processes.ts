@@ -107,7 +107,7 @@ export class RunnerProcesses {
     return best;
   }
 
-  holderOf(key: string): RunnerConnection | undefined {
+  connectionOf(key: string): RunnerConnection | undefined {
     for (const connection of this.#connections) if (connection.inHand.has(key)) return connection;
     return undefined;
   }

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import type { MachineAddresses } from '../containers/holders.ts';
+import type { MachineAddresses } from '../containers/pause-containers.ts';
 
 /** Age of the reading: interfaces change with networks of containers, but not within moments. */
 const KEPT_MS = 10_000;

@@ -6,14 +6,14 @@ import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
 import { chmod, copyFile, cp, link, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
-import { releasedHolderImageFile } from '../setup/holder-image.mjs';
+import { releasedPauseImageFile } from '../setup/pause-image.mjs';
 import { SetupError, stepLog } from '../setup/log.mjs';
 import { nodeBinary, repositoryRoot } from '../setup/paths.mjs';
 import { run } from '../setup/run.mjs';
 import { bundle } from './bundle.mjs';
 
 export const CHANNEL = 'stable';
-/** A release is built on a machine of its architecture: the Node and the holders' image in it are that machine's. */
+/** A release is built on a machine of its architecture: its Node and image of pause containers are that machine's. */
 const PLATFORM = `linux-${process.arch}`;
 /** Archives of some kinds cannot hold earlier times. */
 const EPOCH_SECONDS = 315_532_800;
@@ -52,7 +52,7 @@ export async function writeRelease(directory) {
     linkOrCopy(node, join(directory, 'bin', 'node')),
     ...ASSETS.filter((path) => existsSync(join(repositoryRoot, path))).map((path) => copyTree(path, directory)),
     copyPglite(directory),
-    copyHolderImage(directory),
+    copyPauseImage(directory),
     writeFile(join(directory, 'package.json'), await ownPackage()),
     writeFile(join(directory, 'THIRD_PARTY.md'), await thirdParty([...packages, PGLITE])),
     writeFile(join(directory, 'bin', 'longshore'), LAUNCHER, { mode: 0o755 }),
@@ -148,11 +148,11 @@ async function copyPglite(directory) {
   });
 }
 
-/** The holder image, which agents import when their engine lacks it. */
-async function copyHolderImage(directory) {
+/** The image of pause containers, which agents import when their engine lacks it. */
+async function copyPauseImage(directory) {
   const to = join(directory, 'agent', 'assets');
   await mkdir(to, { recursive: true });
-  await copyFile(await releasedHolderImageFile({ log: stepLog() }), join(to, 'holder-image.tar'));
+  await copyFile(await releasedPauseImageFile({ log: stepLog() }), join(to, 'holder-image.tar'));
 }
 
 /**

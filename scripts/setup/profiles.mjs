@@ -5,7 +5,7 @@
 import { userInfo } from 'node:os';
 import { ensureBaseImage } from './base-image.mjs';
 import { ensureEngine, engineState, permissionText, startEngineCommand } from './engine.mjs';
-import { ensureHolderImage } from './holder-image.mjs';
+import { ensurePauseImage } from './pause-image.mjs';
 import { SetupError } from './log.mjs';
 import { ensureNodeModules } from './node-modules.mjs';
 import { describePrograms, installCommand, installPrograms, isDebianLike, missingPrograms } from './packages.mjs';
@@ -46,7 +46,7 @@ export async function setUp(profile, log) {
   if (missing.length > 0) await installPrograms(missing, log);
   if ((await ensureEngine(log)) === 'no_permission') await repeatInDockerGroup(log);
   const baseImage = await ensureBaseImage({ log });
-  await ensureHolderImage({ log });
+  await ensurePauseImage({ log });
   if (profile === 'hosts') {
     await ensureSystemdImage(log);
     await ensureFirewalldImage(log);

@@ -1,7 +1,7 @@
 // A host whose firewall is reloaded under its containers. Their own filter
 // stands, and a check of the host names the rules that keep them in.
 import { describe, expect } from 'vitest';
-import { HOLDER_IMAGE } from '../../agent/containers/holder-image.ts';
+import { PAUSE_IMAGE } from '../../agent/containers/pause-image.ts';
 import type { HostsPlatform, Member } from '../helpers/hosts.ts';
 import { testOnHosts } from '../helpers/hosts.ts';
 import { MAIN, jsonOf } from '../helpers/platform.ts';
@@ -27,7 +27,7 @@ interface Finding {
 /** Findings of `longshore agent check` about the way out. */
 async function wayOut({ host }: Member): Promise<string[]> {
   // An image that is there: no registry is asked in vain.
-  const settings = { ...host.agentEnv, LONGSHORE_BASE_IMAGE: HOLDER_IMAGE };
+  const settings = { ...host.agentEnv, LONGSHORE_BASE_IMAGE: PAUSE_IMAGE };
   const env = Object.entries(settings).map(([name, value]) => `${name}=${value}`);
   const command = `env ${env.join(' ')} '${process.execPath}' '${MAIN}' agent check --json || true`;
   const { findings } = JSON.parse(await host.run('sh', '-c', command)) as { findings: readonly Finding[] };

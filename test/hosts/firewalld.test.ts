@@ -7,7 +7,7 @@ import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { HOLDER_IMAGE } from '../../agent/containers/holder-image.ts';
+import { PAUSE_IMAGE } from '../../agent/containers/pause-image.ts';
 import type { SimulatedHost } from '../helpers/hosts.ts';
 import { SimulatedNetwork } from '../helpers/hosts/network.ts';
 import { MAIN } from '../helpers/platform.ts';
@@ -44,7 +44,7 @@ const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
   // The engine is named by its address, because an agent's own DOCKER_HOST names the engine of the simulated host.
   const inside = (command: string): string =>
     `#!/bin/sh\nexec docker -H unix:///var/run/docker.sock exec ${name} ${command} "$@"\n`;
-  const network = await SimulatedNetwork.up(1, HOLDER_IMAGE, () => ({
+  const network = await SimulatedNetwork.up(1, PAUSE_IMAGE, () => ({
     engineEnv: { DBUS_SYSTEM_BUS_ADDRESS: `unix:path=${join(bus.path, 'system_bus_socket')}` },
     programs: { 'firewall-cmd': inside('firewall-cmd'), nft: inside('nsenter --net=/netns nft') },
   }));
@@ -83,7 +83,7 @@ const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
     Options: { 'com.docker.network.bridge.enable_icc': 'false' },
   });
   const container = await host.docker.createContainer({
-    Image: HOLDER_IMAGE,
+    Image: PAUSE_IMAGE,
     Entrypoint: ['sleep', '600'],
     HostConfig: { NetworkMode: NETWORK },
   });
@@ -98,7 +98,7 @@ const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
     firewall,
     wayOut: async () => {
       // An image that is there: no registry is asked in vain.
-      const settings = { ...host.agentEnv, LONGSHORE_BASE_IMAGE: HOLDER_IMAGE };
+      const settings = { ...host.agentEnv, LONGSHORE_BASE_IMAGE: PAUSE_IMAGE };
       const env = Object.entries(settings).map(([setting, value]) => `${setting}=${value}`);
       const check = `env ${env.join(' ')} '${process.execPath}' '${MAIN}' agent check --json || true`;
       const { findings } = JSON.parse(await host.run('sh', '-c', check)) as {

@@ -8,7 +8,7 @@ import { expect, onTestFinished } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { DockerRuntime } from '#agent/containers/docker.ts';
 import { countByContainer } from '#agent/containers/helpers.ts';
-import { HOLDER_IMAGE } from '#agent/containers/holder-image.ts';
+import { PAUSE_IMAGE } from '#agent/containers/pause-image.ts';
 import type { DiskUse } from '#agent/telemetry/container-disks.ts';
 import { ContainerDisks } from '#agent/telemetry/container-disks.ts';
 import { countEachHere } from '#agent/telemetry/count-blocks.ts';
@@ -28,7 +28,7 @@ const test = base.extend('view', async ({ task: _task }, { onCleanup }): Promise
 
 async function writer(docker: TestDocker, script: string): Promise<string> {
   const container = await docker.run({
-    Image: HOLDER_IMAGE,
+    Image: PAUSE_IMAGE,
     Entrypoint: ['sh', '-c', `${script}; echo written; exec sleep 600`],
     HostConfig: { NetworkMode: 'none' },
   });
@@ -158,7 +158,7 @@ test('of processes that a kill does not end there are 16 at most, also where the
 
 test('an engine whose storage cannot limit roots says so, and makes nothing', async ({ docker }) => {
   const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
-  expect(await runtime.canLimitRoots(HOLDER_IMAGE, docker.labels)).toBe(false);
+  expect(await runtime.canLimitRoots(PAUSE_IMAGE, docker.labels)).toBe(false);
   expect(await runtime.list(docker.labels)).toEqual([]);
 });
 

@@ -7,8 +7,8 @@ import { expect } from 'vitest';
 import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import { createLog } from '#shared/log.ts';
 import { DockerRuntime } from '../../agent/containers/docker.ts';
-import { HOLDER_IMAGE } from '../../agent/containers/holder-image.ts';
-import { Holders } from '../../agent/containers/holders.ts';
+import { PAUSE_IMAGE } from '../../agent/containers/pause-image.ts';
+import { PauseContainers } from '../../agent/containers/pause-containers.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
@@ -68,9 +68,9 @@ const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<Wor
       scheduler.desire([assignment], { full: false });
       await scheduler.phase(assignment.containerId, 'running');
       const { HostConfig } = await docker.client.getContainer(`c-${assignment.containerId}-1`).inspect();
-      const holder = /^container:(.*)$/.exec(HostConfig.NetworkMode ?? '')?.[1];
-      if (holder === undefined) return { containerId: assignment.containerId, address: '' };
-      const { NetworkSettings } = await docker.client.getContainer(holder).inspect();
+      const pauseContainer = /^container:(.*)$/.exec(HostConfig.NetworkMode ?? '')?.[1];
+      if (pauseContainer === undefined) return { containerId: assignment.containerId, address: '' };
+      const { NetworkSettings } = await docker.client.getContainer(pauseContainer).inspect();
       return { containerId: assignment.containerId, address: NetworkSettings.Networks[network]?.IPAddress ?? '' };
     },
     probe: async (containerId: string, targets: readonly string[] = []) => {
@@ -87,7 +87,7 @@ const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<Wor
 async function onLoopback(docker: TestDocker, verb: 'add' | 'del'): Promise<void> {
   const commands = [METADATA, NEAR, FAR].map((address) => `busybox ip addr ${verb} ${address}/32 dev lo`);
   const container = await docker.run({
-    Image: HOLDER_IMAGE,
+    Image: PAUSE_IMAGE,
     Entrypoint: ['sh', '-c', commands.join(' && ')],
     HostConfig: { NetworkMode: 'host', CapDrop: ['ALL'], CapAdd: ['NET_ADMIN'] },
   });
@@ -198,7 +198,7 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
   const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
   // The agent refuses such a network at its start; a reloaded firewall can turn an ordinary one into it.
   runtime.ensureNetwork = () => Promise.resolve(facts);
-  const holders = new Holders({
+  const pauseContainers = new PauseContainers({
     runtime,
     log: createLog({ name: 'test', level: 'silent' }),
     network: name,
@@ -216,8 +216,11 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
   const bound = server.address();
   const port = typeof bound === 'object' && bound !== null ? bound.port : 0;
   try {
-    await holders.open([]);
-    const [victim, attacker] = await Promise.all([holders.take('c1', 1, []), holders.take('c2', 1, [])]);
+    await pauseContainers.open([]);
+    const [victim, attacker] = await Promise.all([
+      pauseContainers.take('c1', 1, []),
+      pauseContainers.take('c2', 1, []),
+    ]);
     const { NetworkSettings } = await docker.client.getContainer(victim.dockerId).inspect();
     const target = `${NetworkSettings.Networks[name]?.IPAddress}:8123`;
     const listening = await docker.run({
@@ -241,8 +244,8 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
     server.close();
     await onLoopback(docker, 'del');
     await docker.removeOwn();
-    for (const containerId of ['c1', 'c2']) holders.release(containerId, 1);
-    await holders.close();
+    for (const containerId of ['c1', 'c2']) pauseContainers.release(containerId, 1);
+    await pauseContainers.close();
     await network.remove();
   }
 });
@@ -294,10 +297,10 @@ test('a stub cannot open with its allow-list what is closed to everybody', async
 test('a workload cannot undo its filter, and what holds it has no right left either', async ({ world, docker }) => {
   const { containerId } = await world.run();
   const { HostConfig } = await docker.client.getContainer(`c-${containerId}-1`).inspect();
-  const holder = docker.client.getContainer((HostConfig.NetworkMode ?? '').replace('container:', ''));
-  const facts = await holder.inspect();
+  const pauseContainer = docker.client.getContainer((HostConfig.NetworkMode ?? '').replace('container:', ''));
+  const facts = await pauseContainer.inspect();
   expect(facts.State.Running).toBe(true);
-  const { Processes } = (await holder.top({ ps_args: '-o pid,uid,args' })) as { Processes: string[][] };
+  const { Processes } = (await pauseContainer.top({ ps_args: '-o pid,uid,args' })) as { Processes: string[][] };
   expect(Processes.map(([, uid]) => uid)).toEqual(['65534']);
   const exec = await docker.client
     .getContainer(`c-${containerId}-1`)

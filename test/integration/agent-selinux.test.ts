@@ -5,7 +5,9 @@ import { anAssignment } from '../helpers/agent-assignment.ts';
 import { cdiEngine } from '../helpers/cdi-engine.ts';
 import { test } from '../helpers/services.ts';
 
-test('every container of an agent, its holder too, is without a label of SELinux, and serves', async ({ docker }) => {
+test('every container of an agent, its pause container too, is without a label of SELinux, and serves', async ({
+  docker,
+}) => {
   const engine = await cdiEngine();
   engine.info = { SecurityOptions: ['name=seccomp,profile=default', 'name=selinux'] };
   const world = await agentWorld(docker.labels, { DOCKER_HOST: engine.host });

@@ -228,15 +228,15 @@ async function tried(
   const [strangers, mounted, byCdi] = await Promise.all([runtime.gpuContainers(), mountedGpus(), cdiGpus(info)]);
   const taken = (uuid: string): string => {
     // A container that may use all devices, such as an exporter of metrics, uses only those on which it has a process.
-    const holder = strangers.find(({ uuids }) => uuids !== 'all' && uuids.includes(uuid));
-    return holder !== undefined ? `container ${holder.name} has it` : used.has(uuid) ? 'a process uses it' : '';
+    const other = strangers.find(({ uuids }) => uuids !== 'all' && uuids.includes(uuid));
+    return other !== undefined ? `container ${other.name} has it` : used.has(uuid) ? 'a process uses it' : '';
   };
   const open: DeviceContainer[] = [];
   let isFirst = true;
   for (const uuid of offered) {
-    const holder = taken(uuid);
-    if (holder !== '') {
-      lines.push(line('skipped', 'gpu in use', `${uuid} is not tried: ${holder}`, 'drain the machine, and repeat'));
+    const use = taken(uuid);
+    if (use !== '') {
+      lines.push(line('skipped', 'gpu in use', `${uuid} is not tried: ${use}`, 'drain the machine, and repeat'));
       continue;
     }
     const preferred: GpuDriver = byCdi.has(uuid) ? 'cdi' : 'nvidia';

@@ -71,7 +71,7 @@ test("a container that alone does not start is its own fault, and a tenant's tho
   expect(world.conditions.names).toEqual([]);
 });
 
-test('a holder that the engine refuses is seen through its frame', async ({ world }) => {
+test('a pause container that the engine refuses is seen through its frame', async ({ world }) => {
   world.engine = () => Promise.resolve(127);
   const error = new AppError('network_error', 'cannot prepare the network', { cause: refused() });
   expect(await world.trials.blamed(error)).toBe('a container that does nothing exited with 127');

@@ -8,7 +8,7 @@ import { createLog } from '#shared/log.ts';
 import type { Log } from '#shared/log.ts';
 import { DeviceTable } from '../../../agent/devices/device-table.ts';
 import { Gpus } from '../../../agent/devices/gpus.ts';
-import type { Holder } from '../../../agent/devices/leases.ts';
+import type { LeaseOwner } from '../../../agent/devices/leases.ts';
 import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
 import { GPU_FIELDS, parseListing } from '../../../agent/devices/parse.ts';
 import type { GpuRow } from '../../../agent/devices/parse.ts';
@@ -21,7 +21,7 @@ interface World {
   readonly nvidia: FakeNvidia;
   readonly metrics: AgentMetrics;
   /** Containers with their devices. */
-  readonly holders: Holder[];
+  readonly leaseOwners: LeaseOwner[];
   /** `container: message`, in order. */
   readonly faults: string[];
   readonly notes: string[];
@@ -40,7 +40,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
   await mkdir(edge);
   const nvidia = new FakeNvidia(edge, { gpus: [aGpu(0), aGpu(1)] });
   const metrics = new AgentMetrics();
-  const holders: Holder[] = [];
+  const leaseOwners: LeaseOwner[] = [];
   const faults: string[] = [];
   const notes: string[] = [];
   const told = { changes: 0, errors: 0 };
@@ -58,7 +58,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     stateDir,
     nvidia,
     metrics,
-    holders,
+    leaseOwners,
     faults,
     notes,
     told,
@@ -67,7 +67,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
       const opened = await world.open(driver, kernelLog);
       opened.rebuild();
       opened.start();
-      const isHeld = (uuid: string): boolean => holders.some(({ gpuUuids }) => gpuUuids.includes(uuid));
+      const isHeld = (uuid: string): boolean => leaseOwners.some(({ gpuUuids }) => gpuUuids.includes(uuid));
       const free = (): string[] =>
         opened.report().flatMap(({ uuid, state }) => (isHeld(uuid ?? '') ? [] : [state ?? '']));
       await vi.waitFor(() => expect(free()).not.toContain('unprobed'), soon);
@@ -85,7 +85,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
         probeEveryMs: 100,
         metrics,
         log: countingErrors(() => (told.errors += 1)),
-        holders: () => holders,
+        leaseOwners: () => leaseOwners,
         running: () => [],
         askInside: () => Promise.resolve({ kind: 'cannot' }),
         probe: () => Promise.resolve({ kind: 'passed', text: '' }),
@@ -108,7 +108,7 @@ function countingErrors(count: () => void): Log {
   return Object.assign(log, { error: count });
 }
 
-const has = (containerId: string, ...gpuUuids: string[]): Holder => ({
+const has = (containerId: string, ...gpuUuids: string[]): LeaseOwner => ({
   containerId,
   epoch: 1,
   dockerId: undefined,
@@ -138,7 +138,7 @@ describe('an error of a MIG slice', () => {
   });
 
   test('fails the container of that slice alone, and counts for that slice', async ({ world }) => {
-    world.holders.push(has('c7', S7), has('c9', S9));
+    world.leaseOwners.push(has('c7', S7), has('c9', S9));
     const gpus = await world.start({ gpus: [divided] });
     world.nvidia.xid(0, 94, 'pid=1, Contained: CE User Channel (0x9).', ' GPU-I:09');
     await vi.waitFor(() => expect(world.faults).toHaveLength(1), soon);
@@ -159,7 +159,7 @@ describe('an error of a MIG slice', () => {
   test('that needs a reset takes every slice of the device out, and fails the container of its own only', async ({
     world,
   }) => {
-    world.holders.push(has('c7', S7), has('c9', S9));
+    world.leaseOwners.push(has('c7', S7), has('c9', S9));
     const gpus = await world.start({ gpus: [divided] });
     world.nvidia.xid(0, 48, 'pid=1, DBE', ' GPU-I:07 GPU-CI:00');
     await vi.waitFor(() => expect(states(gpus)).toEqual(['unhealthy', 'unhealthy']), soon);
@@ -167,7 +167,7 @@ describe('an error of a MIG slice', () => {
   });
 
   test('of a slice that nobody knows, or of the whole device, is every slice’s', async ({ world }) => {
-    world.holders.push(has('c7', S7), has('c9', S9));
+    world.leaseOwners.push(has('c7', S7), has('c9', S9));
     await world.start({ gpus: [divided] });
     world.nvidia.xid(0, 94, 'pid=1', ' GPU-I:03');
     world.nvidia.xid(0, 94, 'pid=2');
@@ -182,7 +182,7 @@ test('a change of the recovery action is what it changes to: none and a remapped
   world,
 }) => {
   const [first, second] = [aGpu(0).uuid, aGpu(1).uuid];
-  world.holders.push(has('c0', first), has('c1', second));
+  world.leaseOwners.push(has('c0', first), has('c1', second));
   // The tool of this driver reports no recovery action; the kernel's log alone does.
   const gpus = await world.start({ unknownFields: ['gpu_recovery_action'] });
   world.nvidia.xid(0, 63, 'Row Remapper: New row marked for remapping, reset gpu to activate.');
@@ -238,7 +238,7 @@ describe('a recovery that the driver asks for', () => {
     await world.stop();
     const gpus = await world.open({ gpus: [aGpu(0, { gpu_recovery_action: 'Reboot' }), aGpu(1)] });
     expect(states(gpus)).toEqual(['unhealthy', 'healthy']);
-    world.holders.push(has('c0', aGpu(0).uuid), has('c1', aGpu(1).uuid));
+    world.leaseOwners.push(has('c0', aGpu(0).uuid), has('c1', aGpu(1).uuid));
     gpus.rebuild();
     expect(world.faults).toEqual([`c0: GPU ${aGpu(0).uuid}: the driver asks for: Reboot`]);
   });
@@ -251,7 +251,7 @@ test('errors that came while no agent ran wait until the books have been read', 
   const gpus = await world.open();
   // A reader that runs already would have read the line in this time.
   for (let reads = 0; reads < 50; reads += 1) await readFile(world.nvidia.kernelLog);
-  world.holders.push(has('c0', aGpu(0).uuid));
+  world.leaseOwners.push(has('c0', aGpu(0).uuid));
   gpus.rebuild();
   gpus.start();
   await vi.waitFor(() => expect(world.faults).toHaveLength(1), soon);
@@ -286,7 +286,7 @@ describe('where only the journal can be read', () => {
     const journal = new FakeJournal(world.stateDir);
     process.env['PATH'] = `${journal.directory}:${PATH}`;
     const none = join(world.stateDir, 'no-kmsg');
-    world.holders.push(has('c0', aGpu(0).uuid), has('c1', aGpu(1).uuid));
+    world.leaseOwners.push(has('c0', aGpu(0).uuid), has('c1', aGpu(1).uuid));
     // The error was written before any agent ran here, so a later repair is possible.
     journal.add(XID(0, 79), 1);
     let gpus = await world.start({}, none);
@@ -316,7 +316,7 @@ describe('where only the journal can be read', () => {
     const stored = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
     const older = ['version', 'bootId', 'sequence', 'xids', 'devices'].map((name) => [name, stored[name]]);
     await writeFile(path, JSON.stringify(Object.fromEntries(older)));
-    world.holders.push(has('c0', aGpu(0).uuid));
+    world.leaseOwners.push(has('c0', aGpu(0).uuid));
     journal.add(XID(0, 79), 1);
     journal.add(XID(1, 48));
     const gpus = await world.start({}, none);

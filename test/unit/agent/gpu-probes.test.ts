@@ -7,7 +7,7 @@ import { describe, expect, test as base, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { DeviceTable } from '../../../agent/devices/device-table.ts';
 import { Gpus } from '../../../agent/devices/gpus.ts';
-import type { Holder } from '../../../agent/devices/leases.ts';
+import type { LeaseOwner } from '../../../agent/devices/leases.ts';
 import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
 import type { ProbeOutcome } from '../../../agent/devices/probe-outcome.ts';
 import { Probes } from '../../../agent/devices/probes.ts';
@@ -19,7 +19,7 @@ import { FakeNvidia, aGpu, gpuUuid } from '../../helpers/gpus.ts';
 interface World {
   readonly nvidia: FakeNvidia;
   readonly stateDir: string;
-  readonly holders: Holder[];
+  readonly leaseOwners: LeaseOwner[];
   readonly faults: string[];
   /** Devices that were probed, in order. */
   readonly probed: string[];
@@ -28,7 +28,7 @@ interface World {
   /** States of the devices at each look of an agent. */
   readonly looks: string[];
   probe: (uuid: string) => Promise<ProbeOutcome>;
-  /** Starts another agent on the same state; containers in `holders` run. */
+  /** Starts another agent on the same state; containers in `leaseOwners` run. */
   readonly start: () => Promise<Gpus>;
   /** Starts another agent after a boot. */
   readonly boot: () => Promise<Gpus>;
@@ -41,7 +41,7 @@ const ends = (kind: Exclude<ProbeOutcome['kind'], 'passed'>, text: string) => ()
   Promise.resolve({ kind, text });
 const soon = { timeout: 10_000 };
 const [G0, G1] = [gpuUuid(0), gpuUuid(1)];
-const has = (containerId: string, ...gpuUuids: string[]): Holder => ({
+const has = (containerId: string, ...gpuUuids: string[]): LeaseOwner => ({
   containerId,
   epoch: 1,
   dockerId: undefined,
@@ -59,7 +59,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
   const world: World = {
     nvidia: new FakeNvidia(join(stateDir, 'edge'), { gpus: [aGpu(0), aGpu(1)] }),
     stateDir,
-    holders: [],
+    leaseOwners: [],
     faults: [],
     probed: [],
     conditions: new Conditions(() => undefined),
@@ -88,7 +88,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
         proofMs: 1,
         metrics: new AgentMetrics(),
         log: createLog({ name: 'test', level: 'silent' }),
-        holders: () => world.holders,
+        leaseOwners: () => world.leaseOwners,
         running: () => [],
         askInside: () => Promise.resolve({ kind: 'cannot' }),
         probe: (uuid) => {
@@ -173,7 +173,7 @@ describe('a device that no program has tried', () => {
     const { probedDriver, ...older } = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
     expect(probedDriver).toBe('580.126.09');
     await writeFile(path, JSON.stringify(older));
-    world.holders.push(has('c0', G0));
+    world.leaseOwners.push(has('c0', G0));
     await world.start();
     await world.are('healthy', 'healthy');
     expect(world.probed).toEqual([G1]);
@@ -193,7 +193,7 @@ describe('a device that no program has tried', () => {
 
 describe('after an error', () => {
   test('that the device survives it is probed once its container is gone, and not before', async ({ world }) => {
-    world.holders.push(has('c0', G0));
+    world.leaseOwners.push(has('c0', G0));
     await world.start();
     await world.are('healthy', 'healthy');
     world.probed.length = 0;
@@ -202,7 +202,7 @@ describe('after an error', () => {
     await world.are('unprobed', 'healthy');
     for (let looks = 0; looks < 3; looks += 1) await readFile(world.nvidia.kernelLog);
     expect(world.probed).toEqual([]);
-    world.holders.length = 0;
+    world.leaseOwners.length = 0;
     await world.are('healthy', 'healthy');
     expect(world.probed).toEqual([G0]);
   });
@@ -231,7 +231,7 @@ describe('after an error', () => {
   test('of the fabric of its switches a device is probed, and its container goes on', async ({ world }) => {
     const fabric = (state: string): void => world.nvidia.is({ gpus: [aGpu(0, { 'fabric.state': state }), aGpu(1)] });
     fabric('Completed');
-    world.holders.push(has('c1', G1));
+    world.leaseOwners.push(has('c1', G1));
     await world.start();
     await world.are('healthy', 'healthy');
     world.probe = ends('host', 'CUDA error 802 at init');
@@ -279,7 +279,7 @@ describe('a device whose last container may still use it', () => {
   const LEFT = [{ gpu_uuid: G0, pid: 4_000_000 }];
   const gives = async (world: World, gpus: Gpus): Promise<void> => {
     world.nvidia.is({ processes: LEFT });
-    world.holders.length = 0;
+    world.leaseOwners.length = 0;
     await gpus.release([G0], 'd0');
   };
   /** Expects the states to stay the same over several looks. */
@@ -292,7 +292,7 @@ describe('a device whose last container may still use it', () => {
   test('and that has an error besides is probed only once no process is left there, also by another agent', async ({
     world,
   }) => {
-    world.holders.push(has('c0', G0));
+    world.leaseOwners.push(has('c0', G0));
     await world.start();
     await world.are('healthy', 'healthy');
     world.probe = ends('failed', 'CUDA error 999 at init');
@@ -313,7 +313,7 @@ describe('a device whose last container may still use it', () => {
   });
 
   test('and that an error takes out meanwhile is kept after it', async ({ world }) => {
-    world.holders.push(has('c0', G0));
+    world.leaseOwners.push(has('c0', G0));
     const gpus = await world.start();
     await world.are('healthy', 'healthy');
     await gives(world, gpus);
@@ -332,12 +332,12 @@ describe('a device whose last container may still use it', () => {
   });
 
   test('and that the driver does not list is not free because the driver lists nothing there', async ({ world }) => {
-    world.holders.push(has('c0', G0));
+    world.leaseOwners.push(has('c0', G0));
     const gpus = await world.start();
     await world.are('healthy', 'healthy');
     world.nvidia.is({ gpus: [aGpu(1)] });
     await world.are('lost', 'healthy');
-    world.holders.length = 0;
+    world.leaseOwners.length = 0;
     await gpus.release([G0], 'd0');
     await stays(world, 'lost,healthy');
     world.nvidia.is({ processes: LEFT, gpus: [aGpu(0), aGpu(1)] });
@@ -348,11 +348,11 @@ describe('a device whose last container may still use it', () => {
   });
 
   test('and that vanishes before it is given back is looked at once it returns', async ({ world }) => {
-    world.holders.push(has('c0', G0));
+    world.leaseOwners.push(has('c0', G0));
     const gpus = await world.start();
     await world.are('healthy', 'healthy');
     world.nvidia.is({ gpus: [aGpu(1)] });
-    world.holders.length = 0;
+    world.leaseOwners.length = 0;
     // No look has said yet that it is lost, and the driver names no process of a device that it does not have.
     await gpus.release([G0], 'd0');
     await world.are('lost', 'healthy');

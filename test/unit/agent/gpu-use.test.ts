@@ -100,7 +100,7 @@ test('the tool runs once for each look at eight GPUs, however often their use is
     probeEveryMs: 50,
     metrics,
     log: createLog({ name: 'test', level: 'silent' }),
-    holders: () => uuids.map((uuid) => ({ containerId: uuid, epoch: 1, dockerId: uuid, gpuUuids: [uuid] })),
+    leaseOwners: () => uuids.map((uuid) => ({ containerId: uuid, epoch: 1, dockerId: uuid, gpuUuids: [uuid] })),
     running: () => [],
     askInside: () => Promise.resolve({ kind: 'cannot' }),
     probe: () => Promise.resolve({ kind: 'passed', text: '' }),

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { emptyByContainer } from '../../../agent/containers/helpers.ts';
-import { HOLDER_IMAGE } from '../../../agent/containers/holder-image.ts';
+import { PAUSE_IMAGE } from '../../../agent/containers/pause-image.ts';
 import type { ContainerRuntime, CreateContainer } from '../../../agent/containers/runtime.ts';
 
 test('a helper that passes the permissions of files runs our own image, without a network, and never a public one', async () => {
@@ -13,5 +13,5 @@ test('a helper that passes the permissions of files runs our own image, without 
     },
   } satisfies Partial<ContainerRuntime>;
   await emptyByContainer(runtime as unknown as ContainerRuntime, '/x', {});
-  expect(made).toMatchObject([{ image: HOLDER_IMAGE, network: 'none', capabilities: ['DAC_OVERRIDE', 'FOWNER'] }]);
+  expect(made).toMatchObject([{ image: PAUSE_IMAGE, network: 'none', capabilities: ['DAC_OVERRIDE', 'FOWNER'] }]);
 });

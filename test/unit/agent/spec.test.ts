@@ -14,7 +14,7 @@ import {
   gpusOfRequest,
   rootLimitTrial,
 } from '../../../agent/containers/docker-options.ts';
-import type { Holder } from '../../../agent/containers/holders.ts';
+import type { PauseContainer } from '../../../agent/containers/pause-containers.ts';
 import type { HostFacts } from '../../../agent/containers/spec.ts';
 import { checkAssignment, createContainerOf } from '../../../agent/containers/spec.ts';
 import { attemptsEnd, exitMessage, exitReason } from '../../../agent/reconcile/exits.ts';
@@ -46,7 +46,7 @@ const assignmentOf = (spec: Partial<ContainerSpec__Output> = {}): Assignment__Ou
 const createOf = (
   spec: Partial<ContainerSpec__Output> = {},
   facts: Partial<HostFacts> = {},
-  holder: Holder | undefined = { dockerId: 'h1', network: 'container:h1', openFiles: 20_000 },
+  pauseContainer: PauseContainer | undefined = { dockerId: 'h1', network: 'container:h1', openFiles: 20_000 },
 ): ReturnType<typeof createContainerOf> => {
   const assignment = assignmentOf(spec);
   return createContainerOf(
@@ -58,7 +58,7 @@ const createOf = (
       code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' },
       socketDir: '/s/1',
     },
-    holder,
+    pauseContainer,
   );
 };
 const envOf = (create: { readonly env: readonly string[] }): Record<string, string> =>
@@ -225,7 +225,7 @@ test('a blocked network is none at all, with as many open files as other contain
   expect(openFiles).toBe(20_000);
 });
 
-test('a container joins its holder, with as many open files as the engine allows', () => {
+test('a container joins its pause container, with as many open files as the engine allows', () => {
   const { HostConfig } = createOptions(createOf({}, { openFiles: 20_000 }));
   expect(HostConfig.NetworkMode).toBe('container:h1');
   expect(HostConfig.Ulimits).toContainEqual({ Name: 'nofile', Soft: 20_000, Hard: 20_000 });

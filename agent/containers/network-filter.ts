@@ -1,6 +1,6 @@
 /**
- * The packet filter that a holder sets in its container's network namespace: the addresses that a container may not
- * reach. Pure. Control over the text of these rules would open the machine: ranges arrive checked (`rangeProblem`), and
+ * The packet filter that a pause container sets in its network namespace: the addresses that a container may not reach.
+ * Pure. Control over the text of these rules would open the machine: ranges arrive checked (`rangeProblem`), and
  * all other text is ours.
  */
 import { BlockList, isIP } from 'node:net';
@@ -48,7 +48,7 @@ export function rangeProblem(text: string): string | undefined {
 }
 
 /** The rules as `nft -f` reads them. */
-export function holderRules(input: RulesInput): string {
+export function filterRules(input: RulesInput): string {
   const { ownAddresses, bridgeRanges, closedRanges } = input;
   const open = blockListOf(input.openAddresses);
   const metadata = blockListOf(METADATA);

@@ -1,6 +1,6 @@
 /**
- * The image of the holders: containers that own the network of one workload each and set its
- * filter (agent/containers/holders.ts). The image has `nft`, a busybox, the GPU probe
+ * The image of the pause containers: containers that own the network of one workload each and set its
+ * filter (agent/containers/pause-containers.ts). The image has `nft`, a busybox, the GPU probe
  * (agent/probe/gpu-probe.c) with its C library, and nothing else. Set-up builds the image from this
  * system's Debian packages as one file. Agents whose engine lacks it import it, and releases carry it.
  */
@@ -24,8 +24,8 @@ import { repositoryRoot } from './paths.mjs';
 import { dependenciesOf, ensurePackageLists, unpack } from './rootfs.mjs';
 import { findProgram, run } from './run.mjs';
 
-/** The tag, equal to the one in agent/containers/holder-image.ts; raised when the image's contents change. */
-export const HOLDER_IMAGE = 'longshore-holder:2';
+/** The tag, equal to the one in agent/containers/pause-image.ts; raised when the image's contents change. */
+export const PAUSE_IMAGE = 'longshore-holder:2';
 
 const BOOKWORM =
   `busybox-static nftables libnftables1 libnftnl11 libmnl0 libjansson4 libgmp10 libxtables12 libedit2 libbsd0 libmd0
@@ -33,7 +33,8 @@ const BOOKWORM =
 const WANTED =
   /^(busybox-static$|nftables$|lib(?:nftables|nftnl|mnl|jansson|gmp|xtables|edit|bsd|md0|tinfo|c6$|gcc-s1))/;
 /**
- * Files that no holder runs: translations, conversions, and programs of packages that are there for their libraries.
+ * Files that no pause container runs: translations, conversions, and programs of packages that are there for their
+ * libraries.
  */
 const LEFT_OUT = [
   './usr/share/man',
@@ -47,9 +48,9 @@ const LEFT_OUT = [
 ];
 
 /** The path of the image file. */
-export function holderImageFile(env = process.env) {
+export function pauseImageFile(env = process.env) {
   const cache = env.XDG_CACHE_HOME || join(homedir(), '.cache');
-  return join(cache, 'longshore', `${HOLDER_IMAGE.replace(':', '-')}.tar`);
+  return join(cache, 'longshore', `${PAUSE_IMAGE.replace(':', '-')}.tar`);
 }
 
 /** A mark beside the file: the image was built without a C compiler, so without the probe. */
@@ -59,11 +60,11 @@ const withoutProbe = (file) => `${file}.without-probe`;
  * Makes sure that the engine holds the image, and that its file exists.
  * @param {{ log: { say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> } }} options
  */
-export async function ensureHolderImage({ log }) {
+export async function ensurePauseImage({ log }) {
   const { file, built } = await ensureFile(log);
-  const { status } = await engineRequest('GET', `/images/${encodeURIComponent(HOLDER_IMAGE)}/json`);
+  const { status } = await engineRequest('GET', `/images/${encodeURIComponent(PAUSE_IMAGE)}/json`);
   if (status === 200 && !built) return;
-  const [repository, tag] = HOLDER_IMAGE.split(':');
+  const [repository, tag] = PAUSE_IMAGE.split(':');
   const answer = await engineRequest('POST', `/images/create?fromSrc=-&repo=${repository}&tag=${tag}`, {
     body: createReadStream(file),
     timeoutMs: 120_000,
@@ -77,7 +78,7 @@ export async function ensureHolderImage({ log }) {
  * @returns {Promise<string>} the file's path
  * @throws SetupError where there is no C compiler
  */
-export async function releasedHolderImageFile({ log }) {
+export async function releasedPauseImageFile({ log }) {
   const { file } = await ensureFile(log);
   if (existsSync(withoutProbe(file))) throw new SetupError(`A release carries the GPU probe. ${NO_COMPILER}`);
   return file;
@@ -88,7 +89,7 @@ const NO_COMPILER =
 
 /** @returns {Promise<{ file: string, built: boolean }>} */
 async function ensureFile(log) {
-  const file = holderImageFile();
+  const file = pauseImageFile();
   const isThere = existsSync(file);
   if (isThere && !existsSync(withoutProbe(file))) return { file, built: false };
   const work = mkdtempSync(join(tmpdir(), 'longshore-probe-'));
@@ -99,10 +100,12 @@ async function ensureFile(log) {
     if (isThere && probe === undefined) return { file, built: false };
     if (!isDebianLike())
       throw new SetupError(
-        `The holders' image can be built from Debian packages only, and this is ${operatingSystem().name}.\n` +
+        `The image of pause containers can be built from Debian packages only, and this is ${operatingSystem().name}.\n` +
           `Copy agent/assets/holder-image.tar of a release to ${file}.`,
       );
-    await log.step(`building the holders' image ${HOLDER_IMAGE} from Debian packages`, () => build(file, probe));
+    await log.step(`building the image of pause containers, ${PAUSE_IMAGE}, from Debian packages`, () =>
+      build(file, probe),
+    );
     return { file, built: true };
   } finally {
     rmSync(work, { recursive: true, force: true });

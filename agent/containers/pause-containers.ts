@@ -1,17 +1,17 @@
 /**
- * Holders (pause containers): small containers of our own, each with a network namespace that one workload joins. The
- * network is most of the cost of a cold start, so some holders wait ready. A holder sets the filter of its namespace
- * (holder-rules.ts) and then gives up every right to change it; the workload never has one. Called by reconcile/. Must
- * stay true: a workload joins no namespace whose filter was not set; a holder serves one container and goes with it; an
- * unused holder is removed.
+ * Pause containers: small containers of our own, each with a network namespace that one workload joins. Settings, labels
+ * and the image's name call them holders. The network is most of the cost of a cold start, so some wait ready. A pause
+ * container sets the filter of its namespace (network-filter.ts) and then gives up every right to change it; the workload
+ * never has one. Called by reconcile/. Must stay true: a workload joins no namespace whose filter was not set; a pause
+ * container serves one container and goes with it; an unused pause container is removed.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { backoffMs, withDeadline } from '#shared/backoff.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { openFilesByContainer, openFilesOf } from './helpers.ts';
-import { HOLDER_IMAGE, ensureHolderImage } from './holder-image.ts';
-import { holderRules } from './holder-rules.ts';
+import { PAUSE_IMAGE, ensurePauseImage } from './pause-image.ts';
+import { filterRules } from './network-filter.ts';
 import type { ContainerRuntime, NetworkFacts, RuntimeContainer } from './runtime.ts';
 import { EngineError, LABELS } from './runtime.ts';
 
@@ -22,59 +22,59 @@ export interface MachineAddresses {
 }
 
 const READY_DEADLINE_MS = 30_000;
-/** New holders are made after this time without a start: making them must not compete with starts. */
+/** New pause containers are made after this time without a start: making them must not compete with starts. */
 const REFILL_QUIET_MS = 250;
 const MEMORY_BYTES = 32 * 1024 * 1024;
 const CPU_MILLICORES = 1000;
 /**
- * The init of a holder: sets the rules, prints that together with the engine's limit of open files, and waits without
- * capabilities and without root.
+ * The init of a pause container: sets the rules, prints that together with the engine's limit of open files, and waits
+ * without capabilities and without root.
  */
 const SCRIPT =
   'printf %s "$RULES" | nft -f - && echo "ready $(ulimit -Hn)" && exec su -s /usr/bin/sleep holder 2147483647';
 /** Capabilities for `nft`, and to stop being root. */
 const CAPABILITIES = ['NET_ADMIN', 'SETUID', 'SETGID'];
-export interface Holder {
+export interface PauseContainer {
   readonly dockerId: string;
-  /** The network setting of a container that joins this holder. */
+  /** The network setting of a container that joins this pause container. */
   readonly network: string;
   /** Hard limit of open files that the engine gives a container; undefined: not known. */
   readonly openFiles: number | undefined;
 }
 
-interface Kept extends Holder {
-  /** A key of the filter's text: a holder with other rules cannot be used. */
+interface Kept extends PauseContainer {
+  /** A key of the filter's text: a pause container with other rules cannot be used. */
   readonly key: string;
 }
 
-export interface HoldersParts {
+export interface PauseContainersParts {
   readonly runtime: ContainerRuntime;
   readonly log: Log;
   readonly network: string;
-  /** Number of holders that wait; 0: each is made when needed. */
+  /** Number of pause containers that wait; 0: each is made when needed. */
   readonly size: number;
   readonly labels: () => Readonly<Record<string, string>>;
   readonly addresses: () => MachineAddresses;
   readonly openAddresses: readonly string[];
   readonly closedRanges: readonly string[];
-  /** Called when a holder could not be made ahead. */
+  /** Called when a pause container could not be made ahead. */
   readonly onFailed: (error: unknown) => void;
-  /** Called when a container's holder has ended: the container has no network any more. */
+  /** Called when the pause container of a workload has ended: the workload has no network any more. */
   readonly onLost: (containerId: string) => void;
-  /** Makes the filter's text; `holderRules` by default. */
-  readonly rules?: typeof holderRules;
+  /** Makes the filter's text; `filterRules` by default. */
+  readonly rules?: typeof filterRules;
 }
 
-/** The assignment that a holder serves. */
+/** The assignment that a pause container serves. */
 const ownerOf = (containerId: string, epoch: number): string => `${containerId} ${epoch}`;
 
-export class Holders {
-  readonly #parts: HoldersParts;
+export class PauseContainers {
+  readonly #parts: PauseContainersParts;
   readonly #waiting: Kept[] = [];
   readonly #serving = new Map<string, Kept>();
   /**
-   * Names of holders in creation, and ids of holders in removal until a listing lacks them: no sweep removes them as
-   * strays.
+   * Names of pause containers in creation, and ids of those in removal until a listing lacks them: no sweep removes them
+   * as strays.
    */
   readonly #making = new Set<string>();
   readonly #leaving = new Set<string>();
@@ -87,28 +87,28 @@ export class Holders {
   #closed = false;
   readonly #removing = new Set<Promise<void>>();
 
-  constructor(parts: HoldersParts) {
+  constructor(parts: PauseContainersParts) {
     this.#parts = parts;
   }
 
   /**
-   * Ensures image and network, adopts holders whose containers run, and removes all other holders of ours; then begins
+   * Ensures image and network, adopts pause containers whose workloads run, and removes all others of ours; then begins
    * to fill.
    * @param containers - everything of ours that the engine has
    */
   async open(containers: readonly RuntimeContainer[]): Promise<void> {
     const { runtime, network } = this.#parts;
-    await ensureHolderImage(runtime);
+    await ensurePauseImage(runtime);
     this.#bridge = await runtime.ensureNetwork(network);
-    const joined = joinedHolders(containers);
+    const joined = joinedPauseContainers(containers);
     for (const container of containers) {
-      const holderId = holderIdOf(container);
+      const pauseId = pauseIdOf(container);
       const containerId = container.labels[LABELS.container];
-      if (holderId === undefined || containerId === undefined) continue;
+      if (pauseId === undefined || containerId === undefined) continue;
       const owner = ownerOf(containerId, Number(container.labels[LABELS.epoch] ?? 0));
-      this.#serving.set(owner, { dockerId: holderId, network: container.network, openFiles: undefined, key: '' });
+      this.#serving.set(owner, { dockerId: pauseId, network: container.network, openFiles: undefined, key: '' });
     }
-    const strays = containers.filter((one) => isHolder(one) && !joined.has(one.dockerId));
+    const strays = containers.filter((one) => isPauseContainer(one) && !joined.has(one.dockerId));
     await Promise.all(strays.map((one) => runtime.remove(one.dockerId)));
   }
 
@@ -118,8 +118,8 @@ export class Holders {
   }
 
   /**
-   * Limit of open files for containers without a holder, as measured by the newest holder. Before the first holder a
-   * helper container measures it, once.
+   * Limit of open files for workloads without a pause container, as measured by the newest pause container. Before the
+   * first one a helper container measures it, once.
    * @returns undefined when the limit could not be measured; the engine's default holds
    */
   async openFiles(): Promise<number | undefined> {
@@ -138,54 +138,54 @@ export class Holders {
     }
   }
 
-  /** Number of holders that wait. */
+  /** Number of pause containers that wait. */
   get waiting(): number {
     return this.#waiting.length;
   }
 
   /**
-   * A holder for one container: a waiting one, else a new one.
-   * @throws AppError `network_error` when no holder could be made ready
+   * A pause container for one workload: a waiting one, else a new one.
+   * @throws AppError `network_error` when no pause container could be made ready
    */
-  async take(containerId: string, epoch: number, allowList: readonly string[]): Promise<Holder> {
+  async take(containerId: string, epoch: number, allowList: readonly string[]): Promise<PauseContainer> {
     this.release(containerId, epoch);
     const rules = this.#rules(allowList);
     const key = keyOf(rules);
-    // Waiting holders have rules without an allow-list.
+    // Waiting pause containers have rules without an allow-list.
     const waits = allowList.length === 0 ? this.#takeWaiting(key) : undefined;
-    const holder = waits ?? (await this.#make(rules, key));
-    this.#serving.set(ownerOf(containerId, epoch), holder);
+    const pauseContainer = waits ?? (await this.#make(rules, key));
+    this.#serving.set(ownerOf(containerId, epoch), pauseContainer);
     this.#refillLater();
-    return holder;
+    return pauseContainer;
   }
 
   #takeWaiting(key: string): Kept | undefined {
     for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
       if (next.key === key) return next;
-      // This machine's addresses have changed since the holder was made.
+      // This machine's addresses have changed since the pause container was made.
       this.#remove(next);
     }
     return undefined;
   }
 
-  /** Whether a holder can still be joined. */
-  async runs(holder: Holder): Promise<boolean> {
-    return (await this.#parts.runtime.inspect(holder.dockerId))?.state === 'running';
+  /** Whether a pause container can still be joined. */
+  async runs(pauseContainer: PauseContainer): Promise<boolean> {
+    return (await this.#parts.runtime.inspect(pauseContainer.dockerId))?.state === 'running';
   }
 
-  /** The container is gone: its holder is removed in the background. */
+  /** The workload is gone: its pause container is removed in the background. */
   release(containerId: string, epoch: number): void {
     const owner = ownerOf(containerId, epoch);
-    const holder = this.#serving.get(owner);
-    if (holder === undefined) return;
+    const pauseContainer = this.#serving.get(owner);
+    if (pauseContainer === undefined) return;
     this.#serving.delete(owner);
-    this.#remove(holder);
+    this.#remove(pauseContainer);
   }
 
-  /** Called when the engine reports the end of a holder. A serving holder must not end. */
+  /** Called when the engine reports the end of a pause container. A serving pause container must not end. */
   ended(dockerId: string): void {
-    for (const [owner, holder] of this.#serving)
-      if (holder.dockerId === dockerId) this.#lost(owner.slice(0, owner.lastIndexOf(' ')));
+    for (const [owner, pauseContainer] of this.#serving)
+      if (pauseContainer.dockerId === dockerId) this.#lost(owner.slice(0, owner.lastIndexOf(' ')));
   }
 
   #lost(containerId: string): void {
@@ -193,46 +193,48 @@ export class Holders {
     this.#parts.onLost(containerId);
   }
 
-  /** Compares with a listing of everything of ours: strays are removed, ended holders are noticed. */
+  /** Compares with a listing of everything of ours: strays are removed, ended pause containers are noticed. */
   tidy(containers: readonly RuntimeContainer[]): void {
     const running = new Set(containers.filter((one) => one.state === 'running').map((one) => one.dockerId));
-    const joined = joinedHolders(containers);
+    const joined = joinedPauseContainers(containers);
     const listed = new Set(containers.map((one) => one.dockerId));
     for (const dockerId of this.#leaving) if (!listed.has(dockerId)) this.#leaving.delete(dockerId);
     const known = new Set([...this.#waiting, ...this.#serving.values()].map((one) => one.dockerId));
     const isOurs = ({ dockerId, name }: RuntimeContainer): boolean =>
       known.has(dockerId) || joined.has(dockerId) || this.#making.has(name) || this.#leaving.has(dockerId);
     for (const one of containers)
-      if (isHolder(one) && !isOurs(one)) {
+      if (isPauseContainer(one) && !isOurs(one)) {
         this.#parts.log.warn({ holder: one.name }, 'stray holder removed');
         this.#remove({ dockerId: one.dockerId });
       }
     for (const one of containers) {
       const containerId = one.labels[LABELS.container];
-      const holderId = holderIdOf(one);
-      if (containerId === undefined || holderId === undefined || one.state !== 'running') continue;
-      if (!running.has(holderId)) this.#lost(containerId);
+      const pauseId = pauseIdOf(one);
+      if (containerId === undefined || pauseId === undefined || one.state !== 'running') continue;
+      if (!running.has(pauseId)) this.#lost(containerId);
     }
-    // A holder that began to wait after the listing began is not in it, so only listed ones are judged.
-    for (const holder of this.#waiting.filter((one) => listed.has(one.dockerId) && !running.has(one.dockerId))) {
-      this.#waiting.splice(this.#waiting.indexOf(holder), 1);
-      this.#remove(holder);
+    // A pause container that began to wait after the listing began is not in it, so only listed ones are judged.
+    for (const pauseContainer of this.#waiting.filter(
+      (one) => listed.has(one.dockerId) && !running.has(one.dockerId),
+    )) {
+      this.#waiting.splice(this.#waiting.indexOf(pauseContainer), 1);
+      this.#remove(pauseContainer);
       this.#refillLater();
     }
   }
 
-  /** Removes waiting holders; serving ones stay with their containers. */
+  /** Removes waiting pause containers; serving ones stay with their workloads. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
     await this.#filling;
-    for (const holder of this.#waiting.splice(0)) this.#remove(holder);
+    for (const pauseContainer of this.#waiting.splice(0)) this.#remove(pauseContainer);
     await Promise.all(this.#removing);
   }
 
   #rules(allowList: readonly string[]): string {
     const { own, nameServers } = this.#parts.addresses();
-    return (this.#parts.rules ?? holderRules)({
+    return (this.#parts.rules ?? filterRules)({
       allowList,
       ownAddresses: [...new Set([...own, ...this.#bridge.gateways])].toSorted(),
       bridgeRanges: this.#bridge.subnets,
@@ -251,7 +253,7 @@ export class Holders {
         throw networkError(error);
     }
     try {
-      await ensureHolderImage(this.#parts.runtime);
+      await ensurePauseImage(this.#parts.runtime);
       this.#bridge = await this.#parts.runtime.ensureNetwork(this.#parts.network);
       return await this.#makeOnce(rules, key);
     } catch (error) {
@@ -267,11 +269,11 @@ export class Holders {
     try {
       dockerId = await runtime.create({
         name,
-        image: HOLDER_IMAGE,
+        image: PAUSE_IMAGE,
         entrypoint: ['sh', '-c', SCRIPT],
         workingDir: '/',
         env: [`RULES=${rules}`],
-        labels: { ...labels(), [LABELS.holder]: '1' },
+        labels: { ...labels(), [LABELS.pauseContainer]: '1' },
         mounts: [],
         network,
         memoryBytes: MEMORY_BYTES,
@@ -347,9 +349,9 @@ export class Holders {
     while (!this.#closed && this.#waiting.length < this.#parts.size) {
       try {
         const rules = this.#rules([]);
-        const holder = await this.#make(rules, keyOf(rules));
+        const pauseContainer = await this.#make(rules, keyOf(rules));
         this.#failures = 0;
-        this.#waiting.push(holder);
+        this.#waiting.push(pauseContainer);
       } catch (error) {
         this.#failures += 1;
         this.#parts.onFailed(error);
@@ -362,13 +364,14 @@ export class Holders {
 
 const keyOf = (rules: string): string => createHash('sha256').update(rules).digest('hex');
 
-const isHolder = (container: RuntimeContainer): boolean => container.labels[LABELS.holder] !== undefined;
+const isPauseContainer = (container: RuntimeContainer): boolean =>
+  container.labels[LABELS.pauseContainer] !== undefined;
 
-const holderIdOf = (container: RuntimeContainer): string | undefined =>
+const pauseIdOf = (container: RuntimeContainer): string | undefined =>
   container.network.startsWith('container:') ? container.network.slice('container:'.length) : undefined;
 
-const joinedHolders = (containers: readonly RuntimeContainer[]): Set<string> =>
-  new Set(containers.flatMap((one) => holderIdOf(one) ?? []));
+const joinedPauseContainers = (containers: readonly RuntimeContainer[]): Set<string> =>
+  new Set(containers.flatMap((one) => pauseIdOf(one) ?? []));
 
 function networkError(error: unknown): AppError {
   return new AppError('network_error', `cannot prepare the container's network: ${messageOf(error)}`, { cause: error });

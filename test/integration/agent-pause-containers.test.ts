@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { expect } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { DockerRuntime } from '../../agent/containers/docker.ts';
-import { Holders } from '../../agent/containers/holders.ts';
+import { PauseContainers } from '../../agent/containers/pause-containers.ts';
 import { LABELS } from '../../agent/containers/runtime.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
@@ -28,18 +28,21 @@ const test = withWorld.extend('bare', async ({ docker }, { onCleanup }): Promise
 });
 
 /** Ids of this test's pause containers, in any state. */
-async function holders(docker: TestDocker): Promise<string[]> {
-  const label = [`${LABELS.holder}=1`, ...Object.entries(docker.labels).map(([name, value]) => `${name}=${value}`)];
+async function pauseContainers(docker: TestDocker): Promise<string[]> {
+  const label = [
+    `${LABELS.pauseContainer}=1`,
+    ...Object.entries(docker.labels).map(([name, value]) => `${name}=${value}`),
+  ];
   return (await docker.client.listContainers({ all: true, filters: { label } })).map((one) => one.Id).toSorted();
 }
 
 const have = (docker: TestDocker, count: number): Promise<string[]> =>
   waitFor(
     async () => {
-      const ids = await holders(docker);
+      const ids = await pauseContainers(docker);
       return ids.length === count ? ids : undefined;
     },
-    `${count} holders`,
+    `${count} pause containers`,
     20_000,
   );
 
@@ -51,18 +54,18 @@ async function started(world: AgentWorld): Promise<ReturnType<typeof anAssignmen
   return assignment;
 }
 
-async function holderOf(docker: TestDocker, containerId: string): Promise<string> {
+async function pauseContainerOf(docker: TestDocker, containerId: string): Promise<string> {
   const { HostConfig } = await docker.client.getContainer(`c-${containerId}-1`).inspect();
   return (HostConfig.NetworkMode ?? '').replace('container:', '');
 }
 
-test('a container joins a holder that waited, another takes its place, and both go with their container', async ({
+test('a container joins a pause container that waited, another takes its place, and both go with their container', async ({
   world,
   docker,
 }) => {
   const ahead = await have(docker, 2);
   const assignment = await started(world);
-  const used = await holderOf(docker, assignment.containerId);
+  const used = await pauseContainerOf(docker, assignment.containerId);
   expect(ahead).toContain(used);
   await have(docker, 3);
   world.scheduler.desire([{ ...assignment, stop: true, graceMs: 1000 }]);
@@ -70,19 +73,19 @@ test('a container joins a holder that waited, another takes its place, and both 
   expect(await have(docker, 2)).not.toContain(used);
 });
 
-test('a restart keeps the holders of containers that run, and only those', async ({ world, docker }) => {
+test('a restart keeps the pause containers of containers that run, and only those', async ({ world, docker }) => {
   await have(docker, 2);
   const assignment = await started(world);
-  const used = await holderOf(docker, assignment.containerId);
+  const used = await pauseContainerOf(docker, assignment.containerId);
   const before = await have(docker, 3);
   await world.agent.stop();
-  expect(await holders(docker)).toEqual([used]);
+  expect(await pauseContainers(docker)).toEqual([used]);
   // A crash leaves a waiting pause container behind.
   await docker.run({
     Image: 'longshore-holder:2',
     Entrypoint: ['sleep', '600'],
     Cmd: [],
-    Labels: { [LABELS.holder]: '1', [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId },
+    Labels: { [LABELS.pauseContainer]: '1', [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId },
   });
   await world.restart();
   const after = await have(docker, 3);
@@ -102,22 +105,22 @@ test('an agent that ends with its containers takes along what the engine was sti
     Image: 'longshore-holder:2',
     Entrypoint: ['sleep', '600'],
     Cmd: [],
-    Labels: { [LABELS.holder]: '1', [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId },
+    Labels: { [LABELS.pauseContainer]: '1', [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId },
     HostConfig: { NetworkMode: network, Init: true },
   });
   await world.agent.stop('stop');
-  expect(await holders(docker)).toEqual([]);
+  expect(await pauseContainers(docker)).toEqual([]);
   const networks = await docker.client.listNetworks({ filters: { name: [network] } });
   expect(networks).toEqual([]);
 });
 
-test('holders that somebody removed are made anew when a container needs one', async ({ world, docker }) => {
+test('pause containers that somebody removed are made anew when a container needs one', async ({ world, docker }) => {
   for (const id of await have(docker, 2)) await docker.client.getContainer(id).remove({ force: true });
   const assignment = await started(world);
   expect((await world.scheduler.phase(assignment.containerId, 'running')).phase).toBe('running');
 });
 
-test('containers that need no holder have their limit of open files where no holder was ever made', async ({
+test('containers that need no pause container have their limit of open files where no pause container was ever made', async ({
   bare: world,
   docker,
 }) => {
@@ -133,7 +136,7 @@ test('containers that need no holder have their limit of open files where no hol
     expect(limit?.Soft).toBe(limit?.Hard);
     expect(limit?.Soft).toBeGreaterThan(1024);
   }
-  expect(await holders(docker)).toEqual([]);
+  expect(await pauseContainers(docker)).toEqual([]);
 });
 
 test('a network that somebody removed is made anew', async ({ bare: world, docker }) => {
@@ -141,10 +144,13 @@ test('a network that somebody removed is made anew', async ({ bare: world, docke
   await started(world);
 });
 
-test('a container whose holder ends is ended too, as lost: it has no network any more', async ({ bare, docker }) => {
+test('a container whose pause container ends is ended too, as lost: it has no network any more', async ({
+  bare,
+  docker,
+}) => {
   const world = bare;
   const assignment = await started(world);
-  await docker.client.getContainer(await holderOf(docker, assignment.containerId)).remove({ force: true });
+  await docker.client.getContainer(await pauseContainerOf(docker, assignment.containerId)).remove({ force: true });
   const removed = await world.scheduler.phase(assignment.containerId, 'removed');
   expect(removed.reason).toBe('lost');
 });
@@ -152,7 +158,7 @@ test('a container whose holder ends is ended too, as lost: it has no network any
 test('a filter that cannot be set fails the start with the words of the tool, and nobody joins', async ({ docker }) => {
   const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
   const network = `ls-test-${docker.label.replace('.', '-')}`;
-  const made = new Holders({
+  const made = new PauseContainers({
     runtime,
     log: createLog({ name: 'test', level: 'silent' }),
     network,
@@ -172,14 +178,14 @@ test('a filter that cannot be set fails the start with the words of the tool, an
     await made.close();
     await runtime.removeNetwork(network);
   }
-  expect(await holders(docker)).toEqual([]);
+  expect(await pauseContainers(docker)).toEqual([]);
 });
 
-test('a listing from before takes a holder that is being removed for no stray', async ({ docker }) => {
+test('a listing from before takes a pause container that is being removed for no stray', async ({ docker }) => {
   const calls: string[] = [];
   const runtime = new DockerRuntime(process.env['DOCKER_HOST'], (operation) => calls.push(operation));
   const network = `ls-test-leaving-${docker.label.replace('.', '-')}`;
-  const made = new Holders({
+  const made = new PauseContainers({
     runtime,
     log: createLog({ name: 'test', level: 'silent' }),
     network,
@@ -219,10 +225,10 @@ test('a network of that name that lets containers talk is refused at the start, 
 
 test('the image and the set-up that builds it are of one version', async () => {
   const [agent, setup] = await Promise.all(
-    ['../../agent/containers/holder-image.ts', '../../scripts/setup/holder-image.mjs'].map((path) =>
+    ['../../agent/containers/pause-image.ts', '../../scripts/setup/pause-image.mjs'].map((path) =>
       readFile(new URL(path, import.meta.url), 'utf8'),
     ),
   );
-  const version = /HOLDER_IMAGE = '(.*)'/;
+  const version = /PAUSE_IMAGE = '(.*)'/;
   expect(version.exec(agent ?? '')?.[1]).toBe(version.exec(setup ?? '')?.[1]);
 });

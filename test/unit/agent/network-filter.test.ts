@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
-import type { RulesInput } from '../../../agent/containers/holder-rules.ts';
-import { METADATA, holderRules, rangeProblem } from '../../../agent/containers/holder-rules.ts';
+import type { RulesInput } from '../../../agent/containers/network-filter.ts';
+import { METADATA, filterRules, rangeProblem } from '../../../agent/containers/network-filter.ts';
 
 const rules = (input: Partial<RulesInput> = {}): string =>
-  holderRules({
+  filterRules({
     allowList: [],
     ownAddresses: [],
     openAddresses: [],
