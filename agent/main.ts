@@ -24,7 +24,7 @@ import { serveControl } from './control.ts';
 import { HeapGrowth } from './heap-growth.ts';
 import type { PullSettings } from './images/images.ts';
 import { startPreflight } from './preflight/watch.ts';
-import { settle } from './slots/settle.ts';
+import { awaitRunners } from './slots/await-runners.ts';
 import { startSampling } from './upstream/sampling.ts';
 import { makeVolumesHome } from './volumes/open.ts';
 
@@ -46,7 +46,7 @@ export interface AgentOptions {
 
 export interface Agent {
   /**
-   * Resolves when the machine has joined, its books are rebuilt and the agent dials the scheduler. @throws StartupError
+   * Resolves when the machine has joined, its state is rebuilt and the agent dials the scheduler. @throws StartupError
    */
   start(): Promise<void>;
   /** @param containers - `keep` leaves them running, `stop` ends them and removes the network */
@@ -95,7 +95,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     const member = await joinInstallation(host, manager, containerLabels, abort.signal);
 
     // Every part is made before any of them starts.
-    let settled: Promise<void> = Promise.resolve();
+    let runnersConnected: Promise<void> = Promise.resolve();
     let leaving: Promise<void> | undefined;
     const leave = async (): Promise<void> =>
       ended.resolve(await leaveInstallation(host, member, async () => endContainers?.(), stopAll));
@@ -105,14 +105,14 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
       journal,
       options,
       link: {
-        attemptsKnown: () => settled,
+        attemptsKnown: () => runnersConnected,
         onSession: () => manager.status(`connected as ${member.machineId()}`),
         onDisconnected: () => manager.status('not connected to the scheduler; containers go on'),
         onFirstConnected: connected.resolve,
         onRevoked: () => void (leaving ??= leave()),
       },
     });
-    const { pauseContainers, slots, compiler, volumes, books, gpus, loop, hostDrain, disconnects, link } = parts;
+    const { pauseContainers, slots, compiler, volumes, agentState, gpus, loop, hostDrain, disconnects, link } = parts;
 
     // Stored state of each part.
     atStop(() => pauseContainers.close());
@@ -167,7 +167,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     const { user, system } = process.cpuUsage(reconciling.before);
     log.info(
       {
-        containers: books.attended.size,
+        containers: agentState.attended.size,
         durationMs: Math.round(performance.now() - reconciling.fromMs),
         processorMs: Math.round((user + system) / 1000),
       },
@@ -188,7 +188,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     atStop(
       startSampling({
         runtime,
-        books,
+        agentState,
         gpus,
         volumes,
         containerDisks,
@@ -198,7 +198,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
         send: (message) => link.send(message),
       }),
     );
-    settled = settle(slots, [...books.attended], abort.signal);
+    runnersConnected = awaitRunners(slots, [...agentState.attended], abort.signal);
     endContainers = () => endAllContainers(host, member, journal, parts);
     atStop(() => link.stop());
     heartbeatNow = () => link.heartbeatNow();
@@ -216,7 +216,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     atStop(endControl);
     compiler.want(baseImageOf(host));
     const machineId = member.machineId();
-    log.info({ machineId, stateDir, metricsAddress, containers: books.attended.size }, 'agent started');
+    log.info({ machineId, stateDir, metricsAddress, containers: agentState.attended.size }, 'agent started');
   };
 
   return {

@@ -25,14 +25,14 @@ export async function endAllContainers(
   { labels }: Member,
   journal: Journal,
   {
-    books,
+    agentState,
     executor,
     hostDrain,
     loop,
     pauseContainers,
-  }: Pick<Parts, 'books' | 'executor' | 'hostDrain' | 'loop' | 'pauseContainers'>,
+  }: Pick<Parts, 'agentState' | 'executor' | 'hostDrain' | 'loop' | 'pauseContainers'>,
 ): Promise<void> {
-  books.isLeaving = true;
+  agentState.isLeaving = true;
   hostDrain.begin(STOP_CONTAINERS_MS / 1000);
   const until = performance.now() + STOP_CONTAINERS_MS;
   const left = (): string[] => [...journal.all()].flatMap((one) => (one.stage === 'gone' ? [] : one.containerId));

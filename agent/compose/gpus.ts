@@ -7,7 +7,7 @@ import { KMSG } from '../devices/kernel-log.ts';
 import { CdiWatch } from '../devices/cdi-watch.ts';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from '../devices/nvidia-smi.ts';
 import { CUDA_PROBE_DEADLINE_MS, probeInContainer } from '../devices/probe-container.ts';
-import type { Books } from '../reconcile/books.ts';
+import type { AgentState } from '../reconcile/agent-state.ts';
 import type { Host } from './host.ts';
 
 /** Each setting defaults to production's value. */
@@ -33,7 +33,7 @@ const CANNOT_BE_RUN = [126, 127];
 
 export function makeGpus(
   host: Host,
-  books: Books,
+  agentState: AgentState,
   options: GpuOptions | undefined,
   help: GpuHelp,
   told: Pick<GpusParts, 'onChange' | 'onFault' | 'onNote'>,
@@ -51,8 +51,8 @@ export function makeGpus(
     ...options,
     metrics,
     log,
-    leaseOwners: () => books.gpuLeaseOwners(),
-    running: () => books.runningWithGpu(),
+    leaseOwners: () => agentState.gpuLeaseOwners(),
+    running: () => agentState.runningWithGpu(),
     askInside: async (dockerId) => {
       if ((await runtime.inspect(dockerId))?.hasCdi === true) return { kind: 'never' };
       const { exitCode, output } = await runtime.exec(dockerId, ['nvidia-smi', '-L'], PROBE_DEADLINE_MS);

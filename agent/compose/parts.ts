@@ -17,7 +17,7 @@ import { RootLimits } from '../containers/root-limits.ts';
 import { GatewaySockets } from '../gateway/sockets.ts';
 import { HostDrain } from '../host-drain.ts';
 import type { PullSettings } from '../images/images.ts';
-import { Books } from '../reconcile/books.ts';
+import { AgentState } from '../reconcile/agent-state.ts';
 import { DisconnectWatch } from '../reconcile/disconnect.ts';
 import { Executor } from '../reconcile/execute.ts';
 import type { Journal } from '../reconcile/journal.ts';
@@ -104,7 +104,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
           loop.look(dockerId).catch((error: unknown) => log.info({ err: error, containerId }, 'inspection failed'));
       },
       onViolation: (containerId, rule, text) => executor.violated(containerId, rule, text),
-      onRestarting: (containerId, slots) => books.noteRestarting(containerId, slots),
+      onRestarting: (containerId, slots) => agentState.noteRestarting(containerId, slots),
     },
     log,
   );
@@ -141,7 +141,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
   });
 
   // The desired and the observed state, and the reconciliation of the two.
-  const books = new Books(journal, config.LONGSHORE_AGENT_ORPHAN_SECONDS * 1000, (containerId) => {
+  const agentState = new AgentState(journal, config.LONGSHORE_AGENT_ORPHAN_SECONDS * 1000, (containerId) => {
     link.changed(containerId);
     loop.wake();
   });
@@ -151,7 +151,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     labels,
     onRefused: (error: unknown) => void engineTrials.blamed(error),
   };
-  const gpus = makeGpus(host, books, options.gpus, gpuHelp, {
+  const gpus = makeGpus(host, agentState, options.gpus, gpuHelp, {
     onChange: () => link.devicesChanged(),
     onFault: (containerId, message) => executor.fault(containerId, message),
     onNote: (containerId, message) =>
@@ -172,7 +172,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     volumes,
     slots,
     gateway,
-    books,
+    agentState,
     positions,
     logs,
     metrics,
@@ -200,7 +200,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
   });
   const containerDisks = new ContainerDisks({
     runtime,
-    running: () => books.running(),
+    running: () => agentState.running(),
     viewOf: (shortId) => views.upperOf(shortId),
     limitBytes: config.LONGSHORE_AGENT_CONTAINER_DISK_MIB * MIB,
     fileSystems: () => disks.fileSystems(),
@@ -219,7 +219,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
   const rootLimits = new RootLimits({ runtime, labels, wanted: containerDisks.limitBytes > 0, log });
   const loop = new ReconcileLoop({
     runtime,
-    books,
+    agentState,
     executor,
     metrics,
     conditions,
@@ -232,7 +232,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
 
   // The link to the scheduler: orders, reports, and what the agent does without a session.
   const orders = new Orders({
-    books,
+    agentState,
     conditions,
     log,
     wake: () => loop.wake(),
@@ -241,7 +241,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
   const hostDrain = new HostDrain({
     log,
     send: (message) => link.send({ hostDrain: message }),
-    live: () => books.liveCount(),
+    live: () => agentState.liveCount(),
     attempts: () => slots.liveAttempts().length,
   });
   const contact = new Contact({ path: join(stateDir, 'contact.json'), bootId, log });
@@ -249,7 +249,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     entries: () => journal.all(),
     bootId,
     contact,
-    isEnding: (containerId) => books.ending.has(containerId),
+    isEnding: (containerId) => agentState.ending.has(containerId),
     end: (containerId, reason, graceMs) => executor.end(containerId, reason, graceMs),
     ask: () => link.heartbeatNow(),
     log,
@@ -278,8 +278,8 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
       };
     },
     devices: () => gpus.report(),
-    observedAll: () => books.observedAll(),
-    observedOf: (containerId) => books.observedOf(containerId),
+    observedAll: () => agentState.observedAll(),
+    observedOf: (containerId) => agentState.observedOf(containerId),
     conditions,
     diskFreeBytes: () => disks.freeBytes,
     hostDrain: () => hostDrain.message,
@@ -315,7 +315,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     cache,
     disks,
     volumes,
-    books,
+    agentState,
     gpus,
     executor,
     loop,

@@ -75,7 +75,7 @@ export class Gpus {
   #failing = '';
   /** Count of faults: an answer of the tool is outdated when a fault came after its question. */
   #faults = 0;
-  /** Devices that went out of service with the first look, before the books were read. */
+  /** Devices that went out of service with the first look, before the journal was read. */
   #outAtOpen: readonly Device[] = [];
   /** Set once the lease owners of devices are known: an error in the kernel's log then finds its container. */
   #started = false;
@@ -141,7 +141,7 @@ export class Gpus {
   }
 
   /**
-   * Applies the books: containers whose device went out of service while no agent ran have failed. Devices that two
+   * Applies the journal: containers whose device went out of service while no agent ran have failed. Devices that two
    * containers claim are quarantined.
    */
   rebuild(): void {

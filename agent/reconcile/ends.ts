@@ -12,7 +12,7 @@ import { attemptsEnd, exitMessage, exitReason } from './exits.ts';
 import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
 import { climbStopLadder } from './stop-ladder.ts';
-import type { ExecutorParts, Workbench } from './workbench.ts';
+import type { ExecutorParts, ExecutorContext } from './executor-context.ts';
 
 /** Wait for the end of an exited container's log. */
 const LOG_END_MS = 2000;
@@ -22,63 +22,74 @@ const LOOK_AGAIN_MS = 2000;
 const KILLED = 137;
 
 export class Ends {
-  readonly #bench: Workbench;
+  readonly #context: ExecutorContext;
   readonly #parts: ExecutorParts;
 
-  constructor(bench: Workbench) {
-    this.#bench = bench;
-    this.#parts = bench.parts;
+  constructor(context: ExecutorContext) {
+    this.#context = context;
+    this.#parts = context.parts;
   }
 
   /** Stops the container; the next round handles its exit. */
   async stop(action: Extract<Action, { kind: 'stop' }>, signal: AbortSignal): Promise<void> {
-    const { runtime, books, slots, metrics, log } = this.#parts;
+    const { runtime, agentState, slots, metrics, log } = this.#parts;
     const { containerId, dockerId, graceMs } = action;
     const from = performance.now();
-    if (!books.ending.has(containerId)) books.ending.set(containerId, { graceMs, reason: action.reason || 'killed' });
+    if (!agentState.ending.has(containerId))
+      agentState.ending.set(containerId, { graceMs, reason: action.reason || 'killed' });
     slots.get(containerId)?.stopAccepting();
-    books.changed(containerId);
-    const wasReady = books.journal.get(containerId)?.ready !== undefined || slots.get(containerId)?.ready !== undefined;
-    const result = await climbStopLadder({ runtime, books, log, containerId, dockerId, graceMs, wasReady, signal });
+    agentState.changed(containerId);
+    const wasReady =
+      agentState.journal.get(containerId)?.ready !== undefined || slots.get(containerId)?.ready !== undefined;
+    const result = await climbStopLadder({
+      runtime,
+      agentState,
+      log,
+      containerId,
+      dockerId,
+      graceMs,
+      wasReady,
+      signal,
+    });
     if (result === 'given_up') return;
     if (result === 'stuck') {
-      this.#bench.setStuck(containerId, true);
+      this.#context.setStuck(containerId, true);
       log.error({ containerId }, 'container does not die');
       return;
     }
-    this.#bench.setStuck(containerId, false);
+    this.#context.setStuck(containerId, false);
     metrics.stopDuration.observe({ result }, (performance.now() - from) / 1000);
   }
 
   async finish(action: Extract<Action, { kind: 'finish' }>): Promise<void> {
-    const { runtime, books, slots, gateway, log } = this.#parts;
+    const { runtime, agentState, slots, gateway, log } = this.#parts;
     const { containerId } = action;
-    const entry = books.journal.get(containerId);
-    const found = books.seenOf(containerId, action.epoch);
+    const entry = agentState.journal.get(containerId);
+    const found = agentState.seenOf(containerId, action.epoch);
     if (entry === undefined || found === undefined) return;
-    this.#bench.disarm(containerId);
+    this.#context.disarm(containerId);
     const rebooted = entry.bootId !== this.#parts.bootId;
     // Nobody followed a container that ended while no agent ran. Its end is reported only when its secrets are known,
     // so that they can be hidden.
-    this.#bench.resumeOutput(entry, found.dockerId);
+    this.#context.resumeOutput(entry, found.dockerId);
     await withDeadline(
-      this.#bench.output.opened(containerId),
+      this.#context.output.opened(containerId),
       LOG_END_MS,
       () => new Error('the engine has not said yet what must be hidden in its output'),
     );
-    const isOrdered = books.notes.has(containerId) || books.ending.has(containerId) || rebooted;
+    const isOrdered = agentState.notes.has(containerId) || agentState.ending.has(containerId) || rebooted;
     const seen = isOrdered ? found : { ...found, oomKilled: await this.#ranOutOfMemory(found) };
     const exitFacts = {
       seen,
       ready: entry.ready !== undefined,
-      note: books.notes.get(containerId),
-      ending: books.ending.get(containerId)?.reason,
+      note: agentState.notes.get(containerId),
+      ending: agentState.ending.get(containerId)?.reason,
       rebooted,
     };
     // An image without our Python shows only in the output of its init.
     if (entry.ready === undefined && (seen.exitCode === 127 || seen.exitCode === 126))
-      await this.#bench.output.settle(containerId, LOG_END_MS);
-    const noPython = this.#bench.output.takeNoPython(containerId) && slots.get(containerId)?.everGreeted !== true;
+      await this.#context.output.awaitEnd(containerId, LOG_END_MS);
+    const noPython = this.#context.output.takeNoPython(containerId) && slots.get(containerId)?.everGreeted !== true;
     const reason = noPython ? 'image_error' : exitReason(exitFacts);
     const message = noPython ? `image ${entry.image} has no python3` : exitMessage(exitFacts);
     const exit = {
@@ -88,14 +99,14 @@ export class Ends {
       message,
       finishedAtMs: seen.finishedAtMs || Date.now(),
     };
-    await books.journal.change(containerId, { exit });
-    books.changed(containerId);
+    await agentState.journal.change(containerId, { exit });
+    agentState.changed(containerId);
     gateway.end(containerId);
     const { exitCode, oomKilled } = seen;
     await slots.end(containerId, { ...attemptsEnd(reason, message, exitFacts), exitCode, oomKilled });
-    await this.#bench.output.settle(containerId, LOG_END_MS);
+    await this.#context.output.awaitEnd(containerId, LOG_END_MS);
     await runtime.remove(seen.dockerId);
-    books.forgetSeen(seen.dockerId);
+    agentState.forgetSeen(seen.dockerId);
     log.info({ containerId, exitCode: seen.exitCode, oomKilled: seen.oomKilled, reason }, 'container ended');
     await this.gone(entry, exit);
   }
@@ -106,20 +117,20 @@ export class Ends {
    */
   async #ranOutOfMemory({ dockerId, exitCode, oomKilled }: RuntimeContainer): Promise<boolean> {
     if (oomKilled || exitCode !== KILLED) return oomKilled;
-    const { runtime, books } = this.#parts;
+    const { runtime, agentState } = this.#parts;
     const again = await withDeadline(
       runtime.inspect(dockerId),
       LOOK_AGAIN_MS,
       () => new Error('the engine did not answer'),
     ).catch(() => undefined);
-    return again?.oomKilled === true || books.lackedMemory(dockerId);
+    return again?.oomKilled === true || agentState.lackedMemory(dockerId);
   }
 
   async vanished(action: Extract<Action, { kind: 'vanished' }>): Promise<void> {
-    const { books, slots } = this.#parts;
-    const entry = books.journal.get(action.containerId);
+    const { agentState, slots } = this.#parts;
+    const entry = agentState.journal.get(action.containerId);
     if (entry === undefined) return;
-    const ordered = books.ending.get(action.containerId)?.reason;
+    const ordered = agentState.ending.get(action.containerId)?.reason;
     await slots.end(action.containerId, { kind: 'vanished', exitCode: 137, oomKilled: false });
     await this.gone(entry, {
       exitCode: 137,
@@ -131,8 +142,8 @@ export class Ends {
   }
 
   async release(action: Extract<Action, { kind: 'release' }>): Promise<void> {
-    const { books } = this.#parts;
-    const entry = books.journal.get(action.containerId);
+    const { agentState } = this.#parts;
+    const entry = agentState.journal.get(action.containerId);
     if (entry === undefined) return;
     await this.gone(entry, {
       exitCode: 0,
@@ -144,13 +155,13 @@ export class Ends {
   }
 
   async forget(action: Extract<Action, { kind: 'forget' }>): Promise<void> {
-    await this.#parts.books.forget(action.containerId);
+    await this.#parts.agentState.forget(action.containerId);
   }
 
   async confirmGone(action: Extract<Action, { kind: 'confirm-gone' }>): Promise<void> {
-    const { books, bootId } = this.#parts;
+    const { agentState, bootId } = this.#parts;
     const { containerId, assignmentId, epoch } = action;
-    await books.journal.put({
+    await agentState.journal.put({
       containerId,
       assignmentId,
       epoch,
@@ -166,36 +177,36 @@ export class Ends {
       bootId,
       exit: { exitCode: 0, oomKilled: false, reason: action.reason || 'killed', message: '', finishedAtMs: Date.now() },
     });
-    books.changed(containerId);
+    agentState.changed(containerId);
   }
 
   async removeStray(action: Extract<Action, { kind: 'remove-stray' }>): Promise<void> {
-    const { runtime, books, metrics, log, views } = this.#parts;
-    const devices = books.devicesOf(action.dockerId);
+    const { runtime, agentState, metrics, log, views } = this.#parts;
+    const devices = agentState.devicesOf(action.dockerId);
     await runtime.remove(action.dockerId);
     await this.#parts.gpus.release(devices, action.dockerId);
-    books.forgetSeen(action.dockerId);
+    agentState.forgetSeen(action.dockerId);
     metrics.orphansRemoved.inc({ kind: action.why });
     log.warn({ containerId: action.containerId, why: action.why }, 'stray container removed');
-    if (books.journal.get(action.containerId) === undefined)
+    if (agentState.journal.get(action.containerId) === undefined)
       await runtime.removeVolume(views.volumeName(action.containerId));
   }
 
   /** Removes every remainder of a container, then records and reports it as gone. */
   async gone(entry: JournalEntry, exit: NonNullable<JournalEntry['exit']>): Promise<void> {
-    const { books, slots, gateway, archives, runtime, views, pauseContainers, logs, metrics, stateDir, log } =
+    const { agentState, slots, gateway, archives, runtime, views, pauseContainers, logs, metrics, stateDir, log } =
       this.#parts;
     const { containerId, shortId } = entry;
     const key = `${containerId} ${entry.epoch}`;
-    await this.#bench.preparing.get(key)?.catch(() => undefined);
-    this.#bench.preparing.delete(key);
-    this.#bench.openedAhead.delete(containerId);
-    this.#bench.disarm(containerId);
-    this.#bench.output.forget(containerId);
-    this.#bench.clock.forget(containerId);
+    await this.#context.preparing.get(key)?.catch(() => undefined);
+    this.#context.preparing.delete(key);
+    this.#context.openedAhead.delete(containerId);
+    this.#context.disarm(containerId);
+    this.#context.output.forget(containerId);
+    this.#context.clock.forget(containerId);
     gateway.end(containerId);
     await slots.end(containerId, { kind: 'stopped', exitCode: exit.exitCode, oomKilled: exit.oomKilled });
-    books.attended.delete(containerId);
+    agentState.attended.delete(containerId);
     pauseContainers.release(containerId, entry.epoch);
     if (entry.codeSha256 !== '') archives.release(entry.codeSha256, shortId);
     try {
@@ -207,30 +218,30 @@ export class Ends {
     }
     logs.giveUp(containerId);
     // The log already has a failure that the runner reported; an end that only the agent saw must be found there too.
-    if (exit.message !== '' && !books.notes.has(containerId))
+    if (exit.message !== '' && !agentState.notes.has(containerId))
       logs.add(containerId, {
         taskId: '',
         stream: 'stderr',
         line: `longshore: ${exit.message}`,
         timestampMs: Date.now(),
       });
-    await this.#parts.gpus.release(entry.gpuUuids ?? [], books.journal.get(containerId)?.dockerId);
-    books.notes.delete(containerId);
-    books.ending.delete(containerId);
-    this.#bench.setStuck(containerId, false);
+    await this.#parts.gpus.release(entry.gpuUuids ?? [], agentState.journal.get(containerId)?.dockerId);
+    agentState.notes.delete(containerId);
+    agentState.ending.delete(containerId);
+    this.#context.setStuck(containerId, false);
     logs.forget(containerId);
     metrics.exits.inc({ reason: exit.reason });
-    await books.journal.change(containerId, { stage: 'gone', exit });
-    books.changed(containerId);
+    await agentState.journal.change(containerId, { stage: 'gone', exit });
+    agentState.changed(containerId);
   }
 
   /** Removes a container that was created and must not start, with its view. */
   async drop(entry: JournalEntry): Promise<void> {
-    const { runtime, books, views } = this.#parts;
-    const left = books.seenOf(entry.containerId, entry.epoch);
+    const { runtime, agentState, views } = this.#parts;
+    const left = agentState.seenOf(entry.containerId, entry.epoch);
     if (left !== undefined) {
       await runtime.remove(left.dockerId);
-      books.forgetSeen(left.dockerId);
+      agentState.forgetSeen(left.dockerId);
     }
     await runtime.removeVolume(views.volumeName(entry.containerId));
   }

@@ -5,13 +5,13 @@
  */
 import type { Rule } from '../slots/budget.ts';
 import type { ReadyFacts } from '../slots/container-slots.ts';
-import { cutText } from '../slots/words.ts';
+import { cutText } from '../slots/failure-text.ts';
 import { Ends } from './ends.ts';
 import { DISK_LIMIT, PROTOCOL_VIOLATION } from './exits.ts';
 import type { Action } from './plan.ts';
 import { Starts } from './starts.ts';
-import type { ExecutorParts } from './workbench.ts';
-import { Workbench } from './workbench.ts';
+import type { ExecutorParts } from './executor-context.ts';
+import { ExecutorContext } from './executor-context.ts';
 
 /** Time for a runner that reported `failed` to exit by itself. */
 const FAILED_EXIT_MS = 3000;
@@ -21,7 +21,7 @@ const FAULT_GRACE_MS = 5000;
 
 export class Executor {
   readonly #parts: ExecutorParts;
-  readonly #bench: Workbench;
+  readonly #context: ExecutorContext;
   readonly #starts: Starts;
   readonly #do: {
     readonly [K in Action['kind']]: (action: Extract<Action, { kind: K }>, signal: AbortSignal) => Promise<void>;
@@ -29,12 +29,12 @@ export class Executor {
 
   constructor(parts: ExecutorParts) {
     this.#parts = parts;
-    this.#bench = new Workbench(parts);
-    const ends = new Ends(this.#bench);
-    const starts = new Starts(this.#bench, ends);
+    this.#context = new ExecutorContext(parts);
+    const ends = new Ends(this.#context);
+    const starts = new Starts(this.#context, ends);
     this.#starts = starts;
     this.#do = {
-      interrupt: async (action) => parts.books.busy.get(action.containerId)?.abort.abort(),
+      interrupt: async (action) => parts.agentState.busy.get(action.containerId)?.abort.abort(),
       stop: (action, signal) => ends.stop(action, signal),
       finish: (action) => ends.finish(action),
       vanished: (action) => ends.vanished(action),
@@ -60,16 +60,16 @@ export class Executor {
 
   /** Leaves containers as they are: timers off, logs no longer followed. */
   close(): Promise<void> {
-    return this.#bench.close();
+    return this.#context.close();
   }
 
   ready(containerId: string, ready: ReadyFacts): void {
-    const { books, metrics, log } = this.#parts;
-    this.#bench.disarm(containerId);
-    void books.journal
+    const { agentState, metrics, log } = this.#parts;
+    this.#context.disarm(containerId);
+    void agentState.journal
       .change(containerId, { ready })
       .catch((error: unknown) => log.error({ err: error }, 'journal write failed'));
-    const times = this.#bench.clock.end(containerId);
+    const times = this.#context.clock.end(containerId);
     if (times !== undefined) {
       const { cache, totalMs, phases } = times;
       metrics.startDuration.observe({ phase: 'ready', cache }, totalMs / 1000);
@@ -79,33 +79,33 @@ export class Executor {
     const phases = Object.entries(times?.phases ?? {}).map(([phase, ms]) => [phase, inTenths(ms)] as const);
     const durationMs = times === undefined ? undefined : inTenths(times.totalMs);
     log.info({ containerId, durationMs, phases: Object.fromEntries(phases), ...ready }, 'container ready');
-    const entry = books.journal.get(containerId);
+    const entry = agentState.journal.get(containerId);
     if (entry !== undefined) this.#parts.onImageUsed(entry.image);
-    books.changed(containerId);
+    agentState.changed(containerId);
   }
 
   /** The container's runner has dialled. */
   greeted(containerId: string): void {
-    this.#bench.clock.mark(containerId, 'hello');
+    this.#context.clock.mark(containerId, 'hello');
   }
 
   failed(containerId: string, message: string): void {
-    const { books, logs } = this.#parts;
+    const { agentState, logs } = this.#parts;
     const note = (): void => {
       // The message goes into the journal and to everyone who lists containers: secrets in an exception's text are
       // hidden as in logs.
-      books.notes.set(containerId, { reason: 'user_error', message: cutText(logs.shown(containerId, message)) });
-      books.changed(containerId);
+      agentState.notes.set(containerId, { reason: 'user_error', message: cutText(logs.shown(containerId, message)) });
+      agentState.changed(containerId);
     };
     note();
     if (logs.isHeld(containerId)) {
-      const entry = books.journal.get(containerId);
-      if (entry?.dockerId !== undefined) this.#bench.resumeOutput(entry, entry.dockerId);
-      void this.#bench.output.opened(containerId).then(() => {
-        if (books.notes.has(containerId)) note();
+      const entry = agentState.journal.get(containerId);
+      if (entry?.dockerId !== undefined) this.#context.resumeOutput(entry, entry.dockerId);
+      void this.#context.output.opened(containerId).then(() => {
+        if (agentState.notes.has(containerId)) note();
       });
     }
-    this.#bench.arm(containerId, FAILED_EXIT_MS, 'user_error', 1000);
+    this.#context.arm(containerId, FAILED_EXIT_MS, 'user_error', 1000);
   }
 
   /**
@@ -113,39 +113,39 @@ export class Executor {
    * awaited.
    */
   violated(containerId: string, rule: Rule, message: string): void {
-    const { books, slots, gateway, logs, metrics, log } = this.#parts;
-    if (books.journal.get(containerId) === undefined) return;
+    const { agentState, slots, gateway, logs, metrics, log } = this.#parts;
+    if (agentState.journal.get(containerId) === undefined) return;
     slots.get(containerId)?.close();
     gateway.end(containerId);
-    if (books.notes.get(containerId)?.reason === PROTOCOL_VIOLATION) return;
+    if (agentState.notes.get(containerId)?.reason === PROTOCOL_VIOLATION) return;
     metrics.protocolViolations.inc({ rule });
     log.warn({ containerId, rule }, 'container ends because of what it sent to the agent');
     logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, timestampMs: Date.now() });
-    books.notes.set(containerId, { reason: PROTOCOL_VIOLATION, message });
+    agentState.notes.set(containerId, { reason: PROTOCOL_VIOLATION, message });
     this.end(containerId, PROTOCOL_VIOLATION, 0);
   }
 
   /** Ends a container whose devices do not work any more; its replacement starts where they do. */
   fault(containerId: string, message: string): void {
-    const { books, log } = this.#parts;
-    if (books.notes.has(containerId) || books.journal.get(containerId) === undefined) return;
+    const { agentState, log } = this.#parts;
+    if (agentState.notes.has(containerId) || agentState.journal.get(containerId) === undefined) return;
     log.warn({ containerId, message }, 'container ends with its GPU');
-    books.notes.set(containerId, { reason: 'gpu_fault', message });
+    agentState.notes.set(containerId, { reason: 'gpu_fault', message });
     this.end(containerId, 'gpu_fault', FAULT_GRACE_MS);
   }
 
   /** Ends a container that has written more than its disk limit. */
   overDisk(containerId: string, message: string): void {
-    const { books, log, logs } = this.#parts;
-    if (books.notes.has(containerId) || books.journal.get(containerId) === undefined) return;
+    const { agentState, log, logs } = this.#parts;
+    if (agentState.notes.has(containerId) || agentState.journal.get(containerId) === undefined) return;
     log.warn({ containerId, message }, 'container ends at its disk limit');
-    books.notes.set(containerId, { reason: DISK_LIMIT, message });
+    agentState.notes.set(containerId, { reason: DISK_LIMIT, message });
     logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, timestampMs: Date.now() });
     this.end(containerId, DISK_LIMIT, OVER_DISK_GRACE_MS);
   }
 
   /** Ends a container by the agent's own decision. */
   end(containerId: string, reason: string, graceMs: number): void {
-    this.#bench.end(containerId, reason, graceMs);
+    this.#context.end(containerId, reason, graceMs);
   }
 }

@@ -1,5 +1,5 @@
-import { cutText } from '../slots/words.ts';
-import type { Note } from './books.ts';
+import { cutText } from '../slots/failure-text.ts';
+import type { Note } from './agent-state.ts';
 import { DISCONNECTED } from './disconnect.ts';
 
 /** The container sent its agent messages that no runner sends (decision 0070). */

@@ -10,7 +10,7 @@ import type { ContainerRuntime, RuntimeContainer } from '../containers/runtime.t
 import { LABELS } from '../containers/runtime.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
-import type { Books } from './books.ts';
+import type { AgentState } from './agent-state.ts';
 import type { Executor } from './execute.ts';
 import type { Action, Work } from './plan.ts';
 import { plan } from './plan.ts';
@@ -27,7 +27,7 @@ const WORK_OF: Readonly<Partial<Record<Action['kind'], Work>>> = { start: 'start
 
 export interface LoopParts {
   readonly runtime: ContainerRuntime;
-  readonly books: Books;
+  readonly agentState: AgentState;
   readonly executor: Executor;
   readonly metrics: AgentMetrics;
   readonly conditions: Pick<Conditions, 'set'>;
@@ -101,7 +101,7 @@ export class ReconcileLoop {
     this.#stopped = true;
     for (const timer of this.#timers) clearInterval(timer);
     this.#abort.abort();
-    for (const { abort } of this.#parts.books.busy.values()) abort.abort();
+    for (const { abort } of this.#parts.agentState.busy.values()) abort.abort();
     await Promise.allSettled([...this.#running, this.#watching]);
   }
 
@@ -115,14 +115,14 @@ export class ReconcileLoop {
 
   /** Lists everything of ours in the engine. */
   async sweep(): Promise<void> {
-    const { runtime, books, machineIds } = this.#parts;
+    const { runtime, agentState, machineIds } = this.#parts;
     const since = performance.now();
     const fromMs = Date.now();
     try {
       const lists = await Promise.all(
         machineIds().map((machineId) => runtime.list({ [LABELS.managed]: '1', [LABELS.machine]: machineId })),
       );
-      books.learnAll(lists.flat(), since);
+      agentState.learnAll(lists.flat(), since);
       this.#listedFromMs = fromMs;
       this.#parts.onListed(lists.flat());
     } finally {
@@ -133,10 +133,10 @@ export class ReconcileLoop {
 
   /** Inspects one container now. */
   async look(dockerId: string): Promise<void> {
-    const { runtime, books } = this.#parts;
+    const { runtime, agentState } = this.#parts;
     const container = await runtime.inspect(dockerId);
-    if (container === undefined) books.forgetSeen(dockerId);
-    else books.learn(container);
+    if (container === undefined) agentState.forgetSeen(dockerId);
+    else agentState.learn(container);
   }
 
   #round(): void {
@@ -144,11 +144,11 @@ export class ReconcileLoop {
     this.#woken = false;
     // Before the first listing every container would look gone.
     if (!this.#begun) return;
-    const { books, metrics } = this.#parts;
+    const { agentState, metrics } = this.#parts;
     const from = performance.now();
-    for (const action of plan(books.planInput(), performance.now())) {
+    for (const action of plan(agentState.planInput(), performance.now())) {
       if (action.kind === 'interrupt') {
-        books.busy.get(action.containerId)?.abort.abort();
+        agentState.busy.get(action.containerId)?.abort.abort();
         continue;
       }
       const retry = this.#retryAt.get(action.containerId);
@@ -156,8 +156,8 @@ export class ReconcileLoop {
       this.#perform(action);
     }
     const counts = new Map<ContainerPhase, number>();
-    for (const entry of books.journal.all()) {
-      const phase = books.phaseOf(entry);
+    for (const entry of agentState.journal.all()) {
+      const phase = agentState.phaseOf(entry);
       if (phase !== 'removed') counts.set(phase, (counts.get(phase) ?? 0) + 1);
     }
     metrics.setContainers(counts);
@@ -165,11 +165,11 @@ export class ReconcileLoop {
   }
 
   #perform(action: Action): void {
-    const { books, executor, log } = this.#parts;
+    const { agentState, executor, log } = this.#parts;
     const { containerId } = action;
     const abort = new AbortController();
-    books.busy.set(containerId, { work: WORK_OF[action.kind] ?? 'other', abort });
-    if (action.kind === 'stop') books.changed(containerId);
+    agentState.busy.set(containerId, { work: WORK_OF[action.kind] ?? 'other', abort });
+    if (action.kind === 'stop') agentState.changed(containerId);
     const running = executor
       .run(action, abort.signal)
       .then(
@@ -183,7 +183,7 @@ export class ReconcileLoop {
         },
       )
       .finally(() => {
-        books.busy.delete(containerId);
+        agentState.busy.delete(containerId);
         this.#running.delete(running);
         this.wake();
       });
@@ -210,7 +210,7 @@ export class ReconcileLoop {
 
   /** Follows the engine's events for as long as the agent runs; each gap is followed by a whole listing. */
   async #watch(): Promise<void> {
-    const { runtime, books, log, onOom, onPauseContainerEnded } = this.#parts;
+    const { runtime, agentState, log, onOom, onPauseContainerEnded } = this.#parts;
     const { signal } = this.#abort;
     for (let tries = 0; !signal.aborted; tries += 1) {
       const from = performance.now();
@@ -221,11 +221,11 @@ export class ReconcileLoop {
             if (event.labels[LABELS.pauseContainer] !== undefined && event.action === 'die')
               onPauseContainerEnded(event.dockerId);
             const containerId = event.labels[LABELS.container];
-            if (containerId === undefined || !books.hasSeen(event.dockerId)) return;
+            if (containerId === undefined || !agentState.hasSeen(event.dockerId)) return;
             if (event.action === 'oom') {
-              books.ranOutOfMemory(event.dockerId);
+              agentState.ranOutOfMemory(event.dockerId);
               onOom(containerId);
-            } else if (event.exitCode !== undefined) books.died(event.dockerId, event.exitCode, event.atMs);
+            } else if (event.exitCode !== undefined) agentState.died(event.dockerId, event.exitCode, event.atMs);
             else
               this.look(event.dockerId).catch((error: unknown) =>
                 log.info({ err: error, containerId }, 'container could not be inspected'),

@@ -1,7 +1,7 @@
 /**
  * Follows the output of containers from their start (or adoption) to their end, and hands it to the log buffer. Owned
- * by workbench.ts. Must stay true: a stream that ends before its container (after a restart of the engine) is followed
- * again from where it broke, for as long as the container exists.
+ * by executor-context.ts. Must stay true: a stream that ends before its container (after a restart of the engine) is
+ * followed again from where it broke, for as long as the container exists.
  */
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -9,7 +9,7 @@ import { Limiter } from '../containers/limiter.ts';
 import type { LogPositions } from '../containers/log-positions.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
-import type { Books } from './books.ts';
+import type { AgentState } from './agent-state.ts';
 import { abortable, NO_PYTHON } from './starting.ts';
 
 /** Wait for the report of a container's end after its output has ended; mostly milliseconds. */
@@ -30,7 +30,7 @@ export interface OutputParts {
   readonly runtime: Pick<ContainerRuntime, 'followLogs'>;
   readonly logs: Pick<LogBuffer, 'add'>;
   readonly positions: Pick<LogPositions, 'follow' | 'forget' | 'resumeAt'>;
-  readonly books: Pick<Books, 'isOver'>;
+  readonly agentState: Pick<AgentState, 'isOver'>;
   readonly log: Log;
   /** Wait for the report of an end; by default production's value. */
   readonly endMs?: number;
@@ -96,7 +96,7 @@ export class ContainerOutput {
   }
 
   /** Waits for the end of an exited container's output, for `ms` at most. */
-  async settle(containerId: string, ms: number): Promise<void> {
+  async awaitEnd(containerId: string, ms: number): Promise<void> {
     const following = this.#following.get(containerId);
     if (following === undefined) return;
     following.hurry.abort();
@@ -151,7 +151,7 @@ export class ContainerOutput {
   }
 
   async #followToEnd({ containerId, dockerId, ends, hurry }: Following, since: string): Promise<void> {
-    const { runtime, logs, books, log, endMs = END_MS } = this.#parts;
+    const { runtime, logs, agentState, log, endMs = END_MS } = this.#parts;
     let reached = since;
     let breaks = 0;
     while (!ends.signal.aborted) {
@@ -168,14 +168,14 @@ export class ContainerOutput {
           },
           ends.signal,
         );
-        if (!ends.signal.aborted && !books.isOver(dockerId))
+        if (!ends.signal.aborted && !agentState.isOver(dockerId))
           await sleep(endMs, AbortSignal.any([ends.signal, hurry.signal]));
-        if (books.isOver(dockerId)) return;
+        if (agentState.isOver(dockerId)) return;
       } catch (error) {
         broken = error;
       }
       breaks = performance.now() - fromMs < STEADY_MS ? breaks + 1 : 1;
-      if (ends.signal.aborted || (books.isOver(dockerId) && breaks > MOST_AT_THE_END)) return;
+      if (ends.signal.aborted || (agentState.isOver(dockerId) && breaks > MOST_AT_THE_END)) return;
       if (breaks === 1) log.info({ containerId, err: broken }, 'the log of a living container ended: followed again');
       // After its container's end the rest is due soon, but the tries still need a pause between them.
       const waitMs = hurry.signal.aborted ? AGAIN.floorMs : backoffMs(breaks - 1, AGAIN);

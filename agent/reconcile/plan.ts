@@ -30,7 +30,7 @@ export interface Seen {
   readonly assignmentId: string;
   readonly epoch: number;
   readonly state: 'created' | 'running' | 'exited';
-  /** Since when the container is unknown to the books; epoch milliseconds. */
+  /** Since when the container is unknown to the journal; epoch milliseconds. */
   readonly strangeSinceMs: number;
 }
 
@@ -54,7 +54,7 @@ export interface PlanInput {
   /** Assignments refused in this session. */
   readonly refused: ReadonlySet<string>;
   readonly busy: ReadonlyMap<string, Work>;
-  /** A container of ours that is neither desired nor in the books is left alone for this long. */
+  /** A container of ours that is neither desired nor in the journal is left alone for this long. */
   readonly orphanGraceMs: number;
 }
 
@@ -79,7 +79,7 @@ export type Action =
   | ({ readonly kind: 'forget' } & Target)
   /** The container has to stop, and there is no trace of it: report it gone. */
   | ({ readonly kind: 'confirm-gone'; readonly reason: string } & Target)
-  /** A container of ours without a place in the books. */
+  /** A container of ours without an entry in the journal. */
   | {
       readonly kind: 'remove-stray';
       readonly containerId: string;
@@ -139,7 +139,7 @@ function planOne(
   busy: Work | undefined,
   nowMs: number,
 ): Action | undefined {
-  // An older epoch than the one in the books is outdated: it neither starts nor stops anything.
+  // An older epoch than the one in the journal is outdated: it neither starts nor stops anything.
   const wanted = named !== undefined && known !== undefined && named.epoch < known.epoch ? undefined : named;
   const echo = named !== undefined && wanted === undefined;
   const sameEpoch = wanted !== undefined && known !== undefined && wanted.epoch === known.epoch;

@@ -1,4 +1,4 @@
-// Measures the duration of each step of a container's start. Owned by workbench.ts.
+// Measures the duration of each step of a container's start. Owned by executor-context.ts.
 
 /** The steps of a start in their order; together they cover all of it. */
 export const START_PHASES = [

@@ -13,14 +13,14 @@ import { Limiter } from '../containers/limiter.ts';
 import type { CreateContainer, RuntimeContainer } from '../containers/runtime.ts';
 import { EngineError, LABELS, isGpuRefusal } from '../containers/runtime.ts';
 import { checkAssignment, createContainerOf, shortIdOf } from '../containers/spec.ts';
-import type { Permission } from './books.ts';
+import type { Permission } from './agent-state.ts';
 import type { Ends } from './ends.ts';
 import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
 import { NFS_PREFIX } from '../volumes/nfs.ts';
 import { factsLabel } from './rebuild.ts';
 import { abortable, startFailure } from './starting.ts';
-import type { ExecutorParts, Prepared, Workbench } from './workbench.ts';
+import type { ExecutorParts, Prepared, ExecutorContext } from './executor-context.ts';
 
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
 /** Adopted containers whose sockets are opened in one turn of the event loop. */
@@ -28,54 +28,54 @@ const OPENED_IN_A_TURN = 20;
 const RESUMED_IN_A_TURN = 20;
 
 export class Starts {
-  readonly #bench: Workbench;
+  readonly #context: ExecutorContext;
   readonly #parts: ExecutorParts;
   readonly #ends: Ends;
   readonly #starts: Limiter;
   readonly #toResume: { readonly entry: JournalEntry; readonly dockerId: string }[] = [];
 
-  constructor(bench: Workbench, ends: Ends) {
-    this.#bench = bench;
-    this.#parts = bench.parts;
+  constructor(context: ExecutorContext, ends: Ends) {
+    this.#context = context;
+    this.#parts = context.parts;
     this.#ends = ends;
-    this.#starts = new Limiter(bench.parts.startsAtOnce);
+    this.#starts = new Limiter(context.parts.startsAtOnce);
   }
 
   async accept(action: Extract<Action, { kind: 'accept' }>): Promise<void> {
-    const { books, send, imageOf, bootId } = this.#parts;
+    const { agentState, send, imageOf, bootId } = this.#parts;
     const { containerId, assignmentId, epoch } = action;
-    const assignment = books.assignmentOf(containerId);
+    const assignment = agentState.assignmentOf(containerId);
     if (assignment === undefined || assignment.assignmentId !== assignmentId) return;
     const ack = { assignmentId, containerId, epoch };
     const problem = checkAssignment(assignment);
     if (problem !== undefined || assignment.spec === null) {
-      books.refused.add(assignmentId);
+      agentState.refused.add(assignmentId);
       send({ refuse: { ...ack, reason: 'invalid_spec', message: problem ?? 'spec is missing' } });
       return;
     }
     const { spec } = assignment;
     // An assignment that was taken before goes on; a new one goes to a machine with room.
     const closed = this.#whyClosed();
-    if (closed !== undefined && books.journal.get(containerId)?.assignmentId !== assignmentId) {
-      books.refused.add(assignmentId);
+    if (closed !== undefined && agentState.journal.get(containerId)?.assignmentId !== assignmentId) {
+      agentState.refused.add(assignmentId);
       send({ refuse: { ...ack, ...closed } });
       return;
     }
-    const before = books.journal.get(containerId);
+    const before = agentState.journal.get(containerId);
     if (before?.assignmentId !== assignmentId || before.epoch !== epoch) {
       // The lease is journaled in this turn, so that no other assignment can get the same device in between.
       const refusal = this.#parts.gpus.refusal({ containerId, epoch, gpuUuids: spec.gpuUuids });
       if (refusal !== undefined) {
-        books.refused.add(assignmentId);
+        agentState.refused.add(assignmentId);
         this.#parts.log.error({ containerId, ...refusal }, 'assignment refused because of its GPUs');
         send({ refuse: { ...ack, ...refusal } });
         this.#parts.onLeaseRefused();
         return;
       }
-      books.notes.delete(containerId);
-      books.ending.delete(containerId);
-      this.#bench.clock.begin(containerId);
-      await books.journal.put({
+      agentState.notes.delete(containerId);
+      agentState.ending.delete(containerId);
+      this.#context.clock.begin(containerId);
+      await agentState.journal.put({
         containerId,
         assignmentId,
         epoch,
@@ -96,7 +96,7 @@ export class Starts {
         gpuUuids: spec.gpuUuids,
       });
     }
-    books.acked.add(assignmentId);
+    agentState.acked.add(assignmentId);
     send({ ack });
     // Preparation needs no permission and starts now; a failure shows when its result is awaited.
     this.#prepare(assignment).catch(() => undefined);
@@ -104,8 +104,8 @@ export class Starts {
 
   /** Why this machine takes no assignments now; undefined: it takes them. */
   #whyClosed(): { readonly reason: string; readonly message: string } | undefined {
-    const { books, conditions } = this.#parts;
-    if (books.isLeaving) return { reason: 'stopping', message: 'the agent stops, and its containers with it' };
+    const { agentState, conditions } = this.#parts;
+    if (agentState.isLeaving) return { reason: 'stopping', message: 'the agent stops, and its containers with it' };
     if (conditions.names.includes('DiskPressure'))
       return { reason: 'disk_pressure', message: 'the machine has too little free disk' };
     if (conditions.names.includes('EngineCannotStart'))
@@ -116,9 +116,9 @@ export class Starts {
   #prepare(assignment: Assignment__Output): Promise<Prepared> {
     const { containerId, epoch, spec } = assignment;
     const key = `${containerId} ${epoch}`;
-    const running = this.#bench.preparing.get(key);
+    const running = this.#context.preparing.get(key);
     if (running !== undefined) return running;
-    const { archives, images, books, slots, gateway, gpuDrivers, imageOf, stateDir } = this.#parts;
+    const { archives, images, agentState, slots, gateway, gpuDrivers, imageOf, stateDir } = this.#parts;
     const shortId = shortIdOf(containerId, epoch);
     const image = pinnedTo(imageOf(spec?.image ?? '', spec?.pythonVersion ?? ''), spec?.imageDigest ?? '');
     const prepared = Promise.all([
@@ -127,15 +127,15 @@ export class Starts {
         .ensure(
           image,
           (text) => {
-            if (!books.pulling.has(containerId)) this.#tell(containerId, text);
-            this.#bench.clock.missed(containerId);
-            books.pulling.set(containerId, text);
-            books.changed(containerId);
+            if (!agentState.pulling.has(containerId)) this.#tell(containerId, text);
+            this.#context.clock.missed(containerId);
+            agentState.pulling.set(containerId, text);
+            agentState.changed(containerId);
           },
           spec?.workspaceId,
         )
         .finally(() => {
-          if (books.pulling.delete(containerId)) books.changed(containerId);
+          if (agentState.pulling.delete(containerId)) agentState.changed(containerId);
         }),
       slots.add({
         containerId,
@@ -148,7 +148,7 @@ export class Starts {
       gateway.add({ containerId, epoch }, join(stateDir, 's', shortId, 'gateway.sock')),
       (spec?.gpuUuids ?? []).length > 0 ? gpuDrivers.look() : undefined,
     ]).then(([lower]) => ({ lower }));
-    this.#bench.preparing.set(key, prepared);
+    this.#context.preparing.set(key, prepared);
     return prepared;
   }
 
@@ -159,35 +159,35 @@ export class Starts {
   }
 
   async start(action: Extract<Action, { kind: 'start' }>, signal: AbortSignal): Promise<void> {
-    const { books, log } = this.#parts;
+    const { agentState, log } = this.#parts;
     const { containerId } = action;
-    const assignment = books.assignmentOf(containerId);
-    const entry = books.journal.get(containerId);
+    const assignment = agentState.assignmentOf(containerId);
+    const entry = agentState.journal.get(containerId);
     if (assignment?.epoch !== action.epoch || entry === undefined) return;
     // The permission is read now: a session that ends while an image is pulled takes its permissions with it.
-    const permission = books.proceeded.get(entry.assignmentId);
+    const permission = agentState.proceeded.get(entry.assignmentId);
     try {
-      this.#bench.clock.mark(containerId, 'proceed');
+      this.#context.clock.mark(containerId, 'proceed');
       // A start that waits for an image takes no place from one that could begin.
       const [prepared] = await Promise.all([
         abortable(this.#prepare(assignment), signal),
-        books.journal.change(containerId, { stage: 'creating' }),
+        agentState.journal.change(containerId, { stage: 'creating' }),
       ]);
       if (prepared === undefined || signal.aborted) return;
-      this.#bench.clock.mark(containerId, 'prepare');
+      this.#context.clock.mark(containerId, 'prepare');
       await this.#starts.run(() => this.#startNow(assignment, entry, prepared, permission, signal));
     } catch (error) {
       if (signal.aborted) return;
       const note = await this.#judge(error);
       log.warn({ containerId, err: error, reason: note.reason }, 'container could not be started');
-      const left = books.seenOf(containerId, action.epoch);
+      const left = agentState.seenOf(containerId, action.epoch);
       if (left !== undefined) {
         await this.#parts.runtime.remove(left.dockerId);
-        books.forgetSeen(left.dockerId);
+        agentState.forgetSeen(left.dockerId);
       }
       await this.#ends.gone(entry, { ...note, exitCode: 1, oomKilled: false, finishedAtMs: Date.now() });
     } finally {
-      this.#bench.preparing.delete(`${containerId} ${action.epoch}`);
+      this.#context.preparing.delete(`${containerId} ${action.epoch}`);
     }
   }
 
@@ -208,8 +208,8 @@ export class Starts {
     permission: Permission | undefined,
     signal: AbortSignal,
   ): Promise<void> {
-    const { books, views, volumes, gpuDrivers, host, stateDir, log } = this.#parts;
-    const { clock } = this.#bench;
+    const { agentState, views, volumes, gpuDrivers, host, stateDir, log } = this.#parts;
+    const { clock } = this.#context;
     const { containerId } = entry;
     const { spec } = assignment;
     if (spec === null) throw new Error('spec is missing');
@@ -275,11 +275,11 @@ export class Starts {
       return;
     }
     const startedAtMs = Date.now();
-    books.attended.add(containerId);
-    this.#bench.arm(containerId, spec.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
-    this.#bench.output.follow(containerId, dockerId, 'start');
-    await books.journal.change(containerId, { stage: 'created', dockerId, startedAtMs });
-    books.changed(containerId);
+    agentState.attended.add(containerId);
+    this.#context.arm(containerId, spec.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
+    this.#context.output.follow(containerId, dockerId, 'start');
+    await agentState.journal.change(containerId, { stage: 'created', dockerId, startedAtMs });
+    agentState.changed(containerId);
   }
 
   /**
@@ -292,7 +292,7 @@ export class Starts {
     entry: JournalEntry,
     signal: AbortSignal,
   ): Promise<string | undefined> {
-    const { runtime, books, host } = this.#parts;
+    const { runtime, agentState, host } = this.#parts;
     const create = { ...wanted, labels: { ...wanted.labels, [LABELS.facts]: factsLabel(entry) } };
     let dockerId: string;
     try {
@@ -302,7 +302,7 @@ export class Starts {
       const there = await runtime.inspect(create.name);
       if (there !== undefined && there.labels[LABELS.machine] !== host().machineId) throw error;
       if (there?.state === 'running' && there.labels[LABELS.assignment] === entry.assignmentId) {
-        books.learn(there);
+        agentState.learn(there);
         return there.dockerId;
       }
       if (there !== undefined) await runtime.remove(there.dockerId);
@@ -321,23 +321,23 @@ export class Starts {
       error: '',
       gpuUuids: create.gpus?.uuids ?? [],
     };
-    books.learn(made);
+    agentState.learn(made);
     // The journal knows the device's container before any process of it can exist.
-    if (made.gpuUuids.length > 0) await books.journal.change(entry.containerId, { dockerId });
+    if (made.gpuUuids.length > 0) await agentState.journal.change(entry.containerId, { dockerId });
     if (signal.aborted) return undefined;
-    this.#bench.clock.mark(entry.containerId, 'create');
+    this.#context.clock.mark(entry.containerId, 'create');
     await runtime.start(dockerId);
-    this.#bench.clock.mark(entry.containerId, 'start');
-    books.learn({ ...made, state: 'running', startedAtMs: Date.now() });
+    this.#context.clock.mark(entry.containerId, 'start');
+    agentState.learn({ ...made, state: 'running', startedAtMs: Date.now() });
     return dockerId;
   }
 
   async adopt(action: Extract<Action, { kind: 'adopt' }>): Promise<void> {
-    const { books, archives, log, bootId, imageOf } = this.#parts;
+    const { agentState, archives, log, bootId, imageOf } = this.#parts;
     const { containerId, epoch, dockerId } = action;
-    let entry = books.journal.get(containerId);
+    let entry = agentState.journal.get(containerId);
     if (entry === undefined || entry.stage !== 'created') {
-      const spec = books.specOf(containerId, epoch);
+      const spec = agentState.specOf(containerId, epoch);
       if (entry === undefined && spec === undefined) return;
       entry = {
         ...(entry ?? {
@@ -357,24 +357,24 @@ export class Starts {
           bootId,
           cpuMillicores: spec?.cpuMillicores ?? 0,
           memoryBytes: spec?.memoryBytes ?? 0,
-          gpuUuids: books.seenOf(containerId, epoch)?.gpuUuids ?? spec?.gpuUuids ?? [],
+          gpuUuids: agentState.seenOf(containerId, epoch)?.gpuUuids ?? spec?.gpuUuids ?? [],
         }),
         stage: 'created',
         dockerId,
         startedAtMs: entry?.startedAtMs ?? Date.now(),
       };
-      await books.journal.put(entry);
+      await agentState.journal.put(entry);
     }
     // Lines are held back before the first of them can arrive.
     this.#parts.logs.holdBack(containerId);
     if (entry.codeSha256 !== '') archives.hold(entry.codeSha256, entry.shortId);
-    if (!this.#bench.openedAhead.delete(containerId)) await this.#open(entry);
-    books.attended.add(containerId);
+    if (!this.#context.openedAhead.delete(containerId)) await this.#open(entry);
+    agentState.attended.add(containerId);
     if (entry.ready === undefined)
-      this.#bench.arm(containerId, entry.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
+      this.#context.arm(containerId, entry.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
     log.debug({ containerId }, 'running container adopted');
     this.#resumeLater(entry, dockerId);
-    books.changed(containerId);
+    agentState.changed(containerId);
   }
 
   /** Follows the output once all running containers are adopted: a starting agent may have hundreds. */
@@ -384,13 +384,13 @@ export class Starts {
   }
 
   async #resumeAll(): Promise<void> {
-    const { books } = this.#parts;
+    const { agentState } = this.#parts;
     for (let done = 0; done < this.#toResume.length; done += 1) {
       if (done % RESUMED_IN_A_TURN === 0) await setImmediate();
       const one = this.#toResume[done];
       // The container may have ended meanwhile, and another be in its place.
-      if (one !== undefined && books.hasSeen(one.dockerId) && books.attended.has(one.entry.containerId))
-        this.#bench.resumeOutput(one.entry, one.dockerId);
+      if (one !== undefined && agentState.hasSeen(one.dockerId) && agentState.attended.has(one.entry.containerId))
+        this.#context.resumeOutput(one.entry, one.dockerId);
     }
     this.#toResume.length = 0;
   }
@@ -401,8 +401,10 @@ export class Starts {
    * at the adoption.
    */
   async openAhead(): Promise<void> {
-    const { books, logs } = this.#parts;
-    const running = [...books.journal.all()].filter(({ stage, exit }) => stage === 'created' && exit === undefined);
+    const { agentState, logs } = this.#parts;
+    const running = [...agentState.journal.all()].filter(
+      ({ stage, exit }) => stage === 'created' && exit === undefined,
+    );
     // A runner may send lines before the engine has named the secrets to hide in them.
     for (const { containerId } of running) logs.holdBack(containerId);
     for (let from = 0; from < running.length; from += OPENED_IN_A_TURN) {
@@ -411,7 +413,7 @@ export class Starts {
       const some = running.slice(from, from + OPENED_IN_A_TURN);
       const opened = await Promise.allSettled(some.map((entry) => this.#open(entry)));
       for (const [at, { containerId }] of some.entries())
-        if (opened[at]?.status === 'fulfilled') this.#bench.openedAhead.add(containerId);
+        if (opened[at]?.status === 'fulfilled') this.#context.openedAhead.add(containerId);
     }
   }
 

@@ -1,7 +1,7 @@
 // Stops a container in steps: TERM, KILL, removal by force. Used by ends.ts.
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
-import type { Books } from './books.ts';
+import type { AgentState } from './agent-state.ts';
 
 /** Waits between the first KILL, the second one, and force. */
 const KILL_WAIT_MS = 10_000;
@@ -18,7 +18,7 @@ const TERM_AGAIN_MS = 500;
 
 export interface LadderInput {
   readonly runtime: ContainerRuntime;
-  readonly books: Books;
+  readonly agentState: AgentState;
   readonly log: Log;
   readonly containerId: string;
   readonly dockerId: string;
@@ -36,12 +36,12 @@ type Step = readonly [() => Promise<void>, number, 'term' | 'kill' | 'forced'];
  * @returns the step at which the container ended; `given_up` when the signal came first
  */
 export async function climbStopLadder(input: LadderInput): Promise<'term' | 'kill' | 'forced' | 'stuck' | 'given_up'> {
-  const { runtime, books, log, containerId, dockerId, signal } = input;
+  const { runtime, agentState, log, containerId, dockerId, signal } = input;
   const steps: readonly Step[] = [
     ...termSteps(input),
     [() => runtime.signal(dockerId, 'SIGKILL'), KILL_WAIT_MS, 'kill'],
     [() => runtime.signal(dockerId, 'SIGKILL'), KILL_WAIT_MS, 'kill'],
-    [() => runtime.remove(dockerId).then(() => books.forgetSeen(dockerId)), STUCK_WAIT_MS, 'forced'],
+    [() => runtime.remove(dockerId).then(() => agentState.forgetSeen(dockerId)), STUCK_WAIT_MS, 'forced'],
   ];
   for (const [step, waitMs, result] of steps) {
     // An engine that fails one step may succeed at the next.
@@ -65,9 +65,9 @@ function termSteps({ runtime, dockerId, graceMs, wasReady }: LadderInput): reado
   ];
 }
 
-async function waitOver({ runtime, books, dockerId, signal }: LadderInput, ms: number): Promise<boolean> {
+async function waitOver({ runtime, agentState, dockerId, signal }: LadderInput, ms: number): Promise<boolean> {
   const until = performance.now() + ms;
-  while (!books.isOver(dockerId)) {
+  while (!agentState.isOver(dockerId)) {
     const left = until - performance.now();
     if (left <= 0 || signal.aborted) return false;
     await new Promise<void>((resolve) => {
@@ -78,14 +78,14 @@ async function waitOver({ runtime, books, dockerId, signal }: LadderInput, ms: n
         resolve();
       };
       const timer = setTimeout(done, Math.min(left, INSPECT_EVERY_MS));
-      const takeBack = books.onceOver(dockerId, done);
+      const takeBack = agentState.onceOver(dockerId, done);
       signal.addEventListener('abort', done, { once: true });
     });
-    if (books.isOver(dockerId)) return true;
+    if (agentState.isOver(dockerId)) return true;
     // The event may have been lost: inspect.
     const now = await runtime.inspect(dockerId).catch(() => 'unknown' as const);
-    if (now === undefined) books.forgetSeen(dockerId);
-    else if (now !== 'unknown') books.learn(now);
+    if (now === undefined) agentState.forgetSeen(dockerId);
+    else if (now !== 'unknown') agentState.learn(now);
   }
   return true;
 }

@@ -13,20 +13,12 @@ import { MAX_RESULT_BYTES, keyOf } from './attempts.ts';
 import type { Rule } from './budget.ts';
 import { SocketBudget } from './budget.ts';
 import { RunnerConnection } from './connection.ts';
+import { MAX_TEXT_BYTES, cutText, failureText } from './failure-text.ts';
 import type { Frame } from './frames.ts';
 import { RUNNER_PROTOCOL, numberOf, textOf } from './frames.ts';
 import { SocketListener } from './listener.ts';
 import { RunnerProcesses } from './processes.ts';
-import {
-  MAX_TEXT_BYTES,
-  cutText,
-  failureText,
-  OOM_TEXT,
-  errorBody,
-  firstHeader,
-  outcomeOf,
-  partHeader,
-} from './words.ts';
+import { OOM_TEXT, errorBody, firstHeader, outcomeOf, partHeader } from './run-frames.ts';
 
 /** Time for a process to dial again after its connection ended, before its attempts end too. */
 const AWAY_MS = 1000;
@@ -156,7 +148,7 @@ export class ContainerSlots {
   }
 
   /** After an agent restart: whether every expected process has dialled again. */
-  get settled(): boolean {
+  get areRunnersConnected(): boolean {
     if (this.#processes.control === undefined) return false;
     return this.#ready === undefined || this.#ready.mode === 'single' || this.#processes.serving >= this.facts.workers;
   }

@@ -4,7 +4,7 @@
  */
 import type { LiveAttempt, ObservedContainer } from '#shared/protocol/generated/messages.ts';
 import { MAX_MESSAGE_BYTES, PART_BYTES } from '#shared/protocol/link.ts';
-import { cutText } from './words.ts';
+import { cutText } from './failure-text.ts';
 
 /** Room for observed containers in a hello, beside its inventory: devices, and at most 200 references of images. */
 const OBSERVED_BYTES = MAX_MESSAGE_BYTES - 256 * 1024;

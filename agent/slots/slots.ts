@@ -45,8 +45,8 @@ export class SlotTable {
   }
 
   /** Whether every listed container's processes have dialled again after a restart of the agent. */
-  settled(containerIds: readonly string[]): boolean {
-    return containerIds.every((id) => this.#containers.get(id)?.settled ?? true);
+  areRunnersConnected(containerIds: readonly string[]): boolean {
+    return containerIds.every((id) => this.#containers.get(id)?.areRunnersConnected ?? true);
   }
 
   /** Number of attempts that this process ever took. */

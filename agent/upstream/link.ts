@@ -24,9 +24,9 @@ import type {
 import { MAX_MESSAGE_BYTES, PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { UpstreamCall } from '../gateway/relay.ts';
-import type { Permission } from '../reconcile/books.ts';
+import type { Permission } from '../reconcile/agent-state.ts';
 import type { SlotTable } from '../slots/slots.ts';
-import { cutText } from '../slots/words.ts';
+import { cutText } from '../slots/failure-text.ts';
 import type { ClockWatch } from '../telemetry/clock.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';

@@ -4,7 +4,7 @@ import type { ControlFromAgent } from '#shared/protocol/generated/messages.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { Archives } from '../code/archives.ts';
 import type { Gpus } from '../devices/gpus.ts';
-import type { Books } from '../reconcile/books.ts';
+import type { AgentState } from '../reconcile/agent-state.ts';
 import type { Volumes } from '../volumes/volumes.ts';
 import type { ContainerDisks } from '../telemetry/container-disks.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
@@ -14,7 +14,7 @@ const SAMPLE_MS = 5_000;
 
 export interface SamplingParts {
   readonly runtime: Pick<ContainerRuntime, 'pidOf'>;
-  readonly books: Pick<Books, 'running' | 'volumesMounted'>;
+  readonly agentState: Pick<AgentState, 'running' | 'volumesMounted'>;
   readonly gpus: Pick<Gpus, 'useOf'>;
   readonly volumes: Pick<Volumes, 'down'>;
   readonly containerDisks: Pick<ContainerDisks, 'usedBy' | 'limitBytes'>;
@@ -30,13 +30,13 @@ export interface SamplingParts {
  * @returns a function that stops it
  */
 export function startSampling(parts: SamplingParts): () => Promise<void> {
-  const { books, gpus, containerDisks, archives, metrics, log } = parts;
+  const { agentState, gpus, containerDisks, archives, metrics, log } = parts;
   const abort = new AbortController();
   const sampler = new Sampler(parts.runtime, log);
   const round = async (): Promise<void> => {
     countMounts(parts);
     metrics.codeCacheBytes.set(archives.bytes);
-    const running = books.running();
+    const running = agentState.running();
     const gpusOf = new Map(running.map(({ containerId, gpuUuids }) => [containerId, gpuUuids]));
     const sampled = await sampler.round(running);
     const containers = sampled.map((one) => ({
@@ -55,9 +55,9 @@ export function startSampling(parts: SamplingParts): () => Promise<void> {
   };
 }
 
-function countMounts({ books, volumes, metrics }: SamplingParts): void {
+function countMounts({ agentState, volumes, metrics }: SamplingParts): void {
   const down = new Set(volumes.down);
   const counts = { active: 0, down: 0 };
-  for (const { driver } of books.volumesMounted()) counts[down.has(driver || 'local') ? 'down' : 'active'] += 1;
+  for (const { driver } of agentState.volumesMounted()) counts[down.has(driver || 'local') ? 'down' : 'active'] += 1;
   for (const [state, count] of Object.entries(counts)) metrics.volumeMounts.set({ state }, count);
 }

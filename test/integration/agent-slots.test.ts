@@ -313,7 +313,7 @@ test('a new agent takes over what a runner holds, under the same token', async (
     slots: 0,
     holding: [named('t1')],
   });
-  expect(world.table.settled([ID])).toBe(true);
+  expect(world.table.areRunnersConnected([ID])).toBe(true);
   const sink = new Sink();
   world.table.connect(sink);
   expect(sink.sent[0]).toEqual({ report: { running: [{ ...named('t1'), containerId: ID }], finished: [] } });

@@ -1,4 +1,4 @@
-"""The books of a runner process: tasks taken from its connection, answers to send, the end of the process. `serving.py`
+"""The state of a runner process: tasks taken from its connection, answers to send, the end of the process. `serving.py`
 calls the handlers. Must stay true: a result is kept until the agent acknowledged it, and sent again after every new
 hello; a task that is running or answered does not run again.
 """

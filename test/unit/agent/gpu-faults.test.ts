@@ -27,7 +27,7 @@ interface World {
   readonly notes: string[];
   /** Times that the devices were told anew, and lines of the agent's own log that say `error` or worse. */
   readonly told: { changes: number; errors: number };
-  /** An agent on the same state, which has not read its books; the one before has stopped. */
+  /** An agent on the same state, which has not read its journal; the one before has stopped. */
   readonly open: (driver?: Partial<FakeDriver>, kernelLog?: string) => Promise<Gpus>;
   /** Opens and starts the devices: every free device has passed its probe. */
   readonly start: (driver?: Partial<FakeDriver>, kernelLog?: string) => Promise<Gpus>;
@@ -233,7 +233,7 @@ describe('a recovery that the driver asks for', () => {
     expect(table.leasable(ROW.uuid)?.state).toBe('unhealthy');
   });
 
-  test('while no agent ran fails the container when the books have been read', async ({ world }) => {
+  test('while no agent ran fails the container when the journal has been read', async ({ world }) => {
     await world.start();
     await world.stop();
     const gpus = await world.open({ gpus: [aGpu(0, { gpu_recovery_action: 'Reboot' }), aGpu(1)] });
@@ -244,7 +244,7 @@ describe('a recovery that the driver asks for', () => {
   });
 });
 
-test('errors that came while no agent ran wait until the books have been read', async ({ world }) => {
+test('errors that came while no agent ran wait until the journal has been read', async ({ world }) => {
   await world.start();
   await world.stop();
   world.nvidia.xid(0, 94);

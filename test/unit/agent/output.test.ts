@@ -43,7 +43,7 @@ function aWorld(): World {
       runtime: { followLogs },
       logs: { add: (_containerId, { line }) => void lines.push(line) },
       positions: { follow: () => undefined, forget: () => undefined, resumeAt: () => undefined },
-      books: { isOver: () => world.over },
+      agentState: { isOver: () => world.over },
       log: createLog({ name: 'test', level: 'silent' }),
       endMs: 20,
     }),
@@ -84,7 +84,7 @@ test('the output of a container that ends is whole at once, and not asked for ag
   first.end();
   await Promise.resolve();
   world.over = true;
-  await world.output.settle('c', 60_000);
+  await world.output.awaitEnd('c', 60_000);
   world.output.forget('c');
   expect(world.lines).toEqual(['last words']);
   expect(world.streams).toHaveLength(1);
@@ -96,7 +96,7 @@ test('a container that ends while its stream is broken: the rest is asked for be
   first.say('before', 'T1');
   first.end(new Error('the engine went away'));
   world.over = true;
-  const settled = world.output.settle('c', 60_000);
+  const settled = world.output.awaitEnd('c', 60_000);
   const second = await world.stream(2);
   second.say('last words', 'T2');
   second.end();

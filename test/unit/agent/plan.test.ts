@@ -168,7 +168,9 @@ test('a plan carried out leaves none, and what is left is what was wanted', () =
         world.wanted === undefined
           ? undefined
           : new Map(world.wanted.map((one) => [one.id, wanted(one.id, { epoch: one.epoch, stop: one.stop })]));
-      const books = new Map(world.known.map((one) => [one.id, known(one.id, { epoch: one.epoch, stage: one.stage })]));
+      const entries = new Map(
+        world.known.map((one) => [one.id, known(one.id, { epoch: one.epoch, stage: one.stage })]),
+      );
       let engine = world.seen.map((one) => seen(one.id, { epoch: one.epoch, state: one.state }));
       const attended = new Set(world.attended);
       const acked = new Set<string>();
@@ -177,7 +179,7 @@ test('a plan carried out leaves none, and what is left is what was wanted', () =
       let nowMs = NOW;
       for (let round = 0; ; round += 1) {
         expect(round).toBeLessThan(30);
-        const state = { ...input({}), wanted: want, known: books, seen: engine, attended, acked, proceeded };
+        const state = { ...input({}), wanted: want, known: entries, seen: engine, attended, acked, proceeded };
         const actions = plan(state, nowMs);
         expect(new Set(actions.map((action) => action.containerId)).size).toBe(actions.length);
         if (actions.length === 0) {
@@ -187,10 +189,10 @@ test('a plan carried out leaves none, and what is left is what was wanted', () =
         }
         for (const action of actions) {
           const id = action.containerId;
-          const entry = books.get(id);
+          const entry = entries.get(id);
           switch (action.kind) {
             case 'accept':
-              books.set(id, known(id, { epoch: action.epoch, stage: 'accepted' }));
+              entries.set(id, known(id, { epoch: action.epoch, stage: 'accepted' }));
               acked.add(action.assignmentId);
               if (world.proceed) proceeded.add(action.assignmentId);
               break;
@@ -199,7 +201,7 @@ test('a plan carried out leaves none, and what is left is what was wanted', () =
               expect(proceeded.has(action.assignmentId)).toBe(true);
               expect(engine.some((one) => one.containerId === id)).toBe(false);
               started.push(action.assignmentId);
-              books.set(id, known(id, { epoch: action.epoch }));
+              entries.set(id, known(id, { epoch: action.epoch }));
               engine.push(seen(id, { epoch: action.epoch }));
               attended.add(id);
               break;
@@ -213,21 +215,21 @@ test('a plan carried out leaves none, and what is left is what was wanted', () =
             case 'vanished':
             case 'release':
               engine = engine.filter((one) => one.containerId !== id || one.epoch !== action.epoch);
-              if (entry !== undefined) books.set(id, { ...entry, stage: 'gone' });
+              if (entry !== undefined) entries.set(id, { ...entry, stage: 'gone' });
               attended.delete(id);
               break;
             case 'forget':
-              books.delete(id);
+              entries.delete(id);
               break;
             case 'confirm-gone':
-              books.set(id, known(id, { epoch: action.epoch, stage: 'gone' }));
+              entries.set(id, known(id, { epoch: action.epoch, stage: 'gone' }));
               break;
             case 'remove-stray':
               engine = engine.filter((one) => one.dockerId !== action.dockerId);
               break;
             case 'adopt':
-              if (entry === undefined) books.set(id, known(id, { epoch: action.epoch }));
-              else books.set(id, { ...entry, stage: 'created' });
+              if (entry === undefined) entries.set(id, known(id, { epoch: action.epoch }));
+              else entries.set(id, { ...entry, stage: 'created' });
               attended.add(id);
               break;
             case 'interrupt':
@@ -239,11 +241,11 @@ test('a plan carried out leaves none, and what is left is what was wanted', () =
       if (want === undefined) return;
       for (const id of ids) {
         const order = want.get(id);
-        const entry = books.get(id);
+        const entry = entries.get(id);
         const running = engine.filter((one) => one.containerId === id && one.state === 'running');
         expect(running.length).toBeLessThanOrEqual(1);
         if (order === undefined) {
-          // An unwanted container leaves nothing, in the engine or in the books.
+          // An unwanted container leaves nothing, in the engine or in the journal.
           expect(entry).toBeUndefined();
           expect(running).toEqual([]);
         } else if (entry !== undefined && order.epoch === entry.epoch && order.stop) expect(running).toEqual([]);

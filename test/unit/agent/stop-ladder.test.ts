@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import type { ContainerRuntime } from '../../../agent/containers/runtime.ts';
 import { EngineError } from '../../../agent/containers/runtime.ts';
-import type { Books } from '../../../agent/reconcile/books.ts';
+import type { AgentState } from '../../../agent/reconcile/agent-state.ts';
 import type { LadderInput } from '../../../agent/reconcile/stop-ladder.ts';
 import { climbStopLadder } from '../../../agent/reconcile/stop-ladder.ts';
 
@@ -31,7 +31,7 @@ function climbing(input: Partial<LadderInput> = {}): World {
     },
     inspect: async () => ({ state: over ? 'exited' : 'running' }),
   } as unknown as ContainerRuntime;
-  const books = {
+  const agentState = {
     isOver: () => over,
     onceOver: (_id: string, callback: () => void) => {
       waiting.add(callback);
@@ -39,10 +39,10 @@ function climbing(input: Partial<LadderInput> = {}): World {
     },
     learn: () => undefined,
     forgetSeen: () => undefined,
-  } as unknown as Books;
+  } as unknown as AgentState;
   const climb = climbStopLadder({
     runtime,
-    books,
+    agentState,
     log: createLog({ name: 'test', level: 'silent' }),
     containerId: 'c',
     dockerId: 'd',

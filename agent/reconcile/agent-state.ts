@@ -12,7 +12,7 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { RuntimeContainer } from '../containers/runtime.ts';
 import { LABELS } from '../containers/runtime.ts';
-import { cutText } from '../slots/words.ts';
+import { cutText } from '../slots/failure-text.ts';
 import type { LeaseOwner } from '../devices/leases.ts';
 import type { Journal, JournalEntry } from './journal.ts';
 import type { Known, PlanInput, Seen, Wanted, Work } from './plan.ts';
@@ -41,7 +41,7 @@ export interface RunningContainer {
   readonly gpuUuids: readonly string[];
 }
 
-export class Books {
+export class AgentState {
   readonly journal: Journal;
   /** Desired assignments by container id; undefined until the session's first snapshot. */
   #wanted: Map<string, Assignment__Output> | undefined;
@@ -342,7 +342,7 @@ export class Books {
     return entry.ready === undefined ? 'starting' : 'running';
   }
 
-  /** Removes the container from the books; the report of its end may still have to be sent. */
+  /** Removes the container from the state; the report of its end may still have to be sent. */
   async forget(containerId: string): Promise<void> {
     const entry = this.journal.get(containerId);
     if (entry === undefined) return;

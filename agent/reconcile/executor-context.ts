@@ -1,5 +1,5 @@
 /**
- * Shared base of starts and ends: the parts they work with, and each container's data between its steps (its
+ * Shared context of starts and ends: the parts they work with, and each container's data between its steps (its
  * preparation, the timer of its start, its followed output). Owned by execute.ts. Must stay true: all data of a
  * container is dropped when it is gone.
  */
@@ -22,7 +22,7 @@ import type { SlotTable } from '../slots/slots.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { Volumes } from '../volumes/volumes.ts';
-import type { Books } from './books.ts';
+import type { AgentState } from './agent-state.ts';
 import type { JournalEntry } from './journal.ts';
 import { ContainerOutput } from './output.ts';
 import { StartClock } from './start-clock.ts';
@@ -36,7 +36,7 @@ export interface ExecutorParts {
   readonly volumes: Volumes;
   readonly slots: SlotTable;
   readonly gateway: Pick<GatewaySockets, 'add' | 'end'>;
-  readonly books: Books;
+  readonly agentState: AgentState;
   readonly logs: LogBuffer;
   readonly positions: LogPositions;
   readonly metrics: AgentMetrics;
@@ -61,7 +61,7 @@ export interface Prepared {
   readonly lower: string;
 }
 
-export class Workbench {
+export class ExecutorContext {
   readonly parts: ExecutorParts;
   readonly output: ContainerOutput;
   /** Preparations by container id and epoch. */
@@ -84,7 +84,7 @@ export class Workbench {
    * secrets are only in its environment: its lines stay held back until the engine has returned that.
    */
   resumeOutput({ containerId, secretNames = [] }: JournalEntry, dockerId: string): void {
-    const { logs, runtime, books } = this.parts;
+    const { logs, runtime, agentState } = this.parts;
     if (this.#closed || this.output.isFollowing(containerId)) return;
     logs.holdBack(containerId);
     this.output.follow(containerId, dockerId, 'resume', async (ends) => {
@@ -96,7 +96,7 @@ export class Workbench {
           containerId,
           [...secretNames, TOKEN_NAME].map((name) => env[name] ?? ''),
         );
-      else if (!books.isOver(dockerId)) throw new Error('the engine does not know a container that runs');
+      else if (!agentState.isOver(dockerId)) throw new Error('the engine does not know a container that runs');
     });
   }
 
@@ -108,10 +108,10 @@ export class Workbench {
 
   /** Ends a container by the agent's own decision. */
   end(containerId: string, reason: string, graceMs: number): void {
-    const { books } = this.parts;
-    if (books.ending.has(containerId) || books.journal.get(containerId) === undefined) return;
-    books.ending.set(containerId, { graceMs, reason });
-    books.changed(containerId);
+    const { agentState } = this.parts;
+    if (agentState.ending.has(containerId) || agentState.journal.get(containerId) === undefined) return;
+    agentState.ending.set(containerId, { graceMs, reason });
+    agentState.changed(containerId);
   }
 
   /** Ends the container for this reason, unless disarmed in time. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { cutText, failureText } from '../../../agent/slots/words.ts';
+import { cutText, failureText } from '../../../agent/slots/failure-text.ts';
 
 test.each([
   ['RuntimeError: no model', 'Traceback (most recent call last):\n  File "app.py", line 3\nRuntimeError: no model\n'],
