@@ -7,7 +7,7 @@ import { loadConfig } from '#shared/config.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { rangeProblem } from './containers/network-filter.ts';
-import { PROXY_SETTINGS, wayTo } from './proxy.ts';
+import { PROXY_SETTINGS, routeTo } from './proxy.ts';
 
 /** The agent's settings, read once by `loadAgentConfig`. */
 export const AgentSettings = Type.Object({
@@ -185,7 +185,7 @@ export function loadAgentConfig(env: Env): AgentConfig {
     checkJoinToken(config.LONGSHORE_JOIN_TOKEN);
     checkMetricsPage(config);
     checkClosedRanges(config);
-    if (config.LONGSHORE_SCHEDULER_ADDRESS !== undefined) wayTo(config.LONGSHORE_SCHEDULER_ADDRESS, config);
+    if (config.LONGSHORE_SCHEDULER_ADDRESS !== undefined) routeTo(config.LONGSHORE_SCHEDULER_ADDRESS, config);
     return config;
   } catch (error) {
     throw new StartupError('bad_config', messageOf(error), { cause: error, exitCode: 78 });

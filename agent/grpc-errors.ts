@@ -20,7 +20,7 @@ export const isRefusal = (error: unknown): boolean => {
 };
 
 /** The scheduler is absent or unavailable now: worth another try. */
-export const isPassing = (error: unknown): boolean => {
+export const isTransient = (error: unknown): boolean => {
   const code = grpcCode(error);
   return (
     code === status.UNAVAILABLE ||

@@ -12,7 +12,7 @@ import { watchProcess } from '#shared/process-metrics.ts';
 import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { ServiceManager } from '#shared/service-manager.ts';
 import { NO_SERVICE_MANAGER } from '#shared/service-manager.ts';
-import { endAllContainers, leaveInstallation } from './compose/endings.ts';
+import { endAllContainers, leaveInstallation } from './compose/teardown.ts';
 import type { GpuOptions } from './compose/gpus.ts';
 import type { AtStop } from './compose/host.ts';
 import { openHost } from './compose/host.ts';

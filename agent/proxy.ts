@@ -21,7 +21,7 @@ export interface Proxy {
 }
 
 /** `proxy` is absent for a direct connection; `why` then says why a configured proxy does not count. */
-export interface Way {
+export interface Route {
   readonly proxy?: Proxy;
   readonly why: string;
 }
@@ -34,7 +34,7 @@ export const addressOf = ({ host, port }: Proxy): string => `${isIP(host) === 6 
  * @param address - host:port, an IPv6 address in brackets
  * @throws StartupError `bad_config` when the chosen proxy cannot be used; the text omits its value
  */
-export function wayTo(address: string, settings: ProxySettings): Way {
+export function routeTo(address: string, settings: ProxySettings): Route {
   const [setting, value] = (['HTTPS_PROXY', 'HTTP_PROXY'] as const)
     .map((name) => [name, settings[name]] as const)
     .find(([, text]) => text !== undefined && text !== '') ?? ['', undefined];

@@ -8,7 +8,7 @@ import { LABELS } from '../containers/runtime.ts';
 import { IdentityFile } from '../upstream/identity.ts';
 import type { JoinFacts } from '../upstream/join.ts';
 import { isTokenOfAnother, join } from '../upstream/join.ts';
-import { wayTo } from '../proxy.ts';
+import { routeTo } from '../proxy.ts';
 import { ownVersion } from '../version.ts';
 import type { Host } from './host.ts';
 
@@ -43,7 +43,7 @@ export async function joinInstallation(
     version: ownVersion(),
   };
   const address = joinFacts.address ?? identity.current?.address;
-  const proxy = address === undefined ? undefined : wayTo(address, config).proxy;
+  const proxy = address === undefined ? undefined : routeTo(address, config).proxy;
   if (proxy !== undefined) log.info({ address, proxy: proxy.shown }, 'the scheduler is dialled through a proxy');
   if (identity.current === undefined || isTokenOfAnother(joinFacts, identity.current)) {
     // The unit counts as started: nothing has to be rebuilt, and the scheduler may stay out of reach for long.

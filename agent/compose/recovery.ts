@@ -57,11 +57,11 @@ export async function removeLeftovers(
   }
   await pauseContainers.open(containers);
   // A running container without a journal entry may be adopted; everything below then stays.
-  const strange = containers.some((one) => {
+  const hasOrphan = containers.some((one) => {
     const containerId = one.labels[LABELS.container];
     return containerId !== undefined && journal.get(containerId) === undefined;
   });
-  if (strange) return;
+  if (hasOrphan) return;
   const live = [...journal.all()].filter((entry) => entry.stage !== 'gone');
   const kept = new Set(live.map((entry) => entry.shortId));
   const volumes = new Set(live.map((entry) => views.volumeName(entry.containerId)));

@@ -1,9 +1,9 @@
 /**
- * Pause containers: small containers of our own, each with a network namespace that one workload joins. Settings, labels
- * and the image's name call them holders. The network is most of the cost of a cold start, so some wait ready. A pause
- * container sets the filter of its namespace (network-filter.ts) and then gives up every right to change it; the workload
- * never has one. Called by reconcile/. Must stay true: a workload joins no namespace whose filter was not set; a pause
- * container serves one container and goes with it; an unused pause container is removed.
+ * Pause containers: small containers of our own, each with a network namespace that one workload joins. Settings,
+ * labels and the image's name call them holders. The network is most of the cost of a cold start, so some wait ready.
+ * A pause container sets the filter of its namespace (network-filter.ts) and then gives up every right to change it;
+ * the workload never has one. Called by reconcile/. Must stay true: a workload joins no namespace whose filter was not
+ * set; a pause container serves one workload and goes with it; an unused pause container is removed.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { backoffMs, withDeadline } from '#shared/backoff.ts';
@@ -73,8 +73,8 @@ export class PauseContainers {
   readonly #waiting: Kept[] = [];
   readonly #serving = new Map<string, Kept>();
   /**
-   * Names of pause containers in creation, and ids of those in removal until a listing lacks them: no sweep removes them
-   * as strays.
+   * Names of pause containers in creation, and ids of those in removal until a listing lacks them: no sweep removes
+   * them as strays.
    */
   readonly #making = new Set<string>();
   readonly #leaving = new Set<string>();

@@ -1,5 +1,5 @@
-// The image of pause containers, built by scripts/setup/pause-image.mjs: `nft`, a shell, the GPU probe and nothing else.
-// Releases carry it as a file.
+// The image of pause containers, built by scripts/setup/pause-image.mjs: `nft`, a shell, the GPU probe and nothing
+// else. Releases carry it as a file.
 import { createReadStream, existsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';

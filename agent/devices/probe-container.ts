@@ -1,8 +1,8 @@
 /**
- * The container of one probe: the program of agent/probe/gpu-probe.c in the image of pause containers. The container has
- * one device, passed as to workloads; no network, and a read-only root. Must stay true: one container exists per device, even after
- * a crash of the agent, because its name is the device's. A probe that misses its deadline is killed, and one that
- * survives the kill keeps its name.
+ * The container of one probe: the program of agent/probe/gpu-probe.c in the image of pause containers. The container
+ * has one device, passed as to workloads; no network, and a read-only root. Must stay true: one container exists per
+ * device, even after a crash of the agent, because its name is the device's. A probe that misses its deadline is
+ * killed, and one that survives the kill keeps its name.
  */
 import type { Log } from '#shared/log.ts';
 import { messageOf } from '#shared/errors.ts';

@@ -45,7 +45,7 @@ export function classifyPull(message: string): PullFailure {
 }
 
 /** Whether another try may succeed. A full disk is handled separately. */
-export const isPassing = (failure: PullFailure): boolean =>
+export const isTransient = (failure: PullFailure): boolean =>
   failure === 'busy' || failure === 'corrupt' || failure === 'engine';
 
 /** Advice that follows the engine's message. */

@@ -14,7 +14,7 @@ import type { BackoffSettings } from './backoff.ts';
 import { RegistryBackoff } from './backoff.ts';
 import type { PullFailure } from './failures.ts';
 import type { Pulled } from './ledger.ts';
-import { classifyPull, isPassing, PULL_CURES } from './failures.ts';
+import { classifyPull, isTransient, PULL_CURES } from './failures.ts';
 import type { PullProgress } from '../containers/pull-stream.ts';
 import type { ImageRights } from './rights.ts';
 
@@ -199,7 +199,7 @@ export class Images {
   ): Promise<boolean> {
     if (deadline.aborted) return false;
     if (failure === 'disk_full') return !roomMade && (await makeRoom());
-    return isPassing(failure) && tries < this.#parts.settings.tries;
+    return isTransient(failure) && tries < this.#parts.settings.tries;
   }
 
   async #attempt(reference: string, workspaceId: string, deadline: AbortSignal, tell: OnProgress): Promise<Pulled> {

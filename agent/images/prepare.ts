@@ -5,7 +5,7 @@ import type { Log } from '#shared/log.ts';
 import type { ImagePrepared, PrepareImage__Output } from '#shared/protocol/generated/messages.ts';
 import { Limiter } from '../containers/limiter.ts';
 import type { ContainerRuntime, ImageFacts } from '../containers/runtime.ts';
-import { classifyPull, isPassing, PULL_CURES } from './failures.ts';
+import { classifyPull, isTransient, PULL_CURES } from './failures.ts';
 import type { Images } from './images.ts';
 
 const ASK_REGISTRY_MS = 8000;
@@ -79,7 +79,7 @@ export class ImagePreparer {
       const digests = here?.digests ?? [];
       const known = digestOf(image) || digests[0];
       const pulledHere = isOurs(image) || digests.some((digest) => isOurs(pinnedTo(image, digest)));
-      if (here !== undefined && known !== undefined && (isPassing(failure) || !pulledHere)) return { digest: known };
+      if (here !== undefined && known !== undefined && (isTransient(failure) || !pulledHere)) return { digest: known };
       return { failure, message: `image ${image}: ${messageOf(error)} (${failure}); ${PULL_CURES[failure]}` };
     }
   }

@@ -7,7 +7,7 @@
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime, ImageFacts } from '../containers/runtime.ts';
-import { classifyPull, isPassing, PULL_CURES } from './failures.ts';
+import { classifyPull, isTransient, PULL_CURES } from './failures.ts';
 import type { ImageLedger } from './ledger.ts';
 import type { PullPermit } from './images.ts';
 
@@ -73,7 +73,7 @@ export class ImageRights {
       await runtime.registryDigest(reference, auth, ASK_REGISTRY_MS);
     } catch (error) {
       const failure = classifyPull(messageOf(error));
-      const isUnknown = isPassing(failure) || (isWithoutWord && failure === 'unauthorized');
+      const isUnknown = isTransient(failure) || (isWithoutWord && failure === 'unauthorized');
       log.info(
         { err: error, image: reference, workspaceId, failure },
         'the registry did not confirm a right to an image',

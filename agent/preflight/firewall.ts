@@ -8,7 +8,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isIP } from 'node:net';
 import type { NetworkFacts } from '../containers/runtime.ts';
-import { tellsWhenAsked } from './ask.ts';
+import { programOutput } from './program-output.ts';
 import type { Finding } from './finding.ts';
 import { ok, warning } from './finding.ts';
 
@@ -36,7 +36,7 @@ export interface FirewallFacts {
 export async function readFirewall(network: NetworkFacts | undefined, root = '/'): Promise<FirewallFacts> {
   const read = (path: string): Promise<string | undefined> => readFile(join(root, path), 'utf8').catch(() => undefined);
   const ask = async (program: string, ...args: readonly string[]): Promise<string | undefined> =>
-    (await tellsWhenAsked(program, args, ASK_MS)) || undefined;
+    (await programOutput(program, args, ASK_MS)) || undefined;
   const [forwarding, routes, translation, chains, state] = await Promise.all([
     read('proc/sys/net/ipv4/ip_forward'),
     read('proc/net/route'),

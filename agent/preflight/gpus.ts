@@ -3,7 +3,7 @@
 import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { GpuCondition } from '../devices/gpu-condition.ts';
-import { tellsWhenAsked } from './ask.ts';
+import { programOutput } from './program-output.ts';
 import type { Finding } from './finding.ts';
 import { ok, warning } from './finding.ts';
 
@@ -140,7 +140,7 @@ function fabricFinding(gpus: readonly GpuCondition[], { switches, managerRuns }:
  * @param words - output of `nvidia-ctk --version`
  */
 export async function toolkitFindings(
-  words: () => Promise<string> = () => tellsWhenAsked('nvidia-ctk', ['--version'], ASK_MS),
+  words: () => Promise<string> = () => programOutput('nvidia-ctk', ['--version'], ASK_MS),
 ): Promise<Finding[]> {
   const match = /version (\d+)\.(\d+)\.(\d+)/.exec(await words());
   if (match === null) return [];

@@ -7,8 +7,8 @@ import type { AgentConfig } from '../config.ts';
 import { parseJoinToken } from '../config.ts';
 import { openChannel } from '../upstream/channel.ts';
 import type { Identity } from '../upstream/identity.ts';
-import type { Proxy, Way } from '../proxy.ts';
-import { wayTo } from '../proxy.ts';
+import type { Proxy, Route } from '../proxy.ts';
+import { routeTo } from '../proxy.ts';
 import { readTrustedCa } from '../upstream/trust.ts';
 import { dialThrough } from '../upstream/tunnel.ts';
 import type { Finding } from './finding.ts';
@@ -31,7 +31,7 @@ export async function schedulerFindings(config: AgentConfig, identity: Identity 
       joined,
       failed('scheduler', 'its address is not set', 'set LONGSHORE_SCHEDULER_ADDRESS to its host:port (1995)'),
     ];
-  const { proxy, why, problem } = wayChecked(address, config);
+  const { proxy, why, problem } = routeChecked(address, config);
   if (problem !== undefined) return [joined, problem];
   const byProxy = proxy === undefined ? ok('proxy', `none for ${address}: ${why}`) : await proxyFinding(proxy, address);
   if (fingerprint === undefined || byProxy.level === 'failed') return [joined, byProxy];
@@ -61,10 +61,10 @@ function joinFinding(identity: Identity | undefined, hasToken: boolean): Finding
   );
 }
 
-/** The way to an address from the identity, which the check of the settings did not cover. */
-function wayChecked(address: string, config: AgentConfig): Way & { readonly problem?: Finding } {
+/** The route to an address from the identity, which the check of the settings did not cover. */
+function routeChecked(address: string, config: AgentConfig): Route & { readonly problem?: Finding } {
   try {
-    return wayTo(address, config);
+    return routeTo(address, config);
   } catch (error) {
     return {
       why: '',

@@ -130,7 +130,7 @@ export class AgentState {
       assignmentId: container.labels[LABELS.assignment] ?? '',
       epoch: Number(container.labels[LABELS.epoch] ?? 0),
       state: container.state,
-      strangeSinceMs: before?.strangeSinceMs ?? nowMs,
+      orphanSinceMs: before?.orphanSinceMs ?? nowMs,
       container,
       learntMs: nowMs,
     });

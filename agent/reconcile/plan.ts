@@ -31,7 +31,7 @@ export interface Seen {
   readonly epoch: number;
   readonly state: 'created' | 'running' | 'exited';
   /** Since when the container is unknown to the journal; epoch milliseconds. */
-  readonly strangeSinceMs: number;
+  readonly orphanSinceMs: number;
 }
 
 export type Work = 'start' | 'stop' | 'other';
@@ -214,7 +214,7 @@ function planUnknown(
         dockerId: stray.dockerId,
         why: older ? 'older_epoch' : 'never_started',
       };
-    if (input.wanted !== undefined && nowMs - stray.strangeSinceMs >= input.orphanGraceMs)
+    if (input.wanted !== undefined && nowMs - stray.orphanSinceMs >= input.orphanGraceMs)
       return { kind: 'remove-stray', containerId: stray.containerId, dockerId: stray.dockerId, why: 'orphan' };
   }
   if (wanted === undefined || all.length > 0) return undefined;

@@ -53,7 +53,7 @@ function channel(
     'grpc.use_local_subchannel_pool': 1,
     'grpc.initial_reconnect_backoff_ms': 100,
     'grpc.max_reconnect_backoff_ms': 1000,
-    // `wayTo` chooses proxies, not gRPC.
+    // `routeTo` chooses proxies, not gRPC.
     'grpc.enable_http_proxy': 0,
     'grpc.service_config_disable_resolution': 1,
   });

@@ -8,7 +8,7 @@ import type { ChannelUse } from './channel.ts';
 import { openChannel, openLocalChannel } from './channel.ts';
 import type { Identity } from './identity.ts';
 import type { JoinFacts } from './join.ts';
-import { wayTo } from '../proxy.ts';
+import { routeTo } from '../proxy.ts';
 
 export class Dialler {
   readonly #facts: JoinFacts;
@@ -40,7 +40,7 @@ export class Dialler {
 
   #overNetwork(identity: Identity, use: ChannelUse): AgentLinkClient {
     const address = this.#facts.address ?? identity.address;
-    return openChannel(address, identity.caPem, wayTo(address, this.#facts.proxies).proxy, use);
+    return openChannel(address, identity.caPem, routeTo(address, this.#facts.proxies).proxy, use);
   }
 
   /** Called when the session works. */

@@ -25,9 +25,9 @@ import type { Identity, IdentityFile } from './identity.ts';
 import { newPrivateKey, publicKeyOf, signWith } from './identity.ts';
 import { isRevocation } from './revocation.ts';
 import type { ProxySettings } from '../proxy.ts';
-import { wayTo } from '../proxy.ts';
+import { routeTo } from '../proxy.ts';
 import { readTrustedCa } from './trust.ts';
-import { grpcText, isPassing } from '../grpc-errors.ts';
+import { grpcText, isTransient } from '../grpc-errors.ts';
 
 const CALL_DEADLINE_MS = 10_000;
 
@@ -81,7 +81,7 @@ export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signa
       { exitCode: 78 },
     );
   }
-  const { proxy } = wayTo(address, facts.proxies);
+  const { proxy } = routeTo(address, facts.proxies);
   const joinTokenHash = sha256Hex(joinToken.trim());
   const privateKey = file.current?.privateKey ?? newPrivateKey();
   for (let tries = 0; ; tries += 1) {
@@ -118,7 +118,7 @@ export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signa
       if (error instanceof AppError && error.code === 'wrong_scheduler')
         throw new StartupError('wrong_scheduler', error.message, { cause: error });
       const unreachable = error instanceof AppError && error.code === 'scheduler_unreachable';
-      if (!unreachable && !isPassing(error)) {
+      if (!unreachable && !isTransient(error)) {
         throw new StartupError(
           'join_refused',
           `the scheduler refused the join token (${grpcText(error)}); each works once and for 30 minutes: make a new one with \`longshore machine create\``,

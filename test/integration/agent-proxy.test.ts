@@ -7,7 +7,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { describe, expect, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { openChannel } from '../../agent/upstream/channel.ts';
-import { wayTo } from '../../agent/proxy.ts';
+import { routeTo } from '../../agent/proxy.ts';
 import { dialThrough } from '../../agent/upstream/tunnel.ts';
 import { checkMachine } from '../../agent/preflight/check.ts';
 import type { Finding } from '../../agent/preflight/finding.ts';
@@ -129,7 +129,7 @@ test('a proxy that shows certificates of its own is told apart from a wrong sche
 test('an IPv6 address is asked for in brackets', async ({ world, proxy }) => {
   proxy.places.set('[fd00::1]:1995', world.scheduler.address);
   const settings = { HTTPS_PROXY: proxy.url };
-  const way = wayTo('[fd00::1]:1995', settings);
+  const way = routeTo('[fd00::1]:1995', settings);
   const client = openChannel('[fd00::1]:1995', world.scheduler.caPem, way.proxy);
   try {
     const challenge = await new Promise((resolve, reject) =>
@@ -154,7 +154,7 @@ describe('a peer that takes connections and stays silent', () => {
     proxy.isSilent = true;
     proxy.credentials = undefined;
     const settings = { HTTPS_PROXY: proxy.url };
-    const { proxy: chosen } = wayTo(ADDRESS, settings);
+    const { proxy: chosen } = routeTo(ADDRESS, settings);
     if (chosen === undefined) throw new Error('no proxy');
     timers();
     try {

@@ -11,14 +11,14 @@ import { gpuModelOf } from '#shared/domain/gpus.ts';
 import { messageOf } from '#shared/errors.ts';
 import { cdiGpus } from '../../containers/cdi.ts';
 import type { ContainerRuntime, EngineInfo, GpuDriver } from '../../containers/runtime.ts';
-import { tellsWhenAsked } from '../ask.ts';
+import { programOutput } from '../program-output.ts';
 import { engineFailure, engineFindings } from '../engine.ts';
 import { conditionFindings, readFabric, toolkitFindings } from '../gpus.ts';
 import { ownVersion } from '../../version.ts';
 import type { DeviceContainer } from './container.ts';
 import { cudaLine, imageLine, openDevice } from './container.ts';
 import { CheckRun } from './run.ts';
-import type { Stranger } from './reload.ts';
+import type { ForeignContainer } from './reload.ts';
 import { mountedGpus, reloadNotAsked, reloadRefusal, tryReload } from './reload.ts';
 import type { GpuReport, Line } from './report.ts';
 import { line, outcomeOf } from './report.ts';
@@ -46,7 +46,7 @@ const REMEDIES: Readonly<Record<ProbeFailure, string>> = {
 
 export interface CheckParts {
   readonly smi: NvidiaSmi;
-  readonly runtime: ContainerRuntime & { gpuContainers(): Promise<Stranger[]> };
+  readonly runtime: ContainerRuntime & { gpuContainers(): Promise<ForeignContainer[]> };
   /** DOCKER_HOST, when it is set. */
   readonly engineAt: string | undefined;
   /** An image with `sleep`, and a C library for the driver's programs. */
@@ -225,10 +225,10 @@ async function tried(
   if (pulled?.level === 'failed') return;
   // The use is read after the pull, which may take minutes: other work may have begun.
   const used = new Set((await smi.processes())?.map(({ uuid }) => uuid));
-  const [strangers, mounted, byCdi] = await Promise.all([runtime.gpuContainers(), mountedGpus(), cdiGpus(info)]);
+  const [foreign, mounted, byCdi] = await Promise.all([runtime.gpuContainers(), mountedGpus(), cdiGpus(info)]);
   const taken = (uuid: string): string => {
     // A container that may use all devices, such as an exporter of metrics, uses only those on which it has a process.
-    const other = strangers.find(({ uuids }) => uuids !== 'all' && uuids.includes(uuid));
+    const other = foreign.find(({ uuids }) => uuids !== 'all' && uuids.includes(uuid));
     return other !== undefined ? `container ${other.name} has it` : used.has(uuid) ? 'a process uses it' : '';
   };
   const open: DeviceContainer[] = [];
@@ -315,7 +315,7 @@ function migLine(rows: readonly GpuRow[], slices: readonly MigSlice[] | undefine
 /** Whether the driver's errors are visible here, and the errors since the host started. */
 async function kernelLines(path: string): Promise<Line[]> {
   const ask = (...args: string[]): Promise<string> =>
-    tellsWhenAsked('journalctl', ['--dmesg', '--boot', '--output=cat', ...args], ASK_MS);
+    programOutput('journalctl', ['--dmesg', '--boot', '--output=cat', ...args], ASK_MS);
   const [direct, some, xids] = await Promise.all([
     open(path, 'r').then(
       (file) => file.close().then(() => ''),
@@ -347,7 +347,7 @@ async function kernelLines(path: string): Promise<Line[]> {
 }
 
 async function versionOf(program: string): Promise<string> {
-  const words = await tellsWhenAsked(program, ['--version'], ASK_MS);
+  const words = await programOutput(program, ['--version'], ASK_MS);
   return /\bv?(\d+\.\d+\.\d+[\w.+~-]*)/.exec(words)?.[1] ?? '';
 }
 

@@ -16,7 +16,7 @@ const CHECK = 'daemon-reload';
 const RELOAD_MS = 60_000;
 
 /** A container with a GPU that the check did not start. */
-export interface Stranger {
+export interface ForeignContainer {
   readonly dockerId: string;
   readonly name: string;
   /** `all`: the container may use any GPU. */
@@ -40,10 +40,10 @@ export async function mountedGpus(root = '/'): Promise<number[]> {
 }
 
 /** @param mounted - result of `mountedGpus` before the check started containers of its own */
-export function reloadRefusal(strangers: readonly Stranger[], mounted: readonly number[]): Line | undefined {
+export function reloadRefusal(foreign: readonly ForeignContainer[], mounted: readonly number[]): Line | undefined {
   const who = [
-    ...strangers.map(({ name }) => `container ${name}`),
-    ...(strangers.length === 0 && mounted.length > 0 ? [`process ${mounted[0]} in a container`] : []),
+    ...foreign.map(({ name }) => `container ${name}`),
+    ...(foreign.length === 0 && mounted.length > 0 ? [`process ${mounted[0]} in a container`] : []),
   ];
   if (who.length === 0) return undefined;
   const more = who.length > 3 ? ` and ${who.length - 3} more` : '';

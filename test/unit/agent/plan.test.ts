@@ -27,7 +27,7 @@ const seen = (id: string, rest: Partial<Seen> = {}): Seen => ({
   assignmentId: `a-${id}-${rest.epoch ?? 1}`,
   epoch: 1,
   state: 'running',
-  strangeSinceMs: NOW,
+  orphanSinceMs: NOW,
   ...rest,
 });
 const input = (rest: {
@@ -118,8 +118,8 @@ test('a container cut off between create and start is removed, and made anew if 
 });
 
 test('an orphan of ours is removed after its grace, and only then', () => {
-  const young = seen('x', { strangeSinceMs: NOW - ORPHAN_GRACE_MS + 1 });
-  const old = seen('x', { strangeSinceMs: NOW - ORPHAN_GRACE_MS });
+  const young = seen('x', { orphanSinceMs: NOW - ORPHAN_GRACE_MS + 1 });
+  const old = seen('x', { orphanSinceMs: NOW - ORPHAN_GRACE_MS });
   expect(plan(input({ wanted: [], seen: [young] }), NOW)).toEqual([]);
   expect(plan(input({ wanted: [], seen: [old] }), NOW)[0]).toMatchObject({ kind: 'remove-stray', why: 'orphan' });
   expect(plan(input({ seen: [old] }), NOW)).toEqual([]);

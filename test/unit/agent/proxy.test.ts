@@ -1,16 +1,17 @@
 import { describe, expect, test } from 'vitest';
 import { loadAgentConfig } from '../../../agent/config.ts';
 import type { ProxySettings } from '../../../agent/proxy.ts';
-import { addressOf, wayTo } from '../../../agent/proxy.ts';
+import { addressOf, routeTo } from '../../../agent/proxy.ts';
 
 const PROXY = 'http://proxy.example:3128';
-const goesBy = (address: string, settings: ProxySettings): string | undefined => wayTo(address, settings).proxy?.shown;
+const goesBy = (address: string, settings: ProxySettings): string | undefined =>
+  routeTo(address, settings).proxy?.shown;
 
 describe('the way to an address', () => {
   test('HTTPS_PROXY comes before HTTP_PROXY, and an empty one counts as none', () => {
-    expect(wayTo('host.example:1995', {})).toEqual({ why: 'no proxy is set' });
+    expect(routeTo('host.example:1995', {})).toEqual({ why: 'no proxy is set' });
     expect(goesBy('host.example:1995', { HTTP_PROXY: PROXY })).toBe(PROXY);
-    expect(wayTo('host.example:1995', { HTTPS_PROXY: 'http://a:1', HTTP_PROXY: PROXY })).toMatchObject({
+    expect(routeTo('host.example:1995', { HTTPS_PROXY: 'http://a:1', HTTP_PROXY: PROXY })).toMatchObject({
       why: 'HTTPS_PROXY',
       proxy: { shown: 'http://a:1', setting: 'HTTPS_PROXY', host: 'a', port: 1 },
     });
@@ -27,7 +28,7 @@ describe('the way to an address', () => {
     '0.0.0.0:1995',
     '[::]:1',
   ])('never leads through a proxy on this machine: %s', (address) =>
-    expect(wayTo(address, { HTTPS_PROXY: PROXY })).toEqual({ why: 'loopback' }),
+    expect(routeTo(address, { HTTPS_PROXY: PROXY })).toEqual({ why: 'loopback' }),
   );
 
   test.for([
@@ -54,17 +55,17 @@ describe('the way to an address', () => {
     ['[fd00::1]:1995', '[fd00::1]:443', false],
     ['[fd00::1]:1995', 'fe80::/10', false],
   ] as const)('to %s with NO_PROXY=%s is direct: %s', ([address, noProxy, isDirect]) => {
-    const way = wayTo(address, { HTTPS_PROXY: PROXY, NO_PROXY: noProxy });
+    const way = routeTo(address, { HTTPS_PROXY: PROXY, NO_PROXY: noProxy });
     expect(way.proxy === undefined).toBe(isDirect);
     if (isDirect) expect(way.why).toMatch(/^NO_PROXY has /);
   });
 
   test('a proxy by name, by IPv6 address, without scheme or port, with a user and a password that are shown nowhere', () => {
-    const { proxy } = wayTo('host.example:1', { HTTPS_PROXY: 'http://us%40er:p%3Ass%@[fd00::2]' });
+    const { proxy } = routeTo('host.example:1', { HTTPS_PROXY: 'http://us%40er:p%3Ass%@[fd00::2]' });
     expect(proxy).toMatchObject({ host: 'fd00::2', port: 80, shown: 'http://[fd00::2]' });
     expect(proxy === undefined ? '' : addressOf(proxy)).toBe('[fd00::2]:80');
     expect(Buffer.from(proxy?.authorization?.slice(6) ?? '', 'base64').toString()).toBe('us@er:p%3Ass%');
-    const named = wayTo('host.example:1', { HTTPS_PROXY: 'http://user:p%3Ass@proxy.example:8080/' }).proxy;
+    const named = routeTo('host.example:1', { HTTPS_PROXY: 'http://user:p%3Ass@proxy.example:8080/' }).proxy;
     expect(named).toMatchObject({ shown: 'http://proxy.example:8080', authorization: expect.anything() as string });
     expect(Buffer.from(named?.authorization?.slice(6) ?? '', 'base64').toString()).toBe('user:p:ss');
     expect(goesBy('host.example:1', { HTTPS_PROXY: 'proxy.example:3128' })).toBe(PROXY);

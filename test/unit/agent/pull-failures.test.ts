@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { classifyPull, isPassing } from '#agent/images/failures.ts';
+import { classifyPull, isTransient } from '#agent/images/failures.ts';
 import { digestOf, pathOf, pinnedTo, registryOf, repositoryOf, withTag } from '#shared/domain/image-reference.ts';
 
 describe('what the engine says of a failed pull', () => {
@@ -29,8 +29,8 @@ describe('what the engine says of a failed pull', () => {
   });
 
   test('only what may pass by itself is tried again', () => {
-    expect((['busy', 'corrupt', 'engine'] as const).every(isPassing)).toBe(true);
-    expect((['not_found', 'unauthorized', 'bad_manifest', 'disk_full'] as const).some(isPassing)).toBe(false);
+    expect((['busy', 'corrupt', 'engine'] as const).every(isTransient)).toBe(true);
+    expect((['not_found', 'unauthorized', 'bad_manifest', 'disk_full'] as const).some(isTransient)).toBe(false);
   });
 });
 

@@ -258,7 +258,7 @@ function carryOut(world: World, machine: Machine, action: Action): void {
         assignmentId: action.assignmentId,
         epoch: action.epoch,
         state: 'running',
-        strangeSinceMs: world.nowMs,
+        orphanSinceMs: world.nowMs,
         gpus: known.gpus,
         exitCode: 0,
         reason: '',
