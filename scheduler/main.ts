@@ -113,14 +113,14 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const scaling = openScaling({ ...base, taskParts, health });
   const gauges = registerGauges({ ...ground, ...books, ...scaling });
   const linkParts = openLinks({ ...base, taskParts, scaling });
-  const owners = openTaskOwners({ ...base, taskParts, scaling });
+  const owners = openTaskOwners({ ...base, taskParts });
   const actionParts = openActions({ ...base, taskParts, owners });
   const replicas = joinReplicas({ ...base, taskParts, scaling });
   const workerParts = openWorkers({ ...ground, ...books, ...scaling });
 
   // Requests from outside, and work by time.
   const schedules = openSchedules({ ...base, taskParts });
-  const explains = openExplain({ ...base, taskParts, scaling, linkParts });
+  const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts });
   const surfaces = openSurfaces({
     ...base,
     ...workerParts,
@@ -129,7 +129,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     linkParts,
     actionParts,
     certificate,
-    explains,
+    explains: explain,
     webhooks,
   });
   const containerCalls = openContainerCalls(ground, books, tokens, surfaces);
@@ -145,6 +145,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     owners,
     replicas,
     containerCalls,
+    explain,
+    relay,
   };
   wire(wired);
   const started = { ...wired, poolParts, redisMemory, webhooks, health, gauges, schedules, retention, surfaces };

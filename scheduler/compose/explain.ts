@@ -21,17 +21,21 @@ export interface ExplainSetup {
   readonly linkParts: LinkParts;
 }
 
+export interface ExplainRoom {
+  readonly explain: Explain;
+  readonly relay: ScalingRelay;
+}
+
 /** Opened before the bus starts, which subscribes to the channels named by then. */
-export function openExplain(setup: ExplainSetup): Explain {
+export function openExplain(setup: ExplainSetup): ExplainRoom {
   const { ground, identity, books, targets, lanes, taskParts, scaling, linkParts } = setup;
   const relay = new ScalingRelay({
     bus: books.bus,
     channel: ground.keys.explainChannel,
     isLeader: books.isLeader,
     log: ground.log,
-    explain: (queue) => explain.scalingOf(queue),
   });
-  const explain: Explain = new Explain({
+  const explain = new Explain({
     ...ground,
     ...books,
     refusalOf: (target) => books.servable.refusal(target),
@@ -44,5 +48,5 @@ export function openExplain(setup: ExplainSetup): Explain {
     tasks: taskParts.tasks,
     scaling: (queue) => relay.scaling(queue),
   });
-  return explain;
+  return { explain, relay };
 }

@@ -5,7 +5,6 @@ import type { Surfaces } from '../api/http/surfaces.ts';
 import type { MachineHealth } from '../fleet/health.ts';
 import type { ObjectParts } from './objects.ts';
 import type { PoolParts } from './pools.ts';
-import type { Records } from './records.ts';
 import { recordsPart } from './records.ts';
 import { predecessorsPart } from './replicas.ts';
 import { httpPart } from './surfaces.ts';
@@ -16,7 +15,6 @@ export interface Started extends Wired {
   readonly poolParts: PoolParts;
   readonly objectParts: ObjectParts;
   readonly redisMemory: RedisMemory;
-  readonly records: Records;
   readonly webhooks: Webhooks;
   readonly health: MachineHealth;
   readonly gauges: Part;

@@ -43,7 +43,6 @@ export function openRecords(
       const deliveries = await writeWithCallbacks(db, batch);
       if (deliveries.length > 0) callbacks.announce(deliveries);
     },
-    onDrained: (left) => records.drained(left),
   });
   const caughtUp = new CaughtUp({ client: hot, keys, log, drainSoon: drainSoon(drainer, isLeader) });
   return { records, drainer, caughtUp };

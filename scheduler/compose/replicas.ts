@@ -35,6 +35,8 @@ export interface Replicas {
   readonly wakes: Wakes;
   readonly decisions: Decisions;
   readonly leaving: Leaving;
+  readonly answers: Answers;
+  readonly deadReplicas: DeadReplicas;
 }
 
 export function joinReplicas(setup: ReplicasSetup): Replicas {
@@ -71,7 +73,6 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     ender: tasks.ender,
     records,
     dispatcher,
-    onAnswered: (taskId) => queues.answered(taskId),
     presentation: outcomes,
     log,
   });
@@ -84,10 +85,6 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     leases,
     openQueues: () => openQueues(db),
     fence: () => leader.fence(),
-    onReturned: (queue) => {
-      dispatcher.wake(queue);
-      autoscaler.wake(queue);
-    },
     log,
   });
   const isAlone = !(bus instanceof RedisBus);
@@ -98,6 +95,8 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     wakes,
     decisions,
     leaving,
+    answers,
+    deadReplicas,
   };
 }
 

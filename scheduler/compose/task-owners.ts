@@ -8,7 +8,6 @@ import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 import type { Lanes } from './lanes.ts';
 import type { Records } from './records.ts';
-import type { Scaling } from './scaling.ts';
 import type { TaskParts } from './tasks.ts';
 import type { Objects } from '../stores/objects/service.ts';
 import { containerById } from '../stores/store/queries/containers.ts';
@@ -36,13 +35,14 @@ export interface TaskOwnersSetup {
   readonly lanes: Lanes;
   readonly records: Records;
   readonly taskParts: TaskParts;
-  readonly scaling: Pick<Scaling, 'autoscaler'>;
 }
 
 export interface TaskOwners {
   /** Parts that start before tasks; `afterTasks` start after them. */
   readonly beforeTasks: readonly Part[];
   readonly afterTasks: readonly Part[];
+  readonly rebuild: Rebuild;
+  readonly sweep: TaskSweep;
   readonly foreign: ForeignRuns;
   readonly deadlines: Deadlines;
 }
@@ -53,7 +53,6 @@ export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
   const { redisData: data, rollCall, presence, machines, book, slots, leases, isLeader, isAlive } = setup.books;
   const { records } = setup.records;
   const { tasks, dispatcher, olderJobs } = setup.taskParts;
-  const { autoscaler } = setup.scaling;
   const { queues } = lanes;
   const rebuild = new Rebuild({
     data,
@@ -66,10 +65,6 @@ export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
     clock,
     log,
     isLeader,
-    wakeAll: () => {
-      for (const queue of slots.queues()) dispatcher.wake(queue);
-      autoscaler.sweep();
-    },
   });
   const deadlines = new Deadlines({
     due: (beforeMs, limit) => waitingDeadlines(db, beforeMs, limit),
@@ -95,10 +90,6 @@ export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
     calmMs: () => stall.calmMs(),
     isAlive,
     served: () => book.queues(),
-    onReturned: (queue) => {
-      dispatcher.wake(queue);
-      autoscaler.wake(queue);
-    },
   });
   const wakeUps = new WakeSweep({
     queues,
@@ -154,10 +145,6 @@ export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
       return row !== undefined && isTerminalContainer(row.state);
     },
     signal: abort.signal,
-    onQueueChanged: ({ queue }) => {
-      dispatcher.wake(queue);
-      autoscaler.wake(queue);
-    },
   });
   return {
     beforeTasks: [data, rollCall, rebuild],
@@ -170,6 +157,8 @@ export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
       inputs,
       { name: 'foreign runs', stop: () => abort.abort() },
     ],
+    rebuild,
+    sweep,
     foreign,
     deadlines,
   };

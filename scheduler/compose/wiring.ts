@@ -4,6 +4,8 @@ import type { Redis } from 'ioredis';
 import type { QueueName, StubId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import { outcomes } from '../api/http/invoke/outcomes.ts';
+import type { ScalingRelay } from '../api/explain/relay.ts';
+import type { Explain } from '../api/explain/service.ts';
 import type { ContainerCalls } from '../api/http/container-calls.ts';
 import type { ContainerBook } from '../fleet/containers/book.ts';
 import type { Drains } from '../fleet/drains.ts';
@@ -23,6 +25,7 @@ import type { Ground } from './ground.ts';
 import type { Identity } from './identity.ts';
 import type { Lanes } from './lanes.ts';
 import type { LinkParts } from './links.ts';
+import type { Records } from './records.ts';
 import type { Replicas } from './replicas.ts';
 import type { Scaling } from './scaling.ts';
 import type { TaskOwners } from './task-owners.ts';
@@ -35,6 +38,7 @@ export interface Wired {
   readonly targets: Targets;
   readonly objects: Objects;
   readonly lanes: Lanes;
+  readonly records: Records;
   readonly taskParts: TaskParts;
   readonly scaling: Scaling;
   readonly linkParts: LinkParts;
@@ -44,6 +48,8 @@ export interface Wired {
   readonly workers: Workers;
   readonly drains: Drains;
   readonly containerCalls: ContainerCalls;
+  readonly explain: Explain;
+  readonly relay: ScalingRelay;
 }
 
 export function wire(parts: Wired): void {
@@ -59,8 +65,10 @@ export function wire(parts: Wired): void {
   wireContainers(parts);
   wireReplicas(parts);
   wireWorkers({ book, machines, workers, drains });
+  wireUpkeep(parts);
   wireDecisions(parts);
   wireDeployments(parts);
+  parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
 }
 
 /** The way of a task on this replica: queued, fetched, sent, answered. */
@@ -204,6 +212,31 @@ export function wireWorkers({
   book.onChange((change) => drains.containerChanged(change));
   book.onChange((change) => workers.containerChanged(change));
   machines.onChange((machine) => workers.machineChanged(machine));
+}
+
+/** Jobs that came back to their queues: a container here may take them, or a new one is wanted. */
+function wireUpkeep({
+  books,
+  lanes,
+  records,
+  taskParts: { dispatcher },
+  scaling: { autoscaler },
+  owners,
+  replicas,
+}: Wired): void {
+  const wake = (queue: QueueName): void => {
+    dispatcher.wake(queue);
+    autoscaler.wake(queue);
+  };
+  owners.sweep.onReturned(wake);
+  owners.foreign.onQueueChanged(wake);
+  replicas.deadReplicas.onReturned(wake);
+  records.drainer.onDrained((left) => records.records.drained(left));
+  replicas.answers.onAnswered((taskId) => lanes.queues.answered(taskId));
+  owners.rebuild.onRebuilt(() => {
+    for (const queue of books.slots.queues()) dispatcher.wake(queue);
+    autoscaler.sweep();
+  });
 }
 
 /** Causes of a new scaling decision, and its effects on callers. */

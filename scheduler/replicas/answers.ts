@@ -5,6 +5,7 @@
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { CANCELLED } from '../domain/endings.ts';
 import type { Presentation } from '../domain/endings.ts';
@@ -34,8 +35,6 @@ export interface AnswersParts {
   readonly ender: Pick<Ender, 'answerFrom' | 'resultText' | 'revoke'>;
   readonly records: Pick<TaskRecords, 'read' | 'readHeld' | 'endedElsewhere'>;
   readonly dispatcher: Pick<Dispatcher, 'forget'>;
-  /** Called when the task ended at another replica. */
-  readonly onAnswered: (taskId: TaskId) => void;
   readonly presentation: Pick<Presentation, 'httpStatusOf'>;
   readonly log: Log;
   /** Milliseconds between look-ups; tests shorten it. */
@@ -45,6 +44,7 @@ export interface AnswersParts {
 export class Answers {
   readonly name = 'answers';
   readonly #parts: AnswersParts;
+  readonly #answered = new Listeners<[TaskId]>();
   readonly #abort = new AbortController();
   #lookingUp = false;
 
@@ -70,6 +70,11 @@ export class Answers {
     bus.onGap(() => void this.lookUp(0));
   }
 
+  /** Told when another replica answered a task whose caller waits here. */
+  onAnswered(listener: (taskId: TaskId) => void): void {
+    this.#answered.add(listener);
+  }
+
   start(): void {
     void this.#loop();
   }
@@ -80,8 +85,8 @@ export class Answers {
 
   async #heard(message: AnswerMessage): Promise<void> {
     const { taskId, finished, body: inline } = readAnswer(message, this.#parts.presentation);
-    const { replies, records, dispatcher, onAnswered, log } = this.#parts;
-    onAnswered(taskId);
+    const { replies, records, dispatcher, log } = this.#parts;
+    this.#answered.tell(taskId);
     const waiting = replies.get(taskId);
     if (waiting === undefined) return;
     records.endedElsewhere(taskId);

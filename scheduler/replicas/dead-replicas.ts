@@ -4,6 +4,7 @@
 // dead replica's name stays listed until this is done, so that the next leader finds it.
 import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerBook } from '../fleet/containers/book.ts';
 import type { Leases } from '../tasks/dispatch/leases.ts';
@@ -24,17 +25,22 @@ export interface DeadReplicasParts {
   readonly openQueues: () => Promise<readonly QueueName[]>;
   /** Fencing number of the leader; undefined while this replica does not lead. */
   readonly fence: () => number | undefined;
-  readonly onReturned: (queue: QueueName) => void;
   readonly log: Log;
 }
 
 export class DeadReplicas {
   readonly name = 'dead replicas';
   readonly #parts: DeadReplicasParts;
+  readonly #returned = new Listeners<[QueueName]>();
   readonly #abort = new AbortController();
 
   constructor(parts: DeadReplicasParts) {
     this.#parts = parts;
+  }
+
+  /** Told when jobs of a dead replica are back in the queue. */
+  onReturned(listener: (queue: QueueName) => void): void {
+    this.#returned.add(listener);
   }
 
   start(): void {
@@ -79,7 +85,7 @@ export class DeadReplicas {
    * are written before the send, so those jobs were never sent.
    */
   async #giveBack(replica: InstanceId): Promise<number> {
-    const { book, queues, leases, openQueues, onReturned } = this.#parts;
+    const { book, queues, leases, openQueues } = this.#parts;
     let returned = 0;
     for (const queue of new Set([...book.queues(), ...(await openQueues())])) {
       for (const { taskId, lock } of await queues.held(queue, MOST_HELD)) {
@@ -90,7 +96,7 @@ export class DeadReplicas {
         returned += 1;
       }
       // Called also when no job came back: a wake-up that only the dead replica got is lost.
-      onReturned(queue);
+      this.#returned.tell(queue);
     }
     return returned;
   }

@@ -6,6 +6,7 @@ import type { Redis } from 'ioredis';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { TaskId } from '#shared/domain/ids.ts';
 import { messageOf } from '#shared/errors.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { Counter } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
@@ -39,8 +40,6 @@ export interface DrainerOptions {
    * Whether the database will never take this record, in any state. The default checks for SQLSTATE classes 22 and 23.
    */
   readonly isRefusal?: (error: unknown) => boolean;
-  /** Called with the number of entries left on the stream after each batch. */
-  readonly onDrained?: (left: number) => void;
   readonly registry?: Registry;
   readonly batch?: number;
   readonly sweepMs?: number;
@@ -60,6 +59,7 @@ export class Drainer {
   readonly #isRefusal: (error: unknown) => boolean;
   readonly #written: Counter | undefined;
   readonly #setAside: Counter | undefined;
+  readonly #drained = new Listeners<[number]>();
   #wakeUp: (() => void) | undefined;
   #awake = false;
   #round: Promise<number> | undefined;
@@ -81,6 +81,11 @@ export class Drainer {
         registers,
       });
     }
+  }
+
+  /** Told after each batch how many records are left in the stream. */
+  onDrained(listener: (left: number) => void): void {
+    this.#drained.add(listener);
   }
 
   /** Drains within a few milliseconds, because something was appended. */
@@ -205,7 +210,7 @@ export class Drainer {
     pipeline.xlen(keys.records);
     const answers = (await pipeline.exec()) ?? [];
     for (const [error] of answers) if (error !== null) throw error;
-    this.#options.onDrained?.(Number(answers.at(-1)?.[1] ?? 0));
+    this.#drained.tell(Number(answers.at(-1)?.[1] ?? 0));
   }
 
   async #putAside(text: string, reason: string): Promise<void> {

@@ -2,9 +2,10 @@
 // who has it from then on. A lease without a token does, until the execution limit. A retry
 // that such a runner asks for goes back to the queue after a back-off, within the stub's
 // retries. An abandoned task is taken over by the next StartTask, or is TIMEOUT at the limit.
-import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
+import type { ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Leases } from './dispatch/leases.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';
@@ -26,7 +27,6 @@ export interface ForeignRunsParts {
   /** Whether the container is one of ours that has ended. */
   readonly isGone: (containerId: ContainerId) => Promise<boolean>;
   readonly signal: AbortSignal;
-  readonly onQueueChanged: (record: TaskRecord) => void;
 }
 
 /** Seconds after which the task of an external runner without a limit counts as abandoned. */
@@ -37,10 +37,16 @@ const MOST_BACKOFFS = 10_000;
 
 export class ForeignRuns {
   readonly #parts: ForeignRunsParts;
+  readonly #queueChanged = new Listeners<[QueueName]>();
   #backoffs = 0;
 
   constructor(parts: ForeignRunsParts) {
     this.#parts = parts;
+  }
+
+  /** Told when an external runner took a task of the queue, or gave one back. */
+  onQueueChanged(listener: (queue: QueueName) => void): void {
+    this.#queueChanged.add(listener);
   }
 
   /**
@@ -48,13 +54,13 @@ export class ForeignRuns {
    * @returns false: another attempt has the task
    */
   async start(record: TaskRecord, containerId: string): Promise<boolean> {
-    const { queues, leases, onQueueChanged } = this.#parts;
+    const { queues, leases } = this.#parts;
     const job = await queues.read(record.queue, record.taskId);
     if (job === undefined) return false;
     await leases.announce(record.taskId);
     if (!(await queues.remove(record.queue, record.taskId))) return false;
     await this.#begin(record, containerId, job.timeoutMs);
-    onQueueChanged(record);
+    this.#queueChanged.tell(record.queue);
     return true;
   }
 
@@ -114,14 +120,14 @@ export class ForeignRuns {
   }
 
   async #after(waitMs: number, record: TaskRecord, job: TaskJob): Promise<void> {
-    const { queues, leases, signal, onQueueChanged, log } = this.#parts;
+    const { queues, leases, signal, log } = this.#parts;
     this.#backoffs += 1;
     try {
       if (!(await sleep(waitMs, signal))) return;
       await queues.open(record.queue);
       await queues.add(record.queue, job);
       await leases.drop(record.taskId);
-      onQueueChanged(record);
+      this.#queueChanged.tell(record.queue);
     } catch (error) {
       log.info({ err: error, taskId: record.taskId }, 'a retry is not in its queue; the sweep puts it there');
     } finally {

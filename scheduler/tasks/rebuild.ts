@@ -5,6 +5,7 @@
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { OlderJobs } from '../stores/queues/older-jobs.ts';
 import type { RedisData } from '../stores/queues/redis-data.ts';
@@ -36,7 +37,6 @@ export interface RebuildParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly isLeader: () => boolean;
-  readonly wakeAll: () => void;
   readonly settleMs?: number;
   readonly tryAgainMs?: number;
 }
@@ -59,11 +59,17 @@ export class Rebuild {
   readonly name = 'rebuild';
   readonly #parts: RebuildParts;
   readonly #abort = new AbortController();
+  readonly #rebuilt = new Listeners<[]>();
   #off: (() => void) | undefined;
   #lostAtMs = -Infinity;
 
   constructor(parts: RebuildParts) {
     this.#parts = parts;
+  }
+
+  /** Told when jobs are back: every queue may have some. */
+  onRebuilt(listener: () => void): void {
+    this.#rebuilt.add(listener);
   }
 
   start(): void {
@@ -118,12 +124,12 @@ export class Rebuild {
    * of ended tasks have left them; no fetch precedes that check (older-jobs.ts).
    */
   async #own(): Promise<void> {
-    const { queues, tasks, presence, wakeAll, log } = this.#parts;
+    const { queues, tasks, presence, log } = this.#parts;
     await presence.redisLost();
     // Leases are written before lane entries, because a lender takes back an entry that stands without a lease.
     await tasks.redisLost();
     await queues.reopenAll();
-    wakeAll();
+    this.#rebuilt.tell();
     log.info('Redis is rebuilt: settings and leases');
   }
 

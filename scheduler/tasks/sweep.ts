@@ -4,6 +4,7 @@
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Db } from '../stores/store/db.ts';
@@ -63,19 +64,23 @@ export interface TaskSweepParts {
   readonly served: () => Iterable<QueueName>;
   /** Most rows looked at in one round; tests make it small. */
   readonly batch?: number;
-  /** Called when jobs came back to that queue, or have waited there so long that a wake-up may have been lost. */
-  readonly onReturned: (queue: QueueName) => void;
 }
 
 export class TaskSweep {
   readonly name = 'task sweep';
   readonly #abort = new AbortController();
   readonly #parts: TaskSweepParts;
+  readonly #returned = new Listeners<[QueueName]>();
   #startedAtMs = 0;
   #after: TaskId | undefined;
 
   constructor(parts: TaskSweepParts) {
     this.#parts = parts;
+  }
+
+  /** Told when jobs came back to the queue, or have waited there so long that a wake-up may have been lost. */
+  onReturned(listener: (queue: QueueName) => void): void {
+    this.#returned.add(listener);
   }
 
   start(): void {
@@ -102,17 +107,17 @@ export class TaskSweep {
 
   /** Runs one round. @returns true when jobs of this page were lost and another page follows: the rest need not wait */
   async round(): Promise<boolean> {
-    const { clock, queues, onReturned } = this.#parts;
+    const { clock, queues } = this.#parts;
     const open = await this.#next();
     let again = 0;
     for (const row of open) if (await this.#look(row)) again += 1;
     for (const queue of new Set(open.filter((row) => row.status !== 'RUNNING').map((row) => row.queue)))
-      onReturned(queue);
+      this.#returned.tell(queue);
     const more = again > 0 && this.#after !== undefined;
     if (more || clock.monotonicMs() - this.#startedAtMs < SILENT_MS) return more;
     for (const queue of new Set([...open.map((row) => row.queue), ...(await this.#withActive())])) {
       const returned = await queues.scanStalled(queue);
-      if (returned.length > 0) onReturned(queue);
+      if (returned.length > 0) this.#returned.tell(queue);
     }
     return false;
   }
@@ -193,7 +198,7 @@ export class TaskSweep {
    * promised: it is queued again (true). A synchronous one has lost its caller.
    */
   async #jobGone(record: TaskRecord): Promise<boolean> {
-    const { records, changes, clock, leases, jobOf, queues, onReturned, log, ender } = this.#parts;
+    const { records, changes, clock, leases, jobOf, queues, log, ender } = this.#parts;
     const waits = record.status !== 'RUNNING';
     // The replica where the caller waits adds the job again, or ends the task at the wait limit.
     if (record.sync && waits && clock.nowMs() < record.deadlineMs + GONE_AFTER_MS) return false;
@@ -217,7 +222,7 @@ export class TaskSweep {
       await queues.open(record.queue);
       await queues.addAgain(record.queue, { ...parseTaskJob(text), attempts: record.attempt });
       log.warn({ taskId: record.taskId }, 'a task whose job was lost is queued again');
-      onReturned(record.queue);
+      this.#returned.tell(record.queue);
       return true;
     }
     const ended = finalRecordOf(record, 'ERROR', 'job_lost', clock.nowMs());

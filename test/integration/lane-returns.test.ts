@@ -208,7 +208,6 @@ test('Redis emptied while it runs: its borrower says that before its lender can 
     clock: systemClock,
     log: quiet,
     isLeader: () => false,
-    wakeAll: () => undefined,
   });
   rebuild.start();
   lost();

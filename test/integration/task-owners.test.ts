@@ -200,9 +200,9 @@ describe('Redis data lost', () => {
       clock: systemClock,
       log: quiet,
       isLeader: () => true,
-      wakeAll: () => (wakes += 1),
       settleMs: 0,
     });
+    rebuild.onRebuilt(() => (wakes += 1));
     rebuild.start();
     await one.client.flushall();
     await data.look();
@@ -495,8 +495,8 @@ describe('a job whose end was recorded and never reached its queue', () => {
       isLeader: () => true,
       isAlive: () => true,
       served: () => one.slots.queues(),
-      onReturned: (queue) => one.dispatcher.wake(queue),
     });
+    sweep.onReturned((queue) => one.dispatcher.wake(queue));
     const left = async (): Promise<number> => {
       await sweep.round();
       const { waiting, active } = await one.queues.depth(target.queue);
@@ -531,9 +531,9 @@ test('what a predecessor on embedded stores fetched and never sent goes back at 
       leases,
       openQueues: () => Promise.resolve([target.queue]),
       fence: () => 1,
-      onReturned: (queue) => one.dispatcher.wake(queue),
       log: quiet,
     });
+    deadReplicas.onReturned((queue) => one.dispatcher.wake(queue));
     await deadReplicas.round();
     expect(await queues.depth(target.queue)).toMatchObject({ waiting: 1, active: 0 });
     expect(await redis.sismember(keys.instances, died)).toBe(0);

@@ -387,7 +387,6 @@ describe('the sweep', () => {
       isLeader: () => true,
       isAlive: () => true,
       served: () => [],
-      onReturned: () => undefined,
     });
     await sweep.round();
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);

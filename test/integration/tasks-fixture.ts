@@ -333,20 +333,20 @@ export async function aProcess(
       clock: systemClock,
       log: quiet,
       isLeader: () => false,
-      wakeAll: () => {
-        for (const queue of slots.queues()) dispatcher.wake(queue);
-      },
       settleMs: 0,
     });
   if (rollCall !== undefined) {
     await present();
     await data.start();
+    rebuild?.onRebuilt(() => {
+      for (const queue of slots.queues()) dispatcher.wake(queue);
+    });
     rebuild?.start();
     await rollCall.over();
   }
   if (bus !== undefined) {
     // The construction alone connects the process to the others.
-    void new Answers({
+    const answers = new Answers({
       bus,
       channelOf: keys.repliesChannel,
       instance,
@@ -355,10 +355,10 @@ export async function aProcess(
       ender: tasks.ender,
       records,
       dispatcher,
-      onAnswered: (taskId) => real.answered(taskId),
       presentation: outcomes,
       log: quiet,
     });
+    answers.onAnswered((taskId) => real.answered(taskId));
     await bus.start();
   }
   return {

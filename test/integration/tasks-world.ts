@@ -71,31 +71,33 @@ export const test = base
         ender: tasks.ender,
         changes: tasks.changes,
       };
+      const sweep = new TaskSweep({
+        ...parts,
+        db,
+        attempts: tasks.attempts,
+        batch: options.batch ?? 500,
+        jobOf: (taskId) => acceptedJobOf(db, taskId),
+        isLeader: () => true,
+        isAlive: options.alive ?? (() => true),
+        served: () => made.slots.queues(),
+      });
+      sweep.onReturned((queue) => dispatcher.wake(queue));
+      const foreign = new ForeignRuns({
+        ...parts,
+        jobOf: (taskId) => acceptedJobOf(db, taskId),
+        keepJob: keptJobs(db),
+        isGone: (containerId) => Promise.resolve(containerId.endsWith('-gone')),
+        signal: AbortSignal.any([]),
+      });
+      foreign.onQueueChanged((queue) => dispatcher.wake(queue));
       return {
         ...made,
         db,
         drainer: new Drainer({ client, keys, log: quiet, write: (batch) => upsertTaskRecords(db, batch) }),
-        sweep: new TaskSweep({
-          ...parts,
-          db,
-          attempts: tasks.attempts,
-          batch: options.batch ?? 500,
-          jobOf: (taskId) => acceptedJobOf(db, taskId),
-          isLeader: () => true,
-          isAlive: options.alive ?? (() => true),
-          served: () => made.slots.queues(),
-          onReturned: (queue) => dispatcher.wake(queue),
-        }),
+        sweep,
         actions: new Actions({
           ...parts,
-          foreign: new ForeignRuns({
-            ...parts,
-            jobOf: (taskId) => acceptedJobOf(db, taskId),
-            keepJob: keptJobs(db),
-            isGone: (containerId) => Promise.resolve(containerId.endsWith('-gone')),
-            signal: AbortSignal.any([]),
-            onQueueChanged: ({ queue }) => dispatcher.wake(queue),
-          }),
+          foreign,
           attempts: tasks.attempts,
           replies,
           stops: new ContainerStops(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),

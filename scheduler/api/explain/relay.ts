@@ -10,8 +10,6 @@ export interface RelayParts {
   readonly bus: Bus;
   readonly channel: string;
   readonly isLeader: () => boolean;
-  /** Explains a queue; called on the leader. */
-  readonly explain: (queue: QueueName) => Promise<ExplainedScaling>;
   readonly log: Log;
   /** Time to wait for an answer; 2 s when absent. */
   readonly timeoutMs?: number;
@@ -29,9 +27,16 @@ export class ScalingRelay {
   readonly #parts: RelayParts;
   readonly #asked = new Map<string, (scaling: ExplainedScaling | null) => void>();
 
+  #explain: (queue: QueueName) => Promise<ExplainedScaling | null> = () => Promise.resolve(null);
+
   constructor(parts: RelayParts) {
     this.#parts = parts;
     parts.bus.on(parts.channel, (message) => this.#heard(message as Message));
+  }
+
+  /** Called on the leader. The handler explains the queue. */
+  onAsked(handler: (queue: QueueName) => Promise<ExplainedScaling>): void {
+    this.#explain = handler;
   }
 
   /** The leader's explanation of a queue; null: no leader answered in time. */
@@ -65,7 +70,7 @@ export class ScalingRelay {
 
   async #own(queue: QueueName): Promise<ExplainedScaling | null> {
     try {
-      return await this.#parts.explain(queue);
+      return await this.#explain(queue);
     } catch (error) {
       this.#parts.log.warn({ err: error, queue }, 'scaling could not be explained');
       return null;

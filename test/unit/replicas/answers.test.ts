@@ -54,7 +54,6 @@ function twoReplicas() {
         endedElsewhere: ended,
       },
       dispatcher: { forget: () => undefined },
-      onAnswered: () => undefined,
       presentation: outcomes,
       log,
     });

@@ -44,9 +44,9 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
     clock: systemClock,
     log: createLog({ level: 'silent', name: 'test' }),
     isLeader: () => true,
-    wakeAll: () => done.push('wake'),
     tryAgainMs: 1,
   });
+  rebuild.onRebuilt(() => done.push('wake'));
   rebuild.start();
   lost();
   await vi.waitFor(() => expect(done.at(-1)).toBe('q3'));
