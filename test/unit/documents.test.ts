@@ -1,0 +1,71 @@
+// Documents that say where things are: their links lead somewhere, and the paths that they name exist.
+import { readFileSync, readdirSync } from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+import { describe, expect, test } from 'vitest';
+
+const ROOT = join(import.meta.dirname, '../..');
+const FOLDERS = [
+  'agent',
+  'bench',
+  'bin',
+  'cli',
+  'deploy',
+  'docs',
+  'examples',
+  'python',
+  'scheduler',
+  'scripts',
+  'shared',
+  'systemd',
+  'test',
+];
+const PATHS = new Set(readdirSync(ROOT));
+for (const folder of FOLDERS)
+  for (const path of readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }))
+    PATHS.add(`${folder}/${path}`);
+
+const documents = [...PATHS].filter((path) => path.endsWith('.md') && !path.includes('node_modules'));
+/** Documents that describe the code as it is; others name paths of their time, or of a reader's machine. */
+const maps = documents.filter((path) =>
+  /^(?:README|ARCHITECTURE|docs\/(?:glossary|invariants)|(?:scheduler|agent)\/.*)\.md$/.test(path),
+);
+const textOf = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+
+/** Whether a file or folder of the repository has a path that ends so. */
+function isThere(named: string): boolean {
+  const path = named.replace(/\/$/, '');
+  if (PATHS.has(path)) return true;
+  for (const known of PATHS) if (known.endsWith(`/${path}`)) return true;
+  return false;
+}
+
+describe('documents', () => {
+  test('link to files that exist', () => {
+    const lost: string[] = [];
+    for (const document of documents) {
+      for (const [, target = ''] of textOf(document).matchAll(/\]\(([^)#\s]+)(?:#[^)]*)?\)/g)) {
+        if (/^[a-z]+:/.test(target)) continue;
+        const path = normalize(join(dirname(document), target)).replace(/\/$/, '');
+        if (!PATHS.has(path)) lost.push(`${document}: ${target}`);
+      }
+    }
+    expect(lost).toEqual([]);
+  });
+
+  test('that are maps of the code name paths that exist', () => {
+    const lost: string[] = [];
+    for (const document of maps) {
+      for (const [, named = ''] of textOf(document).matchAll(
+        /`((?:[\w-]+\/)*[\w.-]+(?:\.(?:ts|lua|mjs|sql|proto)|\/))`/g,
+      ))
+        if (!isThere(named)) lost.push(`${document}: ${named}`);
+    }
+    expect(lost).toEqual([]);
+  });
+
+  test('begin with the map, which links the README of every room', () => {
+    const map = textOf('ARCHITECTURE.md');
+    const rooms = [...PATHS].filter((path) => /^(?:scheduler|agent)\/[^/]+\/README\.md$/.test(path));
+    expect(rooms.filter((path) => !map.includes(`(${path})`))).toEqual([]);
+  });
+});
