@@ -128,6 +128,12 @@ export class BenchChild {
     await this.#exited;
   }
 
+  /** TERM alone, as a service manager ends it. @throws Error when it has not ended within that time */
+  async terminate(withinMs: number): Promise<void> {
+    this.#process.kill('SIGTERM');
+    if (!(await this.ended(withinMs))) throw this.#failure(`had not ended ${withinMs / 1000} s after its signal`);
+  }
+
   /** TERM, then KILL for its whole group. */
   async stop(): Promise<void> {
     if (this.pid === 0) return;

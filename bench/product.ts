@@ -169,14 +169,16 @@ async function stopAll(client: Client, agent: BenchChild, scheduler: BenchChild)
   }
 }
 
-async function machineIdIn(dataDir: string): Promise<string> {
+/** The identity that an agent of this data directory has taken. @throws Error when there is none */
+export async function machineIdIn(dataDir: string): Promise<string> {
   const value: unknown = JSON.parse(await readFile(join(dataDir, 'agent', 'machine.json'), 'utf8'));
   if (typeof value === 'object' && value !== null && 'machineId' in value && typeof value.machineId === 'string')
     return value.machineId;
   throw new Error('the agent keeps no machineId in machine.json');
 }
 
-function text(message: Message, name: string): string {
+/** A field of a daemon's message. @throws Error naming the missing field */
+export function text(message: Message, name: string): string {
   const value = message[name];
   if (typeof value !== 'string' || value === '') throw new Error(`${message.kind} came without ${name}`);
   return value;

@@ -1,4 +1,4 @@
-// The common parts of `npm run bench`, `chaos` and `soak`: a command line with its usage, a workplace that is always
+// The common parts of `npm run bench`, `chaos`, `upgrade` and `soak`: a command line, a workplace that is always
 // removed, and exit codes. Exit code 2: invalid command line; 130: interrupted; 1: the program failed, or a check did.
 import { UsageError } from './options.ts';
 import { openWorkplace } from './workplace.ts';

@@ -25,14 +25,15 @@ export interface BuiltCommit {
 
 /**
  * @param text - a commit, branch or tag, as `git rev-parse` reads it
+ * @param option - the option that gave it
  * @returns the full hash of the commit
  * @throws UsageError when the repository has no such commit
  */
-export async function resolveCommit(text: string): Promise<string> {
+export async function resolveCommit(text: string, option = '--against'): Promise<string> {
   try {
     return (await git(ROOT, 'rev-parse', '--verify', '--quiet', '--end-of-options', `${text}^{commit}`)).trim();
   } catch (error) {
-    throw new UsageError(`--against: this repository has no commit ${JSON.stringify(text)}`, { cause: error });
+    throw new UsageError(`${option}: this repository has no commit ${JSON.stringify(text)}`, { cause: error });
   }
 }
 

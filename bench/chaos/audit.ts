@@ -29,6 +29,8 @@ export interface Kept {
 export interface Run {
   readonly n: number;
   readonly taskId: string;
+  /** Absent where no real container ran it. */
+  readonly containerId?: string;
 }
 
 export interface Books {

@@ -12,6 +12,9 @@ import type { Ledger } from '../soak/ledger.ts';
 const PAUSE_MS = { least: 300, most: 1_500 };
 const MOST_CONTAINERS = 2;
 
+/** @param sinceMs - by `performance.now()` @returns whether the scheduler was away at some moment since then */
+export type IsAway = (sinceMs: number) => boolean;
+
 export interface Churn {
   /** Gives orders until the signal. */
   run(signal: AbortSignal): Promise<void>;
@@ -19,8 +22,11 @@ export interface Churn {
   stop(): Promise<void>;
 }
 
-/** @param objectId - an archive with the handler */
-export async function deployChurn(caller: Caller, ledger: Ledger, objectId: string): Promise<Churn> {
+/**
+ * @param objectId - an archive with the handler
+ * @param isAway - whether the scheduler was away at some moment since then, so that an order may fail
+ */
+export async function deployChurn(caller: Caller, ledger: Ledger, objectId: string, isAway: IsAway): Promise<Churn> {
   const deploy = (name: string, containers: number, fields: Partial<AppFields> = {}): Promise<SoakApp> =>
     deploySoakApp(caller, objectId, {
       name,
@@ -36,6 +42,12 @@ export async function deployChurn(caller: Caller, ledger: Ledger, objectId: stri
     await caller.gateway(`/deployments/${deploymentId}/${what}`, { body });
     ledger.count(`churn: ${what}`);
   };
+  // An order without an answer may have left a version that nobody knows here.
+  const versionsOf = async (name: string): Promise<readonly string[]> => {
+    const { deployments } = await caller.gateway('/deployments?limit=1000');
+    const rows = deployments as readonly { readonly id: string; readonly name: string }[];
+    return rows.filter((row) => row.name === name).map((row) => row.id);
+  };
   const scaled = await deploy('churn-scaled', 0);
   const stopped = await deploy('churn-stopped', 1, { gpuCount: 2 });
   let released = await deploy('churn-released', 1);
@@ -47,18 +59,20 @@ export async function deployChurn(caller: Caller, ledger: Ledger, objectId: stri
       isActive = !isActive;
     },
     async () => {
-      const before = released;
       released = await deploy('churn-released', 1);
       ledger.count('churn: redeploy');
-      await caller.gateway(`/deployments/${before.deploymentId}`, { method: 'DELETE' });
+      for (const id of await versionsOf(released.name))
+        if (id !== released.deploymentId) await caller.gateway(`/deployments/${id}`, { method: 'DELETE' });
     },
   ];
   const lane = async (turn: () => Promise<void>, signal: AbortSignal): Promise<void> => {
     while (await sleep(PAUSE_MS.least + Math.random() * (PAUSE_MS.most - PAUSE_MS.least), signal)) {
+      const askedMs = performance.now();
       try {
         await turn();
       } catch (error) {
-        ledger.fail(`churn: ${causes(error)}`);
+        if (isAway(askedMs)) ledger.count('churn: not answered');
+        else ledger.fail(`churn: ${causes(error)}`);
       }
     }
   };

@@ -12,17 +12,25 @@ import type { Caller, SoakAnswer } from '../soak/caller.ts';
 import { objectOf, textOf } from '../soak/caller.ts';
 import type { Intended, Ledger } from '../soak/ledger.ts';
 import { deployChurn } from './churn.ts';
-import type { Churn } from './churn.ts';
+import type { Churn, IsAway } from './churn.ts';
 import { resultOf } from './audit.ts';
 import type { Sent } from './audit.ts';
 import type { ChaosOptions } from './options.ts';
 
+/** Reason why daemons end; `upgrade`: each ends at a signal, and another release takes its place. */
+export type Disturbance = ChaosOptions['kill'] | 'upgrade';
+
 export interface ChaosStage {
   readonly caller: Caller;
   readonly ledger: Ledger;
-  readonly kill: ChaosOptions['kill'];
+  readonly kill: Disturbance;
   readonly sent: Sent[];
+  /** For `upgrade`: a request may be refused, or stay without an answer, only while the scheduler is away. */
+  readonly isAway: IsAway;
 }
+
+/** For disturbances during which the scheduler never ends on purpose. */
+export const neverAway: IsAway = () => false;
 
 export interface ChaosApps {
   readonly calls: SoakApp;
@@ -44,7 +52,8 @@ export const calledApps = ({ calls, puts, coldPuts, retried }: ChaosApps): reado
   retried,
 ];
 
-const APP = join(fileURLToPath(new URL('.', import.meta.url)), 'app');
+/** Directory of the handlers. */
+export const CHAOS_APP = join(fileURLToPath(new URL('.', import.meta.url)), 'app');
 const RETRIES = 2;
 const CALL_LANES = 5;
 const PUT_LANES = 3;
@@ -58,6 +67,8 @@ const PUT_PAUSE_MS = 250;
 const COLD_APPS = 6;
 const COLD_GPU_APPS = 4;
 const AGENT_PUT_PAUSE_MS = 1_200;
+/** Millicores, so few that all containers have room beside those that are kept on every machine. */
+const UPGRADE_CPU = 100;
 /** Calls are sparse, so that the machine's time goes to starts and stops. */
 const AGENT_CALL_PAUSE_MS = 150;
 /** Pause after a call without an answer. */
@@ -67,9 +78,10 @@ export async function deployChaosApps(
   client: Client,
   caller: Caller,
   ledger: Ledger,
-  kill: ChaosOptions['kill'],
+  kill: Disturbance,
+  isAway: IsAway = neverAway,
 ): Promise<ChaosApps> {
-  const objectId = await uploadApp(client, APP);
+  const objectId = await uploadApp(client, CHAOS_APP);
   const made = await caller.gateway('/volumes', { body: { name: 'chaos' } });
   const volumeId = textOf(made['volume'] as Readonly<Record<string, unknown>>, 'id');
   const common = {
@@ -79,6 +91,7 @@ export async function deployChaosApps(
     maxPendingTasks: 10_000,
     timeout: 60,
     workers: 2,
+    ...(kill === 'upgrade' ? { cpu: UPGRADE_CPU } : {}),
   };
   const autoscaler = { type: 'queue_depth', maxContainers: 2, tasksPerContainer: 2 };
   const queue = { ...common, kind: 'taskqueue', autoscaler } as const;
@@ -86,29 +99,33 @@ export async function deployChaosApps(
     calls: await deploySoakApp(caller, objectId, { ...common, name: 'chaos-calls' }),
     puts: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-puts' }),
     coldPuts: await Promise.all(
-      Array.from({ length: kill === 'agent' ? COLD_APPS : 1 }, (_, at) =>
+      Array.from({ length: hasGpus(kill) ? COLD_APPS : 1 }, (_, at) =>
         deploySoakApp(caller, objectId, {
           ...queue,
           name: `chaos-cold-${at + 1}`,
           workers: 1,
           keepWarmSeconds: 0,
-          ...(kill === 'agent' && at < COLD_GPU_APPS ? { gpu: 'H100', gpuCount: 1 } : {}),
+          ...(hasGpus(kill) && at < COLD_GPU_APPS ? { gpu: 'H100', gpuCount: 1 } : {}),
         }),
       ),
     ),
     retried: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-retried', retries: RETRIES }),
     volumeId,
-    churn: kill === 'agent' ? await deployChurn(caller, ledger, objectId) : undefined,
+    churn: hasGpus(kill) ? await deployChurn(caller, ledger, objectId, isAway) : undefined,
   };
 }
+
+/** Containers come and go, with and without GPUs, while agents end. */
+const hasGpus = (kill: Disturbance): boolean => kill === 'agent' || kill === 'upgrade';
 
 /** Runs the load until the signal; requests under way are finished. */
 export async function work(stage: ChaosStage, apps: ChaosApps, signal: AbortSignal): Promise<void> {
   const lanes: Promise<void>[] = [];
-  const isAgent = stage.kill === 'agent';
+  const isAgent = hasGpus(stage.kill);
   const putPauseMs = isAgent ? AGENT_PUT_PAUSE_MS : PUT_PAUSE_MS;
   const callPauseMs = isAgent ? AGENT_CALL_PAUSE_MS : CALL_PAUSE_MS;
-  for (let lane = 0; lane < CALL_LANES; lane += 1) lanes.push(repeat(() => call(stage, apps), callPauseMs, signal));
+  for (let lane = 0; lane < CALL_LANES; lane += 1)
+    lanes.push(repeat(() => call(stage, apps.calls), callPauseMs, signal));
   for (let lane = 0; lane < PUT_LANES; lane += 1) lanes.push(repeat(() => put(stage, apps), putPauseMs, signal));
   if (apps.churn !== undefined) lanes.push(apps.churn.run(signal));
   await Promise.all(lanes);
@@ -121,13 +138,19 @@ async function repeat(turn: () => Promise<boolean>, pauseMs: number, signal: Abo
 /** Duration of a handler: mostly short, sometimes longer than the start of a scheduler. */
 const secondsOf = (): number => (Math.random() < 0.15 ? 0.5 + Math.random() * 2 : Math.random() * 0.15);
 
+/** Calls an app of its own, as the load calls its apps, until the signal. */
+export async function callOn(stage: ChaosStage, app: SoakApp, lanes: number, signal: AbortSignal): Promise<void> {
+  await Promise.all(Array.from({ length: lanes }, () => repeat(() => call(stage, app), AGENT_CALL_PAUSE_MS, signal)));
+}
+
 /** @returns false: no answer came */
-async function call(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
+async function call(stage: ChaosStage, app: SoakApp): Promise<boolean> {
   const n = stage.sent.length + 1;
   const at = stage.sent.push({ n, sync: true, taskId: '', attempts: 1, fails: 0 }) - 1;
-  const answer = await ask(stage, apps.calls, { n, seconds: secondsOf() });
+  const askedMs = performance.now();
+  const answer = await ask(stage, app, { n, seconds: secondsOf() });
   if (answer === undefined) return false;
-  const meant: Intended[] = [{ status: 200, text: resultOf(n), states: ['COMPLETE'] }, ...unavailable(stage)];
+  const meant: Intended[] = [{ status: 200, text: resultOf(n), states: ['COMPLETE'] }, ...unavailable(stage, askedMs)];
   const judged = stage.ledger.judge('call', answer, meant);
   // A refusal that names its task is held to that task's state by the ledger alone.
   if (judged?.status === 200) stage.sent[at] = { n, sync: true, taskId: answer.taskId, attempts: 1, fails: 0 };
@@ -138,39 +161,42 @@ async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
   const n = stage.sent.length + 1;
   const choice = Math.random();
   // The agent should die while containers start and stop.
-  const cold = stage.kill === 'agent' ? 0.7 : 0.1;
+  const cold = hasGpus(stage.kill) ? 0.7 : 0.1;
   const app = choice < cold ? oneOf(apps.coldPuts) : choice < cold + 0.5 ? apps.puts : apps.retried;
   const isRetried = app === apps.retried;
   const attempts = isRetried ? RETRIES + 1 : 1;
   // Most tasks fail once or twice and succeed; some never do.
   const fails = isRetried ? Math.floor(Math.random() * (RETRIES + 2)) : 0;
   const at = stage.sent.push({ n, sync: false, taskId: '', attempts, fails }) - 1;
+  const askedMs = performance.now();
   const answer = await ask(stage, app, { n, seconds: secondsOf(), fails });
   if (answer === undefined) return false;
   const states = fails < attempts ? ['COMPLETE'] : ['ERROR'];
   const accepted: Intended = { status: 200, text: JSON.stringify({ task_id: answer.taskId }), states };
-  stage.ledger.judge('put', answer, [accepted, ...unavailable(stage)]);
+  stage.ledger.judge('put', answer, [accepted, ...unavailable(stage, askedMs)]);
   const taskId = textOf(objectOf(answer.text), 'task_id');
   if (answer.status === 200) stage.sent[at] = { n, sync: false, taskId, attempts, fails };
   return answer.status === 200;
 }
 
 /** While Redis or an agent is gone, callers are refused, or learn that their task has ended without them. */
-const unavailable = (stage: ChaosStage): readonly Intended[] =>
-  stage.kill === 'agent'
-    ? // The task was with an agent that died before a runner had it: a synchronous task never runs twice.
-      [{ status: 502, text: /^\{"error":"[^"]+"\}$/, states: ['ERROR'] }]
-    : stage.kill === 'redis'
-      ? [{ status: 503, text: /^\{"error":"[^"]+"\}$/, states: ['CANCELLED', 'ERROR', 'COMPLETE'] }]
-      : [];
+const unavailable = ({ kill, isAway }: ChaosStage, askedMs: number): readonly Intended[] => {
+  const text = /^\{"error":"[^"]+"\}$/;
+  // The task was with an agent that died before a runner had it: a synchronous task never runs twice.
+  if (kill === 'agent') return [{ status: 502, text, states: ['ERROR'] }];
+  if (kill === 'redis') return [{ status: 503, text, states: ['CANCELLED', 'ERROR', 'COMPLETE'] }];
+  return kill === 'upgrade' && isAway(askedMs) ? [{ status: 503, text, states: [] }] : [];
+};
 
 async function ask(stage: ChaosStage, app: SoakApp, body: object): Promise<SoakAnswer | undefined> {
+  const askedMs = performance.now();
   try {
     return await stage.caller.ask(app.url, { body });
   } catch (error) {
     const why = causes(error);
     // The scheduler lives on when Redis or an agent dies, and a living scheduler answers every caller.
-    if (stage.kill !== 'scheduler' || why.includes('no answer within')) stage.ledger.fail(`${app.name}: ${why}`);
+    const isMeant = stage.kill === 'scheduler' || (stage.kill === 'upgrade' && stage.isAway(askedMs));
+    if (!isMeant || why.includes('no answer within')) stage.ledger.fail(`${app.name}: ${why}`);
     else stage.ledger.count(`${app.name}: not answered`);
     return undefined;
   }

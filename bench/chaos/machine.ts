@@ -19,7 +19,7 @@ import type { Workplace } from '../workplace.ts';
 import { Patience, contradictions, unpaired } from './leases.ts';
 import type { Lease, SeenContainer } from './leases.ts';
 
-/** GPUs of the host: fewer than the containers that ask for one, so that each returned GPU is wanted at once. */
+/** GPUs of a host: fewer than the containers that ask for one, so that each returned GPU is wanted at once. */
 const GPUS = 5;
 /** Pause containers that every start of an agent makes ahead, and that are strays for the next agent. */
 const HOLDERS = 2;
@@ -41,28 +41,29 @@ export interface GpuHost {
 }
 
 /**
- * Starts a network namespace with an engine that passes GPUs; it goes with the workplace.
+ * Starts network namespaces, each with an engine that passes GPUs; they go with the workplace.
  * @throws UsageError where there can be none
  */
-export async function startGpuHost(place: Workplace): Promise<GpuHost> {
-  if (whyNoHosts !== undefined) throw new UsageError(`--kill agent: ${whyNoHosts}`);
+export async function startGpuHosts(place: Workplace, count: number, gpusEach = GPUS): Promise<readonly GpuHost[]> {
+  if (whyNoHosts !== undefined) throw new UsageError(whyNoHosts);
   const { reference } = await place.engine.baseImage();
-  const network = await SimulatedNetwork.up(1, reference, gpuHost);
+  const network = await SimulatedNetwork.up(count, reference, gpuHost);
   place.later(() => network.down());
-  const [host] = network.hosts;
-  if (host === undefined) throw new Error('there is no host');
-  const directory = join(host.directory, 'gpu');
-  mkdirSync(directory);
-  const nvidia = new FakeNvidia(directory, { gpus: Array.from({ length: GPUS }, (_, at) => aGpu(at)) });
-  return {
-    engine: host.docker,
-    settings: {
-      DOCKER_HOST: `unix://${host.socket}`,
-      LONGSHORE_NVIDIA_SMI: nvidia.tool,
-      LONGSHORE_AGENT_HOLDERS: String(HOLDERS),
-      LONGSHORE_AGENT_ORPHAN_SECONDS: String(ORPHAN_S),
-    },
-  };
+  return network.hosts.map((host, index) => {
+    const directory = join(host.directory, 'gpu');
+    mkdirSync(directory);
+    const gpus = Array.from({ length: gpusEach }, (_, at) => aGpu(index * gpusEach + at));
+    const nvidia = new FakeNvidia(directory, { gpus });
+    return {
+      engine: host.docker,
+      settings: {
+        DOCKER_HOST: `unix://${host.socket}`,
+        LONGSHORE_NVIDIA_SMI: nvidia.tool,
+        LONGSHORE_AGENT_HOLDERS: String(HOLDERS),
+        LONGSHORE_AGENT_ORPHAN_SECONDS: String(ORPHAN_S),
+      },
+    };
+  });
 }
 
 /** Machine that the watch looks at. */
@@ -96,6 +97,7 @@ export class MachineWatch {
   /** Number of devices by the engine's id, for every container ever seen. */
   readonly #everSeen = new Map<string, number>();
   readonly #strangers: Stranger[] = [];
+  readonly #containerIds = new Set<string>();
   #looking: Promise<void> = Promise.resolve();
   #looks = 0;
   #running: ReadonlySet<string> = new Set();
@@ -120,6 +122,11 @@ export class MachineWatch {
 
   get findings(): readonly string[] {
     return [...this.#findings];
+  }
+
+  /** Every container ever seen, by the product's id. */
+  get containerIds(): ReadonlySet<string> {
+    return this.#containerIds;
   }
 
   /** Counts up to now. */
@@ -229,6 +236,7 @@ export class MachineWatch {
       const gpus = await this.#devices(Id);
       if (gpus === undefined) continue;
       this.#everSeen.set(Id, gpus.length);
+      this.#containerIds.add(containerId);
       const epoch = Number(Labels[LABELS.epoch]);
       seen.push({ dockerId: Id.slice(0, 12), containerId, epoch, running: State === 'running', gpus });
     }

@@ -3,9 +3,11 @@
 import { cpSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
+import { causes } from '../program.ts';
 import { startProduct } from '../product.ts';
 import type { Product } from '../product.ts';
 import { writeBenchRelease } from '../release.ts';
+import type { SoakApp } from '../soak/apps.ts';
 import { Caller } from '../soak/caller.ts';
 import { Ledger } from '../soak/ledger.ts';
 import { readAll, settle } from '../soak/settle.ts';
@@ -13,10 +15,11 @@ import type { Workplace } from '../workplace.ts';
 import { audit, repeatedRuns } from './audit.ts';
 import type { Books } from './audit.ts';
 import { countEnds, readContainerEnds, wrongEnds } from './ends.ts';
-import { calledApps, deployChaosApps, work } from './load.ts';
+import { calledApps, deployChaosApps, neverAway, work } from './load.ts';
+import type { IsAway } from './churn.ts';
 import type { ChaosApps, ChaosStage } from './load.ts';
 import type { ChaosOptions } from './options.ts';
-import { MachineWatch, startGpuHost } from './machine.ts';
+import { MachineWatch, startGpuHosts } from './machine.ts';
 import type { GpuHost } from './machine.ts';
 import { readBack } from './read-back.ts';
 import { HandlerRecords } from './runs.ts';
@@ -76,19 +79,19 @@ const AGENT_TURNS = { share: 1 / 3, most: 4, withinMs: 8_000, thenMs: 400 };
 /** @throws Error when the installation cannot be started, or does not come back */
 export async function killRounds(options: ChaosOptions, place: Workplace, report: ChaosReport): Promise<ChaosOutcome> {
   const stores = await openChaosStores(options.stores, place);
-  const host = options.kill === 'agent' ? await startGpuHost(place) : undefined;
+  const [host] = options.kill === 'agent' ? await startGpuHosts(place, 1) : [];
   // The bundled release, as an operator's, is back at work within a second, so kills hit the work and not the start.
   const release = host && (await writeBenchRelease(join(place.directory, 'release'), {}));
   const product = await startProduct(place, { settings: stores.env, agentSettings: host?.settings, release });
   const caller = new Caller(product.client.context, MOST_REQUESTS);
   place.later(() => caller.close());
   const ledger = new Ledger();
-  const stage: ChaosStage = { caller, ledger, kill: options.kill, sent: [] };
+  const stage: ChaosStage = { caller, ledger, kill: options.kill, sent: [], isAway: neverAway };
   const apps = await deployChaosApps(product.client, caller, ledger, options.kill);
   const records = new HandlerRecords(recordsOf(product, apps));
   if (options.keepLogsIn !== undefined) {
     const to = options.keepLogsIn;
-    place.later(async () => keep(place, records, to));
+    place.later(async () => keepLogs(place, records, to));
   }
   const ends = new AbortController();
   const stop = AbortSignal.any([ends.signal, place.signal]);
@@ -127,7 +130,7 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
   const loadEndedAt = performance.now();
   await settle(caller, ledger, options.settleMs, place.signal);
   const settledMs = performance.now() - loadEndedAt;
-  const books = await closeBooks(stage, apps, records);
+  const books = await closeBooks(stage, calledApps(apps), records);
   const machine = watch && (await closeMachine(watch, caller, product, apps, stores.env['DATABASE_URL']));
   const findings = [
     ...ledger.failures,
@@ -203,7 +206,7 @@ async function closeMachine(
 }
 
 /** The first containers take their time. */
-async function untilServed(ledger: Ledger, signal: AbortSignal): Promise<void> {
+export async function untilServed(ledger: Ledger, signal: AbortSignal): Promise<void> {
   const deadlineMs = performance.now() + FIRST_CALLS_MS;
   while (!ledger.counts.has('call: 200')) {
     signal.throwIfAborted();
@@ -212,20 +215,31 @@ async function untilServed(ledger: Ledger, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** Reads open tasks every second; a missing answer while a daemon is dead is no fault. */
-async function follow(caller: Caller, ledger: Ledger, signal: AbortSignal): Promise<void> {
+/**
+ * Reads open tasks every second.
+ * @param isAway - whether a missing answer is no fault; by default it never is one, because a daemon may be dead
+ */
+export async function follow(
+  caller: Caller,
+  ledger: Ledger,
+  signal: AbortSignal,
+  isAway: IsAway = () => true,
+): Promise<void> {
   while (await sleep(FOLLOW_EVERY_MS, signal)) {
+    const askedMs = performance.now();
     try {
       await readAll(caller, ledger, [...ledger.open.keys()]);
-    } catch {
-      ledger.count('tasks could not be read');
+    } catch (error) {
+      if (isAway(askedMs)) ledger.count('tasks could not be read');
+      else ledger.fail(`reading tasks back: ${causes(error)}`);
     }
   }
 }
 
-async function closeBooks(stage: ChaosStage, apps: ChaosApps, records: HandlerRecords): Promise<Books> {
+/** Reads every account of the tasks. */
+export async function closeBooks(stage: ChaosStage, apps: readonly SoakApp[], records: HandlerRecords): Promise<Books> {
   const { caller, sent } = stage;
-  const readings = await readBack(stage, caller, calledApps(apps));
+  const readings = await readBack(stage, caller, apps);
   return { sent, ...readings, runs: records.read(), lossesAllowed: LOSSES };
 }
 
@@ -234,7 +248,8 @@ const recordsOf = (product: Product, apps: ChaosApps): string =>
 
 const between = (least: number, most: number): number => least + Math.random() * (most - least);
 
-function keep(place: Workplace, records: HandlerRecords, to: string): void {
+/** Copies the daemons' logs and the handlers' records to a directory. */
+export function keepLogs(place: Workplace, records: HandlerRecords, to: string): void {
   mkdirSync(to, { recursive: true });
   for (const name of readdirSync(place.directory))
     if (name.endsWith('.log')) cpSync(join(place.directory, name), join(to, name));
