@@ -4,6 +4,7 @@
  * of it is stored: a new agent process does not drain.
  */
 import { sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { HostDrain as Message } from '#shared/protocol/generated/messages.ts';
 
@@ -12,8 +13,6 @@ const TELL_EVERY_MS = 5_000;
 
 export interface HostDrainParts {
   readonly log: Log;
-  /** Sends to the scheduler; without a session the next hello carries the drain. */
-  readonly send: (message: Message) => void;
   /** Number of containers that have not ended. */
   readonly live: () => number;
   readonly attempts: () => number;
@@ -21,10 +20,16 @@ export interface HostDrainParts {
 
 export class HostDrain {
   readonly #parts: HostDrainParts;
+  readonly #message = new Listeners<[Message]>();
   #untilMs: number | undefined;
 
   constructor(parts: HostDrainParts) {
     this.#parts = parts;
+  }
+
+  /** Told of a message for the scheduler; without a session the next hello carries the drain. */
+  onMessage(listener: (message: Message) => void): void {
+    this.#message.add(listener);
   }
 
   /** The drain for a hello; undefined: no drain. */
@@ -35,10 +40,10 @@ export class HostDrain {
 
   /** Begins the drain: from now on the scheduler places nothing here. */
   begin(seconds: number): void {
-    const { log, send, live } = this.#parts;
+    const { log, live } = this.#parts;
     this.#untilMs = performance.now() + seconds * 1000;
     log.info({ seconds, containers: live() }, 'host drain begins');
-    send({ on: true, secondsLeft: seconds });
+    this.#message.tell({ on: true, secondsLeft: seconds });
   }
 
   /**
@@ -66,6 +71,6 @@ export class HostDrain {
     if (this.#untilMs === undefined) return;
     this.#untilMs = undefined;
     this.#parts.log.info('host drain is taken back');
-    this.#parts.send({ on: false, secondsLeft: 0 });
+    this.#message.tell({ on: false, secondsLeft: 0 });
   }
 }

@@ -18,6 +18,7 @@ import type { AtStop } from './compose/host.ts';
 import { openHost } from './compose/host.ts';
 import { joinInstallation } from './compose/member.ts';
 import { baseImageOf, makeParts } from './compose/parts.ts';
+import { wire } from './compose/wiring.ts';
 import { openJournal, rebuildJournal, removeLeftovers } from './compose/recovery.ts';
 import type { AgentConfig } from './config.ts';
 import { serveControl } from './control.ts';
@@ -85,32 +86,25 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     manager.watch(() => isTurning());
 
     // The machine and its membership.
-    let heartbeatNow = (): void => undefined;
     const { pythonSource, containerLabels } = options;
-    const host = await openHost({ config, log, pythonSource, onConditions: () => heartbeatNow(), atStop });
+    const host = await openHost({ config, log, pythonSource, atStop });
     const { stateDir, runtime, metrics, engine } = host;
     metricsAddress = host.metricsAddress;
     atStop(watchProcess(metrics.registry));
     const journal = await openJournal(host);
     const member = await joinInstallation(host, manager, containerLabels, abort.signal);
 
-    // Every part is made before any of them starts.
+    // Every part is made and wired before any of them starts.
     let runnersConnected: Promise<void> = Promise.resolve();
     let leaving: Promise<void> | undefined;
     const leave = async (): Promise<void> =>
       ended.resolve(await leaveInstallation(host, member, async () => endContainers?.(), stopAll));
-    const parts = makeParts({
-      host,
-      member,
-      journal,
-      options,
-      link: {
-        attemptsKnown: () => runnersConnected,
-        onSession: () => manager.status(`connected as ${member.machineId()}`),
-        onDisconnected: () => manager.status('not connected to the scheduler; containers go on'),
-        onFirstConnected: connected.resolve,
-        onRevoked: () => void (leaving ??= leave()),
-      },
+    const parts = makeParts({ host, member, journal, options, attemptsKnown: () => runnersConnected });
+    wire(host, journal, parts, {
+      onSession: () => manager.status(`connected as ${member.machineId()}`),
+      onDisconnected: () => manager.status('not connected to the scheduler; containers go on'),
+      onFirstConnected: connected.resolve,
+      onRevoked: () => void (leaving ??= leave()),
     });
     const { pauseContainers, slots, compiler, volumes, agentState, gpus, loop, hostDrain, disconnects, link } = parts;
 
@@ -201,7 +195,6 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     runnersConnected = awaitRunners(slots, [...agentState.attended], abort.signal);
     endContainers = () => endAllContainers(host, member, journal, parts);
     atStop(() => link.stop());
-    heartbeatNow = () => link.heartbeatNow();
     link.start();
     pauseContainers.start();
     void parts.rootLimits.ask();

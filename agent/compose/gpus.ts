@@ -1,7 +1,6 @@
 // The machine's GPUs: how they are queried, and the settings by which tests watch them differently from production.
 import { excludedGpus } from '../config.ts';
 import type { GpuDrivers } from '../containers/cdi.ts';
-import type { GpusParts } from '../devices/gpus.ts';
 import { Gpus } from '../devices/gpus.ts';
 import { KMSG } from '../devices/kernel-log.ts';
 import { CdiWatch } from '../devices/cdi-watch.ts';
@@ -31,13 +30,7 @@ export interface GpuHelp {
 /** Exit codes of a shell that cannot find a program, or may not run it. */
 const CANNOT_BE_RUN = [126, 127];
 
-export function makeGpus(
-  host: Host,
-  agentState: AgentState,
-  options: GpuOptions | undefined,
-  help: GpuHelp,
-  told: Pick<GpusParts, 'onChange' | 'onFault' | 'onNote'>,
-): Gpus {
+export function makeGpus(host: Host, agentState: AgentState, options: GpuOptions | undefined, help: GpuHelp): Gpus {
   const { config, log, stateDir, runtime, metrics, conditions, bootId } = host;
   const cdi = new CdiWatch(help.drivers, conditions);
   const deadlineMs = options?.cudaProbeDeadlineMs ?? CUDA_PROBE_DEADLINE_MS;
@@ -61,6 +54,5 @@ export function makeGpus(
     probe: (uuid, signal) => probeInContainer(uuid, probing, signal),
     conditions,
     onLook: (uuids) => cdi.looked(uuids),
-    ...told,
   });
 }

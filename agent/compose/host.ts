@@ -45,8 +45,6 @@ export interface OpenHost {
   readonly log: Log;
   /** Where the Python runner comes from; the program's own by default. */
   readonly pythonSource: string | undefined;
-  /** Called when a condition begins or ends to hold. */
-  readonly onConditions: () => void;
   readonly atStop: AtStop;
 }
 
@@ -59,10 +57,9 @@ export async function openHost(parts: OpenHost): Promise<Host> {
   const runtime = new DockerRuntime(config.DOCKER_HOST, (operation, result, seconds) =>
     metrics.dockerApi.observe({ operation, result }, seconds),
   );
-  const conditions = new Conditions((held) => {
-    metrics.setConditions(held);
-    parts.onConditions();
-  });
+  const conditions = new Conditions();
+  metrics.setConditions(conditions.names);
+  conditions.onChange((held) => metrics.setConditions(held));
   const engine = await reachEngine(runtime, config.DOCKER_HOST);
   const imagesPath = await imagesRoot(engine);
   const inventory = readInventory(config, engine, { state: stateDir, images: imagesPath });

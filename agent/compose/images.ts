@@ -15,11 +15,26 @@ import type { Journal } from '../reconcile/journal.ts';
 import { DiskWatch } from '../telemetry/disk-watch.ts';
 import type { Host } from './host.ts';
 
+const minFreeRatioOf = ({ config }: Host): number => config.LONGSHORE_MIN_FREE_DISK_PERCENT / 100;
+
+/** Watches the disks; `makeImages` makes room on the one that images fill. */
+export function makeDisks(host: Host): DiskWatch {
+  return new DiskWatch({
+    imagesPath: host.imagesRoot,
+    statePath: host.stateDir,
+    minFreeRatio: minFreeRatioOf(host),
+    conditions: host.conditions,
+    onFree: (filesystem, bytes) => host.metrics.diskFree.set({ filesystem }, bytes),
+    log: host.log,
+  });
+}
+
 export interface ImagesSetup {
   readonly host: Host;
   readonly journal: Pick<Journal, 'all'>;
   /** Retry settings of pulls that differ from the defaults. */
   readonly pulls: Partial<PullSettings> | undefined;
+  readonly disks: DiskWatch;
   readonly askToPull: AskToPull;
   readonly answer: (answer: ImagePrepared) => void;
 }
@@ -27,33 +42,22 @@ export interface ImagesSetup {
 export interface ImageParts {
   readonly ledger: ImageLedger;
   readonly cache: ImageCache;
-  readonly disks: DiskWatch;
   readonly images: Images;
   readonly preparer: ImagePreparer;
 }
 
-export function makeImages({ host, journal, pulls, askToPull, answer }: ImagesSetup): ImageParts {
+export function makeImages({ host, journal, pulls, disks, askToPull, answer }: ImagesSetup): ImageParts {
   const { config, log, stateDir, runtime, metrics } = host;
-  const minFreeRatio = config.LONGSHORE_MIN_FREE_DISK_PERCENT / 100;
   const ledger = new ImageLedger(join(stateDir, 'images.json'));
   const cache = new ImageCache({
     runtime,
     ledger,
     readDisk: () => disks.readImagesDisk(),
-    minFreeRatio,
+    minFreeRatio: minFreeRatioOf(host),
     pulling: () => images.pulling,
     wanted: () => new Set([...journal.all()].filter(({ stage }) => stage !== 'gone').map(({ image }) => image)),
     onBytes: (bytes) => metrics.imageCacheBytes.set(bytes),
     onFreed: (bytes) => metrics.imageGcFreed.inc(bytes),
-    log,
-  });
-  const disks = new DiskWatch({
-    imagesPath: host.imagesRoot,
-    statePath: stateDir,
-    minFreeRatio,
-    makeRoom: () => cache.collect(false),
-    conditions: host.conditions,
-    onFree: (filesystem, bytes) => metrics.diskFree.set({ filesystem }, bytes),
     log,
   });
   const images = new Images({
@@ -83,5 +87,5 @@ export function makeImages({ host, journal, pulls, askToPull, answer }: ImagesSe
     answer,
     log,
   });
-  return { ledger, cache, disks, images, preparer };
+  return { ledger, cache, images, preparer };
 }

@@ -8,11 +8,10 @@ import type { Host } from './host.ts';
 /** The condition holds for this long after lines of containers were dropped. */
 const LOG_PRESSURE_MS = 60_000;
 
-/** @param onWaiting - called when there are lines to send */
-export function makeLogs(
-  { stateDir, conditions, metrics }: Host,
-  onWaiting: () => void,
-): { readonly logs: LogBuffer; readonly positions: LogPositions } {
+export function makeLogs({ stateDir, conditions, metrics }: Host): {
+  readonly logs: LogBuffer;
+  readonly positions: LogPositions;
+} {
   const positions = new LogPositions(join(stateDir, 'log-positions.json'));
   let pressure: NodeJS.Timeout | undefined;
   /** Sets the condition, and clears it once no line was dropped for a while. */
@@ -22,15 +21,11 @@ export function makeLogs(
     pressure = setTimeout(() => conditions.set('LogBackpressure', false), LOG_PRESSURE_MS);
     pressure.unref();
   };
-  const logs = new LogBuffer(
-    LOG_LIMITS,
-    () => performance.now(),
-    (result, count) => {
-      metrics.logRecords.inc({ result }, count);
-      if (result === 'accepted') onWaiting();
-      else pressed();
-    },
-    (containerId, position) => positions.reached(containerId, position),
-  );
+  const logs = new LogBuffer(LOG_LIMITS, () => performance.now());
+  logs.onResult((result, count) => {
+    metrics.logRecords.inc({ result }, count);
+    if (result === 'dropped') pressed();
+  });
+  logs.onReached((containerId, position) => positions.reached(containerId, position));
   return { logs, positions };
 }

@@ -1,14 +1,14 @@
 /**
- * Makes everything that works with containers here, and connects it: only this file says who tells whom. Called by the
- * composition root, which opens, starts and stops the returned parts in its own order. Must stay true: nothing here
- * reads, writes or starts anything; a part uses a later-made one only inside functions that are called later.
+ * Makes everything that works with containers here. `wiring.ts` then says who tells whom, and the composition root
+ * opens, starts and stops the parts in its own order. Must stay true: nothing here reads, writes or starts anything; a
+ * part asks only of parts made before it.
  */
 import { readdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join, resolve } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
-import { closedRanges, imageOf, isBaseImage } from '../config.ts';
+import { closedRanges, imageOf } from '../config.ts';
 import { RunnerCompiler, countByContainer, emptyByContainer } from '../containers/helpers.ts';
 import { GpuDrivers } from '../containers/cdi.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
@@ -24,12 +24,11 @@ import type { Journal } from '../reconcile/journal.ts';
 import { ReconcileLoop } from '../reconcile/loop.ts';
 import { Orders } from '../reconcile/orders.ts';
 import { SlotTable } from '../slots/slots.ts';
-import { ContainerDisks, overDiskText } from '../telemetry/container-disks.ts';
+import { ContainerDisks } from '../telemetry/container-disks.ts';
 import { AddressBook } from '../telemetry/addresses.ts';
 import { ClockWatch } from '../telemetry/clock.ts';
 import { withImages } from '../telemetry/inventory.ts';
 import { Contact } from '../upstream/contact.ts';
-import type { LinkParts } from '../upstream/link.ts';
 import { Link } from '../upstream/link.ts';
 import { localRoot } from '../volumes/directories.ts';
 import { makeVolumes } from '../volumes/open.ts';
@@ -37,7 +36,7 @@ import { VolumeUse } from '../volumes/use.ts';
 import type { GpuOptions } from './gpus.ts';
 import { makeGpus } from './gpus.ts';
 import type { Host } from './host.ts';
-import { makeImages } from './images.ts';
+import { makeDisks, makeImages } from './images.ts';
 import { makeLogs } from './logs.ts';
 import type { Member } from './member.ts';
 
@@ -50,8 +49,8 @@ export interface MakeParts {
     readonly gpus?: GpuOptions;
     readonly pulls?: Partial<PullSettings>;
   };
-  /** The link's events that the composition root handles, and the promise for which the link waits. */
-  readonly link: Pick<LinkParts, 'attemptsKnown' | 'onSession' | 'onDisconnected' | 'onFirstConnected' | 'onRevoked'>;
+  /** Resolves when the runner processes of adopted containers have dialled again, or the time for that is over. */
+  readonly attemptsKnown: () => Promise<void>;
 }
 
 const MIB = 1024 * 1024;
@@ -61,24 +60,14 @@ export type Parts = ReturnType<typeof makeParts>;
 /** The image of stubs that name none. */
 export const baseImageOf = ({ config }: Host): string => imageOf(config, '', '');
 
-export function makeParts({ host, member, journal, options, link: toRoot }: MakeParts) {
+export function makeParts({ host, member, journal, options, attemptsKnown }: MakeParts) {
   const { config, log, stateDir, runtime, engine, metrics, conditions, bootId, runnerDir } = host;
   const { machineId, labels } = member;
 
-  // The parts of containers, and their output.
-  const addresses = new AddressBook();
-  const pauseContainers = new PauseContainers({
-    runtime,
-    log,
-    network: config.LONGSHORE_AGENT_NETWORK,
-    size: config.LONGSHORE_AGENT_HOLDERS,
-    labels,
-    addresses: () => addresses.current,
-    openAddresses: config.LONGSHORE_AGENT_OPEN_ADDRESSES?.split(',') ?? [],
-    closedRanges: closedRanges(config),
-    onFailed: (error) => void engineTrials.blamed(error),
-    onLost: (containerId) => executor.end(containerId, 'lost', 1000),
-  });
+  // The state of containers and of the machine, and the link that reports it.
+  const { logs, positions } = makeLogs(host);
+  const slots = new SlotTable(log);
+  const agentState = new AgentState(journal, config.LONGSHORE_AGENT_ORPHAN_SECONDS * 1000);
   const engineTrials = new EngineTrials({
     runtime,
     network: config.LONGSHORE_AGENT_NETWORK,
@@ -87,173 +76,20 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     onTrial: (result) => metrics.engineTrials.inc({ result }),
     log,
   });
-  const { logs, positions } = makeLogs(host, () => link.logsWaiting());
-  const slots = new SlotTable(
-    {
-      onReady: (containerId, ready) => executor.ready(containerId, ready),
-      onStarting: (containerId, phase) => {
-        if (phase === 'hello') executor.greeted(containerId);
-        log.debug({ containerId, phase }, 'runner starting');
-      },
-      onFailed: (containerId, message) => executor.failed(containerId, message),
-      onLog: (record) => logs.add(record.containerId, { ...record, timestampMs: Date.now() }),
-      onMustStop: (containerId, reason) => executor.end(containerId, reason, 1000),
-      onSuspect: (containerId) => {
-        const dockerId = journal.get(containerId)?.dockerId;
-        if (dockerId !== undefined)
-          loop.look(dockerId).catch((error: unknown) => log.info({ err: error, containerId }, 'inspection failed'));
-      },
-      onViolation: (containerId, rule, text) => executor.violated(containerId, rule, text),
-      onRestarting: (containerId, slots) => agentState.noteRestarting(containerId, slots),
-    },
-    log,
-  );
-  const gateway = new GatewaySockets({
-    open: (deadlineMs) => link.callGateway(deadlineMs),
-    metrics,
-    log,
-    onViolation: (containerId, rule, text) => executor.violated(containerId, rule, text),
-  });
-  const archives = new Archives(
-    join(stateDir, 'code'),
-    (objectId, signal) => link.fetchCode(objectId, signal),
-    config.LONGSHORE_CODE_CACHE_BYTES,
-    log,
-  );
-  const views = new Views(join(stateDir, 'views'), labels(), async (path) => {
-    for (const name of await readdir(path)) await emptyByContainer(runtime, join(path, name), labels());
-  });
-  const compiler = new RunnerCompiler(runtime, runnerDir, labels, log);
-  const { ledger, cache, disks, images, preparer } = makeImages({
-    host,
-    journal,
-    pulls: options.pulls,
-    askToPull: (question) => link.askToPull(question),
-    answer: (imagePrepared) => link.send({ imagePrepared }),
-  });
-  const volumes = makeVolumes({
-    config,
-    runtime,
-    labels,
-    conditions,
-    metrics,
-    log,
-  });
-
-  // The desired and the observed state, and the reconciliation of the two.
-  const agentState = new AgentState(journal, config.LONGSHORE_AGENT_ORPHAN_SECONDS * 1000, (containerId) => {
-    link.changed(containerId);
-    loop.wake();
-  });
   const gpuDrivers = new GpuDrivers(runtime, log);
-  const gpuHelp = {
+  const gpus = makeGpus(host, agentState, options.gpus, {
     drivers: gpuDrivers,
     labels,
-    onRefused: (error: unknown) => void engineTrials.blamed(error),
-  };
-  const gpus = makeGpus(host, agentState, options.gpus, gpuHelp, {
-    onChange: () => link.devicesChanged(),
-    onFault: (containerId, message) => executor.fault(containerId, message),
-    onNote: (containerId, message) =>
-      logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, timestampMs: Date.now() }),
+    onRefused: (error) => void engineTrials.blamed(error),
   });
-  const executor = new Executor({
-    gpus,
-    gpuDrivers,
-    onLeaseRefused: () => {
-      link.devicesChanged();
-      link.reportAll();
-    },
-    runtime,
-    images,
-    pauseContainers,
-    archives,
-    views,
-    volumes,
-    slots,
-    gateway,
-    agentState,
-    positions,
-    logs,
-    metrics,
-    conditions,
-    engineTrials,
-    log,
-    stateDir,
-    bootId,
-    startsAtOnce: Math.max(2, engine.cores * 2),
-    host: () => ({
-      cores: engine.cores,
-      hostname: hostname(),
-      machineId: machineId(),
-      runnerDir,
-      caBundle: config.LONGSHORE_CA_BUNDLE,
-      extraLabels: options.containerLabels ?? {},
-      rootBytes: rootLimits.has ? containerDisks.limitBytes : undefined,
-    }),
-    imageOf: (image, pythonVersion) => imageOf(config, image, pythonVersion),
-    send: (message) => link.send(message),
-    // The Python of a base image compiles the runner for every container; a tenant's image never may.
-    onImageUsed: (image) => {
-      if (isBaseImage(config, image)) compiler.want(image);
-    },
-  });
-  const containerDisks = new ContainerDisks({
-    runtime,
-    running: () => agentState.running(),
-    viewOf: (shortId) => views.upperOf(shortId),
-    limitBytes: config.LONGSHORE_AGENT_CONTAINER_DISK_MIB * MIB,
-    fileSystems: () => disks.fileSystems(),
-    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
-    onOver: ({ containerId, usedBytes }) =>
-      executor.overDisk(containerId, overDiskText(usedBytes, containerDisks.limitBytes)),
-    onLook: (result) => metrics.diskLooks.inc({ result }),
-    log,
-  });
-  const volumeUse = new VolumeUse({
-    root: localRoot(resolve(config.LONGSHORE_DATA_DIR)),
-    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
-    tell: (bytes) => link.send({ volumeUse: { bytes: { ...bytes } } }),
-    log,
-  });
-  const rootLimits = new RootLimits({ runtime, labels, wanted: containerDisks.limitBytes > 0, log });
-  const loop = new ReconcileLoop({
-    runtime,
-    agentState,
-    executor,
-    metrics,
-    conditions,
-    log,
-    machineIds: member.machineIds,
-    onOom: (containerId) => slots.get(containerId)?.noteOom(),
-    onListed: (containers) => pauseContainers.tidy(containers),
-    onPauseContainerEnded: (dockerId) => pauseContainers.ended(dockerId),
-  });
-
-  // The link to the scheduler: orders, reports, and what the agent does without a session.
-  const orders = new Orders({
-    agentState,
-    conditions,
-    log,
-    wake: () => loop.wake(),
-    reportAll: () => link.reportAll(),
-  });
+  const disks = makeDisks(host);
+  const volumes = makeVolumes({ config, runtime, labels, conditions, metrics, log });
   const hostDrain = new HostDrain({
     log,
-    send: (message) => link.send({ hostDrain: message }),
     live: () => agentState.liveCount(),
     attempts: () => slots.liveAttempts().length,
   });
   const contact = new Contact({ path: join(stateDir, 'contact.json'), bootId, log });
-  const disconnects = new DisconnectWatch({
-    entries: () => journal.all(),
-    bootId,
-    contact,
-    isEnding: (containerId) => agentState.ending.has(containerId),
-    end: (containerId, reason, graceMs) => executor.end(containerId, reason, graceMs),
-    ask: () => link.heartbeatNow(),
-    log,
-  });
   const link = new Link({
     identity: member.identity,
     joinFacts: member.joinFacts,
@@ -285,17 +121,116 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     hostDrain: () => hostDrain.message,
     clock: new ClockWatch({ metrics, conditions, log }),
     contact,
-    onPrepareImage: (order) =>
-      void preparer
-        .take(order)
-        .catch((error: unknown) => log.warn({ err: error, image: order.image }, 'image not prepared')),
-    onDesired: (desired) => orders.desired(desired),
-    onProceed: (assignmentId, permission) => orders.proceed(assignmentId, permission),
-    ...toRoot,
-    onSession: () => {
-      toRoot.onSession();
-      orders.newSession();
-    },
+    attemptsKnown,
+  });
+
+  // Needs of containers: network, code, images, disks.
+  const addresses = new AddressBook();
+  const pauseContainers = new PauseContainers({
+    runtime,
+    log,
+    network: config.LONGSHORE_AGENT_NETWORK,
+    size: config.LONGSHORE_AGENT_HOLDERS,
+    labels,
+    addresses: () => addresses.current,
+    openAddresses: config.LONGSHORE_AGENT_OPEN_ADDRESSES?.split(',') ?? [],
+    closedRanges: closedRanges(config),
+  });
+  const gateway = new GatewaySockets({ open: (deadlineMs) => link.callGateway(deadlineMs), metrics, log });
+  const archives = new Archives(
+    join(stateDir, 'code'),
+    (objectId, signal) => link.fetchCode(objectId, signal),
+    config.LONGSHORE_CODE_CACHE_BYTES,
+    log,
+  );
+  const views = new Views(join(stateDir, 'views'), labels(), async (path) => {
+    for (const name of await readdir(path)) await emptyByContainer(runtime, join(path, name), labels());
+  });
+  const compiler = new RunnerCompiler(runtime, runnerDir, labels, log);
+  const { ledger, cache, images, preparer } = makeImages({
+    host,
+    journal,
+    pulls: options.pulls,
+    disks,
+    askToPull: (question) => link.askToPull(question),
+    answer: (imagePrepared) => link.send({ imagePrepared }),
+  });
+  const containerDisks = new ContainerDisks({
+    runtime,
+    running: () => agentState.running(),
+    viewOf: (shortId) => views.upperOf(shortId),
+    limitBytes: config.LONGSHORE_AGENT_CONTAINER_DISK_MIB * MIB,
+    fileSystems: () => disks.fileSystems(),
+    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
+    onLook: (result) => metrics.diskLooks.inc({ result }),
+    log,
+  });
+  const volumeUse = new VolumeUse({
+    root: localRoot(resolve(config.LONGSHORE_DATA_DIR)),
+    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
+    tell: (bytes) => link.send({ volumeUse: { bytes: { ...bytes } } }),
+    log,
+  });
+  const rootLimits = new RootLimits({ runtime, labels, wanted: containerDisks.limitBytes > 0, log });
+
+  // The reconciliation of the desired and the observed state.
+  const executor = new Executor({
+    gpus,
+    gpuDrivers,
+    runtime,
+    images,
+    pauseContainers,
+    archives,
+    views,
+    volumes,
+    slots,
+    gateway,
+    agentState,
+    positions,
+    logs,
+    metrics,
+    conditions,
+    engineTrials,
+    log,
+    stateDir,
+    bootId,
+    startsAtOnce: Math.max(2, engine.cores * 2),
+    host: () => ({
+      cores: engine.cores,
+      hostname: hostname(),
+      machineId: machineId(),
+      runnerDir,
+      caBundle: config.LONGSHORE_CA_BUNDLE,
+      extraLabels: options.containerLabels ?? {},
+      rootBytes: rootLimits.has ? containerDisks.limitBytes : undefined,
+    }),
+    imageOf: (image, pythonVersion) => imageOf(config, image, pythonVersion),
+    send: (message) => link.send(message),
+  });
+  const loop = new ReconcileLoop({
+    runtime,
+    agentState,
+    executor,
+    metrics,
+    conditions,
+    log,
+    machineIds: member.machineIds,
+  });
+  const orders = new Orders({
+    agentState,
+    conditions,
+    log,
+    wake: () => loop.wake(),
+    reportAll: () => link.reportAll(),
+  });
+  const disconnects = new DisconnectWatch({
+    entries: () => journal.all(),
+    bootId,
+    contact,
+    isEnding: (containerId) => agentState.ending.has(containerId),
+    end: (containerId, reason, graceMs) => executor.end(containerId, reason, graceMs),
+    ask: () => link.heartbeatNow(),
+    log,
   });
 
   return {
@@ -314,11 +249,13 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     ledger,
     cache,
     disks,
+    preparer,
     volumes,
     agentState,
     gpus,
     executor,
     loop,
+    orders,
     hostDrain,
     contact,
     disconnects,

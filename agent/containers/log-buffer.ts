@@ -3,6 +3,7 @@
  * acknowledged. The buffer never blocks a container: above a bound the oldest lines of the noisiest one are dropped,
  * and a marker line gives their number. Lines are held back while the container's secrets are unknown.
  */
+import { Listeners } from '#shared/listeners.ts';
 import { redactor } from './redaction.ts';
 import type { LogBatch, LogRecord } from '#shared/protocol/generated/messages.ts';
 
@@ -67,19 +68,22 @@ export class LogBuffer {
   readonly #held = new Map<string, ContainerLines>();
   #bytes = 0;
   #seq = 0;
-  readonly #onResult: (result: 'accepted' | 'dropped', count: number) => void;
-  readonly #onReached: (containerId: string, position: string) => void;
+  readonly #results = new Listeners<['accepted' | 'dropped', number]>();
+  readonly #reached = new Listeners<[string, string]>();
 
-  constructor(
-    limits: LogLimits,
-    monotonicMs: () => number,
-    onResult: (result: 'accepted' | 'dropped', count: number) => void = () => undefined,
-    onReached: (containerId: string, position: string) => void = () => undefined,
-  ) {
+  constructor(limits: LogLimits, monotonicMs: () => number) {
     this.#limits = limits;
     this.#monotonicMs = monotonicMs;
-    this.#onResult = onResult;
-    this.#onReached = onReached;
+  }
+
+  /** Told how many lines were accepted or dropped. */
+  onResult(listener: (result: 'accepted' | 'dropped', count: number) => void): void {
+    this.#results.add(listener);
+  }
+
+  /** Told of the position in a container's log that the scheduler has acknowledged. */
+  onReached(listener: (containerId: string, position: string) => void): void {
+    this.#reached.add(listener);
   }
 
   get bytes(): number {
@@ -125,7 +129,7 @@ export class LogBuffer {
     const free = { ...held, lines, from: 0, bytes };
     const hasAny = lines.length > 0 || held.dropped > 0;
     (hasAny ? this.#containers : this.#idle).set(containerId, free);
-    if (hasAny) this.#onResult('accepted', lines.length);
+    if (hasAny) this.#results.tell('accepted', lines.length);
     this.#keepWithin(free);
   }
 
@@ -134,7 +138,7 @@ export class LogBuffer {
     const held = this.#held.get(containerId);
     if (held === undefined) return;
     const count = held.lines.length - held.from;
-    if (count > 0) this.#onResult('dropped', count);
+    if (count > 0) this.#results.tell('dropped', count);
     this.#letGo(containerId, { ...held, lines: [], from: 0, dropped: held.dropped + count });
   }
 
@@ -156,7 +160,7 @@ export class LogBuffer {
     this.#refill(lines);
     if (lines.tokens < 1) {
       lines.dropped += 1;
-      this.#onResult('dropped', 1);
+      this.#results.tell('dropped', 1);
       return;
     }
     lines.tokens -= 1;
@@ -165,7 +169,7 @@ export class LogBuffer {
     lines.lines.push({ ...record, line, bytes });
     lines.bytes += bytes;
     this.#bytes += bytes;
-    if (!this.isHeld(containerId)) this.#onResult('accepted', 1);
+    if (!this.isHeld(containerId)) this.#results.tell('accepted', 1);
     this.#keepWithin(lines);
   }
 
@@ -231,7 +235,7 @@ export class LogBuffer {
   acknowledge(seq: number): void {
     while (this.#unacked.length > 0 && Number(this.#unacked[0]?.seq) <= seq) {
       this.#unacked.shift();
-      for (const [containerId, position] of this.#reach.shift() ?? []) this.#onReached(containerId, position);
+      for (const [containerId, position] of this.#reach.shift() ?? []) this.#reached.tell(containerId, position);
     }
   }
 
@@ -291,7 +295,7 @@ export class LogBuffer {
     lines.bytes -= line.bytes;
     this.#bytes -= line.bytes;
     lines.dropped += 1;
-    this.#onResult('dropped', 1);
+    this.#results.tell('dropped', 1);
     compact(lines);
   }
 }

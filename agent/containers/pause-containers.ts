@@ -8,6 +8,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { backoffMs, withDeadline } from '#shared/backoff.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { openFilesByContainer, openFilesOf } from './helpers.ts';
 import { PAUSE_IMAGE, ensurePauseImage } from './pause-image.ts';
@@ -57,10 +58,6 @@ export interface PauseContainersParts {
   readonly addresses: () => MachineAddresses;
   readonly openAddresses: readonly string[];
   readonly closedRanges: readonly string[];
-  /** Called when a pause container could not be made ahead. */
-  readonly onFailed: (error: unknown) => void;
-  /** Called when the pause container of a workload has ended: the workload has no network any more. */
-  readonly onLost: (containerId: string) => void;
   /** Makes the filter's text; `filterRules` by default. */
   readonly rules?: typeof filterRules;
 }
@@ -86,9 +83,21 @@ export class PauseContainers {
   #askingOpenFiles: Promise<void> | undefined;
   #closed = false;
   readonly #removing = new Set<Promise<void>>();
+  readonly #failed = new Listeners<[unknown]>();
+  readonly #lostOf = new Listeners<[string]>();
 
   constructor(parts: PauseContainersParts) {
     this.#parts = parts;
+  }
+
+  /** Told when a pause container could not be made ahead. */
+  onFailed(listener: (error: unknown) => void): void {
+    this.#failed.add(listener);
+  }
+
+  /** Told when the pause container of a workload has ended: the workload has no network any more. */
+  onLost(listener: (containerId: string) => void): void {
+    this.#lostOf.add(listener);
   }
 
   /**
@@ -190,7 +199,7 @@ export class PauseContainers {
 
   #lost(containerId: string): void {
     this.#parts.log.error({ containerId }, 'the holder of a container has ended: it has no network any more');
-    this.#parts.onLost(containerId);
+    this.#lostOf.tell(containerId);
   }
 
   /** Compares with a listing of everything of ours: strays are removed, ended pause containers are noticed. */
@@ -354,7 +363,7 @@ export class PauseContainers {
         this.#waiting.push(pauseContainer);
       } catch (error) {
         this.#failures += 1;
-        this.#parts.onFailed(error);
+        this.#failed.tell(error);
         if (this.#failures === 1) this.#parts.log.warn({ err: error }, 'no holder could be made ahead');
         return;
       }

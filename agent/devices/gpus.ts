@@ -7,6 +7,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Gpu, GpuUse } from '#shared/protocol/generated/messages.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
@@ -53,12 +54,6 @@ export interface GpusParts {
   readonly conditions: Pick<Conditions, 'set'>;
   /** Called with the driver's devices after each look. */
   readonly onLook: (uuids: readonly string[]) => void;
-  /** Called when a device's state or the list of devices has changed. */
-  readonly onChange: () => void;
-  /** Called when the container can no longer use its devices. */
-  readonly onFault: (containerId: string, message: string) => void;
-  /** A note for the container's own log. */
-  readonly onNote: (containerId: string, message: string) => void;
 }
 
 export class Gpus {
@@ -69,6 +64,9 @@ export class Gpus {
   readonly #probes: Probes;
   readonly #access: Access;
   readonly #freeProof: FreeProof;
+  readonly #changes = new Listeners<[]>();
+  readonly #faulted = new Listeners<[string, string]>();
+  readonly #noted = new Listeners<[string, string]>();
   readonly #abort = new AbortController();
   readonly #tasks: Promise<void>[] = [];
   /** Reason of the last failed look: logged when it changes. */
@@ -101,7 +99,7 @@ export class Gpus {
       askInside: parts.askInside,
       onLost: (containerId) => {
         log.error({ containerId }, 'a container has lost its GPUs');
-        parts.onFault(containerId, 'the container has lost access to its GPU (NVML: Unknown Error)');
+        this.#faulted.tell(containerId, 'the container has lost access to its GPU (NVML: Unknown Error)');
       },
       log,
     });
@@ -126,6 +124,21 @@ export class Gpus {
       signal: this.#abort.signal,
     });
     parts.metrics.onCollectGpus(() => this.#collect());
+  }
+
+  /** Told when a device's state or the list of devices has changed. */
+  onChange(listener: () => void): void {
+    this.#changes.add(listener);
+  }
+
+  /** Told when the container can no longer use its devices. */
+  onFault(listener: (containerId: string, message: string) => void): void {
+    this.#faulted.add(listener);
+  }
+
+  /** Told of a note for the container's own log. */
+  onNote(listener: (containerId: string, message: string) => void): void {
+    this.#noted.add(listener);
   }
 
   /** Restores the stored state, then asks the tool once, within its deadline. */
@@ -292,7 +305,7 @@ export class Gpus {
   }
 
   #onError(error: GpuError): void {
-    const { metrics, onNote } = this.#parts;
+    const { metrics } = this.#parts;
     const { meaning, why, xid, busId, asksRecovery } = error;
     // A reset affects all slices of a device: none of them gets new work, even if another one had the error.
     if (meaning === 'fatal' || meaning === 'drain') {
@@ -307,7 +320,7 @@ export class Gpus {
       if (meaning === 'fatal' || meaning === 'drain' || meaning === 'container')
         metrics.gpuFaults.inc({ gpu_uuid: device.uuid, effect: meaning });
       for (const leaseOwner of this.#leaseOwnersOf(device))
-        onNote(leaseOwner.containerId, `GPU ${device.uuid}: ${why}`);
+        this.#noted.tell(leaseOwner.containerId, `GPU ${device.uuid}: ${why}`);
       if (meaning === 'fatal' || meaning === 'container') this.#failLeaseOwners(device, why);
       if (meaning === 'container') this.#table.event(device.uuid, { kind: 'doubted', why });
     }
@@ -325,13 +338,13 @@ export class Gpus {
 
   #failLeaseOwners(device: Device, why: string): void {
     for (const { containerId } of this.#leaseOwnersOf(device))
-      this.#parts.onFault(containerId, `GPU ${device.uuid}: ${why}`);
+      this.#faulted.tell(containerId, `GPU ${device.uuid}: ${why}`);
   }
 
   #changed(): void {
     this.#file.changed();
     this.#tellConditions();
-    this.#parts.onChange();
+    this.#changes.tell();
   }
 
   #collect(): void {

@@ -7,6 +7,7 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { isContainerCall } from '#shared/domain/container-calls.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Rule } from '../slots/budget.ts';
@@ -41,8 +42,6 @@ export interface GatewaySocketsParts {
   readonly open: (deadlineMs: number) => UpstreamCall | undefined;
   readonly metrics: Pick<AgentMetrics, 'gatewayCalls' | 'gatewayCallsActive' | 'gatewayCallDuration'>;
   readonly log: Log;
-  /** Called when a container continues after repeated refusals: its socket is closed, and it has to end. */
-  readonly onViolation: (containerId: string, rule: Rule, text: string) => void;
   /** Stall limit; absent: 60 s. */
   readonly stalledMs?: number;
   /** The call budget of each container; absent: the usual one. */
@@ -60,10 +59,16 @@ interface Door {
 export class GatewaySockets {
   readonly #parts: GatewaySocketsParts;
   readonly #doors = new Map<string, Door>();
+  readonly #violated = new Listeners<[string, Rule, string]>();
   #calls = 0;
 
   constructor(parts: GatewaySocketsParts) {
     this.#parts = parts;
+  }
+
+  /** Told when a container continues after repeated refusals: its socket is closed, and it has to end. */
+  onViolation(listener: (containerId: string, rule: Rule, text: string) => void): void {
+    this.#violated.add(listener);
   }
 
   /** Listens for a container's calls; replaces an earlier listener. */
@@ -104,7 +109,7 @@ export class GatewaySockets {
     if (budget.refused(performance.now()) || !this.#doors.has(caller.containerId)) return;
     this.end(caller.containerId);
     const text = 'the container went on calling the platform while its calls were refused';
-    this.#parts.onViolation(caller.containerId, 'calls', text);
+    this.#violated.tell(caller.containerId, 'calls', text);
   }
 
   async #serve(door: Door, request: IncomingMessage, response: ServerResponse): Promise<void> {

@@ -4,6 +4,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { ContainerPhase } from '#shared/domain/status.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type {
   Assignment__Output,
   ContainerSpec__Output,
@@ -67,17 +68,21 @@ export class AgentState {
   readonly #forgotten = new Map<string, ObservedContainer>();
   readonly #exitWaiters = new Map<string, (() => void)[]>();
   readonly #orphanGraceMs: number;
-  readonly #onChange: (containerId: string) => void;
+  readonly #changed = new Listeners<[string]>();
 
-  constructor(journal: Journal, orphanGraceMs: number, onChange: (containerId: string) => void) {
+  constructor(journal: Journal, orphanGraceMs: number) {
     this.journal = journal;
     this.#orphanGraceMs = orphanGraceMs;
-    this.#onChange = onChange;
+  }
+
+  /** Told when a container changed. */
+  onChange(listener: (containerId: string) => void): void {
+    this.#changed.add(listener);
   }
 
   /** A container changed: it is reported, and the loop runs a round. */
   changed(containerId: string): void {
-    this.#onChange(containerId);
+    this.#changed.tell(containerId);
   }
 
   // ---- wanted -------------------------------------------------------------------------------------------------------

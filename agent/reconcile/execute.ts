@@ -3,6 +3,7 @@
  * container at a time. A failing action is noted on its container and stops no other. Starts are in starts.ts, ends in
  * ends.ts; reports of runners between the two are here.
  */
+import { Listeners } from '#shared/listeners.ts';
 import type { Rule } from '../slots/budget.ts';
 import type { ReadyFacts } from '../slots/container-slots.ts';
 import { cutText } from '../slots/failure-text.ts';
@@ -23,6 +24,8 @@ export class Executor {
   readonly #parts: ExecutorParts;
   readonly #context: ExecutorContext;
   readonly #starts: Starts;
+  readonly #imageUsed = new Listeners<[string]>();
+  readonly #leaseRefused = new Listeners<[]>();
   readonly #do: {
     readonly [K in Action['kind']]: (action: Extract<Action, { kind: K }>, signal: AbortSignal) => Promise<void>;
   };
@@ -31,7 +34,7 @@ export class Executor {
     this.#parts = parts;
     this.#context = new ExecutorContext(parts);
     const ends = new Ends(this.#context);
-    const starts = new Starts(this.#context, ends);
+    const starts = new Starts(this.#context, ends, () => this.#leaseRefused.tell());
     this.#starts = starts;
     this.#do = {
       interrupt: async (action) => parts.agentState.busy.get(action.containerId)?.abort.abort(),
@@ -46,6 +49,16 @@ export class Executor {
       accept: (action) => starts.accept(action),
       start: (action, signal) => starts.start(action, signal),
     };
+  }
+
+  /** Told of the image of a container that became ready. */
+  onImageUsed(listener: (image: string) => void): void {
+    this.#imageUsed.add(listener);
+  }
+
+  /** Told when an assignment names a device that it cannot have. */
+  onLeaseRefused(listener: () => void): void {
+    this.#leaseRefused.add(listener);
   }
 
   run(action: Action, signal: AbortSignal): Promise<void> {
@@ -80,7 +93,7 @@ export class Executor {
     const durationMs = times === undefined ? undefined : inTenths(times.totalMs);
     log.info({ containerId, durationMs, phases: Object.fromEntries(phases), ...ready }, 'container ready');
     const entry = agentState.journal.get(containerId);
-    if (entry !== undefined) this.#parts.onImageUsed(entry.image);
+    if (entry !== undefined) this.#imageUsed.tell(entry.image);
     agentState.changed(containerId);
   }
 

@@ -49,11 +49,8 @@ export interface ExecutorParts {
   readonly host: () => HostFacts;
   readonly imageOf: (image: string, pythonVersion: string) => string;
   readonly send: (message: ControlFromAgent) => void;
-  readonly onImageUsed: (image: string) => void;
   readonly gpus: Pick<Gpus, 'refusal' | 'release'>;
   readonly gpuDrivers: Pick<GpuDrivers, 'look' | 'driverFor' | 'refused'>;
-  /** Called when an assignment names a device that it cannot have: the devices are reported again. */
-  readonly onLeaseRefused: () => void;
 }
 
 /** Results of a start's preparation, which needs no permission. */

@@ -4,6 +4,7 @@
  * engine are hints; an inspection is the truth.
  */
 import { backoffMs, sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerPhase } from '#shared/domain/status.ts';
 import type { ContainerRuntime, RuntimeContainer } from '../containers/runtime.ts';
@@ -33,14 +34,13 @@ export interface LoopParts {
   readonly conditions: Pick<Conditions, 'set'>;
   readonly log: Log;
   readonly machineIds: () => readonly string[];
-  readonly onOom: (containerId: string) => void;
-  readonly onPauseContainerEnded: (dockerId: string) => void;
-  /** Called with everything of ours after each listing. */
-  readonly onListed: (containers: readonly RuntimeContainer[]) => void;
 }
 
 export class ReconcileLoop {
   readonly #parts: LoopParts;
+  readonly #oom = new Listeners<[string]>();
+  readonly #pauseContainerEnded = new Listeners<[string]>();
+  readonly #listed = new Listeners<[readonly RuntimeContainer[]]>();
   readonly #abort = new AbortController();
   readonly #retryAt = new Map<string, { tries: number; atMs: number }>();
   readonly #running = new Set<Promise<void>>();
@@ -60,6 +60,21 @@ export class ReconcileLoop {
 
   constructor(parts: LoopParts) {
     this.#parts = parts;
+  }
+
+  /** Told when a container ran out of memory. */
+  onOom(listener: (containerId: string) => void): void {
+    this.#oom.add(listener);
+  }
+
+  /** Told when a pause container ended. */
+  onPauseContainerEnded(listener: (dockerId: string) => void): void {
+    this.#pauseContainerEnded.add(listener);
+  }
+
+  /** Told of everything of ours after each listing. */
+  onListed(listener: (containers: readonly RuntimeContainer[]) => void): void {
+    this.#listed.add(listener);
   }
 
   /** The engine has not answered three pings. */
@@ -124,7 +139,7 @@ export class ReconcileLoop {
       );
       agentState.learnAll(lists.flat(), since);
       this.#listedFromMs = fromMs;
-      this.#parts.onListed(lists.flat());
+      this.#listed.tell(lists.flat());
     } finally {
       this.#turnedMs = performance.now();
     }
@@ -210,7 +225,7 @@ export class ReconcileLoop {
 
   /** Follows the engine's events for as long as the agent runs; each gap is followed by a whole listing. */
   async #watch(): Promise<void> {
-    const { runtime, agentState, log, onOom, onPauseContainerEnded } = this.#parts;
+    const { runtime, agentState, log } = this.#parts;
     const { signal } = this.#abort;
     for (let tries = 0; !signal.aborted; tries += 1) {
       const from = performance.now();
@@ -219,12 +234,12 @@ export class ReconcileLoop {
           this.#listedFromMs,
           (event) => {
             if (event.labels[LABELS.pauseContainer] !== undefined && event.action === 'die')
-              onPauseContainerEnded(event.dockerId);
+              this.#pauseContainerEnded.tell(event.dockerId);
             const containerId = event.labels[LABELS.container];
             if (containerId === undefined || !agentState.hasSeen(event.dockerId)) return;
             if (event.action === 'oom') {
               agentState.ranOutOfMemory(event.dockerId);
-              onOom(containerId);
+              this.#oom.tell(containerId);
             } else if (event.exitCode !== undefined) agentState.died(event.dockerId, event.exitCode, event.atMs);
             else
               this.look(event.dockerId).catch((error: unknown) =>

@@ -34,7 +34,10 @@ export class Starts {
   readonly #starts: Limiter;
   readonly #toResume: { readonly entry: JournalEntry; readonly dockerId: string }[] = [];
 
-  constructor(context: ExecutorContext, ends: Ends) {
+  readonly #onLeaseRefused: () => void;
+
+  constructor(context: ExecutorContext, ends: Ends, onLeaseRefused: () => void) {
+    this.#onLeaseRefused = onLeaseRefused;
     this.#context = context;
     this.#parts = context.parts;
     this.#ends = ends;
@@ -69,7 +72,7 @@ export class Starts {
         agentState.refused.add(assignmentId);
         this.#parts.log.error({ containerId, ...refusal }, 'assignment refused because of its GPUs');
         send({ refuse: { ...ack, ...refusal } });
-        this.#parts.onLeaseRefused();
+        this.#onLeaseRefused();
         return;
       }
       agentState.notes.delete(containerId);

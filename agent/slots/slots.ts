@@ -4,6 +4,7 @@
  * a repetition changes nothing, and a result is kept until acknowledged.
  */
 import type { AttemptsKnown__Output, RunTask__Output } from '#shared/protocol/generated/messages.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { TaskSink } from './attempts.ts';
@@ -11,15 +12,67 @@ import { Attempts, keyOf } from './attempts.ts';
 import type { ContainerExit, ContainerSlotsEvents, SlotFacts } from './container-slots.ts';
 import { ContainerSlots } from './container-slots.ts';
 
+type Told<Event extends keyof ContainerSlotsEvents> = Parameters<ContainerSlotsEvents[Event]>;
+
 export class SlotTable {
   readonly #containers = new Map<string, ContainerSlots>();
   readonly #attempts = new Attempts();
-  readonly #events: ContainerSlotsEvents;
+  readonly #ready = new Listeners<Told<'onReady'>>();
+  readonly #starting = new Listeners<Told<'onStarting'>>();
+  readonly #failed = new Listeners<Told<'onFailed'>>();
+  readonly #logged = new Listeners<Told<'onLog'>>();
+  readonly #mustStop = new Listeners<Told<'onMustStop'>>();
+  readonly #suspect = new Listeners<Told<'onSuspect'>>();
+  readonly #violated = new Listeners<Told<'onViolation'>>();
+  readonly #restarting = new Listeners<Told<'onRestarting'>>();
+  readonly #events: ContainerSlotsEvents = {
+    onReady: (...told) => this.#ready.tell(...told),
+    onStarting: (...told) => this.#starting.tell(...told),
+    onFailed: (...told) => this.#failed.tell(...told),
+    onLog: (...told) => this.#logged.tell(...told),
+    onMustStop: (...told) => this.#mustStop.tell(...told),
+    onSuspect: (...told) => this.#suspect.tell(...told),
+    onViolation: (...told) => this.#violated.tell(...told),
+    onRestarting: (...told) => this.#restarting.tell(...told),
+  };
   readonly #log: Log;
 
-  constructor(events: ContainerSlotsEvents, log: Log) {
-    this.#events = events;
+  constructor(log: Log) {
     this.#log = log;
+  }
+
+  // ---- what containers tell (`ContainerSlotsEvents`) ----------------------------------------------------------------
+
+  onReady(listener: ContainerSlotsEvents['onReady']): void {
+    this.#ready.add(listener);
+  }
+
+  onStarting(listener: ContainerSlotsEvents['onStarting']): void {
+    this.#starting.add(listener);
+  }
+
+  onFailed(listener: ContainerSlotsEvents['onFailed']): void {
+    this.#failed.add(listener);
+  }
+
+  onLog(listener: ContainerSlotsEvents['onLog']): void {
+    this.#logged.add(listener);
+  }
+
+  onMustStop(listener: ContainerSlotsEvents['onMustStop']): void {
+    this.#mustStop.add(listener);
+  }
+
+  onSuspect(listener: ContainerSlotsEvents['onSuspect']): void {
+    this.#suspect.add(listener);
+  }
+
+  onViolation(listener: ContainerSlotsEvents['onViolation']): void {
+    this.#violated.add(listener);
+  }
+
+  onRestarting(listener: ContainerSlotsEvents['onRestarting']): void {
+    this.#restarting.add(listener);
   }
 
   // ---- containers ---------------------------------------------------------------------------------------------------

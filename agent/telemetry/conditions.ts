@@ -1,4 +1,5 @@
 import type { ConditionName } from '#shared/domain/conditions.ts';
+import { Listeners } from '#shared/listeners.ts';
 
 const MAX_WORDS = 500;
 
@@ -9,11 +10,11 @@ const MAX_WORDS = 500;
 export class Conditions {
   /** Conditions that hold, with an explanation by the part that set them; mostly empty. */
   readonly #held = new Map<ConditionName, string>();
-  readonly #onChange: (names: readonly ConditionName[]) => void;
+  readonly #changed = new Listeners<[readonly ConditionName[]]>();
 
-  constructor(onChange: (names: readonly ConditionName[]) => void) {
-    this.#onChange = onChange;
-    onChange([]);
+  /** Told of the conditions that hold, whenever they change. */
+  onChange(listener: (names: readonly ConditionName[]) => void): void {
+    this.#changed.add(listener);
   }
 
   /**
@@ -25,7 +26,7 @@ export class Conditions {
     if (this.#held.has(name) === holds && (!holds || this.#held.get(name) === said)) return;
     if (holds) this.#held.set(name, said);
     else this.#held.delete(name);
-    this.#onChange(this.names);
+    this.#changed.tell(this.names);
   }
 
   /** Names of conditions that hold, sorted. */

@@ -5,6 +5,7 @@
  * A container that cannot be counted is logged, and delays no other.
  */
 import { sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import { COUNTED_AT_ONCE, countEachHere, countHere } from './count-blocks.ts';
@@ -34,8 +35,6 @@ export interface ContainerDisksParts {
   readonly fileSystems: () => Promise<readonly FileSystem[]>;
   /** Counts blocks below these folders, past their permissions. */
   readonly countByHelper: (paths: readonly string[]) => Promise<number>;
-  /** Called for a container over its limit; of those counted together the largest first. */
-  readonly onOver: (use: DiskUse) => void;
   readonly onLook: (result: 'ok' | 'failed') => void;
   readonly log: Log;
   readonly tickMs?: number;
@@ -48,6 +47,7 @@ interface Counted {
 
 export class ContainerDisks {
   readonly #parts: ContainerDisksParts;
+  readonly #over = new Listeners<[DiskUse]>();
   readonly #abort = new AbortController();
   readonly #used = new Map<string, number>();
   /** Folders of roots, by the engine's id; empty: the engine names none. */
@@ -59,6 +59,11 @@ export class ContainerDisks {
 
   constructor(parts: ContainerDisksParts) {
     this.#parts = parts;
+  }
+
+  /** Told of a container over its limit; of those counted together the largest first. */
+  onOver(listener: (use: DiskUse) => void): void {
+    this.#over.add(listener);
   }
 
   start(): void {
@@ -142,7 +147,7 @@ export class ContainerDisks {
   }
 
   #counted(some: readonly { readonly containerId: string; readonly usedBytes: number | undefined }[]): void {
-    const { limitBytes, onLook, onOver } = this.#parts;
+    const { limitBytes, onLook } = this.#parts;
     const counted = some.flatMap(({ containerId, usedBytes }) =>
       usedBytes === undefined ? [] : [{ containerId, usedBytes }],
     );
@@ -150,7 +155,7 @@ export class ContainerDisks {
       this.#used.set(containerId, usedBytes);
       onLook('ok');
     }
-    for (const use of overLimit(counted, limitBytes)) onOver(use);
+    for (const use of overLimit(counted, limitBytes)) this.#over.tell(use);
   }
 
   /** Runs a look; a failure is logged, and delays no other container. */

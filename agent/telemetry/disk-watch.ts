@@ -12,8 +12,6 @@ export interface DiskWatchParts {
   readonly imagesPath: string;
   readonly statePath: string;
   readonly minFreeRatio: number;
-  /** Evicts images as far as their disk requires. */
-  readonly makeRoom: () => Promise<unknown>;
   readonly conditions: Pick<Conditions, 'set'>;
   readonly onFree: (filesystem: 'images' | 'root' | 'state', bytes: number) => void;
   readonly log: Log;
@@ -23,6 +21,7 @@ export interface DiskWatchParts {
 export class DiskWatch {
   readonly #parts: DiskWatchParts;
   readonly #abort = new AbortController();
+  #makeRoom: () => Promise<unknown> = () => Promise.resolve();
   #imagesPath: string;
   #pressure: Pressure = NO_PRESSURE;
   #looking: Promise<void> | undefined;
@@ -31,6 +30,11 @@ export class DiskWatch {
   constructor(parts: DiskWatchParts) {
     this.#parts = parts;
     this.#imagesPath = parts.imagesPath;
+  }
+
+  /** Called when the disk of images has too little room. The handler evicts images as far as that disk requires. */
+  onLow(handler: () => Promise<unknown>): void {
+    this.#makeRoom = handler;
   }
 
   /** Free bytes of the images' file system, as of the last look. */
@@ -76,10 +80,10 @@ export class DiskWatch {
   }
 
   async look(): Promise<void> {
-    const { minFreeRatio, makeRoom, statePath, onFree, log } = this.#parts;
+    const { minFreeRatio, statePath, onFree, log } = this.#parts;
     let images = await this.readImagesDisk();
     if (images.freeBytes < images.usableBytes * minFreeRatio) {
-      await makeRoom().catch((error: unknown) => log.warn({ err: error }, 'no room could be made'));
+      await this.#makeRoom().catch((error: unknown) => log.warn({ err: error }, 'no room could be made'));
       images = await this.readImagesDisk();
     }
     const [root, state] = await Promise.all([readDisk('/'), readDisk(statePath)]);

@@ -7,6 +7,7 @@
 import type { PullQuestion } from '../images/permits.ts';
 import { randomBytes } from 'node:crypto';
 import { sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type {
   ControlFromAgent,
@@ -71,25 +72,23 @@ export interface LinkParts {
   readonly devices: () => Gpu[];
   readonly conditions: Pick<Conditions, 'names' | 'words'>;
   readonly diskFreeBytes: () => number;
-  readonly onPrepareImage: (order: PrepareImage__Output) => void;
   /** The drain of a host that goes down; undefined: none. */
   readonly hostDrain: () => HostDrain | undefined;
   readonly clock: ClockWatch;
   readonly contact: Pick<Contact, 'asking'>;
   /** Resolves when the runner processes of adopted containers have dialled again, or the time for that is over. */
   readonly attemptsKnown: () => Promise<void>;
-  readonly onSession: () => void;
-  /** Called when the session ended; the link dials the next one by itself. */
-  readonly onDisconnected: () => void;
-  readonly onDesired: (desired: Desired__Output) => void;
-  readonly onProceed: (assignmentId: string, permission: Permission) => void;
-  readonly onFirstConnected: () => void;
-  /** Called when the scheduler has proved that this machine was deleted. */
-  readonly onRevoked: () => void;
 }
 
 export class Link {
   readonly #parts: LinkParts;
+  readonly #prepareImage = new Listeners<[PrepareImage__Output]>();
+  readonly #sessionBegan = new Listeners<[]>();
+  readonly #disconnected = new Listeners<[]>();
+  readonly #desired = new Listeners<[Desired__Output]>();
+  readonly #proceed = new Listeners<[string, Permission]>();
+  readonly #firstConnected = new Listeners<[]>();
+  readonly #deleted = new Listeners<[]>();
   readonly #abort = new AbortController();
   readonly #instanceId = randomBytes(8).toString('hex');
   #session: Session | undefined;
@@ -116,6 +115,41 @@ export class Link {
     this.#parts = parts;
     this.#dialler = new Dialler(parts.joinFacts);
     this.#gateway = new GatewayChannel(this.#dialler);
+  }
+
+  /** Told of an image that is ordered ahead. */
+  onPrepareImage(listener: (order: PrepareImage__Output) => void): void {
+    this.#prepareImage.add(listener);
+  }
+
+  /** Told when a session began. */
+  onSession(listener: () => void): void {
+    this.#sessionBegan.add(listener);
+  }
+
+  /** Told when the session ended; the link dials the next one by itself. */
+  onDisconnected(listener: () => void): void {
+    this.#disconnected.add(listener);
+  }
+
+  /** Told of the desired state. */
+  onDesired(listener: (desired: Desired__Output) => void): void {
+    this.#desired.add(listener);
+  }
+
+  /** Told that a prepared container may start. */
+  onProceed(listener: (assignmentId: string, permission: Permission) => void): void {
+    this.#proceed.add(listener);
+  }
+
+  /** Told at the first welcome. */
+  onFirstConnected(listener: () => void): void {
+    this.#firstConnected.add(listener);
+  }
+
+  /** Told when the scheduler has proved that this machine was deleted. */
+  onRevoked(listener: () => void): void {
+    this.#deleted.add(listener);
   }
 
   start(): void {
@@ -327,7 +361,7 @@ export class Link {
 
   #revoked(): void {
     this.#abort.abort();
-    this.#parts.onRevoked();
+    this.#deleted.tell();
   }
 
   /**
@@ -376,7 +410,7 @@ export class Link {
 
   #onWelcome(session: Session, welcome: Welcome__Output): void {
     if (session !== this.#session) return;
-    const { metrics, log, onSession, onFirstConnected } = this.#parts;
+    const { metrics, log } = this.#parts;
     this.#dialler.welcomed();
     this.#revision = -1;
     this.#seq = 0;
@@ -388,7 +422,7 @@ export class Link {
     metrics.connected.set(1);
     metrics.connectionAttempts.inc({ result: 'ok' });
     log.info({ sessionId: welcome.sessionId }, 'connected to the scheduler');
-    onSession();
+    this.#sessionBegan.tell();
     void this.#learnKey(welcome.installationKey).then(() => this.#renewIfDue());
     session.openLogs();
     this.#scheduleHeartbeat(welcome.heartbeatIntervalMs || DEFAULT_HEARTBEAT_MS);
@@ -402,7 +436,7 @@ export class Link {
     });
     if (!this.#everConnected) {
       this.#everConnected = true;
-      onFirstConnected();
+      this.#firstConnected.tell();
     }
   }
 
@@ -416,7 +450,7 @@ export class Link {
         this.#revision = desired.revision;
         for (const revoked of desired.revokedAttempts)
           this.#parts.slots.cancel(revoked.taskId, revoked.token, revoked.reason || 'cancelled');
-        this.#parts.onDesired(desired);
+        this.#desired.tell(desired);
         return;
       }
       case 'heartbeatAck':
@@ -429,11 +463,11 @@ export class Link {
         return;
       case 'proceed':
         if (message.proceed !== null && message.proceed !== undefined)
-          this.#parts.onProceed(message.proceed.assignmentId, message.proceed);
+          this.#proceed.tell(message.proceed.assignmentId, message.proceed);
         return;
       case 'prepareImage':
         if (message.prepareImage !== null && message.prepareImage !== undefined)
-          this.#parts.onPrepareImage(message.prepareImage);
+          this.#prepareImage.tell(message.prepareImage);
         return;
       case 'superseded':
         this.#parts.log.warn('another agent connected as this machine; waiting before trying again');
@@ -471,7 +505,7 @@ export class Link {
     this.#statusTimer = undefined;
     clearTimeout(this.#heartbeatTimer);
     slots.disconnect(session);
-    this.#parts.onDisconnected();
+    this.#disconnected.tell();
     metrics.connected.set(0);
     if (session.welcome === undefined) metrics.connectionAttempts.inc({ result: 'error' });
     if (!this.#abort.signal.aborted)

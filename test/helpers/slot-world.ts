@@ -53,19 +53,13 @@ export const test = base.extend('world', async ({}, { onCleanup }): Promise<Worl
   const dir = await mkdtemp(join(tmpdir(), 'lss-'));
   const path = join(dir, 's', 'agent.sock');
   const world = { log: [], failures: [], stops: [], violations: [], readies: [], restarting: [] } as unknown as World;
-  const table = new SlotTable(
-    {
-      onReady: (_id, ready) => world.readies.push(ready),
-      onStarting: () => undefined,
-      onFailed: (_id, message) => world.failures.push(message),
-      onLog: (record) => world.log.push(record),
-      onMustStop: (_id, reason) => world.stops.push(reason),
-      onSuspect: () => undefined,
-      onViolation: (_id, rule) => world.violations.push(rule),
-      onRestarting: (_id, slots) => world.restarting.push(slots),
-    },
-    createLog({ name: 'test', level: 'silent' }),
-  );
+  const table = new SlotTable(createLog({ name: 'test', level: 'silent' }));
+  table.onReady((_id, ready) => world.readies.push(ready));
+  table.onFailed((_id, message) => world.failures.push(message));
+  table.onLog((record) => world.log.push(record));
+  table.onMustStop((_id, reason) => world.stops.push(reason));
+  table.onViolation((_id, rule) => world.violations.push(rule));
+  table.onRestarting((_id, slots) => world.restarting.push(slots));
   const sink = new Sink();
   table.connect(sink);
   onCleanup(async () => {

@@ -145,7 +145,7 @@ test('a specification that names some GPUs by UUID lacks the others; one by inde
   engine,
 }) => {
   engine.info = discovered(`nvidia.com/gpu=${G0}`, 'nvidia.com/gpu=all');
-  const conditions = new Conditions(() => undefined);
+  const conditions = new Conditions();
   const watch = new CdiWatch(engine.drivers, conditions);
   watch.looked([G0, G1]);
   await expect.poll(() => conditions.words['CdiOutdated']).toBe(G1);

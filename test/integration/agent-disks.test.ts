@@ -52,10 +52,10 @@ async function lookAt(docker: TestDocker, dockerId: string, view: string, limitB
       helped += 1;
       return countByContainer(new DockerRuntime(process.env['DOCKER_HOST']), paths, docker.labels);
     },
-    onOver: (use) => over.push(use),
     onLook: () => undefined,
     log: createLog({ name: 'test', level: 'silent' }),
   });
+  disks.onOver((use) => over.push(use));
   await disks.round();
   await disks.round();
   return { used: disks.usedBy('c1'), over, helped };
@@ -101,10 +101,10 @@ test('a process without any capability counts what a container has closed to oth
       limitBytes: ${5 * MIB},
       fileSystems: async () => [{ freeBytes: (freeBytes -= 1e9), low: false }],
       countByHelper: (paths) => countByContainer(runtime, paths, ${JSON.stringify(docker.labels)}),
-      onOver: (use) => over.push(use),
       onLook: () => undefined,
       log: { warn: (what) => process.stderr.write(String(what.err.message)) },
     });
+    disks.onOver((use) => over.push(use));
     await disks.round();
     await disks.round();
     process.stdout.write(JSON.stringify(over), () => process.exit(0));`;

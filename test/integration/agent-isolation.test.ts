@@ -207,8 +207,6 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
     addresses: () => ({ own: [], nameServers: [] }),
     openAddresses: [],
     closedRanges: [`${NEAR}/32`],
-    onFailed: () => undefined,
-    onLost: () => undefined,
   });
   await onLoopback(docker, 'add');
   const server = createServer((socket) => socket.end());

@@ -168,8 +168,6 @@ test('a filter that cannot be set fails the start with the words of the tool, an
     rules: () => 'table inet longshore { chain no such thing }',
     openAddresses: [],
     closedRanges: [],
-    onFailed: () => undefined,
-    onLost: () => undefined,
   });
   await made.open([]);
   try {
@@ -194,8 +192,6 @@ test('a listing from before takes a pause container that is being removed for no
     addresses: () => ({ own: [], nameServers: [] }),
     openAddresses: [],
     closedRanges: [],
-    onFailed: () => undefined,
-    onLost: () => undefined,
   });
   await made.open([]);
   try {

@@ -59,10 +59,10 @@ beforeEach(async () => {
     open: (deadlineMs) => client?.callGateway(bearer('x'), { deadline: Date.now() + deadlineMs }),
     metrics,
     log: createLog({ name: 'agent', level: 'silent' }),
-    onViolation: (containerId, rule) => violations.push(`${containerId} ${rule}`),
     stalledMs: 300,
     budget: () => new CallBudget(10, 1000),
   });
+  sockets.onViolation((containerId, rule) => violations.push(`${containerId} ${rule}`));
   for (const containerId of ['a', 'b']) await sockets.add({ containerId, epoch: 3 }, pathOf(containerId));
 });
 afterEach(() => {

@@ -84,10 +84,10 @@ test('containers over their limit are told of while another waits for the engine
     limitBytes: 500 * KIB,
     fileSystems: () => Promise.resolve([{ freeBytes: (freeBytes -= 1e6), low: false }]),
     countByHelper: never,
-    onOver: ({ containerId }) => over.push(containerId),
     onLook: () => undefined,
     log: createLog({ name: 'test', level: 'silent' }),
   });
+  disks.onOver(({ containerId }) => over.push(containerId));
   await disks.round();
   void disks.round();
   await expect.poll(() => over).toEqual(['c3', 'c2', 'c12']);

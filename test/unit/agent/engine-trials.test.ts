@@ -21,7 +21,7 @@ interface World {
 
 const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promise<World> => {
   const world: World = {
-    conditions: new Conditions(() => undefined),
+    conditions: new Conditions(),
     engine: () => Promise.resolve(0),
     results: [],
     trials: new EngineTrials({

@@ -91,10 +91,10 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
         probe: () => Promise.resolve({ kind: 'passed', text: '' }),
         conditions: { set: () => undefined },
         onLook: () => undefined,
-        onChange: () => (told.changes += 1),
-        onFault: (containerId, message) => faults.push(`${containerId}: ${message}`),
-        onNote: (containerId, message) => notes.push(`${containerId}: ${message}`),
       });
+      gpus.onChange(() => (told.changes += 1));
+      gpus.onFault((containerId, message) => faults.push(`${containerId}: ${message}`));
+      gpus.onNote((containerId, message) => notes.push(`${containerId}: ${message}`));
       await gpus.open();
       return gpus;
     },

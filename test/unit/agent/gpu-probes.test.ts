@@ -62,7 +62,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     leaseOwners: [],
     faults: [],
     probed: [],
-    conditions: new Conditions(() => undefined),
+    conditions: new Conditions(),
     bootId: 'boot',
     looks: [],
     probe: passes,
@@ -97,10 +97,8 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
         },
         conditions: world.conditions,
         onLook: () => world.looks.push((gpus?.report() ?? []).map(({ state }) => state).join()),
-        onChange: () => undefined,
-        onFault: (containerId) => world.faults.push(containerId),
-        onNote: () => undefined,
       });
+      gpus.onFault((containerId) => world.faults.push(containerId));
       await gpus.open();
       gpus.rebuild();
       gpus.start();
@@ -377,7 +375,7 @@ describe('a device whose last container may still use it', () => {
         table,
         held: () => new Set(),
         probe: () => Promise.resolve(outcomes.shift() ?? { kind: 'passed', text: '' }),
-        conditions: new Conditions(() => undefined),
+        conditions: new Conditions(),
         metrics: new AgentMetrics(),
         log: createLog({ name: 'test', level: 'silent' }),
         onResult: () => undefined,

@@ -106,9 +106,6 @@ test('the tool runs once for each look at eight GPUs, however often their use is
     probe: () => Promise.resolve({ kind: 'passed', text: '' }),
     onLook: () => undefined,
     conditions: { set: () => undefined },
-    onChange: () => undefined,
-    onFault: () => undefined,
-    onNote: () => undefined,
   });
   try {
     await gpus.open();

@@ -130,11 +130,8 @@ test("the engine's log stream comes apart into its two streams", () => {
 describe('lines of a container whose secrets are not known yet', () => {
   test('stay here, others go; then they go as they may be read', () => {
     const told: [string, number][] = [];
-    const buffer = new LogBuffer(
-      limits,
-      () => 0,
-      (result, count) => told.push([result, count]),
-    );
+    const buffer = new LogBuffer(limits, () => 0);
+    buffer.onResult((result, count) => told.push([result, count]));
     buffer.holdBack('a');
     buffer.add('a', line('my password is opensesame'));
     buffer.add('b', line('free'));
@@ -167,11 +164,8 @@ describe('lines of a container whose secrets are not known yet', () => {
 
   test('are dropped with the marker and counted when it is gone first; what is said of it after that is told', () => {
     const told: [string, number][] = [];
-    const buffer = new LogBuffer(
-      limits,
-      () => 0,
-      (result, count) => told.push([result, count]),
-    );
+    const buffer = new LogBuffer(limits, () => 0);
+    buffer.onResult((result, count) => told.push([result, count]));
     buffer.holdBack('a');
     buffer.add('a', line('opensesame'));
     buffer.giveUp('a');

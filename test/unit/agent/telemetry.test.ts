@@ -79,7 +79,7 @@ describe("a container's control group", () => {
 describe("this machine's clock", () => {
   const watched = () => {
     const metrics = new AgentMetrics();
-    const conditions = new Conditions(() => undefined);
+    const conditions = new Conditions();
     const log = createLog({ name: 'test', level: 'silent' });
     const skew = async () => (await metrics.clockSkew.get()).values[0]?.value;
     return { clock: new ClockWatch({ metrics, conditions, log }), conditions, skew };

@@ -1,0 +1,103 @@
+// Every notification between the agent's parts: who is told of what. All parts exist before the first line here runs,
+// and none of them has started. Listeners of one notification run in the order of their lines.
+import { isBaseImage } from '../config.ts';
+import type { Journal } from '../reconcile/journal.ts';
+import { overDiskText } from '../telemetry/container-disks.ts';
+import type { Host } from './host.ts';
+import type { Parts } from './parts.ts';
+
+/** Time for a container that must end at once. */
+const END_GRACE_MS = 1000;
+
+/** Steps of the composition root at events of the link. */
+export interface LinkEvents {
+  readonly onSession: () => void;
+  readonly onDisconnected: () => void;
+  readonly onFirstConnected: () => void;
+  readonly onRevoked: () => void;
+}
+
+export function wire(host: Host, journal: Journal, parts: Parts, root: LinkEvents): void {
+  wireRunners(host, journal, parts);
+  wireContainers(host, parts);
+  wireMachine(host, parts);
+  wireLink(host, parts, root);
+}
+
+/** Containers as their runner processes and calls describe them. */
+function wireRunners(
+  { log }: Host,
+  journal: Journal,
+  { slots, gateway, executor, logs, loop, agentState }: Parts,
+): void {
+  slots.onReady((containerId, ready) => executor.ready(containerId, ready));
+  slots.onStarting((containerId, phase) => {
+    if (phase === 'hello') executor.greeted(containerId);
+    log.debug({ containerId, phase }, 'runner starting');
+  });
+  slots.onFailed((containerId, message) => executor.failed(containerId, message));
+  slots.onLog((record) => logs.add(record.containerId, { ...record, timestampMs: Date.now() }));
+  slots.onMustStop((containerId, reason) => executor.end(containerId, reason, END_GRACE_MS));
+  slots.onSuspect((containerId) => {
+    const dockerId = journal.get(containerId)?.dockerId;
+    if (dockerId !== undefined)
+      loop.look(dockerId).catch((error: unknown) => log.info({ err: error, containerId }, 'inspection failed'));
+  });
+  slots.onViolation((containerId, rule, text) => executor.violated(containerId, rule, text));
+  slots.onRestarting((containerId, restarting) => agentState.noteRestarting(containerId, restarting));
+  gateway.onViolation((containerId, rule, text) => executor.violated(containerId, rule, text));
+}
+
+/** Containers as the engine sees them, and what they use. */
+function wireContainers({ config }: Host, parts: Parts): void {
+  const { agentState, loop, link, executor, pauseContainers, slots, engineTrials, compiler, containerDisks } = parts;
+  agentState.onChange((containerId) => {
+    link.changed(containerId);
+    loop.wake();
+  });
+  loop.onOom((containerId) => slots.get(containerId)?.noteOom());
+  loop.onListed((containers) => pauseContainers.tidy(containers));
+  loop.onPauseContainerEnded((dockerId) => pauseContainers.ended(dockerId));
+  pauseContainers.onFailed((error) => void engineTrials.blamed(error));
+  pauseContainers.onLost((containerId) => executor.end(containerId, 'lost', END_GRACE_MS));
+  containerDisks.onOver(({ containerId, usedBytes }) =>
+    executor.overDisk(containerId, overDiskText(usedBytes, containerDisks.limitBytes)),
+  );
+  // The Python of a base image compiles the runner for every container; a tenant's image never may.
+  executor.onImageUsed((image) => {
+    if (isBaseImage(config, image)) compiler.want(image);
+  });
+}
+
+/** The machine's devices, disks and conditions. */
+function wireMachine({ conditions }: Host, { gpus, executor, logs, link, disks, cache }: Parts): void {
+  conditions.onChange(() => link.heartbeatNow());
+  gpus.onChange(() => link.devicesChanged());
+  gpus.onFault((containerId, message) => executor.fault(containerId, message));
+  gpus.onNote((containerId, message) =>
+    logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, timestampMs: Date.now() }),
+  );
+  executor.onLeaseRefused(() => {
+    link.devicesChanged();
+    link.reportAll();
+  });
+  disks.onLow(() => cache.collect(false));
+}
+
+/** Messages to the scheduler, and messages from it. */
+function wireLink({ log }: Host, { link, logs, hostDrain, preparer, orders }: Parts, root: LinkEvents): void {
+  logs.onResult((result) => {
+    if (result === 'accepted') link.logsWaiting();
+  });
+  hostDrain.onMessage((message) => link.send({ hostDrain: message }));
+  link.onPrepareImage((order) => {
+    preparer.take(order).catch((error: unknown) => log.warn({ err: error, image: order.image }, 'image not prepared'));
+  });
+  link.onDesired((desired) => orders.desired(desired));
+  link.onProceed((assignmentId, permission) => orders.proceed(assignmentId, permission));
+  link.onSession(root.onSession);
+  link.onSession(() => orders.newSession());
+  link.onDisconnected(root.onDisconnected);
+  link.onFirstConnected(root.onFirstConnected);
+  link.onRevoked(root.onRevoked);
+}
