@@ -42,8 +42,8 @@ const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
   });
   const name = `longshore-firewalld-${process.pid}`;
   // The engine is named by its address, because an agent's own DOCKER_HOST names the engine of the simulated host.
-  const inside = (command: string): string =>
-    `#!/bin/sh\nexec docker -H unix:///var/run/docker.sock exec ${name} ${command} "$@"\n`;
+  const address = process.env['DOCKER_HOST'] ?? 'unix:///var/run/docker.sock';
+  const inside = (command: string): string => `#!/bin/sh\nexec docker -H ${address} exec ${name} ${command} "$@"\n`;
   const network = await SimulatedNetwork.up(1, PAUSE_IMAGE, () => ({
     engineEnv: { DBUS_SYSTEM_BUS_ADDRESS: `unix:path=${join(bus.path, 'system_bus_socket')}` },
     programs: { 'firewall-cmd': inside('firewall-cmd'), nft: inside('nsenter --net=/netns nft') },
