@@ -384,7 +384,9 @@ describe.skipIf(whyNoHosts !== undefined)('the acceptance test of a GPU host', (
     expect(of(missing.report, 'image')).toMatchObject([
       {
         level: 'failed',
-        found: expect.stringMatching(/nobody-has:1 is not here, and cannot be pulled: .*(?:manifest|not found)/) as string,
+        found: expect.stringMatching(
+          /nobody-has:1 is not here, and cannot be pulled: .*(?:manifest|not found)/,
+        ) as string,
       },
     ]);
     expect(of(missing.report, 'gpu by hook')).toEqual([]);
