@@ -49,12 +49,13 @@ function trackedFiles() {
 }
 
 function checkComments(file, text, mark) {
-  let inComment = false;
+  // A comment's first text may stand below a line that only opens it; a paragraph begins below an empty line.
+  let goesOn = false;
   for (const [at, line] of text.split('\n').entries()) {
     const trimmed = line.trim();
     const found = mark.exec(trimmed);
     if (found === null) {
-      inComment = false;
+      goesOn = false;
       continue;
     }
     if (line.length > WIDEST && / /.test(found[1].trim())) {
@@ -62,9 +63,9 @@ function checkComments(file, text, mark) {
       offences.push(`${file}:${at + 1}: a comment of ${line.length} columns`);
     }
     const words = found[1].replace(/^@(?:param\s+\S+\s+(?:-\s+)?|\w+\s+)/, '');
-    const begins = !inComment || trimmed.startsWith('/*') || found[1].startsWith('@');
-    inComment = true;
-    if (!begins) continue;
+    const begins = !goesOn || trimmed.startsWith('/*') || found[1].startsWith('@');
+    goesOn = words.trim() !== '';
+    if (!begins || !goesOn) continue;
     counts.comments += 1;
     if (!OPENER.test(words)) continue;
     counts.openers += 1;

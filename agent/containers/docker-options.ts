@@ -23,7 +23,7 @@ export function connectionOptions(
 /**
  * Create options of a container, as confined as we can make it: no capability, no new privileges, limits on everything.
  * The type is the literal's; docker.ts checks it against the engine's.
- * @param engine - `selinux`: the engine labels containers. Its policy lets no container connect to a socket of the
+ * @param engine - `selinux`: the engine labels containers. Their policy lets none connect to a socket of the
  * agent, for any label of the socket's file (decision 0116)
  */
 export function createOptions(spec: CreateContainer, engine: { readonly selinux: boolean } = { selinux: false }) {

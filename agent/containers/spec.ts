@@ -1,6 +1,6 @@
 /**
  * Translates an assignment into the engine's create call. Pure. The host's allow-list is here: a spec has no field for
- * privileges, host namespaces, devices or mounts, so no scheduler can ask for them. Its other fields are checked.
+ * privileges, host namespaces, devices or mounts, so no scheduler can ask for them. Other fields are checked.
  */
 import { createHash } from 'node:crypto';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';

@@ -51,7 +51,7 @@ export function notesAfterProbe(notes: ProbeNotes, result: ProbeResult, nowMs: n
 }
 
 /**
- * Notes after an error: repeated errors rest the device longer each time. One error is many lines in the kernel's log,
+ * Notes after an error: repeated errors rest the device longer each time. An error is many lines in the kernel's log,
  * so a line during a rest only restarts the rest.
  */
 export function notesAfterFault(notes: ProbeNotes, nowMs: number): ProbeNotes {

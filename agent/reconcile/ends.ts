@@ -69,7 +69,7 @@ export class Ends {
     if (entry === undefined || found === undefined) return;
     this.#context.disarm(containerId);
     const rebooted = entry.bootId !== this.#parts.bootId;
-    // Nobody followed a container that ended while no agent ran. Its end is reported only when its secrets are known,
+    // Nobody followed a container that ended while no agent ran. The end is reported only when its secrets are known,
     // so that they can be hidden.
     this.#context.resumeOutput(entry, found.dockerId);
     await withDeadline(

@@ -122,7 +122,7 @@ export class Executor {
   }
 
   /**
-   * Ends a container that sent the agent messages that no runner sends. Its sockets close now, and nothing of it is
+   * Ends a container that sent the agent messages that no runner sends. The sockets close now, and nothing of it is
    * awaited.
    */
   violated(containerId: string, rule: Rule, message: string): void {

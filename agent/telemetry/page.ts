@@ -20,7 +20,7 @@ export type MetricsPageConfig = Pick<
 
 const REQUEST_MS = 5_000;
 
-/** The Prometheus page. It only reads existing numbers, so it answers in every state of the engine. */
+/** The Prometheus page. A request only reads existing numbers, so it answers in every state of the engine. */
 export class MetricsPage {
   readonly #config: MetricsPageConfig;
   readonly #metrics: AgentMetrics;

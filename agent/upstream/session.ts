@@ -1,5 +1,5 @@
 /**
- * One session with the scheduler: the control stream and, once it is welcomed, the task stream and the log stream on
+ * A session with the scheduler: the control stream and, once it is welcomed, the task stream and the log stream on
  * the same channel. Ends when any of them ends, after three ping intervals of silence, or by request. Created and
  * replaced by the link.
  */

@@ -1,7 +1,7 @@
 /**
  * Volumes as plain directories, `<root>/<workspace>/<volume>`, bound into containers: `local` below this machine's data
  * directory, `shared` below a path that the operator mounts on every machine. Must stay true: a host path consists of
- * ids only and lies below the root with no link on the way. A volume is created at its first mount. Its directory is
+ * ids only and lies below the root with no link on the way. A volume is created at its first mount. The directory is
  * open to every user, since any user of an image may write, below folders that nobody else may enter. No call here can
  * hang this process.
  */

@@ -26,7 +26,7 @@ export interface Difference {
 export const VERDICT_ROUNDS = 3;
 
 /**
- * One figure over the rounds that count.
+ * A figure over the rounds that count.
  * @returns undefined when no round counts
  * @throws RangeError when a side did not measure it
  */

@@ -1,6 +1,6 @@
 // Calls with an Idempotency-Key. The same key gives the same task, and a synchronous caller its answer, at
 // any replica and while the task still runs. A key is claimed in the database before its task is queued.
-// It becomes the task's own in the commit of an asynchronous task, or after a synchronous one was queued.
+// The claim becomes the task's own in the commit of an asynchronous task, or after a synchronous one was queued.
 // Invariants: a key whose task may have run is never given to another task. A refused
 // call leaves no key. A claim whose process died is free again after CLAIM_MS, unless
 // its task is found. Calls without a key do not come here. Source: decision 0088.
@@ -26,7 +26,7 @@ const FRESH_MS = 15_000;
 const MOST_TURNS = 10;
 /**
  * Most calls here that wait for a task of another replica, or for a claim, in
- * all. One workspace may also have no more such calls than there is room left.
+ * all. A workspace may also have no more such calls than there is room left.
  */
 const MOST_FOLLOWING = 1_000;
 const MOST_FOLLOWING_OF_ONE = 250;

@@ -36,7 +36,7 @@ export interface Script {
 type Command = (...keysAndArguments: readonly (string | number)[]) => unknown;
 
 /**
- * Makes a script a command of this client. Its hash is sent;
+ * Makes a script a command of this client. The hash is sent;
  * the client loads the script again when the server forgot it.
  */
 export function defineScript(client: Redis, name: ScriptName): Script {
