@@ -8,6 +8,7 @@ import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import { hasCode } from '../durable.ts';
 import type { DeviceTable } from './device-table.ts';
+import { MAY_BE_USED } from './health.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
 
 const PROOF_MS = 10_000;
@@ -38,22 +39,24 @@ export class FreeProof {
    * @throws when the agent stops meanwhile
    */
   async release(gpuUuids: readonly string[], dockerId: string): Promise<boolean> {
-    const { table, proofMs, log, signal } = this.#parts;
+    const { table, smi, proofMs, log, signal } = this.#parts;
     const until = performance.now() + (proofMs ?? PROOF_MS);
     const isLost = (uuid: string): boolean => table.get(uuid)?.health.state === 'lost';
     // The last look listed the device; otherwise an answer without processes on it proves nothing.
     const isTold = (uuid: string): boolean => (table.get(uuid)?.health.missed ?? 0) === 0;
     let left = gpuUuids.filter((uuid) => !isLost(uuid));
     while (left.length > 0) {
-      const busy = await this.#busy(left, [dockerId]);
-      const isFree = (uuid: string): boolean => busy?.has(uuid) === false && isTold(uuid) && !isLost(uuid);
+      const processes = await smi.processes();
+      const busy = new Set<string>();
+      for (const uuid of left) if (await this.#isUsed(uuid, processes, [dockerId])) busy.add(uuid);
+      const isFree = (uuid: string): boolean => !busy.has(uuid) && isTold(uuid) && !isLost(uuid);
       for (const uuid of left.filter(isFree)) table.released(uuid, dockerId);
       left = left.filter((uuid) => !isFree(uuid) && !isLost(uuid));
       if (left.length === 0 || performance.now() >= until || !(await sleep(PROOF_PAUSE_MS, signal))) break;
     }
     if (signal.aborted) throw new Error('stopped before its GPUs were seen to be free');
     const kept = gpuUuids.filter((uuid) => left.includes(uuid) || isLost(uuid));
-    for (const uuid of kept) table.quarantine(uuid, [dockerId], 'its last container may still use it');
+    for (const uuid of kept) table.quarantine(uuid, [dockerId], MAY_BE_USED);
     if (kept.length > 0) log.error({ gpuUuids: kept, dockerId }, 'GPUs are not proved free: they are given to nobody');
     return kept.length > 0;
   }
@@ -63,25 +66,29 @@ export class FreeProof {
    * @param held - devices of containers, which are skipped: their processes are legitimate
    */
   async look(held: ReadonlySet<string>): Promise<void> {
-    const { table, isStuck } = this.#parts;
-    for (const { uuid, health, lastDockerIds } of table.all()) {
-      if (!health.unproven || health.state === 'lost' || health.missed > 0 || held.has(uuid) || isStuck(uuid)) continue;
-      const busy = await this.#busy([uuid], lastDockerIds);
-      if (busy !== undefined && !busy.has(uuid)) table.event(uuid, { kind: 'proved_free' });
-    }
+    const { table, smi, isStuck } = this.#parts;
+    const kept = table
+      .all()
+      .filter(
+        ({ uuid, health: { unproven, state, missed } }) =>
+          unproven && state !== 'lost' && missed === 0 && !held.has(uuid) && !isStuck(uuid),
+      );
+    const processes = kept.length > 0 ? await smi.processes() : undefined;
+    for (const { uuid, lastDockerIds } of kept)
+      if (!(await this.#isUsed(uuid, processes, lastDockerIds))) table.event(uuid, { kind: 'proved_free' });
   }
 
-  /** Devices with a process of those containers; undefined: not known. */
-  async #busy(gpuUuids: readonly string[], dockerIds: readonly string[]): Promise<ReadonlySet<string> | undefined> {
-    const processes = await this.#parts.smi.processes();
-    if (processes === undefined) return undefined;
-    const busy = new Set<string>();
-    for (const uuid of gpuUuids) {
-      const names = [uuid, this.#parts.table.get(uuid)?.parentUuid];
-      for (const { uuid: on, pid } of processes)
-        if (names.includes(on) && (await mayBelongTo(pid, dockerIds))) busy.add(uuid);
-    }
-    return busy;
+  /** Whether a process of those containers is on the device, or nobody can say: the tool listed no processes. */
+  async #isUsed(
+    uuid: string,
+    processes: Awaited<ReturnType<NvidiaSmi['processes']>>,
+    dockerIds: readonly string[],
+  ): Promise<boolean> {
+    if (processes === undefined) return true;
+    const names = [uuid, this.#parts.table.get(uuid)?.parentUuid];
+    for (const { uuid: on, pid } of processes)
+      if (names.includes(on) && (await mayBelongTo(pid, dockerIds))) return true;
+    return false;
   }
 }
 

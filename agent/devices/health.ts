@@ -67,7 +67,7 @@ export const UNPROBED: DeviceHealth = unprobed('no probe has run yet');
 /** The state of a device that only a probe can confirm; one that its last container may still use stays quarantined. */
 const probedNext = ({ unproven }: DeviceHealth, why: string): DeviceHealth =>
   unproven ? { ...HEALTHY, state: 'quarantined', why: MAY_BE_USED, unproven } : unprobed(why);
-const MAY_BE_USED = 'its last container may still use it';
+export const MAY_BE_USED = 'its last container may still use it';
 
 /** Whether a probe may make the device healthy. */
 export const awaitsProbe = ({ state, missed, probeCures, unproven }: DeviceHealth): boolean =>
