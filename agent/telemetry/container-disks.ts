@@ -40,7 +40,7 @@ export interface ContainerDisksParts {
   readonly tickMs?: number;
 }
 
-interface Counted {
+interface ToCount {
   readonly one: WatchedContainer;
   readonly paths: readonly string[];
 }
@@ -111,7 +111,7 @@ export class ContainerDisks {
     );
     this.#watch = watch;
     if (look === 0) return;
-    const left: Counted[] = [];
+    const left: ToCount[] = [];
     const oldestFirst = containers.toSorted((a, b) => this.#lastLook(a) - this.#lastLook(b));
     for (let from = 0; from < look; from += COUNTED_AT_ONCE) {
       if (this.#abort.signal.aborted) return;
@@ -129,9 +129,9 @@ export class ContainerDisks {
     this.#lookedAt.get(containerId) ?? Number.NEGATIVE_INFINITY;
 
   /** @returns containers that could not be counted here */
-  async #look(some: readonly WatchedContainer[], nowMs: number): Promise<readonly Counted[]> {
+  async #look(some: readonly WatchedContainer[], nowMs: number): Promise<readonly ToCount[]> {
     const { viewOf } = this.#parts;
-    const living: Counted[] = [];
+    const living: ToCount[] = [];
     for (const one of some) {
       this.#lookedAt.set(one.containerId, nowMs);
       const root = await this.#tried(one, () => this.#rootOf(one));

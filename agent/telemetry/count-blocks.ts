@@ -1,6 +1,5 @@
 // Counts the blocks of files below folders, in a child process, because a walk over files may take long or hang.
-import { runInChild } from '../child.ts';
-import { NoAnswer } from '../child.ts';
+import { NoAnswer, runInChild } from '../child.ts';
 
 /** Bound on counts per child: starting a child stops this process for milliseconds. */
 export const COUNTED_AT_ONCE = 10;

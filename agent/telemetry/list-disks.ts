@@ -19,15 +19,12 @@ export type BlockDevice = Readonly<Static<typeof BlockDevice>>;
 const BlockDevices = Type.Array(BlockDevice);
 
 /**
- * @param path - search path of `lsblk` and `mdadm`
+ * @param path - search path of `lsblk` and `mdadm`; empty: the child's own
  * @throws Error at the deadline, or when the devices cannot be listed
  */
-export async function listBlockDevices(
-  deadlineMs: number,
-  path = '/usr/sbin:/usr/bin:/sbin:/bin',
-): Promise<readonly BlockDevice[]> {
+export async function listBlockDevices(deadlineMs: number, path = ''): Promise<readonly BlockDevice[]> {
   const program = fileURLToPath(new URL('./block-devices.ts', import.meta.url));
-  const text = await runInChild('PATH=$3 exec "$1" "$2"', [process.execPath, program, path], deadlineMs);
+  const text = await runInChild('PATH=${3:-$PATH} exec "$1" "$2"', [process.execPath, program, path], deadlineMs);
   const devices: unknown = JSON.parse(text);
   if (!Value.Check(BlockDevices, devices)) throw new Error('the list of disks has another form');
   return devices;

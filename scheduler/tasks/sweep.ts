@@ -1,12 +1,11 @@
 // Slow sweep of the leader over tasks whose row is not final and has not changed
 // for a while. Jobs whose lock ran out come back. A synchronous task ends when
 // its caller's replica or its job is gone. No task that goes well waits for this.
-import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { QueueName } from '#shared/domain/ids.ts';
 import type { Db } from '../stores/store/db.ts';
 import type { TaskRow } from '../stores/store/queries/tasks.ts';
 import { listOpenTasks } from '../stores/store/queries/tasks.ts';

@@ -2,29 +2,11 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { ROOT, repositoryPaths } from '../helpers/repository.ts';
 
-const ROOT = join(import.meta.dirname, '../..');
-const FOLDERS = [
-  'agent',
-  'bench',
-  'bin',
-  'cli',
-  'deploy',
-  'docs',
-  'examples',
-  'python',
-  'scheduler',
-  'scripts',
-  'shared',
-  'systemd',
-  'test',
-];
-const PATHS = new Set(readdirSync(ROOT));
-for (const folder of FOLDERS)
-  for (const path of readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }))
-    PATHS.add(`${folder}/${path}`);
+const PATHS = new Set([...readdirSync(ROOT), ...repositoryPaths().map((path) => path.replace(/\/$/, ''))]);
 
-const documents = [...PATHS].filter((path) => path.endsWith('.md') && !path.includes('node_modules'));
+const documents = [...PATHS].filter((path) => path.endsWith('.md'));
 /** Documents that describe the code as it is; others name paths of their time, or of a reader's machine. */
 const maps = documents.filter((path) =>
   /^(?:README|ARCHITECTURE|docs\/(?:glossary|invariants)|(?:scheduler|agent)\/.*)\.md$/.test(path),

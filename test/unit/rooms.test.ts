@@ -1,40 +1,18 @@
 // The READMEs of the rooms beside the code: short, and without names of files that do not exist.
-import { readFileSync, readdirSync } from 'node:fs';
-import { join, relative, resolve } from 'node:path';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { ROOT, repositoryPaths } from '../helpers/repository.ts';
 
-const ROOT = resolve(import.meta.dirname, '..', '..');
-const TOPS = [
-  'agent',
-  'bench',
-  'bin',
-  'cli',
-  'deploy',
-  'docs',
-  'examples',
-  'python',
-  'scheduler',
-  'scripts',
-  'shared',
-  'systemd',
-  'test',
-];
 /** Names in code are not words. */
 const MOST_WORDS = 500;
 /** A name of a file, or of a folder: the latter ends with a slash. */
 const NAME = /^[\w.@/-]+(?:\.(?:c|json|jsonl|lua|md|mjs|proto|py|sql|ts)|\/)$/;
 
-const paths = TOPS.flatMap(below);
+const paths = repositoryPaths();
 const readmes = paths.filter((path) =>
   /^(?:agent|bench|cli|python|scheduler|shared|test)\/(?:.*\/)?README\.md$/.test(path),
 );
-
-function below(folder: string): string[] {
-  return readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true })
-    .filter((entry) => !entry.parentPath.includes('node_modules'))
-    .map((entry) => relative(ROOT, join(entry.parentPath, entry.name)) + (entry.isDirectory() ? '/' : ''))
-    .concat(`${folder}/`);
-}
 
 test('every room of the scheduler and of the agent has a README', () => {
   const rooms = paths.filter((path) => /^(?:agent|scheduler)\/[a-z-]+\/$/.test(path) && path !== 'agent/probe/');

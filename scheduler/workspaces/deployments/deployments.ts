@@ -30,8 +30,7 @@ import type { Stubs } from './stubs.ts';
 import type { Targets } from './targets.ts';
 import { portOf, sanitiseName } from './urls.ts';
 import type { UrlTarget } from './urls.ts';
-import type { DeploymentEffects } from './needs.ts';
-import type { Resolution } from './needs.ts';
+import type { DeploymentEffects, Resolution } from './needs.ts';
 
 export type DeployOutcome =
   | {
