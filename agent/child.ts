@@ -1,15 +1,13 @@
 // Runs work on files in a child process, so that no thread of this process waits: the files may hang for ever, as on a
 // network file system without its server.
-import { spawn } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
+import { runProgram, signalGroup } from '#shared/child-process.ts';
 import { messageOf } from '#shared/errors.ts';
 
 /** The files did not answer in time: the file system below hangs. */
 export class NoAnswer extends Error {
   override readonly name = 'NoAnswer';
 }
-
-const MOST_OUTPUT = 65_536;
 
 /**
  * Bound on process groups that may have survived their kill: a process that waits for a disk does. Each is bound to a
@@ -20,7 +18,7 @@ const killed = new Set<number>();
 
 /** Number of groups with a surviving process: the shell may have died and left a process that it waited for. */
 function stuck(most: number): number {
-  for (const group of killed) if (!signalled(group, 0)) killed.delete(group);
+  for (const group of killed) if (!signalGroup(group, 0)) killed.delete(group);
   if (killed.size < most) return killed.size;
   // Uncollected dead processes keep a group too, and hold nothing. All processes are read only if such groups remain.
   const living = livingGroups();
@@ -52,59 +50,24 @@ function livingGroups(): ReadonlySet<number> {
  * @returns the script's output
  * @throws NoAnswer at the deadline; Error with the last output when it fails
  */
-export function runInChild(
+export async function runInChild(
   script: string,
   args: readonly string[],
   deadlineMs: number,
   { onOutput, most = MOST_STUCK }: { readonly onOutput?: (output: string) => void; readonly most?: number } = {},
 ): Promise<string> {
-  return new Promise((resolve, reject) => {
-    if (stuck(most) >= most) {
-      reject(new NoAnswer(`${most} processes already wait for file systems that do not answer`));
-      return;
-    }
-    const child = spawn('/bin/sh', ['-c', script, 'sh', ...args], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      cwd: '/',
-      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' },
-      // The child has its own group, so that its own children are killed with it.
-      detached: true,
-    });
-    let output = '';
-    let errors = '';
-    child.stdout.on('data', (data: Buffer) => {
-      output = (output + data.toString()).slice(0, MOST_OUTPUT);
-      if (onOutput === undefined) return;
-      timer.refresh();
-      onOutput(output);
-    });
-    child.stderr.on('data', (data: Buffer) => (errors = (errors + data.toString()).slice(-MOST_OUTPUT)));
-    const timer = setTimeout(() => {
-      if (child.pid !== undefined && signalled(child.pid, 'SIGKILL')) killed.add(child.pid);
-      // The handles must not keep this process alive.
-      child.unref();
-      child.stdout.destroy();
-      child.stderr.destroy();
-      reject(new NoAnswer(`no answer within ${deadlineMs / 1000} s`));
-    }, deadlineMs);
-    child.on('error', (error) => {
-      clearTimeout(timer);
-      reject(new Error(`cannot run /bin/sh: ${messageOf(error)}`, { cause: error }));
-    });
-    child.on('close', (code) => {
-      clearTimeout(timer);
-      if (code === 0) resolve(output);
-      else reject(new Error(errors.trim() || `exit code ${code}`));
-    });
+  if (stuck(most) >= most) throw new NoAnswer(`${most} processes already wait for file systems that do not answer`);
+  const end = await runProgram('/bin/sh', ['-c', script, 'sh', ...args], {
+    deadlineMs,
+    ...(onOutput === undefined ? {} : { onOutput }),
+    cwd: '/',
+    env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' },
   });
-}
-
-/** @returns whether the group exists */
-function signalled(group: number, signal: NodeJS.Signals | 0): boolean {
-  try {
-    return process.kill(-group, signal);
-  } catch {
-    // The whole group has ended.
-    return false;
+  if (end.kind === 'not_started') throw new Error(`cannot run /bin/sh: ${messageOf(end.error)}`, { cause: end.error });
+  if (end.kind === 'timeout') {
+    if (signalGroup(end.group, 0)) killed.add(end.group);
+    throw new NoAnswer(`no answer within ${deadlineMs / 1000} s`);
   }
+  if (end.exitCode !== 0) throw new Error(end.stderr.trim() || `exit code ${end.exitCode}`);
+  return end.stdout;
 }

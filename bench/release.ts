@@ -9,6 +9,8 @@ const RELEASE = new URL('../scripts/build/release.mjs', import.meta.url).href;
 export interface Release {
   /** A program of `lib`, started with the settings of the agent's unit. */
   program(name: string, env: ChildOptions['env']): Omit<ChildOptions, 'name' | 'logPath'>;
+  /** The same, by Node's own defaults. */
+  bare(name: string, env: ChildOptions['env']): Omit<ChildOptions, 'name' | 'logPath'>;
   /** The scheduler, as its unit starts it. */
   readonly scheduler: Pick<ChildOptions, 'node' | 'file' | 'args'>;
 }
@@ -36,13 +38,15 @@ export interface AgentProcess {
 /** @param directory - of a release that has been written */
 export function releaseIn(directory: string, agent: AgentProcess): Release {
   const node = join(directory, 'bin', 'node');
+  const file = (name: string): string => join(directory, 'lib', `${name}.mjs`);
   return {
-    scheduler: { node, file: join(directory, 'lib', 'main.mjs'), args: ['scheduler'] },
+    scheduler: { node, file: file('main'), args: ['scheduler'] },
     program: (name, env) => ({
       node,
       nodeOptions: agent.AGENT_NODE_OPTIONS,
-      file: join(directory, 'lib', `${name}.mjs`),
+      file: file(name),
       env: { ...env, ...agent.AGENT_PROCESS_ENV },
     }),
+    bare: (name, env) => ({ node, file: file(name), env }),
   };
 }

@@ -3,7 +3,7 @@
  * page is requested. Only the event loop's delay is sampled in between, twice a second (decision 0102).
  */
 import { readFile, readdir } from 'node:fs/promises';
-import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
+import { performance } from 'node:perf_hooks';
 import type { Registry } from './metrics.ts';
 import { Counter, Gauge } from './metrics.ts';
 
@@ -85,18 +85,23 @@ function watchLoop(registers: Registry[]): () => void {
       before = now;
     },
   });
-  const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
-  delay.enable();
+  // Node's own histogram of delays takes 0.4 MiB.
+  let worstMs = 0;
+  let lookedMs = performance.now();
+  const look = setInterval(() => {
+    const nowMs = performance.now();
+    worstMs = Math.max(worstMs, nowMs - lookedMs - RESOLUTION_MS);
+    lookedMs = nowMs;
+  }, RESOLUTION_MS);
+  look.unref();
   new Gauge({
     name: 'nodejs_eventloop_lag_max_seconds',
     help: 'The longest that the event loop was late, since the page was asked for last; what lasts less than half a second may be missed.',
     registers,
     collect() {
-      this.set(Math.max(0, delay.max / 1e9 - RESOLUTION_MS / 1000));
-      delay.reset();
+      this.set(worstMs / 1000);
+      worstMs = 0;
     },
   });
-  return () => {
-    delay.disable();
-  };
+  return () => clearInterval(look);
 }

@@ -3,8 +3,9 @@
  * datagram sockets, so each message is a short `systemd-notify`. Without systemd no message is sent
  * and no process runs. Invariant: a blocked daemon sends no sign of life, whatever its timers do.
  */
+import { runProgram } from './child-process.ts';
+import type { ProgramEnd } from './child-process.ts';
 import type { Log } from './log.ts';
-import { messageOf } from './errors.ts';
 
 /** The longest time between signs of life: three fit within the unit's limit. */
 const LONGEST_PING_MS = 20_000;
@@ -106,22 +107,24 @@ class Systemd implements ServiceManager {
   /** Messages go one after another, so that the last one wins. */
   #say(...states: readonly string[]): Promise<void> {
     this.#last = this.#last.then(async () => {
-      const { execa } = await import('execa');
-      const said = await execa('systemd-notify', [...states], {
-        env: { NOTIFY_SOCKET: this.#socket },
-        reject: false,
-        timeout: NOTIFY_DEADLINE_MS,
-        stdin: 'ignore',
+      const end = await runProgram('systemd-notify', states, {
+        env: { ...process.env, NOTIFY_SOCKET: this.#socket },
+        deadlineMs: NOTIFY_DEADLINE_MS,
       });
-      if (!said.failed || this.#complained) return;
+      const why = failureOf(end);
+      if (why === '' || this.#complained) return;
       this.#complained = true;
-      this.#log().warn(
-        { why: messageOf(said.cause ?? said.message) },
-        'systemd-notify failed: systemd hears nothing of this service',
-      );
+      this.#log().warn({ why }, 'systemd-notify failed: systemd hears nothing of this service');
     });
     return this.#last;
   }
+}
+
+/** Empty: the message was sent. */
+function failureOf(end: ProgramEnd): string {
+  if (end.kind === 'not_started') return end.error.message;
+  if (end.kind === 'timeout') return `no end within ${NOTIFY_DEADLINE_MS / 1000} s`;
+  return end.exitCode === 0 ? '' : end.stderr.trim() || `exit code ${end.exitCode}`;
 }
 
 const statusLine = (text: string): string => `STATUS=${text.replaceAll(/\s+/g, ' ').slice(0, STATUS_CHARACTERS)}`;

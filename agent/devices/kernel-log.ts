@@ -3,10 +3,13 @@
  * CAP_SYSLOG, no `dmesg_restrict`), else the journal from a cursor on, whose files root may read by ownership. Without
  * either, one log line says so, and only the GPU tool reports the devices' health.
  */
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { setImmediate } from 'node:timers/promises';
 import { backoffMs, sleep } from '#shared/backoff.ts';
+import { inheritedEnv } from '#shared/child-process.ts';
 import type { Log } from '#shared/log.ts';
 import { hasCode } from '../durable.ts';
 
@@ -99,21 +102,20 @@ function recordOf(line: string): KernelLine | undefined {
  * to 4 KiB in this output, and a backlog is taken line by line.
  */
 async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Promise<void> {
-  const { execa } = await import('execa');
-  const { NOTIFY_SOCKET: _hidden, ...env } = process.env;
   let { cursor: after, sinceMs } = reader;
   for (let tries = 0; !signal.aborted; tries += 1) {
     const from = performance.now();
     const place = after === undefined ? [] : [`--after-cursor=${after}`];
-    const child = execa(
+    const child: ChildProcess = spawn(
       'journalctl',
       ['--dmesg', '--follow', '--no-tail', '--output=json', '--output-fields=MESSAGE', ...place],
-      { extendEnv: false, env, stdin: 'ignore', stderr: 'ignore', buffer: false, reject: false, cancelSignal: signal },
+      { stdio: ['ignore', 'pipe', 'ignore'], env: inheritedEnv(), signal },
     );
-    const ended = child.then((result) => result);
-    const lines = createInterface({ input: child.stdout });
+    const ended = endOf(child);
+    // Without a free file descriptor the child has no output.
+    const lines = child.stdout ? createInterface({ input: child.stdout }) : undefined;
     let taken = 0;
-    lines.on('line', (text) => {
+    lines?.on('line', (text) => {
       const line = journalLine(text);
       if (line === undefined) return;
       taken += 1;
@@ -123,20 +125,28 @@ async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Pro
       reader.onLine(line);
     });
     const { code, exitCode } = await ended;
-    lines.close();
+    lines?.close();
     if (signal.aborted) return;
     if (code === 'ENOENT') {
       log.warn('neither /dev/kmsg nor the journal can be read: errors that the GPU driver reports there are not seen');
       return;
     }
     // The journal rejects the cursor: this boot is read again, and lines taken in earlier are recognised by their time.
-    if (exitCode !== undefined && exitCode !== 0 && taken === 0 && after !== undefined) {
+    if (exitCode !== null && exitCode !== 0 && taken === 0 && after !== undefined) {
       log.warn({ cursor: after }, 'the journal does not know where it was read to: this boot is read again');
       after = undefined;
     }
     if (performance.now() - from > 60_000) tries = 0;
     if (!(await sleep(backoffMs(tries, { baseMs: 1000, capMs: 300_000, floorMs: 1000 }), signal))) return;
   }
+}
+
+/** @returns the error's code where the program could not be started; an exit code of null: a signal ended it */
+function endOf(child: ChildProcess): Promise<{ readonly code?: string; readonly exitCode: number | null }> {
+  return new Promise((resolve) => {
+    child.on('error', (error: NodeJS.ErrnoException) => resolve({ code: error.code ?? '', exitCode: null }));
+    child.on('close', (exitCode) => resolve({ exitCode }));
+  });
 }
 
 /** Parses an entry of `--output=json`; only a text that may concern a device is decoded. */

@@ -7,6 +7,7 @@ import { constants } from 'node:fs';
 import { access } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { withDeadline } from '#shared/backoff.ts';
+import { inheritedEnv, runProgram } from '#shared/child-process.ts';
 import { hasCode } from '../durable.ts';
 import type { ConditionField, GpuCondition } from './gpu-condition.ts';
 import { CONDITION_FIELDS, REMAP_FIELDS, parseConditions, unknownField } from './gpu-condition.ts';
@@ -138,42 +139,35 @@ export class NvidiaSmi {
 
   async #run(args: readonly string[]): Promise<Run> {
     if (this.#undead > 0) return { kind: 'timeout' };
-    // Most machines lack the tool: looking for its file first spares them the module that starts programs.
+    // Most machines lack the tool: looking for its file first spares them a process.
     const late = (): Error => new Error('no answer where programs lie');
     const found = await withDeadline(isThere(this.#path), this.#deadlineMs, late).catch(() => true);
     if (!found) return { kind: 'missing' };
-    const { execa } = await import('execa');
     // A child may have survived its kill meanwhile.
     if (this.#undead > 0) return { kind: 'timeout' };
-    // Only the agent itself feeds systemd's watchdog.
-    const { NOTIFY_SOCKET: _hidden, ...env } = process.env;
-    const child = execa(this.#path, [...args], {
-      detached: true,
-      extendEnv: false,
-      env: { ...env, LC_ALL: 'C' },
-      stdin: 'ignore',
-      reject: false,
-      maxBuffer: MAX_OUTPUT,
-      stripFinalNewline: false,
+    const end = await runProgram(this.#path, args, {
+      deadlineMs: this.#deadlineMs,
+      maxOutput: MAX_OUTPUT,
+      env: { ...inheritedEnv(), LC_ALL: 'C' },
     });
-    const ended = child.then((result): Run => {
-      if (['ENOENT', 'EACCES', 'ENOTDIR'].includes(result.code ?? '')) return { kind: 'missing' };
-      return { kind: 'done', exitCode: result.exitCode ?? 255, stdout: result.stdout, stderr: result.stderr };
-    });
-    const timedOut = (): Error => new Error('timeout');
-    try {
-      return await withDeadline(ended, this.#deadlineMs, timedOut);
-    } catch {
-      killGroup(child.pid);
-      await withDeadline(ended, REAP_MS, timedOut).catch(() => {
-        this.#undead += 1;
-        child.stdout.destroy();
-        child.stderr.destroy();
-        child.nodeChildProcess.unref();
-        void ended.finally(() => (this.#undead -= 1));
-      });
-      return { kind: 'timeout' };
+    switch (end.kind) {
+      case 'ended':
+        return { kind: 'done', exitCode: end.exitCode ?? 255, stdout: end.stdout, stderr: end.stderr };
+      case 'not_started':
+        if (hasCode(end.error, 'ENOENT', 'EACCES', 'ENOTDIR')) return { kind: 'missing' };
+        return { kind: 'done', exitCode: 255, stdout: '', stderr: end.error.message };
+      case 'timeout':
+        await this.#reap(end.gone);
+        return { kind: 'timeout' };
     }
+  }
+
+  /** Waits for the end of a killed child; one that goes on is counted until it ends. */
+  async #reap(gone: Promise<void>): Promise<void> {
+    await withDeadline(gone, REAP_MS, () => new Error('timeout')).catch(() => {
+      this.#undead += 1;
+      void gone.then(() => (this.#undead -= 1));
+    });
   }
 }
 
@@ -184,13 +178,4 @@ async function isThere(name: string): Promise<boolean> {
     folders.map((folder) => access(folder === '' ? name : join(folder, name), constants.X_OK)),
   );
   return found.some(({ status }) => status === 'fulfilled');
-}
-
-function killGroup(pid: number | undefined): void {
-  if (pid === undefined) return;
-  try {
-    process.kill(-pid, 'SIGKILL');
-  } catch (error) {
-    if (!hasCode(error, 'ESRCH', 'EPERM')) throw error;
-  }
 }

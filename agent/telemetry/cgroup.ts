@@ -81,19 +81,17 @@ function field(text: string, name: string): number {
   return Number.parseInt(text.slice(from + name.length + 1, from + name.length + 24), 10) || 0;
 }
 
+/** A line of `/proc/<pid>/net/dev`: the interface, received bytes, seven other counts, sent bytes. */
+const INTERFACE = /^ *([^\s:]+): *(\d+)(?: +\d+){7} +(\d+)/gm;
+
 /** Bytes received and sent by every interface but loopback, from `/proc/<pid>/net/dev`. */
 export function networkBytes(netDev: string): { readonly received: number; readonly sent: number } {
   let received = 0;
   let sent = 0;
-  for (const line of netDev.split('\n')) {
-    const colon = line.indexOf(':');
-    if (colon < 0 || line.slice(0, colon).trim() === 'lo') continue;
-    const numbers = line
-      .slice(colon + 1)
-      .trim()
-      .split(/\s+/);
-    received += Number(numbers[0]) || 0;
-    sent += Number(numbers[8]) || 0;
+  for (const [, name, receivedHere, sentHere] of netDev.matchAll(INTERFACE)) {
+    if (name === 'lo') continue;
+    received += Number(receivedHere);
+    sent += Number(sentHere);
   }
   return { received, sent };
 }

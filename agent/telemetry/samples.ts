@@ -10,7 +10,6 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Log } from '#shared/log.ts';
 import type { ContainerSample } from '#shared/protocol/generated/messages.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
-import type { CgroupTexts } from './cgroup.ts';
 import { cgroupFiles, cgroupNumbers, networkBytes } from './cgroup.ts';
 
 /** Containers sampled in one turn of the event loop: well below a millisecond. */
@@ -76,9 +75,14 @@ export class Sampler {
   }
 
   #sample(containerId: string, source: Source): ContainerSample {
-    const texts = Object.fromEntries(KINDS.map((kind) => [kind, this.#read(source.files[kind])]));
-    const numbers = cgroupNumbers(source.version, texts as unknown as CgroupTexts);
-    const network = networkBytes(readFileSync(this.#proc(source.pid, 'net/dev'), 'utf8'));
+    const { pid, files } = source;
+    const numbers = cgroupNumbers(source.version, {
+      cpu: this.#read(files.cpu),
+      memory: this.#read(files.memory),
+      memoryStat: this.#read(files.memoryStat),
+      processes: this.#read(files.processes),
+    });
+    const network = networkBytes(this.#networkOf(pid));
     const atMs = performance.now();
     const before = source.cpuMicroseconds;
     const cpuMillicores =
@@ -100,6 +104,16 @@ export class Sampler {
   #read(fd: number): string {
     const length = readSync(fd, this.#buffer, 0, this.#buffer.length, 0);
     return this.#buffer.toString('latin1', 0, length);
+  }
+
+  /** Opens the file each time: an open one would keep the network of an ended container. */
+  #networkOf(pid: number): string {
+    const fd = openSync(this.#proc(pid, 'net/dev'), 'r');
+    try {
+      return this.#read(fd);
+    } finally {
+      closeSync(fd);
+    }
   }
 
   async #open(dockerId: string): Promise<Source | undefined> {
