@@ -17,7 +17,7 @@ import { startProduct } from '../product.ts';
 import type { Product } from '../product.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
 
-const FULL = { settleMs: 120_000, windowMs: 30_000 } as const;
+const FULL = { settleMs: 120_000, windowMs: 60_000 } as const;
 const QUICK = { settleMs: 10_000, windowMs: 15_000 } as const;
 const APPS = 'bench/apps/rest/app.py';
 const GPUS = 8;
