@@ -28,7 +28,7 @@ import { openSchedules } from './compose/schedules.ts';
 import { beginStores } from './compose/stores.ts';
 import type { Opening } from './compose/stores.ts';
 import { openCertificate, openContainerCalls, openSurfaces } from './compose/surfaces.ts';
-import { openTaskOwners } from './compose/task-owners.ts';
+import { openTaskOwners } from './compose/task-maintenance.ts';
 import { openTasks } from './compose/tasks.ts';
 import { openWebhooks } from './compose/webhooks.ts';
 import { wire } from './compose/wiring.ts';

@@ -8,7 +8,7 @@ import { Actions } from '../tasks/actions.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 import type { Lanes } from './lanes.ts';
-import type { TaskOwners } from './task-owners.ts';
+import type { TaskOwners } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface ActionsSetup {

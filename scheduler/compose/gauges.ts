@@ -13,7 +13,7 @@ import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { Db } from '../stores/store/db.ts';
 import { countOpenTasks } from '../stores/store/queries/task-counts.ts';
-import { Census } from '../tasks/census.ts';
+import { Census } from '../tasks/maintenance/open-task-gauges.ts';
 
 export interface GaugeParts {
   readonly registry: Registry;

@@ -9,7 +9,7 @@ import { ObjectCollector, ObjectMetrics } from '../stores/objects/collector.ts';
 import { openFileObjects } from '../stores/objects/files.ts';
 import type { Objects } from '../stores/objects/service.ts';
 import { createObjects } from '../stores/objects/service.ts';
-import { Bodies, taskOfInputKey } from '../tasks/bodies.ts';
+import { Bodies, taskOfInputKey } from '../tasks/dispatch/bodies.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 import type { Identity } from './identity.ts';

@@ -1,5 +1,5 @@
 // The life of tasks on this replica, put together: accepted, fetched for a slot, sent, ended; and their records in rows
-// and books. task-owners.ts has the upkeep that BullMQ does not do.
+// and books. task-maintenance.ts has the upkeep that BullMQ does not do.
 import type { Directory } from '../workspaces/deployments/directory.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import { outcomes } from '../api/http/invoke/outcomes.ts';
@@ -11,12 +11,12 @@ import type { RedisMemory } from '../stores/queues/redis-memory.ts';
 import { probeCommit } from '../stores/store/queries/idempotency.ts';
 import { queueBytes } from '../stores/store/queries/quotas.ts';
 import { endedTaskIds, insertAcceptedTasks, listTasks, taskById } from '../stores/store/queries/tasks.ts';
-import { GroupCommit, keptJobs } from '../tasks/accepting.ts';
-import type { Bodies } from '../tasks/bodies.ts';
-import { IdempotencyKeys } from '../tasks/idempotency-keys.ts';
+import { GroupCommit, keptJobs } from '../tasks/admission/accepting.ts';
+import type { Bodies } from '../tasks/dispatch/bodies.ts';
+import { IdempotencyKeys } from '../tasks/admission/idempotency-keys.ts';
 import { TaskMetrics } from '../tasks/metrics.ts';
-import { QueueQuota } from '../tasks/queue-quota.ts';
-import { recordOfRow } from '../tasks/recording.ts';
+import { QueueQuota } from '../tasks/admission/queue-quota.ts';
+import { recordOfRow } from '../tasks/records/recording.ts';
 import { Tasks } from '../tasks/service.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';

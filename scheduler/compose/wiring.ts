@@ -28,7 +28,7 @@ import type { LinkParts } from './links.ts';
 import type { Records } from './records.ts';
 import type { Replicas } from './replicas.ts';
 import type { Scaling } from './scaling.ts';
-import type { TaskOwners } from './task-owners.ts';
+import type { TaskOwners } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface Wired {

@@ -24,7 +24,7 @@ import type { BookEntry, ContainerBook } from './containers/book.ts';
 import type { SecretValues } from '../workspaces/secrets/service.ts';
 import type { ImageOrders } from './images/orders.ts';
 import type { ContainerRow } from '../stores/store/queries/containers.ts';
-import type { LiveReport } from '../tasks/reports.ts';
+import type { LiveReport } from '../tasks/completion/reports.ts';
 import type { Stranger } from './machine.ts';
 import type { AcceptRate } from './accept-rate.ts';
 import { reconnectWindowMs } from './accept-rate.ts';

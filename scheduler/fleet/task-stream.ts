@@ -15,7 +15,7 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { RunOrder, TaskLink } from '../tasks/dispatch/slots.ts';
 import type { AttemptOutcome } from '../tasks/state.ts';
-import type { LiveReport } from '../tasks/reports.ts';
+import type { LiveReport } from '../tasks/completion/reports.ts';
 import type { Tasks } from '../tasks/service.ts';
 import type { PartsBudget, Standing } from './result-parts.ts';
 import { ResultParts } from './result-parts.ts';

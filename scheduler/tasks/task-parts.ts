@@ -17,18 +17,18 @@ import type { TaskJob } from '../stores/queues/jobs.ts';
 import type { RedisMemory } from '../stores/queues/redis-memory.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
-import type { GroupCommit } from './accepting.ts';
-import type { Attempts } from './attempts.ts';
-import type { Bodies } from './bodies.ts';
-import type { Changes } from './changes.ts';
+import type { GroupCommit } from './admission/accepting.ts';
+import type { Attempts } from './dispatch/attempts.ts';
+import type { Bodies } from './dispatch/bodies.ts';
+import type { Changes } from './records/changes.ts';
 import type { Ending, Presentation } from '../domain/endings.ts';
-import type { Ender } from './ender.ts';
-import type { StubFacts } from './list-by-id.ts';
+import type { Ender } from './completion/completion.ts';
+import type { StubFacts } from './records/list-by-id.ts';
 import type { TaskMetrics } from './metrics.ts';
-import type { QueueQuota } from './queue-quota.ts';
-import type { TaskRecord, TaskRecords } from './records.ts';
-import type { TaskGraces } from './graces.ts';
-import type { IdempotencyKeys } from './idempotency-keys.ts';
+import type { QueueQuota } from './admission/queue-quota.ts';
+import type { TaskRecord, TaskRecords } from './records/records.ts';
+import type { TaskGraces } from './maintenance/grace-periods.ts';
+import type { IdempotencyKeys } from './admission/idempotency-keys.ts';
 import type { TaskFilter } from './task-service.ts';
 
 export interface TaskServiceParts {

@@ -3,7 +3,7 @@ import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { EndReason } from '../domain/endings.ts';
 import type { Target } from '../domain/stub-config.ts';
-import type { TaskRecord } from './records.ts';
+import type { TaskRecord } from './records/records.ts';
 
 export interface Call {
   /** Body exactly as it came: valid UTF-8, a JSON object or empty (checked by the surface). */

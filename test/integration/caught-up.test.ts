@@ -6,11 +6,11 @@ import { newId } from '#shared/domain/ids.ts';
 import type { QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Keys } from '#scheduler/stores/queues/keys.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
-import { CaughtUp } from '#scheduler/tasks/caught-up.ts';
-import type { CaughtUpParts } from '#scheduler/tasks/caught-up.ts';
-import { Drainer } from '#scheduler/tasks/drainer.ts';
-import { TaskRecords } from '#scheduler/tasks/records.ts';
-import type { TaskRecord } from '#scheduler/tasks/records.ts';
+import { CaughtUp } from '#scheduler/tasks/records/caught-up.ts';
+import type { CaughtUpParts } from '#scheduler/tasks/records/caught-up.ts';
+import { Drainer } from '#scheduler/tasks/records/drainer.ts';
+import { TaskRecords } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { quiet } from './tasks-fixture.ts';
 

@@ -11,7 +11,7 @@ import type { Objects } from '#scheduler/stores/objects/service.ts';
 import { getOrCreateApp } from '#scheduler/stores/store/queries/apps.ts';
 import { insertStub } from '#scheduler/stores/store/queries/stubs.ts';
 import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
-import { inputKeyOf, taskOfInputKey } from '#scheduler/tasks/bodies.ts';
+import { inputKeyOf, taskOfInputKey } from '#scheduler/tasks/dispatch/bodies.ts';
 import { KINDS, aDb, aRecord, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 

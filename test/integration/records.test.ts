@@ -5,10 +5,10 @@ import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import type { Keys } from '#scheduler/stores/queues/keys.ts';
-import { Drainer } from '#scheduler/tasks/drainer.ts';
-import type { DrainerOptions } from '#scheduler/tasks/drainer.ts';
-import { encodeTaskRecord, isNewer, TaskRecords } from '#scheduler/tasks/records.ts';
-import type { TaskRecord, TaskRecordsOptions } from '#scheduler/tasks/records.ts';
+import { Drainer } from '#scheduler/tasks/records/drainer.ts';
+import type { DrainerOptions } from '#scheduler/tasks/records/drainer.ts';
+import { encodeTaskRecord, isNewer, TaskRecords } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord, TaskRecordsOptions } from '#scheduler/tasks/records/records.ts';
 import type { Redis } from 'ioredis';
 import { test as base, waitFor } from '../helpers/services.ts';
 

@@ -17,14 +17,14 @@ import {
   taskById,
   waitingDeadlines,
 } from '#scheduler/stores/store/queries/tasks.ts';
-import { inputKeyOf, taskOfInputKey } from '#scheduler/tasks/bodies.ts';
-import { Deadlines } from '#scheduler/tasks/deadlines.ts';
-import type { Deadline } from '#scheduler/tasks/deadlines.ts';
-import { InputSweep } from '#scheduler/tasks/input-sweep.ts';
-import { Rebuild } from '#scheduler/tasks/rebuild.ts';
-import { finalOf } from '#scheduler/tasks/recording.ts';
-import { Suspects } from '#scheduler/tasks/suspects.ts';
-import { TaskSweep } from '#scheduler/tasks/sweep.ts';
+import { inputKeyOf, taskOfInputKey } from '#scheduler/tasks/dispatch/bodies.ts';
+import { Deadlines } from '#scheduler/tasks/maintenance/deadlines.ts';
+import type { Deadline } from '#scheduler/tasks/maintenance/deadlines.ts';
+import { InputSweep } from '#scheduler/tasks/maintenance/input-sweep.ts';
+import { Rebuild } from '#scheduler/tasks/maintenance/rebuild.ts';
+import { finalOf } from '#scheduler/tasks/records/recording.ts';
+import { Suspects } from '#scheduler/tasks/maintenance/suspect-lease-renewal.ts';
+import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';

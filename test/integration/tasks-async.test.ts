@@ -10,7 +10,7 @@ import { parsedResult } from '#scheduler/api/http/rest/records.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { probeCommit } from '#scheduler/stores/store/queries/idempotency.ts';
 import { acceptedJobOf, insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
-import { TaskSweep } from '#scheduler/tasks/sweep.ts';
+import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
 import { MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';

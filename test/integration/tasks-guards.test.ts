@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
-import { finalOf } from '#scheduler/tasks/recording.ts';
+import { finalOf } from '#scheduler/tasks/records/recording.ts';
 import { DEFAULT_WORKSPACE_LIMITS } from '#scheduler/workspaces/identity/limits.ts';
 import type { WorkspaceLimits } from '#scheduler/workspaces/identity/limits.ts';
 import type { Finished } from '#scheduler/tasks/task-service.ts';

@@ -15,12 +15,12 @@ import {
   taskById,
   upsertTaskRecords,
 } from '#scheduler/stores/store/queries/tasks.ts';
-import { keptJobs } from '#scheduler/tasks/accepting.ts';
+import { keptJobs } from '#scheduler/tasks/admission/accepting.ts';
 import { Actions } from '#scheduler/tasks/actions.ts';
-import { Drainer } from '#scheduler/tasks/drainer.ts';
+import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { ForeignRuns } from '#scheduler/tasks/foreign-runs.ts';
-import { recordOfRow } from '#scheduler/tasks/recording.ts';
-import { TaskSweep } from '#scheduler/tasks/sweep.ts';
+import { recordOfRow } from '#scheduler/tasks/records/recording.ts';
+import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import type { EndRequest } from '#scheduler/tasks/task-actions.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { aDb } from './store-fixture.ts';

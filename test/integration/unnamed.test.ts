@@ -3,7 +3,7 @@ import { describe, expect } from 'vitest';
 import type { InstanceId, MachineId } from '#shared/domain/ids.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { RunOrder } from '#scheduler/tasks/dispatch/slots.ts';
-import type { LiveReport } from '#scheduler/tasks/reports.ts';
+import type { LiveReport } from '#scheduler/tasks/completion/reports.ts';
 import { waitFor } from '../helpers/services.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 import type { World } from './tasks-world.ts';

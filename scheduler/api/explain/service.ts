@@ -34,7 +34,7 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { deliveriesOfSubject } from '../../stores/store/queries/deliveries.ts';
 import { deploymentById, deploymentByName } from '../../stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
-import type { TaskRecord } from '../../tasks/records.ts';
+import type { TaskRecord } from '../../tasks/records/records.ts';
 import type { TaskService } from '../../tasks/task-service.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
 import { useOf } from '../../control/placement/world.ts';

@@ -13,7 +13,7 @@ import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { advanceSchedule, MOST_AHEAD_MS, scheduleById } from '../../stores/store/queries/schedules.ts';
 import { insertAcceptedTasks } from '../../stores/store/queries/tasks.ts';
-import { acceptedTaskOf } from '../recording.ts';
+import { acceptedTaskOf } from '../records/recording.ts';
 import type { Tasks } from '../service.ts';
 import { decideTicks, MOST_AT_ONCE } from './decide.ts';
 import type { ScheduleMetrics } from './metrics.ts';

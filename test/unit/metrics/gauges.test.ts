@@ -8,7 +8,7 @@ import type { Machine } from '#scheduler/fleet/machine.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { OpenTaskCount } from '#scheduler/stores/store/queries/task-counts.ts';
-import { Census } from '#scheduler/tasks/census.ts';
+import { Census } from '#scheduler/tasks/maintenance/open-task-gauges.ts';
 import { createLog } from '#shared/log.ts';
 
 const log = createLog({ name: 'test', level: 'silent' });

@@ -7,8 +7,8 @@ import { Replies } from '#scheduler/tasks/dispatch/replies.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
 import type { Bus } from '#scheduler/cluster/bus.ts';
-import { Attempts } from '#scheduler/tasks/attempts.ts';
-import type { TaskRecord } from '#scheduler/tasks/records.ts';
+import { Attempts } from '#scheduler/tasks/dispatch/attempts.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
 import type { Finished } from '#scheduler/tasks/task-service.ts';
 import { seenByCaller } from '../../helpers/seen-by-caller.ts';
 

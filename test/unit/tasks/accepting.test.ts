@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { AcceptedTask } from '#scheduler/stores/store/queries/tasks.ts';
-import { GroupCommit } from '#scheduler/tasks/accepting.ts';
+import { GroupCommit } from '#scheduler/tasks/admission/accepting.ts';
 
 const aTask = (name: string): AcceptedTask => ({ record: {} as AcceptedTask['record'], job: name });
 /** Writes when the test says so, and keeps what it was given. */

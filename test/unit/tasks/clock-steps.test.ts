@@ -7,12 +7,12 @@ import { createLog } from '#shared/log.ts';
 import type { Lease } from '#scheduler/tasks/dispatch/leases.ts';
 import type { ReadyContainer, TaskLink } from '#scheduler/tasks/dispatch/slots.ts';
 import { StallDetector } from '#scheduler/fleet/stall.ts';
-import { Attempts, attemptOf } from '#scheduler/tasks/attempts.ts';
-import type { Attempt } from '#scheduler/tasks/attempts.ts';
-import { Claims } from '#scheduler/tasks/claims.ts';
-import { GRACES } from '#scheduler/tasks/graces.ts';
-import { Reaper } from '#scheduler/tasks/reaper.ts';
-import { Sender } from '#scheduler/tasks/sending.ts';
+import { Attempts, attemptOf } from '#scheduler/tasks/dispatch/attempts.ts';
+import type { Attempt } from '#scheduler/tasks/dispatch/attempts.ts';
+import { Claims } from '#scheduler/tasks/maintenance/start-deadline.ts';
+import { GRACES } from '#scheduler/tasks/maintenance/grace-periods.ts';
+import { Reaper } from '#scheduler/tasks/maintenance/reaper.ts';
+import { Sender } from '#scheduler/tasks/dispatch/sending.ts';
 import type { TaskContext } from '#scheduler/tasks/task-parts.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { AppError } from '#shared/errors.ts';
 import { createLog } from '#shared/log.ts';
-import { CommitGate } from '#scheduler/tasks/commit-gate.ts';
+import { CommitGate } from '#scheduler/tasks/admission/commit-gate.ts';
 
 const log = createLog({ name: 'test', level: 'silent' });
 const away = new AppError('database_unavailable', 'the database does not answer');

@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { pino } from 'pino';
 import { expect, test } from 'vitest';
 import type { WorkspaceId } from '../../../shared/domain/ids.ts';
-import { QueueQuota } from '../../../scheduler/tasks/queue-quota.ts';
+import { QueueQuota } from '../../../scheduler/tasks/admission/queue-quota.ts';
 
 const log = pino({ level: 'silent' });
 const W = 'w' as WorkspaceId;

@@ -2,7 +2,7 @@ import { expect, test, vi } from 'vitest';
 import type { QueueName } from '#shared/domain/ids.ts';
 import { systemClock } from '#shared/clock.ts';
 import { createLog } from '#shared/log.ts';
-import { Rebuild } from '#scheduler/tasks/rebuild.ts';
+import { Rebuild } from '#scheduler/tasks/maintenance/rebuild.ts';
 
 test('a rebuild wakes what waits first, and goes on with the page at which the database failed', async () => {
   const done: string[] = [];

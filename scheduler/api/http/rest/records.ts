@@ -15,7 +15,7 @@ import type { AppRow } from '../../../stores/store/queries/apps.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
-import type { TaskRecord } from '../../../tasks/records.ts';
+import type { TaskRecord } from '../../../tasks/records/records.ts';
 
 /** A workspace as JSON. @param signingKey - null for callers who may not sign in the workspace's name */
 export const workspaceRecord = (row: WorkspaceRow, signingKey: string | null): WorkspaceRecord => ({

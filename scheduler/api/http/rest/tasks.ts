@@ -6,7 +6,7 @@ import type { ContainerReads } from '../../../fleet/containers/container-view.ts
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { TaskActions } from '../../../tasks/task-actions.ts';
-import type { TaskRecord } from '../../../tasks/records.ts';
+import type { TaskRecord } from '../../../tasks/records/records.ts';
 import type { TaskFilter, TaskService } from '../../../tasks/task-service.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { taskRecord } from './records.ts';

@@ -1,0 +1,165 @@
+// Task upkeep that BullMQ does not do, each kind with one owner: deadlines, lost wake-ups, jobs that are gone or back,
+// and locks of machines that do not talk. The rebuild after Redis lost its data is here as well.
+import { isTerminalContainer } from '#shared/domain/status.ts';
+import type { Part } from '#shared/lifecycle.ts';
+import { WakeSweep } from '../tasks/dispatch/wake-sweep.ts';
+import { LaneSweep } from '../tasks/local-queue/sweep.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+import type { Lanes } from './lanes.ts';
+import type { Records } from './records.ts';
+import type { TaskParts } from './tasks.ts';
+import type { Objects } from '../stores/objects/service.ts';
+import { containerById } from '../stores/store/queries/containers.ts';
+import { acceptedJobOf, queuesOfEnded, waitingDeadlines } from '../stores/store/queries/tasks.ts';
+import { keptJobs } from '../tasks/admission/accepting.ts';
+import { inputKeyOf, taskOfInputKey } from '../tasks/dispatch/bodies.ts';
+import { Deadlines } from '../tasks/maintenance/deadlines.ts';
+import { ForeignRuns } from '../tasks/foreign-runs.ts';
+import { InputSweep } from '../tasks/maintenance/input-sweep.ts';
+import { Rebuild } from '../tasks/maintenance/rebuild.ts';
+import { Suspects } from '../tasks/maintenance/suspect-lease-renewal.ts';
+import { TaskSweep } from '../tasks/maintenance/sweep.ts';
+
+/** Ended tasks read at once after Redis lost data; costs the database some milliseconds. */
+const ENDED_PAGE = 2_000;
+/**
+ * Time after a stall of this process, or a step of its clock, in which no lane is judged by the ages of its entries.
+ */
+const LANE_CALM_MS = 15_000;
+
+export interface TaskOwnersSetup {
+  readonly ground: Ground;
+  readonly books: Books;
+  readonly objects: Pick<Objects, 'keptBytes' | 'removeBytes'>;
+  readonly lanes: Lanes;
+  readonly records: Records;
+  readonly taskParts: TaskParts;
+}
+
+export interface TaskOwners {
+  /** Parts that start before tasks; `afterTasks` start after them. */
+  readonly beforeTasks: readonly Part[];
+  readonly afterTasks: readonly Part[];
+  readonly rebuild: Rebuild;
+  readonly sweep: TaskSweep;
+  readonly foreign: ForeignRuns;
+  readonly deadlines: Deadlines;
+}
+
+export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
+  const { lanes, objects } = setup;
+  const { db, instance, clock, stall, log } = setup.ground;
+  const { redisData: data, rollCall, presence, machines, book, slots, leases, isLeader, isAlive } = setup.books;
+  const { records } = setup.records;
+  const { tasks, dispatcher, olderJobs } = setup.taskParts;
+  const { queues } = lanes;
+  const rebuild = new Rebuild({
+    data,
+    rollCall,
+    queues,
+    tasks,
+    presence,
+    olderJobs,
+    endedQueues: (after) => queuesOfEnded(db, ENDED_PAGE, after),
+    clock,
+    log,
+    isLeader,
+  });
+  const deadlines = new Deadlines({
+    due: (beforeMs, limit) => waitingDeadlines(db, beforeMs, limit),
+    queues,
+    ender: tasks.ender,
+    clock,
+    log,
+    isLeader,
+  });
+  const sweep = new TaskSweep({
+    db,
+    queues,
+    records,
+    clock,
+    log,
+    isLeader,
+    leases,
+    ender: tasks.ender,
+    changes: tasks.changes,
+    attempts: tasks.attempts,
+    mayRebuild: () => rebuild.isOver(),
+    jobOf: (taskId) => acceptedJobOf(db, taskId),
+    calmMs: () => stall.calmMs(),
+    isAlive,
+    served: () => book.queues(),
+  });
+  const wakeUps = new WakeSweep({
+    queues,
+    consumed: () => slots.queues(),
+    wake: (queue) => dispatcher.wake(queue),
+    prune: () => dispatcher.prune(),
+    log,
+  });
+  const suspects = new Suspects({
+    suspects: () => [...machines.all()].filter(({ health }) => health === 'SUSPECT').map((machine) => machine.row.id),
+    queues,
+    leases,
+    attempts: tasks.attempts,
+    isLeader,
+    log,
+  });
+  const inputs = new InputSweep({
+    inputs: async function* () {
+      for await (const { key, writtenAtMs } of objects.keptBytes()) {
+        const taskId = taskOfInputKey(key);
+        if (taskId !== undefined) yield { taskId, writtenAtMs };
+      }
+    },
+    remove: (taskId) => objects.removeBytes(inputKeyOf(taskId)),
+    records,
+    clock,
+    log,
+    isLeader,
+  });
+  const laneSweep = new LaneSweep({
+    lanes: queues,
+    store: lanes.store,
+    records,
+    ender: tasks.ender,
+    instance,
+    isAlive,
+    isLeader,
+    mayJudge: () => rebuild.isOver() && stall.calmMs() >= LANE_CALM_MS,
+    clock,
+    log,
+  });
+  const abort = new AbortController();
+  const foreign = new ForeignRuns({
+    queues,
+    leases,
+    changes: tasks.changes,
+    clock,
+    log,
+    jobOf: (taskId) => acceptedJobOf(db, taskId),
+    keepJob: keptJobs(db),
+    isGone: async (containerId) => {
+      const row = await containerById(db, containerId);
+      return row !== undefined && isTerminalContainer(row.state);
+    },
+    signal: abort.signal,
+  });
+  return {
+    beforeTasks: [data, rollCall, rebuild],
+    afterTasks: [
+      sweep,
+      laneSweep,
+      deadlines,
+      wakeUps,
+      suspects,
+      inputs,
+      { name: 'foreign runs', stop: () => abort.abort() },
+    ],
+    rebuild,
+    sweep,
+    foreign,
+    deadlines,
+  };
+}

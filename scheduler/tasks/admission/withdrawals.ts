@@ -1,0 +1,146 @@
+// Withdrawal of tasks that were not accepted although their job, or their row, may exist: an add or a commit
+// that timed out may have happened. None of them runs later unseen. The task leaves its queue and its row says
+// CANCELLED, or, where a container has it already, it gets its row. Each withdrawal is tried until the stores
+// answer or the process ends. Admission is closed meanwhile (commit-gate.ts), which bounds their number.
+import type { QueueName } from '#shared/domain/ids.ts';
+import { backoffMs, sleep } from '#shared/backoff.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import { encodeTaskJob } from '../../stores/queues/jobs.ts';
+import type { AcceptedTask } from '../../stores/store/queries/tasks.ts';
+import type { Claim } from './idempotency.ts';
+import { finalOf, recordOf } from '../records/recording.ts';
+import type { TaskContext } from '../task-parts.ts';
+
+const BACKOFF = { baseMs: 200, capMs: 10_000, floorMs: 50 };
+/** Most withdrawals under way: as many as the commits that may wait for the database (accepting.ts). */
+const MOST_UNDER_WAY = 10_000;
+
+interface Refused {
+  /** Whether the task's row may have been committed. */
+  readonly isCommitting: boolean;
+  readonly claim: Claim | undefined;
+}
+
+/**
+ * Commits the row of an asynchronous task, with its key.
+ * @returns false: the key is another task's by now, or gone, and nothing is written
+ * @throws when the row is not written
+ */
+export async function commitOf(
+  { accepting, idempotencyKeys }: Pick<TaskContext, 'accepting' | 'idempotencyKeys'>,
+  task: AcceptedTask,
+  claim: Claim | undefined,
+): Promise<boolean> {
+  if (claim === undefined) {
+    await accepting.commit(task);
+    return true;
+  }
+  const { workspaceId, scope, key } = claim;
+  return (await idempotencyKeys?.commit({ ...task, key: { workspaceId, scope, key } })) === true;
+}
+
+export class Withdrawals {
+  readonly #tasks: TaskContext;
+  #underWay = 0;
+
+  constructor(tasks: TaskContext) {
+    this.#tasks = tasks;
+  }
+
+  /**
+   * Withdraws a task.
+   * @returns when the first try is over: where Redis answers, the job has left its queue or a container has it
+   */
+  async withdraw(queue: QueueName, job: TaskJob, refused: Refused): Promise<void> {
+    // The key of a task that may run stays: the settled withdrawal later decides about it.
+    if (refused.claim !== undefined) refused.claim.isWithdrawn = true;
+    if (this.#underWay >= MOST_UNDER_WAY) {
+      this.#tasks.log.error({ taskId: job.taskId }, 'a task that was not accepted is not taken out: too many are');
+      return;
+    }
+    this.#underWay += 1;
+    const one = new Withdrawal(this.#tasks, queue, job, refused);
+    const isOut = await one.leaveQueue();
+    void this.#untilOver(one, isOut).finally(() => (this.#underWay -= 1));
+  }
+
+  async #untilOver(one: Withdrawal, isOut: boolean): Promise<void> {
+    const { signal, log } = this.#tasks;
+    for (let tries = 1; ; tries += 1) {
+      try {
+        if (isOut || tries > 1) {
+          await one.settle();
+          return;
+        }
+      } catch (error) {
+        log.info({ err: error, taskId: one.taskId }, 'a task that was not accepted could not be taken out yet');
+      }
+      if (!(await sleep(backoffMs(tries, BACKOFF), signal))) return;
+    }
+  }
+}
+
+class Withdrawal {
+  readonly #tasks: TaskContext;
+  readonly #queue: QueueName;
+  readonly #job: TaskJob;
+  readonly #refused: Refused;
+  /** True once nobody can fetch the job any more. A later try, after a failure behind this step, must know that. */
+  #removed = false;
+
+  constructor(tasks: TaskContext, queue: QueueName, job: TaskJob, refused: Refused) {
+    this.#tasks = tasks;
+    this.#queue = queue;
+    this.#job = job;
+    this.#refused = refused;
+  }
+
+  get taskId(): string {
+    return this.#job.taskId;
+  }
+
+  /** Removes the job from its queue. @returns false: Redis does not answer */
+  async leaveQueue(): Promise<boolean> {
+    try {
+      this.#removed ||= await this.#tasks.queues.remove(this.#queue, this.#job.taskId);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  /** Writes the task's row or its end. @throws when a store does not answer */
+  async settle(): Promise<void> {
+    const { queues, records, changes, idempotencyKeys, clock, ender } = this.#tasks;
+    const [queue, job, { isCommitting, claim }] = [this.#queue, this.#job, this.#refused];
+    this.#removed ||= await queues.remove(queue, job.taskId);
+    if (!isCommitting) {
+      if (this.#removed) ender.dropInput(job);
+      // A container may have the task: then the key stays the task's.
+      if (claim !== undefined && (this.#removed || !(await this.#isKnown()))) await idempotencyKeys?.release(claim);
+      return;
+    }
+    const known = await records.read(job.taskId);
+    const isUntouched = known === undefined || (known.attempt === 0 && !isTerminalTask(known.status));
+    // An earlier removal may have happened although its answer was lost.
+    if (this.#removed || (isUntouched && (await queues.read(queue, job.taskId)) === undefined)) {
+      // The task is over, whether or not its row is there, or comes yet.
+      const record = finalOf(job, queue, 0, 'CANCELLED', clock.nowMs(), { failureReason: 'not_accepted' });
+      await changes.applied(known?.status ?? 'PENDING', 'cancel', record);
+      ender.dropInput(job);
+      if (claim !== undefined) await idempotencyKeys?.release(claim);
+      return;
+    }
+    // A container has the task, or had it: the task gets its row, with the job for a rebuild.
+    const task = { record: recordOf(job, queue, 'PENDING', 0), job: encodeTaskJob(job) };
+    // A key that stands for another task, or is gone, never comes back to this one: the row is written without it.
+    if (!(await commitOf(this.#tasks, task, claim))) await commitOf(this.#tasks, task, undefined);
+  }
+
+  async #isKnown(): Promise<boolean> {
+    const { queues, records } = this.#tasks;
+    const { taskId } = this.#job;
+    return (await queues.read(this.#queue, taskId)) !== undefined || (await records.read(taskId)) !== undefined;
+  }
+}

@@ -1,0 +1,382 @@
+// End of tasks, each exactly once: BullMQ's fenced call decides, the record goes out in the same tick, then
+// the caller is answered. Every end of a task passes here: results, losses, limits, cancels, deployments that
+// stop. Invariant: an attempt's slot is freed once, when its agent confirmed the end or can no longer do so.
+import type { AttemptToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Ending } from '../../domain/endings.ts';
+import { failureReasonOf, reasonOfRecord, RESULT_NOT_STORED } from '../../domain/endings.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { Fence } from '../../stores/queues/task-queues.ts';
+import type { Attempt } from '../dispatch/attempts.ts';
+import type { EnderParts } from './completion-parts.ts';
+import { errorBody, finalOf } from '../records/recording.ts';
+import type { TaskRecord } from '../records/records.ts';
+import { resultTextOf } from './result-text.ts';
+import { Returning } from './returning.ts';
+import type { AttemptOutcome } from '../state.ts';
+import type { Finished } from '../task-service.ts';
+import { ENDED_BY, verdictOf } from '../state.ts';
+
+export class Ender {
+  readonly #parts: EnderParts;
+  readonly #returning: Returning;
+
+  constructor(parts: EnderParts) {
+    this.#parts = parts;
+    this.#returning = new Returning(parts, (attempt) => this.#freeSlot(attempt, undefined));
+  }
+
+  // ---- attempts -----------------------------------------------------------------------------------------------------
+
+  /** Ends an attempt whose outcome nobody will report. @param died - its container is gone, and was not told to stop */
+  lost(attempt: Attempt, died: boolean): Promise<boolean> {
+    this.#remember(attempt);
+    return this.#ended(attempt, 'lost', undefined, 0, died);
+  }
+
+  /** Ends an attempt as its agent reports. @returns false: not written; the agent keeps the result */
+  ended(attempt: Attempt, outcome: AttemptOutcome, body: Buffer | undefined, durationMs: number): Promise<boolean> {
+    const stopping = attempt.container?.leaving ?? false;
+    return this.#ended(attempt, outcome, body, durationMs, outcome === 'exited' && !stopping);
+  }
+
+  async #ended(
+    attempt: Attempt,
+    outcome: AttemptOutcome,
+    body: Buffer | undefined,
+    durationMs: number,
+    died: boolean,
+  ): Promise<boolean> {
+    const { job } = attempt;
+    const diedOn = died ? withOne(job.diedOn ?? [], attempt.containerId) : job.diedOn;
+    const verdict = verdictOf(outcome, {
+      sync: job.sync,
+      timeoutMs: job.timeoutMs,
+      retries: job.retries,
+      retriesUsed: job.retriesUsed,
+      losses: job.losses ?? 0,
+      stopping: attempt.container?.leaving ?? false,
+      died: diedOn?.length ?? 0,
+    });
+    const budget = { ...job, ...(diedOn === undefined ? {} : { diedOn: [...diedOn] }) };
+    switch (verdict.kind) {
+      case 'final':
+        return await this.finish(attempt, verdict, body, durationMs);
+      case 'retry':
+        return await (attempt.ending ??= this.#returning.retry(attempt, verdict.failureReason, budget));
+      case 'again':
+        return await (attempt.ending ??= this.#returning.toQueue(attempt, verdict.failureReason, {
+          ...budget,
+          losses: (job.losses ?? 0) + 1,
+        }));
+    }
+  }
+
+  /**
+   * Ends an attempt's task for good, once: a repeated call gets the first one's answer.
+   * @returns false: not written; the agent keeps the result
+   */
+  finish(attempt: Attempt, ending: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
+    attempt.ending ??= this.#finish(attempt, ending, body, durationMs);
+    return attempt.ending;
+  }
+
+  /**
+   * Ends an attempt that its agent still works on: the agent is
+   * told to stop, and the slot stays taken until it confirms.
+   */
+  revoke(attempt: Attempt, reason: 'timeout' | 'cancelled', ending: Ending, durationMs: number): Promise<boolean> {
+    if (attempt.ending !== undefined) return attempt.ending;
+    attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, reason);
+    this.#parts.attempts.revoke(attempt);
+    this.#remember(attempt);
+    return this.finish(attempt, ending, undefined, durationMs);
+  }
+
+  /**
+   * Counts an attempt as lost although its machine talks: the agent
+   * is told to end it, and the slot stays taken until it confirms.
+   */
+  abandon(attempt: Attempt): Promise<boolean> {
+    if (attempt.ending !== undefined) return attempt.ending;
+    this.#supersede(attempt);
+    return this.lost(attempt, false);
+  }
+
+  /** Returns the task of an attempt that did not begin: like {@link abandon}, but no budget is touched. */
+  takeBack(attempt: Attempt, failureReason: string): Promise<boolean> {
+    if (attempt.ending !== undefined) return attempt.ending;
+    this.#supersede(attempt);
+    return this.backToQueue(attempt, failureReason);
+  }
+
+  /** Tells the agent to end the attempt; the slot stays taken until it confirms. */
+  #supersede(attempt: Attempt): void {
+    attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, 'superseded');
+    this.#parts.attempts.revoke(attempt);
+  }
+
+  /** Remembers an attempt that counts as over without its agent's word: its late COMPLETE may still count. */
+  #remember(attempt: Attempt): void {
+    const { lock, number, machineId, queue, job } = attempt;
+    this.#parts.lastAttempts.write(job.taskId, { lock, attempt: number, machineId, queue }).catch((error: unknown) => {
+      this.#parts.log.info({ err: error, taskId: job.taskId }, 'a late result of an attempt will not be known again');
+    });
+  }
+
+  /** Frees the slot of a revoked attempt that the agent says is over. */
+  freeRevoked(token: AttemptToken): void {
+    const attempt = this.#parts.attempts.takeRevoked(token);
+    if (attempt === undefined) return;
+    this.#release(attempt);
+    this.#parts.onAttemptEnded(attempt);
+  }
+
+  /**
+   * Leaves an attempt to another replica, which took it over with
+   * the link of its machine and decides its end from now on.
+   */
+  handOver(attempt: Attempt): void {
+    const { attempts, metrics, queues } = this.#parts;
+    attempts.remove(attempt);
+    queues.disown(attempt.queue, attempt.job.taskId);
+    metrics.running.set(attempts.size);
+    this.#release(attempt);
+  }
+
+  /** Returns the task of a send that reached no runner: first in the queue, no budget touched. */
+  backToQueue(attempt: Attempt, failureReason: string): Promise<boolean> {
+    attempt.ending ??= this.#returning.toQueue(attempt, failureReason, undefined);
+    return attempt.ending;
+  }
+
+  /** Makes the fenced call and the record in one tick, then answers the caller. */
+  async #finish(attempt: Attempt, asked: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
+    const { job, queue } = attempt;
+    const { attempts, metrics, clock, log } = this.#parts;
+    const { ending, text, stored } = await this.#storable(job, asked, body);
+    const record = finalOf(job, queue, attempt.number, ending.status, clock.nowMs(), {
+      failureReason: failureReasonOf(ending),
+      containerId: attempt.containerId,
+      startedAtMs: attempt.startedAtMs ?? attempt.sentAtMs,
+      durationMs,
+      ...(attempt.containerHostname === undefined ? {} : { containerHostname: attempt.containerHostname }),
+      ...stored,
+    });
+    // The slot is free now: the next fetch goes out with the completion.
+    const fencing = this.#fence(attempt, ending);
+    this.#parts.changes.apply(attempt.status, ENDED_BY[ending.status], record); // drops the lease too
+    this.#freeSlot(attempt, ending);
+    let fence: Fence | undefined;
+    try {
+      fence = await fencing;
+    } catch (error) {
+      log.warn({ err: error, taskId: job.taskId }, 'completion not written yet, trying again');
+      fence = await this.#fenceAgain(attempt, ending, record);
+    }
+    attempts.remove(attempt);
+    this.dropInput(job);
+    metrics.running.set(attempts.size);
+    if (fence?.kind === 'superseded') {
+      log.warn({ taskId: job.taskId }, 'a superseded attempt ended; nothing changes');
+      return true;
+    }
+    if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);
+    this.#deliver(job, { status: ending.status, reason: ending.reason, body: text });
+    metrics.finished.inc({ stub_type: job.kind, status: ending.status });
+    metrics.execution.observe(
+      { stub_type: job.kind, status: ending.status },
+      (clock.nowMs() - attempt.sentAtMs) / 1000,
+    );
+    this.#parts.onAttemptEnded(attempt);
+    return fence !== undefined;
+  }
+
+  /**
+   * Answer for the caller, and the form in which it is kept. A result
+   * that cannot be kept ends its task with an error instead of never.
+   */
+  async #storable(
+    job: TaskJob,
+    ending: Ending,
+    body: Buffer | undefined,
+  ): Promise<{ ending: Ending; text: string; stored: Pick<TaskRecord, 'result' | 'resultObjectId'> }> {
+    const isBody = body !== undefined && this.#textOf(ending) === undefined;
+    const text = isBody ? resultTextOf(body) : this.answerOf(ending).body;
+    try {
+      return { ending, text, stored: await this.#parts.bodies.storeResult(text) };
+    } catch (error) {
+      this.#parts.log.error({ err: error, taskId: job.taskId }, 'a result could not be kept');
+      const failed = this.answerOf(RESULT_NOT_STORED).body;
+      return { ending: RESULT_NOT_STORED, text: failed, stored: { result: failed } };
+    }
+  }
+
+  #freeSlot(attempt: Attempt, ending: Ending | undefined): void {
+    const { container } = attempt;
+    if (container === undefined) return;
+    if (ending?.status === 'COMPLETE' || ending?.reason === 'handler_error') container.completed += 1;
+    if (!this.#parts.attempts.isRevoked(attempt)) this.#release(attempt);
+  }
+
+  /**
+   * Releases the slot once, for the first of two events: the end
+   * that is written, or the agent's word on a revoked attempt.
+   */
+  #release(attempt: Attempt): void {
+    const { container } = attempt;
+    if (container === undefined || attempt.slotFreed) return;
+    attempt.slotFreed = true;
+    this.#parts.dispatcher.release(container, this.#parts.clock.nowMs());
+  }
+
+  /**
+   * Removes the job of an attempt whose lock ran out while it ran: no attempt holds the job,
+   * and none may run it again. A job that stays is ended by its record at the next fetch.
+   */
+  async #takeOutExpired(attempt: Attempt): Promise<void> {
+    try {
+      await this.#parts.queues.remove(attempt.queue, attempt.job.taskId);
+    } catch (error) {
+      this.#parts.log.info({ err: error, taskId: attempt.job.taskId }, 'a finished job is still in its queue');
+    }
+  }
+
+  #fence(attempt: Attempt, ending: Ending): Promise<Fence> {
+    const { queues } = this.#parts;
+    return ending.status === 'COMPLETE'
+      ? queues.complete(attempt.queue, attempt.job.taskId, attempt.lock)
+      : queues.fail(attempt.queue, attempt.job.taskId, attempt.lock, failureReasonOf(ending));
+  }
+
+  async #fenceAgain(attempt: Attempt, ending: Ending, record: TaskRecord): Promise<Fence | undefined> {
+    const { graces, clock, changes, queues, signal, log } = this.#parts;
+    const { taskId } = attempt.job;
+    const untilMs = clock.monotonicMs() + graces.endMs;
+    while (await sleep(graces.againMs, signal)) {
+      try {
+        const fence = await this.#fence(attempt, ending);
+        await changes.applied(attempt.status, ENDED_BY[ending.status], record);
+        return fence;
+      } catch (error) {
+        if (clock.monotonicMs() < untilMs) continue;
+        log.error({ err: error, taskId }, 'completion could not be written; the agent keeps the result');
+        // The local queue forgets the task, because no attempt works
+        // on it; its record goes out by itself when Redis answers.
+        queues.disown(attempt.queue, taskId);
+        return undefined;
+      }
+    }
+    return undefined;
+  }
+
+  // ---- tasks nobody runs --------------------------------------------------------------------------------------------
+
+  /**
+   * Writes the record of a task without an attempt, and answers its caller if one is left.
+   * @param from - earlier status, and number of the last attempt; a task that is over stays as it ended
+   */
+  async endQueued(
+    queue: QueueName,
+    job: TaskJob,
+    ending: Ending,
+    from: Pick<TaskRecord, 'status' | 'attempt'>,
+    extra: Partial<TaskRecord> = {},
+  ): Promise<void> {
+    const { status } = ending;
+    const { changes, clock, metrics } = this.#parts;
+    const failureReason = failureReasonOf(ending);
+    const record = finalOf(job, queue, from.attempt, status, clock.nowMs(), { failureReason, ...extra });
+    const answer = this.answerOf(ending);
+    if (!(await changes.applied(from.status, ENDED_BY[status], record))) {
+      this.#deliver(job, { status: from.status, reason: undefined, body: answer.body });
+      return;
+    }
+    this.#deliver(job, answer);
+    metrics.finished.inc({ stub_type: job.kind, status });
+    this.dropInput(job);
+  }
+
+  /**
+   * Takes a waiting task out of its queue and ends it; its record continues the number of its attempts.
+   * @returns false: the task is held, or not there
+   */
+  async takeOut(queue: QueueName, job: TaskJob, ending: Ending, extra: Partial<TaskRecord> = {}): Promise<boolean> {
+    if (!(await this.#parts.queues.remove(queue, job.taskId))) return false;
+    await this.endTakenOut(queue, job, ending, extra);
+    return true;
+  }
+
+  async endTakenOut(queue: QueueName, job: TaskJob, ending: Ending, extra: Partial<TaskRecord> = {}): Promise<void> {
+    this.#parts.dispatcher.forget(queue, job.taskId);
+    const known = await this.#parts.records.read(job.taskId).catch(() => undefined);
+    // The job came back, or the answer was lost: a waiting caller gets the outcome from the record.
+    if (known !== undefined && isTerminalTask(known.status)) await this.answerFrom(known);
+    await this.endQueued(queue, job, ending, known ?? { status: 'PENDING', attempt: 0 }, extra);
+  }
+
+  // ---- callers ------------------------------------------------------------------------------------------------------
+
+  /** Answer to the caller of a task that ended without a result. */
+  answerOf(ending: Ending): Finished {
+    const { status, reason } = ending;
+    return { status, reason, body: errorBody(this.#textOf(ending) ?? failureReasonOf(ending)) };
+  }
+
+  /** Text of the failure; undefined: the result of the attempt says it. */
+  #textOf({ reason, detail }: Ending): string | undefined {
+    return detail ?? this.#parts.textOf(reason);
+  }
+
+  /** Answers a caller who waits here, for a task that ended without a result. */
+  answerAs(taskId: TaskId, ending: Ending): void {
+    this.answer(taskId, this.answerOf(ending));
+  }
+
+  /** Answers a caller who waits here. */
+  answer(taskId: TaskId, finished: Finished): void {
+    const { replies, metrics } = this.#parts;
+    replies.settle(taskId, finished);
+    metrics.waiting.set(replies.size);
+  }
+
+  /** Answers the task's caller, at whichever replica it waits. */
+  #deliver(job: TaskJob, finished: Finished): void {
+    if (!job.sync) return;
+    const { replies, metrics } = this.#parts;
+    replies.deliver(job.replica, job.taskId, finished);
+    metrics.waiting.set(replies.size);
+  }
+
+  /** Answers a caller who still waits here for a task that ended elsewhere. */
+  async answerFrom(record: TaskRecord): Promise<void> {
+    if (!this.#parts.replies.has(record.taskId) || !isTerminalTask(record.status)) return;
+    this.answer(record.taskId, await this.finishedOf(record));
+  }
+
+  /** Answer to the caller of a task that is over, from its record. @throws when the result's object cannot be read */
+  async finishedOf(record: TaskRecord): Promise<Finished> {
+    const body = (await this.resultText(record)) ?? errorBody(record.failureReason);
+    return { status: record.status, reason: reasonOfRecord(record.failureReason), body };
+  }
+
+  /** Keeps a result in its record, or as an object. @throws when the object store does not take it */
+  kept(text: string): Promise<Pick<TaskRecord, 'result' | 'resultObjectId'>> {
+    return this.#parts.bodies.storeResult(text);
+  }
+
+  async resultText(record: TaskRecord): Promise<string | undefined> {
+    if (record.result !== undefined) return record.result;
+    return record.resultObjectId === undefined ? undefined : await this.#parts.bodies.loadResult(record.resultObjectId);
+  }
+
+  dropInput(job: TaskJob): void {
+    if (job.inputObjectId === undefined) return;
+    this.#parts.bodies.dropInput(job.inputObjectId).catch((error: unknown) => {
+      this.#parts.log.info({ err: error, taskId: job.taskId }, 'the input of a task that ended could not be removed');
+    });
+  }
+}
+
+const withOne = (ids: readonly string[], id: string): readonly string[] => (ids.includes(id) ? ids : [...ids, id]);

@@ -1,0 +1,164 @@
+// Attempts leased to a machine whose agent does not name them in its report, or which is given up. Their
+// process died, or had lost the link, before the order reached the agent. An agent names what it runs and
+// keeps every result until it is acknowledged. So an attempt that the same agent process does not name never
+// began: it goes back to the queue, with no budget touched. A restarted agent may have run it: it is lost.
+// Invariants: only leases count that stood before the first order on the new
+// stream, and no attempt of this process. The lock token fences the rest.
+import type { AttemptToken, MachineId, QueueName } from '#shared/domain/ids.ts';
+import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Lease, Leases } from '../dispatch/leases.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Attempts } from '../dispatch/attempts.ts';
+import { attemptOf } from '../dispatch/attempts.ts';
+import type { Ender } from './completion.ts';
+import type { TaskMetrics } from '../metrics.ts';
+import type { TaskGraces } from '../maintenance/grace-periods.ts';
+
+export interface UnnamedParts {
+  readonly queues: Pick<TaskQueues, 'lockOf'>;
+  readonly leases: Pick<Leases, 'read' | 'ofMachine'>;
+  readonly attempts: Pick<Attempts, 'current'>;
+  readonly ender: Pick<Ender, 'backToQueue' | 'lost'>;
+  readonly graces: Pick<TaskGraces, 'reportMs' | 'restartedAgentMs' | 'movedMs'>;
+  readonly clock: Clock;
+  readonly metrics: Pick<TaskMetrics, 'attemptsLost'>;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
+/** Reason for taking an attempt back; `not_received`: it never began. */
+type Reason = 'not_received' | 'agent_restarted' | 'machine_lost';
+
+export class Unnamed {
+  readonly #parts: UnnamedParts;
+  /**
+   * Attempts in their grace, by the hash of their token: a heartbeat that names
+   * one ends the grace. {@link find} bounds their number within the longest grace.
+   */
+  readonly #inGrace = new Map<string, { named: boolean }>();
+
+  constructor(parts: UnnamedParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Attempts that are leased to that machine and that its report does not name. Call this before anything is sent on
+   * the new stream: all earlier leases belong to an older stream, of which the agent accepts nothing any more. The cost
+   * follows the leases of that machine. When a store does not answer, nothing is found, and the stall scan takes over.
+   */
+  async find(machineId: MachineId, named: Iterable<AttemptToken>): Promise<readonly Lease[]> {
+    try {
+      return await this.#find(machineId, named);
+    } catch (error) {
+      this.#parts.log.warn({ err: error, machineId }, 'what a machine does not have any more is not looked for');
+      return [];
+    }
+  }
+
+  async #find(machineId: MachineId, named: Iterable<AttemptToken>): Promise<readonly Lease[]> {
+    const { leases, attempts } = this.#parts;
+    const hashes = new Set<string>();
+    for (const token of named) hashes.add(sha256Hex(token));
+    const isOpen = ({ job, lock }: Lease): boolean =>
+      !hashes.has(attemptHashOf(lock)) && attempts.current(job.taskId) === undefined;
+    return (await leases.ofMachine(machineId)).filter(isOpen);
+  }
+
+  /**
+   * Takes attempts back after a grace: the replica that has one may be ending it just now.
+   * @param isCurrent - whether that report is still the machine's last one, according to all replicas
+   */
+  async takeBack(found: readonly Lease[], agentInstance: string, isCurrent: () => Promise<boolean>): Promise<void> {
+    const { graces } = this.#parts;
+    const sameAgent = (lease: Lease): boolean => lease.agentInstance === agentInstance;
+    const [never, maybe] = [found.filter(sameAgent), found.filter((lease) => !sameAgent(lease))];
+    await Promise.all([
+      this.#after(graces.reportMs, never, 'not_received', isCurrent),
+      this.#after(graces.restartedAgentMs, maybe, 'agent_restarted', isCurrent),
+    ]);
+  }
+
+  /**
+   * Looks again once every replica knows of the new link: one
+   * that did not may have sent on the old link after the report.
+   */
+  async lookAgain(
+    machineId: MachineId,
+    named: ReadonlySet<AttemptToken>,
+    agentInstance: string,
+    isCurrent: () => Promise<boolean>,
+  ): Promise<void> {
+    if (!(await sleep(this.#parts.graces.movedMs, this.#parts.signal))) return;
+    await this.takeBack(await this.find(machineId, named), agentInstance, isCurrent);
+  }
+
+  /**
+   * Ends the attempts of a machine that is given up, except those of living
+   * processes, which end them themselves. A grace gives them time for that.
+   */
+  async machineLost(machineId: MachineId, isStillLost: () => boolean): Promise<void> {
+    const found = await this.find(machineId, []);
+    await this.#after(this.#parts.graces.reportMs, found, 'machine_lost', () => Promise.resolve(isStillLost()));
+  }
+
+  async #after(
+    graceMs: number,
+    leases: readonly Lease[],
+    reason: Reason,
+    isCurrent: () => Promise<boolean>,
+  ): Promise<void> {
+    const { signal, log } = this.#parts;
+    if (leases.length === 0) return;
+    const graces = leases.map((lease) => ({ lease, hash: attemptHashOf(lease.lock), grace: { named: false } }));
+    for (const { hash, grace } of graces) this.#inGrace.set(hash, grace);
+    try {
+      if (!(await sleep(graceMs, signal))) return;
+      for (const { lease, grace } of graces) {
+        if (grace.named) continue;
+        try {
+          if (!(await isCurrent())) return;
+          // A heartbeat may have come during that question.
+          if (!grace.named) await this.#end(lease, reason);
+        } catch (error) {
+          log.warn({ err: error, taskId: lease.job.taskId }, 'a task that its machine does not have stays where it is');
+        }
+      }
+    } finally {
+      for (const { hash, grace } of graces) if (this.#inGrace.get(hash) === grace) this.#inGrace.delete(hash);
+    }
+  }
+
+  /**
+   * Notes that a heartbeat names that attempt, so that its machine has it after all.
+   * @returns whether it was about to be taken back
+   */
+  named(token: AttemptToken): boolean {
+    if (this.#inGrace.size === 0) return false;
+    const grace = this.#inGrace.get(sha256Hex(token));
+    if (grace === undefined) return false;
+    grace.named = true;
+    return true;
+  }
+
+  async #end(lease: Lease, reason: Reason): Promise<void> {
+    const { queues, leases, attempts, ender, clock, metrics, log } = this.#parts;
+    const { taskId } = lease.job;
+    const queue = lease.queue as QueueName;
+    const now = await leases.read(taskId);
+    const lock = await queues.lockOf(queue, taskId);
+    if (now?.lock !== lease.lock || lock !== lease.lock || attempts.current(taskId) !== undefined) return;
+    const facts = { taskId, containerId: lease.containerId, machineId: lease.machineId, reason };
+    log.warn(facts, 'a task that its machine does not have is taken back');
+    // No process here and no agent knows the token; the lock identifies the attempt.
+    const attempt = attemptOf(lease, '' as AttemptToken, clock.monotonicMs());
+    if (reason === 'not_received') {
+      await ender.backToQueue(attempt, reason);
+      return;
+    }
+    metrics.attemptsLost.inc({ reason });
+    await ender.lost(attempt, false);
+  }
+}

@@ -1,0 +1,271 @@
+// Reports of agents on attempts: started, ended, refused, still running after a reconnect, gone with
+// their container or machine. Invariants: a message with another token than the attempt's changes
+// nothing. An attempt of another process is taken over only by the token that holds its task.
+import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { isWholeEvent } from '#shared/domain/event-stream.ts';
+import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Replies } from '../dispatch/replies.ts';
+import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Attempt, AttemptResult, Attempts } from '../dispatch/attempts.ts';
+import { attemptOf } from '../dispatch/attempts.ts';
+import type { Changes } from '../records/changes.ts';
+import type { Ender } from './completion.ts';
+import type { TaskGraces } from '../maintenance/grace-periods.ts';
+import type { LateResults } from './late.ts';
+import type { TaskMetrics } from '../metrics.ts';
+import { recordOf } from '../records/recording.ts';
+import type { Unnamed } from './orphaned-attempts.ts';
+
+export interface LiveReport {
+  readonly taskId: TaskId;
+  readonly token: AttemptToken;
+  readonly containerId: ContainerId;
+}
+
+/** Attempts that a machine's agent has when its task stream begins. */
+export interface MachineReport {
+  readonly agentInstance: string;
+  readonly running: readonly LiveReport[];
+  /** Attempts that ended and whose results were not acknowledged; the results follow. Absent: none. */
+  readonly finished?: readonly LiveReport[];
+  /** Whether no newer session speaks for the machine. Absent: none does. */
+  readonly isCurrent?: () => Promise<boolean>;
+}
+
+export interface ReportsParts {
+  readonly attempts: Attempts;
+  readonly ender: Ender;
+  readonly leases: Leases;
+  readonly changes: Changes;
+  readonly late: LateResults;
+  readonly unnamed: Unnamed;
+  readonly queues: TaskQueues;
+  readonly slots: SlotTable;
+  readonly replies: Replies;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: TaskMetrics;
+  readonly signal: AbortSignal;
+  readonly graces: TaskGraces;
+  readonly maxResultBytes: number;
+  /** Stops sending to a container for a moment, because it did not take a task. */
+  readonly pause: (container: ReadyContainer) => void;
+  /** Starts the execution limit of an adopted attempt here, too. */
+  readonly armLimit: (attempt: Attempt) => void;
+}
+
+export class Reports {
+  readonly #parts: ReportsParts;
+
+  constructor(parts: ReportsParts) {
+    this.#parts = parts;
+  }
+
+  started(taskId: TaskId, token: AttemptToken): void {
+    const attempt = this.#parts.attempts.find(taskId, token);
+    if (attempt !== undefined) attempt.startedAtMs = this.#parts.clock.nowMs();
+  }
+
+  /** Passes a generator's item to its caller; an item lost on the way is in the result. */
+  item(taskId: TaskId, token: AttemptToken, seq: number, event: Buffer): void {
+    const { attempts, replies } = this.#parts;
+    const attempt = attempts.find(taskId, token);
+    if (attempt === undefined || attempt.ending !== undefined || !attempt.job.sync || !isWholeEvent(event)) return;
+    replies.item(attempt.job.replica, taskId, seq, event.toString('utf8'));
+  }
+
+  /** Takes the result of an attempt. @returns true once the agent may forget the result */
+  async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
+    const { attempts, ender, late, maxResultBytes } = this.#parts;
+    const known = attempts.find(result.taskId, result.token);
+    // The attempt is another machine's, whose token this machine should not know: its report is ignored.
+    if (known !== undefined && known.machineId !== machineId) return true;
+    const attempt = known ?? (await this.#adopt(machineId, result));
+    // A revoked attempt is over for its agent, even while its end is still being written.
+    ender.freeRevoked(result.token);
+    // The attempt is superseded, finished or unknown: only a late COMPLETE of it may still count.
+    if (attempt === undefined || attempt.ending !== undefined) {
+      if (attempt?.ending !== undefined && !(await attempt.ending)) return false;
+      await late.take(machineId, result);
+      return true;
+    }
+    // The agent was told to end the attempt because it had not
+    // reported a start; a cancelled attempt then counts as lost.
+    const outcome = attempt.unclaimed && result.outcome === 'cancelled' ? 'lost' : result.outcome;
+    if (result.body !== undefined) return await ender.ended(attempt, outcome, result.body, result.durationMs);
+    const detail = `result is larger than ${maxResultBytes} bytes`;
+    const ending = { status: 'ERROR', reason: 'result_too_large', detail } as const;
+    return await ender.finish(attempt, ending, undefined, result.durationMs);
+  }
+
+  /** Returns a task that the agent never gave to a runner process: to its queue, first in line. */
+  async refused(taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
+    const { attempts, ender, metrics, log } = this.#parts;
+    const attempt = attempts.find(taskId, token);
+    ender.freeRevoked(token);
+    if (attempt === undefined || attempt.ending !== undefined) return;
+    metrics.attemptsLost.inc({ reason: 'refused' });
+    log.info({ taskId, containerId: attempt.containerId, reason }, 'agent refused a task, giving it back');
+    if (attempt.container !== undefined) this.#parts.pause(attempt.container);
+    await ender.backToQueue(attempt, 'refused');
+  }
+
+  /**
+   * Called when a container takes tasks (again): attempts that were adopted before it was known here take its slots.
+   */
+  containerReady(container: ReadyContainer): void {
+    for (const attempt of this.#parts.attempts.ofContainer(container.containerId)) attach(attempt, container);
+  }
+
+  /**
+   * Handles the report at the start of a machine's task stream. Attempts that it still runs are adopted under the
+   * same token. An attempt that it no longer knows is lost, or queued again when it never reached the agent. An
+   * attempt that ended and was not acknowledged has reached the agent, however long its result takes to follow.
+   */
+  async machineReported(
+    machineId: MachineId,
+    report: MachineReport,
+  ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
+    const { attempts, slots, ender, graces, unnamed, clock } = this.#parts;
+    const { agentInstance, running, finished = [] } = report;
+    const adopted: LiveReport[] = [];
+    const refused: LiveReport[] = [];
+    for (const live of running) {
+      const known = attempts.find(live.taskId, live.token) ?? (await this.#adopt(machineId, live));
+      if (known === undefined) refused.push(live);
+      else {
+        attach(known, slots.get(live.containerId));
+        known.seenAtMs = clock.monotonicMs();
+        known.startedAtMs ??= clock.nowMs();
+        adopted.push(live);
+      }
+    }
+    const reported: Set<AttemptToken> = new Set(running.map((live) => live.token));
+    for (const { token } of [...attempts.revokedOf({ machineId })]) {
+      if (!reported.has(token)) ender.freeRevoked(token);
+    }
+    for (const live of finished) {
+      reported.add(live.token);
+      const known = attempts.find(live.taskId, live.token);
+      if (known !== undefined) known.seenAtMs = clock.monotonicMs();
+    }
+    const missing = [...attempts.ofMachine(machineId)].filter((attempt) => !reported.has(attempt.token));
+    for (const attempt of missing) {
+      const sameAgent = attempt.agentInstance === agentInstance;
+      void this.#missingAfter(attempt, sameAgent ? graces.reportMs : graces.restartedAgentMs, sameAgent);
+    }
+    const isCurrent = report.isCurrent ?? (() => Promise.resolve(true));
+    const found = await unnamed.find(machineId, reported);
+    if (found.length > 0) void unnamed.takeBack(found, agentInstance, isCurrent);
+    void unnamed.lookAgain(machineId, reported, agentInstance, isCurrent);
+    return { adopted, refused };
+  }
+
+  async #missingAfter(attempt: Attempt, graceMs: number, neverReached: boolean): Promise<void> {
+    const { attempts, clock, ender, signal } = this.#parts;
+    const reportedAtMs = clock.monotonicMs();
+    const slept = await sleep(graceMs, signal);
+    if (!slept || attempts.current(attempt.job.taskId) !== attempt || attempt.ending !== undefined) return;
+    // A runner that dialled the restarted agent after its report is named by a heartbeat.
+    if (attempt.seenAtMs > reportedAtMs) return;
+    if (neverReached) await ender.backToQueue(attempt, 'not_received');
+    else await this.#lost(attempt, 'agent_restarted');
+  }
+
+  /**
+   * Adopts attempts that a heartbeat names and no process has:
+   * their runner dialled the restarted agent after its report.
+   */
+  heartbeat(machineId: MachineId, live: readonly LiveReport[]): void {
+    const { attempts, unnamed, log } = this.#parts;
+    for (const one of live) {
+      if (attempts.current(one.taskId) !== undefined || !unnamed.named(one.token)) continue;
+      void this.#adopt(machineId, one).catch((error: unknown) => {
+        log.warn({ err: error, taskId: one.taskId }, 'an attempt that a heartbeat names is not adopted yet');
+      });
+    }
+  }
+
+  /**
+   * Counts the attempts of a container that is gone as lost, after
+   * a moment: its agent's reports on them travel on another stream.
+   */
+  async containerGone(containerId: ContainerId): Promise<void> {
+    const { attempts, signal, graces } = this.#parts;
+    for (const { token } of [...attempts.revokedOf({ containerId })]) attempts.takeRevoked(token);
+    if ([...attempts.ofContainer(containerId)].length === 0) return;
+    // A scheduler that stops leaves them to the process that adopts them.
+    if (!(await sleep(graces.reportMs, signal))) return;
+    const left = [...attempts.ofContainer(containerId)];
+    await Promise.all(
+      left.map((attempt) => this.#lost(attempt, 'container_gone', !(attempt.container?.leaving ?? false))),
+    );
+  }
+
+  /**
+   * Counts the attempts of a machine that is LOST, 90 s without a session, as lost.
+   * @param isStillLost - given by the leader, which also handles attempts that dead processes had sent there
+   */
+  async machineLost(machineId: MachineId, isStillLost?: () => boolean): Promise<void> {
+    const { attempts, unnamed } = this.#parts;
+    const all = [...attempts.ofMachine(machineId)];
+    await Promise.all(all.map((attempt) => this.#lost(attempt, 'machine_lost')));
+    if (isStillLost !== undefined) void unnamed.machineLost(machineId, isStillLost);
+  }
+
+  /**
+   * Hands over the attempts of a machine whose agent has dialled another replica, which
+   * adopts by token. An attempt kept here would be renewed for ever, and its caller never
+   * answered. A task that never reached its agent comes back when its lock runs out.
+   */
+  machineMoved(machineId: MachineId): void {
+    const { attempts, ender } = this.#parts;
+    for (const { token } of [...attempts.revokedOf({ machineId })]) ender.freeRevoked(token);
+    for (const attempt of [...attempts.ofMachine(machineId)]) if (attempt.ending === undefined) ender.handOver(attempt);
+  }
+
+  async #lost(attempt: Attempt, reason: string, died = false): Promise<void> {
+    this.#parts.metrics.attemptsLost.inc({ reason });
+    await this.#parts.ender.lost(attempt, died);
+  }
+
+  /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */
+  async #adopt(machineId: MachineId, live: LiveReport): Promise<Attempt | undefined> {
+    const { leases, queues, attempts, slots, changes, log } = this.#parts;
+    const lease = await leases.read(live.taskId);
+    if (lease === undefined || attemptHashOf(lease.lock) !== sha256Hex(live.token)) return undefined;
+    if (lease.machineId !== machineId) return undefined;
+    const held = await queues.lockOf(lease.queue as QueueName, live.taskId);
+    if (held !== undefined && held !== lease.lock) return undefined;
+    // The report and the result of the attempt may be handled side by side.
+    const adopted = attempts.current(live.taskId);
+    if (adopted !== undefined) return adopted.token === live.token ? adopted : undefined;
+    const attempt = attemptOf(lease, live.token, this.#parts.clock.monotonicMs());
+    attach(attempt, slots.get(lease.containerId));
+    attempts.add(attempt);
+    leases.list(machineId, live.taskId).catch((error: unknown) => {
+      log.debug({ err: error, taskId: live.taskId }, 'an adopted attempt is not listed by its machine');
+    });
+    this.#parts.armLimit(attempt);
+    // The process that sent the attempt may have died before it recorded that.
+    const running = {
+      ...recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number),
+      containerId: lease.containerId,
+      startedAtMs: lease.startedAtMs,
+    };
+    if (changes.apply(attempt.status, 'start', running)) attempt.status = 'RUNNING';
+    log.info({ taskId: live.taskId, containerId: lease.containerId }, 'attempt adopted');
+    return attempt;
+  }
+}
+
+function attach(attempt: Attempt, container: ReadyContainer | undefined): void {
+  if (attempt.container !== undefined || container === undefined || attempt.ending !== undefined) return;
+  attempt.container = container;
+  container.inFlight += 1;
+}

@@ -1,0 +1,36 @@
+// Return of a job to its queue, repeated until Redis answers. Each step is fenced by the lock token, so
+// repeating one changes nothing. The slots of containers bound the number of these loops: each holds one.
+import type { LockToken, QueueName } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { TaskGraces } from '../maintenance/grace-periods.ts';
+
+/**
+ * Resolves when the job is given back, or this process stops: then its lock runs out, and the stall scan returns it.
+ */
+export async function untilGivenBack(
+  held: { readonly job: TaskJob; readonly queue: QueueName; readonly lock: LockToken },
+  work: () => Promise<unknown>,
+  parts: {
+    readonly queues: Pick<TaskQueues, 'letGo'>;
+    readonly graces: Pick<TaskGraces, 'againMs'>;
+    readonly signal: AbortSignal;
+    readonly log: Log;
+  },
+): Promise<void> {
+  const { queues, graces, signal, log } = parts;
+  const { taskId } = held.job;
+  for (let tries = 1; ; tries += 1) {
+    try {
+      await work();
+      return;
+    } catch (error) {
+      // A task that waits in line again lets its caller leave, and its wait limit counts.
+      if (queues.letGo(held.queue, taskId, held.lock)) return;
+      if (tries === 1) log.warn({ err: error, taskId }, 'a task is not back in its queue yet, trying again');
+    }
+    if (!(await sleep(graces.againMs, signal))) return;
+  }
+}

@@ -1,0 +1,122 @@
+// Return of attempts whose task goes on: to the queue at once and first in line, or after a
+// back-off on the user's budget. The used budgets travel in the job and are kept in the task's row.
+import { backoffMs, sleep } from '#shared/backoff.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { Fence } from '../../stores/queues/task-queues.ts';
+import type { Attempt } from '../dispatch/attempts.ts';
+import type { EnderParts } from './completion-parts.ts';
+import { untilGivenBack } from './requeue.ts';
+import { recordOf, withPast } from '../records/recording.ts';
+import type { RecordRank } from '../records/records.ts';
+import { RANK, USER_BACKOFF } from '../state.ts';
+
+export class Returning {
+  readonly #parts: EnderParts;
+  readonly #freeSlot: (attempt: Attempt) => void;
+
+  constructor(parts: EnderParts, freeSlot: (attempt: Attempt) => void) {
+    this.#parts = parts;
+    this.#freeSlot = freeSlot;
+  }
+
+  /**
+   * Returns the task to its queue.
+   * @param budget - budgets left after an attempt that may have run; undefined: it did not begin, and none is touched
+   */
+  async toQueue(attempt: Attempt, failureReason: string, budget: TaskJob | undefined): Promise<boolean> {
+    const { job, queue } = attempt;
+    const { attempts, changes, leases, queues, metrics, dispatcher, clock } = this.#parts;
+    attempts.remove(attempt);
+    if (budget !== undefined) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
+    // The record says PENDING again: its rank is above this attempt's RUNNING, below the next attempt's.
+    changes.apply(attempt.status, budget !== undefined && attempt.status === 'RUNNING' ? ['lose', 'due'] : 'unclaim', {
+      ...recordOf(job, queue, 'PENDING', attempt.number),
+      rank: RANK.RETRY as RecordRank,
+      failureReason,
+    });
+    const past = budget && withPast(budget, attempt, failureReason, clock.nowMs());
+    const back = async (): Promise<void> => {
+      await leases.dropOf(job.taskId, attempt.lock);
+      const changed = past && (await this.#changedJob(attempt, past));
+      await queues.giveBack(queue, job.taskId, attempt.lock, changed);
+    };
+    await untilGivenBack(attempt, back, this.#parts);
+    this.#freeSlot(attempt);
+    dispatcher.wake(queue, job.taskId);
+    this.#parts.onAttemptEnded(attempt);
+    return true;
+  }
+
+  /**
+   * Job as stored in the queue, with its new budgets, which also go
+   * to its row; undefined: another attempt holds it, or it is gone.
+   */
+  async #changedJob(attempt: Attempt, budget: TaskJob): Promise<TaskJob | undefined> {
+    const { queues } = this.#parts;
+    const { job, queue, lock } = attempt;
+    if ((await queues.lockOf(queue, job.taskId)) !== lock) return undefined;
+    const whole = await queues.read(queue, job.taskId);
+    return whole === undefined ? undefined : this.#kept(withBudget(whole, budget));
+  }
+
+  /** Writes the budgets to the task's row, so that a job rebuilt from there has them. */
+  #kept(changed: TaskJob): TaskJob {
+    this.#parts.keepJob(changed).catch((error: unknown) => {
+      this.#parts.log.warn({ err: error, taskId: changed.taskId }, 'the budgets of a task are not in its row yet');
+    });
+    return changed;
+  }
+
+  /** Retries on the user's budget, after a back-off in the queue. */
+  async retry(attempt: Attempt, failureReason: string, budget: TaskJob): Promise<boolean> {
+    const { job, queue } = attempt;
+    const { changes, attempts, due, clock, metrics } = this.#parts;
+    const dueMs = clock.nowMs() + backoffMs(job.retriesUsed, USER_BACKOFF);
+    changes.apply(attempt.status === 'PENDING' ? 'RUNNING' : attempt.status, 'retry', {
+      ...recordOf(job, queue, 'RETRY', attempt.number),
+      failureReason,
+      containerId: attempt.containerId,
+    });
+    metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
+    this.#freeSlot(attempt);
+    // The lease stays until the queue has the task: by it another process can take this end over,
+    // from the agent's report. The next attempt writes its own lease, and the last record drops it.
+    const past = withPast(budget, attempt, failureReason, clock.nowMs());
+    const fence = await this.#putOff(attempt, dueMs, past);
+    if (fence !== undefined && fence.kind !== 'superseded') due.add(queue, dueMs);
+    attempts.remove(attempt);
+    this.#parts.onAttemptEnded(attempt);
+    return fence !== undefined;
+  }
+
+  /**
+   * Puts the job back into its queue, with one retry used; repeated while Redis does not answer.
+   * @returns undefined: not written; the agent keeps the result
+   */
+  async #putOff(attempt: Attempt, dueMs: number, budget: TaskJob): Promise<Fence | undefined> {
+    const { job, queue, lock } = attempt;
+    const { queues, graces, clock, log, signal } = this.#parts;
+    const untilMs = clock.monotonicMs() + graces.endMs;
+    for (;;) {
+      try {
+        const whole = await queues.read(queue, job.taskId);
+        const changed = withBudget(whole ?? job, { ...budget, retriesUsed: job.retriesUsed + 1 });
+        // The job is gone with the data of Redis. An adopted attempt knows
+        // its job without the input, so its row keeps the whole one.
+        if (whole !== undefined || !attempt.adopted) this.#kept(changed);
+        return await queues.delay(queue, job.taskId, lock, dueMs, changed);
+      } catch (error) {
+        log.warn({ err: error, taskId: job.taskId }, 'a retry is not in its queue yet, trying again');
+      }
+      if (clock.monotonicMs() >= untilMs || !(await sleep(graces.againMs, signal))) return undefined;
+    }
+  }
+}
+
+const withBudget = (whole: TaskJob, { retriesUsed, losses, diedOn, past }: TaskJob): TaskJob => ({
+  ...whole,
+  retriesUsed,
+  ...(losses === undefined ? {} : { losses }),
+  ...(diedOn === undefined ? {} : { diedOn }),
+  ...(past === undefined ? {} : { past }),
+});

@@ -1,0 +1,157 @@
+// Attempts that this replica sent or adopted and that have not ended.
+// Each has one valid token; a message with another token changes nothing.
+import type { AttemptToken, ContainerId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { Lease } from './leases.ts';
+import type { ReadyContainer } from './slots.ts';
+import type { AttemptOutcome } from '../state.ts';
+
+/** Report of an agent on the end of an attempt. */
+export interface AttemptResult {
+  readonly taskId: TaskId;
+  readonly token: AttemptToken;
+  readonly containerId: ContainerId;
+  readonly outcome: AttemptOutcome;
+  readonly durationMs: number;
+  /** Result; undefined: it is larger than a result may be. */
+  readonly body: Buffer | undefined;
+}
+
+export interface Attempt {
+  readonly job: TaskJob;
+  readonly queue: QueueName;
+  readonly token: AttemptToken;
+  readonly lock: LockToken;
+  /** Number that grows with every fetch of the task. */
+  readonly number: number;
+  readonly machineId: MachineId;
+  readonly containerId: ContainerId;
+  /** Container of the attempt; undefined: adopted before its container was ready here. */
+  container: ReadyContainer | undefined;
+  /** Agent process that the attempt was sent to; another one after a restart may not know the attempt. */
+  readonly agentInstance: string;
+  /** Time of sending, in epoch milliseconds: for records. */
+  readonly sentAtMs: number;
+  /** Time when this process sent the attempt or took it over, in monotonic milliseconds: for every time limit. */
+  readonly handedOverAtMs: number;
+  /** Whether it was taken over from another process: its job then lacks the input. */
+  readonly adopted: boolean;
+  /** Status of the task, as far as this attempt goes: PENDING while it is only claimed. */
+  status: TaskStatus;
+  startedAtMs: number | null;
+  /** Host name that EndTask gave. */
+  containerHostname?: string;
+  /** Time when its machine last confirmed the attempt: at the hand-over, then in heartbeats. Monotonic milliseconds. */
+  seenAtMs: number;
+  /** Whether it did not start in time and its agent was asked. */
+  unclaimed: boolean;
+  /** Outcome of the write of its end: a repeated end gets the same one. */
+  ending: Promise<boolean> | undefined;
+  /** Whether its slot was given back, which happens once. */
+  slotFreed: boolean;
+  /** Timer of the execution limit plus a grace, in case the agent's own clock does not end the attempt. */
+  limit: NodeJS.Timeout | undefined;
+}
+
+export class Attempts {
+  readonly #byTask = new Map<TaskId, Attempt>();
+  /**
+   * Attempts that ended here while their agents may still work on
+   * them: their slots stay taken until the agents say otherwise.
+   */
+  readonly #revoked = new Map<AttemptToken, Attempt>();
+
+  add(attempt: Attempt): void {
+    this.#byTask.set(attempt.job.taskId, attempt);
+  }
+
+  /** Attempt of this token, if it is the current one. */
+  find(taskId: TaskId, token: AttemptToken): Attempt | undefined {
+    const attempt = this.#byTask.get(taskId);
+    return attempt?.token === token ? attempt : undefined;
+  }
+
+  current(taskId: TaskId): Attempt | undefined {
+    return this.#byTask.get(taskId);
+  }
+
+  remove(attempt: Attempt): void {
+    clearTimeout(attempt.limit);
+    if (this.#byTask.get(attempt.job.taskId) === attempt) this.#byTask.delete(attempt.job.taskId);
+  }
+
+  revoke(attempt: Attempt): void {
+    if (attempt.container !== undefined) this.#revoked.set(attempt.token, attempt);
+  }
+
+  isRevoked(attempt: Attempt): boolean {
+    return this.#revoked.has(attempt.token);
+  }
+
+  /**
+   * Removes a revoked attempt that the agent says is over.
+   * @returns the attempt, once, when its slot was still taken
+   */
+  takeRevoked(token: AttemptToken): Attempt | undefined {
+    const attempt = this.#revoked.get(token);
+    this.#revoked.delete(token);
+    return attempt;
+  }
+
+  /** Attempt that was ended here and whose agent may still work on it. */
+  revoked(token: AttemptToken): Attempt | undefined {
+    return this.#revoked.get(token);
+  }
+
+  *revokedOf(where: { readonly machineId: MachineId } | { readonly containerId: ContainerId }): Iterable<Attempt> {
+    for (const attempt of this.#revoked.values()) {
+      if ('machineId' in where ? attempt.machineId === where.machineId : attempt.containerId === where.containerId)
+        yield attempt;
+    }
+  }
+
+  *ofMachine(machineId: MachineId): Iterable<Attempt> {
+    for (const attempt of this.#byTask.values()) if (attempt.machineId === machineId) yield attempt;
+  }
+
+  *ofContainer(containerId: ContainerId): Iterable<Attempt> {
+    for (const attempt of this.#byTask.values()) if (attempt.containerId === containerId) yield attempt;
+  }
+
+  all(): Iterable<Attempt> {
+    return this.#byTask.values();
+  }
+
+  get size(): number {
+    return this.#byTask.size;
+  }
+}
+
+/**
+ * Attempt that another process of ours made, from its lease; not yet among this one's.
+ * @param monotonicMs - now: its time limits begin here, because the clock of the process that sent it may differ
+ */
+export function attemptOf(lease: Lease, token: AttemptToken, monotonicMs: number): Attempt {
+  return {
+    job: lease.job,
+    queue: lease.queue as QueueName,
+    token,
+    lock: lease.lock,
+    number: lease.attempt,
+    machineId: lease.machineId,
+    containerId: lease.containerId,
+    container: undefined,
+    agentInstance: '',
+    sentAtMs: lease.startedAtMs,
+    handedOverAtMs: monotonicMs,
+    seenAtMs: monotonicMs,
+    unclaimed: false,
+    adopted: true,
+    status: 'PENDING',
+    startedAtMs: lease.startedAtMs,
+    ending: undefined,
+    slotFreed: false,
+    limit: undefined,
+  };
+}

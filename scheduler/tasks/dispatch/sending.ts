@@ -1,0 +1,378 @@
+// Way of a fetched job to its container: the check whether it may still run, its input,
+// its lease, its frame on the link, and the steps taken when one of these is missing.
+import type { MachineId } from '#shared/domain/ids.ts';
+import { instanceOf } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Claim } from './dispatcher.ts';
+import type { Lease } from './leases.ts';
+import { precheck } from './precheck.ts';
+import type { ReadyContainer } from './slots.ts';
+import { failureReasonOf, INPUT_LOST, LOST } from '../../domain/endings.ts';
+import type { Ending } from '../../domain/endings.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { Attempt } from './attempts.ts';
+import { untilGivenBack } from '../completion/requeue.ts';
+import { recordOf } from '../records/recording.ts';
+import type { TaskRecord } from '../records/records.ts';
+import { endingOf } from '../state.ts';
+import type { TaskContext } from '../task-parts.ts';
+
+/** Longest delay of a timer in milliseconds; a longer one would fire at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+/**
+ * Pause of a container whose agent refused a task, in milliseconds,
+ * so that task and refusal do not alternate without end.
+ */
+const REFUSED_PAUSE_MS = 100;
+/** Most tries for a task whose input cannot be read. */
+const INPUT_TRIES = 3;
+/** Interval at which a lease that Redis did not take is written again, as long as its attempt runs. */
+const LEASE_AGAIN_MS = 500;
+
+export class Sender {
+  readonly #tasks: TaskContext;
+
+  constructor(tasks: TaskContext) {
+    this.#tasks = tasks;
+  }
+
+  /** Sends a job that the dispatcher fetched for a free slot. */
+  begin(claim: Claim): void {
+    void this.#begin(claim).catch((error: unknown) => {
+      this.#tasks.log.error(
+        { err: error, taskId: claim.job.taskId },
+        'a fetched task could not be sent, giving it back',
+      );
+      // The lease may be written, even where Redis gave no answer.
+      void this.#giveBack(claim, true, true);
+    });
+  }
+
+  async #begin(claim: Claim): Promise<void> {
+    const { clock, leases, doubts } = this.#tasks;
+    const fetchedAt = clock.monotonicMs();
+    const { job } = claim;
+    // On a connection that was not checked yet, the data may be older than what this process has seen.
+    if (doubts?.isSure === false) await doubts.sure();
+    // A loan is announced once; its entry and lease tell whether it stands.
+    const isBack = !claim.isLent && (doubts?.mayBeBack(job) ?? false);
+    if (isBack) await doubts?.over();
+    const sureAtMs = performance.now();
+    // A Redis that came back older hands out running tasks again.
+    const here = this.#tasks.attempts.current(job.taskId);
+    if (here !== undefined && here.ending === undefined) {
+      await this.#runsHere(claim);
+      return;
+    }
+    // A repeated job may have ended meanwhile: its lock ran out
+    // before its end reached the queue, or Redis came back older.
+    if ((claim.starts > 1 || job.attempts > 0 || isBack) && (await this.#endedBefore(claim))) return;
+    if (isBack && (await this.#runsElsewhere(claim))) return;
+    // A first fetch cannot meet a lease. A later fetch of a synchronous task must not run what was sent before.
+    const leaseSeen = claim.starts > 1 && job.sync ? (await leases.read(job.taskId)) !== undefined : false;
+    const waits = this.#callerWaits(job);
+    const callerWaits = typeof waits === 'boolean' ? waits : await waits;
+    const verdict = precheck(job, { nowMs: clock.nowMs(), callerWaits, leaseSeen });
+    if (verdict.kind === 'finish') {
+      // The lender decides about a lent task, because it may have taken the task back.
+      if (claim.isLent) await this.#giveBack(claim, false);
+      else await this.#finishFetched(claim, verdict);
+      return;
+    }
+    const input = await this.#inputOf(claim);
+    if (input === undefined) {
+      await this.#finishFetched(claim, INPUT_LOST);
+      return;
+    }
+    const { container } = claim;
+    const link = container.link;
+    if (link === undefined || !container.accepting) {
+      await this.#giveBack(claim, false);
+      return;
+    }
+    const attempt = this.#attemptOf(claim, link.machineId);
+    const isUnbroken = (sinceMs: number): boolean => doubts === undefined || doubts.brokenAtMs < sinceMs;
+    const isFirst =
+      claim.starts === 1 && !claim.isLent && !isBack && this.#isFresh(claim.askedAtMs) && isUnbroken(claim.askedAtMs);
+    // Another attempt may have been sent, and a synchronous task may have only one.
+    const asks = job.sync && !isFirst;
+    const leasedAtMs = performance.now();
+    if (asks && !(await this.#mayLease(claim, attempt))) return;
+    if (asks && isBack && (await this.#wasSent(claim))) return;
+    // The reads above took a moment, in which the task may have been stopped, and this process may have stood still.
+    const isSure = claim.isLent ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
+    if (!isSure && !(await this.#isStillHeld(claim))) {
+      if (asks) await leases.dropOf(job.taskId, claim.lock);
+      this.#tasks.dispatcher.release(container, clock.nowMs());
+      return;
+    }
+    if (!isUnbroken(sureAtMs)) {
+      // Redis may have come back older since, without the data just read and written.
+      await this.#giveBack(claim, false, true);
+      return;
+    }
+    this.armLimit(attempt);
+    this.#tasks.attempts.add(attempt);
+    if (container.link !== link || !container.accepting) {
+      await this.#giveBack(claim, false);
+      return;
+    }
+    if (!asks) void this.#writeLease(attempt);
+    const sent = link.run({
+      taskId: job.taskId,
+      token: claim.token,
+      containerId: container.containerId,
+      timeoutMs: job.timeoutMs,
+      query: job.query,
+      input,
+    });
+    if (!sent) {
+      await this.#giveBack(claim, true);
+      return;
+    }
+    this.#tasks.metrics.dispatch.observe((clock.monotonicMs() - fetchedAt) / 1000);
+    this.#tasks.metrics.queueWait.observe(
+      { stub_type: job.kind },
+      Math.max(0, attempt.sentAtMs - job.createdAtMs) / 1000,
+    );
+    this.#tasks.metrics.running.set(this.#tasks.attempts.size);
+    const running: TaskRecord = {
+      ...recordOf(job, claim.queue, 'RUNNING', attempt.number),
+      containerId: container.containerId,
+      startedAtMs: attempt.sentAtMs,
+    };
+    // Nobody knows a synchronous task's id before its answer.
+    if (this.#tasks.changes.apply(attempt.status, 'start', running, job.sync)) attempt.status = 'RUNNING';
+  }
+
+  /**
+   * Ends a repeated job whose attempt runs in this process under a
+   * lock that Redis forgot: that attempt goes on, and ends the task.
+   */
+  async #runsHere(claim: Claim): Promise<void> {
+    const { queues, dispatcher, clock, log } = this.#tasks;
+    log.warn({ taskId: claim.job.taskId }, 'a job came back while its task runs, taking it out');
+    await queues.fail(claim.queue, claim.job.taskId, claim.lock, 'runs already');
+    dispatcher.release(claim.container, clock.nowMs());
+  }
+
+  /**
+   * Writes the lease before the send, where another attempt may have the task.
+   * @returns false: another attempt has it, and the claim is ended
+   */
+  async #mayLease(claim: Claim, attempt: Attempt): Promise<boolean> {
+    const { leases, queues, dispatcher, instance, clock } = this.#tasks;
+    if (!claim.isLent) {
+      if (await leases.write(leaseOf(attempt))) return true;
+      await this.#finishFetched(claim, LOST);
+      return false;
+    }
+    if (await leases.writeLent(leaseOf(attempt), instance)) return true;
+    // The lender took the task back, or it ended.
+    queues.disown(claim.queue, claim.job.taskId);
+    dispatcher.release(claim.container, clock.nowMs());
+    return false;
+  }
+
+  #isFresh(sinceMs: number): boolean {
+    return performance.now() - sinceMs < this.#tasks.graces.freshMs;
+  }
+
+  /**
+   * Whether the claim still holds the task, as of a moment ago: not
+   * stopped, and not given back for a process that seemed dead.
+   */
+  async #isStillHeld({ queue, job, lock }: Claim): Promise<boolean> {
+    for (;;) {
+      const askedAtMs = performance.now();
+      if ((await this.#tasks.queues.lockOf(queue, job.taskId)) !== lock) return false;
+      if (this.#isFresh(askedAtMs)) return true;
+    }
+  }
+
+  /**
+   * Writes the lease before the task is sent. Where Redis does not take it, it is
+   * written while the attempt runs, because a job without a lease counts as never sent.
+   */
+  async #writeLease(attempt: Attempt): Promise<void> {
+    const { leases, attempts, signal, log } = this.#tasks;
+    const { taskId } = attempt.job;
+    try {
+      await leases.write(leaseOf(attempt));
+      return;
+    } catch (error) {
+      log.warn({ err: error, taskId }, 'lease not written, trying again');
+    }
+    while (await sleep(LEASE_AGAIN_MS, signal)) {
+      if (attempts.current(taskId) !== attempt || attempt.ending !== undefined) return;
+      try {
+        // The lease of an earlier attempt may still stand there.
+        if (((await leases.read(taskId))?.attempt ?? 0) < attempt.number) await leases.write(leaseOf(attempt));
+        return;
+      } catch (error) {
+        log.debug({ err: error, taskId }, 'lease not written yet');
+      }
+    }
+  }
+
+  /** Input of the task; undefined: it cannot be read after several tries. */
+  async #inputOf(claim: Claim): Promise<string | undefined> {
+    const { job } = claim;
+    if (job.inputObjectId === undefined) return job.input ?? '';
+    try {
+      return await this.#tasks.bodies.loadInput(job.inputObjectId);
+    } catch (error) {
+      if (claim.starts < INPUT_TRIES) throw error;
+      this.#tasks.log.error({ err: error, taskId: job.taskId }, 'the input of a task cannot be read');
+      return undefined;
+    }
+  }
+
+  /**
+   * Removes a job from its queue, after Redis may have come back older,
+   * if a living replica has an attempt of it; that attempt ends the task.
+   */
+  async #runsElsewhere(claim: Claim): Promise<boolean> {
+    const { leases, queues, dispatcher, instance, isAlive, clock, log } = this.#tasks;
+    const { taskId } = claim.job;
+    const lease = await leases.read(taskId);
+    const holder = lease && instanceOf(lease.lock);
+    if (holder === undefined || holder === instance || !(await isAlive(holder))) return false;
+    log.warn({ taskId, replica: holder }, 'a job came back while its task runs at another replica, taking it out');
+    await queues.fail(claim.queue, taskId, claim.lock, 'runs elsewhere');
+    dispatcher.release(claim.container, clock.nowMs());
+    return true;
+  }
+
+  /**
+   * Whether a synchronous task was sent or ended before, after Redis may have come back older.
+   * This attempt has the lease now, and the earlier attempt has written its end or its start.
+   */
+  async #wasSent(claim: Claim): Promise<boolean> {
+    const { leases, records } = this.#tasks;
+    const { taskId } = claim.job;
+    const ended = await this.#endedBefore(claim);
+    const isSent = !ended && (await records.read(taskId))?.status === 'RUNNING';
+    if (!ended && !isSent) return false;
+    await leases.dropOf(taskId, claim.lock);
+    if (isSent) await this.#finishFetched(claim, LOST);
+    return true;
+  }
+
+  async #endedBefore(claim: Claim): Promise<boolean> {
+    const { taskId } = claim.job;
+    let record = await this.#tasks.records.read(taskId);
+    // A Redis that came back older has older records, too.
+    if (record !== undefined && !isTerminalTask(record.status)) {
+      record = await this.#tasks.rowOf(taskId).catch(() => undefined);
+    }
+    if (record === undefined || !isTerminalTask(record.status)) return false;
+    await this.#tasks.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
+    await this.#tasks.ender.answerFrom(record);
+    // The slot is released last: an error above gives back the job and the slot together.
+    this.#tasks.dispatcher.release(claim.container, this.#tasks.clock.nowMs());
+    return true;
+  }
+
+  /** Whether the caller waits: exact for callers here; elsewhere true while that replica is present. */
+  #callerWaits(job: TaskJob): boolean | Promise<boolean> {
+    return job.replica === this.#tasks.instance
+      ? this.#tasks.replies.has(job.taskId)
+      : this.#tasks.isAlive(job.replica);
+  }
+
+  #attemptOf(claim: Claim, machineId: MachineId): Attempt {
+    const { job } = claim;
+    const handedOverAtMs = this.#tasks.clock.monotonicMs();
+    return {
+      job,
+      queue: claim.queue,
+      token: claim.token,
+      lock: claim.lock,
+      number: job.attempts + claim.starts,
+      machineId,
+      containerId: claim.container.containerId,
+      container: claim.container,
+      agentInstance: claim.container.link?.agentInstance ?? '',
+      sentAtMs: this.#tasks.clock.nowMs(),
+      handedOverAtMs,
+      seenAtMs: handedOverAtMs,
+      unclaimed: false,
+      adopted: false,
+      status: 'PENDING',
+      startedAtMs: null,
+      ending: undefined,
+      slotFreed: false,
+      limit: undefined,
+    };
+  }
+
+  /**
+   * Starts the execution limit here, too, with a grace beyond the agent's own.
+   * For an attempt that another process sent, the limit starts at the take-over.
+   */
+  armLimit(attempt: Attempt): void {
+    const { timeoutMs } = attempt.job;
+    if (timeoutMs === 0) return;
+    const leftMs = attempt.handedOverAtMs + timeoutMs + this.#tasks.graces.limitMs - this.#tasks.clock.monotonicMs();
+    // A limit beyond the longest timer is checked again when that timer fires.
+    const again = (): void => (leftMs > LONGEST_TIMER_MS ? this.armLimit(attempt) : this.#limitPassed(attempt));
+    attempt.limit = setTimeout(again, Math.min(Math.max(0, leftMs), LONGEST_TIMER_MS));
+    attempt.limit.unref();
+  }
+
+  /**
+   * Ends an attempt that its agent should have ended long ago. The slot stays taken until the agent
+   * confirms. After a stall of this process the agent's report may be unread, so it gets the grace again.
+   */
+  #limitPassed(attempt: Attempt): void {
+    if (attempt.ending !== undefined) return;
+    const { graces, sinceStallMs } = this.#tasks;
+    if (sinceStallMs() < graces.limitMs) {
+      attempt.limit = setTimeout(() => this.#limitPassed(attempt), graces.limitMs);
+      attempt.limit.unref();
+      return;
+    }
+    const { job } = attempt;
+    void this.#tasks.ender.revoke(attempt, 'timeout', endingOf('timeout', job), job.timeoutMs);
+  }
+
+  /**
+   * @param pause - the container did not take the task: nothing is sent there for a moment
+   * @param isLeased - the task's lease may be written
+   */
+  async #giveBack(claim: Claim, pause: boolean, isLeased = claim.isLent): Promise<void> {
+    const { job, queue, container } = claim;
+    const attempt = this.#tasks.attempts.find(job.taskId, claim.token);
+    if (attempt !== undefined) this.#tasks.attempts.remove(attempt);
+    if (pause) this.pause(container);
+    const back = async (): Promise<void> => {
+      // The lease of a loan may have been written without an answer.
+      if (attempt !== undefined || isLeased) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
+      await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
+    };
+    await untilGivenBack(claim, back, this.#tasks);
+    this.#tasks.dispatcher.release(container, this.#tasks.clock.nowMs());
+    this.#tasks.dispatcher.wake(queue);
+  }
+
+  /** Stops sending to a container for a moment, because it did not take a task. */
+  pause(container: ReadyContainer): void {
+    this.#tasks.slots.pause(container, REFUSED_PAUSE_MS, () => this.#tasks.dispatcher.wake(container.queue));
+  }
+
+  async #finishFetched(claim: Claim, ending: Ending): Promise<void> {
+    const { job, queue } = claim;
+    const fence = await this.#tasks.queues.fail(queue, job.taskId, claim.lock, failureReasonOf(ending));
+    this.#tasks.dispatcher.release(claim.container, this.#tasks.clock.nowMs());
+    if (fence.kind !== 'done') return;
+    const from = { status: 'PENDING', attempt: job.attempts + claim.starts } as const;
+    await this.#tasks.ender.endQueued(queue, job, ending, from);
+  }
+}
+
+export function leaseOf(attempt: Attempt): Lease {
+  const { lock, containerId, machineId, agentInstance, queue, job, number, sentAtMs } = attempt;
+  return { lock, attempt: number, containerId, machineId, agentInstance, queue, job, startedAtMs: sentAtMs };
+}

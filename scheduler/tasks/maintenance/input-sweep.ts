@@ -1,0 +1,65 @@
+// Sweep of inputs above 64 KiB, which lie in the object store under the id of their task and go when
+// it ends. In rare cases no process knows of an input any more. Examples: an external runner ended the
+// task, its job was lost, or the store did not answer when the input was to be dropped. Now and then
+// the leader removes inputs that are older than the grace and whose task has ended or was never known.
+import type { TaskId } from '#shared/domain/ids.ts';
+import { repeat } from '#shared/backoff.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { TaskRecords } from '../records/records.ts';
+
+export interface InputSweepParts {
+  /** All inputs in the store, with the time each was written; in any order. */
+  readonly inputs: () => AsyncIterable<{ readonly taskId: TaskId; readonly writtenAtMs: number }>;
+  readonly remove: (taskId: TaskId) => Promise<void>;
+  /** Reads Redis first, then the database; undefined: unknown. */
+  readonly records: Pick<TaskRecords, 'read'>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly isLeader: () => boolean;
+  readonly graceMs?: number;
+}
+
+const EVERY_MS = 3600_000;
+/** Milliseconds an input is spared: far beyond the time between its write and the record of its task. */
+const GRACE_MS = 3600_000;
+
+export class InputSweep {
+  readonly name = 'input sweep';
+  readonly #parts: InputSweepParts;
+  readonly #abort = new AbortController();
+
+  constructor(parts: InputSweepParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    const { isLeader, log } = this.#parts;
+    const round = (): unknown => isLeader() && this.round();
+    void repeat(EVERY_MS, this.#abort.signal, round, (error) =>
+      log.warn({ err: error }, 'inputs without a task not looked for, trying again in an hour'),
+    );
+  }
+
+  stop(): void {
+    this.#abort.abort();
+  }
+
+  /** Runs one round. @returns how many inputs were removed @throws when a store does not answer */
+  async round(): Promise<number> {
+    const { inputs, remove, records, clock, log } = this.#parts;
+    const writtenBeforeMs = clock.nowMs() - (this.#parts.graceMs ?? GRACE_MS);
+    let removed = 0;
+    for await (const { taskId, writtenAtMs } of inputs()) {
+      if (this.#abort.signal.aborted) break;
+      if (writtenAtMs > writtenBeforeMs) continue;
+      const record = await records.read(taskId);
+      if (record !== undefined && !isTerminalTask(record.status)) continue;
+      await remove(taskId);
+      removed += 1;
+    }
+    if (removed > 0) log.info({ removed }, 'inputs of tasks that are over were removed');
+    return removed;
+  }
+}

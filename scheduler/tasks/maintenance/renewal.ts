@@ -1,0 +1,65 @@
+// Renewal of the locks and leases of every attempt of this replica, on time even while machines are silent.
+import { repeat } from '#shared/backoff.ts';
+import { messageOf } from '#shared/errors.ts';
+import { LOCK_MS } from '../../stores/queues/task-queues.ts';
+import type { Attempt } from '../dispatch/attempts.ts';
+import { recordOf } from '../records/recording.ts';
+import { leaseOf } from '../dispatch/sending.ts';
+import type { TaskContext } from '../task-parts.ts';
+
+const RENEW_EVERY_MS = 30_000;
+
+export class Renewal {
+  readonly #tasks: TaskContext;
+
+  constructor(tasks: TaskContext) {
+    this.#tasks = tasks;
+  }
+
+  start(): void {
+    const { signal, log } = this.#tasks;
+    const round = (): Promise<void> => this.#round();
+    void repeat(RENEW_EVERY_MS, signal, round, (error) =>
+      log.warn({ err: error, reason: messageOf(error) }, 'locks not renewed, trying again in 30 s'),
+    );
+  }
+
+  /** Renews the locks and leases of all attempts here; runs every 30 s, even while machines are silent. */
+  async #round(): Promise<void> {
+    const { attempts, queues, leases } = this.#tasks;
+    const all = [...attempts.all()];
+    if (all.length === 0) return;
+    const held = all.map((attempt) => ({ queue: attempt.queue, taskId: attempt.job.taskId, lock: attempt.lock }));
+    const lost = new Set<string>((await queues.renew(held, LOCK_MS)).map(({ lock }) => lock));
+    await leases.renew(all.map(({ job }) => job));
+    // An attempt that ended meanwhile has no lock to renew.
+    const goesOn = (attempt: Attempt): boolean =>
+      attempt.ending === undefined && attempts.current(attempt.job.taskId) === attempt;
+    const running = all.filter((attempt) => lost.has(attempt.lock) && goesOn(attempt));
+    if (running.length > 0) await this.#keepLeases(running);
+  }
+
+  /**
+   * Writes the leases of all attempts here again after Redis lost its data, before they are looked for.
+   * Attempts that are ending count, too: their last record, which drops the lease, may not be written yet.
+   */
+  async restoreAll(): Promise<void> {
+    const { attempts, changes, leases } = this.#tasks;
+    const running = [...attempts.all()];
+    for (const attempt of running.filter(({ ending }) => ending === undefined)) {
+      const record = recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number);
+      const { containerId, sentAtMs: startedAtMs } = attempt;
+      if (changes.apply(attempt.status, 'start', { ...record, containerId, startedAtMs })) attempt.status = 'RUNNING';
+    }
+    await Promise.all(running.map((attempt) => leases.restore(leaseOf(attempt))));
+  }
+
+  /**
+   * Writes leases of attempts whose lock is lost, because Redis may have come
+   * back without its data. The leases keep their tasks from being queued again.
+   */
+  async #keepLeases(running: readonly Attempt[]): Promise<void> {
+    this.#tasks.log.warn({ count: running.length }, 'locks could not be renewed');
+    await Promise.all(running.map((attempt) => this.#tasks.leases.restore(leaseOf(attempt))));
+  }
+}

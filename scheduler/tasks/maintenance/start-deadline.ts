@@ -1,0 +1,61 @@
+// Attempts that were handed over and never started, because an agent lost them. Past the claim
+// timeout an asynchronous task goes back to its queue, and no budget is touched. A synchronous
+// task must not run twice, so it goes back only when its agent says that it never began. While the
+// machine is silent nothing is decided here: its report after the reconnect, or its loss, decides.
+// Invariant: only monotonic time counts. A stall of this process, in
+// which starts were not read, is followed by one whole claim timeout.
+import { sleep } from '#shared/backoff.ts';
+import type { Attempt } from '../dispatch/attempts.ts';
+import type { TaskContext } from '../task-parts.ts';
+
+const LOOK_EVERY_MS = 1_000;
+
+export class Claims {
+  readonly #tasks: TaskContext;
+
+  constructor(tasks: TaskContext) {
+    this.#tasks = tasks;
+  }
+
+  start(): void {
+    void this.#loop();
+  }
+
+  async #loop(): Promise<void> {
+    const { graces, signal } = this.#tasks;
+    while (await sleep(Math.min(LOOK_EVERY_MS, graces.claimMs), signal)) this.look();
+  }
+
+  /** Runs one round over attempts that are claimed and did not start. */
+  look(): void {
+    const { attempts, clock, graces, sinceStallMs } = this.#tasks;
+    if (sinceStallMs() < graces.claimMs) return;
+    const handedBeforeMs = clock.monotonicMs() - graces.claimMs;
+    for (const attempt of attempts.all()) {
+      if (attempt.startedAtMs !== null || attempt.ending !== undefined || attempt.unclaimed) continue;
+      if (attempt.handedOverAtMs > handedBeforeMs || attempt.container?.link === undefined) continue;
+      void this.#unclaimed(attempt).catch((error: unknown) => {
+        this.#tasks.log.warn({ err: error, taskId: attempt.job.taskId }, 'a task that did not start stays where it is');
+      });
+    }
+  }
+
+  async #unclaimed(attempt: Attempt): Promise<void> {
+    const { attempts, ender, graces, log, metrics, signal } = this.#tasks;
+    const { taskId, sync } = attempt.job;
+    attempt.unclaimed = true;
+    metrics.attemptsLost.inc({ reason: 'not_claimed' });
+    log.warn(
+      { taskId, containerId: attempt.containerId, machineId: attempt.machineId },
+      'a task did not start in time',
+    );
+    if (!sync) {
+      await ender.takeBack(attempt, 'not_claimed');
+      return;
+    }
+    // An agent that does not know the attempt says so, and the task is queued again; an agent that has it ends it.
+    attempt.container?.link?.cancel(taskId, attempt.token, 'superseded');
+    if (!(await sleep(graces.claimAnswerMs, signal))) return;
+    if (attempts.current(taskId) === attempt && attempt.ending === undefined) await ender.abandon(attempt);
+  }
+}

@@ -1,0 +1,237 @@
+// Slow sweep of the leader over tasks whose row is not final and has not changed
+// for a while. Jobs whose lock ran out come back. A synchronous task ends when
+// its caller's replica or its job is gone. No task that goes well waits for this.
+import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import { sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
+import type { Log } from '#shared/log.ts';
+import type { Db } from '../../stores/store/db.ts';
+import type { TaskRow } from '../../stores/store/queries/tasks.ts';
+import { listOpenTasks } from '../../stores/store/queries/tasks.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Attempts } from '../dispatch/attempts.ts';
+import type { Changes } from '../records/changes.ts';
+import { CALLER_GONE, EXPIRED, failureReasonOf } from '../../domain/endings.ts';
+import type { Ender } from '../completion/completion.ts';
+import { parseTaskJob } from '../../stores/queues/jobs.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
+import type { RecordRank, TaskRecord, TaskRecords } from '../records/records.ts';
+import { RANK } from '../state.ts';
+
+const EVERY_MS = 15_000;
+/** Milliseconds until the next page while whole pages of jobs, which Redis lost, are queued again. */
+const NEXT_PAGE_MS = 50;
+const UNCHANGED_MS = 10_000;
+/** Age of a row without a job at which the job is lost; for a moment, a job may be between two places. */
+const GONE_AFTER_MS = 60_000;
+const BATCH = 500;
+/**
+ * Age at which a synchronous task in no queue ends if its caller is gone.
+ * By then the process that took it out has recorded its end, or died.
+ */
+const LEFT_AFTER_MS = 30_000;
+/** Milliseconds without a stall scan after a start: agents report and locks are renewed first. */
+const SILENT_MS = 120_000;
+/**
+ * Milliseconds without a stall scan after this process stood still, or its clock was set.
+ * Every replica renews its locks within 30 s, and for a minute a row looks older than it is.
+ */
+const CALM_MS = 60_000;
+
+export interface TaskSweepParts {
+  readonly db: Db;
+  readonly queues: TaskQueues;
+  readonly records: TaskRecords;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly leases: Leases;
+  readonly ender: Ender;
+  readonly changes: Changes;
+  /** Reads the queue entry of an asynchronous task that has not ended from its row. */
+  readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
+  readonly isLeader: () => boolean;
+  /** False for a while after Redis lost its data: every replica says first what it runs. */
+  readonly mayRebuild?: () => boolean;
+  /** Attempts of this replica, which are not lost. */
+  readonly attempts: Pick<Attempts, 'current'>;
+  readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
+  /** Milliseconds since this process stood still or its wall clock was set. Absent: neither happened. */
+  readonly calmMs?: () => number;
+  /** Queues that containers serve. */
+  readonly served: () => Iterable<QueueName>;
+  /** Most rows looked at in one round; tests make it small. */
+  readonly batch?: number;
+}
+
+export class TaskSweep {
+  readonly name = 'task sweep';
+  readonly #abort = new AbortController();
+  readonly #parts: TaskSweepParts;
+  readonly #returned = new Listeners<[QueueName]>();
+  #startedAtMs = 0;
+  #after: TaskId | undefined;
+
+  constructor(parts: TaskSweepParts) {
+    this.#parts = parts;
+  }
+
+  /** Told when jobs came back to the queue, or have waited there so long that a wake-up may have been lost. */
+  onReturned(listener: (queue: QueueName) => void): void {
+    this.#returned.add(listener);
+  }
+
+  start(): void {
+    this.#startedAtMs = this.#parts.clock.monotonicMs();
+    void this.#loop();
+  }
+
+  stop(): void {
+    this.#abort.abort();
+  }
+
+  async #loop(): Promise<void> {
+    let restMs = EVERY_MS;
+    while (await sleep(restMs, this.#abort.signal)) {
+      restMs = EVERY_MS;
+      if (!this.#parts.isLeader() || (this.#parts.calmMs?.() ?? Infinity) < CALM_MS) continue;
+      try {
+        if (await this.round()) restMs = NEXT_PAGE_MS;
+      } catch (error) {
+        this.#parts.log.warn({ err: error }, 'task sweep failed, trying again later');
+      }
+    }
+  }
+
+  /** Runs one round. @returns true when jobs of this page were lost and another page follows: the rest need not wait */
+  async round(): Promise<boolean> {
+    const { clock, queues } = this.#parts;
+    const open = await this.#next();
+    let again = 0;
+    for (const row of open) if (await this.#look(row)) again += 1;
+    for (const queue of new Set(open.filter((row) => row.status !== 'RUNNING').map((row) => row.queue)))
+      this.#returned.tell(queue);
+    const more = again > 0 && this.#after !== undefined;
+    if (more || clock.monotonicMs() - this.#startedAtMs < SILENT_MS) return more;
+    for (const queue of new Set([...open.map((row) => row.queue), ...(await this.#withActive())])) {
+      const returned = await queues.scanStalled(queue);
+      if (returned.length > 0) this.#returned.tell(queue);
+    }
+    return false;
+  }
+
+  /**
+   * Queues with active jobs, for the stall scan. A job whose recorded end never
+   * reached its queue stays active without an open row, and counts as work.
+   */
+  async #withActive(): Promise<readonly QueueName[]> {
+    const served = [...this.#parts.served()];
+    const depths = await this.#parts.queues.depths(served);
+    return served.filter((_queue, index) => (depths[index]?.active ?? 0) > 0);
+  }
+
+  /** Next page of open tasks, so that those at the front do not hide the others; after the last page the first. */
+  async #next(): Promise<readonly TaskRow[]> {
+    const { db, clock } = this.#parts;
+    const unchangedSinceMs = clock.nowMs() - UNCHANGED_MS;
+    const limit = this.#parts.batch ?? BATCH;
+    let page = await listOpenTasks(db, { unchangedSinceMs, limit, after: this.#after });
+    if (page.length === 0 && this.#after !== undefined) page = await listOpenTasks(db, { unchangedSinceMs, limit });
+    this.#after = page.length < limit ? undefined : page.at(-1)?.taskId;
+    return page;
+  }
+
+  /** Looks at one task. @returns true when its job was lost and is queued again */
+  async #look(row: TaskRow): Promise<boolean> {
+    const { queues, records, clock, ender } = this.#parts;
+    // The row may be older than the record in Redis.
+    const record = await records.read(row.taskId);
+    if (record === undefined || record.rank >= 3) return false;
+    const job = await queues.read(row.queue, row.taskId);
+    if (job === undefined) {
+      const unchangedMs = clock.nowMs() - row.updatedAtMs;
+      if (unchangedMs >= LEFT_AFTER_MS && (await this.#isLeft(record))) await this.#endLeft(record);
+      else if (unchangedMs >= GONE_AFTER_MS) return await this.#jobGone(record);
+      return false;
+    }
+    if (job.sync && !(await this.#parts.isAlive(job.replica))) {
+      await ender.takeOut(row.queue, job, CALLER_GONE);
+    } else if (!job.sync && clock.nowMs() > job.deadlineMs) {
+      await ender.takeOut(row.queue, job, EXPIRED);
+    }
+    return false;
+  }
+
+  /**
+   * Whether a synchronous task is in no queue and its caller's replica is
+   * gone. The process that took it out died before it recorded the end.
+   */
+  async #isLeft({ sync, status, replica }: TaskRecord): Promise<boolean> {
+    return sync && status !== 'RUNNING' && replica !== undefined && !(await this.#parts.isAlive(replica));
+  }
+
+  async #endLeft(record: TaskRecord): Promise<void> {
+    const { changes, clock, leases, attempts, records, log } = this.#parts;
+    if (this.#parts.mayRebuild?.() === false || attempts.current(record.taskId) !== undefined) return;
+    if (await leases.isHeld(record.taskId)) return;
+    // Job and record are removed together: the end may have come between the two reads.
+    const now = await records.read(record.taskId);
+    if (now === undefined || now.rank !== record.rank || now.attempt !== record.attempt) return;
+    const ended = finalRecordOf(record, CALLER_GONE.status, failureReasonOf(CALLER_GONE), clock.nowMs());
+    if (await changes.applied(record.status, 'cancel', ended))
+      log.info({ taskId: record.taskId }, 'a task whose caller is gone is over');
+  }
+
+  /** Ends a task that an external runner held for longer than its limit, without saying how it ended. */
+  async #abandoned(record: TaskRecord): Promise<void> {
+    const { changes, clock, leases, log } = this.#parts;
+    const ended = finalRecordOf(record, 'TIMEOUT', 'execution_timeout', clock.nowMs());
+    if (!(await changes.applied(record.status, 'time_out', ended))) return;
+    await leases.drop(record.taskId);
+    log.info({ taskId: record.taskId }, 'a task that its runner abandoned is over');
+  }
+
+  /**
+   * Handles a task that no attempt holds and no queue has. An asynchronous task was
+   * promised: it is queued again (true). A synchronous one has lost its caller.
+   */
+  async #jobGone(record: TaskRecord): Promise<boolean> {
+    const { records, changes, clock, leases, jobOf, queues, log, ender } = this.#parts;
+    const waits = record.status !== 'RUNNING';
+    // The replica where the caller waits adds the job again, or ends the task at the wait limit.
+    if (record.sync && waits && clock.nowMs() < record.deadlineMs + GONE_AFTER_MS) return false;
+    if (this.#parts.mayRebuild?.() === false || this.#parts.attempts.current(record.taskId) !== undefined) return false;
+    const foreignUntilMs = await leases.foreignUntil(record.taskId);
+    if (foreignUntilMs !== undefined && !waits && clock.nowMs() > foreignUntilMs) {
+      await this.#abandoned(record);
+      return false;
+    }
+    const held = foreignUntilMs === undefined ? await leases.isHeld(record.taskId) : clock.nowMs() < foreignUntilMs;
+    if (held) return false;
+    // Job and record are removed together: the end may have come between the two reads.
+    const now = await records.read(record.taskId);
+    if (now !== undefined && now.rank >= 3) return false;
+    if (!record.sync && waits && clock.nowMs() > record.deadlineMs) {
+      await changes.applied(record.status, 'expire', finalRecordOf(record, 'EXPIRED', 'expired', clock.nowMs()));
+      return false;
+    }
+    const text = record.sync ? undefined : await jobOf(record.taskId);
+    if (text !== undefined) {
+      await queues.open(record.queue);
+      await queues.addAgain(record.queue, { ...parseTaskJob(text), attempts: record.attempt });
+      log.warn({ taskId: record.taskId }, 'a task whose job was lost is queued again');
+      this.#returned.tell(record.queue);
+      return true;
+    }
+    const ended = finalRecordOf(record, 'ERROR', 'job_lost', clock.nowMs());
+    if (!(await changes.applied(record.status, 'fail', ended))) return false;
+    await ender.answerFrom(ended);
+    log.info({ taskId: record.taskId }, 'abandoned task ended');
+    return false;
+  }
+}
+
+function finalRecordOf(record: TaskRecord, status: TaskStatus, failureReason: string, endedAtMs: number): TaskRecord {
+  return { ...record, status, rank: RANK[status] as RecordRank, endedAtMs, failureReason };
+}

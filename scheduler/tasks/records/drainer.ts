@@ -1,0 +1,249 @@
+// Drain of task records from the stream in Redis to the database, in batches, by the leader.
+// Invariant: an entry leaves the stream only after the database has it, so a crash in between
+// only repeats the write; the store's guard (attempt, rank) makes that harmless. There is no
+// consumer group: the one reader deletes everything up to the last entry read after the commit.
+import type { Redis } from 'ioredis';
+import { backoffMs, sleep } from '#shared/backoff.ts';
+import type { TaskId } from '#shared/domain/ids.ts';
+import { messageOf } from '#shared/errors.ts';
+import { Listeners } from '#shared/listeners.ts';
+import type { Log } from '#shared/log.ts';
+import { Counter } from '#shared/metrics.ts';
+import type { Registry } from '#shared/metrics.ts';
+import type { Keys } from '../../stores/queues/keys.ts';
+import { parseTaskRecord, SMALL_RECORD } from './records.ts';
+import type { TaskRecord } from './records.ts';
+import { mayReplace } from '../state.ts';
+
+export const DRAIN_BATCH = 500;
+/** Bytes at which a batch of large results is cut, so that one statement stays small. */
+const BATCH_BYTES = 8 * 1024 * 1024;
+const SWEEP_MS = 250;
+/**
+ * Milliseconds in which appends are collected into one batch. Lists lag by this time,
+ * reads by id do not. The database writes a row per task instead of one per change.
+ */
+const COALESCE_MS = 200;
+/** Seconds for which Redis keeps a final record that the database has: readers under way still find it. */
+const DRAINED_TTL_S = 60;
+const MAX_SET_ASIDE = 10_000;
+
+export interface DrainerOptions {
+  readonly client: Redis;
+  readonly keys: Keys;
+  readonly log: Log;
+  /**
+   * Writes the whole batch in one statement, at most one record per task; an older record never replaces a newer one.
+   */
+  readonly write: (records: readonly TaskRecord[]) => Promise<unknown>;
+  /**
+   * Whether the database will never take this record, in any state. The default checks for SQLSTATE classes 22 and 23.
+   */
+  readonly isRefusal?: (error: unknown) => boolean;
+  readonly registry?: Registry;
+  readonly batch?: number;
+  readonly sweepMs?: number;
+  readonly coalesceMs?: number;
+}
+
+interface Batch {
+  readonly lastId: string;
+  readonly entries: number;
+  readonly full: boolean;
+  readonly records: readonly TaskRecord[];
+}
+
+export class Drainer {
+  readonly #options: DrainerOptions;
+  readonly #batchSize: number;
+  readonly #isRefusal: (error: unknown) => boolean;
+  readonly #written: Counter | undefined;
+  readonly #setAside: Counter | undefined;
+  readonly #drained = new Listeners<[number]>();
+  #wakeUp: (() => void) | undefined;
+  #awake = false;
+  #round: Promise<number> | undefined;
+
+  constructor(options: DrainerOptions) {
+    this.#options = options;
+    this.#batchSize = options.batch ?? DRAIN_BATCH;
+    this.#isRefusal = options.isRefusal ?? isDataRefused;
+    if (options.registry !== undefined) {
+      const registers = [options.registry];
+      this.#written = new Counter({
+        name: 'longshore_task_records_written_total',
+        help: 'Task records that reached the database, after collapsing those of one task.',
+        registers,
+      });
+      this.#setAside = new Counter({
+        name: 'longshore_task_records_set_aside_total',
+        help: 'Task records that the database refuses or nobody can read, kept in Redis for a person to look at.',
+        registers,
+      });
+    }
+  }
+
+  /** Told after each batch how many records are left in the stream. */
+  onDrained(listener: (left: number) => void): void {
+    this.#drained.add(listener);
+  }
+
+  /** Drains within a few milliseconds, because something was appended. */
+  wake(): void {
+    this.#awake = true;
+    this.#wakeUp?.();
+  }
+
+  /** Drains until the signal ends it; runs on the leader. Resolves when it has stopped. */
+  async start(signal: AbortSignal): Promise<void> {
+    let failures = 0;
+    signal.addEventListener('abort', () => this.#wakeUp?.(), { once: true });
+    while (!signal.aborted) {
+      try {
+        await this.#drain(signal);
+        failures = 0;
+      } catch (error) {
+        failures += 1;
+        this.#options.log.warn({ err: error, failures }, 'task records cannot be drained; trying again');
+        await sleep(backoffMs(failures, { baseMs: 100, capMs: 5000, floorMs: 50 }), signal);
+        continue;
+      }
+      await this.#rest(signal);
+    }
+  }
+
+  /**
+   * Drains all entries there are now.
+   * @returns entries taken off the stream
+   * @throws when Redis or the database fails
+   */
+  flush(signal?: AbortSignal): Promise<number> {
+    return this.#drain(signal);
+  }
+
+  /** Drains, one round after another: a flush waits for the round under way, then looks again. */
+  async #drain(signal: AbortSignal | undefined): Promise<number> {
+    while (this.#round !== undefined) await this.#round.catch(() => 0);
+    this.#round = this.#drainAll(signal);
+    try {
+      return await this.#round;
+    } finally {
+      this.#round = undefined;
+    }
+  }
+
+  async #drainAll(signal: AbortSignal | undefined): Promise<number> {
+    let drained = 0;
+    for (;;) {
+      this.#awake = false;
+      const batch = await this.#readBatch();
+      if (batch === undefined) return drained;
+      await this.#write(batch.records);
+      await this.#forget(batch);
+      drained += batch.entries;
+      if (!batch.full || signal?.aborted === true) return drained;
+    }
+  }
+
+  async #readBatch(): Promise<Batch | undefined> {
+    const { client, keys } = this.#options;
+    const entries = await client.xrange(keys.records, '-', '+', 'COUNT', this.#batchSize);
+    const newest = new Map<TaskId, TaskRecord>();
+    let lastId: string | undefined;
+    let taken = 0;
+    let bytes = 0;
+    for (const [id, fields] of entries) {
+      const text = fields[1] ?? '';
+      if (taken > 0 && bytes + text.length > BATCH_BYTES) break;
+      bytes += text.length;
+      taken += 1;
+      lastId = id;
+      try {
+        const record = parseTaskRecord(text);
+        const held = newest.get(record.taskId);
+        // The later of two equal records wins: it was written with more knowledge.
+        if (held === undefined || mayReplace(record, held)) newest.set(record.taskId, record);
+      } catch (error) {
+        await this.#putAside(text, messageOf(error));
+      }
+    }
+    if (lastId === undefined) return undefined;
+    return {
+      lastId,
+      entries: taken,
+      full: taken < entries.length || taken === this.#batchSize,
+      records: [...newest.values()],
+    };
+  }
+
+  /**
+   * Writes a batch. A record that the database refuses must not hold
+   * up the others: the batch is halved until that record stands alone.
+   */
+  async #write(records: readonly TaskRecord[]): Promise<void> {
+    if (records.length === 0) return;
+    try {
+      await this.#options.write(records);
+      this.#written?.inc(records.length);
+    } catch (error) {
+      if (!this.#isRefusal(error)) throw error;
+      const [first] = records;
+      if (records.length === 1 && first !== undefined) {
+        this.#options.log.error({ err: error, taskId: first.taskId }, 'the database refuses a task record');
+        await this.#putAside(JSON.stringify(first), messageOf(error));
+        return;
+      }
+      const middle = Math.ceil(records.length / 2);
+      await this.#write(records.slice(0, middle));
+      await this.#write(records.slice(middle));
+    }
+  }
+
+  async #forget(batch: Batch): Promise<void> {
+    const { client, keys } = this.#options;
+    const pipeline = client.pipeline();
+    pipeline.xtrim(keys.records, 'MINID', '=', idAfter(batch.lastId));
+    for (const record of batch.records) {
+      const isLarge = (record.result?.length ?? 0) > SMALL_RECORD / 2;
+      if (record.rank >= 3 && isLarge) pipeline.expire(keys.task(record.taskId), DRAINED_TTL_S);
+    }
+    pipeline.xlen(keys.records);
+    const answers = (await pipeline.exec()) ?? [];
+    for (const [error] of answers) if (error !== null) throw error;
+    this.#drained.tell(Number(answers.at(-1)?.[1] ?? 0));
+  }
+
+  async #putAside(text: string, reason: string): Promise<void> {
+    const { client, keys } = this.#options;
+    this.#setAside?.inc();
+    await client.xadd(keys.recordsAside, 'MAXLEN', '~', MAX_SET_ASIDE, '*', 'record', text, 'reason', reason);
+  }
+
+  async #rest(signal: AbortSignal): Promise<void> {
+    if (!this.#awake && !signal.aborted) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, this.#options.sweepMs ?? SWEEP_MS);
+        this.#wakeUp = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.#wakeUp = undefined;
+    }
+    if (this.#awake) await sleep(this.#options.coalesceMs ?? COALESCE_MS, signal);
+  }
+}
+
+/** Smallest stream id after this one. */
+function idAfter(id: string): string {
+  const [ms = '0', sequence = '0'] = id.split('-');
+  return `${ms}-${BigInt(sequence) + 1n}`;
+}
+
+/** Whether SQLSTATE class 22 (bad data) or 23 (a constraint) is in the chain of causes. */
+function isDataRefused(error: unknown): boolean {
+  for (let at = error, depth = 0; at instanceof Error && depth < 8; at = at.cause, depth += 1) {
+    if ('code' in at && typeof at.code === 'string' && /^2[23][0-9A-Z]{3}$/.test(at.code)) return true;
+  }
+  return false;
+}

@@ -1,0 +1,103 @@
+import type { QueueName } from '#shared/domain/ids.ts';
+import type { StubKind, TaskStatus } from '#shared/domain/status.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import { encodeTaskJob } from '../../stores/queues/jobs.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { AcceptedTask, TaskRow } from '../../stores/store/queries/tasks.ts';
+import type { Attempt } from '../dispatch/attempts.ts';
+import type { RecordRank, TaskRecord } from './records.ts';
+import { RANK } from '../state.ts';
+
+/** JSON text of `{"error": text}`. */
+export function errorBody(text: string): string {
+  return JSON.stringify({ error: text });
+}
+
+/** Record of a job in that status. */
+export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, attempt: number): TaskRecord {
+  return {
+    taskId: job.taskId,
+    workspaceId: job.workspaceId,
+    stubId: job.stubId,
+    deploymentId: job.deploymentId,
+    queue,
+    kind: job.kind,
+    sync: job.sync,
+    status,
+    attempt,
+    rank: RANK[status] as RecordRank,
+    containerId: null,
+    failureReason: '',
+    createdAtMs: job.createdAtMs,
+    startedAtMs: null,
+    endedAtMs: isTerminalTask(status) ? job.createdAtMs : null,
+    durationMs: null,
+    deadlineMs: job.deadlineMs,
+    ...(job.sync ? { replica: job.replica } : {}),
+    ...(job.past === undefined ? {} : { past: job.past }),
+    ...(job.callbackUrl === undefined ? {} : { callbackUrl: job.callbackUrl }),
+    ...(job.putBy === undefined ? {} : { putBy: job.putBy }),
+  };
+}
+
+/** Row of an asynchronous task that is accepted now. */
+export const acceptedTaskOf = (job: TaskJob, queue: QueueName): AcceptedTask => ({
+  record: recordOf(job, queue, 'PENDING', 0),
+  job: encodeTaskJob(job),
+});
+
+const MOST_PAST = 12;
+
+/** Budgets of a task with one more attempt that did not end it. */
+export function withPast(budget: TaskJob, attempt: Attempt, outcome: string, nowMs: number): TaskJob {
+  const one = {
+    attempt: attempt.number,
+    containerId: attempt.containerId,
+    machineId: attempt.machineId,
+    startedAtMs: Math.round(attempt.startedAtMs ?? attempt.sentAtMs),
+    endedAtMs: Math.round(nowMs),
+    outcome: outcome.slice(0, 128),
+  };
+  return { ...budget, past: [...(attempt.job.past ?? []), one].slice(-MOST_PAST) };
+}
+
+/** Record of a job after its end. */
+export function finalOf(
+  job: TaskJob,
+  queue: QueueName,
+  attempt: number,
+  status: TaskStatus,
+  endedAtMs: number,
+  extra: Partial<TaskRecord>,
+): TaskRecord {
+  return { ...recordOf(job, queue, status, attempt), endedAtMs, ...extra };
+}
+
+/** Record from a row of the database. */
+export function recordOfRow(row: TaskRow): TaskRecord {
+  const { result, resultObjectId, callbackUrl, putBy, containerHostname } = row;
+  return {
+    taskId: row.taskId,
+    workspaceId: row.workspaceId,
+    stubId: row.stubId,
+    deploymentId: row.deploymentId,
+    queue: row.queue,
+    kind: row.kind as StubKind,
+    sync: row.sync,
+    status: row.status,
+    attempt: row.attempt,
+    rank: row.rank as RecordRank,
+    containerId: row.containerId,
+    failureReason: row.failureReason,
+    createdAtMs: row.createdAtMs,
+    startedAtMs: row.startedAtMs,
+    endedAtMs: row.endedAtMs,
+    durationMs: row.durationMs,
+    deadlineMs: row.deadlineMs ?? 0,
+    ...(result === undefined ? {} : { result }),
+    ...(resultObjectId === undefined ? {} : { resultObjectId }),
+    ...(callbackUrl === undefined ? {} : { callbackUrl }),
+    ...(putBy === undefined ? {} : { putBy }),
+    ...(containerHostname === undefined ? {} : { containerHostname }),
+  };
+}
