@@ -28,7 +28,7 @@ import { openSchedules } from './compose/schedules.ts';
 import { beginStores } from './compose/stores.ts';
 import type { Opening } from './compose/stores.ts';
 import { openCertificate, openContainerCalls, openSurfaces } from './compose/surfaces.ts';
-import { openTaskOwners } from './compose/task-maintenance.ts';
+import { openTaskMaintenance } from './compose/task-maintenance.ts';
 import { openTasks } from './compose/tasks.ts';
 import { openWebhooks } from './compose/webhooks.ts';
 import { wire } from './compose/wiring.ts';
@@ -113,8 +113,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const scaling = openScaling({ ...base, taskParts, health });
   const gauges = registerGauges({ ...ground, ...books, ...scaling });
   const linkParts = openLinks({ ...base, taskParts, scaling });
-  const owners = openTaskOwners({ ...base, taskParts });
-  const actionParts = openActions({ ...base, taskParts, owners });
+  const maintenance = openTaskMaintenance({ ...base, taskParts });
+  const actionParts = openActions({ ...base, taskParts, maintenance });
   const replicas = joinReplicas({ ...base, taskParts, scaling });
   const workerParts = openWorkers({ ...ground, ...books, ...scaling });
 
@@ -142,7 +142,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     taskParts,
     scaling,
     linkParts,
-    owners,
+    maintenance,
     replicas,
     containerCalls,
     explain,

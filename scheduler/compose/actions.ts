@@ -8,7 +8,7 @@ import { Actions } from '../tasks/actions.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 import type { Lanes } from './lanes.ts';
-import type { TaskOwners } from './task-maintenance.ts';
+import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface ActionsSetup {
@@ -17,7 +17,7 @@ export interface ActionsSetup {
   readonly lanes: Lanes;
   readonly records: Records;
   readonly taskParts: TaskParts;
-  readonly owners: TaskOwners;
+  readonly maintenance: TaskMaintenance;
 }
 
 export interface ActionParts {
@@ -25,15 +25,15 @@ export interface ActionParts {
   readonly stops: ContainerStops;
 }
 
-export function openActions({ ground, books, lanes, records, taskParts, owners }: ActionsSetup): ActionParts {
+export function openActions({ ground, books, lanes, records, taskParts, maintenance }: ActionsSetup): ActionParts {
   const { db, keys, clock, log } = ground;
   const { bus, book, slots, leases, credentials } = books;
-  const { attempts, ender, changes } = taskParts.tasks;
+  const { attempts, completion, changes } = taskParts.tasks;
   const stops = new ContainerStops(book, slots, (id) => credentials.ended([id]));
   const actions = new Actions({
-    foreign: owners.foreign,
+    foreign: maintenance.foreign,
     attempts,
-    ender,
+    completion,
     changes,
     queues: lanes.queues,
     records: records.records,

@@ -13,7 +13,7 @@ import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { Db } from '../stores/store/db.ts';
 import { countOpenTasks } from '../stores/store/queries/task-counts.ts';
-import { Census } from '../tasks/maintenance/open-task-gauges.ts';
+import { OpenTaskGauges } from '../tasks/maintenance/open-task-gauges.ts';
 
 export interface GaugeParts {
   readonly registry: Registry;
@@ -41,5 +41,5 @@ export function registerGauges(parts: GaugeParts): Part {
     { role: 'tasks', client: hot, oneIn: TIMED_TASK_COMMANDS },
     { role: 'control', client: general, oneIn: 1 },
   ]);
-  return new Census({ registry, count: () => countOpenTasks(db), clock, log, isLeader });
+  return new OpenTaskGauges({ registry, count: () => countOpenTasks(db), clock, log, isLeader });
 }

@@ -25,7 +25,7 @@ export interface Started extends Wired {
 
 /** @param opened - stores that are open already, and are closed last */
 export function startOrder(opened: readonly Part[], parts: Started): readonly Part[] {
-  const { ground, identity, books, targets, taskParts, scaling, linkParts, owners, replicas, workers } = parts;
+  const { ground, identity, books, targets, taskParts, scaling, linkParts, maintenance, replicas, workers } = parts;
   const { presence, machines, book, leader } = books;
   return [
     ...opened,
@@ -42,7 +42,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.redisMemory,
     recordsPart(parts.records, leader),
     parts.webhooks.deliveries,
-    ...owners.beforeTasks,
+    ...maintenance.beforeTasks,
     taskParts.tasks,
     taskParts.due,
     taskParts.dispatcher,
@@ -54,7 +54,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     ground.stall,
     parts.health,
     workers,
-    ...owners.afterTasks,
+    ...maintenance.afterTasks,
     parts.objectParts.collector,
     parts.retention,
     ...replicas.running,

@@ -70,7 +70,7 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     instance,
     replies,
     attempts: tasks.attempts,
-    ender: tasks.ender,
+    completion: tasks.completion,
     records,
     dispatcher,
     presentation: outcomes,

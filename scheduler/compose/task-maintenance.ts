@@ -18,7 +18,7 @@ import { Deadlines } from '../tasks/maintenance/deadlines.ts';
 import { ForeignRuns } from '../tasks/foreign-runs.ts';
 import { InputSweep } from '../tasks/maintenance/input-sweep.ts';
 import { Rebuild } from '../tasks/maintenance/rebuild.ts';
-import { Suspects } from '../tasks/maintenance/suspect-lease-renewal.ts';
+import { SuspectLeaseRenewal } from '../tasks/maintenance/suspect-lease-renewal.ts';
 import { TaskSweep } from '../tasks/maintenance/sweep.ts';
 
 /** Ended tasks read at once after Redis lost data; costs the database some milliseconds. */
@@ -28,7 +28,7 @@ const ENDED_PAGE = 2_000;
  */
 const LANE_CALM_MS = 15_000;
 
-export interface TaskOwnersSetup {
+export interface TaskMaintenanceSetup {
   readonly ground: Ground;
   readonly books: Books;
   readonly objects: Pick<Objects, 'keptBytes' | 'removeBytes'>;
@@ -37,7 +37,7 @@ export interface TaskOwnersSetup {
   readonly taskParts: TaskParts;
 }
 
-export interface TaskOwners {
+export interface TaskMaintenance {
   /** Parts that start before tasks; `afterTasks` start after them. */
   readonly beforeTasks: readonly Part[];
   readonly afterTasks: readonly Part[];
@@ -47,7 +47,7 @@ export interface TaskOwners {
   readonly deadlines: Deadlines;
 }
 
-export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
+export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenance {
   const { lanes, objects } = setup;
   const { db, instance, clock, stall, log } = setup.ground;
   const { redisData: data, rollCall, presence, machines, book, slots, leases, isLeader, isAlive } = setup.books;
@@ -69,7 +69,7 @@ export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
   const deadlines = new Deadlines({
     due: (beforeMs, limit) => waitingDeadlines(db, beforeMs, limit),
     queues,
-    ender: tasks.ender,
+    completion: tasks.completion,
     clock,
     log,
     isLeader,
@@ -82,7 +82,7 @@ export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
     log,
     isLeader,
     leases,
-    ender: tasks.ender,
+    completion: tasks.completion,
     changes: tasks.changes,
     attempts: tasks.attempts,
     mayRebuild: () => rebuild.isOver(),
@@ -98,7 +98,7 @@ export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
     prune: () => dispatcher.prune(),
     log,
   });
-  const suspects = new Suspects({
+  const suspects = new SuspectLeaseRenewal({
     suspects: () => [...machines.all()].filter(({ health }) => health === 'SUSPECT').map((machine) => machine.row.id),
     queues,
     leases,
@@ -123,7 +123,7 @@ export function openTaskOwners(setup: TaskOwnersSetup): TaskOwners {
     lanes: queues,
     store: lanes.store,
     records,
-    ender: tasks.ender,
+    completion: tasks.completion,
     instance,
     isAlive,
     isLeader,

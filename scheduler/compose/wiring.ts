@@ -28,7 +28,7 @@ import type { LinkParts } from './links.ts';
 import type { Records } from './records.ts';
 import type { Replicas } from './replicas.ts';
 import type { Scaling } from './scaling.ts';
-import type { TaskOwners } from './task-maintenance.ts';
+import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface Wired {
@@ -42,7 +42,7 @@ export interface Wired {
   readonly taskParts: TaskParts;
   readonly scaling: Scaling;
   readonly linkParts: LinkParts;
-  readonly owners: TaskOwners;
+  readonly maintenance: TaskMaintenance;
   readonly actions: Actions;
   readonly replicas: Replicas;
   readonly workers: Workers;
@@ -221,30 +221,30 @@ function wireUpkeep({
   records,
   taskParts: { dispatcher },
   scaling: { autoscaler },
-  owners,
+  maintenance,
   replicas,
 }: Wired): void {
   const wake = (queue: QueueName): void => {
     dispatcher.wake(queue);
     autoscaler.wake(queue);
   };
-  owners.sweep.onReturned(wake);
-  owners.foreign.onQueueChanged(wake);
+  maintenance.sweep.onReturned(wake);
+  maintenance.foreign.onQueueChanged(wake);
   replicas.deadReplicas.onReturned(wake);
   records.drainer.onDrained((left) => records.records.drained(left));
   replicas.answers.onAnswered((taskId) => lanes.queues.answered(taskId));
-  owners.rebuild.onRebuilt(() => {
+  maintenance.rebuild.onRebuilt(() => {
     for (const queue of books.slots.queues()) dispatcher.wake(queue);
     autoscaler.sweep();
   });
 }
 
 /** Causes of a new scaling decision, and its effects on callers. */
-function wireDecisions({ identity, books, taskParts, scaling, owners, actions, replicas, drains }: Wired): void {
+function wireDecisions({ identity, books, taskParts, scaling, maintenance, actions, replicas, drains }: Wired): void {
   const { autoscaler, accounting, placer, quotas } = scaling;
   const { tasks, dispatcher, due } = taskParts;
   const wanted = (queue: QueueName): void => replicas.decisions.wanted(queue);
-  tasks.onAccepted(({ taskId, deadlineMs }, queue) => owners.deadlines.accepted({ taskId, queue, deadlineMs }));
+  tasks.onAccepted(({ taskId, deadlineMs }, queue) => maintenance.deadlines.accepted({ taskId, queue, deadlineMs }));
   tasks.onDepth((target, depth) => autoscaler.depthSeen(target, depth, wanted));
   tasks.onAttemptEnded((queue, containerId) => autoscaler.attemptEnded(queue, containerId));
   tasks.onAttemptEnded((_queue, containerId) => replicas.leaving.look(containerId));

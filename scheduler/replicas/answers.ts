@@ -12,7 +12,7 @@ import type { Presentation } from '../domain/endings.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { Attempts } from '../tasks/dispatch/attempts.ts';
-import type { Ender } from '../tasks/completion/completion.ts';
+import type { Completion } from '../tasks/completion/completion.ts';
 import type { TaskRecords } from '../tasks/records/records.ts';
 import type { Bus } from '../cluster/bus.ts';
 import { answerMessage, readAnswer } from './outcome-messages.ts';
@@ -32,7 +32,7 @@ export interface AnswersParts {
   readonly instance: InstanceId;
   readonly replies: Replies;
   readonly attempts: Attempts;
-  readonly ender: Pick<Ender, 'answerFrom' | 'resultText' | 'revoke'>;
+  readonly completion: Pick<Completion, 'answerFrom' | 'resultText' | 'revoke'>;
   readonly records: Pick<TaskRecords, 'read' | 'readHeld' | 'endedElsewhere'>;
   readonly dispatcher: Pick<Dispatcher, 'forget'>;
   readonly presentation: Pick<Presentation, 'httpStatusOf'>;
@@ -103,16 +103,16 @@ export class Answers {
 
   /** Stops the handler here of a task that another replica ended in the moment in which it was sent. */
   #stop(taskId: TaskId): void {
-    const { attempts, ender } = this.#parts;
+    const { attempts, completion } = this.#parts;
     const attempt = attempts.current(taskId);
     if (attempt === undefined) return;
-    void ender.revoke(attempt, 'cancelled', CANCELLED, 0);
+    void completion.revoke(attempt, 'cancelled', CANCELLED, 0);
   }
 
   async #bodyOf(taskId: TaskId): Promise<string | undefined> {
     const record = await this.#parts.records.read(taskId);
     if (record === undefined || !isTerminalTask(record.status)) return undefined;
-    return await this.#parts.ender.resultText(record);
+    return await this.#parts.completion.resultText(record);
   }
 
   async #loop(): Promise<void> {
@@ -127,14 +127,14 @@ export class Answers {
   async lookUp(waitedMs: number): Promise<void> {
     if (this.#lookingUp) return;
     this.#lookingUp = true;
-    const { replies, attempts, records, ender, log } = this.#parts;
+    const { replies, attempts, records, completion, log } = this.#parts;
     try {
       const ids = [...replies.waitingSince(waitedMs)]
         .map(({ taskId }) => taskId)
         .filter((taskId) => attempts.current(taskId) === undefined);
       for (let at = 0; at < ids.length; at += LOOK_UP_BATCH) {
         for (const record of await records.readHeld(ids.slice(at, at + LOOK_UP_BATCH))) {
-          if (isTerminalTask(record.status)) await ender.answerFrom(record);
+          if (isTerminalTask(record.status)) await completion.answerFrom(record);
         }
       }
     } catch (error) {

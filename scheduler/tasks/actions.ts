@@ -17,7 +17,7 @@ import type { Ending, FinalStatus } from '../domain/endings.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
 import type { Attempt, Attempts } from './dispatch/attempts.ts';
 import type { Changes } from './records/changes.ts';
-import type { Ender } from './completion/completion.ts';
+import type { Completion } from './completion/completion.ts';
 import type { ForeignRuns } from './foreign-runs.ts';
 import { resultTextOf } from './completion/result-text.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from './records/records.ts';
@@ -27,7 +27,7 @@ import type { DeploymentEffects } from '../workspaces/deployments/needs.ts';
 
 export interface ActionsParts {
   readonly attempts: Attempts;
-  readonly ender: Ender;
+  readonly completion: Completion;
   readonly changes: Changes;
   readonly queues: TaskQueues;
   readonly records: TaskRecords;
@@ -104,13 +104,13 @@ export class Actions implements TaskActions, DeploymentEffects {
   async #endAttempt(attempt: Attempt, status: FinalStatus | 'RETRY', request: EndRequest): Promise<EndOutcome> {
     const body = request.result.length > 0 ? Buffer.from(request.result) : undefined;
     const durationMs = request.durationSeconds * 1000;
-    const { ender } = this.#parts;
+    const { completion } = this.#parts;
     if (request.containerHostname !== '') attempt.containerHostname = hostnameOf(request);
     if (attempt.container !== undefined) {
       attempt.container.keepWarmMs = request.keepWarmSeconds < 0 ? Infinity : request.keepWarmSeconds * 1000;
     }
-    if (status === 'RETRY') await ender.ended(attempt, 'retry', body, durationMs);
-    else await ender.finish(attempt, endedByRunner(status), body ?? Buffer.from('null'), durationMs);
+    if (status === 'RETRY') await completion.ended(attempt, 'retry', body, durationMs);
+    else await completion.finish(attempt, endedByRunner(status), body ?? Buffer.from('null'), durationMs);
     return 'ended';
   }
 
@@ -127,9 +127,9 @@ export class Actions implements TaskActions, DeploymentEffects {
       durationMs: request.durationSeconds * 1000,
       ...(request.containerHostname === '' ? {} : { containerHostname: hostnameOf(request) }),
       failureReason: failureReasonOf(ending),
-      ...(await this.#parts.ender.kept(text)),
+      ...(await this.#parts.completion.kept(text)),
     });
-    if (!isLate) this.#parts.ender.answer(record.taskId, { status, reason: ending.reason, body: text });
+    if (!isLate) this.#parts.completion.answer(record.taskId, { status, reason: ending.reason, body: text });
   }
 
   // ---- StopTasks ----------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ export class Actions implements TaskActions, DeploymentEffects {
    * its handler told to stop. An attempt elsewhere is ended with the token that holds it.
    */
   async #cancel(record: TaskRecord, ending: Ending): Promise<boolean> {
-    const { queues, attempts, ender, records, changes } = this.#parts;
+    const { queues, attempts, completion, records, changes } = this.#parts;
     for (let tries = 0; tries < CANCEL_TRIES; tries += 1) {
       const attempt = attempts.current(record.taskId);
       if (attempt !== undefined) return await this.#revoke(attempt, ending);
@@ -169,12 +169,12 @@ export class Actions implements TaskActions, DeploymentEffects {
           rank: RANK[ending.status] as RecordRank,
           endedAtMs: this.#parts.clock.nowMs(),
           failureReason: failureReasonOf(ending),
-          result: ender.answerOf(ending).body,
+          result: completion.answerOf(ending).body,
         });
-        ender.answerAs(record.taskId, ending);
+        completion.answerAs(record.taskId, ending);
         return true;
       }
-      if (await ender.takeOut(record.queue, job, ending)) return true;
+      if (await completion.takeOut(record.queue, job, ending)) return true;
       if (await this.#endHeld(record.queue, job, ending)) return true;
     }
     return false;
@@ -185,7 +185,7 @@ export class Actions implements TaskActions, DeploymentEffects {
    * @returns false: no attempt holds the task any more
    */
   async #endHeld(queue: QueueName, job: TaskJob, ending: Ending): Promise<boolean> {
-    const { queues, attempts, ender, records, leases } = this.#parts;
+    const { queues, attempts, completion, records, leases } = this.#parts;
     const lock: LockToken | undefined = await queues.lockOf(queue, job.taskId);
     if (lock === undefined) return false;
     const fence = await queues.fail(queue, job.taskId, lock, failureReasonOf(ending));
@@ -199,7 +199,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     const lease = await leases.read(job.taskId);
     const known = now === undefined ? job.attempts + 1 : now.status === 'RUNNING' ? now.attempt : now.attempt + 1;
     const attempt = Math.max(lease?.attempt ?? 0, known);
-    await ender.endQueued(queue, job, ending, { status: now?.status ?? 'PENDING', attempt });
+    await completion.endQueued(queue, job, ending, { status: now?.status ?? 'PENDING', attempt });
     return true;
   }
 
@@ -211,7 +211,7 @@ export class Actions implements TaskActions, DeploymentEffects {
 
   #revoke(attempt: Attempt, ending: Ending): Promise<boolean> {
     const ranMs = this.#parts.clock.nowMs() - attempt.sentAtMs;
-    return this.#parts.ender.revoke(attempt, 'cancelled', ending, ranMs);
+    return this.#parts.completion.revoke(attempt, 'cancelled', ending, ranMs);
   }
 
   // ---- deployments --------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ export class Actions implements TaskActions, DeploymentEffects {
       const attempt = this.#parts.attempts.current(waiting.taskId);
       try {
         if (attempt !== undefined) await this.#revoke(attempt, ending);
-        else if (!(await this.#parts.ender.takeOut(queue, waiting.job, ending))) {
+        else if (!(await this.#parts.completion.takeOut(queue, waiting.job, ending))) {
           // The task was fetched this very moment, or it runs on a machine linked to another replica.
           const now = this.#parts.attempts.current(waiting.taskId);
           if (now !== undefined) await this.#revoke(now, ending);
@@ -295,7 +295,7 @@ export class Actions implements TaskActions, DeploymentEffects {
           'a caller of a stopped deployment is answered without its record',
         );
       }
-      this.#parts.ender.answerAs(waiting.taskId, ending);
+      this.#parts.completion.answerAs(waiting.taskId, ending);
     }
     await this.#endServed(queue, ending);
   }

@@ -12,12 +12,12 @@ import type { TaskJob } from '../stores/queues/jobs.ts';
 import type { ReadyContainer } from './dispatch/slots.ts';
 import { Listeners } from '#shared/listeners.ts';
 import { Attempts } from './dispatch/attempts.ts';
-import { Claims } from './maintenance/start-deadline.ts';
-import { Drained } from './completion/drain-cutoff.ts';
+import { StartDeadline } from './maintenance/start-deadline.ts';
+import { DrainCutoff } from './completion/drain-cutoff.ts';
 import { Callers } from './admission/callers.ts';
 import type { FailedStart } from './admission/callers.ts';
 import { Changes } from './records/changes.ts';
-import { Ender } from './completion/completion.ts';
+import { Completion } from './completion/completion.ts';
 import { LateResults } from './completion/late.ts';
 import type { TaskRecord } from './records/records.ts';
 import { pickById } from './records/list-by-id.ts';
@@ -27,28 +27,28 @@ import { Reaper } from './maintenance/reaper.ts';
 import { Renewal } from './maintenance/renewal.ts';
 import type { AttemptResult } from './dispatch/attempts.ts';
 import type { LiveReport, MachineReport } from './completion/reports.ts';
-import { GRACES } from './maintenance/grace-periods.ts';
+import { GRACE_PERIODS } from './maintenance/grace-periods.ts';
 import { Reports } from './completion/reports.ts';
 import { Sender } from './dispatch/sending.ts';
 import { Submissions } from './admission/submissions.ts';
 import type { TaskContext, TaskServiceParts } from './task-parts.ts';
 import type { Call, Submission, TaskFilter, TaskService } from './task-service.ts';
-import { Unnamed } from './completion/orphaned-attempts.ts';
+import { OrphanedAttempts } from './completion/orphaned-attempts.ts';
 
 export class Tasks implements TaskService {
   readonly name = 'tasks';
   readonly attempts = new Attempts();
   readonly changes: Changes;
-  readonly ender: Ender;
+  readonly completion: Completion;
   readonly #parts: TaskServiceParts;
   readonly #submissions: Submissions;
   readonly #callers: Callers;
   readonly #sender: Sender;
   readonly #reports: Reports;
   readonly #renewal: Renewal;
-  readonly #claims: Claims;
+  readonly #startDeadline: StartDeadline;
   readonly #reaper: Reaper;
-  readonly #drained: Drained;
+  readonly #drainCutoff: DrainCutoff;
   readonly #lostJobs: LostJobs;
   readonly #abort = new AbortController();
   readonly #accepted = new Listeners<[TaskJob, QueueName]>();
@@ -63,17 +63,17 @@ export class Tasks implements TaskService {
       ...parts,
       changes: this.changes,
       attempts: this.attempts,
-      graces: { ...GRACES, ...parts.graces },
+      graces: { ...GRACE_PERIODS, ...parts.graces },
       sinceStallMs: parts.sinceStallMs ?? (() => Infinity),
       signal: this.#abort.signal,
     };
-    this.ender = new Ender({
+    this.completion = new Completion({
       ...shared,
       onAttemptEnded: (attempt) => this.#attemptEnded.tell(attempt.queue, attempt.containerId),
     });
     const context: TaskContext = {
       ...shared,
-      ender: this.ender,
+      completion: this.completion,
       onAccepted: (job, queue) => this.#accepted.tell(job, queue),
       onDepth: (target, depth) => this.#depth.tell(target, depth),
       readerLeft: (taskId, ending) => this.#readerLeft(taskId, ending),
@@ -82,14 +82,14 @@ export class Tasks implements TaskService {
     this.#submissions = new Submissions(context, this.#callers);
     this.#sender = new Sender(context);
     this.#renewal = new Renewal(context);
-    this.#claims = new Claims(context);
+    this.#startDeadline = new StartDeadline(context);
     this.#reaper = new Reaper(context);
-    this.#drained = new Drained(context);
+    this.#drainCutoff = new DrainCutoff(context);
     this.#lostJobs = new LostJobs(context);
     this.#reports = new Reports({
       ...context,
       late: new LateResults(context),
-      unnamed: new Unnamed(context),
+      orphaned: new OrphanedAttempts(context),
       maxResultBytes: parts.bodies.maxResultBytes,
       pause: (container) => this.#sender.pause(container),
       armLimit: (attempt) => this.#sender.armLimit(attempt),
@@ -118,9 +118,9 @@ export class Tasks implements TaskService {
 
   start(): void {
     this.#renewal.start();
-    this.#claims.start();
+    this.#startDeadline.start();
     this.#reaper.start();
-    this.#drained.start();
+    this.#drainCutoff.start();
     this.#lostJobs.start();
   }
 
@@ -128,7 +128,7 @@ export class Tasks implements TaskService {
   stop(): void {
     this.#abort.abort();
     for (const attempt of this.attempts.all()) clearTimeout(attempt.limit);
-    this.#parts.replies.settleAll(this.ender.answerOf(SCHEDULER_STOPPING));
+    this.#parts.replies.settleAll(this.completion.answerOf(SCHEDULER_STOPPING));
   }
 
   /**
@@ -234,7 +234,7 @@ export class Tasks implements TaskService {
 
   /** Called when a container was told to stop. */
   containerStops(containerId: ContainerId): void {
-    this.#drained.lookAt(containerId);
+    this.#drainCutoff.lookAt(containerId);
   }
 
   containerGone(containerId: ContainerId): Promise<void> {
@@ -270,6 +270,6 @@ export class Tasks implements TaskService {
   }
 
   resultText(record: TaskRecord): Promise<string | undefined> {
-    return this.ender.resultText(record);
+    return this.completion.resultText(record);
   }
 }

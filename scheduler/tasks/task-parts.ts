@@ -22,12 +22,12 @@ import type { Attempts } from './dispatch/attempts.ts';
 import type { Bodies } from './dispatch/bodies.ts';
 import type { Changes } from './records/changes.ts';
 import type { Ending, Presentation } from '../domain/endings.ts';
-import type { Ender } from './completion/completion.ts';
+import type { Completion } from './completion/completion.ts';
 import type { StubFacts } from './records/list-by-id.ts';
 import type { TaskMetrics } from './metrics.ts';
 import type { QueueQuota } from './admission/queue-quota.ts';
 import type { TaskRecord, TaskRecords } from './records/records.ts';
-import type { TaskGraces } from './maintenance/grace-periods.ts';
+import type { GracePeriods } from './maintenance/grace-periods.ts';
 import type { IdempotencyKeys } from './admission/idempotency-keys.ts';
 import type { TaskFilter } from './task-service.ts';
 
@@ -55,7 +55,7 @@ export interface TaskServiceParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: TaskMetrics;
-  readonly graces?: Partial<TaskGraces>;
+  readonly graces?: Partial<GracePeriods>;
   /** Milliseconds since this process last stood still. Absent: it never did. */
   readonly sinceStallMs?: () => number;
   /** Questions whether Redis may have come back older. Absent: it never does. */
@@ -98,8 +98,8 @@ export interface TaskServiceParts {
 export interface TaskContext extends TaskServiceParts {
   readonly attempts: Attempts;
   readonly changes: Changes;
-  readonly ender: Ender;
-  readonly graces: TaskGraces;
+  readonly completion: Completion;
+  readonly graces: GracePeriods;
   readonly sinceStallMs: () => number;
   /** Aborted when the process stops: attempts go on in their containers. */
   readonly signal: AbortSignal;

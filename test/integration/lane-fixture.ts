@@ -48,7 +48,7 @@ export const sweepOf = (one: Process, parts: Partial<LaneSweepParts> = {}): Lane
     lanes: one.queues,
     store: one.lanes,
     records: one.records,
-    ender: one.tasks.ender,
+    completion: one.tasks.completion,
     instance: one.instance,
     isAlive: (replica) => !dead.has(replica),
     isLeader: () => true,

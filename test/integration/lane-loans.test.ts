@@ -400,7 +400,7 @@ describe('cancelled before it is sent', () => {
       const job = await by.queues.read(target.queue, task.taskId);
       expect(job).not.toHaveProperty('lentTo');
       if (job === undefined) throw new Error('no job');
-      expect(await by.tasks.ender.takeOut(target.queue, job, CANCELLED)).toBe(true);
+      expect(await by.tasks.completion.takeOut(target.queue, job, CANCELLED)).toBe(true);
       expect(await task.finished).toMatchObject({ status: 'CANCELLED' });
     }
     gate.open();
@@ -439,7 +439,7 @@ test('cancelled at another replica in the very moment in which it is sent: its h
   if (job === undefined) throw new Error('no job');
   // The cancel comes as if between this replica's look and its lease.
   expect(await other.lanes.remove(target.queue, task.taskId)).toBe(true);
-  await other.tasks.ender.endTakenOut(target.queue, job, CANCELLED);
+  await other.tasks.completion.endTakenOut(target.queue, job, CANCELLED);
   expect(await task.finished).toMatchObject({ status: 'CANCELLED' });
   await waitFor(() => link.cancelled.includes(`${task.taskId} ${order.token}`), 'its handler is told');
   await one.result(order, '', 'cancelled');

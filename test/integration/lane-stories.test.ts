@@ -156,7 +156,7 @@ class Story {
     const job = task && (await by.queues.read(this.target.queue, task.taskId));
     if (job === undefined) return;
     const ending = { status: 'CANCELLED', reason: 'request_cancelled', detail: 'x' } as const;
-    if (await by.tasks.ender.takeOut(this.target.queue, job, ending)) this.seen.add('cancelled elsewhere');
+    if (await by.tasks.completion.takeOut(this.target.queue, job, ending)) this.seen.add('cancelled elsewhere');
   }
 
   /** Another replica wrongly counts that replica as dead for a moment, and ends its unsent tasks. */

@@ -387,7 +387,7 @@ describe('ended before it was sent', () => {
     const job = await other.queues.read(target.queue, waiting.taskId);
     if (job === undefined) throw new Error('no job');
     const ending = { status: 'CANCELLED', reason: 'request_cancelled', detail: 'x' } as const;
-    expect(await other.tasks.ender.takeOut(target.queue, job, ending)).toBe(true);
+    expect(await other.tasks.completion.takeOut(target.queue, job, ending)).toBe(true);
     expect(await waiting.finished).toMatchObject({ status: 'CANCELLED' });
     await one.result(running);
     await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'the lane is empty');

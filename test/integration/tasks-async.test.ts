@@ -380,7 +380,7 @@ describe('the sweep', () => {
       leases: one.leases,
       clock: systemClock,
       log: quiet,
-      ender: one.tasks.ender,
+      completion: one.tasks.completion,
       changes: one.tasks.changes,
       attempts: { current: () => undefined },
       jobOf: (id) => acceptedJobOf(one.db, id),

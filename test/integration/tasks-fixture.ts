@@ -45,7 +45,7 @@ import type { ByteStore } from '#scheduler/tasks/dispatch/bodies.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
-import type { TaskGraces } from '#scheduler/tasks/maintenance/grace-periods.ts';
+import type { GracePeriods } from '#scheduler/tasks/maintenance/grace-periods.ts';
 import type { TaskServiceParts } from '#scheduler/tasks/task-parts.ts';
 import { GroupCommit } from '#scheduler/tasks/admission/accepting.ts';
 import { DueTimes } from '#scheduler/stores/queues/due.ts';
@@ -184,7 +184,7 @@ export async function aProcess(
     readonly alive?: (replica: InstanceId) => boolean;
     readonly loadFromDb?: (taskId: TaskId) => Promise<TaskRecord | undefined>;
     readonly maxResultBytes?: number;
-    readonly graces?: Partial<TaskGraces>;
+    readonly graces?: Partial<GracePeriods>;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
     /** False: every task goes through its queue. Absent: the setting of the test run. */
     readonly lane?: boolean;
@@ -352,7 +352,7 @@ export async function aProcess(
       instance,
       replies,
       attempts: tasks.attempts,
-      ender: tasks.ender,
+      completion: tasks.completion,
       records,
       dispatcher,
       presentation: outcomes,

@@ -258,7 +258,7 @@ test('a caller whose task ended while its job was back in the queue gets how it 
   const ended = finalOf(job, target.queue, 1, 'COMPLETE', Date.now(), { result: '{"whole":1}' });
   await one.tasks.changes.applied('RUNNING', 'succeed', ended);
   const ending = { status: 'TIMEOUT', reason: 'wait_limit', detail: 'no container' } as const;
-  expect(await one.tasks.ender.takeOut(target.queue, job, ending)).toBe(true);
+  expect(await one.tasks.completion.takeOut(target.queue, job, ending)).toBe(true);
   expect(seenByCaller(await task.finished)).toMatchObject({ status: 'COMPLETE', httpStatus: 200, body: '{"whole":1}' });
 });
 

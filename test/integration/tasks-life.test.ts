@@ -166,7 +166,7 @@ describe('a change that the table does not list', () => {
     if (job === undefined) throw new Error('no job');
     one.slots.remove(link.orders[0]?.containerId ?? ('' as ContainerId));
     await one.queues.add(target.queue, job);
-    await one.tasks.ender.takeOut(target.queue, job, EXPIRED);
+    await one.tasks.completion.takeOut(target.queue, job, EXPIRED);
     expect((await one.records.read(taskId))?.status).toBe('COMPLETE');
     expect(await one.queues.read(target.queue, taskId)).toBeUndefined();
   });

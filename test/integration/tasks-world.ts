@@ -68,7 +68,7 @@ export const test = base
         leases,
         clock: systemClock,
         log: quiet,
-        ender: tasks.ender,
+        completion: tasks.completion,
         changes: tasks.changes,
       };
       const sweep = new TaskSweep({

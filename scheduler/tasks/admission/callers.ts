@@ -33,7 +33,7 @@ export class Callers {
       // Nobody reads the rest of a generator's items.
       if (this.#tasks.replies.hasBegun(waiting.taskId)) await this.#tasks.readerLeft(waiting.taskId, CALLER_LEFT);
       // A task that cannot be taken out is in a container: it runs on and is recorded.
-      else await this.#tasks.ender.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
+      else await this.#tasks.completion.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
     } catch (error) {
       this.#tasks.log.info({ err: error, taskId: waiting.taskId }, 'a caller left; its task goes on');
     }
@@ -51,23 +51,23 @@ export class Callers {
         { err: error, taskId: waiting.taskId },
         'wait limit could not be carried out, answering all the same',
       );
-      this.#tasks.ender.answerAs(waiting.taskId, WAIT_LIMIT);
+      this.#tasks.completion.answerAs(waiting.taskId, WAIT_LIMIT);
     });
   }
 
   async #waitLimit(waiting: Waiting): Promise<void> {
     const { queues, records, replies } = this.#tasks;
-    if (await this.#tasks.ender.takeOut(waiting.queue, waiting.job, WAIT_LIMIT)) return;
+    if (await this.#tasks.completion.takeOut(waiting.queue, waiting.job, WAIT_LIMIT)) return;
     // The task is held, or gone: it ended elsewhere and the answer was lost, or it was lost with the data of Redis.
     const record = await records.read(waiting.taskId);
     if (record !== undefined && isTerminalTask(record.status)) {
-      await this.#tasks.ender.answerFrom(record);
+      await this.#tasks.completion.answerFrom(record);
       return;
     }
     const held = (await queues.read(waiting.queue, waiting.taskId)) !== undefined;
     const runsHere = this.#tasks.attempts.current(waiting.taskId) !== undefined;
     if (held || runsHere || !replies.has(waiting.taskId)) return;
-    await this.#tasks.ender.endTakenOut(waiting.queue, waiting.job, WAIT_LIMIT);
+    await this.#tasks.completion.endTakenOut(waiting.queue, waiting.job, WAIT_LIMIT);
   }
 
   /**
@@ -85,7 +85,7 @@ export class Callers {
     let failed = 0;
     for (const waiting of [...this.#tasks.replies.of(queue)]) {
       try {
-        if (await this.#tasks.ender.takeOut(queue, waiting.job, ending, extra)) failed += 1;
+        if (await this.#tasks.completion.takeOut(queue, waiting.job, ending, extra)) failed += 1;
       } catch (error) {
         this.#tasks.log.warn({ err: error, taskId: waiting.taskId }, 'a waiting task could not be failed');
       }

@@ -236,20 +236,20 @@ export class Idempotency {
   }
 
   async #followSync(target: Target, claimed: KeyRow): Promise<Submission | 'free' | 'gone'> {
-    const { records, ender, signal } = this.#tasks;
+    const { records, completion, signal } = this.#tasks;
     let row = claimed;
     for (let waitMs = FIRST_LOOK_MS; ; waitMs = longer(waitMs)) {
       const known = await records.read(row.taskId);
       if (known !== undefined && isTerminalTask(known.status)) {
         // No container had the task, so nothing can happen twice.
         if (known.attempt === 0 && known.status !== 'COMPLETE') return 'free';
-        const finished = Promise.resolve(await ender.finishedOf(known));
+        const finished = Promise.resolve(await completion.finishedOf(known));
         return { ...accepted(row.taskId, false), finished };
       }
       const isGone = known === undefined && row.ageMs >= CLAIM_MS && !(await this.#isQueued(target, row));
       if (isGone && !this.#isDoubtful()) {
         if (!row.isAccepted) return 'free';
-        const lost = ender.answerOf({ status: 'ERROR', reason: 'answer_lost' });
+        const lost = completion.answerOf({ status: 'ERROR', reason: 'answer_lost' });
         return { ...accepted(row.taskId, false), finished: Promise.resolve(lost) };
       }
       if (!(await sleep(waitMs, signal))) return BUSY;

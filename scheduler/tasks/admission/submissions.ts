@@ -165,7 +165,7 @@ export class Submissions {
     if (undone) {
       replies.abandon(taskId);
       this.#tasks.dispatcher.forget(target.queue, taskId);
-      this.#tasks.ender.dropInput(job);
+      this.#tasks.completion.dropInput(job);
       this.#tasks.metrics.throttled.inc({ resource: 'pending_tasks' });
       return { kind: 'queue_full', maxPendingTasks };
     }

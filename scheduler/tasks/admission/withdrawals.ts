@@ -112,11 +112,11 @@ class Withdrawal {
 
   /** Writes the task's row or its end. @throws when a store does not answer */
   async settle(): Promise<void> {
-    const { queues, records, changes, idempotencyKeys, clock, ender } = this.#tasks;
+    const { queues, records, changes, idempotencyKeys, clock, completion } = this.#tasks;
     const [queue, job, { isCommitting, claim }] = [this.#queue, this.#job, this.#refused];
     this.#removed ||= await queues.remove(queue, job.taskId);
     if (!isCommitting) {
-      if (this.#removed) ender.dropInput(job);
+      if (this.#removed) completion.dropInput(job);
       // A container may have the task: then the key stays the task's.
       if (claim !== undefined && (this.#removed || !(await this.#isKnown()))) await idempotencyKeys?.release(claim);
       return;
@@ -128,7 +128,7 @@ class Withdrawal {
       // The task is over, whether or not its row is there, or comes yet.
       const record = finalOf(job, queue, 0, 'CANCELLED', clock.nowMs(), { failureReason: 'not_accepted' });
       await changes.applied(known?.status ?? 'PENDING', 'cancel', record);
-      ender.dropInput(job);
+      completion.dropInput(job);
       if (claim !== undefined) await idempotencyKeys?.release(claim);
       return;
     }

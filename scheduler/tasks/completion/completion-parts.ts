@@ -11,12 +11,12 @@ import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Attempt, Attempts } from '../dispatch/attempts.ts';
 import type { Bodies } from '../dispatch/bodies.ts';
 import type { Changes } from '../records/changes.ts';
-import type { TaskGraces } from '../maintenance/grace-periods.ts';
+import type { GracePeriods } from '../maintenance/grace-periods.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { TaskRecords } from '../records/records.ts';
 
 /** Parts that ending attempts needs. */
-export interface EnderParts {
+export interface CompletionParts {
   readonly queues: TaskQueues;
   readonly records: TaskRecords;
   readonly leases: Leases;
@@ -28,7 +28,7 @@ export interface EnderParts {
   readonly replies: Replies;
   readonly attempts: Attempts;
   readonly due: DueTimes;
-  readonly graces: Pick<TaskGraces, 'againMs' | 'endMs'>;
+  readonly graces: Pick<GracePeriods, 'againMs' | 'endMs'>;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: TaskMetrics;

@@ -9,7 +9,7 @@ import { failureReasonOf, reasonOfRecord, RESULT_NOT_STORED } from '../../domain
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Fence } from '../../stores/queues/task-queues.ts';
 import type { Attempt } from '../dispatch/attempts.ts';
-import type { EnderParts } from './completion-parts.ts';
+import type { CompletionParts } from './completion-parts.ts';
 import { errorBody, finalOf } from '../records/recording.ts';
 import type { TaskRecord } from '../records/records.ts';
 import { resultTextOf } from './result-text.ts';
@@ -18,11 +18,11 @@ import type { AttemptOutcome } from '../state.ts';
 import type { Finished } from '../task-service.ts';
 import { ENDED_BY, verdictOf } from '../state.ts';
 
-export class Ender {
-  readonly #parts: EnderParts;
+export class Completion {
+  readonly #parts: CompletionParts;
   readonly #returning: Returning;
 
-  constructor(parts: EnderParts) {
+  constructor(parts: CompletionParts) {
     this.#parts = parts;
     this.#returning = new Returning(parts, (attempt) => this.#freeSlot(attempt, undefined));
   }

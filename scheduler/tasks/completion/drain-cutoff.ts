@@ -9,7 +9,7 @@ import type { TaskContext } from '../task-parts.ts';
 
 const LOOK_EVERY_MS = 1_000;
 
-export class Drained {
+export class DrainCutoff {
   readonly #tasks: TaskContext;
 
   constructor(tasks: TaskContext) {
@@ -31,14 +31,14 @@ export class Drained {
   };
 
   async #look(attempts: Iterable<Attempt>): Promise<void> {
-    const { ender, metrics, log, isCutOff } = this.#tasks;
+    const { completion, metrics, log, isCutOff } = this.#tasks;
     const cutOff = [...attempts].filter(
       ({ job, ending, containerId }) => !job.sync && ending === undefined && isCutOff(containerId),
     );
     const handedBack = cutOff.map((attempt) => {
       metrics.attemptsLost.inc({ reason: 'drained' });
       log.info({ taskId: attempt.job.taskId, containerId: attempt.containerId }, 'a drain is over, giving a task back');
-      return ender.abandon(attempt);
+      return completion.abandon(attempt);
     });
     await Promise.all(handedBack);
   }

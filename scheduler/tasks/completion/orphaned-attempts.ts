@@ -13,16 +13,16 @@ import type { Lease, Leases } from '../dispatch/leases.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Attempts } from '../dispatch/attempts.ts';
 import { attemptOf } from '../dispatch/attempts.ts';
-import type { Ender } from './completion.ts';
+import type { Completion } from './completion.ts';
 import type { TaskMetrics } from '../metrics.ts';
-import type { TaskGraces } from '../maintenance/grace-periods.ts';
+import type { GracePeriods } from '../maintenance/grace-periods.ts';
 
-export interface UnnamedParts {
+export interface OrphanedAttemptsParts {
   readonly queues: Pick<TaskQueues, 'lockOf'>;
   readonly leases: Pick<Leases, 'read' | 'ofMachine'>;
   readonly attempts: Pick<Attempts, 'current'>;
-  readonly ender: Pick<Ender, 'backToQueue' | 'lost'>;
-  readonly graces: Pick<TaskGraces, 'reportMs' | 'restartedAgentMs' | 'movedMs'>;
+  readonly completion: Pick<Completion, 'backToQueue' | 'lost'>;
+  readonly graces: Pick<GracePeriods, 'reportMs' | 'restartedAgentMs' | 'movedMs'>;
   readonly clock: Clock;
   readonly metrics: Pick<TaskMetrics, 'attemptsLost'>;
   readonly log: Log;
@@ -32,15 +32,15 @@ export interface UnnamedParts {
 /** Reason for taking an attempt back; `not_received`: it never began. */
 type Reason = 'not_received' | 'agent_restarted' | 'machine_lost';
 
-export class Unnamed {
-  readonly #parts: UnnamedParts;
+export class OrphanedAttempts {
+  readonly #parts: OrphanedAttemptsParts;
   /**
    * Attempts in their grace, by the hash of their token: a heartbeat that names
    * one ends the grace. {@link find} bounds their number within the longest grace.
    */
   readonly #inGrace = new Map<string, { named: boolean }>();
 
-  constructor(parts: UnnamedParts) {
+  constructor(parts: OrphanedAttemptsParts) {
     this.#parts = parts;
   }
 
@@ -144,7 +144,7 @@ export class Unnamed {
   }
 
   async #end(lease: Lease, reason: Reason): Promise<void> {
-    const { queues, leases, attempts, ender, clock, metrics, log } = this.#parts;
+    const { queues, leases, attempts, completion, clock, metrics, log } = this.#parts;
     const { taskId } = lease.job;
     const queue = lease.queue as QueueName;
     const now = await leases.read(taskId);
@@ -155,10 +155,10 @@ export class Unnamed {
     // No process here and no agent knows the token; the lock identifies the attempt.
     const attempt = attemptOf(lease, '' as AttemptToken, clock.monotonicMs());
     if (reason === 'not_received') {
-      await ender.backToQueue(attempt, reason);
+      await completion.backToQueue(attempt, reason);
       return;
     }
     metrics.attemptsLost.inc({ reason });
-    await ender.lost(attempt, false);
+    await completion.lost(attempt, false);
   }
 }

@@ -14,12 +14,12 @@ import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Attempt, AttemptResult, Attempts } from '../dispatch/attempts.ts';
 import { attemptOf } from '../dispatch/attempts.ts';
 import type { Changes } from '../records/changes.ts';
-import type { Ender } from './completion.ts';
-import type { TaskGraces } from '../maintenance/grace-periods.ts';
+import type { Completion } from './completion.ts';
+import type { GracePeriods } from '../maintenance/grace-periods.ts';
 import type { LateResults } from './late.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import { recordOf } from '../records/recording.ts';
-import type { Unnamed } from './orphaned-attempts.ts';
+import type { OrphanedAttempts } from './orphaned-attempts.ts';
 
 export interface LiveReport {
   readonly taskId: TaskId;
@@ -39,11 +39,11 @@ export interface MachineReport {
 
 export interface ReportsParts {
   readonly attempts: Attempts;
-  readonly ender: Ender;
+  readonly completion: Completion;
   readonly leases: Leases;
   readonly changes: Changes;
   readonly late: LateResults;
-  readonly unnamed: Unnamed;
+  readonly orphaned: OrphanedAttempts;
   readonly queues: TaskQueues;
   readonly slots: SlotTable;
   readonly replies: Replies;
@@ -51,7 +51,7 @@ export interface ReportsParts {
   readonly log: Log;
   readonly metrics: TaskMetrics;
   readonly signal: AbortSignal;
-  readonly graces: TaskGraces;
+  readonly graces: GracePeriods;
   readonly maxResultBytes: number;
   /** Stops sending to a container for a moment, because it did not take a task. */
   readonly pause: (container: ReadyContainer) => void;
@@ -81,13 +81,13 @@ export class Reports {
 
   /** Takes the result of an attempt. @returns true once the agent may forget the result */
   async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
-    const { attempts, ender, late, maxResultBytes } = this.#parts;
+    const { attempts, completion, late, maxResultBytes } = this.#parts;
     const known = attempts.find(result.taskId, result.token);
     // The attempt is another machine's, whose token this machine should not know: its report is ignored.
     if (known !== undefined && known.machineId !== machineId) return true;
     const attempt = known ?? (await this.#adopt(machineId, result));
     // A revoked attempt is over for its agent, even while its end is still being written.
-    ender.freeRevoked(result.token);
+    completion.freeRevoked(result.token);
     // The attempt is superseded, finished or unknown: only a late COMPLETE of it may still count.
     if (attempt === undefined || attempt.ending !== undefined) {
       if (attempt?.ending !== undefined && !(await attempt.ending)) return false;
@@ -97,22 +97,22 @@ export class Reports {
     // The agent was told to end the attempt because it had not
     // reported a start; a cancelled attempt then counts as lost.
     const outcome = attempt.unclaimed && result.outcome === 'cancelled' ? 'lost' : result.outcome;
-    if (result.body !== undefined) return await ender.ended(attempt, outcome, result.body, result.durationMs);
+    if (result.body !== undefined) return await completion.ended(attempt, outcome, result.body, result.durationMs);
     const detail = `result is larger than ${maxResultBytes} bytes`;
     const ending = { status: 'ERROR', reason: 'result_too_large', detail } as const;
-    return await ender.finish(attempt, ending, undefined, result.durationMs);
+    return await completion.finish(attempt, ending, undefined, result.durationMs);
   }
 
   /** Returns a task that the agent never gave to a runner process: to its queue, first in line. */
   async refused(taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
-    const { attempts, ender, metrics, log } = this.#parts;
+    const { attempts, completion, metrics, log } = this.#parts;
     const attempt = attempts.find(taskId, token);
-    ender.freeRevoked(token);
+    completion.freeRevoked(token);
     if (attempt === undefined || attempt.ending !== undefined) return;
     metrics.attemptsLost.inc({ reason: 'refused' });
     log.info({ taskId, containerId: attempt.containerId, reason }, 'agent refused a task, giving it back');
     if (attempt.container !== undefined) this.#parts.pause(attempt.container);
-    await ender.backToQueue(attempt, 'refused');
+    await completion.backToQueue(attempt, 'refused');
   }
 
   /**
@@ -131,7 +131,7 @@ export class Reports {
     machineId: MachineId,
     report: MachineReport,
   ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
-    const { attempts, slots, ender, graces, unnamed, clock } = this.#parts;
+    const { attempts, slots, completion, graces, orphaned, clock } = this.#parts;
     const { agentInstance, running, finished = [] } = report;
     const adopted: LiveReport[] = [];
     const refused: LiveReport[] = [];
@@ -147,7 +147,7 @@ export class Reports {
     }
     const reported: Set<AttemptToken> = new Set(running.map((live) => live.token));
     for (const { token } of [...attempts.revokedOf({ machineId })]) {
-      if (!reported.has(token)) ender.freeRevoked(token);
+      if (!reported.has(token)) completion.freeRevoked(token);
     }
     for (const live of finished) {
       reported.add(live.token);
@@ -160,20 +160,20 @@ export class Reports {
       void this.#missingAfter(attempt, sameAgent ? graces.reportMs : graces.restartedAgentMs, sameAgent);
     }
     const isCurrent = report.isCurrent ?? (() => Promise.resolve(true));
-    const found = await unnamed.find(machineId, reported);
-    if (found.length > 0) void unnamed.takeBack(found, agentInstance, isCurrent);
-    void unnamed.lookAgain(machineId, reported, agentInstance, isCurrent);
+    const found = await orphaned.find(machineId, reported);
+    if (found.length > 0) void orphaned.takeBack(found, agentInstance, isCurrent);
+    void orphaned.lookAgain(machineId, reported, agentInstance, isCurrent);
     return { adopted, refused };
   }
 
   async #missingAfter(attempt: Attempt, graceMs: number, neverReached: boolean): Promise<void> {
-    const { attempts, clock, ender, signal } = this.#parts;
+    const { attempts, clock, completion, signal } = this.#parts;
     const reportedAtMs = clock.monotonicMs();
     const slept = await sleep(graceMs, signal);
     if (!slept || attempts.current(attempt.job.taskId) !== attempt || attempt.ending !== undefined) return;
     // A runner that dialled the restarted agent after its report is named by a heartbeat.
     if (attempt.seenAtMs > reportedAtMs) return;
-    if (neverReached) await ender.backToQueue(attempt, 'not_received');
+    if (neverReached) await completion.backToQueue(attempt, 'not_received');
     else await this.#lost(attempt, 'agent_restarted');
   }
 
@@ -182,9 +182,9 @@ export class Reports {
    * their runner dialled the restarted agent after its report.
    */
   heartbeat(machineId: MachineId, live: readonly LiveReport[]): void {
-    const { attempts, unnamed, log } = this.#parts;
+    const { attempts, orphaned, log } = this.#parts;
     for (const one of live) {
-      if (attempts.current(one.taskId) !== undefined || !unnamed.named(one.token)) continue;
+      if (attempts.current(one.taskId) !== undefined || !orphaned.named(one.token)) continue;
       void this.#adopt(machineId, one).catch((error: unknown) => {
         log.warn({ err: error, taskId: one.taskId }, 'an attempt that a heartbeat names is not adopted yet');
       });
@@ -212,10 +212,10 @@ export class Reports {
    * @param isStillLost - given by the leader, which also handles attempts that dead processes had sent there
    */
   async machineLost(machineId: MachineId, isStillLost?: () => boolean): Promise<void> {
-    const { attempts, unnamed } = this.#parts;
+    const { attempts, orphaned } = this.#parts;
     const all = [...attempts.ofMachine(machineId)];
     await Promise.all(all.map((attempt) => this.#lost(attempt, 'machine_lost')));
-    if (isStillLost !== undefined) void unnamed.machineLost(machineId, isStillLost);
+    if (isStillLost !== undefined) void orphaned.machineLost(machineId, isStillLost);
   }
 
   /**
@@ -224,14 +224,14 @@ export class Reports {
    * answered. A task that never reached its agent comes back when its lock runs out.
    */
   machineMoved(machineId: MachineId): void {
-    const { attempts, ender } = this.#parts;
-    for (const { token } of [...attempts.revokedOf({ machineId })]) ender.freeRevoked(token);
-    for (const attempt of [...attempts.ofMachine(machineId)]) if (attempt.ending === undefined) ender.handOver(attempt);
+    const { attempts, completion } = this.#parts;
+    for (const { token } of [...attempts.revokedOf({ machineId })]) completion.freeRevoked(token);
+    for (const attempt of [...attempts.ofMachine(machineId)]) if (attempt.ending === undefined) completion.handOver(attempt);
   }
 
   async #lost(attempt: Attempt, reason: string, died = false): Promise<void> {
     this.#parts.metrics.attemptsLost.inc({ reason });
-    await this.#parts.ender.lost(attempt, died);
+    await this.#parts.completion.lost(attempt, died);
   }
 
   /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */

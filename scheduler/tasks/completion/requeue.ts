@@ -5,17 +5,17 @@ import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
-import type { TaskGraces } from '../maintenance/grace-periods.ts';
+import type { GracePeriods } from '../maintenance/grace-periods.ts';
 
 /**
  * Resolves when the job is given back, or this process stops: then its lock runs out, and the stall scan returns it.
  */
-export async function untilGivenBack(
+export async function untilRequeued(
   held: { readonly job: TaskJob; readonly queue: QueueName; readonly lock: LockToken },
   work: () => Promise<unknown>,
   parts: {
     readonly queues: Pick<TaskQueues, 'letGo'>;
-    readonly graces: Pick<TaskGraces, 'againMs'>;
+    readonly graces: Pick<GracePeriods, 'againMs'>;
     readonly signal: AbortSignal;
     readonly log: Log;
   },

@@ -4,17 +4,17 @@ import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Fence } from '../../stores/queues/task-queues.ts';
 import type { Attempt } from '../dispatch/attempts.ts';
-import type { EnderParts } from './completion-parts.ts';
-import { untilGivenBack } from './requeue.ts';
+import type { CompletionParts } from './completion-parts.ts';
+import { untilRequeued } from './requeue.ts';
 import { recordOf, withPast } from '../records/recording.ts';
 import type { RecordRank } from '../records/records.ts';
 import { RANK, USER_BACKOFF } from '../state.ts';
 
 export class Returning {
-  readonly #parts: EnderParts;
+  readonly #parts: CompletionParts;
   readonly #freeSlot: (attempt: Attempt) => void;
 
-  constructor(parts: EnderParts, freeSlot: (attempt: Attempt) => void) {
+  constructor(parts: CompletionParts, freeSlot: (attempt: Attempt) => void) {
     this.#parts = parts;
     this.#freeSlot = freeSlot;
   }
@@ -40,7 +40,7 @@ export class Returning {
       const changed = past && (await this.#changedJob(attempt, past));
       await queues.giveBack(queue, job.taskId, attempt.lock, changed);
     };
-    await untilGivenBack(attempt, back, this.#parts);
+    await untilRequeued(attempt, back, this.#parts);
     this.#freeSlot(attempt);
     dispatcher.wake(queue, job.taskId);
     this.#parts.onAttemptEnded(attempt);

@@ -12,7 +12,7 @@ import { failureReasonOf, INPUT_LOST, LOST } from '../../domain/endings.ts';
 import type { Ending } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Attempt } from './attempts.ts';
-import { untilGivenBack } from '../completion/requeue.ts';
+import { untilRequeued } from '../completion/requeue.ts';
 import { recordOf } from '../records/recording.ts';
 import type { TaskRecord } from '../records/records.ts';
 import { endingOf } from '../state.ts';
@@ -269,7 +269,7 @@ export class Sender {
     }
     if (record === undefined || !isTerminalTask(record.status)) return false;
     await this.#tasks.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
-    await this.#tasks.ender.answerFrom(record);
+    await this.#tasks.completion.answerFrom(record);
     // The slot is released last: an error above gives back the job and the slot together.
     this.#tasks.dispatcher.release(claim.container, this.#tasks.clock.nowMs());
     return true;
@@ -335,7 +335,7 @@ export class Sender {
       return;
     }
     const { job } = attempt;
-    void this.#tasks.ender.revoke(attempt, 'timeout', endingOf('timeout', job), job.timeoutMs);
+    void this.#tasks.completion.revoke(attempt, 'timeout', endingOf('timeout', job), job.timeoutMs);
   }
 
   /**
@@ -352,7 +352,7 @@ export class Sender {
       if (attempt !== undefined || isLeased) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
       await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
     };
-    await untilGivenBack(claim, back, this.#tasks);
+    await untilRequeued(claim, back, this.#tasks);
     this.#tasks.dispatcher.release(container, this.#tasks.clock.nowMs());
     this.#tasks.dispatcher.wake(queue);
   }
@@ -368,7 +368,7 @@ export class Sender {
     this.#tasks.dispatcher.release(claim.container, this.#tasks.clock.nowMs());
     if (fence.kind !== 'done') return;
     const from = { status: 'PENDING', attempt: job.attempts + claim.starts } as const;
-    await this.#tasks.ender.endQueued(queue, job, ending, from);
+    await this.#tasks.completion.endQueued(queue, job, ending, from);
   }
 }
 

@@ -10,7 +10,7 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import { CALLER_GONE, LOST, SCHEDULER_STOPPING } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type { Ender } from '../completion/completion.ts';
+import type { Completion } from '../completion/completion.ts';
 import type { TaskRecords } from '../records/records.ts';
 import type { LaneQueues } from './queues.ts';
 import { entryVerdict } from './rules.ts';
@@ -27,7 +27,7 @@ export interface LaneSweepParts {
   readonly lanes: Pick<LaneQueues, 'seesTo' | 'waiting' | 'recover' | 'lookAll'>;
   readonly store: LaneStore;
   readonly records: Pick<TaskRecords, 'read'>;
-  readonly ender: Pick<Ender, 'endQueued' | 'takeOut'>;
+  readonly completion: Pick<Completion, 'endQueued' | 'takeOut'>;
   readonly instance: InstanceId;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   readonly isLeader: () => boolean;
@@ -65,9 +65,9 @@ export class LaneSweep {
   /** Ends the tasks that wait here and tells their callers that the scheduler stops; none of them runs any more. */
   async stop(): Promise<void> {
     this.#abort.abort();
-    const { lanes, ender, log } = this.#parts;
+    const { lanes, completion, log } = this.#parts;
     for (const { queue, job } of lanes.waiting()) {
-      await ender.takeOut(queue, job, SCHEDULER_STOPPING).catch((error: unknown) => {
+      await completion.takeOut(queue, job, SCHEDULER_STOPPING).catch((error: unknown) => {
         log.info({ err: error, taskId: job.taskId }, 'a waiting task is ended by whoever comes next');
       });
     }
@@ -98,7 +98,7 @@ export class LaneSweep {
   }
 
   async #look(queue: QueueName, { taskId, replica, createdAtMs }: Head): Promise<boolean> {
-    const { instance, lanes, store, records, ender, isAlive, isLeader, clock, log } = this.#parts;
+    const { instance, lanes, store, records, completion, isAlive, isLeader, clock, log } = this.#parts;
     const isOwn = replica === instance;
     const verdict = entryVerdict({
       isOwn,
@@ -122,7 +122,7 @@ export class LaneSweep {
     const wasSent = known?.status === 'RUNNING';
     if (verdict === 'drop' && !wasSent) return true;
     log.warn({ taskId, replica, wasSent }, 'a task in a lane has nobody who sees to it, ending it');
-    await ender.endQueued(queue, job, wasSent ? LOST : CALLER_GONE, known ?? { status: 'PENDING', attempt: 0 });
+    await completion.endQueued(queue, job, wasSent ? LOST : CALLER_GONE, known ?? { status: 'PENDING', attempt: 0 });
     return true;
   }
 }

@@ -8,7 +8,7 @@ import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import { EXPIRED, WAIT_LIMIT } from '../../domain/endings.ts';
-import type { Ender } from '../completion/completion.ts';
+import type { Completion } from '../completion/completion.ts';
 
 export interface Deadline {
   readonly taskId: TaskId;
@@ -20,7 +20,7 @@ export interface DeadlinesParts {
   /** Waiting tasks with a deadline before that time, the earliest first; at most `limit`. */
   readonly due: (beforeMs: number, limit: number) => Promise<readonly Deadline[]>;
   readonly queues: Pick<TaskQueues, 'read'>;
-  readonly ender: Pick<Ender, 'takeOut'>;
+  readonly completion: Pick<Completion, 'takeOut'>;
   readonly clock: Clock;
   readonly log: Log;
   readonly isLeader: () => boolean;
@@ -118,10 +118,10 @@ export class Deadlines {
   }
 
   async #expire({ queue, taskId }: Deadline): Promise<void> {
-    const { queues, ender, log } = this.#parts;
+    const { queues, completion, log } = this.#parts;
     const job = await queues.read(queue, taskId);
     // The job is gone: its task ended, or it is between two places. The sweep finds lost ones.
     if (job === undefined) return;
-    if (await ender.takeOut(queue, job, job.sync ? WAIT_LIMIT : EXPIRED)) log.info({ taskId }, 'task expired');
+    if (await completion.takeOut(queue, job, job.sync ? WAIT_LIMIT : EXPIRED)) log.info({ taskId }, 'task expired');
   }
 }

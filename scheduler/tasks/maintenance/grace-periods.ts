@@ -1,7 +1,7 @@
 // Waits before the owners of tasks take something for lost.
 
 /** Times in milliseconds, which tests shorten. */
-export interface TaskGraces {
+export interface GracePeriods {
   /** Time beyond the execution limit before the scheduler ends the task by itself. */
   readonly limitMs: number;
   /**
@@ -36,7 +36,7 @@ export interface TaskGraces {
   readonly endMs: number;
 }
 
-export const GRACES: TaskGraces = {
+export const GRACE_PERIODS: GracePeriods = {
   limitMs: 10_000,
   reportMs: 2_000,
   restartedAgentMs: 10_000,

@@ -58,12 +58,12 @@ export class LostJobs {
 
   /** Queues the task again, or answers its caller. @returns false: not now */
   async #addAgain(waiting: Waiting): Promise<boolean> {
-    const { records, leases, queues, replies, ender, dispatcher, log } = this.#tasks;
+    const { records, leases, queues, replies, completion, dispatcher, log } = this.#tasks;
     const { taskId, queue, job } = waiting;
     if (await leases.isHeld(taskId)) return false;
     const record = await records.read(taskId);
     if (record !== undefined && isTerminalTask(record.status)) {
-      await ender.answerFrom(record);
+      await completion.answerFrom(record);
       return true;
     }
     // A running task is ended by the replica that has it; the caller's wait limit applies in any case.

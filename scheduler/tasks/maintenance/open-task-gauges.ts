@@ -9,7 +9,7 @@ import type { Registry } from '#shared/metrics.ts';
 import { Gauge } from '#shared/metrics.ts';
 import type { OpenTaskCount } from '../../stores/store/queries/task-counts.ts';
 
-export interface CensusParts {
+export interface OpenTaskGaugesParts {
   readonly registry: Registry;
   readonly count: () => Promise<readonly OpenTaskCount[]>;
   readonly clock: Clock;
@@ -23,13 +23,13 @@ const REST = 20;
 /** Most deployments with a series of their own: those with the most tasks. A series goes with its tasks. */
 const MOST_DEPLOYMENTS = 200;
 
-export class Census implements Part {
-  readonly name = 'task census';
-  readonly #parts: CensusParts;
+export class OpenTaskGauges implements Part {
+  readonly name = 'open task gauges';
+  readonly #parts: OpenTaskGaugesParts;
   readonly #abort = new AbortController();
   #seen: readonly OpenTaskCount[] = [];
 
-  constructor(parts: CensusParts) {
+  constructor(parts: OpenTaskGaugesParts) {
     this.#parts = parts;
     this.#registerGauges();
   }

@@ -46,7 +46,7 @@ export class Reaper {
 
   /** Runs one round over the attempts of machines that talk. */
   async look(): Promise<void> {
-    const { attempts, clock, graces, ender, metrics, log, sinceStallMs } = this.#tasks;
+    const { attempts, clock, graces, completion, metrics, log, sinceStallMs } = this.#tasks;
     const nowMs = clock.monotonicMs();
     if (nowMs - this.#startedAtMs < graces.silentMs) return;
     const heardForMs = sinceStallMs();
@@ -58,7 +58,7 @@ export class Reaper {
       metrics.attemptsLost.inc({ reason: 'lease_ran_out' });
       log.warn({ taskId, containerId: attempt.containerId }, 'an attempt is not heard of any more');
       try {
-        await ender.abandon(attempt);
+        await completion.abandon(attempt);
       } catch (error) {
         log.warn({ err: error, taskId }, 'an attempt that is not heard of could not be ended, trying again');
       }

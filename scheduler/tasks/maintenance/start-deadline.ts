@@ -10,7 +10,7 @@ import type { TaskContext } from '../task-parts.ts';
 
 const LOOK_EVERY_MS = 1_000;
 
-export class Claims {
+export class StartDeadline {
   readonly #tasks: TaskContext;
 
   constructor(tasks: TaskContext) {
@@ -41,7 +41,7 @@ export class Claims {
   }
 
   async #unclaimed(attempt: Attempt): Promise<void> {
-    const { attempts, ender, graces, log, metrics, signal } = this.#tasks;
+    const { attempts, completion, graces, log, metrics, signal } = this.#tasks;
     const { taskId, sync } = attempt.job;
     attempt.unclaimed = true;
     metrics.attemptsLost.inc({ reason: 'not_claimed' });
@@ -50,12 +50,12 @@ export class Claims {
       'a task did not start in time',
     );
     if (!sync) {
-      await ender.takeBack(attempt, 'not_claimed');
+      await completion.takeBack(attempt, 'not_claimed');
       return;
     }
     // An agent that does not know the attempt says so, and the task is queued again; an agent that has it ends it.
     attempt.container?.link?.cancel(taskId, attempt.token, 'superseded');
     if (!(await sleep(graces.claimAnswerMs, signal))) return;
-    if (attempts.current(taskId) === attempt && attempt.ending === undefined) await ender.abandon(attempt);
+    if (attempts.current(taskId) === attempt && attempt.ending === undefined) await completion.abandon(attempt);
   }
 }

@@ -11,7 +11,7 @@ import type { Attempts } from '../dispatch/attempts.ts';
 
 const EVERY_MS = 30_000;
 
-export interface SuspectsParts {
+export interface SuspectLeaseRenewalParts {
   /** Machines that are SUSPECT now. */
   readonly suspects: () => readonly MachineId[];
   readonly queues: Pick<TaskQueues, 'renew'>;
@@ -22,12 +22,12 @@ export interface SuspectsParts {
   readonly log: Log;
 }
 
-export class Suspects {
+export class SuspectLeaseRenewal {
   readonly name = 'suspect machines';
-  readonly #parts: SuspectsParts;
+  readonly #parts: SuspectLeaseRenewalParts;
   readonly #abort = new AbortController();
 
-  constructor(parts: SuspectsParts) {
+  constructor(parts: SuspectLeaseRenewalParts) {
     this.#parts = parts;
   }
 

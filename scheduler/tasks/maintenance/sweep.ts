@@ -14,7 +14,7 @@ import type { Leases } from '../dispatch/leases.ts';
 import type { Attempts } from '../dispatch/attempts.ts';
 import type { Changes } from '../records/changes.ts';
 import { CALLER_GONE, EXPIRED, failureReasonOf } from '../../domain/endings.ts';
-import type { Ender } from '../completion/completion.ts';
+import type { Completion } from '../completion/completion.ts';
 import { parseTaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from '../records/records.ts';
@@ -47,7 +47,7 @@ export interface TaskSweepParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly leases: Leases;
-  readonly ender: Ender;
+  readonly completion: Completion;
   readonly changes: Changes;
   /** Reads the queue entry of an asynchronous task that has not ended from its row. */
   readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
@@ -144,7 +144,7 @@ export class TaskSweep {
 
   /** Looks at one task. @returns true when its job was lost and is queued again */
   async #look(row: TaskRow): Promise<boolean> {
-    const { queues, records, clock, ender } = this.#parts;
+    const { queues, records, clock, completion } = this.#parts;
     // The row may be older than the record in Redis.
     const record = await records.read(row.taskId);
     if (record === undefined || record.rank >= 3) return false;
@@ -156,9 +156,9 @@ export class TaskSweep {
       return false;
     }
     if (job.sync && !(await this.#parts.isAlive(job.replica))) {
-      await ender.takeOut(row.queue, job, CALLER_GONE);
+      await completion.takeOut(row.queue, job, CALLER_GONE);
     } else if (!job.sync && clock.nowMs() > job.deadlineMs) {
-      await ender.takeOut(row.queue, job, EXPIRED);
+      await completion.takeOut(row.queue, job, EXPIRED);
     }
     return false;
   }
@@ -197,7 +197,7 @@ export class TaskSweep {
    * promised: it is queued again (true). A synchronous one has lost its caller.
    */
   async #jobGone(record: TaskRecord): Promise<boolean> {
-    const { records, changes, clock, leases, jobOf, queues, log, ender } = this.#parts;
+    const { records, changes, clock, leases, jobOf, queues, log, completion } = this.#parts;
     const waits = record.status !== 'RUNNING';
     // The replica where the caller waits adds the job again, or ends the task at the wait limit.
     if (record.sync && waits && clock.nowMs() < record.deadlineMs + GONE_AFTER_MS) return false;
@@ -226,7 +226,7 @@ export class TaskSweep {
     }
     const ended = finalRecordOf(record, 'ERROR', 'job_lost', clock.nowMs());
     if (!(await changes.applied(record.status, 'fail', ended))) return false;
-    await ender.answerFrom(ended);
+    await completion.answerFrom(ended);
     log.info({ taskId: record.taskId }, 'abandoned task ended');
     return false;
   }

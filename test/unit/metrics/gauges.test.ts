@@ -8,7 +8,7 @@ import type { Machine } from '#scheduler/fleet/machine.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { OpenTaskCount } from '#scheduler/stores/store/queries/task-counts.ts';
-import { Census } from '#scheduler/tasks/maintenance/open-task-gauges.ts';
+import { OpenTaskGauges } from '#scheduler/tasks/maintenance/open-task-gauges.ts';
 import { createLog } from '#shared/log.ts';
 
 const log = createLog({ name: 'test', level: 'silent' });
@@ -288,12 +288,12 @@ describe('open tasks', () => {
     oldestAtMs: 0,
     ...facts,
   });
-  const aCensus = (answer: () => Promise<readonly OpenTaskCount[]>) => {
+  const someGauges = (answer: () => Promise<readonly OpenTaskCount[]>) => {
     const registry = new Registry();
     const state = { leads: true, nowMs: 100_000 };
     const clock = { nowMs: () => state.nowMs, monotonicMs: () => state.nowMs };
-    const census = new Census({ registry, count: answer, clock, log, isLeader: () => state.leads });
-    return { registry, state, census };
+    const gauges = new OpenTaskGauges({ registry, count: answer, clock, log, isLeader: () => state.leads });
+    return { registry, state, gauges };
   };
 
   test('are counted by kind and status; the oldest that waits goes on ageing while the database is away', async () => {
@@ -303,12 +303,12 @@ describe('open tasks', () => {
       row({ deploymentId: null, count: 2, oldestAtMs: 70_000 }),
       row({ status: 'RUNNING', count: 4, oldestAtMs: 1000 }),
     ];
-    const { registry, state, census } = aCensus(() =>
+    const { registry, state, gauges } = someGauges(() =>
       isAway ? Promise.reject(new Error('the database is away')) : Promise.resolve(rows),
     );
-    await census.look();
+    await gauges.look();
     isAway = true;
-    await expect(census.look()).rejects.toThrow('away');
+    await expect(gauges.look()).rejects.toThrow('away');
     state.nowMs = 110_000;
     const page = await registry.metrics();
     expect(page).toContain('longshore_task_in_state{stub_type="taskqueue",state="PENDING"} 5');
@@ -323,14 +323,14 @@ describe('open tasks', () => {
     let many = Array.from({ length: 300 }, (_, n) =>
       row({ deploymentId: `d${n}` as OpenTaskCount['deploymentId'], count: n + 1 }),
     );
-    const { registry, census } = aCensus(() => Promise.resolve(many));
+    const { registry, gauges } = someGauges(() => Promise.resolve(many));
     const depths = async (): Promise<string[]> =>
       (await registry.metrics()).split('\n').filter((line) => line.includes('deployment_id="'));
-    await census.look();
+    await gauges.look();
     expect(await depths()).toHaveLength(200);
     expect((await depths()).join()).not.toContain('"d99"');
     many = many.slice(0, 1);
-    await census.look();
+    await gauges.look();
     expect(await depths()).toEqual(['longshore_autoscaler_deployment_queue_depth{deployment_id="d0"} 1']);
   });
 });

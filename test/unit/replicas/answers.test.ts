@@ -40,7 +40,7 @@ function twoReplicas() {
       instance,
       replies,
       attempts: new Attempts(),
-      ender: {
+      completion: {
         answerFrom: (record) => {
           replies.settle(record.taskId, { status: record.status, reason: 'completed', body: record.result ?? '' });
           return Promise.resolve();

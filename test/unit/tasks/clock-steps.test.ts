@@ -9,8 +9,8 @@ import type { ReadyContainer, TaskLink } from '#scheduler/tasks/dispatch/slots.t
 import { StallDetector } from '#scheduler/fleet/stall.ts';
 import { Attempts, attemptOf } from '#scheduler/tasks/dispatch/attempts.ts';
 import type { Attempt } from '#scheduler/tasks/dispatch/attempts.ts';
-import { Claims } from '#scheduler/tasks/maintenance/start-deadline.ts';
-import { GRACES } from '#scheduler/tasks/maintenance/grace-periods.ts';
+import { StartDeadline } from '#scheduler/tasks/maintenance/start-deadline.ts';
+import { GRACE_PERIODS } from '#scheduler/tasks/maintenance/grace-periods.ts';
 import { Reaper } from '#scheduler/tasks/maintenance/reaper.ts';
 import { Sender } from '#scheduler/tasks/dispatch/sending.ts';
 import type { TaskContext } from '#scheduler/tasks/task-parts.ts';
@@ -33,9 +33,9 @@ function aReplica(heartbeatIntervalMs?: number) {
   const tasks = {
     attempts,
     clock,
-    graces: { ...GRACES, silentMs: 0, claimAnswerMs: 0 },
+    graces: { ...GRACE_PERIODS, silentMs: 0, claimAnswerMs: 0 },
     sinceStallMs: () => stall.sinceStallMs(),
-    ender: { abandon: end, takeBack: end, revoke: end },
+    completion: { abandon: end, takeBack: end, revoke: end },
     metrics: { attemptsLost: { inc: () => undefined } },
     signal: new AbortController().signal,
     log: quiet,
@@ -79,7 +79,7 @@ function aReplica(heartbeatIntervalMs?: number) {
     stop,
     send,
     reaper: new Reaper(tasks),
-    claims: new Claims(tasks),
+    startDeadline: new StartDeadline(tasks),
     sender: new Sender(tasks),
   };
 }
@@ -92,33 +92,33 @@ const named = ({ job, token, containerId }: Attempt) => ({ taskId: job.taskId, t
 
 describe('what runs', () => {
   test.each(STEPS)('outlives a step of the wall clock by %i ms', async (stepMs) => {
-    const { at, ended, pass, send, reaper, claims } = aReplica();
+    const { at, ended, pass, send, reaper, startDeadline } = aReplica();
     for (const sync of [true, false]) for (const started of [true, false]) send(sync, started);
     pass(10_000);
     at.wallMs += stepMs;
     await reaper.look();
-    claims.look();
+    startDeadline.look();
     pass(4_000);
     await reaper.look();
-    claims.look();
+    startDeadline.look();
     expect(ended).toEqual([]);
   });
 
   test('outlives a stop of the scheduler of 90 s: its agent has a whole lease to name it', async () => {
-    const { ended, pass, stop, send, reaper, claims } = aReplica();
+    const { ended, pass, stop, send, reaper, startDeadline } = aReplica();
     const kept = send(true);
     const silent = send(false);
     const unclaimed = send(false, false);
     pass(5_000);
     stop(90_000);
     await reaper.look();
-    claims.look();
+    startDeadline.look();
     expect(ended).toEqual([]);
     pass(14_000);
-    claims.look();
+    startDeadline.look();
     expect(ended).toEqual([]);
     pass(2_000);
-    claims.look();
+    startDeadline.look();
     expect(ended).toEqual([unclaimed.job.taskId]);
     pass(43_000);
     await reaper.look();

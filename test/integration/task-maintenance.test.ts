@@ -23,7 +23,7 @@ import type { Deadline } from '#scheduler/tasks/maintenance/deadlines.ts';
 import { InputSweep } from '#scheduler/tasks/maintenance/input-sweep.ts';
 import { Rebuild } from '#scheduler/tasks/maintenance/rebuild.ts';
 import { finalOf } from '#scheduler/tasks/records/recording.ts';
-import { Suspects } from '#scheduler/tasks/maintenance/suspect-lease-renewal.ts';
+import { SuspectLeaseRenewal } from '#scheduler/tasks/maintenance/suspect-lease-renewal.ts';
 import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
@@ -38,7 +38,7 @@ describe('deadlines', () => {
     new Deadlines({
       due: (beforeMs, limit) => waitingDeadlines(one.db, beforeMs, limit),
       queues: one.queues,
-      ender: one.tasks.ender,
+      completion: one.tasks.completion,
       clock: systemClock,
       log: quiet,
       isLeader,
@@ -303,7 +303,7 @@ describe('locks of attempts on machines that do not talk', () => {
     await waitFor(() => dead.leases.read(taskId), 'its lease is written');
     dead.tasks.stop();
     const leader = await start();
-    const suspects = new Suspects({
+    const suspects = new SuspectLeaseRenewal({
       suspects: () => [MACHINE],
       queues: leader.queues,
       leases: leader.leases,
@@ -317,7 +317,7 @@ describe('locks of attempts on machines that do not talk', () => {
     expect(await suspects.round()).toBe(1);
     expect(await leader.client.pttl(key)).toBeGreaterThan(60_000);
     expect(await leader.client.pttl(leader.keys.lease(taskId))).toBeGreaterThan(60_000);
-    const others = new Suspects({
+    const others = new SuspectLeaseRenewal({
       suspects: () => ['m-other' as MachineId],
       queues: leader.queues,
       leases: leader.leases,
@@ -488,7 +488,7 @@ describe('a job whose end was recorded and never reached its queue', () => {
       leases: one.leases,
       clock: { ...systemClock, monotonicMs: () => 1e9 },
       log: quiet,
-      ender: one.tasks.ender,
+      completion: one.tasks.completion,
       changes: one.tasks.changes,
       attempts: one.tasks.attempts,
       jobOf: () => Promise.resolve(undefined),
