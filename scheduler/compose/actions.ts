@@ -1,10 +1,10 @@
 // Changes to tasks and containers from outside: by users, by external runners, and by deployments that stop or go.
 import { outcomes } from '../api/http/invoke/outcomes.ts';
-import { ContainerStops } from '../fleet/containers/actions.ts';
+import { ContainerActions } from '../fleet/containers/actions.ts';
 import type { Records } from './records.ts';
 import { openTaskIdsOfQueue } from '../stores/store/queries/tasks.ts';
 import { revokeMessage } from '../replicas/outcome-messages.ts';
-import { Actions } from '../tasks/actions.ts';
+import { TaskActions } from '../tasks/actions.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 import type { Lanes } from './lanes.ts';
@@ -21,16 +21,16 @@ export interface ActionsSetup {
 }
 
 export interface ActionParts {
-  readonly actions: Actions;
-  readonly stops: ContainerStops;
+  readonly actions: TaskActions;
+  readonly stops: ContainerActions;
 }
 
 export function openActions({ ground, books, lanes, records, taskParts, maintenance }: ActionsSetup): ActionParts {
   const { db, keys, clock, log } = ground;
   const { bus, book, slots, leases, credentials } = books;
-  const { attempts, completion, changes } = taskParts.tasks;
-  const stops = new ContainerStops(book, slots, (id) => credentials.ended([id]));
-  const actions = new Actions({
+  const { attempts, completion, changes } = taskParts;
+  const stops = new ContainerActions(book, slots, (id) => credentials.ended([id]));
+  const actions = new TaskActions({
     foreign: maintenance.foreign,
     attempts,
     completion,

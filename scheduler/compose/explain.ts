@@ -45,7 +45,7 @@ export function openExplain(setup: ExplainSetup): ExplainRoom {
     autoscaler: scaling.autoscaler,
     targets,
     queues: lanes.queues,
-    tasks: taskParts.tasks,
+    tasks: taskParts.reads,
     scaling: (queue) => relay.scaling(queue),
   });
   return { explain, relay };

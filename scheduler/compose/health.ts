@@ -7,13 +7,13 @@ import type { TaskParts } from './tasks.ts';
 export function openHealth(
   { clock, log, settings, stall }: Ground,
   { machines, leaderBook, slots, isLeader, fence, fleetMetrics }: Books,
-  { tasks }: TaskParts,
+  { reports }: TaskParts,
 ): MachineHealth {
   return new MachineHealth({
     machines,
     book: leaderBook,
     slots,
-    tasks,
+    reports,
     clock,
     isLeader,
     fence,

@@ -42,11 +42,11 @@ export interface LinkParts {
 
 export function openLinks(setup: LinksSetup): LinkParts {
   const { books, tokens, objects } = setup;
-  const { tasks } = setup.taskParts;
+  const { reports, attempts } = setup.taskParts;
   const { cpuWorkAllowed } = setup.scaling;
   const { db, general, keys, clock, log, registry, settings } = setup.ground;
   const { secrets, installation, limits } = setup.identity;
-  const { bus, isAlone, book, machines, slots, fleetMetrics: metrics } = books;
+  const { bus, isAlone, book, machines, slots, leases, fleetMetrics: metrics } = books;
   const usage = new Usage({ redis: isAlone ? undefined : general, keyOf: keys.usage, clock, log });
   const pages = new MachinePages({ bus, channel: keys.pagesChannel, machines });
   const images = new ImageOrders({
@@ -70,7 +70,9 @@ export function openLinks(setup: LinksSetup): LinkParts {
     machines,
     book,
     slots,
-    tasks,
+    reports,
+    attempts,
+    leases,
     logs,
     credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log }),
     secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),

@@ -10,6 +10,7 @@ import { Leaving } from '../replicas/leaving.ts';
 import { SharedState } from '../replicas/shared-state.ts';
 import { Wakes } from '../replicas/wakes.ts';
 import { openQueues } from '../stores/store/queries/tasks.ts';
+import type { Bodies } from '../tasks/dispatch/bodies.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 import type { Lanes } from './lanes.ts';
@@ -22,6 +23,7 @@ export interface ReplicasSetup {
   readonly books: Books;
   readonly lanes: Lanes;
   readonly records: Records;
+  readonly bodies: Bodies;
   readonly taskParts: TaskParts;
   readonly scaling: Pick<Scaling, 'autoscaler'>;
 }
@@ -44,7 +46,7 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
   const { bus, leader, presence, book, machines, slots, leases, loads, room } = setup.books;
   const { queues, replies } = setup.lanes;
   const { records } = setup.records;
-  const { tasks, dispatcher } = setup.taskParts;
+  const { attempts, completion, dispatcher } = setup.taskParts;
   const { autoscaler } = setup.scaling;
   const sharedState = new SharedState({
     bus,
@@ -69,8 +71,9 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     channelOf: keys.repliesChannel,
     instance,
     replies,
-    attempts: tasks.attempts,
-    completion: tasks.completion,
+    attempts,
+    completion,
+    bodies: setup.bodies,
     records,
     dispatcher,
     presentation: outcomes,

@@ -25,11 +25,10 @@ export function openSchedules({ ground, books, targets, lanes, taskParts }: Sche
   const { db, general, keys, clock, log, registry } = ground;
   const { leader } = books;
   const { queues } = lanes;
-  const { tasks } = taskParts;
   const metrics = new ScheduleMetrics(registry);
   const ticker = new Ticker({
     db,
-    tasks,
+    tasks: taskParts.submissions,
     targetOf: (id) => targets.byDeployment(id),
     depthOf: async (queue) => totalOf(await queues.depth(queue)),
     clock,

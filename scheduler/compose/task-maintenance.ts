@@ -52,13 +52,15 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
   const { db, instance, clock, stall, log } = setup.ground;
   const { redisData: data, rollCall, presence, machines, book, slots, leases, isLeader, isAlive } = setup.books;
   const { records } = setup.records;
-  const { tasks, dispatcher, olderJobs } = setup.taskParts;
+  const { attempts, changes, completion, renewal, lostJobs, dispatcher, olderJobs } = setup.taskParts;
   const { queues } = lanes;
   const rebuild = new Rebuild({
     data,
     rollCall,
     queues,
-    tasks,
+    renewal,
+    records,
+    lostJobs,
     presence,
     olderJobs,
     endedQueues: (after) => queuesOfEnded(db, ENDED_PAGE, after),
@@ -69,7 +71,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
   const deadlines = new Deadlines({
     due: (beforeMs, limit) => waitingDeadlines(db, beforeMs, limit),
     queues,
-    completion: tasks.completion,
+    completion,
     clock,
     log,
     isLeader,
@@ -82,9 +84,9 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     log,
     isLeader,
     leases,
-    completion: tasks.completion,
-    changes: tasks.changes,
-    attempts: tasks.attempts,
+    completion,
+    changes,
+    attempts,
     mayRebuild: () => rebuild.isOver(),
     jobOf: (taskId) => acceptedJobOf(db, taskId),
     calmMs: () => stall.calmMs(),
@@ -102,7 +104,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     suspects: () => [...machines.all()].filter(({ health }) => health === 'SUSPECT').map((machine) => machine.row.id),
     queues,
     leases,
-    attempts: tasks.attempts,
+    attempts,
     isLeader,
     log,
   });
@@ -123,7 +125,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     lanes: queues,
     store: lanes.store,
     records,
-    completion: tasks.completion,
+    completion,
     instance,
     isAlive,
     isLeader,
@@ -135,7 +137,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
   const foreign = new ForeignRuns({
     queues,
     leases,
-    changes: tasks.changes,
+    changes,
     clock,
     log,
     jobOf: (taskId) => acceptedJobOf(db, taskId),

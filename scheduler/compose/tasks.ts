@@ -1,28 +1,191 @@
-// The life of tasks on this replica, put together: accepted, fetched for a slot, sent, ended; and their records in rows
-// and books. task-maintenance.ts has the upkeep that BullMQ does not do.
-import type { Directory } from '../workspaces/deployments/directory.ts';
-import type { Targets } from '../workspaces/deployments/targets.ts';
+// The path of a task on this replica: accepted, queued, sent, ended, answered. `openTasks` takes the parts of other
+// rooms; `buildTasks` builds the path from them, for tests as well. task-maintenance.ts has the upkeep of the leader.
+import type { Redis } from 'ioredis';
+import type { ContainerId, InstanceId, QueueName } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Registry } from '#shared/metrics.ts';
 import { outcomes } from '../api/http/invoke/outcomes.ts';
-import { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
-import { LastAttempts } from '../tasks/dispatch/last-attempts.ts';
+import { SCHEDULER_STOPPING } from '../domain/endings.ts';
 import { DueTimes } from '../stores/queues/due.ts';
+import type { TaskJob } from '../stores/queues/jobs.ts';
+import type { Keys } from '../stores/queues/keys.ts';
 import { OlderJobs } from '../stores/queues/older-jobs.ts';
 import type { RedisMemory } from '../stores/queues/redis-memory.ts';
+import type { Doubts } from '../stores/queues/roll-call.ts';
+import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import { probeCommit } from '../stores/store/queries/idempotency.ts';
 import { queueBytes } from '../stores/store/queries/quotas.ts';
+import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
 import { endedTaskIds, insertAcceptedTasks, listTasks, taskById } from '../stores/store/queries/tasks.ts';
 import { GroupCommit, keptJobs } from '../tasks/admission/accepting.ts';
-import type { Bodies } from '../tasks/dispatch/bodies.ts';
+import { Callers } from '../tasks/admission/callers.ts';
+import { CommitGate } from '../tasks/admission/commit-gate.ts';
+import { Idempotency } from '../tasks/admission/idempotency.ts';
 import { IdempotencyKeys } from '../tasks/admission/idempotency-keys.ts';
-import { TaskMetrics } from '../tasks/metrics.ts';
 import { QueueQuota } from '../tasks/admission/queue-quota.ts';
+import type { SubmissionsParts } from '../tasks/admission/submissions.ts';
+import { Submissions } from '../tasks/admission/submissions.ts';
+import { Withdrawals } from '../tasks/admission/withdrawals.ts';
+import { Completion } from '../tasks/completion/completion.ts';
+import { DrainCutoff } from '../tasks/completion/drain-cutoff.ts';
+import { LateResults } from '../tasks/completion/late.ts';
+import { OrphanedAttempts } from '../tasks/completion/orphaned-attempts.ts';
+import { Reports } from '../tasks/completion/reports.ts';
+import { Attempts } from '../tasks/dispatch/attempts.ts';
+import type { Bodies } from '../tasks/dispatch/bodies.ts';
+import { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
+import { LastAttempts } from '../tasks/dispatch/last-attempts.ts';
+import type { Leases } from '../tasks/dispatch/leases.ts';
+import type { Replies } from '../tasks/dispatch/replies.ts';
+import type { SenderParts } from '../tasks/dispatch/sending.ts';
+import { Sender } from '../tasks/dispatch/sending.ts';
+import type { SlotTable } from '../tasks/dispatch/slots.ts';
+import type { GracePeriods } from '../tasks/maintenance/grace-periods.ts';
+import { GRACE_PERIODS } from '../tasks/maintenance/grace-periods.ts';
+import { LostJobs } from '../tasks/maintenance/lost-jobs.ts';
+import { Reaper } from '../tasks/maintenance/reaper.ts';
+import { Renewal } from '../tasks/maintenance/renewal.ts';
+import { StartDeadline } from '../tasks/maintenance/start-deadline.ts';
+import { TaskMetrics } from '../tasks/metrics.ts';
+import { Changes } from '../tasks/records/changes.ts';
 import { recordOfRow } from '../tasks/records/recording.ts';
-import { Tasks } from '../tasks/service.ts';
+import type { TaskReadsParts } from '../tasks/records/reads.ts';
+import { TaskReads } from '../tasks/records/reads.ts';
+import type { TaskRecords } from '../tasks/records/records.ts';
+import type { Directory } from '../workspaces/deployments/directory.ts';
+import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 import type { Identity } from './identity.ts';
 import type { Lanes } from './lanes.ts';
 import type { Records } from './records.ts';
+
+/** Parts of other rooms, and questions to them, that the path of a task needs. */
+export interface TaskNeeds
+  extends
+    Pick<SubmissionsParts, 'isActive' | 'refusalOf' | 'limitsOf' | 'queueQuota' | 'redisMemory' | 'rates'>,
+    Pick<SenderParts, 'isAlive' | 'rowOf'>,
+    Pick<TaskReadsParts, 'caughtUp' | 'listRows' | 'stubsOf'> {
+  readonly client: Redis;
+  readonly keys: Keys;
+  readonly instance: InstanceId;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly registry: Registry;
+  readonly queues: TaskQueues;
+  readonly replies: Replies;
+  readonly records: TaskRecords;
+  readonly leases: Leases;
+  readonly slots: SlotTable;
+  readonly bodies: Bodies;
+  /** Commits rows of asynchronous tasks. */
+  readonly commit: (batch: readonly AcceptedTask[]) => Promise<void>;
+  /** Writes the changed queue entry of an asynchronous task to its row: a job rebuilt from the row has its budgets. */
+  readonly keepJob: (job: TaskJob) => Promise<void>;
+  /** Commits something, to see whether commits succeed again. Absent: only the next ordinary commit shows that. */
+  readonly probeCommit?: (() => Promise<unknown>) | undefined;
+  /** Idempotency keys. Absent: calls with a key are refused. */
+  readonly idempotencyKeys?: IdempotencyKeys | undefined;
+  /** Check before a queue's first fetch. */
+  readonly beforeFetch?: ((queue: QueueName) => Promise<void> | undefined) | undefined;
+  readonly isCutOff: (containerId: ContainerId) => boolean;
+  readonly graces?: Partial<GracePeriods> | undefined;
+  /** Milliseconds since this process last stood still. Absent: it never did. */
+  readonly sinceStallMs?: (() => number) | undefined;
+  /** Questions whether Redis may have come back older. Absent: it never does. */
+  readonly doubts?: Doubts | undefined;
+}
+
+export interface TaskPath {
+  readonly dispatcher: Dispatcher;
+  readonly due: DueTimes;
+  readonly attempts: Attempts;
+  readonly changes: Changes;
+  readonly completion: Completion;
+  readonly callers: Callers;
+  readonly submissions: Submissions;
+  readonly sender: Sender;
+  readonly reports: Reports;
+  readonly drainCutoff: DrainCutoff;
+  readonly renewal: Renewal;
+  readonly lostJobs: LostJobs;
+  readonly reads: TaskReads;
+  /** Starts the upkeep of this replica's attempts and callers; stopped, it answers all waiting callers. */
+  readonly tasks: { readonly name: string; start(): void; stop(): void };
+}
+
+/** Builds the path of a task; `wireTasks` connects it. */
+export function buildTasks(needs: TaskNeeds): TaskPath {
+  const { client, keys, instance, clock, log, queues, replies, slots, beforeFetch, bodies } = needs;
+  const abort = new AbortController();
+  const dispatcher = new Dispatcher({ queues, slots, instance, log, ...(beforeFetch && { beforeFetch }) });
+  const due = new DueTimes(clock);
+  const attempts = new Attempts();
+  const metrics = new TaskMetrics(needs.registry);
+  const changes = new Changes({ records: needs.records, metrics, log });
+  const common = {
+    ...needs,
+    textOf: outcomes.textOf,
+    graces: { ...GRACE_PERIODS, ...needs.graces },
+    sinceStallMs: needs.sinceStallMs ?? (() => Infinity),
+    lastAttempts: new LastAttempts(client, keys),
+    accepting: new GroupCommit(needs.commit),
+    maxResultBytes: bodies.maxResultBytes,
+    dispatcher,
+    due,
+    attempts,
+    metrics,
+    changes,
+    /** Aborted when the process stops: attempts go on in their containers. */
+    signal: abort.signal,
+  };
+  const completion = new Completion(common);
+  const onward = { ...common, completion };
+  const callers = new Callers(onward);
+  const { probeCommit: probe = () => Promise.resolve(), idempotencyKeys } = needs;
+  const submissions = new Submissions({
+    ...onward,
+    callers,
+    gate: new CommitGate({ probe, log, signal: abort.signal }),
+    withdrawals: new Withdrawals(onward),
+    idempotency: idempotencyKeys && new Idempotency({ ...onward, keys: idempotencyKeys }),
+  });
+  const sender = new Sender(onward);
+  const late = new LateResults(onward);
+  const orphaned = new OrphanedAttempts(onward);
+  const reports = new Reports({ ...onward, sender, late, orphaned });
+  const drainCutoff = new DrainCutoff(onward);
+  const renewal = new Renewal(onward);
+  const lostJobs = new LostJobs(onward);
+  const upkeep = [renewal, new StartDeadline(onward), new Reaper(onward), drainCutoff, lostJobs];
+  return {
+    dispatcher,
+    due,
+    attempts,
+    changes,
+    completion,
+    callers,
+    submissions,
+    sender,
+    reports,
+    drainCutoff,
+    renewal,
+    lostJobs,
+    reads: new TaskReads(needs),
+    tasks: {
+      name: 'tasks',
+      start: () => {
+        for (const part of upkeep) part.start();
+      },
+      stop: () => {
+        abort.abort();
+        attempts.dropLimits();
+        replies.settleAll(completion.answerOf(SCHEDULER_STOPPING));
+      },
+    },
+  };
+}
 
 export interface TasksSetup {
   readonly ground: Ground;
@@ -36,21 +199,17 @@ export interface TasksSetup {
   readonly redisMemory: RedisMemory;
 }
 
-export interface TaskParts {
-  readonly tasks: Tasks;
-  readonly dispatcher: Dispatcher;
+export interface TaskParts extends TaskPath {
   readonly olderJobs: OlderJobs;
-  readonly due: DueTimes;
 }
 
 export function openTasks(setup: TasksSetup): TaskParts {
-  const { identity, books, targets, directory, bodies } = setup;
+  const { identity, books, targets, directory, bodies, redisMemory } = setup;
   const { queues, replies } = setup.lanes;
   const { records, caughtUp } = setup.records;
-  const { db, general, keys, instance, clock, stall, log, registry } = setup.ground;
-  const { book, machines, slots, leases, servable } = books;
+  const { db, general: client, keys, instance, clock, stall, log, registry } = setup.ground;
+  const { book, machines, slots, leases, servable, isAlive } = books;
   const { limits, rates } = identity;
-  const idempotencyKeys = new IdempotencyKeys({ db, log });
   const olderJobs = new OlderJobs({
     queues,
     ended: (taskIds) => endedTaskIds(db, taskIds),
@@ -58,41 +217,32 @@ export function openTasks(setup: TasksSetup): TaskParts {
     generation: () => books.redisData.generation,
     log,
   });
-  const dispatcher = new Dispatcher({
-    queues,
-    slots,
-    instance,
-    log,
-    beforeFetch: (queue) => olderJobs.before(queue),
-  });
-  const due = new DueTimes(clock);
-  const tasks = new Tasks({
-    queues,
-    records,
-    leases,
-    lastAttempts: new LastAttempts(general, keys),
-    slots,
-    dispatcher,
-    bodies,
-    textOf: outcomes.textOf,
-    accepting: new GroupCommit((batch) => insertAcceptedTasks(db, batch)),
-    idempotencyKeys,
-    probeCommit: () => probeCommit(db),
-    keepJob: keptJobs(db),
-    due,
-    replies,
+  const path = buildTasks({
+    client,
+    keys,
     instance,
     clock,
     log,
-    metrics: new TaskMetrics(registry),
-    sinceStallMs: () => stall.sinceStallMs(),
+    registry,
+    queues,
+    replies,
+    records,
+    leases,
+    slots,
+    bodies,
+    redisMemory,
+    rates,
+    isAlive,
     doubts: books.rollCall,
-    isAlive: books.isAlive,
+    beforeFetch: (queue) => olderJobs.before(queue),
+    commit: (batch) => insertAcceptedTasks(db, batch),
+    keepJob: keptJobs(db),
+    probeCommit: () => probeCommit(db),
+    idempotencyKeys: new IdempotencyKeys({ db, log }),
+    sinceStallMs: () => stall.sinceStallMs(),
     refusalOf: (target) => servable.refusal(target),
     limitsOf: (workspaceId) => limits.of(workspaceId),
     queueQuota: new QueueQuota({ ask: (workspaceId) => queueBytes(db, workspaceId), log }),
-    redisMemory: setup.redisMemory,
-    ...(rates === undefined ? {} : { rates }),
     isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
     rowOf: async (taskId) => {
       const row = await taskById(db, taskId);
@@ -115,5 +265,5 @@ export function openTasks(setup: TasksSetup): TaskParts {
     },
     stubsOf: (ids) => directory.stubs(ids),
   });
-  return { tasks, dispatcher, olderJobs, due };
+  return { ...path, olderJobs };
 }

@@ -13,12 +13,13 @@ import type { Machines } from '../fleet/machines.ts';
 import type { Workers } from '../fleet/workers.ts';
 import { readRevoke } from '../replicas/outcome-messages.ts';
 import type { Objects } from '../stores/objects/service.ts';
-import type { Actions } from '../tasks/actions.ts';
+import type { TaskActions } from '../tasks/actions.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { LaneQueues } from '../tasks/local-queue/queues.ts';
 import type { DueTimes } from '../stores/queues/due.ts';
-import type { Tasks } from '../tasks/service.ts';
+import type { Callers } from '../tasks/admission/callers.ts';
+import type { Sender } from '../tasks/dispatch/sending.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
@@ -43,7 +44,7 @@ export interface Wired {
   readonly scaling: Scaling;
   readonly linkParts: LinkParts;
   readonly maintenance: TaskMaintenance;
-  readonly actions: Actions;
+  readonly actions: TaskActions;
   readonly replicas: Replicas;
   readonly workers: Workers;
   readonly drains: Drains;
@@ -60,7 +61,7 @@ export function wire(parts: Wired): void {
   machines.onWritten(() => servable.machineChanged());
   wireScaling({ book, machines, targets, general: ground.general, ...scaling });
   wireLinks(parts);
-  wireGivenUp(book, taskParts.tasks);
+  wireGivenUp(book, taskParts.callers);
   wireLocalQueue(book, machines, lanes.queues);
   wireContainers(parts);
   wireReplicas(parts);
@@ -77,20 +78,22 @@ export function wireTasks({
   replies,
   dispatcher,
   due,
-  tasks,
+  sender,
+  callers,
 }: {
   readonly queues: LaneQueues;
   readonly replies: Replies;
   readonly dispatcher: Dispatcher;
   readonly due: DueTimes;
-  readonly tasks: Tasks;
+  readonly sender: Pick<Sender, 'begin'>;
+  readonly callers: Pick<Callers, 'waitLimitReached'>;
 }): void {
   queues.onBorrowed((queue, taskId) => dispatcher.wakeHere(queue, taskId));
   queues.onWaiting((queue) => dispatcher.wake(queue));
-  dispatcher.onClaimed((claim) => tasks.begin(claim));
+  dispatcher.onClaimed((claim) => sender.begin(claim));
   dispatcher.onDelayed((queue, dueMs) => due.add(queue, dueMs));
   due.onDue((queue) => dispatcher.wake(queue));
-  replies.onWaitLimit((waiting) => tasks.waitLimitReached(waiting));
+  replies.onWaitLimit((waiting) => callers.waitLimitReached(waiting));
 }
 
 /** Scaling and placement follow containers and machines. */
@@ -136,14 +139,14 @@ function wireLinks({ books, linkParts, containerCalls, taskParts }: Wired): void
  */
 export function wireGivenUp(
   book: Pick<ContainerBook, 'onChange' | 'ofQueue'>,
-  tasks: Pick<Tasks, 'failWaiting'>,
+  callers: Pick<Callers, 'failWaiting'>,
 ): void {
   book.onChange(({ entry, from, to }) => {
     if (from !== 'PENDING' || to !== 'FAILED') return;
     const { queue } = entry.spec;
     for (const { row } of book.ofQueue(queue)) if (row.state === 'RUNNING') return;
     const notPlaced = entry.row.reason ?? 'no_capacity';
-    void tasks.failWaiting(queue, entry.row.message ?? notPlaced, { notPlaced });
+    void callers.failWaiting(queue, entry.row.message ?? notPlaced, { notPlaced });
   });
 }
 
@@ -154,17 +157,17 @@ function wireLocalQueue(book: ContainerBook, machines: Machines, queues: LaneQue
 }
 
 /** Orders, slots, loads and attempts follow the containers. */
-function wireContainers({ books, linkParts, taskParts: { tasks } }: Wired): void {
+function wireContainers({ books, linkParts, taskParts }: Wired): void {
   const { book, slots, loads } = books;
   book.onChange((change) => {
     const { entry, to } = change;
     linkParts.links.containerMoved(change);
     if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
-    if (to === 'STOPPING') tasks.containerStops(entry.row.id);
+    if (to === 'STOPPING') taskParts.drainCutoff.lookAt(entry.row.id);
     if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
       slots.remove(entry.row.id);
       loads.forget(entry.row.id);
-      void tasks.containerGone(entry.row.id);
+      void taskParts.reports.containerGone(entry.row.id);
     }
   });
 }
@@ -173,15 +176,15 @@ function wireContainers({ books, linkParts, taskParts: { tasks } }: Wired): void
 function wireReplicas({ ground, books, linkParts, taskParts, replicas, actions }: Wired): void {
   const { instance, keys } = ground;
   const { bus, book, machines, isLeader } = books;
-  const { tasks, dispatcher } = taskParts;
+  const { reports, dispatcher } = taskParts;
   books.takeOver.onSuperseded((machineId) => linkParts.links.superseded(machineId));
   replicas.sharedState.onSuperseded((machineId) => {
     linkParts.links.superseded(machineId);
-    tasks.machineMoved(machineId);
+    reports.machineMoved(machineId);
   });
   machines.onChange(({ row, health, sessionId }) => {
     const isElsewhere = sessionId === undefined && row.replica !== null && row.replica !== instance;
-    if (isElsewhere && (health === 'RECONCILING' || health === 'READY')) tasks.machineMoved(row.id);
+    if (isElsewhere && (health === 'RECONCILING' || health === 'READY')) reports.machineMoved(row.id);
   });
   book.onChange((change) => replicas.wakes.containerChanged(change));
   machines.onChange((machine) => replicas.wakes.machineChanged(machine));
@@ -192,7 +195,7 @@ function wireReplicas({ ground, books, linkParts, taskParts, replicas, actions }
   book.onChange((change) => replicas.leaving.containerChanged(change));
   machines.onChange((machine) => {
     // The leader decides this; every replica ends the attempts that it sent to the machine.
-    if (machine.health === 'LOST' && !isLeader()) void tasks.machineLost(machine.row.id);
+    if (machine.health === 'LOST' && !isLeader()) void reports.machineLost(machine.row.id);
   });
 }
 
@@ -242,19 +245,21 @@ function wireUpkeep({
 /** Causes of a new scaling decision, and its effects on callers. */
 function wireDecisions({ identity, books, taskParts, scaling, maintenance, actions, replicas, drains }: Wired): void {
   const { autoscaler, accounting, placer, quotas } = scaling;
-  const { tasks, dispatcher, due } = taskParts;
+  const { submissions, completion, callers, dispatcher, due } = taskParts;
   const wanted = (queue: QueueName): void => replicas.decisions.wanted(queue);
-  tasks.onAccepted(({ taskId, deadlineMs }, queue) => maintenance.deadlines.accepted({ taskId, queue, deadlineMs }));
-  tasks.onDepth((target, depth) => autoscaler.depthSeen(target, depth, wanted));
-  tasks.onAttemptEnded((queue, containerId) => autoscaler.attemptEnded(queue, containerId));
-  tasks.onAttemptEnded((_queue, containerId) => replicas.leaving.look(containerId));
+  submissions.onAccepted(({ taskId, deadlineMs }, queue) =>
+    maintenance.deadlines.accepted({ taskId, queue, deadlineMs }),
+  );
+  submissions.onDepth((target, depth) => autoscaler.depthSeen(target, depth, wanted));
+  completion.onAttemptEnded((queue, containerId) => autoscaler.attemptEnded(queue, containerId));
+  completion.onAttemptEnded((_queue, containerId) => replicas.leaving.look(containerId));
   dispatcher.onIdle(({ queue, containerId }) => autoscaler.attemptEnded(queue, containerId));
   due.onDue(wanted);
   actions.onQueueChanged(wanted);
   drains.onPicked((queue) => autoscaler.wake(queue));
   autoscaler.leaveOut((containerId) => drains.isReplaced(containerId));
   autoscaler.onStartFailed((queue, lastLines, containerId) => {
-    void tasks.failWaiting(queue, lastLines, { containerId });
+    void callers.failWaiting(queue, lastLines, { containerId });
   });
   books.loads.onIdle((containerId) => {
     const entry = books.book.get(containerId);
@@ -280,5 +285,5 @@ function wireDeployments({ objects, targets, linkParts, taskParts, actions }: Wi
     if (target?.active === true) linkParts.images.prepare(target);
     else void actions.answerStopped(queueNameOf(deploymentId, '' as StubId));
   });
-  taskParts.tasks.onReaderLeft((taskId, ending) => actions.cancel(taskId, ending));
+  taskParts.callers.onReaderLeft((taskId, ending) => actions.cancel(taskId, ending));
 }

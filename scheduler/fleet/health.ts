@@ -10,7 +10,7 @@ import type { Gauge } from '#shared/metrics.ts';
 import { endOnDeleted } from './containers/deleted-machine.ts';
 import type { Book } from './containers/book.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
-import type { Tasks } from '../tasks/service.ts';
+import type { Reports } from '../tasks/completion/reports.ts';
 import { guardsAfter } from './guard.ts';
 import type { GuardMachine, Guards } from './guard.ts';
 import { isInService } from './machine.ts';
@@ -29,7 +29,7 @@ export interface MachineHealthParts {
   readonly machines: Machines;
   readonly book: Book;
   readonly slots: SlotTable;
-  readonly tasks: Tasks;
+  readonly reports: Pick<Reports, 'machineLost'>;
   readonly clock: Clock;
   readonly isLeader: () => boolean;
   /** The leader's number; undefined while this replica does not lead. */
@@ -176,11 +176,11 @@ export class MachineHealth {
   }
 
   async #lose(machine: Machine): Promise<void> {
-    const { machines, tasks } = this.#parts;
+    const { machines, reports } = this.#parts;
     const fence = this.#parts.fence();
     if (fence === undefined || !(await machines.lost(machine, fence))) return;
     const { id } = machine.row;
-    await tasks.machineLost(id, () => machines.get(id)?.health === 'LOST');
+    await reports.machineLost(id, () => machines.get(id)?.health === 'LOST');
   }
 
   async #moveOff(machine: Machine, nowMs: number): Promise<void> {

@@ -31,10 +31,10 @@ import type {
   RenewCredentialResponse,
 } from '#shared/protocol/generated/messages.ts';
 import type { BookChange, BookEntry, ContainerBook } from './containers/book.ts';
+import type { Reports } from '../tasks/completion/reports.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { ImageOrders } from './images/orders.ts';
 import type { LogSink } from './logs/log-sink.ts';
-import type { Tasks } from '../tasks/service.ts';
 import type { MachineCredentials } from './credentials.ts';
 import { AcceptRate } from './accept-rate.ts';
 import { listenLocally } from './local-socket.ts';
@@ -47,13 +47,16 @@ import type { ControlCall, SessionParts, SessionSettings } from './session.ts';
 import { Session } from './session.ts';
 import { PartsBudget } from './result-parts.ts';
 import type { TaskCall } from './task-stream.ts';
+import type { StreamedTasks } from './task-stream.ts';
 import { TaskStream } from './task-stream.ts';
 
 export interface LinksParts {
   readonly machines: Machines;
   readonly book: ContainerBook;
   readonly slots: SlotTable;
-  readonly tasks: Tasks;
+  readonly reports: StreamedTasks['reports'] & Pick<Reports, 'heartbeat' | 'containerReady'>;
+  readonly attempts: StreamedTasks['attempts'];
+  readonly leases: StreamedTasks['leases'];
   readonly logs: LogSink;
   readonly credentials: MachineCredentials;
   readonly secretsOf: SessionParts['secretsOf'];
@@ -246,7 +249,7 @@ export class Links {
       accepting: this.#accepting,
       onRunning: (entry, slots) => this.#running(entry, slots),
       onSamples: (samples) => this.#parts.usage.heard(machineId, samples),
-      onHeartbeat: (live) => this.#parts.tasks.heartbeat(machineId, live),
+      onHeartbeat: (live) => this.#parts.reports.heartbeat(machineId, live),
       installationKey: this.#parts.credentials.publicKey,
       secretsOf: this.#parts.secretsOf,
       tokenOf: this.#parts.tokenOf,
@@ -285,7 +288,7 @@ export class Links {
       link,
       this.#parts.clock.nowMs(),
     );
-    this.#parts.tasks.containerReady(container);
+    this.#parts.reports.containerReady(container);
     if (entry.row.state === 'DRAINING') this.#parts.slots.leave(entry.row.id);
     this.#servable.tell([entry.spec.queue]);
   }
@@ -322,7 +325,7 @@ export class Links {
         agentInstance: connection.session.agentInstance,
         heartbeatIntervalMs: connection.session.heartbeatIntervalMs,
         call,
-        tasks: this.#parts.tasks,
+        tasks: this.#parts,
         budget: this.#partsBudget,
         log: this.#parts.log,
         onReady: () => {

@@ -15,8 +15,9 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { RunOrder, TaskLink } from '../tasks/dispatch/slots.ts';
 import type { AttemptOutcome } from '../tasks/state.ts';
-import type { LiveReport } from '../tasks/completion/reports.ts';
-import type { Tasks } from '../tasks/service.ts';
+import type { LiveReport, Reports } from '../tasks/completion/reports.ts';
+import type { Attempts } from '../tasks/dispatch/attempts.ts';
+import type { Leases } from '../tasks/dispatch/leases.ts';
 import type { PartsBudget, Standing } from './result-parts.ts';
 import { ResultParts } from './result-parts.ts';
 
@@ -47,12 +48,20 @@ const ACK_BYTES = 256;
 
 const OUTCOMES: ReadonlySet<string> = new Set(['ok', 'error', 'retry', 'timeout', 'cancelled', 'exited', 'lost']);
 
+/** Parts of tasks that hear of the agents' streams. */
+export interface StreamedTasks {
+  readonly reports: Pick<Reports, 'started' | 'item' | 'result' | 'refused' | 'machineReported' | 'maxResultBytes'>;
+  readonly attempts: Pick<Attempts, 'find' | 'revoked'>;
+  /** Leases of run orders are written before the orders leave. */
+  readonly leases: Pick<Leases, 'flush'>;
+}
+
 export class TaskStream implements TaskLink {
   readonly machineId: MachineId;
   readonly agentInstance: string;
   readonly heartbeatIntervalMs: number;
   readonly #call: TaskCall;
-  readonly #tasks: Tasks;
+  readonly #tasks: StreamedTasks;
   readonly #log: Log;
   readonly #onReady: () => void;
   readonly #isCurrent: () => Promise<boolean>;
@@ -80,7 +89,7 @@ export class TaskStream implements TaskLink {
     readonly agentInstance: string;
     readonly heartbeatIntervalMs: number;
     readonly call: TaskCall;
-    readonly tasks: Tasks;
+    readonly tasks: StreamedTasks;
     /** Shared by all task streams. */
     readonly budget: PartsBudget;
     readonly log: Log;
@@ -98,7 +107,7 @@ export class TaskStream implements TaskLink {
     this.#log = parts.log;
     this.#onReady = parts.onReady;
     this.#isCurrent = parts.isCurrent;
-    this.#parts = new ResultParts(parts.budget, parts.tasks.maxResultBytes);
+    this.#parts = new ResultParts(parts.budget, parts.tasks.reports.maxResultBytes);
     const ended = (): void => {
       if (this.#closed) return;
       this.#closed = true;
@@ -187,7 +196,7 @@ export class TaskStream implements TaskLink {
     this.#lingering = undefined;
     const messages = this.#batch;
     const bytes = this.#batchBytes;
-    if (this.#batchRuns) this.#tasks.beforeRuns();
+    if (this.#batchRuns) this.#tasks.leases.flush();
     this.#batch = [];
     this.#batchBytes = 0;
     this.#batchRuns = false;
@@ -213,11 +222,11 @@ export class TaskStream implements TaskLink {
     if (this.#closed) return;
     if (message.result) void this.#result(message.result);
     else if (message.started)
-      this.#tasks.started(message.started.taskId as TaskId, message.started.token as AttemptToken);
+      this.#tasks.reports.started(message.started.taskId as TaskId, message.started.token as AttemptToken);
     else if (message.chunk) this.#keep(message.chunk);
     else if (message.refused) {
       const { taskId, token, reason } = message.refused;
-      void this.#tasks.refused(taskId as TaskId, token as AttemptToken, reason);
+      void this.#tasks.reports.refused(taskId as TaskId, token as AttemptToken, reason);
     } else if (message.report) this.#reportPart(message.report);
   }
 
@@ -228,7 +237,7 @@ export class TaskStream implements TaskLink {
     const bytes = typeof whole === 'string' ? 0 : (whole?.length ?? 0);
     this.#hold(1, bytes);
     try {
-      const kept = await this.#tasks.result(this.machineId, {
+      const kept = await this.#tasks.reports.result(this.machineId, {
         taskId,
         token,
         containerId: result.containerId as ContainerId,
@@ -262,7 +271,7 @@ export class TaskStream implements TaskLink {
   #keep(chunk: TaskChunk__Output): void {
     const standing = this.#standingOf(chunk);
     if (standing !== undefined && this.#parts.keep(chunk, standing))
-      this.#tasks.item(chunk.taskId as TaskId, chunk.token as AttemptToken, chunk.seq, chunk.data);
+      this.#tasks.reports.item(chunk.taskId as TaskId, chunk.token as AttemptToken, chunk.seq, chunk.data);
   }
 
   /** The attempt's standing; undefined: not an attempt of this machine. */
@@ -315,7 +324,7 @@ export class TaskStream implements TaskLink {
   async #reported(report: TaskReport__Output): Promise<void> {
     this.#isReporting = true;
     try {
-      const answer = await this.#tasks.machineReported(this.machineId, {
+      const answer = await this.#tasks.reports.machineReported(this.machineId, {
         agentInstance: this.agentInstance,
         running: report.running as unknown as readonly LiveReport[],
         finished: report.finished as unknown as readonly LiveReport[],

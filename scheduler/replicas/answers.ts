@@ -12,6 +12,7 @@ import type { Presentation } from '../domain/endings.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { Attempts } from '../tasks/dispatch/attempts.ts';
+import type { Bodies } from '../tasks/dispatch/bodies.ts';
 import type { Completion } from '../tasks/completion/completion.ts';
 import type { TaskRecords } from '../tasks/records/records.ts';
 import type { Bus } from '../cluster/bus.ts';
@@ -32,7 +33,8 @@ export interface AnswersParts {
   readonly instance: InstanceId;
   readonly replies: Replies;
   readonly attempts: Attempts;
-  readonly completion: Pick<Completion, 'answerFrom' | 'resultText' | 'revoke'>;
+  readonly completion: Pick<Completion, 'answerFrom' | 'revoke'>;
+  readonly bodies: Pick<Bodies, 'resultText'>;
   readonly records: Pick<TaskRecords, 'read' | 'readHeld' | 'endedElsewhere'>;
   readonly dispatcher: Pick<Dispatcher, 'forget'>;
   readonly presentation: Pick<Presentation, 'httpStatusOf'>;
@@ -112,7 +114,7 @@ export class Answers {
   async #bodyOf(taskId: TaskId): Promise<string | undefined> {
     const record = await this.#parts.records.read(taskId);
     if (record === undefined || !isTerminalTask(record.status)) return undefined;
-    return await this.#parts.completion.resultText(record);
+    return await this.#parts.bodies.resultText(record);
   }
 
   async #loop(): Promise<void> {

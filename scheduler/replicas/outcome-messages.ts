@@ -5,7 +5,7 @@ import type { LockToken, TaskId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { Ending, EndReason, FinalStatus, Presentation } from '../domain/endings.ts';
 import { END_REASONS, failureReasonOf, isEndReason } from '../domain/endings.ts';
-import type { Finished } from '../tasks/task-service.ts';
+import type { Finished } from '../tasks/dispatch/replies.ts';
 
 /**
  * Answer to a caller of another replica: task, status, HTTP status, body, reason.

@@ -22,10 +22,31 @@ import type { ForeignRuns } from './foreign-runs.ts';
 import { resultTextOf } from './completion/result-text.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from './records/records.ts';
 import { ENDED_BY, RANK } from './state.ts';
-import type { EndOutcome, EndRequest, StartOutcome, StopOutcome, TaskActions } from './task-actions.ts';
 import type { DeploymentEffects } from '../workspaces/deployments/needs.ts';
 
-export interface ActionsParts {
+export type StartOutcome = 'started' | 'refused';
+export type EndOutcome = 'ended' | 'unchanged' | 'refused';
+
+export interface EndRequest {
+  readonly taskId: string;
+  /** Status as given; an unknown one is refused. */
+  readonly taskStatus: string;
+  /** Container of the attempt; empty: any container that holds the current attempt. */
+  readonly containerId: string;
+  readonly durationSeconds: number;
+  readonly containerHostname: string;
+  /** Seconds for which the container stays warm, if longer than the stub's; 0 when absent. */
+  readonly keepWarmSeconds: number;
+  /** Result of the handler as it came; empty: none. */
+  readonly result: Uint8Array;
+}
+
+export type StopOutcome =
+  | { readonly kind: 'stopped' }
+  /** `unknown`: no such task of the caller. `not_cancelled`: the task changed hands again and again meanwhile. */
+  | { readonly kind: 'refused'; readonly reason: 'unknown' | 'not_cancelled' };
+
+export interface TaskActionsParts {
   readonly attempts: Attempts;
   readonly completion: Completion;
   readonly changes: Changes;
@@ -50,12 +71,12 @@ const BATCH = 500;
 /** Most tries to cancel a task that changes hands meanwhile. */
 const CANCEL_TRIES = 3;
 
-export class Actions implements TaskActions, DeploymentEffects {
-  readonly #parts: ActionsParts;
+export class TaskActions implements DeploymentEffects {
+  readonly #parts: TaskActionsParts;
   readonly #answering = new Map<QueueName, Promise<void>>();
   readonly #queueChanged = new Listeners<[QueueName]>();
 
-  constructor(parts: ActionsParts) {
+  constructor(parts: TaskActionsParts) {
     this.#parts = parts;
   }
 
@@ -66,6 +87,10 @@ export class Actions implements TaskActions, DeploymentEffects {
 
   // ---- StartTask, EndTask -------------------------------------------------------------------------------------------
 
+  /**
+   * Claims and starts in one step (one winner), or repeats the holder's own start.
+   * A task that is unknown, foreign, terminal or claimed by another is refused.
+   */
   async startTask(caller: Caller, taskId: string, named: string): Promise<StartOutcome> {
     const record = await this.#own(caller, taskId);
     const containerId = speaksFor(caller, named);
@@ -78,6 +103,10 @@ export class Actions implements TaskActions, DeploymentEffects {
     return (await foreign.start(record, containerId)) ? 'started' : 'refused';
   }
 
+  /**
+   * Ends the current attempt. A terminal task is `unchanged` (but for a late COMPLETE
+   * of the last attempt); a wrong container or superseded attempt is refused.
+   */
   async endTask(caller: Caller, request: EndRequest): Promise<EndOutcome> {
     const status = TASK_STATUSES.find((known) => known === request.taskStatus);
     const record = await this.#own(caller, request.taskId);
@@ -134,6 +163,7 @@ export class Actions implements TaskActions, DeploymentEffects {
 
   // ---- StopTasks ----------------------------------------------------------------------------------------------------
 
+  /** Stops tasks in order, up to the first failure; terminal ones count as stopped. */
   async stopTasks(caller: Caller, taskIds: readonly string[]): Promise<StopOutcome> {
     for (const taskId of taskIds) {
       const record = await this.#own(caller, taskId);

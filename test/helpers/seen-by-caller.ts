@@ -1,6 +1,6 @@
 // Outcome of a synchronous task as the invoke surface tells its caller.
 import { outcomes } from '#scheduler/api/http/invoke/outcomes.ts';
-import type { Finished } from '#scheduler/tasks/task-service.ts';
+import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 
 export interface SeenByCaller {
   readonly status: Finished['status'];

@@ -20,7 +20,7 @@ describe('Redis down', () => {
     await drained(one);
     await redis.crash();
     await waitFor(() => one.client.status !== 'ready', 'its end is noticed');
-    expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
+    expect(await one.submissions.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
     // The task ends while Redis cannot record the end; the handler does not notice.
     const ended = one.result(order, '{"n":1}');
     expect(link.orders).toHaveLength(1);

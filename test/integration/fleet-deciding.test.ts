@@ -1,11 +1,10 @@
 // The leader's loops on a real database: containers placed, given
 // back and stopped, with queues and machines played by the test.
 import { describe, expect } from 'vitest';
-import { ContainerStops } from '#scheduler/fleet/containers/actions.ts';
+import { ContainerActions } from '#scheduler/fleet/containers/actions.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
 import { aWorkers } from '../helpers/drains.ts';
-import type { Tasks } from '#scheduler/tasks/service.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { World } from './deciding-fixture.ts';
 import { test } from './deciding-fixture.ts';
@@ -138,7 +137,7 @@ describe('a database that is away for a moment', () => {
     world.start();
     const entry = await world.placed();
     await world.runs(entry);
-    const stops = new ContainerStops(world.book, world.slots);
+    const stops = new ContainerActions(world.book, world.slots);
     world.dbFails = true;
     await expect(stops.stopContainer(null, entry.row.id)).rejects.toThrow('the database is away');
     expect(world.slots.get(entry.row.id)?.accepting).toBe(true);
@@ -246,12 +245,11 @@ describe('the replacement of containers', () => {
 
 /** The health watch of the world's machines, a while after the start. */
 function healthOf({ machines, book, slots, clock, guardMetric }: World): MachineHealth {
-  const tasks = { machineLost: () => Promise.resolve() } as unknown as Tasks;
   const health = new MachineHealth({
     machines,
     book,
     slots,
-    tasks,
+    reports: { machineLost: () => Promise.resolve() },
     clock,
     isLeader: () => true,
     fence: () => 1,

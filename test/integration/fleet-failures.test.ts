@@ -13,7 +13,7 @@ import { quiet } from './tasks-fixture.ts';
 import { becomes, codeOf, health, secretOf, seen, serving, test } from './fleet-fixture.ts';
 
 const submitted = async (fleet: Fleet, target: Target) => {
-  const submission = await fleet.process.tasks.submit(target, { input: '{}' });
+  const submission = await fleet.process.submissions.submit(target, { input: '{}' });
   if (submission.kind !== 'accepted') throw new Error(submission.kind);
   return submission;
 };

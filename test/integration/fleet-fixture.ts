@@ -94,7 +94,7 @@ export const test = base
     const installation = await openInstallation(db, sealer);
     const secrets = new Secrets(db, sealer);
     const process = await aProcess(redis);
-    const { slots, tasks, dispatcher } = process;
+    const { slots, reports, attempts, leases, dispatcher } = process;
     const metrics = new FleetMetrics(new Registry());
     const book = new ContainerBook({ db, log: quiet, clock });
     const machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: installation.caFingerprint, book });
@@ -116,7 +116,9 @@ export const test = base
       machines,
       book,
       slots,
-      tasks,
+      reports,
+      attempts,
+      leases,
       logs,
       credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log: quiet }),
       secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
@@ -146,14 +148,14 @@ export const test = base
       if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
       if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
         slots.remove(entry.row.id);
-        void tasks.containerGone(entry.row.id);
+        void reports.containerGone(entry.row.id);
       }
     });
     const health = new MachineHealth({
       machines,
       book,
       slots,
-      tasks,
+      reports,
       clock,
       isLeader: () => true,
       fence: () => 1,

@@ -172,7 +172,7 @@ test('a result of another machine’s attempt changes nothing, whoever told it t
   const { target, entry, tasks } = await serving(fleet, agent);
   const other = await agents.joined();
   await other.connect();
-  const submission = await fleet.process.tasks.submit(target, { input: '{}' });
+  const submission = await fleet.process.submissions.submit(target, { input: '{}' });
   if (submission.kind !== 'accepted') throw new Error(submission.kind);
   const run = await tasks.until('the task', (message) => message.run);
   const forged = other.tasks();

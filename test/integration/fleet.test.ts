@@ -117,7 +117,7 @@ describe('a container on its machine', () => {
     expect(snapshots.map((one) => one.revision)).toEqual(snapshots.map((_, index) => index + 1));
     expect(snapshots[0]).toMatchObject({ full: true, confirmEmpty: true, assignments: [] });
     expect(snapshots.at(-1)?.assignments).toMatchObject([{ containerId: entry.row.id, epoch: 1, stop: false }]);
-    const submission = await fleet.process.tasks.submit(target, { input: '{"big":true}' });
+    const submission = await fleet.process.submissions.submit(target, { input: '{"big":true}' });
     if (submission.kind !== 'accepted') throw new Error(submission.kind);
     const run = await tasks.until('the task', (message) => message.run);
     expect(run.input.toString()).toBe('{"big":true}');
@@ -447,7 +447,7 @@ describe('sessions', () => {
     await control.over();
     expect(fleet.process.slots.get(entry.row.id)?.accepting).toBe(false);
     expect(entry.row.state).toBe('RUNNING');
-    const submission = await fleet.process.tasks.submit(target, { input: '{}' });
+    const submission = await fleet.process.submissions.submit(target, { input: '{}' });
     expect(submission.kind).toBe('accepted');
     expect((await fleet.process.queues.depth(target.queue)).waiting).toBe(1);
     expect(tasks.messages.some((message) => message.run)).toBe(false);
@@ -458,7 +458,7 @@ describe('sessions', () => {
     const { entry, target, control } = await serving(fleet, agent);
     control.stream.cancel();
     await becomes(fleet, agent, 'SUSPECT');
-    await fleet.process.tasks.submit(target, { input: '{}' });
+    await fleet.process.submissions.submit(target, { input: '{}' });
     await agent.connect([seen(entry, 'running')]);
     await becomes(fleet, agent, 'READY');
     const tasks = agent.tasks();
@@ -526,7 +526,7 @@ describe('sessions', () => {
   }) => {
     const agent = await agents.joined();
     const { entry, target, control, tasks } = await serving(fleet, agent);
-    const submission = await fleet.process.tasks.submit(target, { input: '{}' });
+    const submission = await fleet.process.submissions.submit(target, { input: '{}' });
     if (submission.kind !== 'accepted') throw new Error(submission.kind);
     await tasks.until('the task', (message) => message.run);
     control.stream.cancel();
@@ -549,7 +549,7 @@ describe('results in parts', () => {
   test('come together once, also when a broken stream made the agent send them twice', async ({ fleet, agents }) => {
     const agent = await agents.joined();
     const { target, tasks } = await serving(fleet, agent);
-    const submission = await fleet.process.tasks.submit(target, { input: '{}' });
+    const submission = await fleet.process.submissions.submit(target, { input: '{}' });
     if (submission.kind !== 'accepted') throw new Error(submission.kind);
     const run = await tasks.until('the task', (message) => message.run);
     const ids = { taskId: run.taskId, token: run.token };
@@ -580,7 +580,7 @@ describe('results in parts', () => {
   test('a result without all of its parts is not taken for whole', async ({ fleet, agents }) => {
     const agent = await agents.joined();
     const { target, tasks } = await serving(fleet, agent);
-    const submission = await fleet.process.tasks.submit(target, { input: '{}' });
+    const submission = await fleet.process.submissions.submit(target, { input: '{}' });
     if (submission.kind !== 'accepted') throw new Error(submission.kind);
     const run = await tasks.until('the task', (message) => message.run);
     const ids = { taskId: run.taskId, token: run.token };

@@ -10,7 +10,7 @@ import { deleteEndedBefore } from '#scheduler/stores/store/queries/retention.ts'
 import { insertAcceptedTasks } from '#scheduler/stores/store/queries/tasks.ts';
 import { IdempotencyKeys } from '#scheduler/tasks/admission/idempotency-keys.ts';
 import { acceptedTaskOf, finalOf } from '#scheduler/tasks/records/recording.ts';
-import type { Call, CallKey, Submission } from '#scheduler/tasks/task-service.ts';
+import type { Call, CallKey, Submission } from '#scheduler/tasks/admission/calls.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import { aDb } from './store-fixture.ts';
@@ -38,7 +38,7 @@ const aKey = (changes: Partial<CallKey> = {}): CallKey => ({
   ...changes,
 });
 const call = (one: Process, target: Target, key: Partial<CallKey> = {}, more: Partial<Call> = {}) =>
-  one.tasks.submit(target, { input: '{"x":1}', idempotency: aKey(key), ...more });
+  one.submissions.submit(target, { input: '{"x":1}', idempotency: aKey(key), ...more });
 type Accepted = Extract<Submission, { kind: 'accepted' }>;
 const taken = async (submission: Promise<Submission>): Promise<Accepted> => {
   const settled = await submission;
@@ -97,7 +97,7 @@ test('a call that has lost its key before its commit is refused alone: the next 
   const one = await start({ more: { idempotencyKeys: new Late(db) } });
   const target = aQueueTarget();
   expect(await call(one, target)).toMatchObject({ kind: 'unavailable' });
-  expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'accepted' });
+  expect(await one.submissions.submit(target, { input: '{}' })).toMatchObject({ kind: 'accepted' });
 });
 
 describe('an asynchronous call', () => {
@@ -229,7 +229,7 @@ describe('a process that dies', () => {
     const dead = newId<TaskId>();
     await aDeadClaim(db, target, dead);
     await one.queues.open(target.queue);
-    await one.queues.add(target.queue, one.tasks.newJob(target, dead));
+    await one.queues.add(target.queue, one.submissions.newJob(target, dead));
     expect(await taken(call(one, target))).toMatchObject({ taskId: dead, isReplay: true });
     await waitFor(async () => (await rows(db))[0]?.is_accepted === true, 'it is accepted');
   });
@@ -463,11 +463,11 @@ test('a call without a key asks the database for its commit alone, and for nothi
   const link = new PlayedLink();
   const target = aTarget();
   one.container(target.queue, link);
-  const { finished } = await taken(one.tasks.submit(target, { input: '{}' }));
+  const { finished } = await taken(one.submissions.submit(target, { input: '{}' }));
   await one.result(await sent(link));
   await finished;
   expect(statements).toBe(0);
-  await taken(one.tasks.submit(aQueueTarget(), { input: '{}' }));
+  await taken(one.submissions.submit(aQueueTarget(), { input: '{}' }));
   expect(statements).toBe(1);
 });
 

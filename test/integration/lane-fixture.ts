@@ -3,7 +3,7 @@ import { systemClock } from '#shared/clock.ts';
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { LaneSweepParts } from '#scheduler/tasks/local-queue/sweep.ts';
 import { LaneSweep } from '#scheduler/tasks/local-queue/sweep.ts';
-import type { Submission } from '#scheduler/tasks/task-service.ts';
+import type { Submission } from '#scheduler/tasks/admission/calls.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import type { PlayedLink, Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
@@ -29,7 +29,7 @@ export const test = base
 export type Accepted = Extract<Submission, { kind: 'accepted' }>;
 
 export async function submitted(one: Process, target = aTarget(), input = '{"x":1}'): Promise<Accepted> {
-  const submission = await one.tasks.submit(target, { input });
+  const submission = await one.submissions.submit(target, { input });
   if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
   return submission;
 }
@@ -48,7 +48,7 @@ export const sweepOf = (one: Process, parts: Partial<LaneSweepParts> = {}): Lane
     lanes: one.queues,
     store: one.lanes,
     records: one.records,
-    completion: one.tasks.completion,
+    completion: one.completion,
     instance: one.instance,
     isAlive: (replica) => !dead.has(replica),
     isLeader: () => true,

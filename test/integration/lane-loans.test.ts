@@ -135,7 +135,9 @@ describe('a borrower without room', () => {
     const { far, near, link } = await two();
     const target = aTarget({ maxPendingTasks: 100 });
     await isIdle(near.container(target.queue, link, 4));
-    const answers = await Promise.all(Array.from({ length: 300 }, () => far.tasks.submit(target, { input: '{}' })));
+    const answers = await Promise.all(
+      Array.from({ length: 300 }, () => far.submissions.submit(target, { input: '{}' })),
+    );
     const accepted = answers.filter(({ kind }) => kind === 'accepted').length;
     expect(answers.filter(({ kind }) => kind !== 'accepted' && kind !== 'queue_full')).toEqual([]);
     expect(accepted).toBeLessThanOrEqual(100);
@@ -152,7 +154,7 @@ describe('a borrower without room', () => {
     const task = await submitted(far, target);
     const first = await sent(link);
     await waitFor(() => !far.queues.has(task.taskId), 'the loan is forgotten');
-    await near.tasks.refused(first.taskId, first.token, 'busy');
+    await near.reports.refused(first.taskId, first.token, 'busy');
     await waitFor(async () => (await jobs(far, target.queue)) === 1, 'it is a job');
     near.dispatcher.wake(target.queue);
     const again = await sent(link, 2);
@@ -259,7 +261,7 @@ describe('the borrower stands still, or dies', () => {
     const other = await replica();
     const there = new PlayedLink();
     other.container(target.queue, there);
-    await other.tasks.machineReported(MACHINE, reportOf());
+    await other.reports.machineReported(MACHINE, reportOf());
     const order = await sent(there);
     expect(order.taskId).toBe(task.taskId);
     await other.result(order);
@@ -275,7 +277,7 @@ describe('the borrower stands still, or dies', () => {
     kill(near);
     const other = await replica();
     other.container(target.queue, new PlayedLink(), 1, order.containerId);
-    expect((await other.tasks.machineReported(MACHINE, reportOf(order))).adopted).toHaveLength(1);
+    expect((await other.reports.machineReported(MACHINE, reportOf(order))).adopted).toHaveLength(1);
     expect(await other.result(order, '{"late":1}')).toBe(true);
     expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"late":1}' });
     expect(await inLane(other, target.queue)).toEqual([]);
@@ -289,7 +291,7 @@ describe('the borrower stands still, or dies', () => {
     const order = await sent(link);
     kill(near);
     far.container(target.queue, new PlayedLink(), 1, order.containerId);
-    expect((await far.tasks.machineReported(MACHINE, reportOf(order))).adopted).toHaveLength(1);
+    expect((await far.reports.machineReported(MACHINE, reportOf(order))).adopted).toHaveLength(1);
     expect(await far.result(order)).toBe(true);
     expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
     await reaches(far, task.taskId, 'COMPLETE');
@@ -400,7 +402,7 @@ describe('cancelled before it is sent', () => {
       const job = await by.queues.read(target.queue, task.taskId);
       expect(job).not.toHaveProperty('lentTo');
       if (job === undefined) throw new Error('no job');
-      expect(await by.tasks.completion.takeOut(target.queue, job, CANCELLED)).toBe(true);
+      expect(await by.completion.takeOut(target.queue, job, CANCELLED)).toBe(true);
       expect(await task.finished).toMatchObject({ status: 'CANCELLED' });
     }
     gate.open();
@@ -439,7 +441,7 @@ test('cancelled at another replica in the very moment in which it is sent: its h
   if (job === undefined) throw new Error('no job');
   // The cancel comes as if between this replica's look and its lease.
   expect(await other.lanes.remove(target.queue, task.taskId)).toBe(true);
-  await other.tasks.completion.endTakenOut(target.queue, job, CANCELLED);
+  await other.completion.endTakenOut(target.queue, job, CANCELLED);
   expect(await task.finished).toMatchObject({ status: 'CANCELLED' });
   await waitFor(() => link.cancelled.includes(`${task.taskId} ${order.token}`), 'its handler is told');
   await one.result(order, '', 'cancelled');
@@ -454,7 +456,7 @@ test('Redis emptied while it runs: it counts again, runs once, and its caller is
   await near.client.flushall();
   for (const one of [near, far]) {
     await one.queues.reopenAll();
-    await one.tasks.redisLost();
+    await one.redisLost();
   }
   expect(await inLane(far, target.queue)).toEqual([task.taskId]);
   expect(await far.leases.isHeld(task.taskId)).toBe(true);

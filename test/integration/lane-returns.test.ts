@@ -78,7 +78,7 @@ test('one that its lender has taken back is not given back once more by a replic
     undefined,
     0,
   );
-  await other.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [] });
+  await other.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [] });
   await waitFor(() => isStill, 'it is being given back');
   const here = new PlayedLink();
   far.container(target.queue, here);
@@ -197,11 +197,17 @@ test('Redis emptied while it runs: its borrower says that before its lender can 
       sure: () => Promise.resolve(),
     },
     rollCall: { call: () => Promise.resolve(false) },
-    queues: { reopenAll: () => near.queues.reopenAll().then(isTakenBack) },
-    tasks: {
-      redisLost: () => near.tasks.redisLost().then(isTakenBack),
-      allHaveSaid: () => Promise.resolve(),
+    queues: {
+      reopenAll: () => near.queues.reopenAll().then(isTakenBack),
+      waitingIds: () => Promise.resolve([]),
+      activeIds: () => Promise.resolve([]),
+      remove: () => Promise.resolve(false),
+      lockOf: () => Promise.resolve(undefined),
+      fail: () => Promise.resolve({ kind: 'gone' }),
     },
+    renewal: { restoreAll: () => near.redisLost().then(isTakenBack) },
+    records: { redisLost: () => Promise.resolve([]) },
+    lostJobs: { look: () => Promise.resolve() },
     presence: { redisLost: () => Promise.resolve() },
     olderJobs: { sweep: () => Promise.resolve(0) },
     endedQueues: () => Promise.resolve({ queues: [] }),

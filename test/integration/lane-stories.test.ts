@@ -82,7 +82,7 @@ class Story {
   submit(at: number): void {
     const one = this.#replica(at);
     const submitting = async (): Promise<void> => {
-      const submission = await one.tasks.submit(this.target, { input: '{}' });
+      const submission = await one.submissions.submit(this.target, { input: '{}' });
       // A very busy machine may refuse a submission, which promises nothing to its caller.
       if (submission.kind === 'unavailable') return;
       if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
@@ -131,7 +131,7 @@ class Story {
     if (sent === undefined) return undefined;
     this.#runs.set(sent.order.taskId, (this.#runs.get(sent.order.taskId) ?? 0) - 1);
     this.seen.add('refused');
-    return sent.by.tasks.refused(sent.order.taskId, sent.order.token, 'busy');
+    return sent.by.reports.refused(sent.order.taskId, sent.order.token, 'busy');
   }
 
   standStill(at: number): void {
@@ -156,7 +156,7 @@ class Story {
     const job = task && (await by.queues.read(this.target.queue, task.taskId));
     if (job === undefined) return;
     const ending = { status: 'CANCELLED', reason: 'request_cancelled', detail: 'x' } as const;
-    if (await by.tasks.completion.takeOut(this.target.queue, job, ending)) this.seen.add('cancelled elsewhere');
+    if (await by.completion.takeOut(this.target.queue, job, ending)) this.seen.add('cancelled elsewhere');
   }
 
   /** Another replica wrongly counts that replica as dead for a moment, and ends its unsent tasks. */

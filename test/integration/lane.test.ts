@@ -3,7 +3,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
-import type { Finished, Submission } from '#scheduler/tasks/task-service.ts';
+import type { Submission } from '#scheduler/tasks/admission/calls.ts';
+import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted } from './lane-fixture.ts';
@@ -73,7 +74,7 @@ describe('a synchronous task whose container is linked here', () => {
     one.container(target.queue, link);
     const tasks = [await submitted(one, target), await submitted(one, target)];
     const first = await sent(link);
-    await one.tasks.refused(first.taskId, first.token, 'busy');
+    await one.reports.refused(first.taskId, first.token, 'busy');
     const again = await sent(link, 2);
     expect(again.taskId).toBe(tasks[0]?.taskId);
     await one.result(again);
@@ -88,7 +89,7 @@ test('of many that come at once to two replicas exactly as many are let in as ma
   const target = aTarget({ maxPendingTasks: 100 });
   lane.container(target.queue, new PlayedLink(), 8);
   const calls = Array.from({ length: 300 }, (_, n) =>
-    (n % 3 === 0 ? queue : lane).tasks.submit(target, { input: '{}' }),
+    (n % 3 === 0 ? queue : lane).submissions.submit(target, { input: '{}' }),
   );
   const answers = await Promise.all(calls);
   const accepted = answers.filter(({ kind }) => kind === 'accepted').length;
@@ -100,7 +101,7 @@ test('of many that come at once to two replicas exactly as many are let in as ma
   expect(waiting + active).toBe(accepted);
   const alone = aTarget({ maxPendingTasks: 100 });
   lane.container(alone.queue, new PlayedLink(), 8);
-  const all = await Promise.all(Array.from({ length: 300 }, () => lane.tasks.submit(alone, { input: '{}' })));
+  const all = await Promise.all(Array.from({ length: 300 }, () => lane.submissions.submit(alone, { input: '{}' })));
   expect(all.filter(({ kind }) => kind === 'accepted')).toHaveLength(100);
   expect(all.filter(({ kind }) => kind === 'queue_full')).toHaveLength(200);
 });
@@ -142,7 +143,9 @@ describe('of a process that is alone with its Redis', () => {
     const one = await start({ isAlone: true });
     one.container(target.queue, new PlayedLink(), 4);
     await submitted(one, target);
-    const answers = await Promise.all(Array.from({ length: 300 }, () => one.tasks.submit(target, { input: '{}' })));
+    const answers = await Promise.all(
+      Array.from({ length: 300 }, () => one.submissions.submit(target, { input: '{}' })),
+    );
     expect(answers.filter(({ kind }) => kind === 'accepted')).toHaveLength(91);
     expect(await one.client.hlen(one.keys.lane(target.queue))).toBe(100);
   });
@@ -228,7 +231,7 @@ test('one that was given back and then moves to the queue goes on under the next
   const order = await sent(link);
   isAlone = false;
   one.slots.leave(container.containerId);
-  await one.tasks.refused(order.taskId, order.token, 'busy');
+  await one.reports.refused(order.taskId, order.token, 'busy');
   await waitFor(async () => (await one.queues.waitingIds(target.queue)).includes(task.taskId), 'it is a job');
   expect(await one.queues.read(target.queue, task.taskId)).toMatchObject({ attempts: 1 });
 });
@@ -387,7 +390,7 @@ describe('ended before it was sent', () => {
     const job = await other.queues.read(target.queue, waiting.taskId);
     if (job === undefined) throw new Error('no job');
     const ending = { status: 'CANCELLED', reason: 'request_cancelled', detail: 'x' } as const;
-    expect(await other.tasks.completion.takeOut(target.queue, job, ending)).toBe(true);
+    expect(await other.completion.takeOut(target.queue, job, ending)).toBe(true);
     expect(await waiting.finished).toMatchObject({ status: 'CANCELLED' });
     await one.result(running);
     await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'the lane is empty');
@@ -464,7 +467,7 @@ describe('kill -9 of its replica', () => {
     expect(await swept(other)).toBe(0);
     const after = new PlayedLink();
     other.container(target.queue, after);
-    await other.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [] });
+    await other.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [] });
     await reaches(other, task.taskId, 'CANCELLED');
     await waitFor(async () => (await inLane(other, target.queue)).length === 0, 'it is in no lane');
     expect(after.orders).toEqual([]);
@@ -481,7 +484,7 @@ describe('kill -9 of its replica', () => {
     kill(one);
     expect(await swept(other)).toBe(0);
     other.container(target.queue, new PlayedLink(), 1, order.containerId);
-    expect((await other.tasks.machineReported(MACHINE, report(order))).adopted).toHaveLength(1);
+    expect((await other.reports.machineReported(MACHINE, report(order))).adopted).toHaveLength(1);
     expect(await other.result(order, '{"late":1}')).toBe(true);
     await reaches(other, task.taskId, 'COMPLETE');
     expect(await inLane(other, target.queue)).toEqual([]);
@@ -499,7 +502,7 @@ describe('kill -9 of its replica', () => {
     kill(one);
     const after = new PlayedLink('m-2' as typeof MACHINE);
     other.container(target.queue, after);
-    await other.tasks.machineLost(MACHINE, () => true);
+    await other.reports.machineLost(MACHINE, () => true);
     await reaches(other, task.taskId, 'ERROR');
     expect(await inLane(other, target.queue)).toEqual([]);
     expect(after.orders).toEqual([]);
@@ -568,7 +571,7 @@ describe('Redis', () => {
     const running = await sent(link);
     await one.client.flushall();
     await one.queues.reopenAll();
-    await one.tasks.redisLost();
+    await one.redisLost();
     expect((await inLane(one, target.queue)).toSorted()).toEqual(tasks.map(({ taskId }) => taskId).toSorted());
     expect(await one.lanes.queues()).toEqual([target.queue]);
     await one.result(running);
@@ -600,7 +603,7 @@ describe('Redis', () => {
     redis.freeze();
     let submission: Submission;
     try {
-      submission = await one.tasks.submit(target, { input: '{}' });
+      submission = await one.submissions.submit(target, { input: '{}' });
     } finally {
       redis.thaw();
     }

@@ -19,7 +19,7 @@ async function lostOrder(start: (options?: object) => Promise<World>, target = a
   const link = new PlayedLink();
   link.mode = 'lose';
   before.container(target.queue, link);
-  const submission = await before.tasks.submit(target, { input: '{"x":1}' });
+  const submission = await before.submissions.submit(target, { input: '{"x":1}' });
   if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
   const { taskId } = submission;
   await waitFor(() => link.runs > 0, 'the order went into the void');
@@ -38,7 +38,7 @@ describe('an order that was lost with its process', () => {
     const after = await start({ graces: GRACES });
     const link = new PlayedLink();
     after.container(target.queue, link);
-    await after.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
     const order = await sent(link);
     expect(order).toMatchObject({ taskId, input: '{"x":1}' });
     expect((await after.queues.read(target.queue, taskId))?.losses ?? 0).toBe(0);
@@ -49,13 +49,13 @@ describe('an order that was lost with its process', () => {
   test('or when it was sent after that report, by a replica that had not heard of the new link', async ({ start }) => {
     const target = aQueueTarget();
     const [former, now] = [await start(), await start({ graces: { ...GRACES, movedMs: 1500 } })];
-    await now.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    await now.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
     const gone = new PlayedLink();
     gone.mode = 'lose';
     former.container(target.queue, gone);
     const taskId = await put(former, target);
     await waitFor(() => gone.runs > 0, 'the order went into the void');
-    former.tasks.machineMoved(MACHINE);
+    former.reports.machineMoved(MACHINE);
     const link = new PlayedLink();
     now.container(target.queue, link);
     const order = await sent(link);
@@ -70,7 +70,7 @@ describe('an order that was lost with its process', () => {
     const after = await start({ graces: GRACES });
     const link = new PlayedLink();
     after.container(target.queue, link);
-    await after.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
     await reaches(after, taskId, 'CANCELLED');
     expect(link.orders).toEqual([]);
   });
@@ -80,7 +80,7 @@ describe('an order that was lost with its process', () => {
     const after = await start({ graces: GRACES, alive: (replica: InstanceId) => replica === died });
     const link = new PlayedLink();
     after.container(target.queue, link);
-    await after.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
     const order = await sent(link);
     expect(order.taskId).toBe(taskId);
     await after.result(order);
@@ -96,7 +96,7 @@ describe('an order that was lost with its process', () => {
     const link = new PlayedLink(MACHINE, 'agent-2');
     after.container(put.target.queue, link);
     after.container(call.target.queue, link);
-    await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-2', running: [] });
+    await after.reports.machineReported(MACHINE, { agentInstance: 'agent-2', running: [] });
     await reaches(after, call.taskId, 'ERROR');
     const order = await sent(link);
     expect(order.taskId).toBe(put.taskId);
@@ -121,7 +121,7 @@ describe('what is not taken back', () => {
     const again = new PlayedLink();
     after.container(target.queue, again, 2);
     const report = { agentInstance: SAME_AGENT, running: [live(runs)], finished: [live(finished)] };
-    const { adopted } = await after.tasks.machineReported(MACHINE, report);
+    const { adopted } = await after.reports.machineReported(MACHINE, report);
     expect(adopted).toEqual([live(runs)]);
     await idle();
     expect(again.orders).toEqual([]);
@@ -140,7 +140,7 @@ describe('what is not taken back', () => {
     one.container(target.queue, link, 2);
     const early = await put(one, target);
     await sent(link);
-    await one.tasks.machineReported(MACHINE, {
+    await one.reports.machineReported(MACHINE, {
       agentInstance: SAME_AGENT,
       running: [live(link.orders[0] as RunOrder)],
     });
@@ -168,9 +168,9 @@ describe('what is not taken back', () => {
     const own = await put(after, target);
     await sent(link);
     const [theirs, ours] = [far.orders[0] as RunOrder, link.orders[0] as RunOrder];
-    await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-3', running: [] });
-    after.tasks.heartbeat(MACHINE, [live(theirs), live(ours)]);
-    await waitFor(() => after.tasks.attempts.current(theirs.taskId) !== undefined, 'it is taken over');
+    await after.reports.machineReported(MACHINE, { agentInstance: 'agent-3', running: [] });
+    after.reports.heartbeat(MACHINE, [live(theirs), live(ours)]);
+    await waitFor(() => after.attempts.current(theirs.taskId) !== undefined, 'it is taken over');
     await new Promise((resolve) => setTimeout(resolve, 600));
     expect(link.orders).toHaveLength(1);
     for (const order of [theirs, ours]) {
@@ -185,7 +185,7 @@ describe('what is not taken back', () => {
     const after = await start({ graces: GRACES });
     const other = new PlayedLink('m-2' as typeof MACHINE);
     after.container(target.queue, other);
-    await after.tasks.machineReported(other.machineId, { agentInstance: SAME_AGENT, running: [] });
+    await after.reports.machineReported(other.machineId, { agentInstance: SAME_AGENT, running: [] });
     await idle();
     expect(await after.queues.lockOf(target.queue, taskId)).toBe(lease.lock);
     expect(other.orders).toEqual([]);
@@ -198,7 +198,7 @@ describe('what is not taken back', () => {
     after.container(target.queue, link);
     let asked = 0;
     const isCurrent = () => Promise.resolve((asked += 1) === 0);
-    await after.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [], isCurrent });
+    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [], isCurrent });
     await waitFor(() => asked > 0, 'it was asked for');
     await idle();
     expect(await after.queues.lockOf(target.queue, taskId)).toBe(lease.lock);
@@ -220,7 +220,7 @@ describe('what is not taken back', () => {
             },
         }),
     });
-    const reporting = after.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    const reporting = after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
     after.container(target.queue, undefined);
     await reporting;
     await after.queues.giveBack(target.queue, taskId, lease.lock);
@@ -244,7 +244,7 @@ describe('an attempt of a process that died, on a machine that is given up', () 
     const leader = await start({ graces: GRACES });
     const link = new PlayedLink('m-2' as MachineId, 'agent-2');
     leader.container(target.queue, link);
-    await leader.tasks.machineLost(MACHINE, () => true);
+    await leader.reports.machineLost(MACHINE, () => true);
     expect(await sent(link)).toMatchObject({ taskId });
     expect((await leader.queues.read(target.queue, taskId))?.losses).toBe(1);
   });
@@ -254,7 +254,7 @@ describe('an attempt of a process that died, on a machine that is given up', () 
     const leader = await start({ graces: GRACES, alive: () => true });
     const link = new PlayedLink('m-2' as MachineId, 'agent-2');
     leader.container(target.queue, link);
-    await leader.tasks.machineLost(MACHINE, () => true);
+    await leader.reports.machineLost(MACHINE, () => true);
     expect(await reaches(leader, taskId, 'ERROR')).toMatchObject({ attempt: 1, failureReason: 'lost' });
     expect(link.orders).toEqual([]);
   });
@@ -263,7 +263,7 @@ describe('an attempt of a process that died, on a machine that is given up', () 
     const { taskId, target, lease } = await lostOrder(start);
     const leader = await start({ graces: GRACES });
     leader.container(target.queue, new PlayedLink('m-2' as MachineId, 'agent-2'));
-    await leader.tasks.machineLost(MACHINE, () => false);
+    await leader.reports.machineLost(MACHINE, () => false);
     await idle();
     expect(await leader.leases.read(taskId)).toMatchObject({ lock: lease.lock });
   });

@@ -34,7 +34,7 @@ test('calls run in the order in which they came, up to their bound', async ({ st
   const link = new PlayedLink();
   one.container(target.queue, link);
   const tasks = [await submitted(one, target), await submitted(one, target), await submitted(one, target)];
-  expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'queue_full' });
+  expect(await one.submissions.submit(target, { input: '{}' })).toMatchObject({ kind: 'queue_full' });
   for (const [at, task] of tasks.entries()) {
     const order = await sent(link, at + 1);
     expect(order.taskId).toBe(task.taskId);
@@ -52,11 +52,11 @@ test('one that its agent gives back comes first again; one whose container dies 
   const container = one.container(target.queue, link);
   const tasks = [await submitted(one, target), await submitted(one, target)];
   const first = await sent(link);
-  await one.tasks.refused(first.taskId, first.token, 'busy');
+  await one.reports.refused(first.taskId, first.token, 'busy');
   const again = await sent(link, 2);
   expect(again.taskId).toBe(tasks[0]?.taskId);
   one.slots.leave(container.containerId);
-  await one.tasks.containerGone(container.containerId);
+  await one.reports.containerGone(container.containerId);
   expect(seenByCaller(await tasks[0]?.finished)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
   one.slots.remove(container.containerId);
   const next = new PlayedLink();

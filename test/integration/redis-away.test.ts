@@ -27,7 +27,7 @@ test('a synchronous task that ends while Redis is away leaves no entry behind', 
   expect(await ended.finished).toMatchObject({ status: 'COMPLETE', body: '{"y":1}' });
   await redis.restart();
   await connected(one);
-  await one.tasks.redisLost();
+  await one.redisLost();
   await one.queues.reopenAll();
   await reaches(one, ended.taskId, 'COMPLETE');
   const next = await sent(link, 2);
@@ -55,12 +55,12 @@ test('a task that goes back while Redis is away: its caller is answered at its w
   const order = await sent(link);
   await redis.crash();
   await waitFor(() => one.client.status !== 'ready', 'it is away');
-  await one.tasks.refused(order.taskId, order.token, 'busy');
+  await one.reports.refused(order.taskId, order.token, 'busy');
   await waitFor(() => container.inFlight === 0, 'its slot is free');
   expect(seenByCaller(await task.finished)).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
   await redis.restart();
   await connected(one);
-  await one.tasks.redisLost();
+  await one.redisLost();
   await one.queues.reopenAll();
   await reaches(one, task.taskId, 'TIMEOUT');
   await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'nothing is left');
@@ -76,7 +76,7 @@ test('a task that goes back while Redis is away runs when Redis is there again, 
   const order = await sent(link);
   await redis.crash();
   await waitFor(() => one.client.status !== 'ready', 'it is away');
-  await one.tasks.refused(order.taskId, order.token, 'busy');
+  await one.reports.refused(order.taskId, order.token, 'busy');
   await redis.restart();
   const again = await sent(link, 2);
   expect(again.taskId).toBe(task.taskId);

@@ -2,7 +2,7 @@
 // schedulers that start again. Queues and machines are played by the test.
 import { describe, expect } from 'vitest';
 import { waitFor } from '../helpers/services.ts';
-import { ContainerStops } from '#scheduler/fleet/containers/actions.ts';
+import { ContainerActions } from '#scheduler/fleet/containers/actions.ts';
 import { deleteBreaker } from '#scheduler/stores/store/queries/breakers.ts';
 import { test } from './deciding-fixture.ts';
 
@@ -298,7 +298,7 @@ describe('a warm-up', () => {
     world,
   }) => {
     world.start();
-    const stops = new ContainerStops(world.book, world.slots);
+    const stops = new ContainerActions(world.book, world.slots);
     await Promise.all(Array.from({ length: 10 }, () => stops.warmUp(world.target)));
     const entry = await world.placed();
     expect(world.entries()).toHaveLength(1);

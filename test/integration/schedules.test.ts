@@ -94,7 +94,7 @@ async function aSchedule(one: World, changes: Partial<Target['config']> = {}): P
 function aTicker(
   one: World,
   { target }: Scheduled,
-  over: Partial<Pick<World['tasks'], 'queue'>> & {
+  over: Partial<Pick<World['submissions'], 'queue'>> & {
     /** Runs between the look and the write. */
     readonly meanwhile?: () => Promise<unknown>;
   } = {},
@@ -104,8 +104,8 @@ function aTicker(
   const ticker = new Ticker({
     db: one.db,
     tasks: {
-      newJob: (...given) => one.tasks.newJob(...given),
-      queue: over.queue ?? ((...given) => one.tasks.queue(...given)),
+      newJob: (...given) => one.submissions.newJob(...given),
+      queue: over.queue ?? ((...given) => one.submissions.queue(...given)),
     },
     targetOf: () => target,
     depthOf: async (queue) => {

@@ -38,7 +38,7 @@ describe('deadlines', () => {
     new Deadlines({
       due: (beforeMs, limit) => waitingDeadlines(one.db, beforeMs, limit),
       queues: one.queues,
-      completion: one.tasks.completion,
+      completion: one.completion,
       clock: systemClock,
       log: quiet,
       isLeader,
@@ -193,7 +193,9 @@ describe('Redis data lost', () => {
       data,
       rollCall: { call: () => Promise.resolve(true) },
       queues: one.queues,
-      tasks: one.tasks,
+      renewal: one.renewal,
+      records: one.records,
+      lostJobs: one.lostJobs,
       presence,
       olderJobs: { sweep: () => Promise.resolve(0) },
       endedQueues: () => Promise.resolve({ queues: [] }),
@@ -272,8 +274,8 @@ describe('Redis data lost', () => {
   test('a synchronous task that was not sent is queued again by the replica its caller waits on', async ({ start }) => {
     const one = await start({ graces: { goneMs: 200 } });
     const target = aTarget();
-    const waits = await one.tasks.submit(target, { input: '{"n":1}' });
-    const runs = await one.tasks.submit(target, { input: '{"n":2}' });
+    const waits = await one.submissions.submit(target, { input: '{"n":1}' });
+    const runs = await one.submissions.submit(target, { input: '{"n":2}' });
     if (waits.kind !== 'accepted' || runs.kind !== 'accepted') throw new Error('not accepted');
     await one.client.flushall();
     // Another replica has the second task, and reports so again.
@@ -307,7 +309,7 @@ describe('locks of attempts on machines that do not talk', () => {
       suspects: () => [MACHINE],
       queues: leader.queues,
       leases: leader.leases,
-      attempts: leader.tasks.attempts,
+      attempts: leader.attempts,
       isLeader: () => true,
       log: quiet,
     });
@@ -321,7 +323,7 @@ describe('locks of attempts on machines that do not talk', () => {
       suspects: () => ['m-other' as MachineId],
       queues: leader.queues,
       leases: leader.leases,
-      attempts: leader.tasks.attempts,
+      attempts: leader.attempts,
       isLeader: () => true,
       log: quiet,
     });
@@ -345,7 +347,7 @@ describe('a task that was not accepted because its row did not come in time', ()
     });
     world.db = one.db;
     const target = aQueueTarget();
-    expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
+    expect(await one.submissions.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
     const rows = async () =>
       (await one.db.query<{ status: string }>('select status from tasks where queue = $1', [target.queue])).rows;
     await waitFor(async () => {
@@ -383,7 +385,7 @@ describe('a task that was not accepted because its row did not come in time', ()
     world.db = one.db;
     const target = aQueueTarget();
     one.container(target.queue, link);
-    expect(await one.tasks.submit(target, { input: '{"seen":1}' })).toMatchObject({ kind: 'unavailable' });
+    expect(await one.submissions.submit(target, { input: '{"seen":1}' })).toMatchObject({ kind: 'unavailable' });
     const order = await sent(link);
     await waitFor(async () => (await acceptedJobOf(one.db, order.taskId)) !== undefined, 'it has its row');
     await one.result(order);
@@ -428,7 +430,7 @@ describe('a caller who is gone with his replica', () => {
   /** A dying process takes the task out of its queue and does not write its end. */
   async function leftBehind(one: World): Promise<TaskId> {
     const target = aTarget({ ttlSeconds: 600 });
-    const submission = await one.tasks.submit(target, { input: '{}' });
+    const submission = await one.submissions.submit(target, { input: '{}' });
     if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
     await drained(one);
     expect(await one.queues.remove(target.queue, submission.taskId)).toBe(true);
@@ -475,7 +477,7 @@ describe('a job whose end was recorded and never reached its queue', () => {
     const { job } = await one.queues.fetch(target.queue, lockTokenOf(newInstanceId(), newAttemptToken()));
     if (job === undefined) throw new Error('nothing fetched');
     const ended = finalOf(job, target.queue, 1, 'COMPLETE', Date.now(), { result: '1' });
-    await one.tasks.changes.applied('RUNNING', 'succeed', ended);
+    await one.changes.applied('RUNNING', 'succeed', ended);
     await drained(one);
     await one.client.del(lockKey(one, target.queue, taskId));
     const link = new PlayedLink();
@@ -488,9 +490,9 @@ describe('a job whose end was recorded and never reached its queue', () => {
       leases: one.leases,
       clock: { ...systemClock, monotonicMs: () => 1e9 },
       log: quiet,
-      completion: one.tasks.completion,
-      changes: one.tasks.changes,
-      attempts: one.tasks.attempts,
+      completion: one.completion,
+      changes: one.changes,
+      attempts: one.attempts,
       jobOf: () => Promise.resolve(undefined),
       isLeader: () => true,
       isAlive: () => true,

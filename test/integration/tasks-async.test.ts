@@ -46,7 +46,7 @@ describe('an asynchronous task', () => {
   test('that the database does not take is refused, and leaves nothing in its queue', async ({ start }) => {
     const one = await start({ commit: () => Promise.reject(new Error('the database is away')) });
     const target = aQueueTarget();
-    expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
+    expect(await one.submissions.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
     await waitFor(async () => (await one.queues.depth(target.queue)).waiting === 0, 'it is taken out');
   });
 
@@ -67,7 +67,8 @@ describe('an asynchronous task', () => {
     const target = aQueueTarget();
     const link = new PlayedLink();
     const outcomes = new Set<string>();
-    for (let calls = 0; calls < 20; calls += 1) outcomes.add((await one.tasks.submit(target, { input: '{}' })).kind);
+    for (let calls = 0; calls < 20; calls += 1)
+      outcomes.add((await one.submissions.submit(target, { input: '{}' })).kind);
     expect([...outcomes]).toEqual(['unavailable']);
     // Only the first task was queued, and it is out again before its caller is told.
     expect(commits).toBe(1);
@@ -75,7 +76,7 @@ describe('an asynchronous task', () => {
     one.container(target.queue, link);
     isAway = false;
     const taskId = await waitFor(async () => {
-      const submission = await one.tasks.submit(target, { input: '{}' });
+      const submission = await one.submissions.submit(target, { input: '{}' });
       return submission.kind === 'accepted' && submission.taskId;
     }, 'admission is open again');
     expect((await sent(link)).taskId).toBe(taskId);
@@ -100,7 +101,7 @@ describe('an asynchronous task', () => {
         throw new Error('the database is away');
       },
     });
-    expect(await one.tasks.submit(target, { input: '{"x":1}' })).toMatchObject({ kind: 'unavailable' });
+    expect(await one.submissions.submit(target, { input: '{"x":1}' })).toMatchObject({ kind: 'unavailable' });
     const order = await sent(link);
     await one.result(order);
     await waitFor(() => commits > 1, 'its row is written');
@@ -219,7 +220,7 @@ describe('a container that is lost', () => {
   async function lose(one: Process, containerId: ContainerId): Promise<void> {
     one.slots.leave(containerId);
     one.slots.remove(containerId);
-    await one.tasks.containerGone(containerId);
+    await one.reports.containerGone(containerId);
   }
 
   test('its task comes first in the queue, five times, and is then ERROR; the user’s retries are untouched', async ({
@@ -270,7 +271,7 @@ describe('a container that is lost', () => {
     link.mode = 'take';
     const order = await sent(link);
     failures = 2;
-    await one.tasks.refused(taskId, order.token, 'no_free_slot');
+    await one.reports.refused(taskId, order.token, 'no_free_slot');
     await one.result(await sent(link, 2));
     await reaches(one, taskId, 'COMPLETE');
   });
@@ -282,7 +283,7 @@ describe('a container that is lost', () => {
     const container = one.container(target.queue, link);
     for (let refusals = 1; refusals <= 6; refusals += 1) {
       const order = await sent(link, refusals);
-      await one.tasks.refused(order.taskId, order.token, 'no_free_slot');
+      await one.reports.refused(order.taskId, order.token, 'no_free_slot');
     }
     await sent(link, 7);
     await lose(one, container.containerId);
@@ -342,8 +343,8 @@ describe('the sweep', () => {
     await one.client.flushall();
     // The process that ran it is gone with its attempt.
     one.slots.remove(container.containerId);
-    const attempt = one.tasks.attempts.current(taskId);
-    if (attempt !== undefined) one.tasks.attempts.remove(attempt);
+    const attempt = one.attempts.current(taskId);
+    if (attempt !== undefined) one.attempts.remove(attempt);
     await age(one, 70);
     await one.sweep.round();
     const other = new PlayedLink();
@@ -380,8 +381,8 @@ describe('the sweep', () => {
       leases: one.leases,
       clock: systemClock,
       log: quiet,
-      completion: one.tasks.completion,
-      changes: one.tasks.changes,
+      completion: one.completion,
+      changes: one.changes,
       attempts: { current: () => undefined },
       jobOf: (id) => acceptedJobOf(one.db, id),
       isLeader: () => true,
@@ -652,7 +653,7 @@ describe('StopTasks', () => {
     const other = await put(one, target);
     await sent(link, 2);
     await waitFor(() => container.inFlight === 2, 'both run');
-    const attempt = one.tasks.attempts.current(taskId);
+    const attempt = one.attempts.current(taskId);
     const stopping = one.actions.stopTasks(callerOf(target), [taskId]);
     await waitFor(() => attempt?.ending !== undefined, 'its end is on its way');
     const taken = one.result(order, '{}', 'cancelled');
@@ -660,7 +661,7 @@ describe('StopTasks', () => {
     write();
     expect([await stopping, await taken]).toEqual([{ kind: 'stopped' }, true]);
     expect(container.inFlight).toBe(1);
-    expect(one.tasks.attempts.current(other)).toBeDefined();
+    expect(one.attempts.current(other)).toBeDefined();
   });
 
   test('a task that is being fetched, its input still on the way, never reaches its handler', async ({ start }) => {
@@ -729,7 +730,7 @@ describe('an attempt of a scheduler that stopped', () => {
     const order = await sent(link);
     before.tasks.stop();
     const after = await start({ graces });
-    const { adopted } = await after.tasks.machineReported(MACHINE, {
+    const { adopted } = await after.reports.machineReported(MACHINE, {
       agentInstance: 'agent-1',
       running: [{ taskId, token: order.token, containerId }],
     });

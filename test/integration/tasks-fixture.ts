@@ -20,21 +20,18 @@ import { Registry } from '#shared/metrics.ts';
 import { systemClock } from '#shared/clock.ts';
 import { outcomes } from '#scheduler/api/http/invoke/outcomes.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
-import { Dispatcher } from '#scheduler/tasks/dispatch/dispatcher.ts';
-import { LastAttempts } from '#scheduler/tasks/dispatch/last-attempts.ts';
 import { Leases } from '#scheduler/tasks/dispatch/leases.ts';
-import { Replies } from '#scheduler/tasks/dispatch/replies.ts';
 import type { ReadyContainer, RunOrder, TaskLink } from '#scheduler/tasks/dispatch/slots.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
-import { LaneQueues } from '#scheduler/tasks/local-queue/queues.ts';
+import type { LaneQueues } from '#scheduler/tasks/local-queue/queues.ts';
+import type { LaneStore } from '#scheduler/tasks/local-queue/store.ts';
+import type { Replies } from '#scheduler/tasks/dispatch/replies.ts';
 import type { LendingParts } from '#scheduler/tasks/local-queue/loans.ts';
-import { LaneStore } from '#scheduler/tasks/local-queue/store.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
 import { RedisBus } from '#scheduler/cluster/bus.ts';
 import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
 import { RollCall } from '#scheduler/stores/queues/roll-call.ts';
-import { Rebuild } from '#scheduler/tasks/maintenance/rebuild.ts';
-import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
+import { Rebuild, writeAgain } from '#scheduler/tasks/maintenance/rebuild.ts';
 import type { Keys } from '#scheduler/stores/queues/keys.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
@@ -42,15 +39,13 @@ import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { AcceptedTask } from '#scheduler/stores/store/queries/tasks.ts';
 import { Bodies } from '#scheduler/tasks/dispatch/bodies.ts';
 import type { ByteStore } from '#scheduler/tasks/dispatch/bodies.ts';
-import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
 import type { GracePeriods } from '#scheduler/tasks/maintenance/grace-periods.ts';
-import type { TaskServiceParts } from '#scheduler/tasks/task-parts.ts';
-import { GroupCommit } from '#scheduler/tasks/admission/accepting.ts';
-import { DueTimes } from '#scheduler/stores/queues/due.ts';
-import { Tasks } from '#scheduler/tasks/service.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
+import { buildLanes } from '#scheduler/compose/lanes.ts';
+import type { TaskNeeds, TaskPath } from '#scheduler/compose/tasks.ts';
+import { buildTasks } from '#scheduler/compose/tasks.ts';
 import { wireTasks } from '#scheduler/compose/wiring.ts';
 import { localQueue } from '../helpers/local-queue.ts';
 import type { PrivateRedis } from '../helpers/services.ts';
@@ -154,7 +149,7 @@ export class PlayedLink implements TaskLink {
   acked(): void {}
 }
 
-export interface Process {
+export interface Process extends TaskPath {
   readonly instance: InstanceId;
   readonly client: Redis;
   readonly keys: Keys;
@@ -165,12 +160,12 @@ export interface Process {
   readonly slots: SlotTable;
   readonly replies: Replies;
   readonly bytes: MemoryBytes;
-  readonly dispatcher: Dispatcher;
-  readonly tasks: Tasks;
   readonly registry: Registry;
   readonly rollCall: RollCall | undefined;
   /** A container on a machine whose stream is `link`. */
   container(queue: QueueName, link: TaskLink | undefined, slots?: number, id?: ContainerId): ReadyContainer;
+  /** Writes again what this process knows, after Redis lost its data. */
+  redisLost(): Promise<void>;
   result(order: RunOrder, body?: string, outcome?: AttemptOutcome): Promise<boolean>;
   readonly stop: () => Promise<void>;
 }
@@ -205,7 +200,7 @@ export async function aProcess(
     readonly isCutOff?: (containerId: ContainerId) => boolean;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
     /** Parts that replace the fixture's own. */
-    readonly more?: Partial<TaskServiceParts>;
+    readonly more?: Partial<TaskNeeds>;
     /**
      * The process checks whether Redis has come back older, and
      * rebuilds; the other processes wait for it in the roll call.
@@ -226,35 +221,27 @@ export async function aProcess(
   await new Promise<void>((resolve) => (client.status === 'ready' ? resolve() : client.once('ready', () => resolve())));
   const keys = keysOf();
   const slots = new SlotTable();
-  const replies = new Replies();
   const leases = new Leases(client, keys);
-  const inner = await openTaskQueues({ client, log: quiet });
-  const store = new LaneStore({ client, keys, leases, depthKeys: (queue) => inner.depthKeys(queue) });
   const subscriber = options.lendTo && redis.connect({ maxRetriesPerRequest: null, retryStrategy: () => 20 });
   const bus = subscriber && new RedisBus(client, subscriber, quiet);
-  const real = new LaneQueues({
-    inner,
+  const { lendTo, silentMs, knownForMs } = options;
+  const mayTakeBack = (): boolean => rollCall?.isOver() ?? true;
+  const {
+    queues: real,
     store,
+    replies,
+  } = await buildLanes({
     client,
+    keys,
+    leases,
     slots,
     isOn: options.lane ?? localQueue === 'on',
     isOursAlone: options.isOursAlone ?? (() => true),
     isAlone: options.isAlone ?? false,
-    ...(bus === undefined || options.lendTo === undefined
-      ? {}
-      : {
-          lending: {
-            instance,
-            bus,
-            channelOf: keys.loansChannel,
-            borrowerOf: options.lendTo,
-            jobOf: (taskId: TaskId) => replies.get(taskId)?.job,
-            mayTakeBack: () => rollCall?.isOver() ?? true,
-            ...(options.silentMs === undefined ? {} : { silentMs: options.silentMs }),
-          },
-        }),
+    lending: bus &&
+      lendTo && { instance, bus, borrowerOf: lendTo, mayTakeBack, ...(silentMs === undefined ? {} : { silentMs }) },
     log: quiet,
-    ...(options.knownForMs === undefined ? {} : { knownForMs: options.knownForMs }),
+    ...(knownForMs === undefined ? {} : { knownForMs }),
   });
   const queues = options.queues?.(real) ?? real;
   const data = new RedisData({ client, keys, instance, clock: systemClock, log: quiet, everyMs: 50 });
@@ -276,34 +263,27 @@ export async function aProcess(
   const loadFromDb = options.loadFromDb ?? (() => Promise.resolve(undefined));
   const records = new TaskRecords({ client, keys, log: quiet, loadFromDb });
   const bytes = new MemoryBytes();
-  const dispatcher = new Dispatcher({
-    queues,
-    slots,
-    instance,
-    log: quiet,
-    ...(options.beforeFetch === undefined ? {} : { beforeFetch: options.beforeFetch }),
-  });
-  const due = new DueTimes(systemClock);
-  const tasks = new Tasks({
-    queues,
-    records,
-    leases,
-    lastAttempts: new LastAttempts(client, keys),
-    slots,
-    dispatcher,
-    accepting: new GroupCommit(options.commit ?? (() => Promise.resolve())),
-    keepJob: options.keepJob ?? (() => Promise.resolve()),
-    due,
-    bodies: new Bodies(bytes, { maxResultBytes: options.maxResultBytes ?? 10_000_000, maxInputBytes: 10_000_000 }),
-    textOf: outcomes.textOf,
-    replies,
+  const limits = { maxResultBytes: options.maxResultBytes ?? 10_000_000, maxInputBytes: 10_000_000 };
+  const bodies = new Bodies(bytes, limits);
+  const path = buildTasks({
+    client,
+    keys,
     instance,
     clock: systemClock,
     log: quiet,
-    metrics: new TaskMetrics(registry),
+    registry,
+    queues,
+    replies,
+    records,
+    leases,
+    slots,
+    bodies,
+    commit: options.commit ?? (() => Promise.resolve()),
+    keepJob: options.keepJob ?? (() => Promise.resolve()),
+    beforeFetch: options.beforeFetch,
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
     rowOf: loadFromDb,
-    ...(rollCall === undefined ? {} : { doubts: rollCall }),
+    doubts: rollCall,
     isAlive: options.alive ?? (() => false),
     isActive: () => true,
     isCutOff: options.isCutOff ?? (() => false),
@@ -311,8 +291,9 @@ export async function aProcess(
     stubsOf: () => Promise.resolve(new Map()),
     ...options.more,
   });
-  wireTasks({ queues: real, replies, dispatcher, due, tasks });
-  if (options.onAccepted !== undefined) tasks.onAccepted(options.onAccepted);
+  const { dispatcher, due, reports, submissions, renewal, lostJobs, tasks } = path;
+  wireTasks({ ...path, queues: real, replies });
+  if (options.onAccepted !== undefined) submissions.onAccepted(options.onAccepted);
   tasks.start();
   const present = async (): Promise<void> => void (await client.sadd(keys.instances, instance));
   const rebuild =
@@ -321,7 +302,9 @@ export async function aProcess(
       data,
       rollCall,
       queues: real,
-      tasks,
+      renewal,
+      records,
+      lostJobs,
       presence: {
         redisLost: async () => {
           await options.beforeRebuild?.();
@@ -351,8 +334,9 @@ export async function aProcess(
       channelOf: keys.repliesChannel,
       instance,
       replies,
-      attempts: tasks.attempts,
-      completion: tasks.completion,
+      attempts: path.attempts,
+      completion: path.completion,
+      bodies,
       records,
       dispatcher,
       presentation: outcomes,
@@ -362,6 +346,7 @@ export async function aProcess(
     await bus.start();
   }
   return {
+    ...path,
     instance,
     client,
     keys,
@@ -372,8 +357,6 @@ export async function aProcess(
     slots,
     replies,
     bytes,
-    dispatcher,
-    tasks,
     registry,
     rollCall,
     container: (queue, link, count = 1, id) => {
@@ -381,12 +364,12 @@ export async function aProcess(
       const containerId = id ?? (`endpoint-c-${containers}` as ContainerId);
       const machineId = link?.machineId ?? MACHINE;
       const ready = slots.ready({ containerId, queue, machineId, slots: count }, link, Date.now());
-      tasks.containerReady(ready);
+      reports.containerReady(ready);
       if (link !== undefined) dispatcher.wake(queue);
       return ready;
     },
     result: (order, body = '{"ok":true}', outcome = 'ok') =>
-      tasks.result(MACHINE, {
+      reports.result(MACHINE, {
         taskId: order.taskId,
         token: order.token,
         containerId: order.containerId,
@@ -394,6 +377,7 @@ export async function aProcess(
         durationMs: 5,
         body: Buffer.from(body),
       }),
+    redisLost: () => writeAgain({ renewal, records, queues }),
     stop: async () => {
       rebuild?.stop();
       rollCall?.stop();

@@ -7,7 +7,7 @@ import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.
 import { finalOf } from '#scheduler/tasks/records/recording.ts';
 import { DEFAULT_WORKSPACE_LIMITS } from '#scheduler/workspaces/identity/limits.ts';
 import type { WorkspaceLimits } from '#scheduler/workspaces/identity/limits.ts';
-import type { Finished } from '#scheduler/tasks/task-service.ts';
+import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
@@ -30,7 +30,7 @@ const sent = (link: PlayedLink, count = 1) =>
   waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
 
 async function submitted(one: Process, target = aTarget()) {
-  const submission = await one.tasks.submit(target, { input: '{"x":1}' });
+  const submission = await one.submissions.submit(target, { input: '{"x":1}' });
   if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
   return submission;
 }
@@ -117,7 +117,7 @@ describe('a synchronous task does not run twice', () => {
     const { taskId, token, containerId } = order;
     for (const now of [undefined, link])
       for (const queue of one.slots.setLink(MACHINE, now)) one.dispatcher.wake(queue);
-    await one.tasks.machineReported(MACHINE, {
+    await one.reports.machineReported(MACHINE, {
       agentInstance: 'agent-1',
       running: [],
       finished: [{ taskId, token, containerId }],
@@ -157,10 +157,10 @@ describe('a machine that dials another replica', () => {
     before.slots.setLink(MACHINE, undefined);
     const report = { taskId: order.taskId, token: order.token, containerId: order.containerId };
     expect(
-      (await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted,
+      (await after.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted,
     ).toEqual([report]);
-    before.tasks.machineMoved(MACHINE);
-    expect([before.tasks.attempts.size, container.inFlight]).toEqual([0, 0]);
+    before.reports.machineMoved(MACHINE);
+    expect([before.attempts.size, container.inFlight]).toEqual([0, 0]);
     expect(await after.result(order, '{"moved":1}')).toBe(true);
     // The message about the end is lost.
     expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"moved":1}' });
@@ -174,11 +174,11 @@ describe('a machine that dials another replica', () => {
     const task = await submitted(one, target);
     const order = await sent(link);
     await waitFor(() => one.leases.read(task.taskId), 'its lease is written');
-    one.tasks.machineMoved(MACHINE);
+    one.reports.machineMoved(MACHINE);
     const report = { taskId: order.taskId, token: order.token, containerId: order.containerId };
-    expect((await one.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted).toEqual(
-      [report],
-    );
+    expect(
+      (await one.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted,
+    ).toEqual([report]);
     expect(container.inFlight).toBe(1);
     await one.result(order);
     expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
@@ -243,8 +243,8 @@ describe('a lease', () => {
     const newer = { ...older, lock: lockTokenOf(newInstanceId(), newAttemptToken()), attempt: 2 };
     await one.leases.write(newer);
     one.slots.remove(containerId);
-    await one.tasks.containerGone(containerId);
-    expect(one.tasks.attempts.size).toBe(0);
+    await one.reports.containerGone(containerId);
+    expect(one.attempts.size).toBe(0);
     expect(await one.leases.read(taskId)).toMatchObject({ lock: newer.lock, attempt: 2 });
   });
 });
@@ -256,9 +256,9 @@ test('a caller whose task ended while its job was back in the queue gets how it 
   const job = await one.queues.read(target.queue, task.taskId);
   if (job === undefined) throw new Error('no job');
   const ended = finalOf(job, target.queue, 1, 'COMPLETE', Date.now(), { result: '{"whole":1}' });
-  await one.tasks.changes.applied('RUNNING', 'succeed', ended);
+  await one.changes.applied('RUNNING', 'succeed', ended);
   const ending = { status: 'TIMEOUT', reason: 'wait_limit', detail: 'no container' } as const;
-  expect(await one.tasks.completion.takeOut(target.queue, job, ending)).toBe(true);
+  expect(await one.completion.takeOut(target.queue, job, ending)).toBe(true);
   expect(seenByCaller(await task.finished)).toMatchObject({ status: 'COMPLETE', httpStatus: 200, body: '{"whole":1}' });
 });
 
@@ -280,7 +280,7 @@ test.for(['a rate limit', 'the limits of its workspace'])(
       },
     });
     const target = aTarget();
-    const call = one.tasks.submit(target, { input: '{}' });
+    const call = one.submissions.submit(target, { input: '{}' });
     isActive = false;
     gate.resolve(undefined);
     expect(await call).toEqual({ kind: 'unavailable', reason: 'deployment_stopped' });

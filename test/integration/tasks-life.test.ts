@@ -18,7 +18,7 @@ import { aQueueTarget, age, callerOf, drained, put, reaches, sent, test } from '
 /** Loses a container that nobody had told to stop. */
 async function die(one: Process, containerId: ContainerId): Promise<void> {
   one.slots.remove(containerId);
-  await one.tasks.containerGone(containerId);
+  await one.reports.containerGone(containerId);
 }
 
 describe('a result that comes after the end', () => {
@@ -60,7 +60,7 @@ describe('a result that comes after the end', () => {
     const taskId = await put(one, target);
     const order = await sent(link);
     one.slots.remove(order.containerId);
-    await one.tasks.machineLost(MACHINE);
+    await one.reports.machineLost(MACHINE);
     await waitFor(async () => {
       await age(one, 20);
       await one.sweep.round();
@@ -75,7 +75,7 @@ describe('a result that comes after the end', () => {
     const other = await put(one, second);
     const lost = await sent(first);
     one.slots.remove(lost.containerId);
-    await one.tasks.machineLost(MACHINE);
+    await one.reports.machineLost(MACHINE);
     const elsewhere = new PlayedLink();
     one.container(second.queue, elsewhere);
     const again = await sent(elsewhere);
@@ -166,7 +166,7 @@ describe('a change that the table does not list', () => {
     if (job === undefined) throw new Error('no job');
     one.slots.remove(link.orders[0]?.containerId ?? ('' as ContainerId));
     await one.queues.add(target.queue, job);
-    await one.tasks.completion.takeOut(target.queue, job, EXPIRED);
+    await one.completion.takeOut(target.queue, job, EXPIRED);
     expect((await one.records.read(taskId))?.status).toBe('COMPLETE');
     expect(await one.queues.read(target.queue, taskId)).toBeUndefined();
   });
@@ -191,11 +191,11 @@ describe('a task that an agent swallowed', () => {
     expect(container.inFlight).toBe(1);
     expect(await one.queues.read(target.queue, taskId)).not.toHaveProperty('losses');
     const other = new PlayedLink();
-    other.onRun = (again) => one.tasks.started(again.taskId, again.token);
+    other.onRun = (again) => one.reports.started(again.taskId, again.token);
     one.container(target.queue, other);
     await one.result(await sent(other));
     expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2 });
-    await one.tasks.refused(taskId, order.token, 'no_such_attempt');
+    await one.reports.refused(taskId, order.token, 'no_such_attempt');
     await waitFor(() => container.inFlight === 0, 'its slot is free');
   });
 
@@ -204,13 +204,13 @@ describe('a task that an agent swallowed', () => {
     const target = aTarget();
     const link = new PlayedLink();
     one.container(target.queue, link);
-    const kept = await one.tasks.submit(target, { input: '{}' });
+    const kept = await one.submissions.submit(target, { input: '{}' });
     if (kept.kind !== 'accepted') throw new Error('not accepted');
     const order = await sent(link);
     await waitFor(() => link.cancelled.length > 0, 'its agent is asked');
     expect((await one.records.read(kept.taskId))?.status).toBe('RUNNING');
-    link.onRun = (again) => one.tasks.started(again.taskId, again.token);
-    await one.tasks.refused(order.taskId, order.token, 'no_such_attempt');
+    link.onRun = (again) => one.reports.started(again.taskId, again.token);
+    await one.reports.refused(order.taskId, order.token, 'no_such_attempt');
     await one.result(await sent(link, 2));
     expect(await kept.finished).toMatchObject({ status: 'COMPLETE' });
   });
@@ -219,7 +219,7 @@ describe('a task that an agent swallowed', () => {
     const one = await start({ graces });
     const target = aTarget();
     one.container(target.queue, new PlayedLink());
-    const silent = await one.tasks.submit(target, { input: '{}' });
+    const silent = await one.submissions.submit(target, { input: '{}' });
     if (silent.kind !== 'accepted') throw new Error('not accepted');
     expect(seenByCaller(await silent.finished)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
@@ -233,10 +233,10 @@ describe('a task that an agent swallowed', () => {
     const taskId = await put(one, target);
     const order = await sent(link);
     one.slots.setLink(MACHINE, undefined);
-    await waitFor(() => Date.now() - (one.tasks.attempts.current(taskId)?.sentAtMs ?? 0) > 400, 'the time is over');
+    await waitFor(() => Date.now() - (one.attempts.current(taskId)?.sentAtMs ?? 0) > 400, 'the time is over');
     expect((await one.records.read(taskId))?.status).toBe('RUNNING');
     one.slots.setLink(MACHINE, link);
-    await one.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [order] });
+    await one.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [order] });
     await one.result(order);
     await reaches(one, taskId, 'COMPLETE');
   });
@@ -253,13 +253,13 @@ describe('a task in a container that a drain ends at its deadline', () => {
     const container = one.container(queued.queue, queueLink);
     const other = one.container(called.queue, callLink);
     const taskId = await put(one, queued);
-    const call = await one.tasks.submit(called, { input: '{}' });
+    const call = await one.submissions.submit(called, { input: '{}' });
     if (call.kind !== 'accepted') throw new Error('not accepted');
     const [order, callOrder] = [await sent(queueLink), await sent(callLink)];
     for (const { containerId } of [container, other]) {
       late.add(containerId);
       one.slots.leave(containerId);
-      one.tasks.containerStops(containerId);
+      one.drainCutoff.lookAt(containerId);
     }
     expect(await reaches(one, taskId, 'PENDING')).toMatchObject({ failureReason: 'lost' });
     expect(queueLink.cancelled).toEqual([`${taskId} ${order.token}`]);
@@ -300,7 +300,7 @@ describe('an attempt that heartbeats do not name any more', () => {
     const one = await start({ graces: { silentMs: 0, leaseMs: 300 } });
     const target = aQueueTarget();
     const link = new PlayedLink();
-    link.onRun = (order) => one.tasks.started(order.taskId, order.token);
+    link.onRun = (order) => one.reports.started(order.taskId, order.token);
     one.container(target.queue, link);
     const named = await put(one, target);
     const order = await sent(link);
@@ -310,7 +310,7 @@ describe('an attempt that heartbeats do not name any more', () => {
     const unnamed = await put(one, target);
     await sent(second);
     await waitFor(() => {
-      one.tasks.heartbeat(MACHINE, [order]);
+      one.reports.heartbeat(MACHINE, [order]);
       return second.cancelled.length > 0;
     }, 'it is given up');
     expect(link.cancelled).toEqual([]);
@@ -328,7 +328,7 @@ describe('an attempt that heartbeats do not name any more', () => {
     const taskId = await put(one, target);
     const order = await sent(link);
     await waitFor(
-      () => performance.now() - (one.tasks.attempts.current(taskId)?.seenAtMs ?? Infinity) > 300,
+      () => performance.now() - (one.attempts.current(taskId)?.seenAtMs ?? Infinity) > 300,
       'the time is over',
     );
     expect(link.cancelled).toEqual([]);

@@ -3,7 +3,7 @@
 /* oxlint-disable no-empty-pattern */
 import { systemClock } from '#shared/clock.ts';
 import type { TaskId, TokenId } from '#shared/domain/ids.ts';
-import { ContainerStops } from '#scheduler/fleet/containers/actions.ts';
+import { ContainerActions } from '#scheduler/fleet/containers/actions.ts';
 import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Caller } from '#scheduler/workspaces/identity/caller.ts';
@@ -16,12 +16,12 @@ import {
   upsertTaskRecords,
 } from '#scheduler/stores/store/queries/tasks.ts';
 import { keptJobs } from '#scheduler/tasks/admission/accepting.ts';
-import { Actions } from '#scheduler/tasks/actions.ts';
+import type { EndRequest } from '#scheduler/tasks/actions.ts';
+import { TaskActions } from '#scheduler/tasks/actions.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { ForeignRuns } from '#scheduler/tasks/foreign-runs.ts';
 import { recordOfRow } from '#scheduler/tasks/records/recording.ts';
 import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
-import type { EndRequest } from '#scheduler/tasks/task-actions.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { aDb } from './store-fixture.ts';
 import type { PlayedLink, Process } from './tasks-fixture.ts';
@@ -32,7 +32,7 @@ export interface World extends Process {
   readonly db: Db;
   readonly drainer: Drainer;
   readonly sweep: TaskSweep;
-  readonly actions: Actions;
+  readonly actions: TaskActions;
 }
 
 export type Options = NonNullable<Parameters<typeof aProcess>[1]> & { readonly batch?: number };
@@ -61,20 +61,20 @@ export const test = base
         ...options,
       });
       processes.push(made);
-      const { queues, records, leases, replies, slots, tasks, dispatcher, client, keys } = made;
+      const { queues, records, leases, replies, slots, completion, changes, attempts, dispatcher, client, keys } = made;
       const parts = {
         queues,
         records,
         leases,
         clock: systemClock,
         log: quiet,
-        completion: tasks.completion,
-        changes: tasks.changes,
+        completion,
+        changes,
       };
       const sweep = new TaskSweep({
         ...parts,
         db,
-        attempts: tasks.attempts,
+        attempts,
         batch: options.batch ?? 500,
         jobOf: (taskId) => acceptedJobOf(db, taskId),
         isLeader: () => true,
@@ -95,12 +95,12 @@ export const test = base
         db,
         drainer: new Drainer({ client, keys, log: quiet, write: (batch) => upsertTaskRecords(db, batch) }),
         sweep,
-        actions: new Actions({
+        actions: new TaskActions({
           ...parts,
           foreign,
-          attempts: tasks.attempts,
+          attempts,
           replies,
-          stops: new ContainerStops(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),
+          stops: new ContainerActions(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),
           // Pages of two, so that a handful of tasks fills several.
           openTasks: (queue, _limit, after) => openTaskIdsOfQueue(db, queue, 2, after),
         }),
@@ -114,7 +114,7 @@ export function aQueueTarget(changes: Partial<Target['config']> = {}): Target {
 }
 
 export async function put(one: Process, target: Target, input = '{"x":1}'): Promise<TaskId> {
-  const submission = await one.tasks.submit(target, { input });
+  const submission = await one.submissions.submit(target, { input });
   if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
   return submission.taskId;
 }

@@ -8,7 +8,8 @@ import type { ReadyContainer } from '#scheduler/tasks/dispatch/slots.ts';
 import { taskById, upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { recordOfRow } from '#scheduler/tasks/records/recording.ts';
-import type { Finished, Submission } from '#scheduler/tasks/task-service.ts';
+import type { Submission } from '#scheduler/tasks/admission/calls.ts';
+import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { aDb } from './store-fixture.ts';
@@ -37,7 +38,7 @@ async function submitted(
   target = aTarget(),
   input = '{"x":1}',
 ): Promise<Accepted & { readonly answers: Finished[] }> {
-  const submission = await one.tasks.submit(target, { input });
+  const submission = await one.submissions.submit(target, { input });
   if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
   const answers: Finished[] = [];
   void submission.finished.then((finished) => answers.push(finished));
@@ -108,11 +109,11 @@ describe('a task that goes well', () => {
       await one.result(order);
       await drainer.flush();
       await one.client.del(one.keys.task(task.taskId));
-      expect(await one.tasks.read(target.workspaceId, task.taskId)).toMatchObject({
+      expect(await one.reads.read(target.workspaceId, task.taskId)).toMatchObject({
         status: 'COMPLETE',
         result: '{"ok":true}',
       });
-      expect(await one.tasks.read(aTarget().workspaceId, task.taskId)).toBeUndefined();
+      expect(await one.reads.read(aTarget().workspaceId, task.taskId)).toBeUndefined();
     } finally {
       await opened.stop();
     }
@@ -131,7 +132,7 @@ describe('a task that goes well', () => {
     expect((await answered(task)).body).toBe(body);
     const record = await one.records.read(task.taskId);
     expect(record?.result).toBeUndefined();
-    expect(record && (await one.tasks.resultText(record))).toBe(body);
+    expect(record && (await one.reads.resultText(record))).toBe(body);
     expect(one.bytes.objects.size).toBe(1);
   });
 });
@@ -173,7 +174,7 @@ describe('how an attempt ends', () => {
     one.container(target.queue, link);
     const task = await submitted(one, target);
     const order = await sent(link);
-    await one.tasks.result(MACHINE, { ...order, outcome: 'ok', durationMs: 1, body: undefined });
+    await one.reports.result(MACHINE, { ...order, outcome: 'ok', durationMs: 1, body: undefined });
     expect(await answered(task)).toMatchObject({
       status: 'ERROR',
       httpStatus: 500,
@@ -209,7 +210,7 @@ describe('how an attempt ends', () => {
     const untold = await submitted(one, target);
     await sent(link, 2);
     one.slots.remove(container.containerId);
-    const gone = one.tasks.containerGone(container.containerId);
+    const gone = one.reports.containerGone(container.containerId);
     const order = link.orders.find((each) => each.taskId === told.taskId);
     if (order === undefined) throw new Error('not sent');
     await one.result(order, '{"error":"process exited (code 3)"}', 'exited');
@@ -224,7 +225,7 @@ describe('how an attempt ends', () => {
     const container = one.container(target.queue, link);
     const task = await submitted(one, target);
     await sent(link);
-    const gone = one.tasks.containerGone(container.containerId);
+    const gone = one.reports.containerGone(container.containerId);
     one.tasks.stop();
     await gone;
     expect(await statusOf(one, task.taskId)).toBe('RUNNING');
@@ -259,7 +260,7 @@ describe('a task that nobody runs', () => {
     const task = await submitted(one, target);
     const order = await sent(link);
     one.slots.remove(container.containerId);
-    await one.tasks.refused(order.taskId, order.token, 'stopping');
+    await one.reports.refused(order.taskId, order.token, 'stopping');
     await waitFor(async () => (await statusOf(one, task.taskId)) === 'PENDING', 'it is recorded as waiting again');
     task.callerLeft();
     await waitFor(async () => (await statusOf(one, task.taskId)) === 'CANCELLED', 'it is cancelled');
@@ -305,7 +306,7 @@ describe('a task that nobody runs', () => {
     const order = await sent(link);
     await sleep(150);
     one.slots.remove(container.containerId);
-    await one.tasks.refused(order.taskId, order.token, 'stopping');
+    await one.reports.refused(order.taskId, order.token, 'stopping');
     expect(await answered(task, 8000)).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
   });
 
@@ -320,7 +321,7 @@ describe('a task that nobody runs', () => {
     const waiting = await submitted(one, target);
     const other = await submitted(one, aTarget());
     const failed = { containerId: 'endpoint-s-1' as ContainerId };
-    expect(await one.tasks.failWaiting(target.queue, 'ModuleNotFoundError: x', failed)).toBe(1);
+    expect(await one.callers.failWaiting(target.queue, 'ModuleNotFoundError: x', failed)).toBe(1);
     expect(await answered(waiting)).toEqual({
       status: 'ERROR',
       httpStatus: 500,
@@ -354,20 +355,22 @@ describe('the bound on pending tasks', () => {
     one,
   }) => {
     const target = aTarget({ maxPendingTasks: 100 });
-    const submissions = await Promise.all(Array.from({ length: 300 }, () => one.tasks.submit(target, { input: '{}' })));
+    const submissions = await Promise.all(
+      Array.from({ length: 300 }, () => one.submissions.submit(target, { input: '{}' })),
+    );
     const accepted = submissions.filter((each) => each.kind === 'accepted');
     const full = submissions.filter((each) => each.kind === 'queue_full');
     expect([accepted.length, full.length]).toEqual([100, 200]);
     expect((await one.queues.depth(target.queue)).waiting).toBe(100);
     expect(one.replies.size).toBe(100);
-    expect(await one.tasks.submit(target, { input: '{}' })).toEqual({ kind: 'queue_full', maxPendingTasks: 100 });
+    expect(await one.submissions.submit(target, { input: '{}' })).toEqual({ kind: 'queue_full', maxPendingTasks: 100 });
     expect(await one.registry.metrics()).toContain('quota_throttles_total{resource="pending_tasks"} 201');
     const link = new PlayedLink();
     link.onRun = (order) => void one.result(order);
     one.container(target.queue, link, 4);
     const answers = await Promise.all(accepted.map((each) => each.finished));
     expect(answers.every((each) => each.status === 'COMPLETE')).toBe(true);
-    expect((await one.tasks.submit(target, { input: '{}' })).kind).toBe('accepted');
+    expect((await one.submissions.submit(target, { input: '{}' })).kind).toBe('accepted');
   });
 
   test('while containers work, never more than the bound are waiting and running', async ({ one }) => {
@@ -386,7 +389,7 @@ describe('the bound on pending tasks', () => {
     const kinds = await Promise.all(
       Array.from({ length: 400 }, async () => {
         await sleep(Math.random() * 200);
-        const submission = await one.tasks.submit(target, { input: '{}' });
+        const submission = await one.submissions.submit(target, { input: '{}' });
         if (submission.kind !== 'accepted') return submission.kind;
         open += 1;
         most = Math.max(most, open);
@@ -408,7 +411,7 @@ describe('agents', () => {
     const task = await submitted(one, target);
     const later = await submitted(one, target);
     const order = await sent(link);
-    await one.tasks.refused(order.taskId, order.token, 'no_free_slot');
+    await one.reports.refused(order.taskId, order.token, 'no_free_slot');
     const again = await sent(link, 2);
     expect(again.taskId).toBe(task.taskId);
     expect(again.token).not.toBe(order.token);
@@ -425,7 +428,7 @@ describe('agents', () => {
   test('an agent that refuses everything is asked again at its pace, not at ours', async ({ one }) => {
     const target = aTarget();
     const link = new PlayedLink();
-    link.onRun = (order) => void one.tasks.refused(order.taskId, order.token, 'no_free_slot');
+    link.onRun = (order) => void one.reports.refused(order.taskId, order.token, 'no_free_slot');
     one.container(target.queue, link);
     await submitted(one, target);
     const startMs = performance.now();
@@ -449,7 +452,7 @@ describe('agents', () => {
     await one.result(await sent(link));
     expect((await answered(task)).status).toBe('COMPLETE');
     await idle(container);
-    expect(one.tasks.attempts.size).toBe(0);
+    expect(one.attempts.size).toBe(0);
   });
 
   test('a stream lost and back: what still runs goes on, what never arrived is queued again', async ({ one }) => {
@@ -460,11 +463,11 @@ describe('agents', () => {
     const first = await sent(link);
     link.mode = 'lose';
     const lost = await submitted(one, target);
-    await waitFor(() => one.tasks.attempts.size === 2, 'both are sent as far as we know');
+    await waitFor(() => one.attempts.size === 2, 'both are sent as far as we know');
     one.slots.setLink(MACHINE, undefined);
     const back = new PlayedLink();
     const report = { taskId: first.taskId, token: first.token, containerId: first.containerId };
-    expect(await one.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).toEqual({
+    expect(await one.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).toEqual({
       adopted: [report],
       refused: [],
     });
@@ -486,7 +489,7 @@ describe('agents', () => {
     one.container(target.queue, link);
     const task = await submitted(one, target);
     await sent(link);
-    await one.tasks.machineReported(MACHINE, { agentInstance: 'agent-2', running: [] });
+    await one.reports.machineReported(MACHINE, { agentInstance: 'agent-2', running: [] });
     expect(await answered(task, 15_000)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
   });
@@ -535,7 +538,7 @@ describe('another scheduler process on the same Redis', () => {
     client.disconnect();
     const container = after.container(target.queue, new PlayedLink(), 1, containerId);
     expect(
-      (await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted,
+      (await after.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted,
     ).toEqual([report]);
     expect(container.inFlight).toBe(1);
     await waitFor(async () => (await after.leases.ofMachine(MACHINE)).length === 1, 'it is listed by its machine');
@@ -556,11 +559,11 @@ describe('another scheduler process on the same Redis', () => {
     const { target, order, after, report, containerId } = await afterRestart(start);
     const container = after.container(target.queue, new PlayedLink(), 1, containerId);
     await Promise.all([
-      after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] }),
+      after.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] }),
       after.result(order),
       after.result(order),
     ]);
-    await waitFor(() => after.tasks.attempts.size === 0, 'no attempt is left');
+    await waitFor(() => after.attempts.size === 0, 'no attempt is left');
     await idle(container);
   });
 
@@ -568,7 +571,7 @@ describe('another scheduler process on the same Redis', () => {
     start,
   }) => {
     const { target, order, after, report, containerId } = await afterRestart(start);
-    await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] });
+    await after.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] });
     const container = after.container(target.queue, undefined, 1, containerId);
     expect(container.inFlight).toBe(1);
     const link = new PlayedLink();
@@ -585,17 +588,17 @@ describe('another scheduler process on the same Redis', () => {
     const { after, report, task } = await afterRestart(start);
     const forged = { ...report, token: newAttemptToken() };
     expect(
-      (await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [forged] })).refused,
+      (await after.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [forged] })).refused,
     ).toEqual([forged]);
     expect(
-      (await after.tasks.machineReported('m-2' as typeof MACHINE, { agentInstance: 'agent-1', running: [report] }))
+      (await after.reports.machineReported('m-2' as typeof MACHINE, { agentInstance: 'agent-1', running: [report] }))
         .refused,
     ).toEqual([report]);
     // The agent named all of its attempts, and this one is not among
     // them. The order never arrived, so no report ended the attempt.
     await waitFor(async () => (await statusOf(after, task.taskId)) === 'PENDING', 'it is back in its queue');
     expect(await after.records.read(task.taskId)).toMatchObject({ failureReason: 'not_received' });
-    expect(after.tasks.attempts.size).toBe(0);
+    expect(after.attempts.size).toBe(0);
   });
 
   test('never runs a synchronous task again that was sent: ERROR, 502', async ({ start }) => {
@@ -668,7 +671,7 @@ describe('another scheduler process on the same Redis', () => {
       await one.client.set(`ls:${target.queue}:${taskId}:lock`, 'theirs');
       container.inFlight += 1;
       const askedAtMs = performance.now() - 120_000;
-      one.tasks.begin({ queue: target.queue, job, starts, isLent: false, token, lock, askedAtMs, container });
+      one.sender.begin({ queue: target.queue, job, starts, isLent: false, token, lock, askedAtMs, container });
       await idle(container);
       expect(link.runs).toBe(0);
       expect(await one.client.get(`ls:lease:${taskId}`)).toBe(theirs);
@@ -762,7 +765,7 @@ describe('Redis', () => {
     redis.freeze();
     let submission: Submission;
     try {
-      submission = await one.tasks.submit(target, { input: JSON.stringify('a'.repeat(100_000)) });
+      submission = await one.submissions.submit(target, { input: JSON.stringify('a'.repeat(100_000)) });
     } finally {
       redis.thaw();
     }

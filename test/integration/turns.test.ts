@@ -10,6 +10,7 @@ import type { TaskToAgent } from '#shared/protocol/generated/messages.ts';
 import { Leases } from '#scheduler/tasks/dispatch/leases.ts';
 import type { Lease } from '#scheduler/tasks/dispatch/leases.ts';
 import { PartsBudget } from '#scheduler/fleet/result-parts.ts';
+import type { StreamedTasks } from '#scheduler/fleet/task-stream.ts';
 import { TaskStream } from '#scheduler/fleet/task-stream.ts';
 import type { TaskCall } from '#scheduler/fleet/task-stream.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
@@ -19,7 +20,6 @@ import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { writeTogether } from '#scheduler/stores/queues/turns.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
 import type { RecordRank, TaskRecord } from '#scheduler/tasks/records/records.ts';
-import type { Tasks } from '#scheduler/tasks/service.ts';
 import type { Redis } from 'ioredis';
 import { test as base, waitFor } from '../helpers/services.ts';
 
@@ -285,7 +285,7 @@ test('the lease of a task is at Redis before its run order is given to the agent
         agentInstance: 'agent-1',
         heartbeatIntervalMs: 10_000,
         call: call as unknown as TaskCall,
-        tasks: { beforeRuns: () => leases.flush() } as unknown as Tasks,
+        tasks: { leases, reports: {} } as unknown as StreamedTasks,
         budget: new PartsBudget(),
         log,
         onReady: () => undefined,

@@ -35,7 +35,7 @@ import { deliveriesOfSubject } from '../../stores/store/queries/deliveries.ts';
 import { deploymentById, deploymentByName } from '../../stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import type { TaskRecord } from '../../tasks/records/records.ts';
-import type { TaskService } from '../../tasks/task-service.ts';
+import type { TaskReads } from '../../tasks/records/reads.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
 import { useOf } from '../../control/placement/world.ts';
 import type { ContainerFacts } from './container.ts';
@@ -61,7 +61,7 @@ export interface ExplainParts {
   readonly autoscaler: Pick<Autoscaler, 'explain'>;
   readonly targets: Targets;
   readonly queues: Pick<TaskQueues, 'read' | 'placeOf' | 'depth'>;
-  readonly tasks: Pick<TaskService, 'read'>;
+  readonly tasks: Pick<TaskReads, 'read'>;
   readonly clock: Clock;
   readonly limits: Pick<Limits, 'of'>;
   readonly usage: Pick<Usage, 'of'>;

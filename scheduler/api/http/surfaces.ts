@@ -7,7 +7,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
-import type { ContainerActions } from '../../fleet/containers/container-actions.ts';
+import type { ContainerActions } from '../../fleet/containers/actions.ts';
 import type { ContainerReads } from '../../fleet/containers/container-view.ts';
 import { Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { HostLabels } from '../../workspaces/deployments/host-labels.ts';
@@ -41,8 +41,9 @@ import type { Servable } from '../../control/placement/servable.ts';
 import type { Secrets } from '../../workspaces/secrets/service.ts';
 import type { Db } from '../../stores/store/db.ts';
 import type { WorkspaceRow } from '../../stores/store/queries/workspaces.ts';
-import type { TaskActions } from '../../tasks/task-actions.ts';
-import type { TaskService } from '../../tasks/task-service.ts';
+import type { TaskActions } from '../../tasks/actions.ts';
+import type { Submissions } from '../../tasks/admission/submissions.ts';
+import type { TaskReads } from '../../tasks/records/reads.ts';
 import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
 import type { CertificateWatch } from './certificate.ts';
 import { bindOperations, GATEWAY_BASE, GATEWAY_BODY_LIMIT } from './bind.ts';
@@ -116,8 +117,9 @@ export interface SurfaceParts {
   readonly rates?: Rates;
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
   readonly servable: Pick<Servable, 'doubt'>;
-  readonly tasks: TaskService;
-  readonly taskActions: TaskActions;
+  readonly submissions: Pick<Submissions, 'submit'>;
+  readonly tasks: Pick<TaskReads, 'read' | 'list' | 'resultText'>;
+  readonly taskActions: Pick<TaskActions, 'startTask' | 'endTask' | 'stopTasks'>;
   /** Number of a queue's tasks that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
   readonly containers: ContainerReads;
@@ -125,7 +127,7 @@ export interface SurfaceParts {
   readonly usage: Pick<Usage, 'of'>;
   /** The fleet as Prometheus finds and reads it. */
   readonly discovery: Pick<DiscoveryParts, 'machines' | 'pages' | 'replicas'>;
-  readonly containerActions: ContainerActions;
+  readonly containerActions: Pick<ContainerActions, 'stopContainer' | 'warmUp'>;
   readonly deploymentEffects: DeploymentEffects;
   readonly images: Pick<ImageOrders, 'resolve'>;
   readonly labels: Pick<HostLabels, 'of'>;
@@ -270,7 +272,7 @@ function registerAll(
     registerInvoke(scope, {
       authenticator,
       targets: parts.targets,
-      tasks: parts.tasks,
+      submissions: parts.submissions,
       containers: parts.containerActions,
       callbackProblem: parts.callbackProblem,
       log,

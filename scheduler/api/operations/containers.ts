@@ -7,7 +7,7 @@ import {
   StopContainerResponse,
 } from '#shared/api/containers.ts';
 import { timestampOf } from '#shared/api/fields.ts';
-import type { ContainerActions } from '../../fleet/containers/container-actions.ts';
+import type { ContainerActions } from '../../fleet/containers/actions.ts';
 import type { ContainerReads } from '../../fleet/containers/container-view.ts';
 import type { ContainerUsage, Usage } from '../../fleet/usage.ts';
 import { operation } from './operation.ts';

@@ -9,14 +9,14 @@ import {
 } from '#shared/api/tasks.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
-import type { TaskActions } from '../../tasks/task-actions.ts';
-import type { TaskFilter, TaskService } from '../../tasks/task-service.ts';
+import type { TaskActions } from '../../tasks/actions.ts';
+import type { TaskFilter, TaskReads } from '../../tasks/records/reads.ts';
 import { filterValues, limitOf, spellings } from './list-rules.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
-export function listTasks(tasks: Pick<TaskService, 'list'>, directory: Directory): Operation {
+export function listTasks(tasks: Pick<TaskReads, 'list'>, directory: Directory): Operation {
   return operation({
     name: 'ListTasks',
     http: 'GET /tasks',

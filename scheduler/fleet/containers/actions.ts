@@ -3,11 +3,10 @@ import type { ContainerId, QueueName, WorkspaceId } from '#shared/domain/ids.ts'
 import type { Target } from '../../domain/stub-config.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
 import type { BookEntry, ContainerBook } from './book.ts';
-import type { ContainerActions } from './container-actions.ts';
 
 const COUNTED: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING']);
 
-export class ContainerStops implements ContainerActions {
+export class ContainerActions {
   readonly #book: ContainerBook;
   readonly #slots: SlotTable;
   readonly #tellEnded: (id: ContainerId) => Promise<void>;
@@ -23,6 +22,10 @@ export class ContainerStops implements ContainerActions {
     this.#tellEnded = tellEnded;
   }
 
+  /**
+   * Stops a container: TERM now, KILL after 30 s, with or without tasks. `workspaceId` null: any workspace's (admin).
+   * @returns false: unknown, ended, or another workspace's
+   */
   async stopContainer(workspaceId: WorkspaceId | null, containerId: string): Promise<boolean> {
     const entry = this.#book.get(containerId as ContainerId);
     if (entry === undefined || (workspaceId !== null && entry.row.workspaceId !== workspaceId)) return false;
@@ -35,6 +38,7 @@ export class ContainerStops implements ContainerActions {
     await Promise.all([...this.#book.ofQueue(queue)].map((entry) => this.#stop(entry, reason)));
   }
 
+  /** Starts a container if there is none, whether or not tasks wait (warm-up). */
   async warmUp(target: Target): Promise<void> {
     const { queue } = target;
     for (const entry of this.#book.ofQueue(queue)) if (COUNTED.has(entry.row.state)) return;

@@ -1,12 +1,16 @@
 // Callers who wait on this replica for a synchronous task and leave, reach their
 // wait limit, or whose container cannot start. Each is answered exactly once.
-import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Log } from '#shared/log.ts';
 import { CALLER_LEFT, WAIT_LIMIT } from '../../domain/endings.ts';
 import type { Ending } from '../../domain/endings.ts';
-import type { Waiting } from '../dispatch/replies.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Completion } from '../completion/completion.ts';
+import type { Attempts } from '../dispatch/attempts.ts';
+import type { Replies, Waiting } from '../dispatch/replies.ts';
 import { errorBody } from '../records/recording.ts';
-import type { TaskContext } from '../task-parts.ts';
+import type { TaskRecords } from '../records/records.ts';
 
 /** Why callers get no container; absent fields mean a start that failed by the user's cause. */
 export interface FailedStart {
@@ -16,11 +20,26 @@ export interface FailedStart {
   readonly notPlaced?: string;
 }
 
-export class Callers {
-  readonly #tasks: TaskContext;
+export interface CallersParts {
+  readonly replies: Pick<Replies, 'has' | 'hasBegun' | 'of'>;
+  readonly attempts: Pick<Attempts, 'current'>;
+  readonly queues: Pick<TaskQueues, 'read'>;
+  readonly records: Pick<TaskRecords, 'read'>;
+  readonly completion: Pick<Completion, 'takeOut' | 'endTakenOut' | 'answerAs' | 'answerFrom'>;
+  readonly log: Log;
+}
 
-  constructor(tasks: TaskContext) {
-    this.#tasks = tasks;
+export class Callers {
+  readonly #parts: CallersParts;
+  #readerLeft: (taskId: TaskId, ending: Ending) => Promise<void> = () => Promise.resolve();
+
+  constructor(parts: CallersParts) {
+    this.#parts = parts;
+  }
+
+  /** Called when a generator's caller left. The handler ends the task wherever it is. */
+  onReaderLeft(handler: (taskId: TaskId, ending: Ending) => Promise<void>): void {
+    this.#readerLeft = handler;
   }
 
   left(waiting: Waiting): void {
@@ -29,13 +48,13 @@ export class Callers {
 
   async #left(waiting: Waiting): Promise<void> {
     try {
-      if (!this.#tasks.replies.has(waiting.taskId)) return;
+      if (!this.#parts.replies.has(waiting.taskId)) return;
       // Nobody reads the rest of a generator's items.
-      if (this.#tasks.replies.hasBegun(waiting.taskId)) await this.#tasks.readerLeft(waiting.taskId, CALLER_LEFT);
+      if (this.#parts.replies.hasBegun(waiting.taskId)) await this.#readerLeft(waiting.taskId, CALLER_LEFT);
       // A task that cannot be taken out is in a container: it runs on and is recorded.
-      else await this.#tasks.completion.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
+      else await this.#parts.completion.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
     } catch (error) {
-      this.#tasks.log.info({ err: error, taskId: waiting.taskId }, 'a caller left; its task goes on');
+      this.#parts.log.info({ err: error, taskId: waiting.taskId }, 'a caller left; its task goes on');
     }
   }
 
@@ -45,29 +64,29 @@ export class Callers {
    */
   waitLimitReached(waiting: Waiting): void {
     // A task that runs here is answered by its end.
-    if (this.#tasks.attempts.current(waiting.taskId) !== undefined) return;
+    if (this.#parts.attempts.current(waiting.taskId) !== undefined) return;
     void this.#waitLimit(waiting).catch((error: unknown) => {
-      this.#tasks.log.warn(
+      this.#parts.log.warn(
         { err: error, taskId: waiting.taskId },
         'wait limit could not be carried out, answering all the same',
       );
-      this.#tasks.completion.answerAs(waiting.taskId, WAIT_LIMIT);
+      this.#parts.completion.answerAs(waiting.taskId, WAIT_LIMIT);
     });
   }
 
   async #waitLimit(waiting: Waiting): Promise<void> {
-    const { queues, records, replies } = this.#tasks;
-    if (await this.#tasks.completion.takeOut(waiting.queue, waiting.job, WAIT_LIMIT)) return;
+    const { queues, records, replies } = this.#parts;
+    if (await this.#parts.completion.takeOut(waiting.queue, waiting.job, WAIT_LIMIT)) return;
     // The task is held, or gone: it ended elsewhere and the answer was lost, or it was lost with the data of Redis.
     const record = await records.read(waiting.taskId);
     if (record !== undefined && isTerminalTask(record.status)) {
-      await this.#tasks.completion.answerFrom(record);
+      await this.#parts.completion.answerFrom(record);
       return;
     }
     const held = (await queues.read(waiting.queue, waiting.taskId)) !== undefined;
-    const runsHere = this.#tasks.attempts.current(waiting.taskId) !== undefined;
+    const runsHere = this.#parts.attempts.current(waiting.taskId) !== undefined;
     if (held || runsHere || !replies.has(waiting.taskId)) return;
-    await this.#tasks.completion.endTakenOut(waiting.queue, waiting.job, WAIT_LIMIT);
+    await this.#parts.completion.endTakenOut(waiting.queue, waiting.job, WAIT_LIMIT);
   }
 
   /**
@@ -83,11 +102,11 @@ export class Callers {
     };
     const extra = { result: errorBody(lastLines), containerId };
     let failed = 0;
-    for (const waiting of [...this.#tasks.replies.of(queue)]) {
+    for (const waiting of [...this.#parts.replies.of(queue)]) {
       try {
-        if (await this.#tasks.completion.takeOut(queue, waiting.job, ending, extra)) failed += 1;
+        if (await this.#parts.completion.takeOut(queue, waiting.job, ending, extra)) failed += 1;
       } catch (error) {
-        this.#tasks.log.warn({ err: error, taskId: waiting.taskId }, 'a waiting task could not be failed');
+        this.#parts.log.warn({ err: error, taskId: waiting.taskId }, 'a waiting task could not be failed');
       }
     }
     return failed;

@@ -10,10 +10,15 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { KeyPlace, KeyRow } from '../../stores/store/queries/idempotency.ts';
+import type { Doubts } from '../../stores/queues/roll-call.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Completion } from '../completion/completion.ts';
+import type { Attempts } from '../dispatch/attempts.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { TaskRecords } from '../records/records.ts';
 import type { IdempotencyKeys } from './idempotency-keys.ts';
 import { MOST_KEYS, MOST_KEYS_OF_OTHERS } from './idempotency-keys.ts';
-import type { TaskContext } from '../task-parts.ts';
-import type { Call, CallKey, Submission } from '../task-service.ts';
+import type { Call, CallKey, Submission } from './calls.ts';
 
 /**
  * Milliseconds after which a claim is old. Longer than any ordinary time
@@ -34,7 +39,7 @@ const FIRST_LOOK_MS = 25;
 const SLOWEST_LOOK_MS = 500;
 
 /** Key that is being given to a task. */
-export interface Claim extends KeyPlace {
+export interface KeyClaim extends KeyPlace {
   readonly taskId: TaskId;
   /** Whether the claim is young enough to queue a task under it. */
   isFresh(): boolean;
@@ -51,13 +56,25 @@ interface Flight {
   callers: number;
 }
 
-type Accept = (call: Call, claim: Claim) => Promise<Submission>;
+type Accept = (call: Call, claim: KeyClaim) => Promise<Submission>;
 
 const REUSED: Submission = { kind: 'key_reused' };
 const BUSY: Submission = { kind: 'unavailable', reason: 'key_in_doubt', retryAfterSeconds: 1 };
 
+export interface IdempotencyParts {
+  readonly keys: IdempotencyKeys;
+  readonly queues: Pick<TaskQueues, 'read'>;
+  readonly records: Pick<TaskRecords, 'read'>;
+  readonly leases: Pick<Leases, 'isHeld'>;
+  readonly attempts: Pick<Attempts, 'current'>;
+  readonly completion: Pick<Completion, 'finishedOf' | 'answerOf'>;
+  /** Questions whether Redis may have come back older. Absent: it never does. */
+  readonly doubts?: Pick<Doubts, 'isOver'> | undefined;
+  readonly signal: AbortSignal;
+}
+
 export class Idempotency {
-  readonly #tasks: TaskContext;
+  readonly #parts: IdempotencyParts;
   readonly #keys: IdempotencyKeys;
   /** Keyed calls under way here: those with the same key share one flight. */
   readonly #flights = new Map<string, Flight>();
@@ -65,9 +82,9 @@ export class Idempotency {
   readonly #followingOf = new Map<WorkspaceId, number>();
   #following = 0;
 
-  constructor(tasks: TaskContext, keys: IdempotencyKeys) {
-    this.#tasks = tasks;
-    this.#keys = keys;
+  constructor(parts: IdempotencyParts) {
+    this.#parts = parts;
+    this.#keys = parts.keys;
   }
 
   /** Submits a call with a key. @param accept - makes a task of the call, under the claim's id */
@@ -135,7 +152,7 @@ export class Idempotency {
     };
   }
 
-  async #resolve(target: Target, key: CallKey, accept: (claim: Claim) => Promise<Submission>): Promise<Submission> {
+  async #resolve(target: Target, key: CallKey, accept: (claim: KeyClaim) => Promise<Submission>): Promise<Submission> {
     for (let turns = 0; turns < MOST_TURNS; turns += 1) {
       const taskId = newId<TaskId>();
       const claimedMs = performance.now();
@@ -180,10 +197,10 @@ export class Idempotency {
     taskId: TaskId,
     claimedMs: number,
     target: Target,
-    accept: (claim: Claim) => Promise<Submission>,
+    accept: (claim: KeyClaim) => Promise<Submission>,
   ): Promise<Submission> {
     const isFresh = (): boolean => performance.now() - claimedMs < FRESH_MS;
-    const claim: Claim = { workspaceId, scope, key, taskId, isFresh, isWithdrawn: false };
+    const claim: KeyClaim = { workspaceId, scope, key, taskId, isFresh, isWithdrawn: false };
     let isAccepted = false;
     try {
       const submission = await accept(claim);
@@ -218,12 +235,12 @@ export class Idempotency {
 
   /** Waits for an asynchronous task whose commit is under way, or never came. */
   async #followAsync(target: Target, claimed: KeyRow): Promise<Submission | 'free' | 'gone'> {
-    for (let waitMs = FIRST_LOOK_MS; await sleep(waitMs, this.#tasks.signal); waitMs = longer(waitMs)) {
+    for (let waitMs = FIRST_LOOK_MS; await sleep(waitMs, this.#parts.signal); waitMs = longer(waitMs)) {
       const row = await this.#again(claimed);
       if (row === undefined) return 'gone';
       if (row.isAccepted) return accepted(row.taskId, true);
       if (row.ageMs < CLAIM_MS) continue;
-      const known = await this.#tasks.records.read(row.taskId);
+      const known = await this.#parts.records.read(row.taskId);
       const isThere = known !== undefined || (await this.#isQueued(target, row));
       if (this.#isDoubtful()) continue;
       // The task was refused and taken out again.
@@ -236,7 +253,7 @@ export class Idempotency {
   }
 
   async #followSync(target: Target, claimed: KeyRow): Promise<Submission | 'free' | 'gone'> {
-    const { records, completion, signal } = this.#tasks;
+    const { records, completion, signal } = this.#parts;
     let row = claimed;
     for (let waitMs = FIRST_LOOK_MS; ; waitMs = longer(waitMs)) {
       const known = await records.read(row.taskId);
@@ -270,12 +287,12 @@ export class Idempotency {
    * and not every replica has said yet what it runs. Ask after looking for the task.
    */
   #isDoubtful(): boolean {
-    return this.#tasks.doubts?.isOver() === false;
+    return this.#parts.doubts?.isOver() === false;
   }
 
   /** Whether the task waits, runs, or is in the memory of some replica. */
   async #isQueued(target: Target, { taskId, deploymentId }: KeyRow): Promise<boolean> {
-    const { queues, leases, attempts } = this.#tasks;
+    const { queues, leases, attempts } = this.#parts;
     const queue = queueNameOf(deploymentId, target.stubId);
     if (attempts.current(taskId) !== undefined || (await queues.read(queue, taskId)) !== undefined) return true;
     return await leases.isHeld(taskId);

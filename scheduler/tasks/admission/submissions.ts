@@ -1,23 +1,35 @@
 // Acceptance of tasks: the job is added, the depth judged, the row committed where it was promised,
 // and only then the id is told. A failure on the way leaves nothing behind that runs unseen.
-import type { QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { StubKind } from '#shared/domain/status.ts';
+import type { Clock } from '#shared/clock.ts';
+import { Listeners } from '#shared/listeners.ts';
+import type { Log } from '#shared/log.ts';
 import type { Target } from '../../domain/stub-config.ts';
-import type { Waiting } from '../dispatch/replies.ts';
+import type { RedisMemory } from '../../stores/queues/redis-memory.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { WorkspaceLimits } from '../../workspaces/identity/limits.ts';
+import type { Rates } from '../../workspaces/identity/rates.ts';
+import type { Completion } from '../completion/completion.ts';
+import type { Attempts } from '../dispatch/attempts.ts';
+import type { Bodies } from '../dispatch/bodies.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { Replies, Waiting } from '../dispatch/replies.ts';
+import type { TaskMetrics } from '../metrics.ts';
+import type { Changes } from '../records/changes.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import { encodeTaskJob } from '../../stores/queues/jobs.ts';
 import type { Callers } from './callers.ts';
-import { CommitGate } from './commit-gate.ts';
-import { Idempotency } from './idempotency.ts';
-import type { Claim } from './idempotency.ts';
+import type { Call, Submission } from './calls.ts';
+import type { CommitGate } from './commit-gate.ts';
+import type { Idempotency, KeyClaim } from './idempotency.ts';
+import type { QueueQuota } from './queue-quota.ts';
 import { recordOf } from '../records/recording.ts';
 import { isInline } from '../dispatch/bodies.ts';
-import type { TaskRecord } from '../records/records.ts';
-import type { TaskContext } from '../task-parts.ts';
-import type { Call, Submission } from '../task-service.ts';
-import { commitOf, Withdrawals } from './withdrawals.ts';
+import type { TaskRecord, TaskRecords } from '../records/records.ts';
+import type { Commits, Withdrawals } from './withdrawals.ts';
+import { commitOf } from './withdrawals.ts';
 
 /**
  * Seconds after which a refused call may come again: a nearly full Redis
@@ -28,39 +40,77 @@ const RETRY_AFTER_S = 5;
 /** Promise for a task whose end no caller awaits. */
 const NEVER = new Promise<never>(() => undefined);
 
-export class Submissions {
-  readonly #tasks: TaskContext;
-  readonly #callers: Callers;
-  readonly #withdrawals: Withdrawals;
-  readonly #gate: CommitGate;
-  readonly #idempotency: Idempotency | undefined;
+export interface SubmissionsParts extends Commits {
+  readonly callers: Pick<Callers, 'left'>;
+  readonly gate: Pick<CommitGate, 'isClosed' | 'watch'>;
+  readonly withdrawals: Pick<Withdrawals, 'withdraw'>;
+  /** Calls with a key. Absent: they are refused. */
+  readonly idempotency?: Pick<Idempotency, 'submit'> | undefined;
+  readonly queues: Pick<TaskQueues, 'open' | 'add' | 'remove'>;
+  readonly records: Pick<TaskRecords, 'isOverloaded' | 'read'>;
+  readonly changes: Pick<Changes, 'accept'>;
+  readonly completion: Pick<Completion, 'dropInput'>;
+  readonly attempts: Pick<Attempts, 'current'>;
+  readonly dispatcher: Pick<Dispatcher, 'wake' | 'wakeHere' | 'forget'>;
+  readonly replies: Pick<Replies, 'wait' | 'abandon' | 'size'>;
+  readonly bodies: Pick<Bodies, 'storeInput' | 'dropInput'>;
+  readonly instance: InstanceId;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Pick<TaskMetrics, 'throttled' | 'waiting'>;
+  /** Whether the deployment still takes tasks. */
+  readonly isActive: (target: Target) => boolean | Promise<boolean>;
+  /**
+   * Reason why no machine can ever serve the target: the call
+   * is refused with that sentence. Absent: nothing is refused.
+   */
+  readonly refusalOf?: ((target: Target) => string | undefined) | undefined;
+  /** Limits of the workspace, at once when they are known. Absent: only its stubs' own limits hold. */
+  readonly limitsOf?: ((workspaceId: WorkspaceId) => WorkspaceLimits | Promise<WorkspaceLimits>) | undefined;
+  /** Quota on the bytes of a workspace's queued inputs; absent: none. */
+  readonly queueQuota?: Pick<QueueQuota, 'counts' | 'hasRoom' | 'reserve' | 'waits' | 'added'> | undefined;
+  /** Room of Redis for new tasks; absent: it always has room. */
+  readonly redisMemory?: Pick<RedisMemory, 'refuses' | 'added'> | undefined;
+  /** Limits on the rate of calls; absent: none. */
+  readonly rates?: Pick<Rates, 'take'> | undefined;
+}
 
-  constructor(tasks: TaskContext, callers: Callers) {
-    this.#tasks = tasks;
-    this.#callers = callers;
-    this.#withdrawals = new Withdrawals(tasks);
-    const { probeCommit: probe = () => Promise.resolve(), log, signal, idempotencyKeys } = tasks;
-    this.#gate = new CommitGate({ probe, log, signal });
-    this.#idempotency = idempotencyKeys && new Idempotency(tasks, idempotencyKeys);
+export class Submissions {
+  readonly #parts: SubmissionsParts;
+  readonly #accepted = new Listeners<[TaskJob, QueueName]>();
+  readonly #depth = new Listeners<[Target, number]>();
+
+  constructor(parts: SubmissionsParts) {
+    this.#parts = parts;
+  }
+
+  /** Told when a task's row is committed, for the leader's heap of deadlines. */
+  onAccepted(listener: (job: TaskJob, queue: QueueName) => void): void {
+    this.#accepted.add(listener);
+  }
+
+  /** Told when a queue grew. */
+  onDepth(listener: (target: Target, depth: number) => void): void {
+    this.#depth.add(listener);
   }
 
   submit(target: Target, call: Call): Promise<Submission> {
     const refused = this.#refusalOf(target);
     if (refused !== undefined) return Promise.resolve(refused);
     // Unreadable limits stop no call.
-    const limits = this.#tasks.limitsOf?.(target.workspaceId);
+    const limits = this.#parts.limitsOf?.(target.workspaceId);
     if (!(limits instanceof Promise)) return this.#paced(target, call, limits, false);
     return limits.catch(() => undefined).then((read) => this.#paced(target, call, read, true));
   }
 
   /** Reason why no call of that kind is taken now; undefined: calls are taken. */
   #refusalOf(target: Target): Submission | undefined {
-    const { records, redisMemory, refusalOf, metrics } = this.#tasks;
+    const { records, redisMemory, refusalOf, metrics } = this.#parts;
     if (records.isOverloaded()) return { kind: 'unavailable', reason: 'records_behind' };
     if (redisMemory?.refuses(target.sync ? 'sync' : 'async') === true) return this.#redisFull();
     const detail = refusalOf?.(target);
     if (detail !== undefined) return { kind: 'unavailable', reason: 'not_servable', detail };
-    if (target.sync || !this.#gate.isClosed()) return undefined;
+    if (target.sync || !this.#parts.gate.isClosed()) return undefined;
     // The job is queued before its row is committed, so nothing is queued while commits fail.
     metrics.throttled.inc({ resource: 'commits' });
     return { kind: 'unavailable', reason: 'commits_failing', retryAfterSeconds: RETRY_AFTER_S };
@@ -81,7 +131,7 @@ export class Submissions {
   }
 
   #withRoom(target: Target, call: Call, limits: WorkspaceLimits | undefined, hasWaited: boolean): Promise<Submission> {
-    const quota = this.#tasks.queueQuota;
+    const quota = this.#parts.queueQuota;
     // A UTF-16 unit is at most three bytes; an input kept as an object does not count.
     const bytes = isInline(call.input) ? call.input.length : 0;
     if (quota === undefined || !quota.counts(bytes, target.sync)) return this.#keyed(target, call, limits, hasWaited);
@@ -98,8 +148,8 @@ export class Submissions {
   #keyed(target: Target, call: Call, limits: WorkspaceLimits | undefined, hasWaited: boolean): Promise<Submission> {
     const { idempotency } = call;
     if (idempotency === undefined) return this.#accept(target, call, limits, newId<TaskId>(), hasWaited);
-    if (this.#idempotency === undefined) return Promise.resolve({ kind: 'unavailable', reason: 'keys_not_kept' });
-    return this.#idempotency.submit(target, call, idempotency, (keyed, claim) =>
+    if (this.#parts.idempotency === undefined) return Promise.resolve({ kind: 'unavailable', reason: 'keys_not_kept' });
+    return this.#parts.idempotency.submit(target, call, idempotency, (keyed, claim) =>
       this.#accept(target, keyed, limits, claim.taskId, true, claim),
     );
   }
@@ -114,14 +164,14 @@ export class Submissions {
     limits: WorkspaceLimits | undefined,
     taskId: TaskId,
     hasWaited: boolean,
-    claim?: Claim,
+    claim?: KeyClaim,
   ): Promise<Submission> {
-    const { queues, clock, replies } = this.#tasks;
+    const { queues, clock, replies } = this.#parts;
     const nowMs = clock.nowMs();
-    const stored = await this.#tasks.bodies.storeInput(call.input, taskId);
+    const stored = await this.#parts.bodies.storeInput(call.input, taskId);
     const inputBytes = stored.input?.length ?? 0;
-    const dropStored = (): void => void this.#tasks.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
-    if ((hasWaited || stored.inputObjectId !== undefined) && !(await this.#tasks.isActive(target))) {
+    const dropStored = (): void => void this.#parts.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
+    if ((hasWaited || stored.inputObjectId !== undefined) && !(await this.#parts.isActive(target))) {
       dropStored();
       return { kind: 'unavailable', reason: 'deployment_stopped' };
     }
@@ -132,7 +182,7 @@ export class Submissions {
     const { config } = target;
     const maxPendingTasks = Math.min(config.maxPendingTasks, limits?.tasks.max_pending_tasks ?? Infinity);
     const job: TaskJob = {
-      ...this.jobOf(target, taskId, nowMs),
+      ...this.#jobOf(target, taskId, nowMs),
       ...stored,
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
@@ -150,60 +200,65 @@ export class Submissions {
       const adding = queues.add(target.queue, job, maxPendingTasks);
       // Where a slot is free, the fetch leaves right behind the add, which saves a round trip. When
       // the queue is above its bound, the fetch finds an older task, or this task runs already.
-      if (target.sync) process.nextTick(() => this.#tasks.dispatcher.wakeHere(target.queue, taskId));
+      if (target.sync) process.nextTick(() => this.#parts.dispatcher.wakeHere(target.queue, taskId));
       const added = await adding;
       depth = added.depth;
       isLent = added.isLent ?? false;
       if (depth > maxPendingTasks) undone = !added.isIn || (await queues.remove(target.queue, taskId));
     } catch (error) {
-      this.#tasks.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
+      this.#parts.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
       replies.abandon(taskId);
-      this.#tasks.dispatcher.forget(target.queue, taskId);
-      void this.#withdrawals.withdraw(target.queue, job, { isCommitting: false, claim });
+      this.#parts.dispatcher.forget(target.queue, taskId);
+      void this.#parts.withdrawals.withdraw(target.queue, job, { isCommitting: false, claim });
       return { kind: 'unavailable', reason: 'queue_silent' };
     }
     if (undone) {
       replies.abandon(taskId);
-      this.#tasks.dispatcher.forget(target.queue, taskId);
-      this.#tasks.completion.dropInput(job);
-      this.#tasks.metrics.throttled.inc({ resource: 'pending_tasks' });
+      this.#parts.dispatcher.forget(target.queue, taskId);
+      this.#parts.completion.dropInput(job);
+      this.#parts.metrics.throttled.inc({ resource: 'pending_tasks' });
       return { kind: 'queue_full', maxPendingTasks };
     }
     const record = recordOf(job, target.queue, 'PENDING', 0);
     if (!target.sync && !(await this.#commit(target.queue, job, record, claim))) {
       return { kind: 'unavailable', reason: 'not_recorded', retryAfterSeconds: RETRY_AFTER_S };
     }
-    this.#tasks.changes.accept(record, target.sync);
-    if (!target.sync) this.#tasks.onAccepted(job, target.queue);
-    if (target.sync) this.#tasks.queueQuota?.waits(target.workspaceId, inputBytes, finished);
-    else this.#tasks.queueQuota?.added(target.workspaceId, inputBytes);
-    this.#tasks.redisMemory?.added(inputBytes);
-    this.#tasks.metrics.waiting.set(replies.size);
-    if (isLent) this.#tasks.dispatcher.forget(target.queue, taskId);
+    this.#parts.changes.accept(record, target.sync);
+    if (!target.sync) this.#accepted.tell(job, target.queue);
+    if (target.sync) this.#parts.queueQuota?.waits(target.workspaceId, inputBytes, finished);
+    else this.#parts.queueQuota?.added(target.workspaceId, inputBytes);
+    this.#parts.redisMemory?.added(inputBytes);
+    this.#parts.metrics.waiting.set(replies.size);
+    if (isLent) this.#parts.dispatcher.forget(target.queue, taskId);
     // The second wake-up covers a fetch that was answered before the add; while a fetch is under way it costs nothing.
-    else if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher.wake(target.queue, taskId);
-    this.#tasks.onDepth(target, depth);
+    else if (this.#parts.attempts.current(taskId) === undefined) this.#parts.dispatcher.wake(target.queue, taskId);
+    this.#depth.tell(target, depth);
     return {
       kind: 'accepted',
       taskId,
       finished,
-      callerLeft: () => this.#callers.left(waiting),
+      callerLeft: () => this.#parts.callers.left(waiting),
       ...(target.sync ? {} : { isAsync: true }),
     };
   }
 
   #redisFull(): Submission {
-    this.#tasks.metrics.throttled.inc({ resource: 'redis_memory' });
+    this.#parts.metrics.throttled.inc({ resource: 'redis_memory' });
     return { kind: 'unavailable', reason: 'redis_nearly_full', retryAfterSeconds: RETRY_AFTER_S };
   }
 
   #queueBytesReached(limit: number): Submission {
-    this.#tasks.metrics.throttled.inc({ resource: 'queue_bytes' });
+    this.#parts.metrics.throttled.inc({ resource: 'queue_bytes' });
     return { kind: 'queue_bytes_reached', limit };
   }
 
+  /** Job of a task without a caller, not accepted yet: `acceptedTaskOf` gives its row. */
+  newJob(target: Target, taskId: TaskId): TaskJob {
+    return this.#jobOf(target, taskId, this.#parts.clock.nowMs());
+  }
+
   /** Job of a new task, without its input. */
-  jobOf(target: Target, taskId: TaskId, nowMs: number): TaskJob {
+  #jobOf(target: Target, taskId: TaskId, nowMs: number): TaskJob {
     const { config } = target;
     return {
       v: 1,
@@ -213,7 +268,7 @@ export class Submissions {
       deploymentId: target.deploymentId,
       kind: target.kind as StubKind,
       sync: target.sync,
-      replica: this.#tasks.instance,
+      replica: this.#parts.instance,
       timeoutMs: config.timeoutSeconds * 1000,
       deadlineMs: nowMs + config.ttlSeconds * 1000,
       createdAtMs: nowMs,
@@ -230,16 +285,16 @@ export class Submissions {
    * @throws AppError `queues_unavailable`
    */
   async queue(target: Target, job: TaskJob): Promise<void> {
-    const { queues, records } = this.#tasks;
+    const { queues, records } = this.#parts;
     await queues.open(target.queue);
     const { depth } = await queues.add(target.queue, job);
-    this.#tasks.changes.accept(recordOf(job, target.queue, 'PENDING', 0), false);
+    this.#parts.changes.accept(recordOf(job, target.queue, 'PENDING', 0), false);
     // The deployment may have been deleted since the row was committed, and its tasks with it.
     const known = await records.read(job.taskId);
     if (known !== undefined && known.rank >= 3 && (await queues.remove(target.queue, job.taskId))) return;
-    this.#tasks.onAccepted(job, target.queue);
-    this.#tasks.dispatcher.wake(target.queue, job.taskId);
-    this.#tasks.onDepth(target, depth);
+    this.#accepted.tell(job, target.queue);
+    this.#parts.dispatcher.wake(target.queue, job.taskId);
+    this.#depth.tell(target, depth);
   }
 
   /**
@@ -248,20 +303,20 @@ export class Submissions {
    */
   #tooOften(workspaceId: WorkspaceId, limits: WorkspaceLimits | undefined): undefined | Promise<number | undefined> {
     const perMinute = limits?.rate.invoke_per_minute ?? null;
-    return perMinute === null ? undefined : this.#tasks.rates?.take(workspaceId, 'invoke', perMinute);
+    return perMinute === null ? undefined : this.#parts.rates?.take(workspaceId, 'invoke', perMinute);
   }
 
   /** Commits an asynchronous task's row before its id is returned: from then on nothing loses the task. */
-  async #commit(queue: QueueName, job: TaskJob, record: TaskRecord, claim: Claim | undefined): Promise<boolean> {
+  async #commit(queue: QueueName, job: TaskJob, record: TaskRecord, claim: KeyClaim | undefined): Promise<boolean> {
     try {
       const task = { record, job: encodeTaskJob(job) };
-      if (await this.#gate.watch(() => commitOf(this.#tasks, task, claim))) return true;
+      if (await this.#parts.gate.watch(() => commitOf(this.#parts, task, claim))) return true;
       // The database works, so other calls are let in.
       throw new Error('the idempotency key stands for another task by now');
     } catch (error) {
-      this.#tasks.log.warn({ err: error, queue }, 'task could not be recorded');
+      this.#parts.log.warn({ err: error, queue }, 'task could not be recorded');
       // The job leaves its queue before the caller is told, so most refused tasks never run.
-      await this.#withdrawals.withdraw(queue, job, { isCommitting: true, claim });
+      await this.#parts.withdrawals.withdraw(queue, job, { isCommitting: true, claim });
       return false;
     }
   }

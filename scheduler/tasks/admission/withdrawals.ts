@@ -4,13 +4,20 @@
 // answer or the process ends. Admission is closed meanwhile (commit-gate.ts), which bounds their number.
 import type { QueueName } from '#shared/domain/ids.ts';
 import { backoffMs, sleep } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Log } from '#shared/log.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import { encodeTaskJob } from '../../stores/queues/jobs.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { AcceptedTask } from '../../stores/store/queries/tasks.ts';
-import type { Claim } from './idempotency.ts';
+import type { Completion } from '../completion/completion.ts';
+import type { Changes } from '../records/changes.ts';
 import { finalOf, recordOf } from '../records/recording.ts';
-import type { TaskContext } from '../task-parts.ts';
+import type { TaskRecords } from '../records/records.ts';
+import type { GroupCommit } from './accepting.ts';
+import type { KeyClaim } from './idempotency.ts';
+import type { IdempotencyKeys } from './idempotency-keys.ts';
 
 const BACKOFF = { baseMs: 200, capMs: 10_000, floorMs: 50 };
 /** Most withdrawals under way: as many as the commits that may wait for the database (accepting.ts). */
@@ -19,7 +26,14 @@ const MOST_UNDER_WAY = 10_000;
 interface Refused {
   /** Whether the task's row may have been committed. */
   readonly isCommitting: boolean;
-  readonly claim: Claim | undefined;
+  readonly claim: KeyClaim | undefined;
+}
+
+/** Commits of rows, with the keys of their calls. */
+export interface Commits {
+  /** Group commit for rows of asynchronous tasks, before their ids are returned. */
+  readonly accepting: Pick<GroupCommit<AcceptedTask>, 'commit'>;
+  readonly idempotencyKeys?: Pick<IdempotencyKeys, 'commit' | 'release'> | undefined;
 }
 
 /**
@@ -28,9 +42,9 @@ interface Refused {
  * @throws when the row is not written
  */
 export async function commitOf(
-  { accepting, idempotencyKeys }: Pick<TaskContext, 'accepting' | 'idempotencyKeys'>,
+  { accepting, idempotencyKeys }: Commits,
   task: AcceptedTask,
-  claim: Claim | undefined,
+  claim: KeyClaim | undefined,
 ): Promise<boolean> {
   if (claim === undefined) {
     await accepting.commit(task);
@@ -40,12 +54,22 @@ export async function commitOf(
   return (await idempotencyKeys?.commit({ ...task, key: { workspaceId, scope, key } })) === true;
 }
 
+export interface WithdrawalsParts extends Commits {
+  readonly queues: Pick<TaskQueues, 'read' | 'remove'>;
+  readonly records: Pick<TaskRecords, 'read'>;
+  readonly changes: Pick<Changes, 'applied'>;
+  readonly completion: Pick<Completion, 'dropInput'>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
 export class Withdrawals {
-  readonly #tasks: TaskContext;
+  readonly #parts: WithdrawalsParts;
   #underWay = 0;
 
-  constructor(tasks: TaskContext) {
-    this.#tasks = tasks;
+  constructor(parts: WithdrawalsParts) {
+    this.#parts = parts;
   }
 
   /**
@@ -56,17 +80,17 @@ export class Withdrawals {
     // The key of a task that may run stays: the settled withdrawal later decides about it.
     if (refused.claim !== undefined) refused.claim.isWithdrawn = true;
     if (this.#underWay >= MOST_UNDER_WAY) {
-      this.#tasks.log.error({ taskId: job.taskId }, 'a task that was not accepted is not taken out: too many are');
+      this.#parts.log.error({ taskId: job.taskId }, 'a task that was not accepted is not taken out: too many are');
       return;
     }
     this.#underWay += 1;
-    const one = new Withdrawal(this.#tasks, queue, job, refused);
+    const one = new Withdrawal(this.#parts, queue, job, refused);
     const isOut = await one.leaveQueue();
     void this.#untilOver(one, isOut).finally(() => (this.#underWay -= 1));
   }
 
   async #untilOver(one: Withdrawal, isOut: boolean): Promise<void> {
-    const { signal, log } = this.#tasks;
+    const { signal, log } = this.#parts;
     for (let tries = 1; ; tries += 1) {
       try {
         if (isOut || tries > 1) {
@@ -82,15 +106,15 @@ export class Withdrawals {
 }
 
 class Withdrawal {
-  readonly #tasks: TaskContext;
+  readonly #parts: WithdrawalsParts;
   readonly #queue: QueueName;
   readonly #job: TaskJob;
   readonly #refused: Refused;
   /** True once nobody can fetch the job any more. A later try, after a failure behind this step, must know that. */
   #removed = false;
 
-  constructor(tasks: TaskContext, queue: QueueName, job: TaskJob, refused: Refused) {
-    this.#tasks = tasks;
+  constructor(parts: WithdrawalsParts, queue: QueueName, job: TaskJob, refused: Refused) {
+    this.#parts = parts;
     this.#queue = queue;
     this.#job = job;
     this.#refused = refused;
@@ -103,7 +127,7 @@ class Withdrawal {
   /** Removes the job from its queue. @returns false: Redis does not answer */
   async leaveQueue(): Promise<boolean> {
     try {
-      this.#removed ||= await this.#tasks.queues.remove(this.#queue, this.#job.taskId);
+      this.#removed ||= await this.#parts.queues.remove(this.#queue, this.#job.taskId);
       return true;
     } catch {
       return false;
@@ -112,7 +136,7 @@ class Withdrawal {
 
   /** Writes the task's row or its end. @throws when a store does not answer */
   async settle(): Promise<void> {
-    const { queues, records, changes, idempotencyKeys, clock, completion } = this.#tasks;
+    const { queues, records, changes, idempotencyKeys, clock, completion } = this.#parts;
     const [queue, job, { isCommitting, claim }] = [this.#queue, this.#job, this.#refused];
     this.#removed ||= await queues.remove(queue, job.taskId);
     if (!isCommitting) {
@@ -135,11 +159,11 @@ class Withdrawal {
     // A container has the task, or had it: the task gets its row, with the job for a rebuild.
     const task = { record: recordOf(job, queue, 'PENDING', 0), job: encodeTaskJob(job) };
     // A key that stands for another task, or is gone, never comes back to this one: the row is written without it.
-    if (!(await commitOf(this.#tasks, task, claim))) await commitOf(this.#tasks, task, undefined);
+    if (!(await commitOf(this.#parts, task, claim))) await commitOf(this.#parts, task, undefined);
   }
 
   async #isKnown(): Promise<boolean> {
-    const { queues, records } = this.#tasks;
+    const { queues, records } = this.#parts;
     const { taskId } = this.#job;
     return (await queues.read(this.#queue, taskId)) !== undefined || (await records.read(taskId)) !== undefined;
   }

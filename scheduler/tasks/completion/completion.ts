@@ -1,30 +1,68 @@
 // End of tasks, each exactly once: BullMQ's fenced call decides, the record goes out in the same tick, then
 // the caller is answered. Every end of a task passes here: results, losses, limits, cancels, deployments that
 // stop. Invariant: an attempt's slot is freed once, when its agent confirmed the end or can no longer do so.
-import type { AttemptToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { AttemptToken, ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
-import type { Ending } from '../../domain/endings.ts';
+import type { Clock } from '#shared/clock.ts';
+import { Listeners } from '#shared/listeners.ts';
+import type { Log } from '#shared/log.ts';
+import type { Ending, Presentation } from '../../domain/endings.ts';
 import { failureReasonOf, reasonOfRecord, RESULT_NOT_STORED } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type { Fence } from '../../stores/queues/task-queues.ts';
-import type { Attempt } from '../dispatch/attempts.ts';
-import type { CompletionParts } from './completion-parts.ts';
+import type { Fence, TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Attempt, Attempts } from '../dispatch/attempts.ts';
+import type { Bodies } from '../dispatch/bodies.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { LastAttempts } from '../dispatch/last-attempts.ts';
+import type { Finished, Replies } from '../dispatch/replies.ts';
+import type { GracePeriods } from '../maintenance/grace-periods.ts';
+import type { TaskMetrics } from '../metrics.ts';
+import type { Changes } from '../records/changes.ts';
 import { errorBody, finalOf } from '../records/recording.ts';
-import type { TaskRecord } from '../records/records.ts';
+import type { TaskRecord, TaskRecords } from '../records/records.ts';
 import { resultTextOf } from './result-text.ts';
+import type { ReturningParts } from './returning.ts';
 import { Returning } from './returning.ts';
 import type { AttemptOutcome } from '../state.ts';
-import type { Finished } from '../task-service.ts';
 import { ENDED_BY, verdictOf } from '../state.ts';
+
+export interface CompletionParts extends Omit<ReturningParts, 'freeSlot' | 'ended'> {
+  readonly queues: ReturningParts['queues'] & Pick<TaskQueues, 'complete' | 'fail' | 'remove' | 'disown'>;
+  readonly records: Pick<TaskRecords, 'read'>;
+  readonly lastAttempts: Pick<LastAttempts, 'write'>;
+  readonly changes: Pick<Changes, 'apply' | 'applied'>;
+  readonly bodies: Pick<Bodies, 'storeResult' | 'resultText' | 'dropInput'>;
+  /** Fixed texts for callers of the reasons why tasks end. */
+  readonly textOf: Presentation['textOf'];
+  readonly replies: Pick<Replies, 'settle' | 'deliver' | 'has' | 'size'>;
+  readonly attempts: Pick<Attempts, 'remove' | 'revoke' | 'isRevoked' | 'takeRevoked' | 'size'>;
+  readonly dispatcher: Pick<Dispatcher, 'release' | 'forget' | 'wake'>;
+  readonly graces: Pick<GracePeriods, 'againMs' | 'endMs'>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Pick<TaskMetrics, 'running' | 'waiting' | 'finished' | 'execution' | 'retries'>;
+}
 
 export class Completion {
   readonly #parts: CompletionParts;
   readonly #returning: Returning;
+  readonly #attemptEnded = new Listeners<[QueueName, ContainerId]>();
 
   constructor(parts: CompletionParts) {
     this.#parts = parts;
-    this.#returning = new Returning(parts, (attempt) => this.#freeSlot(attempt, undefined));
+    const freeSlot = (attempt: Attempt): void => this.#freeSlot(attempt, undefined);
+    const ended = (attempt: Attempt): void => this.#tellEnded(attempt);
+    this.#returning = new Returning({ ...parts, freeSlot, ended });
+  }
+
+  /** Told when a container has one attempt less. */
+  onAttemptEnded(listener: (queue: QueueName, containerId: ContainerId) => void): void {
+    this.#attemptEnded.add(listener);
+  }
+
+  #tellEnded(attempt: Attempt): void {
+    this.#attemptEnded.tell(attempt.queue, attempt.containerId);
   }
 
   // ---- attempts -----------------------------------------------------------------------------------------------------
@@ -130,7 +168,7 @@ export class Completion {
     const attempt = this.#parts.attempts.takeRevoked(token);
     if (attempt === undefined) return;
     this.#release(attempt);
-    this.#parts.onAttemptEnded(attempt);
+    this.#tellEnded(attempt);
   }
 
   /**
@@ -189,7 +227,7 @@ export class Completion {
       { stub_type: job.kind, status: ending.status },
       (clock.nowMs() - attempt.sentAtMs) / 1000,
     );
-    this.#parts.onAttemptEnded(attempt);
+    this.#tellEnded(attempt);
     return fence !== undefined;
   }
 
@@ -357,18 +395,13 @@ export class Completion {
 
   /** Answer to the caller of a task that is over, from its record. @throws when the result's object cannot be read */
   async finishedOf(record: TaskRecord): Promise<Finished> {
-    const body = (await this.resultText(record)) ?? errorBody(record.failureReason);
+    const body = (await this.#parts.bodies.resultText(record)) ?? errorBody(record.failureReason);
     return { status: record.status, reason: reasonOfRecord(record.failureReason), body };
   }
 
   /** Keeps a result in its record, or as an object. @throws when the object store does not take it */
   kept(text: string): Promise<Pick<TaskRecord, 'result' | 'resultObjectId'>> {
     return this.#parts.bodies.storeResult(text);
-  }
-
-  async resultText(record: TaskRecord): Promise<string | undefined> {
-    if (record.result !== undefined) return record.result;
-    return record.resultObjectId === undefined ? undefined : await this.#parts.bodies.loadResult(record.resultObjectId);
   }
 
   dropInput(job: TaskJob): void {

@@ -4,34 +4,48 @@
 // attempts of another process may be adopted later. While a machine is silent nothing changes.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
-import type { Attempt } from '../dispatch/attempts.ts';
-import type { TaskContext } from '../task-parts.ts';
+import type { Log } from '#shared/log.ts';
+import type { Attempt, Attempts } from '../dispatch/attempts.ts';
+import type { TaskMetrics } from '../metrics.ts';
+import type { Completion } from './completion.ts';
 
 const LOOK_EVERY_MS = 1_000;
 
-export class DrainCutoff {
-  readonly #tasks: TaskContext;
+export interface DrainCutoffParts {
+  readonly attempts: Pick<Attempts, 'all' | 'ofContainer'>;
+  readonly completion: Pick<Completion, 'abandon'>;
+  /**
+   * Whether the container's attempts must end now: its machine's drain is past its deadline, and the agent is linked.
+   */
+  readonly isCutOff: (containerId: ContainerId) => boolean;
+  readonly metrics: Pick<TaskMetrics, 'attemptsLost'>;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
 
-  constructor(tasks: TaskContext) {
-    this.#tasks = tasks;
+export class DrainCutoff {
+  readonly #parts: DrainCutoffParts;
+
+  constructor(parts: DrainCutoffParts) {
+    this.#parts = parts;
   }
 
   start(): void {
-    const { signal, attempts } = this.#tasks;
+    const { signal, attempts } = this.#parts;
     void repeat(LOOK_EVERY_MS, signal, () => this.#look(attempts.all()), this.#notYet);
   }
 
   /** Checks a container that was just told to stop. */
   lookAt(containerId: ContainerId): void {
-    this.#look(this.#tasks.attempts.ofContainer(containerId)).catch(this.#notYet);
+    this.#look(this.#parts.attempts.ofContainer(containerId)).catch(this.#notYet);
   }
 
   readonly #notYet = (error: unknown): void => {
-    this.#tasks.log.warn({ err: error }, 'what a drain cut off is not handed back yet, trying again');
+    this.#parts.log.warn({ err: error }, 'what a drain cut off is not handed back yet, trying again');
   };
 
   async #look(attempts: Iterable<Attempt>): Promise<void> {
-    const { completion, metrics, log, isCutOff } = this.#tasks;
+    const { completion, metrics, log, isCutOff } = this.#parts;
     const cutOff = [...attempts].filter(
       ({ job, ending, containerId }) => !job.sync && ending === undefined && isCutOff(containerId),
     );

@@ -15,9 +15,9 @@ import { resultTextOf } from './result-text.ts';
 import { RANK } from '../state.ts';
 
 export interface LateParts {
-  readonly lastAttempts: LastAttempts;
+  readonly lastAttempts: Pick<LastAttempts, 'read' | 'drop'>;
   readonly records: Pick<TaskRecords, 'read'>;
-  readonly changes: Changes;
+  readonly changes: Pick<Changes, 'applied'>;
   readonly bodies: Pick<Bodies, 'storeResult'>;
   readonly clock: Clock;
   readonly log: Log;

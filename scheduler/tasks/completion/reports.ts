@@ -11,6 +11,7 @@ import type { Leases } from '../dispatch/leases.ts';
 import type { Replies } from '../dispatch/replies.ts';
 import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Sender } from '../dispatch/sending.ts';
 import type { Attempt, AttemptResult, Attempts } from '../dispatch/attempts.ts';
 import { attemptOf } from '../dispatch/attempts.ts';
 import type { Changes } from '../records/changes.ts';
@@ -39,24 +40,21 @@ export interface MachineReport {
 
 export interface ReportsParts {
   readonly attempts: Attempts;
-  readonly completion: Completion;
-  readonly leases: Leases;
-  readonly changes: Changes;
-  readonly late: LateResults;
-  readonly orphaned: OrphanedAttempts;
-  readonly queues: TaskQueues;
-  readonly slots: SlotTable;
-  readonly replies: Replies;
+  readonly completion: Pick<Completion, 'ended' | 'finish' | 'lost' | 'backToQueue' | 'freeRevoked' | 'handOver'>;
+  readonly sender: Pick<Sender, 'pause' | 'armLimit'>;
+  readonly late: Pick<LateResults, 'take'>;
+  readonly orphaned: Pick<OrphanedAttempts, 'find' | 'takeBack' | 'lookAgain' | 'named' | 'machineLost'>;
+  readonly leases: Pick<Leases, 'read' | 'list'>;
+  readonly changes: Pick<Changes, 'apply'>;
+  readonly queues: Pick<TaskQueues, 'lockOf'>;
+  readonly slots: Pick<SlotTable, 'get'>;
+  readonly replies: Pick<Replies, 'item'>;
+  readonly graces: Pick<GracePeriods, 'reportMs' | 'restartedAgentMs'>;
   readonly clock: Clock;
   readonly log: Log;
-  readonly metrics: TaskMetrics;
+  readonly metrics: Pick<TaskMetrics, 'attemptsLost'>;
   readonly signal: AbortSignal;
-  readonly graces: GracePeriods;
   readonly maxResultBytes: number;
-  /** Stops sending to a container for a moment, because it did not take a task. */
-  readonly pause: (container: ReadyContainer) => void;
-  /** Starts the execution limit of an adopted attempt here, too. */
-  readonly armLimit: (attempt: Attempt) => void;
 }
 
 export class Reports {
@@ -64,6 +62,11 @@ export class Reports {
 
   constructor(parts: ReportsParts) {
     this.#parts = parts;
+  }
+
+  /** Most bytes of a result. */
+  get maxResultBytes(): number {
+    return this.#parts.maxResultBytes;
   }
 
   started(taskId: TaskId, token: AttemptToken): void {
@@ -111,7 +114,7 @@ export class Reports {
     if (attempt === undefined || attempt.ending !== undefined) return;
     metrics.attemptsLost.inc({ reason: 'refused' });
     log.info({ taskId, containerId: attempt.containerId, reason }, 'agent refused a task, giving it back');
-    if (attempt.container !== undefined) this.#parts.pause(attempt.container);
+    if (attempt.container !== undefined) this.#parts.sender.pause(attempt.container);
     await completion.backToQueue(attempt, 'refused');
   }
 
@@ -178,11 +181,12 @@ export class Reports {
   }
 
   /**
-   * Adopts attempts that a heartbeat names and no process has:
-   * their runner dialled the restarted agent after its report.
+   * Notes a machine's heartbeat, which names the attempts that it still has. An attempt that
+   * no process has is adopted: its runner dialled the restarted agent after its report.
    */
   heartbeat(machineId: MachineId, live: readonly LiveReport[]): void {
-    const { attempts, orphaned, log } = this.#parts;
+    const { attempts, orphaned, clock, log } = this.#parts;
+    attempts.named(live, clock);
     for (const one of live) {
       if (attempts.current(one.taskId) !== undefined || !orphaned.named(one.token)) continue;
       void this.#adopt(machineId, one).catch((error: unknown) => {
@@ -226,7 +230,8 @@ export class Reports {
   machineMoved(machineId: MachineId): void {
     const { attempts, completion } = this.#parts;
     for (const { token } of [...attempts.revokedOf({ machineId })]) completion.freeRevoked(token);
-    for (const attempt of [...attempts.ofMachine(machineId)]) if (attempt.ending === undefined) completion.handOver(attempt);
+    for (const attempt of [...attempts.ofMachine(machineId)])
+      if (attempt.ending === undefined) completion.handOver(attempt);
   }
 
   async #lost(attempt: Attempt, reason: string, died = false): Promise<void> {
@@ -251,7 +256,7 @@ export class Reports {
     leases.list(machineId, live.taskId).catch((error: unknown) => {
       log.debug({ err: error, taskId: live.taskId }, 'an adopted attempt is not listed by its machine');
     });
-    this.#parts.armLimit(attempt);
+    this.#parts.sender.armLimit(attempt);
     // The process that sent the attempt may have died before it recorded that.
     const running = {
       ...recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number),

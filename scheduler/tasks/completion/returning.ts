@@ -1,22 +1,47 @@
 // Return of attempts whose task goes on: to the queue at once and first in line, or after a
 // back-off on the user's budget. The used budgets travel in the job and are kept in the task's row.
 import { backoffMs, sleep } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { DueTimes } from '../../stores/queues/due.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type { Fence } from '../../stores/queues/task-queues.ts';
-import type { Attempt } from '../dispatch/attempts.ts';
-import type { CompletionParts } from './completion-parts.ts';
+import type { Fence, TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Attempt, Attempts } from '../dispatch/attempts.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { GracePeriods } from '../maintenance/grace-periods.ts';
+import type { TaskMetrics } from '../metrics.ts';
+import type { Changes } from '../records/changes.ts';
 import { untilRequeued } from './requeue.ts';
 import { recordOf, withPast } from '../records/recording.ts';
 import type { RecordRank } from '../records/records.ts';
 import { RANK, USER_BACKOFF } from '../state.ts';
 
-export class Returning {
-  readonly #parts: CompletionParts;
-  readonly #freeSlot: (attempt: Attempt) => void;
+export interface ReturningParts {
+  readonly queues: Pick<TaskQueues, 'giveBack' | 'letGo' | 'lockOf' | 'read' | 'delay'>;
+  readonly leases: Pick<Leases, 'dropOf'>;
+  readonly changes: Pick<Changes, 'apply'>;
+  readonly attempts: Pick<Attempts, 'remove'>;
+  readonly dispatcher: Pick<Dispatcher, 'wake'>;
+  readonly due: Pick<DueTimes, 'add'>;
+  /** Writes the changed queue entry of an asynchronous task to its row. */
+  readonly keepJob: (job: TaskJob) => Promise<void>;
+  readonly graces: Pick<GracePeriods, 'againMs' | 'endMs'>;
+  readonly metrics: Pick<TaskMetrics, 'retries'>;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Aborted when the process stops: attempts go on in their containers. */
+  readonly signal: AbortSignal;
+  readonly freeSlot: (attempt: Attempt) => void;
+  /** Told when a container has one attempt less. */
+  readonly ended: (attempt: Attempt) => void;
+}
 
-  constructor(parts: CompletionParts, freeSlot: (attempt: Attempt) => void) {
+export class Returning {
+  readonly #parts: ReturningParts;
+
+  constructor(parts: ReturningParts) {
     this.#parts = parts;
-    this.#freeSlot = freeSlot;
   }
 
   /**
@@ -41,9 +66,9 @@ export class Returning {
       await queues.giveBack(queue, job.taskId, attempt.lock, changed);
     };
     await untilRequeued(attempt, back, this.#parts);
-    this.#freeSlot(attempt);
+    this.#parts.freeSlot(attempt);
     dispatcher.wake(queue, job.taskId);
-    this.#parts.onAttemptEnded(attempt);
+    this.#parts.ended(attempt);
     return true;
   }
 
@@ -78,14 +103,14 @@ export class Returning {
       containerId: attempt.containerId,
     });
     metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
-    this.#freeSlot(attempt);
+    this.#parts.freeSlot(attempt);
     // The lease stays until the queue has the task: by it another process can take this end over,
     // from the agent's report. The next attempt writes its own lease, and the last record drops it.
     const past = withPast(budget, attempt, failureReason, clock.nowMs());
     const fence = await this.#putOff(attempt, dueMs, past);
     if (fence !== undefined && fence.kind !== 'superseded') due.add(queue, dueMs);
     attempts.remove(attempt);
-    this.#parts.onAttemptEnded(attempt);
+    this.#parts.ended(attempt);
     return fence !== undefined;
   }
 

@@ -1,6 +1,7 @@
 // Attempts that this replica sent or adopted and that have not ended.
 // Each has one valid token; a message with another token changes nothing.
 import type { AttemptToken, ContainerId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Lease } from './leases.ts';
@@ -111,6 +112,21 @@ export class Attempts {
     }
   }
 
+  /**
+   * Notes that a heartbeat names these attempts: their leases run anew. The
+   * token of one attempt does not renew another's lease.
+   */
+  named(live: Iterable<{ readonly taskId: TaskId; readonly token: AttemptToken }>, clock: Clock): void {
+    const seenAtMs = clock.monotonicMs();
+    const nowMs = clock.nowMs();
+    for (const { taskId, token } of live) {
+      const attempt = this.find(taskId, token);
+      if (attempt === undefined) continue;
+      attempt.seenAtMs = seenAtMs;
+      attempt.startedAtMs ??= nowMs;
+    }
+  }
+
   *ofMachine(machineId: MachineId): Iterable<Attempt> {
     for (const attempt of this.#byTask.values()) if (attempt.machineId === machineId) yield attempt;
   }
@@ -121,6 +137,11 @@ export class Attempts {
 
   all(): Iterable<Attempt> {
     return this.#byTask.values();
+  }
+
+  /** Stops all timers of execution limits: the process stops, and the attempts go on in their containers. */
+  dropLimits(): void {
+    for (const attempt of this.#byTask.values()) clearTimeout(attempt.limit);
   }
 
   get size(): number {

@@ -2,6 +2,7 @@
 // kept as objects of the installation, named by their task.
 import type { ObjectId, TaskId } from '#shared/domain/ids.ts';
 import { MAX_INLINE_RESULT_BYTES } from '../records/records.ts';
+import type { TaskRecord } from '../records/records.ts';
 
 /** Most bytes of an input within its job; a larger one is kept as an object. */
 const INLINE_INPUT_BYTES = 64 * 1024;
@@ -63,6 +64,12 @@ export class Bodies {
   async loadResult(id: ObjectId): Promise<string | undefined> {
     const bytes = await this.#store.getBytes(id, this.#maxStoredBytes);
     return bytes === undefined ? undefined : Buffer.from(bytes).toString('utf8');
+  }
+
+  /** Result of a task as text, from its record or its object; undefined: there is none. */
+  async resultText({ result, resultObjectId }: TaskRecord): Promise<string | undefined> {
+    if (result !== undefined) return result;
+    return resultObjectId === undefined ? undefined : await this.loadResult(resultObjectId);
   }
 
   /** Drops the input of a task that ended, because nobody reads it again. */

@@ -1,6 +1,6 @@
 // Way of a job from its queue to a container with a free slot. A fetch goes out when a job
 // arrives or a slot frees; the only timer is the retry after a failed fetch. Callers:
-// tasks/service.ts (a job arrived) and fleet/ (a container is ready, a machine came back).
+// admission/ (a job arrived) and fleet/ (a container is ready, a machine came back).
 // Invariants: a slot is taken before the fetch, and freed when the fetch finds nothing, so every
 // fetched job has a slot. Fetching goes on until every job of a wake-up has come, or the queue is
 // empty. (Counting expected jobs instead hangs a lone caller for ever after one missed wake-up.)

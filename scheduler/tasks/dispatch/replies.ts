@@ -1,9 +1,21 @@
 // Callers who wait on this replica for a synchronous task, and the timer of each one's wait limit.
 // A reply settles its caller exactly once. A reply for a caller of another replica goes there.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
 import { Listeners } from '#shared/listeners.ts';
+import type { EndReason } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type { Finished } from '../task-service.ts';
+
+/**
+ * Outcome of a synchronous task, ready for the invoke surface. `body` is
+ * JSON text, or a generator's events (`isEventStream`), passed on as bytes.
+ */
+export interface Finished {
+  readonly status: TaskStatus;
+  /** Undefined: the status says all that is known. */
+  readonly reason: EndReason | undefined;
+  readonly body: string;
+}
 
 export interface Waiting {
   readonly taskId: TaskId;

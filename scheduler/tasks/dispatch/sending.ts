@@ -1,22 +1,31 @@
 // Way of a fetched job to its container: the check whether it may still run, its input,
 // its lease, its frame on the link, and the steps taken when one of these is missing.
-import type { MachineId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
 import { instanceOf } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import type { Claim } from './dispatcher.ts';
-import type { Lease } from './leases.ts';
+import type { Bodies } from './bodies.ts';
+import type { Claim, Dispatcher } from './dispatcher.ts';
+import type { Lease, Leases } from './leases.ts';
 import { precheck } from './precheck.ts';
-import type { ReadyContainer } from './slots.ts';
+import type { Replies } from './replies.ts';
+import type { ReadyContainer, SlotTable } from './slots.ts';
 import { failureReasonOf, INPUT_LOST, LOST } from '../../domain/endings.ts';
 import type { Ending } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type { Attempt } from './attempts.ts';
+import type { Doubts } from '../../stores/queues/roll-call.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Completion } from '../completion/completion.ts';
+import type { GracePeriods } from '../maintenance/grace-periods.ts';
+import type { TaskMetrics } from '../metrics.ts';
+import type { Changes } from '../records/changes.ts';
+import type { Attempt, Attempts } from './attempts.ts';
 import { untilRequeued } from '../completion/requeue.ts';
 import { recordOf } from '../records/recording.ts';
-import type { TaskRecord } from '../records/records.ts';
+import type { TaskRecord, TaskRecords } from '../records/records.ts';
 import { endingOf } from '../state.ts';
-import type { TaskContext } from '../task-parts.ts';
 
 /** Longest delay of a timer in milliseconds; a longer one would fire at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
@@ -30,17 +39,47 @@ const INPUT_TRIES = 3;
 /** Interval at which a lease that Redis did not take is written again, as long as its attempt runs. */
 const LEASE_AGAIN_MS = 500;
 
-export class Sender {
-  readonly #tasks: TaskContext;
+export interface SenderParts {
+  readonly queues: Pick<TaskQueues, 'fail' | 'lockOf' | 'giveBack' | 'letGo' | 'disown'>;
+  readonly leases: Pick<Leases, 'read' | 'write' | 'writeLent' | 'dropOf'>;
+  readonly records: Pick<TaskRecords, 'read'>;
+  readonly changes: Pick<Changes, 'apply'>;
+  readonly completion: Pick<Completion, 'endQueued' | 'answerFrom' | 'revoke'>;
+  readonly attempts: Pick<Attempts, 'current' | 'find' | 'add' | 'remove' | 'size'>;
+  readonly dispatcher: Pick<Dispatcher, 'release' | 'wake'>;
+  readonly slots: Pick<SlotTable, 'pause'>;
+  readonly replies: Pick<Replies, 'has'>;
+  readonly bodies: Pick<Bodies, 'loadInput'>;
+  /** Questions whether Redis may have come back older. Absent: it never does. */
+  readonly doubts?: Doubts | undefined;
+  /**
+   * Whether another replica is present. Redis is asked about an unknown one, because it may have started a moment ago.
+   */
+  readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
+  /** Reads the task from its row, regardless of Redis. */
+  readonly rowOf: (taskId: TaskId) => Promise<TaskRecord | undefined>;
+  readonly instance: InstanceId;
+  readonly graces: Pick<GracePeriods, 'limitMs' | 'freshMs' | 'againMs'>;
+  /** Milliseconds since this process last stood still. */
+  readonly sinceStallMs: () => number;
+  readonly clock: Clock;
+  readonly metrics: Pick<TaskMetrics, 'dispatch' | 'queueWait' | 'running'>;
+  readonly log: Log;
+  /** Aborted when the process stops: attempts go on in their containers. */
+  readonly signal: AbortSignal;
+}
 
-  constructor(tasks: TaskContext) {
-    this.#tasks = tasks;
+export class Sender {
+  readonly #parts: SenderParts;
+
+  constructor(parts: SenderParts) {
+    this.#parts = parts;
   }
 
   /** Sends a job that the dispatcher fetched for a free slot. */
   begin(claim: Claim): void {
     void this.#begin(claim).catch((error: unknown) => {
-      this.#tasks.log.error(
+      this.#parts.log.error(
         { err: error, taskId: claim.job.taskId },
         'a fetched task could not be sent, giving it back',
       );
@@ -50,7 +89,7 @@ export class Sender {
   }
 
   async #begin(claim: Claim): Promise<void> {
-    const { clock, leases, doubts } = this.#tasks;
+    const { clock, leases, doubts } = this.#parts;
     const fetchedAt = clock.monotonicMs();
     const { job } = claim;
     // On a connection that was not checked yet, the data may be older than what this process has seen.
@@ -60,7 +99,7 @@ export class Sender {
     if (isBack) await doubts?.over();
     const sureAtMs = performance.now();
     // A Redis that came back older hands out running tasks again.
-    const here = this.#tasks.attempts.current(job.taskId);
+    const here = this.#parts.attempts.current(job.taskId);
     if (here !== undefined && here.ending === undefined) {
       await this.#runsHere(claim);
       return;
@@ -104,7 +143,7 @@ export class Sender {
     const isSure = claim.isLent ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
       if (asks) await leases.dropOf(job.taskId, claim.lock);
-      this.#tasks.dispatcher.release(container, clock.nowMs());
+      this.#parts.dispatcher.release(container, clock.nowMs());
       return;
     }
     if (!isUnbroken(sureAtMs)) {
@@ -113,7 +152,7 @@ export class Sender {
       return;
     }
     this.armLimit(attempt);
-    this.#tasks.attempts.add(attempt);
+    this.#parts.attempts.add(attempt);
     if (container.link !== link || !container.accepting) {
       await this.#giveBack(claim, false);
       return;
@@ -131,19 +170,19 @@ export class Sender {
       await this.#giveBack(claim, true);
       return;
     }
-    this.#tasks.metrics.dispatch.observe((clock.monotonicMs() - fetchedAt) / 1000);
-    this.#tasks.metrics.queueWait.observe(
+    this.#parts.metrics.dispatch.observe((clock.monotonicMs() - fetchedAt) / 1000);
+    this.#parts.metrics.queueWait.observe(
       { stub_type: job.kind },
       Math.max(0, attempt.sentAtMs - job.createdAtMs) / 1000,
     );
-    this.#tasks.metrics.running.set(this.#tasks.attempts.size);
+    this.#parts.metrics.running.set(this.#parts.attempts.size);
     const running: TaskRecord = {
       ...recordOf(job, claim.queue, 'RUNNING', attempt.number),
       containerId: container.containerId,
       startedAtMs: attempt.sentAtMs,
     };
     // Nobody knows a synchronous task's id before its answer.
-    if (this.#tasks.changes.apply(attempt.status, 'start', running, job.sync)) attempt.status = 'RUNNING';
+    if (this.#parts.changes.apply(attempt.status, 'start', running, job.sync)) attempt.status = 'RUNNING';
   }
 
   /**
@@ -151,7 +190,7 @@ export class Sender {
    * lock that Redis forgot: that attempt goes on, and ends the task.
    */
   async #runsHere(claim: Claim): Promise<void> {
-    const { queues, dispatcher, clock, log } = this.#tasks;
+    const { queues, dispatcher, clock, log } = this.#parts;
     log.warn({ taskId: claim.job.taskId }, 'a job came back while its task runs, taking it out');
     await queues.fail(claim.queue, claim.job.taskId, claim.lock, 'runs already');
     dispatcher.release(claim.container, clock.nowMs());
@@ -162,7 +201,7 @@ export class Sender {
    * @returns false: another attempt has it, and the claim is ended
    */
   async #mayLease(claim: Claim, attempt: Attempt): Promise<boolean> {
-    const { leases, queues, dispatcher, instance, clock } = this.#tasks;
+    const { leases, queues, dispatcher, instance, clock } = this.#parts;
     if (!claim.isLent) {
       if (await leases.write(leaseOf(attempt))) return true;
       await this.#finishFetched(claim, LOST);
@@ -176,7 +215,7 @@ export class Sender {
   }
 
   #isFresh(sinceMs: number): boolean {
-    return performance.now() - sinceMs < this.#tasks.graces.freshMs;
+    return performance.now() - sinceMs < this.#parts.graces.freshMs;
   }
 
   /**
@@ -186,7 +225,7 @@ export class Sender {
   async #isStillHeld({ queue, job, lock }: Claim): Promise<boolean> {
     for (;;) {
       const askedAtMs = performance.now();
-      if ((await this.#tasks.queues.lockOf(queue, job.taskId)) !== lock) return false;
+      if ((await this.#parts.queues.lockOf(queue, job.taskId)) !== lock) return false;
       if (this.#isFresh(askedAtMs)) return true;
     }
   }
@@ -196,7 +235,7 @@ export class Sender {
    * written while the attempt runs, because a job without a lease counts as never sent.
    */
   async #writeLease(attempt: Attempt): Promise<void> {
-    const { leases, attempts, signal, log } = this.#tasks;
+    const { leases, attempts, signal, log } = this.#parts;
     const { taskId } = attempt.job;
     try {
       await leases.write(leaseOf(attempt));
@@ -221,10 +260,10 @@ export class Sender {
     const { job } = claim;
     if (job.inputObjectId === undefined) return job.input ?? '';
     try {
-      return await this.#tasks.bodies.loadInput(job.inputObjectId);
+      return await this.#parts.bodies.loadInput(job.inputObjectId);
     } catch (error) {
       if (claim.starts < INPUT_TRIES) throw error;
-      this.#tasks.log.error({ err: error, taskId: job.taskId }, 'the input of a task cannot be read');
+      this.#parts.log.error({ err: error, taskId: job.taskId }, 'the input of a task cannot be read');
       return undefined;
     }
   }
@@ -234,7 +273,7 @@ export class Sender {
    * if a living replica has an attempt of it; that attempt ends the task.
    */
   async #runsElsewhere(claim: Claim): Promise<boolean> {
-    const { leases, queues, dispatcher, instance, isAlive, clock, log } = this.#tasks;
+    const { leases, queues, dispatcher, instance, isAlive, clock, log } = this.#parts;
     const { taskId } = claim.job;
     const lease = await leases.read(taskId);
     const holder = lease && instanceOf(lease.lock);
@@ -250,7 +289,7 @@ export class Sender {
    * This attempt has the lease now, and the earlier attempt has written its end or its start.
    */
   async #wasSent(claim: Claim): Promise<boolean> {
-    const { leases, records } = this.#tasks;
+    const { leases, records } = this.#parts;
     const { taskId } = claim.job;
     const ended = await this.#endedBefore(claim);
     const isSent = !ended && (await records.read(taskId))?.status === 'RUNNING';
@@ -262,29 +301,29 @@ export class Sender {
 
   async #endedBefore(claim: Claim): Promise<boolean> {
     const { taskId } = claim.job;
-    let record = await this.#tasks.records.read(taskId);
+    let record = await this.#parts.records.read(taskId);
     // A Redis that came back older has older records, too.
     if (record !== undefined && !isTerminalTask(record.status)) {
-      record = await this.#tasks.rowOf(taskId).catch(() => undefined);
+      record = await this.#parts.rowOf(taskId).catch(() => undefined);
     }
     if (record === undefined || !isTerminalTask(record.status)) return false;
-    await this.#tasks.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
-    await this.#tasks.completion.answerFrom(record);
+    await this.#parts.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
+    await this.#parts.completion.answerFrom(record);
     // The slot is released last: an error above gives back the job and the slot together.
-    this.#tasks.dispatcher.release(claim.container, this.#tasks.clock.nowMs());
+    this.#parts.dispatcher.release(claim.container, this.#parts.clock.nowMs());
     return true;
   }
 
   /** Whether the caller waits: exact for callers here; elsewhere true while that replica is present. */
   #callerWaits(job: TaskJob): boolean | Promise<boolean> {
-    return job.replica === this.#tasks.instance
-      ? this.#tasks.replies.has(job.taskId)
-      : this.#tasks.isAlive(job.replica);
+    return job.replica === this.#parts.instance
+      ? this.#parts.replies.has(job.taskId)
+      : this.#parts.isAlive(job.replica);
   }
 
   #attemptOf(claim: Claim, machineId: MachineId): Attempt {
     const { job } = claim;
-    const handedOverAtMs = this.#tasks.clock.monotonicMs();
+    const handedOverAtMs = this.#parts.clock.monotonicMs();
     return {
       job,
       queue: claim.queue,
@@ -295,7 +334,7 @@ export class Sender {
       containerId: claim.container.containerId,
       container: claim.container,
       agentInstance: claim.container.link?.agentInstance ?? '',
-      sentAtMs: this.#tasks.clock.nowMs(),
+      sentAtMs: this.#parts.clock.nowMs(),
       handedOverAtMs,
       seenAtMs: handedOverAtMs,
       unclaimed: false,
@@ -315,7 +354,7 @@ export class Sender {
   armLimit(attempt: Attempt): void {
     const { timeoutMs } = attempt.job;
     if (timeoutMs === 0) return;
-    const leftMs = attempt.handedOverAtMs + timeoutMs + this.#tasks.graces.limitMs - this.#tasks.clock.monotonicMs();
+    const leftMs = attempt.handedOverAtMs + timeoutMs + this.#parts.graces.limitMs - this.#parts.clock.monotonicMs();
     // A limit beyond the longest timer is checked again when that timer fires.
     const again = (): void => (leftMs > LONGEST_TIMER_MS ? this.armLimit(attempt) : this.#limitPassed(attempt));
     attempt.limit = setTimeout(again, Math.min(Math.max(0, leftMs), LONGEST_TIMER_MS));
@@ -328,14 +367,14 @@ export class Sender {
    */
   #limitPassed(attempt: Attempt): void {
     if (attempt.ending !== undefined) return;
-    const { graces, sinceStallMs } = this.#tasks;
+    const { graces, sinceStallMs } = this.#parts;
     if (sinceStallMs() < graces.limitMs) {
       attempt.limit = setTimeout(() => this.#limitPassed(attempt), graces.limitMs);
       attempt.limit.unref();
       return;
     }
     const { job } = attempt;
-    void this.#tasks.completion.revoke(attempt, 'timeout', endingOf('timeout', job), job.timeoutMs);
+    void this.#parts.completion.revoke(attempt, 'timeout', endingOf('timeout', job), job.timeoutMs);
   }
 
   /**
@@ -344,31 +383,31 @@ export class Sender {
    */
   async #giveBack(claim: Claim, pause: boolean, isLeased = claim.isLent): Promise<void> {
     const { job, queue, container } = claim;
-    const attempt = this.#tasks.attempts.find(job.taskId, claim.token);
-    if (attempt !== undefined) this.#tasks.attempts.remove(attempt);
+    const attempt = this.#parts.attempts.find(job.taskId, claim.token);
+    if (attempt !== undefined) this.#parts.attempts.remove(attempt);
     if (pause) this.pause(container);
     const back = async (): Promise<void> => {
       // The lease of a loan may have been written without an answer.
-      if (attempt !== undefined || isLeased) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
-      await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
+      if (attempt !== undefined || isLeased) await this.#parts.leases.dropOf(job.taskId, claim.lock);
+      await this.#parts.queues.giveBack(queue, job.taskId, claim.lock);
     };
-    await untilRequeued(claim, back, this.#tasks);
-    this.#tasks.dispatcher.release(container, this.#tasks.clock.nowMs());
-    this.#tasks.dispatcher.wake(queue);
+    await untilRequeued(claim, back, this.#parts);
+    this.#parts.dispatcher.release(container, this.#parts.clock.nowMs());
+    this.#parts.dispatcher.wake(queue);
   }
 
   /** Stops sending to a container for a moment, because it did not take a task. */
   pause(container: ReadyContainer): void {
-    this.#tasks.slots.pause(container, REFUSED_PAUSE_MS, () => this.#tasks.dispatcher.wake(container.queue));
+    this.#parts.slots.pause(container, REFUSED_PAUSE_MS, () => this.#parts.dispatcher.wake(container.queue));
   }
 
   async #finishFetched(claim: Claim, ending: Ending): Promise<void> {
     const { job, queue } = claim;
-    const fence = await this.#tasks.queues.fail(queue, job.taskId, claim.lock, failureReasonOf(ending));
-    this.#tasks.dispatcher.release(claim.container, this.#tasks.clock.nowMs());
+    const fence = await this.#parts.queues.fail(queue, job.taskId, claim.lock, failureReasonOf(ending));
+    this.#parts.dispatcher.release(claim.container, this.#parts.clock.nowMs());
     if (fence.kind !== 'done') return;
     const from = { status: 'PENDING', attempt: job.attempts + claim.starts } as const;
-    await this.#tasks.completion.endQueued(queue, job, ending, from);
+    await this.#parts.completion.endQueued(queue, job, ending, from);
   }
 }
 

@@ -4,25 +4,47 @@
 // every replica must have said what it runs, because a synchronous task never runs twice.
 import type { TaskId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import type { Waiting } from '../dispatch/replies.ts';
-import type { TaskContext } from '../task-parts.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Completion } from '../completion/completion.ts';
+import type { Attempts } from '../dispatch/attempts.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Replies, Waiting } from '../dispatch/replies.ts';
+import type { TaskRecords } from '../records/records.ts';
+import type { GracePeriods } from './grace-periods.ts';
 
 const LOOK_EVERY_MS = 15_000;
 /** Most callers looked at in one round; the others come in the next ones. */
 const MOST_LOOKS = 500;
 
+export interface LostJobsParts {
+  readonly replies: Pick<Replies, 'all' | 'has'>;
+  readonly attempts: Pick<Attempts, 'current'>;
+  readonly queues: Pick<TaskQueues, 'open' | 'add' | 'read'>;
+  readonly records: Pick<TaskRecords, 'read'>;
+  readonly leases: Pick<Leases, 'isHeld'>;
+  readonly completion: Pick<Completion, 'answerFrom'>;
+  readonly dispatcher: Pick<Dispatcher, 'wake'>;
+  readonly graces: Pick<GracePeriods, 'goneMs'>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
 export class LostJobs {
-  readonly #tasks: TaskContext;
+  readonly #parts: LostJobsParts;
   /** Time since which a caller's job is not seen, by task. */
   #goneSince = new Map<TaskId, number>();
 
-  constructor(tasks: TaskContext) {
-    this.#tasks = tasks;
+  constructor(parts: LostJobsParts) {
+    this.#parts = parts;
   }
 
   start(): void {
-    const { graces, signal, log } = this.#tasks;
+    const { graces, signal, log } = this.#parts;
     const round = (): Promise<void> => this.look();
     void repeat(Math.min(LOOK_EVERY_MS, graces.goneMs), signal, round, (error) =>
       log.info({ err: error }, 'jobs of waiting callers not looked at, trying again'),
@@ -35,7 +57,7 @@ export class LostJobs {
    * every replica has since said what it runs: older tasks get no grace
    */
   async look(lostAtMs = -Infinity): Promise<void> {
-    const { replies, queues, clock, graces } = this.#tasks;
+    const { replies, queues, clock, graces } = this.#parts;
     const nowMs = clock.monotonicMs();
     const wallMs = clock.nowMs();
     const goneSince = new Map<TaskId, number>();
@@ -53,12 +75,12 @@ export class LostJobs {
   }
 
   #hasIt({ taskId }: Waiting): boolean {
-    return this.#tasks.attempts.current(taskId) !== undefined;
+    return this.#parts.attempts.current(taskId) !== undefined;
   }
 
   /** Queues the task again, or answers its caller. @returns false: not now */
   async #addAgain(waiting: Waiting): Promise<boolean> {
-    const { records, leases, queues, replies, completion, dispatcher, log } = this.#tasks;
+    const { records, leases, queues, replies, completion, dispatcher, log } = this.#parts;
     const { taskId, queue, job } = waiting;
     if (await leases.isHeld(taskId)) return false;
     const record = await records.read(taskId);

@@ -5,48 +5,50 @@
 // Invariant: only monotonic time counts. No attempt is lost within one
 // lease of a stall of this process, in which heartbeats were not read.
 import { sleep } from '#shared/backoff.ts';
-import type { Attempt } from '../dispatch/attempts.ts';
-import type { LiveReport } from '../completion/reports.ts';
-import type { TaskContext } from '../task-parts.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Completion } from '../completion/completion.ts';
+import type { Attempt, Attempts } from '../dispatch/attempts.ts';
+import type { TaskMetrics } from '../metrics.ts';
+import type { GracePeriods } from './grace-periods.ts';
 
 const LOOK_EVERY_MS = 5_000;
 /** Heartbeats in a row that must miss an attempt before it is lost. */
 const HEARTBEATS = 6;
 
+export interface ReaperParts {
+  readonly attempts: Pick<Attempts, 'all'>;
+  readonly completion: Pick<Completion, 'abandon'>;
+  readonly graces: Pick<GracePeriods, 'leaseMs' | 'silentMs'>;
+  /** Milliseconds since this process last stood still. */
+  readonly sinceStallMs: () => number;
+  readonly clock: Clock;
+  readonly metrics: Pick<TaskMetrics, 'attemptsLost'>;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
 export class Reaper {
-  readonly #tasks: TaskContext;
+  readonly #parts: ReaperParts;
   #startedAtMs = 0;
 
-  constructor(tasks: TaskContext) {
-    this.#tasks = tasks;
+  constructor(parts: ReaperParts) {
+    this.#parts = parts;
   }
 
   start(): void {
-    this.#startedAtMs = this.#tasks.clock.monotonicMs();
+    this.#startedAtMs = this.#parts.clock.monotonicMs();
     void this.#loop();
   }
 
   async #loop(): Promise<void> {
-    const { graces, signal } = this.#tasks;
+    const { graces, signal } = this.#parts;
     while (await sleep(Math.min(LOOK_EVERY_MS, graces.leaseMs), signal)) await this.look();
-  }
-
-  /** Renews the attempts that a heartbeat names. The token of one attempt does not renew another's lease. */
-  seen(live: readonly LiveReport[]): void {
-    const { attempts, clock } = this.#tasks;
-    const seenAtMs = clock.monotonicMs();
-    const nowMs = clock.nowMs();
-    for (const { taskId, token } of live) {
-      const attempt = attempts.find(taskId, token);
-      if (attempt === undefined) continue;
-      attempt.seenAtMs = seenAtMs;
-      attempt.startedAtMs ??= nowMs;
-    }
   }
 
   /** Runs one round over the attempts of machines that talk. */
   async look(): Promise<void> {
-    const { attempts, clock, graces, completion, metrics, log, sinceStallMs } = this.#tasks;
+    const { attempts, clock, graces, completion, metrics, log, sinceStallMs } = this.#parts;
     const nowMs = clock.monotonicMs();
     if (nowMs - this.#startedAtMs < graces.silentMs) return;
     const heardForMs = sinceStallMs();
@@ -70,6 +72,6 @@ export class Reaper {
    * that the agent was told. Large fleets send heartbeats less often.
    */
   #leaseMs({ container }: Attempt): number {
-    return Math.max(this.#tasks.graces.leaseMs, HEARTBEATS * (container?.link?.heartbeatIntervalMs ?? 0));
+    return Math.max(this.#parts.graces.leaseMs, HEARTBEATS * (container?.link?.heartbeatIntervalMs ?? 0));
   }
 }

@@ -7,11 +7,15 @@ import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
+import { takeOutEnded } from '../../stores/queues/older-jobs.ts';
 import type { OlderJobs } from '../../stores/queues/older-jobs.ts';
 import type { RedisData } from '../../stores/queues/redis-data.ts';
 import type { RollCall } from '../../stores/queues/roll-call.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { EndedCursor } from '../../stores/store/queries/tasks.ts';
+import type { TaskRecords } from '../records/records.ts';
+import type { LostJobs } from './lost-jobs.ts';
+import type { Renewal } from './renewal.ts';
 
 export interface EndedQueues {
   readonly queues: readonly QueueName[];
@@ -19,11 +23,33 @@ export interface EndedQueues {
   readonly next?: EndedCursor;
 }
 
+/** Parts of a replica that know its attempts and its recent ends. */
+export interface WrittenAgain {
+  readonly renewal: Pick<Renewal, 'restoreAll'>;
+  readonly records: Pick<TaskRecords, 'redisLost'>;
+  readonly queues: Parameters<typeof takeOutEnded>[0];
+}
+
+/**
+ * Restores Redis after it lost its data. Leases and records of attempts here
+ * are written again, then recent ends; tasks that are over leave their queue.
+ * @throws AppError `queues_unavailable`
+ */
+export async function writeAgain({ renewal, records, queues }: WrittenAgain): Promise<void> {
+  await renewal.restoreAll();
+  const ended = await records.redisLost();
+  for (const [queue, over] of Map.groupBy(ended, (record) => record.queue)) {
+    await takeOutEnded(queues, queue, new Set(over.map(({ taskId }) => taskId)));
+  }
+}
+
 export interface RebuildParts {
   readonly data: Pick<RedisData, 'onLost' | 'generation' | 'lostAtMs' | 'sure'>;
   readonly rollCall: Pick<RollCall, 'call'>;
-  readonly queues: Pick<TaskQueues, 'reopenAll'>;
-  readonly tasks: { redisLost(): Promise<void>; allHaveSaid(lostAtMs: number): Promise<void> };
+  readonly queues: Pick<TaskQueues, 'reopenAll'> & WrittenAgain['queues'];
+  readonly renewal: WrittenAgain['renewal'];
+  readonly records: WrittenAgain['records'];
+  readonly lostJobs: Pick<LostJobs, 'look'>;
   /**
    * Presence of this replica, which is written first: a caller who waits on a replica that nobody finds counts as gone.
    */
@@ -124,10 +150,10 @@ export class Rebuild {
    * of ended tasks have left them; no fetch precedes that check (older-jobs.ts).
    */
   async #own(): Promise<void> {
-    const { queues, tasks, presence, log } = this.#parts;
+    const { queues, presence, log } = this.#parts;
     await presence.redisLost();
     // Leases are written before lane entries, because a lender takes back an entry that stands without a lease.
-    await tasks.redisLost();
+    await writeAgain(this.#parts);
     await queues.reopenAll();
     this.#rebuilt.tell();
     log.info('Redis is rebuilt: settings and leases');
@@ -135,8 +161,9 @@ export class Rebuild {
 
   /** Says that this replica has written again what it has, so that the others may count on that. */
   async #callRoll(generation: number): Promise<void> {
-    const { rollCall, tasks, data } = this.#parts;
-    if (await rollCall.call(generation)) await tasks.allHaveSaid(data.lostAtMs);
+    const { rollCall, lostJobs, data } = this.#parts;
+    // Waiting callers' tasks that no replica has are queued again.
+    if (await rollCall.call(generation)) await lostJobs.look(data.lostAtMs);
   }
 
   /**

@@ -1,23 +1,35 @@
 // Renewal of the locks and leases of every attempt of this replica, on time even while machines are silent.
 import { repeat } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import { LOCK_MS } from '../../stores/queues/task-queues.ts';
-import type { Attempt } from '../dispatch/attempts.ts';
+import type { Attempt, Attempts } from '../dispatch/attempts.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Changes } from '../records/changes.ts';
 import { recordOf } from '../records/recording.ts';
 import { leaseOf } from '../dispatch/sending.ts';
-import type { TaskContext } from '../task-parts.ts';
 
 const RENEW_EVERY_MS = 30_000;
 
-export class Renewal {
-  readonly #tasks: TaskContext;
+export interface RenewalParts {
+  readonly attempts: Pick<Attempts, 'all' | 'current'>;
+  readonly queues: Pick<TaskQueues, 'renew'>;
+  readonly leases: Pick<Leases, 'renew' | 'restore'>;
+  readonly changes: Pick<Changes, 'apply'>;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
 
-  constructor(tasks: TaskContext) {
-    this.#tasks = tasks;
+export class Renewal {
+  readonly #parts: RenewalParts;
+
+  constructor(parts: RenewalParts) {
+    this.#parts = parts;
   }
 
   start(): void {
-    const { signal, log } = this.#tasks;
+    const { signal, log } = this.#parts;
     const round = (): Promise<void> => this.#round();
     void repeat(RENEW_EVERY_MS, signal, round, (error) =>
       log.warn({ err: error, reason: messageOf(error) }, 'locks not renewed, trying again in 30 s'),
@@ -26,7 +38,7 @@ export class Renewal {
 
   /** Renews the locks and leases of all attempts here; runs every 30 s, even while machines are silent. */
   async #round(): Promise<void> {
-    const { attempts, queues, leases } = this.#tasks;
+    const { attempts, queues, leases } = this.#parts;
     const all = [...attempts.all()];
     if (all.length === 0) return;
     const held = all.map((attempt) => ({ queue: attempt.queue, taskId: attempt.job.taskId, lock: attempt.lock }));
@@ -44,7 +56,7 @@ export class Renewal {
    * Attempts that are ending count, too: their last record, which drops the lease, may not be written yet.
    */
   async restoreAll(): Promise<void> {
-    const { attempts, changes, leases } = this.#tasks;
+    const { attempts, changes, leases } = this.#parts;
     const running = [...attempts.all()];
     for (const attempt of running.filter(({ ending }) => ending === undefined)) {
       const record = recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number);
@@ -59,7 +71,7 @@ export class Renewal {
    * back without its data. The leases keep their tasks from being queued again.
    */
   async #keepLeases(running: readonly Attempt[]): Promise<void> {
-    this.#tasks.log.warn({ count: running.length }, 'locks could not be renewed');
-    await Promise.all(running.map((attempt) => this.#tasks.leases.restore(leaseOf(attempt))));
+    this.#parts.log.warn({ count: running.length }, 'locks could not be renewed');
+    await Promise.all(running.map((attempt) => this.#parts.leases.restore(leaseOf(attempt))));
   }
 }

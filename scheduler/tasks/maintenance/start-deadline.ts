@@ -5,16 +5,32 @@
 // Invariant: only monotonic time counts. A stall of this process, in
 // which starts were not read, is followed by one whole claim timeout.
 import { sleep } from '#shared/backoff.ts';
-import type { Attempt } from '../dispatch/attempts.ts';
-import type { TaskContext } from '../task-parts.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Completion } from '../completion/completion.ts';
+import type { Attempt, Attempts } from '../dispatch/attempts.ts';
+import type { TaskMetrics } from '../metrics.ts';
+import type { GracePeriods } from './grace-periods.ts';
 
 const LOOK_EVERY_MS = 1_000;
 
-export class StartDeadline {
-  readonly #tasks: TaskContext;
+export interface StartDeadlineParts {
+  readonly attempts: Pick<Attempts, 'all' | 'current'>;
+  readonly completion: Pick<Completion, 'takeBack' | 'abandon'>;
+  readonly graces: Pick<GracePeriods, 'claimMs' | 'claimAnswerMs'>;
+  /** Milliseconds since this process last stood still. */
+  readonly sinceStallMs: () => number;
+  readonly clock: Clock;
+  readonly metrics: Pick<TaskMetrics, 'attemptsLost'>;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
 
-  constructor(tasks: TaskContext) {
-    this.#tasks = tasks;
+export class StartDeadline {
+  readonly #parts: StartDeadlineParts;
+
+  constructor(parts: StartDeadlineParts) {
+    this.#parts = parts;
   }
 
   start(): void {
@@ -22,26 +38,26 @@ export class StartDeadline {
   }
 
   async #loop(): Promise<void> {
-    const { graces, signal } = this.#tasks;
+    const { graces, signal } = this.#parts;
     while (await sleep(Math.min(LOOK_EVERY_MS, graces.claimMs), signal)) this.look();
   }
 
   /** Runs one round over attempts that are claimed and did not start. */
   look(): void {
-    const { attempts, clock, graces, sinceStallMs } = this.#tasks;
+    const { attempts, clock, graces, sinceStallMs } = this.#parts;
     if (sinceStallMs() < graces.claimMs) return;
     const handedBeforeMs = clock.monotonicMs() - graces.claimMs;
     for (const attempt of attempts.all()) {
       if (attempt.startedAtMs !== null || attempt.ending !== undefined || attempt.unclaimed) continue;
       if (attempt.handedOverAtMs > handedBeforeMs || attempt.container?.link === undefined) continue;
       void this.#unclaimed(attempt).catch((error: unknown) => {
-        this.#tasks.log.warn({ err: error, taskId: attempt.job.taskId }, 'a task that did not start stays where it is');
+        this.#parts.log.warn({ err: error, taskId: attempt.job.taskId }, 'a task that did not start stays where it is');
       });
     }
   }
 
   async #unclaimed(attempt: Attempt): Promise<void> {
-    const { attempts, completion, graces, log, metrics, signal } = this.#tasks;
+    const { attempts, completion, graces, log, metrics, signal } = this.#parts;
     const { taskId, sync } = attempt.job;
     attempt.unclaimed = true;
     metrics.attemptsLost.inc({ reason: 'not_claimed' });

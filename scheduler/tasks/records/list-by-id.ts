@@ -2,7 +2,7 @@
 // than a list from the database; so the other filters are applied here. Pure.
 import type { StubId } from '#shared/domain/ids.ts';
 import type { TaskRecord } from './records.ts';
-import type { TaskFilter } from '../task-service.ts';
+import type { TaskFilter } from './reads.ts';
 
 /** Facts about a stub by which tasks are filtered. */
 export interface StubFacts {

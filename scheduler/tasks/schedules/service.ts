@@ -14,14 +14,14 @@ import type { Db } from '../../stores/store/db.ts';
 import { advanceSchedule, MOST_AHEAD_MS, scheduleById } from '../../stores/store/queries/schedules.ts';
 import { insertAcceptedTasks } from '../../stores/store/queries/tasks.ts';
 import { acceptedTaskOf } from '../records/recording.ts';
-import type { Tasks } from '../service.ts';
+import type { Submissions } from '../admission/submissions.ts';
 import { decideTicks, MOST_AT_ONCE } from './decide.ts';
 import type { ScheduleMetrics } from './metrics.ts';
 import { Ticks } from '../../domain/ticks.ts';
 
 export interface TickerParts {
   readonly db: Db;
-  readonly tasks: Pick<Tasks, 'newJob' | 'queue'>;
+  readonly tasks: Pick<Submissions, 'newJob' | 'queue'>;
   readonly targetOf: (deploymentId: DeploymentId) => Target | undefined | Promise<Target | undefined>;
   /** Number of tasks that wait, are delayed or run. */
   readonly depthOf: (queue: QueueName) => Promise<number>;

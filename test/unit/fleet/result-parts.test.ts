@@ -6,8 +6,8 @@ import type { TaskChunk__Output, TaskToAgent } from '#shared/protocol/generated/
 import type { Standing } from '#scheduler/fleet/result-parts.ts';
 import { PartsBudget, ResultParts } from '#scheduler/fleet/result-parts.ts';
 import type { TaskCall } from '#scheduler/fleet/task-stream.ts';
+import type { StreamedTasks } from '#scheduler/fleet/task-stream.ts';
 import { TaskStream } from '#scheduler/fleet/task-stream.ts';
-import type { Tasks } from '#scheduler/tasks/service.ts';
 
 const MIB = 1024 * 1024;
 const KNOWN = 'one' as WorkspaceId;
@@ -90,7 +90,7 @@ interface Stream {
   paused: boolean;
 }
 
-function aStream(tasks: object): Stream {
+function aStream(tasks: { readonly attempts?: object; readonly reports?: object }): Stream {
   const stream: Stream = { budget: new PartsBudget(), call: new EventEmitter(), written: [], paused: false };
   Object.assign(stream.call, {
     end: () => undefined,
@@ -107,12 +107,10 @@ function aStream(tasks: object): Stream {
     heartbeatIntervalMs: 10_000,
     call: stream.call as unknown as TaskCall,
     tasks: {
-      maxResultBytes: 64 * MIB,
-      attempts: { find: () => undefined, revoked: () => undefined },
-      item: () => undefined,
-      beforeRuns: () => undefined,
-      ...tasks,
-    } as unknown as Tasks,
+      attempts: { find: () => undefined, revoked: () => undefined, ...tasks.attempts },
+      reports: { maxResultBytes: 64 * MIB, item: () => undefined, ...tasks.reports },
+      leases: { flush: () => undefined },
+    } as unknown as StreamedTasks,
     budget: stream.budget,
     log: createLog({ name: 'test', level: 'silent' }),
     onReady: () => undefined,
@@ -134,7 +132,7 @@ test('parts for tokens that nobody knows, or of another machine’s attempt, are
 test('parts of what the machine’s report names are kept, until the report is answered that it is not wanted', async () => {
   const live = { taskId: 'a', token: 'token-a', containerId: 'c' };
   const answered = Promise.withResolvers<object>();
-  const { budget, call, written } = aStream({ machineReported: () => answered.promise });
+  const { budget, call, written } = aStream({ reports: { machineReported: () => answered.promise } });
   call.emit('data', { report: { running: [live], finished: [], more: false } });
   call.emit('data', { chunk: { ...live, seq: 0, data: DATA } });
   expect(budget.bytes).toBeGreaterThan(MIB);
@@ -148,9 +146,11 @@ test('parts of what the machine’s report names are kept, until the report is a
 test('a report in several messages counts when the last one has come', async () => {
   const reports: { running: readonly { token: AttemptToken }[] }[] = [];
   const { call } = aStream({
-    machineReported: (_machine: MachineId, report: (typeof reports)[number]) => {
-      reports.push(report);
-      return Promise.resolve({ adopted: [], refused: [] });
+    reports: {
+      machineReported: (_machine: MachineId, report: (typeof reports)[number]) => {
+        reports.push(report);
+        return Promise.resolve({ adopted: [], refused: [] });
+      },
     },
   });
   const part = (token: string, more: boolean): object => ({
@@ -169,7 +169,7 @@ test('a report in several messages counts when the last one has come', async () 
 
 test('a stream whose results cannot be taken as fast as they come is not read on until they are', async () => {
   const taken = Promise.withResolvers<boolean>();
-  const stream = aStream({ result: () => taken.promise });
+  const stream = aStream({ reports: { result: () => taken.promise } });
   for (let at = 0; at < 600; at += 1)
     stream.call.emit('data', {
       result: { taskId: `t${at}`, token: 'x', outcome: 'ok', chunks: 0, body: Buffer.from('1') },

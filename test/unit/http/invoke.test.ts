@@ -11,7 +11,8 @@ import { inputOf, registerInvoke } from '../../../scheduler/api/http/invoke/invo
 import { createHttpServer } from '../../../scheduler/api/http/server.ts';
 import type { HttpServer } from '../../../scheduler/api/http/server.ts';
 import type { Caller } from '../../../scheduler/workspaces/identity/caller.ts';
-import type { Call, Finished, Submission } from '../../../scheduler/tasks/task-service.ts';
+import type { Call, Submission } from '../../../scheduler/tasks/admission/calls.ts';
+import type { Finished } from '../../../scheduler/tasks/dispatch/replies.ts';
 
 const log = pino({ level: 'silent' });
 const STUB = '05ed1b36-2098-4790-99eb-732099e99ca6';
@@ -95,7 +96,7 @@ beforeEach(() => {
                 : Promise.resolve(undefined),
             byStub: (stubId) => (stubId === STUB && target !== undefined ? target : Promise.resolve(undefined)),
           },
-          tasks,
+          submissions: tasks,
           containers: { warmUp: async () => void warmed++ },
           callbackProblem: (url) => (url.startsWith('https://') ? undefined : 'must be better'),
           log,

@@ -9,7 +9,7 @@ import { Answers } from '#scheduler/replicas/answers.ts';
 import type { Bus } from '#scheduler/cluster/bus.ts';
 import { Attempts } from '#scheduler/tasks/dispatch/attempts.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
-import type { Finished } from '#scheduler/tasks/task-service.ts';
+import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import { seenByCaller } from '../../helpers/seen-by-caller.ts';
 
 const queue = queueNameOf('d' as DeploymentId, 's' as StubId);
@@ -45,9 +45,9 @@ function twoReplicas() {
           replies.settle(record.taskId, { status: record.status, reason: 'completed', body: record.result ?? '' });
           return Promise.resolve();
         },
-        resultText: (record) => Promise.resolve(record.result),
         revoke: () => Promise.resolve(true),
       },
+      bodies: { resultText: (record) => Promise.resolve(record.result) },
       records: {
         read: (taskId) => Promise.resolve(records.get(taskId)),
         readHeld: (ids) => Promise.resolve(ids.map((id) => records.get(id)).filter((one) => one !== undefined)),

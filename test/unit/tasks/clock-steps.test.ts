@@ -9,11 +9,13 @@ import type { ReadyContainer, TaskLink } from '#scheduler/tasks/dispatch/slots.t
 import { StallDetector } from '#scheduler/fleet/stall.ts';
 import { Attempts, attemptOf } from '#scheduler/tasks/dispatch/attempts.ts';
 import type { Attempt } from '#scheduler/tasks/dispatch/attempts.ts';
+import type { StartDeadlineParts } from '#scheduler/tasks/maintenance/start-deadline.ts';
 import { StartDeadline } from '#scheduler/tasks/maintenance/start-deadline.ts';
 import { GRACE_PERIODS } from '#scheduler/tasks/maintenance/grace-periods.ts';
+import type { ReaperParts } from '#scheduler/tasks/maintenance/reaper.ts';
 import { Reaper } from '#scheduler/tasks/maintenance/reaper.ts';
+import type { SenderParts } from '#scheduler/tasks/dispatch/sending.ts';
 import { Sender } from '#scheduler/tasks/dispatch/sending.ts';
-import type { TaskContext } from '#scheduler/tasks/task-parts.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 
 const quiet = createLog({ level: 'silent', name: 'test' });
@@ -39,7 +41,7 @@ function aReplica(heartbeatIntervalMs?: number) {
     metrics: { attemptsLost: { inc: () => undefined } },
     signal: new AbortController().signal,
     log: quiet,
-  } as unknown as TaskContext;
+  } as unknown as SenderParts & ReaperParts & StartDeadlineParts;
   const link = {
     cancel: (taskId: TaskId) => ended.push(taskId),
     ...(heartbeatIntervalMs === undefined ? {} : { heartbeatIntervalMs }),
@@ -72,7 +74,8 @@ function aReplica(heartbeatIntervalMs?: number) {
   };
   return {
     at,
-    tasks,
+    /** A heartbeat names that attempt. */
+    hear: (attempt: Attempt): void => attempts.named([named(attempt)], clock),
     attempts,
     ended,
     pass,
@@ -105,7 +108,7 @@ describe('what runs', () => {
   });
 
   test('outlives a stop of the scheduler of 90 s: its agent has a whole lease to name it', async () => {
-    const { ended, pass, stop, send, reaper, startDeadline } = aReplica();
+    const { ended, pass, stop, send, hear, reaper, startDeadline } = aReplica();
     const kept = send(true);
     const silent = send(false);
     const unclaimed = send(false, false);
@@ -123,7 +126,7 @@ describe('what runs', () => {
     pass(43_000);
     await reaper.look();
     expect(ended).toHaveLength(1);
-    reaper.seen([named(kept)]);
+    hear(kept);
     pass(2_000);
     await reaper.look();
     expect(ended).toContain(silent.job.taskId);
@@ -131,14 +134,14 @@ describe('what runs', () => {
   });
 
   test('is lost when no heartbeat names it for a minute, wherever the wall clock was set meanwhile', async () => {
-    const { at, ended, pass, send, reaper } = aReplica();
+    const { at, ended, pass, send, hear, reaper } = aReplica();
     const lost = send(false);
     const kept = send(false);
     at.wallMs -= 600_000;
     pass(59_000);
     await reaper.look();
     expect(ended).toEqual([]);
-    reaper.seen([named(kept)]);
+    hear(kept);
     pass(2_000);
     await reaper.look();
     expect(ended).toEqual([lost.job.taskId]);

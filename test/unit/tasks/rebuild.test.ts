@@ -24,8 +24,17 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
     },
     rollCall: { call: () => Promise.resolve(false) },
     presence: { redisLost: step('presence') },
-    tasks: { redisLost: step('leases'), allHaveSaid: () => Promise.resolve() },
-    queues: { reopenAll: step('settings') },
+    renewal: { restoreAll: step('leases') },
+    records: { redisLost: () => Promise.resolve([]) },
+    lostJobs: { look: () => Promise.resolve() },
+    queues: {
+      reopenAll: step('settings'),
+      waitingIds: () => Promise.resolve([]),
+      activeIds: () => Promise.resolve([]),
+      remove: () => Promise.resolve(false),
+      lockOf: () => Promise.resolve(undefined),
+      fail: () => Promise.resolve({ kind: 'gone' }),
+    },
     olderJobs: {
       sweep: (queue) => {
         done.push(queue);

@@ -5,7 +5,7 @@
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 import type { TaskId } from '#shared/domain/ids.ts';
-import type { Finished } from '../../../tasks/task-service.ts';
+import type { Finished } from '../../../tasks/dispatch/replies.ts';
 
 /** Unsent bytes above which a caller gets the rest at the end: the result is kept until then anyway, once. */
 const MOST_BEHIND_BYTES = 1024 * 1024;

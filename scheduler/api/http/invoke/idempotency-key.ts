@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto';
 import type { Target } from '../../../domain/stub-config.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
-import type { Call, CallKey } from '../../../tasks/task-service.ts';
+import type { Call, CallKey } from '../../../tasks/admission/calls.ts';
 
 const MOST_CHARACTERS = 255;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;

@@ -9,12 +9,14 @@ import { isEventStream } from '#shared/domain/event-stream.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerActions } from '../../../fleet/containers/container-actions.ts';
+import type { ContainerActions } from '../../../fleet/containers/actions.ts';
 import { hasLimitedNetwork } from '../../../workspaces/deployments/container-stubs.ts';
 import type { Target } from '../../../domain/stub-config.ts';
 import type { Targets } from '../../../workspaces/deployments/targets.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
-import type { Call, Finished, Submission, TaskService } from '../../../tasks/task-service.ts';
+import type { Call, Submission } from '../../../tasks/admission/calls.ts';
+import type { Submissions } from '../../../tasks/admission/submissions.ts';
+import type { Finished } from '../../../tasks/dispatch/replies.ts';
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
 import { admit } from '../bodies.ts';
@@ -29,7 +31,7 @@ import { outcomes, UNAVAILABLE, UNAVAILABLE_STATUS } from './outcomes.ts';
 export interface InvokeParts {
   readonly authenticator: Authenticator;
   readonly targets: Pick<Targets, 'byName' | 'byStub' | 'bySubdomain'>;
-  readonly tasks: Pick<TaskService, 'submit'>;
+  readonly submissions: Pick<Submissions, 'submit'>;
   readonly containers: Pick<ContainerActions, 'warmUp'>;
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
@@ -274,7 +276,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
 
   function submit(target: Target, call: Call, reply: FastifyReply, fail: (error: unknown) => void): void {
     const events = new EventStream(reply);
-    const submitted = parts.tasks.submit(target, {
+    const submitted = parts.submissions.submit(target, {
       ...call,
       ...(target.sync ? { onItem: (taskId, event) => events.item(taskId, event) } : {}),
     });

@@ -3,7 +3,7 @@
 // ask for them through the domain's `Presentation`. Source: interface, invoking deployments; decision 0130.
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { EndReason, Presentation } from '../../../domain/endings.ts';
-import type { UnavailableReason } from '../../../tasks/task-service.ts';
+import type { UnavailableReason } from '../../../tasks/admission/calls.ts';
 
 /** HTTP status of a task's status, where its reason has no other. */
 const HTTP_STATUS: Readonly<Record<TaskStatus, number>> = {

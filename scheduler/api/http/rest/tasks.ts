@@ -5,9 +5,9 @@ import type { QueueName } from '#shared/domain/ids.ts';
 import type { ContainerReads } from '../../../fleet/containers/container-view.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
-import type { TaskActions } from '../../../tasks/task-actions.ts';
+import type { TaskActions } from '../../../tasks/actions.ts';
 import type { TaskRecord } from '../../../tasks/records/records.ts';
-import type { TaskFilter, TaskService } from '../../../tasks/task-service.ts';
+import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { taskRecord } from './records.ts';
 import { restRoute } from './route.ts';
@@ -15,14 +15,14 @@ import type { RestRoute } from './route.ts';
 
 export interface TaskRouteParts {
   readonly directory: Directory;
-  readonly tasks: Pick<TaskService, 'read' | 'resultText'>;
+  readonly tasks: Pick<TaskReads, 'read' | 'resultText'>;
   readonly containers: Pick<ContainerReads, 'countOfStub'>;
   /** Number of tasks that wait in a queue now. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
 }
 
 export interface TaskListParts extends Omit<TaskRouteParts, 'tasks'> {
-  readonly tasks: Pick<TaskService, 'list'>;
+  readonly tasks: Pick<TaskReads, 'list'>;
 }
 
 /** Error code while Redis is away, which has the depths and results. */

@@ -1,9 +1,6 @@
-// Interface of tasks for the surfaces; service.ts implements it.
-import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { TaskStatus } from '#shared/domain/status.ts';
-import type { EndReason } from '../domain/endings.ts';
-import type { Target } from '../domain/stub-config.ts';
-import type { TaskRecord } from './records/records.ts';
+// Calls of the surfaces as admission takes them, and their outcomes.
+import type { StubId, TaskId } from '#shared/domain/ids.ts';
+import type { Finished } from '../dispatch/replies.ts';
 
 export interface Call {
   /** Body exactly as it came: valid UTF-8, a JSON object or empty (checked by the surface). */
@@ -31,17 +28,6 @@ export interface CallKey {
   readonly callerScope: string;
   /** Whether the caller has a token of the workspace. */
   readonly isOwn: boolean;
-}
-
-/**
- * Outcome of a synchronous task, ready for the invoke surface. `body` is
- * JSON text, or a generator's events (`isEventStream`), passed on as bytes.
- */
-export interface Finished {
-  readonly status: TaskStatus;
-  /** Undefined: the status says all that is known. */
-  readonly reason: EndReason | undefined;
-  readonly body: string;
 }
 
 export type Submission =
@@ -97,35 +83,3 @@ export type UnavailableReason =
   /** Another call has the key, and its task is not known yet. */
   | 'key_in_doubt'
   | 'keys_not_kept';
-
-export interface TaskFilter {
-  readonly limit: number;
-  readonly statuses?: readonly string[];
-  readonly stubIds?: readonly string[];
-  readonly stubNames?: readonly string[];
-  readonly taskIds?: readonly string[];
-  readonly containerIds?: readonly string[];
-  readonly stubTypes?: readonly string[];
-  readonly appId?: string;
-  readonly createdFromMs?: number;
-  readonly createdToMs?: number;
-  /** Shortest duration from start to end, in milliseconds. */
-  readonly minDurationMs?: number;
-  readonly maxDurationMs?: number;
-  readonly offset?: number;
-  /** Last task of the page before; only older ones are listed. */
-  readonly before?: { readonly createdAtMs: number; readonly taskId: string };
-}
-
-export interface TaskService {
-  submit(target: Target, call: Call): Promise<Submission>;
-  /** Reads Redis first, then the database; undefined when unknown or another workspace's. */
-  read(workspaceId: WorkspaceId, taskId: string): Promise<TaskRecord | undefined>;
-  /**
-   * Lists from the database, newest first, with every task whose record Redis had when
-   * the list was asked for (`CaughtUp`). A list by task ids reads like single tasks.
-   */
-  list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]>;
-  /** Result of a task kept outside its record, as text. */
-  resultText(record: TaskRecord): Promise<string | undefined>;
-}

@@ -1,0 +1,74 @@
+// Reads of tasks for the surfaces: one task, or a page of them.
+import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { Bodies } from '../dispatch/bodies.ts';
+import type { StubFacts } from './list-by-id.ts';
+import { pickById } from './list-by-id.ts';
+import type { TaskRecord, TaskRecords } from './records.ts';
+
+export interface TaskFilter {
+  readonly limit: number;
+  readonly statuses?: readonly string[];
+  readonly stubIds?: readonly string[];
+  readonly stubNames?: readonly string[];
+  readonly taskIds?: readonly string[];
+  readonly containerIds?: readonly string[];
+  readonly stubTypes?: readonly string[];
+  readonly appId?: string;
+  readonly createdFromMs?: number;
+  readonly createdToMs?: number;
+  /** Shortest duration from start to end, in milliseconds. */
+  readonly minDurationMs?: number;
+  readonly maxDurationMs?: number;
+  readonly offset?: number;
+  /** Last task of the page before; only older ones are listed. */
+  readonly before?: { readonly createdAtMs: number; readonly taskId: string };
+}
+
+export interface TaskReadsParts {
+  readonly records: Pick<TaskRecords, 'read'>;
+  readonly bodies: Pick<Bodies, 'resultText'>;
+  /**
+   * Resolves when the database has every record that Redis held
+   * by now, or after a deadline. Absent: lists lag by a batch.
+   */
+  readonly caughtUp?: (() => Promise<unknown>) | undefined;
+  readonly listRows: (workspaceId: WorkspaceId, filter: TaskFilter) => Promise<readonly TaskRecord[]>;
+  readonly stubsOf: (ids: readonly StubId[]) => Promise<ReadonlyMap<StubId, StubFacts>>;
+}
+
+export class TaskReads {
+  readonly #parts: TaskReadsParts;
+
+  constructor(parts: TaskReadsParts) {
+    this.#parts = parts;
+  }
+
+  /** Reads Redis first, then the database; undefined when unknown or another workspace's. */
+  async read(workspaceId: WorkspaceId, taskId: string): Promise<TaskRecord | undefined> {
+    if (!isUuid(taskId)) return undefined;
+    const record = await this.#parts.records.read(taskId as TaskId);
+    return record?.workspaceId === workspaceId ? record : undefined;
+  }
+
+  /**
+   * Lists from the database, newest first, with every task whose record Redis had when
+   * the list was asked for (`CaughtUp`). A list by task ids reads like single tasks.
+   */
+  async list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]> {
+    if (filter.taskIds === undefined) {
+      await this.#parts.caughtUp?.();
+      return await this.#parts.listRows(workspaceId, filter);
+    }
+    const ids = [...new Set(filter.taskIds)];
+    const found = await Promise.all(ids.map((taskId) => this.read(workspaceId, taskId)));
+    const records = found.filter((record) => record !== undefined);
+    const stubs = await this.#parts.stubsOf([...new Set(records.map((record) => record.stubId))]);
+    return pickById(records, stubs, filter);
+  }
+
+  /** Result of a task as text, also when it is kept outside its record; undefined: there is none. */
+  resultText(record: TaskRecord): Promise<string | undefined> {
+    return this.#parts.bodies.resultText(record);
+  }
+}
