@@ -2,7 +2,7 @@
 import { describe, expect } from 'vitest';
 import type { InstanceId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId, newInstanceId } from '#shared/domain/ids.ts';
-import type { Claim } from '#scheduler/tasks/dispatch/dispatcher.ts';
+import type { Claim } from '#scheduler/tasks/dispatch/attempts.ts';
 import { Dispatcher } from '#scheduler/tasks/dispatch/dispatcher.ts';
 import type { ReadyContainer } from '#scheduler/tasks/dispatch/slots.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';

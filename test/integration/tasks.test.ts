@@ -9,6 +9,7 @@ import { taskById, upsertTaskRecords } from '#scheduler/stores/store/queries/tas
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { recordOfRow } from '#scheduler/tasks/records/recording.ts';
 import type { Submission } from '#scheduler/tasks/admission/calls.ts';
+import { claimOf } from '#scheduler/tasks/dispatch/attempts.ts';
 import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
@@ -660,8 +661,8 @@ describe('another scheduler process on the same Redis', () => {
       const { taskId } = await submitted(one, { ...target, sync: isSync, kind: isSync ? 'endpoint' : 'taskqueue' });
       const token = newAttemptToken();
       const lock = lockTokenOf(one.instance, token);
-      const { job, starts } = await one.queues.fetch(target.queue, lock);
-      if (job === undefined) throw new Error('nothing fetched');
+      const fetched = await one.queues.fetch(target.queue, lock);
+      if (fetched.job === undefined) throw new Error('nothing fetched');
       const link = new PlayedLink();
       const container = one.container(target.queue, link);
       await waitFor(() => container.inFlight === 0, 'the queue is known to be empty');
@@ -671,7 +672,7 @@ describe('another scheduler process on the same Redis', () => {
       await one.client.set(`ls:${target.queue}:${taskId}:lock`, 'theirs');
       container.inFlight += 1;
       const askedAtMs = performance.now() - 120_000;
-      one.sender.begin({ queue: target.queue, job, starts, isLent: false, token, lock, askedAtMs, container });
+      one.sender.begin(claimOf(fetched, container, token, lock, askedAtMs));
       await idle(container);
       expect(link.runs).toBe(0);
       expect(await one.client.get(`ls:lease:${taskId}`)).toBe(theirs);

@@ -32,12 +32,11 @@ export function totalOf(depth: QueueDepth): number {
   return depth.waiting + depth.active + depth.delayed + depth.prioritized;
 }
 
-export interface Fetched {
-  /** Fetched job; absent: none was ready. */
-  readonly job: TaskJob | undefined;
+export interface FetchedJob {
+  readonly job: TaskJob;
   /**
-   * Number of fetches of this job since it was added, this one included;
-   * the attempt's number is `job.attempts + starts`. 0 without a job.
+   * Number of fetches of this job since it was added, this one
+   * included; the attempt's number is `job.attempts + starts`.
    */
   readonly starts: number;
   /**
@@ -45,9 +44,18 @@ export interface Fetched {
    * whether it may be sent; nothing is decided about the task before.
    */
   readonly isLent?: true;
-  /** Epoch milliseconds at which the queue's next delayed job is due; told only by an empty fetch. */
+  readonly nextDueMs: undefined;
+}
+
+/** Answer to a fetch that found no ready job. */
+export interface NothingFetched {
+  readonly job: undefined;
+  readonly starts: 0;
+  /** Epoch milliseconds at which the queue's next delayed job is due. */
   readonly nextDueMs: number | undefined;
 }
+
+export type Fetched = FetchedJob | NothingFetched;
 
 export interface Added {
   /** Sum of waiting, active, delayed and prioritised jobs, this job and those added before it included. */

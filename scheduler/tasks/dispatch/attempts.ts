@@ -4,6 +4,7 @@ import type { AttemptToken, ContainerId, LockToken, MachineId, QueueName, TaskId
 import type { Clock } from '#shared/clock.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { FetchedJob } from '../../stores/queues/task-queues.ts';
 import type { Lease } from './leases.ts';
 import type { ReadyContainer } from './slots.ts';
 import type { AttemptOutcome } from '../state.ts';
@@ -53,6 +54,23 @@ export interface Attempt {
   slotFreed: boolean;
   /** Timer of the execution limit plus a grace, in case the agent's own clock does not end the attempt. */
   limit: NodeJS.Timeout | undefined;
+}
+
+/**
+ * Attempt whose job the dispatcher fetched for a free slot, before its order leaves. Claim and
+ * attempt are one object: the sender sets the agent and the times when it hands the attempt over.
+ */
+export interface Claim extends Attempt {
+  readonly container: ReadyContainer;
+  /** Number of fetches of the job since it was added, this one included. */
+  readonly starts: number;
+  /** Whether the task is another replica's, lent to this one. */
+  readonly isLent: boolean;
+  /** Time when the fetch went out; monotonic milliseconds. */
+  readonly askedAtMs: number;
+  agentInstance: string;
+  sentAtMs: number;
+  handedOverAtMs: number;
 }
 
 export class Attempts {
@@ -147,6 +165,41 @@ export class Attempts {
   get size(): number {
     return this.#byTask.size;
   }
+}
+
+/** Attempt of a job that was just fetched for that container's slot. */
+export function claimOf(
+  fetched: FetchedJob,
+  container: ReadyContainer,
+  token: AttemptToken,
+  lock: LockToken,
+  askedAtMs: number,
+): Claim {
+  const { job, starts, isLent = false } = fetched;
+  return {
+    job,
+    queue: container.queue,
+    token,
+    lock,
+    number: job.attempts + starts,
+    machineId: container.machineId,
+    containerId: container.containerId,
+    container,
+    agentInstance: '',
+    sentAtMs: 0,
+    handedOverAtMs: 0,
+    seenAtMs: 0,
+    unclaimed: false,
+    adopted: false,
+    status: 'PENDING',
+    startedAtMs: null,
+    ending: undefined,
+    slotFreed: false,
+    limit: undefined,
+    starts,
+    isLent,
+    askedAtMs,
+  };
 }
 
 /**

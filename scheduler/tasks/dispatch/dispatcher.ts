@@ -4,28 +4,15 @@
 // Invariants: a slot is taken before the fetch, and freed when the fetch finds nothing, so every
 // fetched job has a slot. Fetching goes on until every job of a wake-up has come, or the queue is
 // empty. (Counting expected jobs instead hangs a lone caller for ever after one missed wake-up.)
-import type { AttemptToken, InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Fetched, TaskQueues } from '../../stores/queues/task-queues.ts';
-import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { Claim } from './attempts.ts';
+import { claimOf } from './attempts.ts';
 import { chooseContainer } from './choose.ts';
 import type { ReadyContainer, SlotTable } from './slots.ts';
-
-/** Fetched job with the slot it has been given. */
-export interface Claim {
-  readonly queue: QueueName;
-  readonly job: TaskJob;
-  readonly starts: number;
-  readonly token: AttemptToken;
-  readonly lock: LockToken;
-  readonly container: ReadyContainer;
-  /** Whether the task is another replica's, lent to this one. */
-  readonly isLent: boolean;
-  /** Time when the fetch went out; monotonic milliseconds. */
-  readonly askedAtMs: number;
-}
 
 interface QueueState {
   /** Jobs added here that no fetch has brought yet, with the number of the wake-up that named them. */
@@ -237,8 +224,7 @@ export class Dispatcher {
       if (container.inFlight === 0) this.#idle.tell(container);
     } else {
       if (!state.expected.delete(fetched.job.taskId)) state.backlog = true;
-      const { job, starts, isLent = false } = fetched;
-      this.#claimed.tell({ queue, job, starts, isLent, token, lock, container, askedAtMs });
+      this.#claimed.tell(claimOf(fetched, container, token, lock, askedAtMs));
     }
     this.#pump(queue, state);
   }

@@ -1,13 +1,13 @@
 // Way of a fetched job to its container: the check whether it may still run, its input,
 // its lease, its frame on the link, and the steps taken when one of these is missing.
-import type { InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { instanceOf } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Bodies } from './bodies.ts';
-import type { Claim, Dispatcher } from './dispatcher.ts';
+import type { Dispatcher } from './dispatcher.ts';
 import type { Lease, Leases } from './leases.ts';
 import { precheck } from './precheck.ts';
 import type { Replies } from './replies.ts';
@@ -21,7 +21,7 @@ import type { Completion } from '../completion/completion.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { Changes } from '../records/changes.ts';
-import type { Attempt, Attempts } from './attempts.ts';
+import type { Attempt, Attempts, Claim } from './attempts.ts';
 import { untilRequeued } from '../completion/requeue.ts';
 import { recordOf } from '../records/recording.ts';
 import type { TaskRecord, TaskRecords } from '../records/records.ts';
@@ -130,14 +130,16 @@ export class Sender {
       await this.#giveBack(claim, false);
       return;
     }
-    const attempt = this.#attemptOf(claim, link.machineId);
+    claim.agentInstance = link.agentInstance;
+    claim.sentAtMs = clock.nowMs();
+    claim.handedOverAtMs = claim.seenAtMs = clock.monotonicMs();
     const isUnbroken = (sinceMs: number): boolean => doubts === undefined || doubts.brokenAtMs < sinceMs;
     const isFirst =
       claim.starts === 1 && !claim.isLent && !isBack && this.#isFresh(claim.askedAtMs) && isUnbroken(claim.askedAtMs);
     // Another attempt may have been sent, and a synchronous task may have only one.
     const asks = job.sync && !isFirst;
     const leasedAtMs = performance.now();
-    if (asks && !(await this.#mayLease(claim, attempt))) return;
+    if (asks && !(await this.#mayLease(claim))) return;
     if (asks && isBack && (await this.#wasSent(claim))) return;
     // The reads above took a moment, in which the task may have been stopped, and this process may have stood still.
     const isSure = claim.isLent ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
@@ -151,13 +153,13 @@ export class Sender {
       await this.#giveBack(claim, false, true);
       return;
     }
-    this.armLimit(attempt);
-    this.#parts.attempts.add(attempt);
+    this.armLimit(claim);
+    this.#parts.attempts.add(claim);
     if (container.link !== link || !container.accepting) {
       await this.#giveBack(claim, false);
       return;
     }
-    if (!asks) void this.#writeLease(attempt);
+    if (!asks) void this.#writeLease(claim);
     const sent = link.run({
       taskId: job.taskId,
       token: claim.token,
@@ -173,16 +175,16 @@ export class Sender {
     this.#parts.metrics.dispatch.observe((clock.monotonicMs() - fetchedAt) / 1000);
     this.#parts.metrics.queueWait.observe(
       { stub_type: job.kind },
-      Math.max(0, attempt.sentAtMs - job.createdAtMs) / 1000,
+      Math.max(0, claim.sentAtMs - job.createdAtMs) / 1000,
     );
     this.#parts.metrics.running.set(this.#parts.attempts.size);
     const running: TaskRecord = {
-      ...recordOf(job, claim.queue, 'RUNNING', attempt.number),
+      ...recordOf(job, claim.queue, 'RUNNING', claim.number),
       containerId: container.containerId,
-      startedAtMs: attempt.sentAtMs,
+      startedAtMs: claim.sentAtMs,
     };
     // Nobody knows a synchronous task's id before its answer.
-    if (this.#parts.changes.apply(attempt.status, 'start', running, job.sync)) attempt.status = 'RUNNING';
+    if (this.#parts.changes.apply(claim.status, 'start', running, job.sync)) claim.status = 'RUNNING';
   }
 
   /**
@@ -200,14 +202,14 @@ export class Sender {
    * Writes the lease before the send, where another attempt may have the task.
    * @returns false: another attempt has it, and the claim is ended
    */
-  async #mayLease(claim: Claim, attempt: Attempt): Promise<boolean> {
+  async #mayLease(claim: Claim): Promise<boolean> {
     const { leases, queues, dispatcher, instance, clock } = this.#parts;
     if (!claim.isLent) {
-      if (await leases.write(leaseOf(attempt))) return true;
+      if (await leases.write(leaseOf(claim))) return true;
       await this.#finishFetched(claim, LOST);
       return false;
     }
-    if (await leases.writeLent(leaseOf(attempt), instance)) return true;
+    if (await leases.writeLent(leaseOf(claim), instance)) return true;
     // The lender took the task back, or it ended.
     queues.disown(claim.queue, claim.job.taskId);
     dispatcher.release(claim.container, clock.nowMs());
@@ -321,32 +323,6 @@ export class Sender {
       : this.#parts.isAlive(job.replica);
   }
 
-  #attemptOf(claim: Claim, machineId: MachineId): Attempt {
-    const { job } = claim;
-    const handedOverAtMs = this.#parts.clock.monotonicMs();
-    return {
-      job,
-      queue: claim.queue,
-      token: claim.token,
-      lock: claim.lock,
-      number: job.attempts + claim.starts,
-      machineId,
-      containerId: claim.container.containerId,
-      container: claim.container,
-      agentInstance: claim.container.link?.agentInstance ?? '',
-      sentAtMs: this.#parts.clock.nowMs(),
-      handedOverAtMs,
-      seenAtMs: handedOverAtMs,
-      unclaimed: false,
-      adopted: false,
-      status: 'PENDING',
-      startedAtMs: null,
-      ending: undefined,
-      slotFreed: false,
-      limit: undefined,
-    };
-  }
-
   /**
    * Starts the execution limit here, too, with a grace beyond the agent's own.
    * For an attempt that another process sent, the limit starts at the take-over.
@@ -383,12 +359,12 @@ export class Sender {
    */
   async #giveBack(claim: Claim, pause: boolean, isLeased = claim.isLent): Promise<void> {
     const { job, queue, container } = claim;
-    const attempt = this.#parts.attempts.find(job.taskId, claim.token);
-    if (attempt !== undefined) this.#parts.attempts.remove(attempt);
+    const wasAdded = this.#parts.attempts.find(job.taskId, claim.token) !== undefined;
+    if (wasAdded) this.#parts.attempts.remove(claim);
     if (pause) this.pause(container);
     const back = async (): Promise<void> => {
       // The lease of a loan may have been written without an answer.
-      if (attempt !== undefined || isLeased) await this.#parts.leases.dropOf(job.taskId, claim.lock);
+      if (wasAdded || isLeased) await this.#parts.leases.dropOf(job.taskId, claim.lock);
       await this.#parts.queues.giveBack(queue, job.taskId, claim.lock);
     };
     await untilRequeued(claim, back, this.#parts);
@@ -406,7 +382,7 @@ export class Sender {
     const fence = await this.#parts.queues.fail(queue, job.taskId, claim.lock, failureReasonOf(ending));
     this.#parts.dispatcher.release(claim.container, this.#parts.clock.nowMs());
     if (fence.kind !== 'done') return;
-    const from = { status: 'PENDING', attempt: job.attempts + claim.starts } as const;
+    const from = { status: 'PENDING', attempt: claim.number } as const;
     await this.#parts.completion.endQueued(queue, job, ending, from);
   }
 }
