@@ -5,6 +5,9 @@ import type { Records } from './records.ts';
 import { openTaskIdsOfQueue } from '../stores/store/queries/tasks.ts';
 import { revokeMessage } from '../replicas/outcome-messages.ts';
 import { TaskActions } from '../tasks/actions.ts';
+import { Cancellation } from '../tasks/completion/cancellation.ts';
+import { DeploymentStops } from '../tasks/deployment-stops.ts';
+import type { Bodies } from '../tasks/dispatch/bodies.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 import type { Lanes } from './lanes.ts';
@@ -16,34 +19,37 @@ export interface ActionsSetup {
   readonly books: Books;
   readonly lanes: Lanes;
   readonly records: Records;
+  readonly bodies: Bodies;
   readonly taskParts: TaskParts;
   readonly maintenance: TaskMaintenance;
 }
 
 export interface ActionParts {
   readonly actions: TaskActions;
-  readonly stops: ContainerActions;
+  readonly cancellation: Cancellation;
+  readonly deploymentStops: DeploymentStops;
+  readonly containerActions: ContainerActions;
 }
 
-export function openActions({ ground, books, lanes, records, taskParts, maintenance }: ActionsSetup): ActionParts {
+export function openActions(setup: ActionsSetup): ActionParts {
+  const { ground, books, lanes, bodies, taskParts, maintenance } = setup;
   const { db, keys, clock, log } = ground;
   const { bus, book, slots, leases, credentials } = books;
   const { attempts, completion, changes } = taskParts;
-  const stops = new ContainerActions(book, slots, (id) => credentials.ended([id]));
-  const actions = new TaskActions({
-    foreign: maintenance.foreign,
-    attempts,
-    completion,
-    changes,
-    queues: lanes.queues,
-    records: records.records,
-    replies: lanes.replies,
-    stops,
-    clock,
-    log,
-    openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
-    leases,
+  const { records } = setup.records;
+  const { queues, replies } = lanes;
+  const common = { attempts, completion, changes, queues, records, replies, leases, bodies, clock, log };
+  const cancellation = new Cancellation({
+    ...common,
     revokeElsewhere: (...revoked) => bus.say(keys.revokeChannel, revokeMessage(...revoked, outcomes)),
   });
-  return { actions, stops };
+  const containerActions = new ContainerActions(book, slots, (id) => credentials.ended([id]));
+  const deploymentStops = new DeploymentStops({
+    ...common,
+    cancellation,
+    containers: containerActions,
+    openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
+  });
+  const actions = new TaskActions({ ...common, cancellation, foreign: maintenance.foreign });
+  return { actions, cancellation, deploymentStops, containerActions };
 }

@@ -48,7 +48,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { ground, identity, books, tokens, linkParts, certificate } = setup;
   const { objects, directory, targets, workers, pools, explains } = setup;
   const { queues } = setup.lanes;
-  const { actions, stops } = setup.actionParts;
+  const { actions, deploymentStops, containerActions } = setup.actionParts;
   const { db, general, clock, log, registry, settings } = ground;
   const { sealer, installation, limits, rates, refusals, tenants, secrets } = identity;
   const { book, machines, presence, servable } = books;
@@ -62,13 +62,13 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     explains,
     submissions: setup.taskParts.submissions,
     tasks: setup.taskParts.reads,
-    containerActions: stops,
+    containerActions,
     callbackProblem: setup.webhooks.urlProblem,
     ...(certificate === undefined ? {} : { certificate }),
     clock,
     usage,
     discovery: { machines, pages, replicas: () => presence.addresses },
-    deploymentEffects: actions,
+    deploymentEffects: deploymentStops,
     images,
     labels: new HostLabels(db, installation.labelKey),
     taskActions: actions,

@@ -13,7 +13,8 @@ import type { Machines } from '../fleet/machines.ts';
 import type { Workers } from '../fleet/workers.ts';
 import { readRevoke } from '../replicas/outcome-messages.ts';
 import type { Objects } from '../stores/objects/service.ts';
-import type { TaskActions } from '../tasks/actions.ts';
+import type { Cancellation } from '../tasks/completion/cancellation.ts';
+import type { DeploymentStops } from '../tasks/deployment-stops.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { LaneQueues } from '../tasks/local-queue/queues.ts';
@@ -44,7 +45,8 @@ export interface Wired {
   readonly scaling: Scaling;
   readonly linkParts: LinkParts;
   readonly maintenance: TaskMaintenance;
-  readonly actions: TaskActions;
+  readonly cancellation: Cancellation;
+  readonly deploymentStops: DeploymentStops;
   readonly replicas: Replicas;
   readonly workers: Workers;
   readonly drains: Drains;
@@ -173,7 +175,7 @@ function wireContainers({ books, linkParts, taskParts }: Wired): void {
 }
 
 /** Machines and containers of other replicas, and wake-ups that cross. */
-function wireReplicas({ ground, books, linkParts, taskParts, replicas, actions }: Wired): void {
+function wireReplicas({ ground, books, linkParts, taskParts, replicas, cancellation }: Wired): void {
   const { instance, keys } = ground;
   const { bus, book, machines, isLeader } = books;
   const { reports, dispatcher } = taskParts;
@@ -190,7 +192,7 @@ function wireReplicas({ ground, books, linkParts, taskParts, replicas, actions }
   machines.onChange((machine) => replicas.wakes.machineChanged(machine));
   dispatcher.onNoRoom((queue, taskId) => replicas.wakes.noRoom(queue, taskId));
   bus.on(keys.revokeChannel, (message) => {
-    actions.revokedElsewhere(...readRevoke(message, outcomes));
+    cancellation.revokedElsewhere(...readRevoke(message, outcomes));
   });
   book.onChange((change) => replicas.leaving.containerChanged(change));
   machines.onChange((machine) => {
@@ -243,7 +245,16 @@ function wireUpkeep({
 }
 
 /** Causes of a new scaling decision, and its effects on callers. */
-function wireDecisions({ identity, books, taskParts, scaling, maintenance, actions, replicas, drains }: Wired): void {
+function wireDecisions({
+  identity,
+  books,
+  taskParts,
+  scaling,
+  maintenance,
+  deploymentStops,
+  replicas,
+  drains,
+}: Wired): void {
   const { autoscaler, accounting, placer, quotas } = scaling;
   const { submissions, completion, callers, dispatcher, due } = taskParts;
   const wanted = (queue: QueueName): void => replicas.decisions.wanted(queue);
@@ -255,7 +266,7 @@ function wireDecisions({ identity, books, taskParts, scaling, maintenance, actio
   completion.onAttemptEnded((_queue, containerId) => replicas.leaving.look(containerId));
   dispatcher.onIdle(({ queue, containerId }) => autoscaler.attemptEnded(queue, containerId));
   due.onDue(wanted);
-  actions.onQueueChanged(wanted);
+  deploymentStops.onQueueChanged(wanted);
   drains.onPicked((queue) => autoscaler.wake(queue));
   autoscaler.leaveOut((containerId) => drains.isReplaced(containerId));
   autoscaler.onStartFailed((queue, lastLines, containerId) => {
@@ -279,11 +290,11 @@ function wireDecisions({ identity, books, taskParts, scaling, maintenance, actio
 }
 
 /** Deployments that change: their code, their images, and the callers of one that stops. */
-function wireDeployments({ objects, targets, linkParts, taskParts, actions }: Wired): void {
+function wireDeployments({ objects, targets, linkParts, taskParts, cancellation, deploymentStops }: Wired): void {
   objects.onReplaced((objectId) => targets.codeChanged(objectId));
   targets.onChange(({ deploymentId, target }) => {
     if (target?.active === true) linkParts.images.prepare(target);
-    else void actions.answerStopped(queueNameOf(deploymentId, '' as StubId));
+    else void deploymentStops.answerStopped(queueNameOf(deploymentId, '' as StubId));
   });
-  taskParts.callers.onReaderLeft((taskId, ending) => actions.cancel(taskId, ending));
+  taskParts.callers.onReaderLeft((taskId, ending) => cancellation.cancel(taskId, ending));
 }

@@ -160,6 +160,7 @@ export interface Process extends TaskPath {
   readonly slots: SlotTable;
   readonly replies: Replies;
   readonly bytes: MemoryBytes;
+  readonly bodies: Bodies;
   readonly registry: Registry;
   readonly rollCall: RollCall | undefined;
   /** A container on a machine whose stream is `link`. */
@@ -357,6 +358,7 @@ export async function aProcess(
     slots,
     replies,
     bytes,
+    bodies,
     registry,
     rollCall,
     container: (queue, link, count = 1, id) => {

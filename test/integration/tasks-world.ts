@@ -18,6 +18,8 @@ import {
 import { keptJobs } from '#scheduler/tasks/admission/accepting.ts';
 import type { EndRequest } from '#scheduler/tasks/actions.ts';
 import { TaskActions } from '#scheduler/tasks/actions.ts';
+import { Cancellation } from '#scheduler/tasks/completion/cancellation.ts';
+import { DeploymentStops } from '#scheduler/tasks/deployment-stops.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { ForeignRuns } from '#scheduler/tasks/foreign-runs.ts';
 import { recordOfRow } from '#scheduler/tasks/records/recording.ts';
@@ -33,6 +35,7 @@ export interface World extends Process {
   readonly drainer: Drainer;
   readonly sweep: TaskSweep;
   readonly actions: TaskActions;
+  readonly deploymentStops: DeploymentStops;
 }
 
 export type Options = NonNullable<Parameters<typeof aProcess>[1]> & { readonly batch?: number };
@@ -90,20 +93,24 @@ export const test = base
         signal: AbortSignal.any([]),
       });
       foreign.onQueueChanged((queue) => dispatcher.wake(queue));
+      const cancellation = new Cancellation({ ...parts, attempts });
+      const actions = new TaskActions({ ...parts, cancellation, foreign, attempts, bodies: made.bodies });
+      const deploymentStops = new DeploymentStops({
+        ...parts,
+        cancellation,
+        attempts,
+        replies,
+        containers: new ContainerActions(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),
+        // Pages of two, so that a handful of tasks fills several.
+        openTasks: (queue, _limit, after) => openTaskIdsOfQueue(db, queue, 2, after),
+      });
       return {
         ...made,
         db,
         drainer: new Drainer({ client, keys, log: quiet, write: (batch) => upsertTaskRecords(db, batch) }),
         sweep,
-        actions: new TaskActions({
-          ...parts,
-          foreign,
-          attempts,
-          replies,
-          stops: new ContainerActions(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),
-          // Pages of two, so that a handful of tasks fills several.
-          openTasks: (queue, _limit, after) => openTaskIdsOfQueue(db, queue, 2, after),
-        }),
+        actions,
+        deploymentStops,
       };
     };
   })

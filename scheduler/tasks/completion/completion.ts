@@ -399,11 +399,6 @@ export class Completion {
     return { status: record.status, reason: reasonOfRecord(record.failureReason), body };
   }
 
-  /** Keeps a result in its record, or as an object. @throws when the object store does not take it */
-  kept(text: string): Promise<Pick<TaskRecord, 'result' | 'resultObjectId'>> {
-    return this.#parts.bodies.storeResult(text);
-  }
-
   dropInput(job: TaskJob): void {
     if (job.inputObjectId === undefined) return;
     this.#parts.bodies.dropInput(job.inputObjectId).catch((error: unknown) => {

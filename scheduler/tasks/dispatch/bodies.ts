@@ -55,6 +55,7 @@ export class Bodies {
     return Buffer.from(bytes).toString('utf8');
   }
 
+  /** Keeps a result in its record, or as an object. @throws when the object store does not take it */
   async storeResult(text: string): Promise<{ result?: string; resultObjectId?: ObjectId }> {
     if (text.length * 3 <= INLINE_RESULT_BYTES || Buffer.byteLength(text) <= INLINE_RESULT_BYTES)
       return { result: text };
