@@ -7,14 +7,14 @@ import { Lifecycle } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import { watchProcess } from '#shared/process-metrics.ts';
 import { openActions } from './compose/actions.ts';
-import { openBooks } from './compose/books.ts';
+import { openClusterState } from './compose/cluster-state.ts';
 import { openDeployments } from './compose/deployments.ts';
 import { openExplain } from './compose/explain.ts';
 import { registerGauges } from './compose/gauges.ts';
-import { groundOf } from './compose/ground.ts';
+import { infrastructureOf } from './compose/infrastructure.ts';
 import { openHealth } from './compose/health.ts';
 import { openIdentity, openTokens } from './compose/identity.ts';
-import { openLanes } from './compose/lanes.ts';
+import { openLocalQueue } from './compose/local-queue.ts';
 import { startOrder } from './compose/lifecycle.ts';
 import { openLinks } from './compose/links.ts';
 import { openObjects } from './compose/objects.ts';
@@ -84,39 +84,49 @@ export async function startScheduler(
 }
 
 async function build(settings: SchedulerSettings, log: Log, opening: Opening): Promise<Scheduler> {
-  const ground = groundOf(settings, log, await opening.stores);
+  const infrastructure = infrastructureOf(settings, log, await opening.stores);
   const opened = opening.parts;
-  opened.push({ name: 'process metrics', stop: watchProcess(ground.registry) });
+  opened.push({ name: 'process metrics', stop: watchProcess(infrastructure.registry) });
   const poolsFile = await openPoolsFile(settings);
   const certificate = await openCertificate(settings, log);
 
   // Identity and permissions, targets of invocations, and knowledge of replicas, machines and containers.
-  const identity = await openIdentity(ground);
-  const deployments = openDeployments(ground, identity);
-  const books = openBooks(ground, identity);
-  const tokens = openTokens(ground, identity, books.credentials);
-  const poolParts = openPools(ground, books, poolsFile);
+  const identity = await openIdentity(infrastructure);
+  const deployments = openDeployments(infrastructure, identity);
+  const clusterState = openClusterState(infrastructure, identity);
+  const tokens = openTokens(infrastructure, identity, clusterState.credentials);
+  const poolParts = openPools(infrastructure, clusterState, poolsFile);
 
   // Tasks.
-  const objectParts = await openObjects(ground, identity, books);
+  const objectParts = await openObjects(infrastructure, identity, clusterState);
   opened.push(objectParts.closing);
-  const lanes = await openLanes(ground, books);
-  opened.push({ name: 'task queues', stop: () => lanes.queues.close() });
-  const webhooks = openWebhooks(ground, identity, books, objectParts);
-  const records = openRecords(ground, books, webhooks);
-  const redisMemory = openRedisMemory(ground);
-  const base = { ground, identity, books, tokens, ...deployments, ...objectParts, objectParts, lanes, records };
+  const localQueue = await openLocalQueue(infrastructure, clusterState);
+  opened.push({ name: 'task queues', stop: () => localQueue.queues.close() });
+  const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts);
+  const records = openRecords(infrastructure, clusterState, webhooks);
+  const redisMemory = openRedisMemory(infrastructure);
+  const base = {
+    infrastructure,
+    identity,
+    clusterState,
+    tokens,
+    ...deployments,
+    ...objectParts,
+    objectParts,
+    localQueue,
+    records,
+  };
   const taskParts = openTasks({ ...base, redisMemory });
-  const health = openHealth(ground, books, taskParts);
+  const health = openHealth(infrastructure, clusterState, taskParts);
 
   // The deciding loops, and the machines.
   const scaling = openScaling({ ...base, taskParts, health });
-  const gauges = registerGauges({ ...ground, ...books, ...scaling });
+  const gauges = registerGauges({ ...infrastructure, ...clusterState, ...scaling });
   const linkParts = openLinks({ ...base, taskParts, scaling });
   const maintenance = openTaskMaintenance({ ...base, taskParts });
   const actionParts = openActions({ ...base, taskParts, maintenance });
   const replicas = joinReplicas({ ...base, taskParts, scaling });
-  const workerParts = openWorkers({ ...ground, ...books, ...scaling });
+  const workerParts = openWorkers({ ...infrastructure, ...clusterState, ...scaling });
 
   // Requests from outside, and work by time.
   const schedules = openSchedules({ ...base, taskParts });
@@ -132,8 +142,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     explains: explain,
     webhooks,
   });
-  const containerCalls = openContainerCalls(ground, books, tokens, surfaces);
-  const retention = openRetention(ground, books, objectParts);
+  const containerCalls = openContainerCalls(infrastructure, clusterState, tokens, surfaces);
+  const retention = openRetention(infrastructure, clusterState, objectParts);
 
   const wired = {
     ...base,
@@ -153,7 +163,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const lifecycle = new Lifecycle(startOrder(opened.splice(0), started), log);
   await lifecycle.start();
 
-  const { instance, db } = ground;
+  const { instance, db } = infrastructure;
   const { installation, sealer } = identity;
   log.info(
     { http: surfaces.server.address, agents: linkParts.links.address, instance, database: db.kind },
@@ -171,7 +181,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     ensureFirstWorkspace: (options = {}) =>
       firstWorkspaceOfOwner({ db, sealer, keys: installation, tokens }, options.issueToken === true),
     createLocalMachine: async () =>
-      (await books.machines.create({ workspaceId: null }, 'default', LOCAL_POOL)).joinToken,
+      (await clusterState.machines.create({ workspaceId: null }, 'default', LOCAL_POOL)).joinToken,
     drain,
     readFilesAgain: async () => {
       await certificate?.look();

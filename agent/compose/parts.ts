@@ -23,7 +23,7 @@ import { Executor } from '../reconcile/execute.ts';
 import type { Journal } from '../reconcile/journal.ts';
 import { ReconcileLoop } from '../reconcile/loop.ts';
 import { Orders } from '../reconcile/orders.ts';
-import { SlotTable } from '../slots/slots.ts';
+import { RunnerSlots } from '../slots/slots.ts';
 import { ContainerDisks } from '../telemetry/container-disks.ts';
 import { AddressBook } from '../telemetry/addresses.ts';
 import { ClockWatch } from '../telemetry/clock.ts';
@@ -66,7 +66,7 @@ export function makeParts({ host, member, journal, options, attemptsKnown }: Mak
 
   // The state of containers and of the machine, and the link that reports it.
   const { logs, positions } = makeLogs(host);
-  const slots = new SlotTable(log);
+  const slots = new RunnerSlots(log);
   const agentState = new AgentState(journal, config.LONGSHORE_AGENT_ORPHAN_SECONDS * 1000);
   const engineTrials = new EngineTrials({
     runtime,

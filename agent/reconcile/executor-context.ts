@@ -18,7 +18,7 @@ import type { HostFacts } from '../containers/spec.ts';
 import { TOKEN_NAME } from '../containers/spec.ts';
 import type { Gpus } from '../devices/gpus.ts';
 import type { GatewaySockets } from '../gateway/sockets.ts';
-import type { SlotTable } from '../slots/slots.ts';
+import type { RunnerSlots } from '../slots/slots.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { Volumes } from '../volumes/volumes.ts';
@@ -34,7 +34,7 @@ export interface ExecutorParts {
   readonly archives: Archives;
   readonly views: Views;
   readonly volumes: Volumes;
-  readonly slots: SlotTable;
+  readonly slots: RunnerSlots;
   readonly gateway: Pick<GatewaySockets, 'add' | 'end'>;
   readonly agentState: AgentState;
   readonly logs: LogBuffer;

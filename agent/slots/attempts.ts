@@ -82,7 +82,7 @@ export interface TaskSink {
  * The attempts of all containers of this machine. Bounded by their slots: a finished attempt holds its place until
  * acknowledged.
  */
-export class Attempts {
+export class UnacknowledgedAttempts {
   readonly #all = new Map<string, Attempt>();
   /** Acknowledged attempts in two generations: the newest, and those before. */
   #acked = new Set<string>();

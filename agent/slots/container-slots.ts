@@ -8,7 +8,7 @@ import type { Socket } from 'node:net';
 import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';
 import type { Log } from '#shared/log.ts';
 import { Adoption, MAX_NAME_LENGTH, MOST_HOLDING } from './adoption.ts';
-import type { Attempt, Attempts, Outcome } from './attempts.ts';
+import type { Attempt, UnacknowledgedAttempts, Outcome } from './attempts.ts';
 import { MAX_RESULT_BYTES, keyOf } from './attempts.ts';
 import type { Rule } from './budget.ts';
 import { SocketBudget } from './budget.ts';
@@ -110,7 +110,7 @@ export class ContainerSlots {
    */
   readonly #restarting = new Set<number>();
   readonly #processes = new RunnerProcesses();
-  readonly #attempts: Attempts;
+  readonly #attempts: UnacknowledgedAttempts;
   readonly #events: ContainerSlotsEvents;
   readonly #log: Log;
   readonly #listener: SocketListener;
@@ -118,7 +118,7 @@ export class ContainerSlots {
   readonly #budget: SocketBudget;
   readonly #adoption: Adoption;
 
-  constructor(facts: SlotFacts, attempts: Attempts, events: ContainerSlotsEvents, log: Log) {
+  constructor(facts: SlotFacts, attempts: UnacknowledgedAttempts, events: ContainerSlotsEvents, log: Log) {
     this.facts = facts;
     this.#ready = facts.ready;
     this.#attempts = attempts;

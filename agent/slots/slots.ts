@@ -8,15 +8,15 @@ import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { TaskSink } from './attempts.ts';
-import { Attempts, keyOf } from './attempts.ts';
+import { UnacknowledgedAttempts, keyOf } from './attempts.ts';
 import type { ContainerExit, ContainerSlotsEvents, SlotFacts } from './container-slots.ts';
 import { ContainerSlots } from './container-slots.ts';
 
 type Told<Event extends keyof ContainerSlotsEvents> = Parameters<ContainerSlotsEvents[Event]>;
 
-export class SlotTable {
+export class RunnerSlots {
   readonly #containers = new Map<string, ContainerSlots>();
-  readonly #attempts = new Attempts();
+  readonly #attempts = new UnacknowledgedAttempts();
   readonly #ready = new Listeners<Told<'onReady'>>();
   readonly #starting = new Listeners<Told<'onStarting'>>();
   readonly #failed = new Listeners<Told<'onFailed'>>();
@@ -107,7 +107,7 @@ export class SlotTable {
     return this.#attempts.taken;
   }
 
-  liveAttempts(): ReturnType<Attempts['live']> {
+  liveAttempts(): ReturnType<UnacknowledgedAttempts['live']> {
     return this.#attempts.live();
   }
 

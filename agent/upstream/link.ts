@@ -26,7 +26,7 @@ import { MAX_MESSAGE_BYTES, PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { UpstreamCall } from '../gateway/relay.ts';
 import type { Permission } from '../reconcile/agent-state.ts';
-import type { SlotTable } from '../slots/slots.ts';
+import type { RunnerSlots } from '../slots/slots.ts';
 import { cutText } from '../slots/failure-text.ts';
 import type { ClockWatch } from '../telemetry/clock.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
@@ -60,7 +60,7 @@ const DELIVER_MS = 5_000;
 export interface LinkParts {
   readonly identity: IdentityFile;
   readonly joinFacts: JoinFacts;
-  readonly slots: SlotTable;
+  readonly slots: RunnerSlots;
   readonly logs: LogBuffer;
   readonly metrics: AgentMetrics;
   readonly log: Log;

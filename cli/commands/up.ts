@@ -21,7 +21,7 @@ import { baseImageOf } from '../up/base-image.ts';
 import { judgeSettings, lookAtPorts } from '../up/before.ts';
 import { SupervisedChild } from '../up/child.ts';
 import type { IpcMessage } from '../up/child.ts';
-import { ChildBook, lockDataDir, makeDataDir } from '../up/data-dir.ts';
+import { ChildList, lockDataDir, makeDataDir } from '../up/data-dir.ts';
 import { pythonImagesHeld } from '../up/engine.ts';
 import { NoMachineStarts, runExample } from './up-example.ts';
 import type { ExampleAnswer } from './up-example.ts';
@@ -140,7 +140,7 @@ class Up {
   onGaveUp: (sentence: string) => void = () => {};
   readonly #settings: UpSettings;
   readonly #env: Env;
-  readonly #book: ChildBook;
+  readonly #children: ChildList;
   #lock: { release(): Promise<void> } | undefined;
   #redis: EmbeddedRedis | undefined;
   #scheduler: SupervisedChild | undefined;
@@ -157,7 +157,7 @@ class Up {
   constructor(settings: UpSettings, env: Env) {
     this.#settings = settings;
     this.#env = env;
-    this.#book = new ChildBook(settings.dataDir);
+    this.#children = new ChildList(settings.dataDir);
     this.#settled = { httpAddress: settings.httpAddress, agentAddress: settings.agentAddress };
   }
 
@@ -171,7 +171,7 @@ class Up {
     await judgeSettings(this.#settings, this.#env);
     makeDataDir(dataDir);
     this.#lock = await lockDataDir(dataDir);
-    await this.#book.waitForLeftovers((name) => note(`- waiting for the ${name} of an earlier start to end ...`));
+    await this.#children.waitForLeftovers((name) => note(`- waiting for the ${name} of an earlier start to end ...`));
     await lookAtPorts(this.#settings, this.#env);
     await this.#lookAtEngine();
     this.#checkStopping();
@@ -318,7 +318,7 @@ class Up {
       env,
       logPath: this.#logPath(name),
       readyTimeoutMs: READY_TIMEOUT_MS,
-      book: this.#book,
+      children: this.#children,
       onNote: (line) => {
         if (!this.#isStopping) note(line);
       },

@@ -6,7 +6,7 @@ import type { ChildProcess } from 'node:child_process';
 import { sleep, withDeadline } from '#shared/backoff.ts';
 import { CliError } from '../errors.ts';
 import { textField } from '../json.ts';
-import type { ChildBook } from './data-dir.ts';
+import type { ChildList } from './data-dir.ts';
 import { BoundedLogFile, LineCutter, screenLine } from './log-file.ts';
 import { signalGroup } from './processes.ts';
 import { decideRestart } from '#shared/restart.ts';
@@ -25,7 +25,7 @@ export interface ChildOptions {
   readonly env: () => Readonly<Record<string, string | undefined>>;
   readonly logPath: string;
   readonly readyTimeoutMs: number;
-  readonly book: ChildBook;
+  readonly children: ChildList;
   /** Receives lines for the screen. */
   readonly onNote: (line: string) => void;
   /** The child died too often, and nothing will start it again. */
@@ -136,7 +136,7 @@ export class SupervisedChild {
   }
 
   #spawn(): Promise<IpcMessage> {
-    const { command, args, env, book, name } = this.#options;
+    const { command, args, env, children, name } = this.#options;
     this.#failed = undefined;
     this.#lastLines = [];
     const child = spawn(command, args, {
@@ -145,7 +145,7 @@ export class SupervisedChild {
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     });
     this.#process = child;
-    if (child.pid !== undefined) book.add(name, child.pid);
+    if (child.pid !== undefined) children.add(name, child.pid);
     const cutter = new LineCutter((line) => this.#onLine(line));
     for (const stream of [child.stdout, child.stderr]) {
       stream?.setEncoding('utf8');
@@ -171,7 +171,7 @@ export class SupervisedChild {
         if (this.#process !== child) return;
         this.#process = undefined;
         cutter.end();
-        book.remove(name);
+        children.remove(name);
         markExited();
         if (this.#wasReady) this.#afterDeath(how);
         if (!settled)

@@ -85,7 +85,7 @@ export async function lockDataDir(path: string): Promise<{ release(): Promise<vo
 }
 
 /** Remembers the running children in the directory. */
-export class ChildBook {
+export class ChildList {
   readonly #path: string;
   readonly #records = new Map<string, ChildRecord>();
 

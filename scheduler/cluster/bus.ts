@@ -17,13 +17,13 @@ export interface Bus {
    * Publishes a message, together with all others of this turn of the event loop
    * on that channel. Never throws; a message that Redis does not take is lost.
    */
-  say(channel: string, message: unknown): void;
+  publish(channel: string, message: unknown): void;
   /** Whether messages arrive now. */
   readonly isLive: boolean;
 }
 
 /** Bus without other processes: embedded stores have one scheduler process. */
-export const ALONE: Bus = { on: () => undefined, onGap: () => undefined, say: () => undefined, isLive: true };
+export const ALONE: Bus = { on: () => undefined, onGap: () => undefined, publish: () => undefined, isLive: true };
 
 /** Most messages of one turn in one command. */
 const MOST_TOGETHER = 500;
@@ -64,7 +64,7 @@ export class RedisBus implements Bus {
     this.#gapHandlers.push(handler);
   }
 
-  say(channel: string, message: unknown): void {
+  publish(channel: string, message: unknown): void {
     const waiting = this.#waiting.get(channel);
     if (waiting === undefined) this.#waiting.set(channel, [message]);
     else waiting.push(message);

@@ -122,9 +122,9 @@ export class Loads {
       this.#told.set(one.containerId, text);
       loads.push(told);
       if (loads.length < MOST_IN_ONE) continue;
-      bus.say(channel, { from, loads });
+      bus.publish(channel, { from, loads });
       loads = [];
     }
-    if (loads.length > 0) bus.say(channel, { from, loads });
+    if (loads.length > 0) bus.publish(channel, { from, loads });
   }
 }

@@ -8,16 +8,16 @@ import { TaskActions } from '../tasks/actions.ts';
 import { Cancellation } from '../tasks/completion/cancellation.ts';
 import { DeploymentStops } from '../tasks/deployment-stops.ts';
 import type { Bodies } from '../tasks/dispatch/bodies.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
-import type { Lanes } from './lanes.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
+import type { LocalQueueParts } from './local-queue.ts';
 import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface ActionsSetup {
-  readonly ground: Ground;
-  readonly books: Books;
-  readonly lanes: Lanes;
+  readonly infrastructure: Infrastructure;
+  readonly clusterState: ClusterState;
+  readonly localQueue: LocalQueueParts;
   readonly records: Records;
   readonly bodies: Bodies;
   readonly taskParts: TaskParts;
@@ -32,18 +32,18 @@ export interface ActionParts {
 }
 
 export function openActions(setup: ActionsSetup): ActionParts {
-  const { ground, books, lanes, bodies, taskParts, maintenance } = setup;
-  const { db, keys, clock, log } = ground;
-  const { bus, book, slots, leases, credentials } = books;
+  const { infrastructure, clusterState, localQueue, bodies, taskParts, maintenance } = setup;
+  const { db, keys, clock, log } = infrastructure;
+  const { bus, containers, slots, leases, credentials } = clusterState;
   const { attempts, completion, changes } = taskParts;
   const { records } = setup.records;
-  const { queues, replies } = lanes;
+  const { queues, replies } = localQueue;
   const common = { attempts, completion, changes, queues, records, replies, leases, bodies, clock, log };
   const cancellation = new Cancellation({
     ...common,
-    revokeElsewhere: (...revoked) => bus.say(keys.revokeChannel, revokeMessage(...revoked, outcomes)),
+    revokeElsewhere: (...revoked) => bus.publish(keys.revokeChannel, revokeMessage(...revoked, outcomes)),
   });
-  const containerActions = new ContainerActions(book, slots, (id) => credentials.ended([id]));
+  const containerActions = new ContainerActions(containers, slots, (id) => credentials.ended([id]));
   const deploymentStops = new DeploymentStops({
     ...common,
     cancellation,

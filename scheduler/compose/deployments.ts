@@ -1,7 +1,7 @@
 // Deployments as invocations name them: the cached targets of calls, and the directory of stubs.
 import { Directory } from '../workspaces/deployments/directory.ts';
 import { Targets } from '../workspaces/deployments/targets.ts';
-import type { Ground } from './ground.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 
 export interface Deployments {
@@ -9,6 +9,6 @@ export interface Deployments {
   readonly directory: Directory;
 }
 
-export function openDeployments({ db, log }: Ground, { invalidation }: Identity): Deployments {
+export function openDeployments({ db, log }: Infrastructure, { invalidation }: Identity): Deployments {
   return { targets: new Targets({ db, log, invalidation }), directory: new Directory(db) };
 }

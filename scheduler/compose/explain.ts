@@ -2,20 +2,20 @@
 import { ScalingRelay } from '../api/explain/relay.ts';
 import { Explain } from '../api/explain/service.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
-import type { Lanes } from './lanes.ts';
+import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { Scaling } from './scaling.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface ExplainSetup {
-  readonly ground: Ground;
+  readonly infrastructure: Infrastructure;
   readonly identity: Identity;
-  readonly books: Books;
+  readonly clusterState: ClusterState;
   readonly targets: Targets;
-  readonly lanes: Lanes;
+  readonly localQueue: LocalQueueParts;
   readonly taskParts: TaskParts;
   readonly scaling: Scaling;
   readonly linkParts: LinkParts;
@@ -28,23 +28,23 @@ export interface ExplainRoom {
 
 /** Opened before the bus starts, which subscribes to the channels named by then. */
 export function openExplain(setup: ExplainSetup): ExplainRoom {
-  const { ground, identity, books, targets, lanes, taskParts, scaling, linkParts } = setup;
+  const { infrastructure, identity, clusterState, targets, localQueue, taskParts, scaling, linkParts } = setup;
   const relay = new ScalingRelay({
-    bus: books.bus,
-    channel: ground.keys.explainChannel,
-    isLeader: books.isLeader,
-    log: ground.log,
+    bus: clusterState.bus,
+    channel: infrastructure.keys.explainChannel,
+    isLeader: clusterState.isLeader,
+    log: infrastructure.log,
   });
   const explain = new Explain({
-    ...ground,
-    ...books,
-    refusalOf: (target) => books.servable.refusal(target),
+    ...infrastructure,
+    ...clusterState,
+    refusalOf: (target) => clusterState.feasibility.refusal(target),
     limits: identity.limits,
     usage: linkParts.usage,
     placer: scaling.placer,
     autoscaler: scaling.autoscaler,
     targets,
-    queues: lanes.queues,
+    queues: localQueue.queues,
     tasks: taskParts.reads,
     scaling: (queue) => relay.scaling(queue),
   });

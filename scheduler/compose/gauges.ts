@@ -6,7 +6,7 @@ import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Autoscaler } from '../control/autoscaler/loop.ts';
 import { registerScaleGauges } from '../control/autoscaler/metrics.ts';
-import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import { watchRedis } from '../stores/embedded/redis-metrics.ts';
 import { registerFleetGauges } from '../fleet/gauges.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -19,7 +19,7 @@ export interface GaugeParts {
   readonly registry: Registry;
   readonly fleetMetrics: FleetMetrics;
   readonly machines: Machines;
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   readonly autoscaler: Autoscaler;
   readonly db: Db;
   readonly hot: Redis;
@@ -34,9 +34,9 @@ const TIMED_TASK_COMMANDS = 64;
 
 /** Registers the gauges. @returns the part that must be started for them */
 export function registerGauges(parts: GaugeParts): Part {
-  const { registry, fleetMetrics, machines, book, autoscaler, db, hot, general, clock, log, isLeader } = parts;
-  registerFleetGauges({ registry, metrics: fleetMetrics, machines, book, clock, isLeader });
-  registerScaleGauges({ registry, autoscaler, book, isLeader });
+  const { registry, fleetMetrics, machines, containers, autoscaler, db, hot, general, clock, log, isLeader } = parts;
+  registerFleetGauges({ registry, metrics: fleetMetrics, machines, containers, clock, isLeader });
+  registerScaleGauges({ registry, autoscaler, containers, isLeader });
   watchRedis(registry, clock, [
     { role: 'tasks', client: hot, oneIn: TIMED_TASK_COMMANDS },
     { role: 'control', client: general, oneIn: 1 },

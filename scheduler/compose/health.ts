@@ -1,17 +1,17 @@
 // Detection of silent and lost machines, and of stalls of this process itself, during which silence proves nothing.
 import { MachineHealth } from '../fleet/health.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { TaskParts } from './tasks.ts';
 
 export function openHealth(
-  { clock, log, settings, stall }: Ground,
-  { machines, leaderBook, slots, isLeader, fence, fleetMetrics }: Books,
+  { clock, log, settings, stall }: Infrastructure,
+  { machines, leaderContainers, slots, isLeader, fence, fleetMetrics }: ClusterState,
   { reports }: TaskParts,
 ): MachineHealth {
   return new MachineHealth({
     machines,
-    book: leaderBook,
+    containers: leaderContainers,
     slots,
     reports,
     clock,

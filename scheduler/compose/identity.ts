@@ -19,7 +19,7 @@ import { openSealer } from '../workspaces/secrets/seal.ts';
 import { Secrets } from '../workspaces/secrets/service.ts';
 import { workspaceById } from '../stores/store/queries/workspaces.ts';
 import type { ContainerCredentials } from '../fleet/containers/credentials.ts';
-import type { Ground } from './ground.ts';
+import type { Infrastructure } from './infrastructure.ts';
 
 export interface Identity {
   readonly sealer: Sealer;
@@ -39,8 +39,8 @@ export interface Identity {
  * Opens the installation, and seals values anew that an older key has sealed, where such a key is named.
  * @throws StartupError of the key file
  */
-export async function openIdentity(ground: Ground): Promise<Identity> {
-  const { db, general, subscriber, keys, registry, clock, log, settings } = ground;
+export async function openIdentity(infrastructure: Infrastructure): Promise<Identity> {
+  const { db, general, subscriber, keys, registry, clock, log, settings } = infrastructure;
   const sealer = await openSealer({
     keyFile: settings.LONGSHORE_SECRET_KEY_FILE,
     previousKeyFile: settings.LONGSHORE_SECRET_KEY_FILE_PREVIOUS,
@@ -81,7 +81,7 @@ export async function openIdentity(ground: Ground): Promise<Identity> {
 
 /** The bearer tokens. A container's token is valid as long as the container lives. */
 export function openTokens(
-  { db, clock }: Ground,
+  { db, clock }: Infrastructure,
   { installation, invalidation }: Identity,
   credentials: Pick<ContainerCredentials, 'isLive'>,
 ): Tokens {

@@ -25,19 +25,30 @@ export interface Started extends Wired {
 
 /** @param opened - stores that are open already, and are closed last */
 export function startOrder(opened: readonly Part[], parts: Started): readonly Part[] {
-  const { ground, identity, books, targets, taskParts, scaling, linkParts, maintenance, replicas, workers } = parts;
-  const { presence, machines, book, leader } = books;
+  const {
+    infrastructure,
+    identity,
+    clusterState,
+    targets,
+    taskParts,
+    scaling,
+    linkParts,
+    maintenance,
+    replicas,
+    workers,
+  } = parts;
+  const { presence, machines, containers, leader } = clusterState;
   return [
     ...opened,
     identity.invalidation,
     targets,
-    predecessorsPart(ground, books),
+    predecessorsPart(infrastructure, clusterState),
     presence,
     // Listening comes first, so that writes during the reading of rows are noticed.
     ...replicas.listening,
     parts.poolParts.declaring,
     machines,
-    { name: 'containers', start: () => book.load() },
+    { name: 'containers', start: () => containers.load() },
     leader,
     parts.redisMemory,
     recordsPart(parts.records, leader),
@@ -51,7 +62,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     scaling.autoscaler,
     linkParts.links,
     parts.gauges,
-    ground.stall,
+    infrastructure.stall,
     parts.health,
     workers,
     ...maintenance.afterTasks,
@@ -59,6 +70,6 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.retention,
     ...replicas.running,
     parts.schedules,
-    httpPart(parts.surfaces, ground, books),
+    httpPart(parts.surfaces, infrastructure, clusterState),
   ];
 }

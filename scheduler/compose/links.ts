@@ -11,21 +11,21 @@ import { machineSigner } from '../workspaces/identity/machine-credentials.ts';
 import { ImageCredentials } from '../fleet/images/workspace-credentials.ts';
 import { RegistryCredentials } from '../fleet/images/credentials.ts';
 import { ImageOrders } from '../fleet/images/orders.ts';
-import { PullPlaces } from '../fleet/images/places.ts';
+import { PullPermits } from '../fleet/images/pull-permits.ts';
 import { LogQuota } from '../fleet/logs/log-quota.ts';
 import { LogSink } from '../fleet/logs/log-sink.ts';
 import { LogMetrics } from '../fleet/logs/metrics.ts';
 import type { Objects } from '../stores/objects/service.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 import type { Scaling } from './scaling.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface LinksSetup {
-  readonly ground: Ground;
+  readonly infrastructure: Infrastructure;
   readonly identity: Identity;
-  readonly books: Books;
+  readonly clusterState: ClusterState;
   readonly objects: Objects;
   readonly taskParts: TaskParts;
   readonly scaling: Pick<Scaling, 'cpuWorkAllowed'>;
@@ -41,19 +41,19 @@ export interface LinkParts {
 }
 
 export function openLinks(setup: LinksSetup): LinkParts {
-  const { books, tokens, objects } = setup;
+  const { clusterState, tokens, objects } = setup;
   const { reports, attempts } = setup.taskParts;
   const { cpuWorkAllowed } = setup.scaling;
-  const { db, general, keys, clock, log, registry, settings } = setup.ground;
+  const { db, general, keys, clock, log, registry, settings } = setup.infrastructure;
   const { secrets, installation, limits } = setup.identity;
-  const { bus, isAlone, book, machines, slots, leases, fleetMetrics: metrics } = books;
+  const { bus, isAlone, containers, machines, slots, leases, fleetMetrics: metrics } = clusterState;
   const usage = new Usage({ redis: isAlone ? undefined : general, keyOf: keys.usage, clock, log });
   const pages = new MachinePages({ bus, channel: keys.pagesChannel, machines });
   const images = new ImageOrders({
     machines,
-    book,
+    containers,
     credentials: new ImageCredentials(new RegistryCredentials(settings.LONGSHORE_REGISTRY_CONFIG, log), secrets),
-    places: new PullPlaces(general, keys),
+    permits: new PullPermits(general, keys),
     cpuWorkAllowed,
     log,
   });
@@ -63,12 +63,12 @@ export function openLinks(setup: LinksSetup): LinkParts {
     clock,
     onDropped: () => logMetrics.dropped.inc(),
   });
-  const logs = new LogSink({ db, book, quota });
+  const logs = new LogSink({ db, containers, quota });
   const links = new Links({
     usage,
     pages,
     machines,
-    book,
+    containers,
     slots,
     reports,
     attempts,

@@ -10,8 +10,8 @@ import { openFileObjects } from '../stores/objects/files.ts';
 import type { Objects } from '../stores/objects/service.ts';
 import { createObjects } from '../stores/objects/service.ts';
 import { Bodies, taskOfInputKey } from '../tasks/dispatch/bodies.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 
 const HOUR_MS = 3_600_000;
@@ -26,9 +26,9 @@ export interface ObjectParts {
 
 /** @throws StartupError `bad_config`, `object_store_failed` */
 export async function openObjects(
-  { db, clock, log, registry, settings }: Ground,
+  { db, clock, log, registry, settings }: Infrastructure,
   { installation, limits }: Identity,
-  { isLeader }: Books,
+  { isLeader }: ClusterState,
 ): Promise<ObjectParts> {
   const backend = await openObjectBackend(settings);
   const objects = createObjects({

@@ -1,12 +1,12 @@
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book } from '../fleet/containers/book.ts';
+import type { ContainerControl } from '../fleet/containers/container-registry.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { LoopMetrics } from '../cluster/loop-metrics.ts';
 import { Accounting } from '../control/placement/accounting.ts';
-import { Placer } from '../control/placement/commit.ts';
+import { Placer } from '../control/placement/placer.ts';
 import { Quotas } from '../control/placement/quotas.ts';
 import { Reservations } from '../control/placement/reservations.ts';
 import type { Keys } from '../stores/queues/keys.ts';
@@ -18,7 +18,7 @@ export interface OpenPlacement {
   /** Redis client that both use: its order of commands lets the next reservation see freed capacity. */
   readonly general: Redis;
   readonly keys: Keys;
-  readonly book: Book;
+  readonly containers: ContainerControl;
   readonly machines: Machines;
   readonly clock: Clock;
   readonly log: Log;
@@ -36,12 +36,12 @@ export function openPlacement(parts: OpenPlacement): {
   readonly reservations: Reservations;
   readonly quotas: Quotas;
 } {
-  const { db, general, keys, book, machines, clock, log, metrics, loops, fence } = parts;
+  const { db, general, keys, containers, machines, clock, log, metrics, loops, fence } = parts;
   const reservations = new Reservations({ client: general, keys });
-  const accounting = new Accounting({ book, machines, reservations, fence, clock, log, drift: metrics.drift });
+  const accounting = new Accounting({ containers, machines, reservations, fence, clock, log, drift: metrics.drift });
   const quotas = new Quotas(db, clock);
   const placer = new Placer({
-    book,
+    containers,
     machines,
     reservations,
     accounting,

@@ -4,8 +4,8 @@ import type { SchedulerSettings } from '../config.ts';
 import { readPoolsFile } from '../fleet/pools-file.ts';
 import type { PoolsFile } from '../fleet/pools-file.ts';
 import { Pools } from '../fleet/pools.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 
 export interface PoolParts {
   readonly pools: Pools;
@@ -20,7 +20,11 @@ export async function openPoolsFile({ LONGSHORE_POOLS_FILE: path }: SchedulerSet
   return path === undefined ? undefined : await readPoolsFile(path);
 }
 
-export function openPools({ db, log, settings }: Ground, { machines }: Books, file: PoolsFile | undefined): PoolParts {
+export function openPools(
+  { db, log, settings }: Infrastructure,
+  { machines }: ClusterState,
+  file: PoolsFile | undefined,
+): PoolParts {
   const { LONGSHORE_POOLS_FILE: path } = settings;
   const pools = new Pools({ db, machines, log });
   return {

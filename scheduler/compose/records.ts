@@ -8,8 +8,8 @@ import { Drainer } from '../tasks/records/drainer.ts';
 import { recordOfRow } from '../tasks/records/recording.ts';
 import { TaskRecords } from '../tasks/records/records.ts';
 import { writeWithCallbacks } from '../tasks/webhooks/callbacks.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { Webhooks } from './webhooks.ts';
 
 export interface Records {
@@ -20,8 +20,8 @@ export interface Records {
 }
 
 export function openRecords(
-  { db, hot, general, keys, log, registry }: Ground,
-  { isLeader }: Books,
+  { db, hot, general, keys, log, registry }: Infrastructure,
+  { isLeader }: ClusterState,
   { deliveries: callbacks }: Webhooks,
 ): Records {
   const records = new TaskRecords({

@@ -5,23 +5,23 @@ import { outcomes } from '../api/http/invoke/outcomes.ts';
 import { Answers } from '../replicas/answers.ts';
 import { RedisBus } from '../cluster/bus.ts';
 import { DeadReplicas } from '../replicas/dead-replicas.ts';
-import { Decisions } from '../replicas/decisions.ts';
-import { Leaving } from '../replicas/leaving.ts';
+import { DecisionRequests } from '../replicas/decision-requests.ts';
+import { StopWhenDrained } from '../replicas/stop-when-drained.ts';
 import { SharedState } from '../replicas/shared-state.ts';
 import { Wakes } from '../replicas/wakes.ts';
 import { openQueues } from '../stores/store/queries/tasks.ts';
 import type { Bodies } from '../tasks/dispatch/bodies.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
-import type { Lanes } from './lanes.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
+import type { LocalQueueParts } from './local-queue.ts';
 import type { Records } from './records.ts';
 import type { Scaling } from './scaling.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface ReplicasSetup {
-  readonly ground: Ground;
-  readonly books: Books;
-  readonly lanes: Lanes;
+  readonly infrastructure: Infrastructure;
+  readonly clusterState: ClusterState;
+  readonly localQueue: LocalQueueParts;
   readonly records: Records;
   readonly bodies: Bodies;
   readonly taskParts: TaskParts;
@@ -35,16 +35,16 @@ export interface Replicas {
   readonly running: readonly Part[];
   readonly sharedState: SharedState;
   readonly wakes: Wakes;
-  readonly decisions: Decisions;
-  readonly leaving: Leaving;
+  readonly decisionRequests: DecisionRequests;
+  readonly stopWhenDrained: StopWhenDrained;
   readonly answers: Answers;
   readonly deadReplicas: DeadReplicas;
 }
 
 export function joinReplicas(setup: ReplicasSetup): Replicas {
-  const { db, keys, instance, log } = setup.ground;
-  const { bus, leader, presence, book, machines, slots, leases, loads, room } = setup.books;
-  const { queues, replies } = setup.lanes;
+  const { db, keys, instance, log } = setup.infrastructure;
+  const { bus, leader, presence, containers, machines, slots, leases, loads, remoteCapacity } = setup.clusterState;
+  const { queues, replies } = setup.localQueue;
   const { records } = setup.records;
   const { attempts, completion, dispatcher } = setup.taskParts;
   const { autoscaler } = setup.scaling;
@@ -52,7 +52,7 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     bus,
     channel: keys.stateChannel,
     instance,
-    book,
+    containers,
     machines,
     log,
   });
@@ -60,12 +60,12 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     bus,
     channelOf: keys.linkChannel,
     instance,
-    book,
+    containers,
     presence,
-    room,
+    remoteCapacity,
     dispatcher,
   });
-  const decisions = new Decisions(bus, keys.decideChannel, () => leader.isLeader(), autoscaler);
+  const decisionRequests = new DecisionRequests(bus, keys.decideChannel, () => leader.isLeader(), autoscaler);
   const answers = new Answers({
     bus,
     channelOf: keys.repliesChannel,
@@ -79,11 +79,11 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     presentation: outcomes,
     log,
   });
-  const leaving = new Leaving(book, slots, log);
+  const stopWhenDrained = new StopWhenDrained(containers, slots, log);
   const deadReplicas = new DeadReplicas({
     presence,
     machines,
-    book,
+    containers,
     queues,
     leases,
     openQueues: () => openQueues(db),
@@ -93,17 +93,17 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
   const isAlone = !(bus instanceof RedisBus);
   return {
     listening: isAlone ? [] : [bus, sharedState],
-    running: isAlone ? [leaving, deadReplicas] : [leaving, loads, answers, deadReplicas],
+    running: isAlone ? [stopWhenDrained, deadReplicas] : [stopWhenDrained, loads, answers, deadReplicas],
     sharedState,
     wakes,
-    decisions,
-    leaving,
+    decisionRequests,
+    stopWhenDrained,
     answers,
     deadReplicas,
   };
 }
 
 /** Embedded records have one owner at a time: any other leader or replica that Redis still names is dead. */
-export function predecessorsPart({ db }: Ground, { presence }: Books): Part {
+export function predecessorsPart({ db }: Infrastructure, { presence }: ClusterState): Part {
   return { name: 'predecessors', start: () => (db.kind === 'pglite' ? presence.othersDied() : undefined) };
 }

@@ -12,8 +12,8 @@ import {
   deleteUnjoinedBefore,
   oldestOf,
 } from '../stores/store/queries/retention.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { ObjectParts } from './objects.ts';
 
 const DAY_MS = 86_400_000;
@@ -23,8 +23,8 @@ const UNJOINED_MS = DAY_MS;
 const EXPIRED_KEY_MS = 3600_000;
 
 export function openRetention(
-  { db, clock, log, registry, settings }: Ground,
-  { machines, isLeader }: Books,
+  { db, clock, log, registry, settings }: Infrastructure,
+  { machines, isLeader }: ClusterState,
   { objects }: ObjectParts,
 ): Retention {
   return new Retention({

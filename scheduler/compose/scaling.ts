@@ -5,22 +5,22 @@ import { AutoscalerMetrics } from '../control/autoscaler/metrics.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import { LoopMetrics } from '../cluster/loop-metrics.ts';
 import type { Accounting } from '../control/placement/accounting.ts';
-import type { Placer } from '../control/placement/commit.ts';
+import type { Placer } from '../control/placement/placer.ts';
 import type { Quotas } from '../control/placement/quotas.ts';
 import type { MachineHealth } from '../fleet/health.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
-import type { Lanes } from './lanes.ts';
+import type { LocalQueueParts } from './local-queue.ts';
 import type { TaskParts } from './tasks.ts';
 import { cpuPoolsOf, openPlacement } from './placement.ts';
 
 export interface ScalingSetup {
-  readonly ground: Ground;
+  readonly infrastructure: Infrastructure;
   readonly identity: Identity;
-  readonly books: Books;
+  readonly clusterState: ClusterState;
   readonly targets: Targets;
-  readonly lanes: Lanes;
+  readonly localQueue: LocalQueueParts;
   readonly taskParts: TaskParts;
   readonly health: Pick<MachineHealth, 'isGuarded'>;
 }
@@ -35,19 +35,19 @@ export interface Scaling {
 }
 
 export function openScaling(setup: ScalingSetup): Scaling {
-  const { ground, identity, books, targets, health } = setup;
+  const { infrastructure, identity, clusterState, targets, health } = setup;
   const { limits } = identity;
-  const { queues } = setup.lanes;
+  const { queues } = setup.localQueue;
   const { due } = setup.taskParts;
-  const { db, clock, log, registry, settings } = ground;
-  const { machines, leaderBook, slots, loads, isLeader, fence } = books;
+  const { db, clock, log, registry, settings } = infrastructure;
+  const { machines, leaderContainers, slots, loads, isLeader, fence } = clusterState;
   const loops = new LoopMetrics(registry, clock);
   const cpuWorkAllowed = cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS);
   const { accounting, placer, quotas } = openPlacement({
-    ...ground,
-    book: leaderBook,
+    ...infrastructure,
+    containers: leaderContainers,
     machines,
-    metrics: books.fleetMetrics,
+    metrics: clusterState.fleetMetrics,
     loops,
     fence,
     cpuWorkAllowed,
@@ -55,7 +55,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
   const autoscaler = new Autoscaler({
     targets,
     queues,
-    book: leaderBook,
+    containers: leaderContainers,
     create: (target, count) => placer.create(target, count),
     slots,
     loads,

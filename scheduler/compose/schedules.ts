@@ -8,23 +8,23 @@ import { Schedules } from '../tasks/schedules/loop.ts';
 import { ScheduleMetrics } from '../tasks/schedules/metrics.ts';
 import { Ticker } from '../tasks/schedules/service.ts';
 import { Ticks } from '../domain/ticks.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
-import type { Lanes } from './lanes.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
+import type { LocalQueueParts } from './local-queue.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface SchedulesSetup {
-  readonly ground: Ground;
-  readonly books: Books;
+  readonly infrastructure: Infrastructure;
+  readonly clusterState: ClusterState;
   readonly targets: Targets;
-  readonly lanes: Lanes;
+  readonly localQueue: LocalQueueParts;
   readonly taskParts: TaskParts;
 }
 
-export function openSchedules({ ground, books, targets, lanes, taskParts }: SchedulesSetup): Part {
-  const { db, general, keys, clock, log, registry } = ground;
-  const { leader } = books;
-  const { queues } = lanes;
+export function openSchedules({ infrastructure, clusterState, targets, localQueue, taskParts }: SchedulesSetup): Part {
+  const { db, general, keys, clock, log, registry } = infrastructure;
+  const { leader } = clusterState;
+  const { queues } = localQueue;
   const metrics = new ScheduleMetrics(registry);
   const ticker = new Ticker({
     db,

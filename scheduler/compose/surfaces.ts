@@ -12,16 +12,16 @@ import { signingKeyOf } from '../workspaces/identity/workspaces.ts';
 import { LogReader } from '../fleet/logs/log-reads.ts';
 import { hostAddress, reachableAt } from '../api/ops/host-address.ts';
 import { Releases } from '../api/ops/releases.ts';
-import { useOf } from '../control/placement/world.ts';
+import { useOf } from '../control/placement/snapshot.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
 import { ContainerCalls } from '../api/http/container-calls.ts';
 import { issueCredential } from '../fleet/containers/credentials.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';
 import type { ActionParts } from './actions.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
-import type { Lanes } from './lanes.ts';
+import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { TaskParts } from './tasks.ts';
 import type { Webhooks } from './webhooks.ts';
@@ -32,11 +32,11 @@ export interface SurfacesSetup extends Pick<
   SurfaceParts,
   'objects' | 'directory' | 'targets' | 'workers' | 'pools' | 'explains'
 > {
-  readonly ground: Ground;
+  readonly infrastructure: Infrastructure;
   readonly identity: Identity;
-  readonly books: Books;
+  readonly clusterState: ClusterState;
   readonly tokens: Tokens;
-  readonly lanes: Lanes;
+  readonly localQueue: LocalQueueParts;
   readonly taskParts: TaskParts;
   readonly linkParts: LinkParts;
   readonly actionParts: ActionParts;
@@ -45,13 +45,13 @@ export interface SurfacesSetup extends Pick<
 }
 
 export function openSurfaces(setup: SurfacesSetup): Surfaces {
-  const { ground, identity, books, tokens, linkParts, certificate } = setup;
+  const { infrastructure, identity, clusterState, tokens, linkParts, certificate } = setup;
   const { objects, directory, targets, workers, pools, explains } = setup;
-  const { queues } = setup.lanes;
+  const { queues } = setup.localQueue;
   const { actions, deploymentStops, containerActions } = setup.actionParts;
-  const { db, general, clock, log, registry, settings } = ground;
+  const { db, general, clock, log, registry, settings } = infrastructure;
   const { sealer, installation, limits, rates, refusals, tenants, secrets } = identity;
-  const { book, machines, presence, servable } = books;
+  const { containers, machines, presence, feasibility } = clusterState;
   const { links, usage, pages, images } = linkParts;
   return createSurfaces({
     objects,
@@ -81,11 +81,11 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     tenants,
     limits,
     ...(rates === undefined ? {} : { rates }),
-    usageOf: (workspaceId) => ({ ...useOf(book, workspaceId), volume_bytes: machines.volumeBytes(workspaceId) }),
-    servable,
+    usageOf: (workspaceId) => ({ ...useOf(containers, workspaceId), volume_bytes: machines.volumeBytes(workspaceId) }),
+    feasibility,
     secrets,
     machines,
-    containers: book,
+    containers: containers,
     logs: new LogReader(db),
     settings: surfaceSettings(settings),
     bootstrap: {
@@ -112,7 +112,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
 }
 
 /** The HTTP server, started last. The other replicas then hear at which address this one is reached. */
-export function httpPart({ server }: Surfaces, { settings }: Ground, { presence }: Books): Part {
+export function httpPart({ server }: Surfaces, { settings }: Infrastructure, { presence }: ClusterState): Part {
   return {
     name: 'http',
     start: async () => {
@@ -125,13 +125,13 @@ export function httpPart({ server }: Surfaces, { settings }: Ground, { presence 
 
 /** Calls of containers, which come over the links of agents and are served by the HTTP server. */
 export function openContainerCalls(
-  { log }: Ground,
-  { book, fleetMetrics: metrics }: Books,
+  { log }: Infrastructure,
+  { containers, fleetMetrics: metrics }: ClusterState,
   tokens: Tokens,
   { server }: Surfaces,
 ): ContainerCalls {
   return new ContainerCalls({
-    book,
+    containers,
     tokenOf: (row) => issueCredential(tokens, row),
     tokens,
     server: () => server.app.server,

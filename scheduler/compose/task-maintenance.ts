@@ -3,10 +3,10 @@
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import { WakeSweep } from '../tasks/dispatch/wake-sweep.ts';
-import { LaneSweep } from '../tasks/local-queue/sweep.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
-import type { Lanes } from './lanes.ts';
+import { LocalQueueSweep } from '../tasks/local-queue/sweep.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
+import type { LocalQueueParts } from './local-queue.ts';
 import type { Records } from './records.ts';
 import type { TaskParts } from './tasks.ts';
 import type { Objects } from '../stores/objects/service.ts';
@@ -24,15 +24,16 @@ import { TaskSweep } from '../tasks/maintenance/sweep.ts';
 /** Ended tasks read at once after Redis lost data; costs the database some milliseconds. */
 const ENDED_PAGE = 2_000;
 /**
- * Time after a stall of this process, or a step of its clock, in which no lane is judged by the ages of its entries.
+ * Time after a stall of this process, or a step of its clock, in which no local queue is judged by the ages of its
+ * entries.
  */
-const LANE_CALM_MS = 15_000;
+const LOCAL_QUEUE_CALM_MS = 15_000;
 
 export interface TaskMaintenanceSetup {
-  readonly ground: Ground;
-  readonly books: Books;
+  readonly infrastructure: Infrastructure;
+  readonly clusterState: ClusterState;
   readonly objects: Pick<Objects, 'keptBytes' | 'removeBytes'>;
-  readonly lanes: Lanes;
+  readonly localQueue: LocalQueueParts;
   readonly records: Records;
   readonly taskParts: TaskParts;
 }
@@ -48,12 +49,22 @@ export interface TaskMaintenance {
 }
 
 export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenance {
-  const { lanes, objects } = setup;
-  const { db, instance, clock, stall, log } = setup.ground;
-  const { redisData: data, rollCall, presence, machines, book, slots, leases, isLeader, isAlive } = setup.books;
+  const { localQueue, objects } = setup;
+  const { db, instance, clock, stall, log } = setup.infrastructure;
+  const {
+    redisData: data,
+    rollCall,
+    presence,
+    machines,
+    containers,
+    slots,
+    leases,
+    isLeader,
+    isAlive,
+  } = setup.clusterState;
   const { records } = setup.records;
   const { attempts, changes, completion, renewal, lostJobs, dispatcher, olderJobs } = setup.taskParts;
-  const { queues } = lanes;
+  const { queues } = localQueue;
   const rebuild = new Rebuild({
     data,
     rollCall,
@@ -91,7 +102,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     jobOf: (taskId) => acceptedJobOf(db, taskId),
     calmMs: () => stall.calmMs(),
     isAlive,
-    served: () => book.queues(),
+    served: () => containers.queues(),
   });
   const wakeUps = new WakeSweep({
     queues,
@@ -121,15 +132,15 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     log,
     isLeader,
   });
-  const laneSweep = new LaneSweep({
-    lanes: queues,
-    store: lanes.store,
+  const localQueueSweep = new LocalQueueSweep({
+    localQueues: queues,
+    store: localQueue.store,
     records,
     completion,
     instance,
     isAlive,
     isLeader,
-    mayJudge: () => rebuild.isOver() && stall.calmMs() >= LANE_CALM_MS,
+    mayJudge: () => rebuild.isOver() && stall.calmMs() >= LOCAL_QUEUE_CALM_MS,
     clock,
     log,
   });
@@ -152,7 +163,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     beforeTasks: [data, rollCall, rebuild],
     afterTasks: [
       sweep,
-      laneSweep,
+      localQueueSweep,
       deadlines,
       wakeUps,
       suspects,

@@ -55,10 +55,10 @@ import { TaskReads } from '../tasks/records/reads.ts';
 import type { TaskRecords } from '../tasks/records/records.ts';
 import type { Directory } from '../workspaces/deployments/directory.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
-import type { Lanes } from './lanes.ts';
+import type { LocalQueueParts } from './local-queue.ts';
 import type { Records } from './records.ts';
 
 /** Parts of other rooms, and questions to them, that the path of a task needs. */
@@ -188,12 +188,12 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
 }
 
 export interface TasksSetup {
-  readonly ground: Ground;
+  readonly infrastructure: Infrastructure;
   readonly identity: Identity;
-  readonly books: Books;
+  readonly clusterState: ClusterState;
   readonly targets: Targets;
   readonly directory: Directory;
-  readonly lanes: Lanes;
+  readonly localQueue: LocalQueueParts;
   readonly records: Records;
   readonly bodies: Bodies;
   readonly redisMemory: RedisMemory;
@@ -204,17 +204,17 @@ export interface TaskParts extends TaskPath {
 }
 
 export function openTasks(setup: TasksSetup): TaskParts {
-  const { identity, books, targets, directory, bodies, redisMemory } = setup;
-  const { queues, replies } = setup.lanes;
+  const { identity, clusterState, targets, directory, bodies, redisMemory } = setup;
+  const { queues, replies } = setup.localQueue;
   const { records, caughtUp } = setup.records;
-  const { db, general: client, keys, instance, clock, stall, log, registry } = setup.ground;
-  const { book, machines, slots, leases, servable, isAlive } = books;
+  const { db, general: client, keys, instance, clock, stall, log, registry } = setup.infrastructure;
+  const { containers, machines, slots, leases, feasibility, isAlive } = clusterState;
   const { limits, rates } = identity;
   const olderJobs = new OlderJobs({
     queues,
     ended: (taskIds) => endedTaskIds(db, taskIds),
     isWaitedFor: (taskId) => replies.has(taskId),
-    generation: () => books.redisData.generation,
+    generation: () => clusterState.redisData.generation,
     log,
   });
   const path = buildTasks({
@@ -233,14 +233,14 @@ export function openTasks(setup: TasksSetup): TaskParts {
     redisMemory,
     rates,
     isAlive,
-    doubts: books.rollCall,
+    doubts: clusterState.rollCall,
     beforeFetch: (queue) => olderJobs.before(queue),
     commit: (batch) => insertAcceptedTasks(db, batch),
     keepJob: keptJobs(db),
     probeCommit: () => probeCommit(db),
     idempotencyKeys: new IdempotencyKeys({ db, log }),
     sinceStallMs: () => stall.sinceStallMs(),
-    refusalOf: (target) => servable.refusal(target),
+    refusalOf: (target) => feasibility.refusal(target),
     limitsOf: (workspaceId) => limits.of(workspaceId),
     queueQuota: new QueueQuota({ ask: (workspaceId) => queueBytes(db, workspaceId), log }),
     isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
@@ -249,7 +249,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
       return row === undefined ? undefined : recordOfRow(row);
     },
     isCutOff: (id) => {
-      const row = book.get(id)?.row;
+      const row = containers.get(id)?.row;
       if (row?.state !== 'STOPPING' || row.reason !== 'drained' || row.machineId === null) return false;
       return machines.get(row.machineId)?.health === 'READY';
     },

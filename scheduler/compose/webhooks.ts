@@ -9,8 +9,8 @@ import type { DeliveryJob } from '../tasks/webhooks/deliveries.ts';
 import { urlProblem } from '../tasks/webhooks/guard.ts';
 import { DeliveryMetrics } from '../tasks/webhooks/metrics.ts';
 import { Poster } from '../tasks/webhooks/post.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 import type { ObjectParts } from './objects.ts';
 
@@ -24,9 +24,9 @@ const MOST_JOBS = 10_000;
 
 /** @throws StartupError `bad_config` */
 export function openWebhooks(
-  { db, general, keys, clock, log, registry, settings }: Ground,
+  { db, general, keys, clock, log, registry, settings }: Infrastructure,
   { signingKeyOf }: Identity,
-  { isLeader }: Books,
+  { isLeader }: ClusterState,
   { bodies }: ObjectParts,
 ): Webhooks {
   const loadResult = (id: ObjectId): Promise<string | undefined> => bodies.loadResult(id);

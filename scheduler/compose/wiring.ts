@@ -7,7 +7,7 @@ import { outcomes } from '../api/http/invoke/outcomes.ts';
 import type { ScalingRelay } from '../api/explain/relay.ts';
 import type { Explain } from '../api/explain/service.ts';
 import type { ContainerCalls } from '../api/http/container-calls.ts';
-import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Workers } from '../fleet/workers.ts';
@@ -17,15 +17,15 @@ import type { Cancellation } from '../tasks/completion/cancellation.ts';
 import type { DeploymentStops } from '../tasks/deployment-stops.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
-import type { LaneQueues } from '../tasks/local-queue/queues.ts';
+import type { LocalQueues } from '../tasks/local-queue/queues.ts';
 import type { DueTimes } from '../stores/queues/due.ts';
 import type { Callers } from '../tasks/admission/callers.ts';
 import type { Sender } from '../tasks/dispatch/sending.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
-import type { Books } from './books.ts';
-import type { Ground } from './ground.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
-import type { Lanes } from './lanes.ts';
+import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { Records } from './records.ts';
 import type { Replicas } from './replicas.ts';
@@ -34,12 +34,12 @@ import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface Wired {
-  readonly ground: Ground;
+  readonly infrastructure: Infrastructure;
   readonly identity: Identity;
-  readonly books: Books;
+  readonly clusterState: ClusterState;
   readonly targets: Targets;
   readonly objects: Objects;
-  readonly lanes: Lanes;
+  readonly localQueue: LocalQueueParts;
   readonly records: Records;
   readonly taskParts: TaskParts;
   readonly scaling: Scaling;
@@ -56,18 +56,18 @@ export interface Wired {
 }
 
 export function wire(parts: Wired): void {
-  const { ground, books, lanes, taskParts, scaling, targets, workers, drains } = parts;
-  const { book, machines, servable } = books;
-  wireTasks({ ...taskParts, ...lanes });
-  machines.onChange(() => servable.machineChanged());
-  machines.onWritten(() => servable.machineChanged());
-  wireScaling({ book, machines, targets, general: ground.general, ...scaling });
+  const { infrastructure, clusterState, localQueue, taskParts, scaling, targets, workers, drains } = parts;
+  const { containers, machines, feasibility } = clusterState;
+  wireTasks({ ...taskParts, ...localQueue });
+  machines.onChange(() => feasibility.machineChanged());
+  machines.onWritten(() => feasibility.machineChanged());
+  wireScaling({ containers, machines, targets, general: infrastructure.general, ...scaling });
   wireLinks(parts);
-  wireGivenUp(book, taskParts.callers);
-  wireLocalQueue(book, machines, lanes.queues);
+  wireGivenUp(containers, taskParts.callers);
+  wireLocalQueue(containers, machines, localQueue.queues);
   wireContainers(parts);
   wireReplicas(parts);
-  wireWorkers({ book, machines, workers, drains });
+  wireWorkers({ containers, machines, workers, drains });
   wireUpkeep(parts);
   wireDecisions(parts);
   wireDeployments(parts);
@@ -83,14 +83,14 @@ export function wireTasks({
   sender,
   callers,
 }: {
-  readonly queues: LaneQueues;
+  readonly queues: LocalQueues;
   readonly replies: Replies;
   readonly dispatcher: Dispatcher;
   readonly due: DueTimes;
   readonly sender: Pick<Sender, 'begin'>;
   readonly callers: Pick<Callers, 'waitLimitReached'>;
 }): void {
-  queues.onBorrowed((queue, taskId) => dispatcher.wakeHere(queue, taskId));
+  queues.onReceived((queue, taskId) => dispatcher.wakeHere(queue, taskId));
   queues.onWaiting((queue) => dispatcher.wake(queue));
   dispatcher.onClaimed((claim) => sender.begin(claim));
   dispatcher.onDelayed((queue, dueMs) => due.add(queue, dueMs));
@@ -100,7 +100,7 @@ export function wireTasks({
 
 /** Scaling and placement follow containers and machines. */
 export function wireScaling({
-  book,
+  containers,
   machines,
   targets,
   general,
@@ -108,30 +108,30 @@ export function wireScaling({
   accounting,
   placer,
 }: Pick<Scaling, 'autoscaler' | 'accounting' | 'placer'> & {
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   readonly machines: Machines;
   readonly targets: Pick<Targets, 'onChange'>;
   readonly general: Redis;
 }): void {
-  book.onChange((change) => autoscaler.containerChanged(change));
+  containers.onChange((change) => autoscaler.containerChanged(change));
   targets.onChange((change) => autoscaler.targetChanged(change));
-  book.onChange((change) => accounting.containerChanged(change));
+  containers.onChange((change) => accounting.containerChanged(change));
   machines.onChange((machine) => accounting.machineChanged(machine));
   machines.beforeReady((machine) => accounting.recount([machine]));
   // Redis may have come back without its data, or with older data.
   general.on('ready', () => void accounting.recount());
-  book.onChange((change) => placer.containerChanged(change));
+  containers.onChange((change) => placer.containerChanged(change));
   machines.onChange((machine) => placer.machineChanged(machine));
 }
 
-function wireLinks({ books, linkParts, containerCalls, taskParts }: Wired): void {
+function wireLinks({ clusterState, linkParts, containerCalls, taskParts }: Wired): void {
   const { links, logs, images, pages } = linkParts;
-  books.book.onChange((change) => logs.containerChanged(change));
-  books.machines.onChange((machine) => links.machineChanged(machine));
+  clusterState.containers.onChange((change) => logs.containerChanged(change));
+  clusterState.machines.onChange((machine) => links.machineChanged(machine));
   images.onOrder((machineId, order) => links.prepareImage(machineId, order));
   pages.onOrder((machineId, requestId) => links.orderMetrics(machineId, requestId));
   links.onContainerCall((machineId, call) => containerCalls.serve(machineId, call));
-  links.onServable((queues) => {
+  links.onQueuesReady((queues) => {
     for (const queue of queues) taskParts.dispatcher.wake(queue);
   });
 }
@@ -140,28 +140,28 @@ function wireLinks({ books, linkParts, containerCalls, taskParts }: Wired): void
  * Tells callers at this replica when a container found no place and failed, unless another container serves the queue.
  */
 export function wireGivenUp(
-  book: Pick<ContainerBook, 'onChange' | 'ofQueue'>,
+  containers: Pick<ContainerRegistry, 'onChange' | 'ofQueue'>,
   callers: Pick<Callers, 'failWaiting'>,
 ): void {
-  book.onChange(({ entry, from, to }) => {
+  containers.onChange(({ entry, from, to }) => {
     if (from !== 'PENDING' || to !== 'FAILED') return;
     const { queue } = entry.spec;
-    for (const { row } of book.ofQueue(queue)) if (row.state === 'RUNNING') return;
+    for (const { row } of containers.ofQueue(queue)) if (row.state === 'RUNNING') return;
     const notPlaced = entry.row.reason ?? 'no_capacity';
     void callers.failWaiting(queue, entry.row.message ?? notPlaced, { notPlaced });
   });
 }
 
 /** Tasks that wait here may have to move to another replica when containers or machines change. */
-function wireLocalQueue(book: ContainerBook, machines: Machines, queues: LaneQueues): void {
-  book.onChange(({ entry }) => queues.look(entry.spec.queue));
-  machines.onChange(() => queues.lookAll());
+function wireLocalQueue(containers: ContainerRegistry, machines: Machines, queues: LocalQueues): void {
+  containers.onChange(({ entry }) => queues.check(entry.spec.queue));
+  machines.onChange(() => queues.checkAll());
 }
 
 /** Orders, slots, loads and attempts follow the containers. */
-function wireContainers({ books, linkParts, taskParts }: Wired): void {
-  const { book, slots, loads } = books;
-  book.onChange((change) => {
+function wireContainers({ clusterState, linkParts, taskParts }: Wired): void {
+  const { containers, slots, loads } = clusterState;
+  containers.onChange((change) => {
     const { entry, to } = change;
     linkParts.links.containerMoved(change);
     if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
@@ -175,11 +175,11 @@ function wireContainers({ books, linkParts, taskParts }: Wired): void {
 }
 
 /** Machines and containers of other replicas, and wake-ups that cross. */
-function wireReplicas({ ground, books, linkParts, taskParts, replicas, cancellation }: Wired): void {
-  const { instance, keys } = ground;
-  const { bus, book, machines, isLeader } = books;
+function wireReplicas({ infrastructure, clusterState, linkParts, taskParts, replicas, cancellation }: Wired): void {
+  const { instance, keys } = infrastructure;
+  const { bus, containers, machines, isLeader } = clusterState;
   const { reports, dispatcher } = taskParts;
-  books.takeOver.onSuperseded((machineId) => linkParts.links.superseded(machineId));
+  clusterState.takeOver.onSuperseded((machineId) => linkParts.links.superseded(machineId));
   replicas.sharedState.onSuperseded((machineId) => {
     linkParts.links.superseded(machineId);
     reports.machineMoved(machineId);
@@ -188,13 +188,13 @@ function wireReplicas({ ground, books, linkParts, taskParts, replicas, cancellat
     const isElsewhere = sessionId === undefined && row.replica !== null && row.replica !== instance;
     if (isElsewhere && (health === 'RECONCILING' || health === 'READY')) reports.machineMoved(row.id);
   });
-  book.onChange((change) => replicas.wakes.containerChanged(change));
+  containers.onChange((change) => replicas.wakes.containerChanged(change));
   machines.onChange((machine) => replicas.wakes.machineChanged(machine));
   dispatcher.onNoRoom((queue, taskId) => replicas.wakes.noRoom(queue, taskId));
   bus.on(keys.revokeChannel, (message) => {
     cancellation.revokedElsewhere(...readRevoke(message, outcomes));
   });
-  book.onChange((change) => replicas.leaving.containerChanged(change));
+  containers.onChange((change) => replicas.stopWhenDrained.containerChanged(change));
   machines.onChange((machine) => {
     // The leader decides this; every replica ends the attempts that it sent to the machine.
     if (machine.health === 'LOST' && !isLeader()) void reports.machineLost(machine.row.id);
@@ -203,26 +203,26 @@ function wireReplicas({ ground, books, linkParts, taskParts, replicas, cancellat
 
 /** Drains follow containers and machines. */
 export function wireWorkers({
-  book,
+  containers,
   machines,
   workers,
   drains,
 }: {
-  readonly book: Pick<ContainerBook, 'onChange'>;
+  readonly containers: Pick<ContainerRegistry, 'onChange'>;
   readonly machines: Pick<Machines, 'onChange'>;
   readonly workers: Workers;
   readonly drains: Drains;
 }): void {
   machines.onChange((machine) => drains.machineChanged(machine));
-  book.onChange((change) => drains.containerChanged(change));
-  book.onChange((change) => workers.containerChanged(change));
+  containers.onChange((change) => drains.containerChanged(change));
+  containers.onChange((change) => workers.containerChanged(change));
   machines.onChange((machine) => workers.machineChanged(machine));
 }
 
 /** Jobs that came back to their queues: a container here may take them, or a new one is wanted. */
 function wireUpkeep({
-  books,
-  lanes,
+  clusterState,
+  localQueue,
   records,
   taskParts: { dispatcher },
   scaling: { autoscaler },
@@ -237,9 +237,9 @@ function wireUpkeep({
   maintenance.foreign.onQueueChanged(wake);
   replicas.deadReplicas.onReturned(wake);
   records.drainer.onDrained((left) => records.records.drained(left));
-  replicas.answers.onAnswered((taskId) => lanes.queues.answered(taskId));
+  replicas.answers.onAnswered((taskId) => localQueue.queues.answered(taskId));
   maintenance.rebuild.onRebuilt(() => {
-    for (const queue of books.slots.queues()) dispatcher.wake(queue);
+    for (const queue of clusterState.slots.queues()) dispatcher.wake(queue);
     autoscaler.sweep();
   });
 }
@@ -247,7 +247,7 @@ function wireUpkeep({
 /** Causes of a new scaling decision, and its effects on callers. */
 function wireDecisions({
   identity,
-  books,
+  clusterState,
   taskParts,
   scaling,
   maintenance,
@@ -257,13 +257,13 @@ function wireDecisions({
 }: Wired): void {
   const { autoscaler, accounting, placer, quotas } = scaling;
   const { submissions, completion, callers, dispatcher, due } = taskParts;
-  const wanted = (queue: QueueName): void => replicas.decisions.wanted(queue);
+  const wanted = (queue: QueueName): void => replicas.decisionRequests.request(queue);
   submissions.onAccepted(({ taskId, deadlineMs }, queue) =>
     maintenance.deadlines.accepted({ taskId, queue, deadlineMs }),
   );
   submissions.onDepth((target, depth) => autoscaler.depthSeen(target, depth, wanted));
   completion.onAttemptEnded((queue, containerId) => autoscaler.attemptEnded(queue, containerId));
-  completion.onAttemptEnded((_queue, containerId) => replicas.leaving.look(containerId));
+  completion.onAttemptEnded((_queue, containerId) => replicas.stopWhenDrained.check(containerId));
   dispatcher.onIdle(({ queue, containerId }) => autoscaler.attemptEnded(queue, containerId));
   due.onDue(wanted);
   deploymentStops.onQueueChanged(wanted);
@@ -272,8 +272,8 @@ function wireDecisions({
   autoscaler.onStartFailed((queue, lastLines, containerId) => {
     void callers.failWaiting(queue, lastLines, { containerId });
   });
-  books.loads.onIdle((containerId) => {
-    const entry = books.book.get(containerId);
+  clusterState.loads.onIdle((containerId) => {
+    const entry = clusterState.containers.get(containerId);
     if (entry !== undefined) autoscaler.attemptEnded(entry.spec.queue, containerId);
   });
   identity.limits.onChange((workspaceId) => {
@@ -282,7 +282,7 @@ function wireDecisions({
     autoscaler.sweep();
   });
   // Wake-ups that came while another (perhaps a dead) replica held the lease had no effect.
-  books.leader.onChange((now) => {
+  clusterState.leader.onChange((now) => {
     if (now.kind !== 'leading') return;
     autoscaler.leads();
     void accounting.recount().then(() => placer.wake());

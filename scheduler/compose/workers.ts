@@ -1,8 +1,8 @@
 // Workers and their drains.
 import type { Autoscaler } from '../control/autoscaler/loop.ts';
-import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import type { ContainerCredentials } from '../fleet/containers/credentials.ts';
-import type { LeaderBook } from '../fleet/containers/leader-book.ts';
+import type { LeaderContainerRegistry } from '../fleet/containers/leader-container-registry.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -15,9 +15,9 @@ import type { Log } from '#shared/log.ts';
 export function openWorkers(parts: {
   readonly db: Db;
   readonly machines: Machines;
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   readonly credentials: ContainerCredentials;
-  readonly leaderBook: LeaderBook;
+  readonly leaderContainers: LeaderContainerRegistry;
   readonly slots: SlotTable;
   readonly loads: Loads;
   readonly autoscaler: Autoscaler;

@@ -1,5 +1,5 @@
 // Shortcomings of the pool that an app names, for deploys and explanations: the pool does not exist,
-// has no machine, or none that ever joined. Pure. Calls do not use this; serve.ts refuses them.
+// has no machine, or none that ever joined. Pure. Calls do not use this; control/placement/feasibility.ts refuses them.
 import { poolNameProblem } from './pools.ts';
 
 export interface PoolMachine {

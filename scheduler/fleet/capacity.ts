@@ -1,8 +1,8 @@
 import type { Gpu__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
-import type { BookEntry } from './containers/book.ts';
+import type { ContainerEntry } from './containers/container-registry.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
 
-/** Resources that a container takes up which an agent has and the book does not know there. */
+/** Resources that a container takes up which an agent has and the container registry does not know there. */
 interface Holding {
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
@@ -13,7 +13,7 @@ interface Holding {
 interface Counted {
   readonly row: Pick<MachineRow, 'poolSettings'>;
   readonly inventory: Inventory__Output | null;
-  readonly strangers: ReadonlyMap<unknown, Holding>;
+  readonly orphans: ReadonlyMap<unknown, Holding>;
 }
 
 export interface Capacity {
@@ -32,7 +32,7 @@ export interface Capacity {
  * free part of it. The reserve is the pool's, else 5 % of memory and a tenth of the
  * cores up to one. The free part is negative after a pool came to offer less. Pure.
  */
-export function capacityOf(machine: Counted, placed: Iterable<BookEntry>): Capacity {
+export function capacityOf(machine: Counted, placed: Iterable<ContainerEntry>): Capacity {
   const { totalCpuMillicores, totalMemoryBytes } = offeredBy(machine);
   let freeCpuMillicores = totalCpuMillicores;
   let freeMemoryBytes = totalMemoryBytes;
@@ -45,7 +45,7 @@ export function capacityOf(machine: Counted, placed: Iterable<BookEntry>): Capac
     for (const uuid of entry.row.gpuUuids) leasedGpus.add(uuid);
     containers += 1;
   }
-  for (const one of machine.strangers.values()) {
+  for (const one of machine.orphans.values()) {
     freeCpuMillicores -= one.cpuMillicores;
     freeMemoryBytes -= one.memoryBytes;
     for (const uuid of one.gpuUuids) leasedGpus.add(uuid);

@@ -5,7 +5,12 @@ import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book, BookChange, BookEntry, ContainerBook } from './containers/book.ts';
+import type {
+  ContainerControl,
+  ContainerEntryChange,
+  ContainerEntry,
+  ContainerRegistry,
+} from './containers/container-registry.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { Loads } from '../cluster/loads.ts';
 import type { DrainContainer, DrainStep } from './drain-plan.ts';
@@ -18,9 +23,9 @@ import type { DrainView } from './worker-service.ts';
 
 export interface DrainsParts {
   readonly machines: Machines;
-  readonly book: ContainerBook;
-  /** The book as the leader writes it. */
-  readonly leaderBook: Pick<Book, 'transition'>;
+  readonly containers: ContainerRegistry;
+  /** The container registry as the leader writes it. */
+  readonly leaderContainers: Pick<ContainerControl, 'transition'>;
   readonly slots: SlotTable;
   readonly loads: Pick<Loads, 'of' | 'isHere'>;
   readonly clock: Clock;
@@ -52,7 +57,7 @@ export class Drains {
     if (this.#parts.machines.get(row.id) === undefined) this.#deadlines.forget(row.id);
   }
 
-  containerChanged({ entry, to }: BookChange): void {
+  containerChanged({ entry, to }: ContainerEntryChange): void {
     if (to !== 'RUNNING') this.#picked.delete(entry.row.id);
   }
 
@@ -68,9 +73,9 @@ export class Drains {
    * Takes one step for everything on a machine. Resolves when all containers that must stop at once have been told so.
    */
   async look(machine: Machine): Promise<void> {
-    const { book, isLeader } = this.#parts;
+    const { containers, isLeader } = this.#parts;
     if (!isLeader()) return;
-    const entries = [...book.ofMachine(machine.row.id)];
+    const entries = [...containers.ofMachine(machine.row.id)];
     if (!isDraining(machine.row)) {
       this.#deadlines.forget(machine.row.id);
       // Uncordoned: containers that were picked and have not begun to leave stay.
@@ -92,23 +97,23 @@ export class Drains {
   }
 
   async #step(queue: QueueName): Promise<void> {
-    const { book, clock, machines, demandOf } = this.#parts;
+    const { containers, clock, machines, demandOf } = this.#parts;
     const demand = await demandOf(queue);
     const nowMs = clock.monotonicMs();
-    const containers: DrainContainer[] = [];
+    const draining: DrainContainer[] = [];
     let readyElsewhere = 0;
     let hasNoCapacity = false;
-    for (const entry of book.ofQueue(queue)) {
+    for (const entry of containers.ofQueue(queue)) {
       const machine = entry.row.machineId === null ? undefined : machines.get(entry.row.machineId);
-      if (machine !== undefined && isDraining(machine.row)) containers.push(this.#container(entry, machine));
+      if (machine !== undefined && isDraining(machine.row)) draining.push(this.#container(entry, machine));
       else if (entry.row.state === 'RUNNING' && machine !== undefined && isSchedulable(machine)) readyElsewhere += 1;
       else if (entry.row.state === 'PENDING' && entry.rejections !== null) hasNoCapacity = true;
     }
-    const steps = drainSteps({ ...demand, readyElsewhere, hasNoCapacity, containers }, nowMs);
+    const steps = drainSteps({ ...demand, readyElsewhere, hasNoCapacity, containers: draining }, nowMs);
     await Promise.all(steps.map((step) => this.#carryOut(queue, step, nowMs)));
   }
 
-  #container({ row }: BookEntry, machine: Machine): DrainContainer {
+  #container({ row }: ContainerEntry, machine: Machine): DrainContainer {
     return {
       id: row.id,
       state: row.state,
@@ -120,7 +125,7 @@ export class Drains {
   }
 
   async #carryOut(queue: QueueName, { kind, id }: DrainStep, nowMs: number): Promise<void> {
-    const { leaderBook, slots, loads, log } = this.#parts;
+    const { leaderContainers, slots, loads, log } = this.#parts;
     if (kind === 'pick') {
       this.#picked.set(id, nowMs);
       this.#pickedFrom.tell(queue);
@@ -131,7 +136,7 @@ export class Drains {
     // linked to another replica, that replica stops it once it is idle.
     const isIdle = loads.isHere(id) && slots.get(id)?.inFlight === 0;
     const event = kind === 'end' || (kind === 'stop' && isIdle) ? 'stop' : 'drain';
-    const moved = await leaderBook.transition(id, event, { change: { reason: 'drained' } });
+    const moved = await leaderContainers.transition(id, event, { change: { reason: 'drained' } });
     if (moved === 'refused') slots.stay(id);
     else log.info({ containerId: id, queue, event }, 'a container leaves its machine, which drains');
   }
@@ -142,8 +147,8 @@ export class Drains {
   progressOf(machine: Machine): DrainView | null {
     const { row } = machine;
     if (!isDraining(row) && row.intent !== 'drained') return null;
-    const entries = [...this.#parts.book.ofMachine(row.id)];
-    const remaining = entries.length + machine.strangers.size;
+    const entries = [...this.#parts.containers.ofMachine(row.id)];
+    const remaining = entries.length + machine.orphans.size;
     return {
       total: Math.max(row.drainTotal ?? 0, remaining),
       remaining,
@@ -162,7 +167,7 @@ function deadlineOf({ row }: Machine): number {
   return Math.min(row.drainDeadlineAtMs ?? Infinity, row.hostDrainUntilMs ?? Infinity);
 }
 
-function whyItStays({ row }: BookEntry): DrainView['blockedBy'][number]['why'] {
+function whyItStays({ row }: ContainerEntry): DrainView['blockedBy'][number]['why'] {
   if (row.state === 'DRAINING') return 'tasks';
   if (row.state === 'RUNNING') return 'replacement';
   return row.state === 'UNKNOWN' ? 'machine_away' : 'stopping';

@@ -5,7 +5,7 @@ import type { MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Registry } from '#shared/metrics.ts';
 import { Counter, Gauge, Histogram, SLOW_BUCKETS, Tally } from '#shared/metrics.ts';
-import type { ContainerBook } from './containers/book.ts';
+import type { ContainerRegistry } from './containers/container-registry.ts';
 import type { Machines } from './machines.ts';
 import { isSchedulable } from './machine.ts';
 import type { FleetMetrics } from './metrics.ts';
@@ -14,7 +14,7 @@ export interface FleetGaugesParts {
   readonly registry: Registry;
   readonly metrics: Pick<FleetMetrics, 'pools' | 'gpuModels' | 'showPool'>;
   readonly machines: Pick<Machines, 'all' | 'get' | 'capacity' | 'volumeBytes' | 'onChange' | 'refusedTransitions'>;
-  readonly book: Pick<ContainerBook, 'all' | 'refusedTransitions' | 'refusedLeaderWrites'>;
+  readonly containers: Pick<ContainerRegistry, 'all' | 'refusedTransitions' | 'refusedLeaderWrites'>;
   readonly clock: Clock;
   readonly isLeader: () => boolean;
 }
@@ -28,7 +28,7 @@ export function registerFleetGauges(parts: FleetGaugesParts): void {
   registerVolumes(parts);
   registerBacklog(parts);
   registerDrains(parts);
-  const { registry, book, machines, isLeader } = parts;
+  const { registry, containers, machines, isLeader } = parts;
   new Gauge({
     name: 'longshore_scheduler_leader',
     help: '1 on the replica that decides, 0 on the others.',
@@ -47,12 +47,12 @@ export function registerFleetGauges(parts: FleetGaugesParts): void {
     labelNames: ['kind'],
     registers: [registry],
     collect() {
-      this.inc({ kind: 'container' }, book.refusedTransitions - counted);
+      this.inc({ kind: 'container' }, containers.refusedTransitions - counted);
       this.inc({ kind: 'machine' }, machines.refusedTransitions - countedMachines);
       countedMachines = machines.refusedTransitions;
-      this.inc({ kind: 'leader' }, book.refusedLeaderWrites - countedLeader);
-      counted = book.refusedTransitions;
-      countedLeader = book.refusedLeaderWrites;
+      this.inc({ kind: 'leader' }, containers.refusedLeaderWrites - countedLeader);
+      counted = containers.refusedTransitions;
+      countedLeader = containers.refusedLeaderWrites;
     },
   });
 }
@@ -138,7 +138,7 @@ function registerCapacity({ registry, metrics, machines, isLeader }: FleetGauges
 }
 
 /** `waiting` containers have no machine yet; `placed` ones wait for their agent's acknowledgement. */
-function registerBacklog({ registry, metrics, machines, book, isLeader }: FleetGaugesParts): void {
+function registerBacklog({ registry, metrics, machines, containers, isLeader }: FleetGaugesParts): void {
   new Gauge({
     name: 'longshore_scheduler_backlog_requests',
     help: 'Containers that wait for a machine, or for its agent to take them; shown by the leader.',
@@ -146,7 +146,7 @@ function registerBacklog({ registry, metrics, machines, book, isLeader }: FleetG
     registers: [registry],
     collect() {
       const tally = new Tally('pool', 'gpu_model', 'state');
-      for (const { row, spec } of isLeader() ? book.all() : []) {
+      for (const { row, spec } of isLeader() ? containers.all() : []) {
         if (row.state !== 'PENDING' && row.state !== 'ASSIGNED') continue;
         const machine = row.machineId === null ? undefined : machines.get(row.machineId);
         const pool = metrics.pools.of(machine?.row.poolName ?? spec.poolName);

@@ -8,7 +8,7 @@ import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Gauge } from '#shared/metrics.ts';
 import { endOnDeleted } from './containers/deleted-machine.ts';
-import type { Book } from './containers/book.ts';
+import type { ContainerControl } from './containers/container-registry.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { Reports } from '../tasks/completion/reports.ts';
 import { guardsAfter } from './guard.ts';
@@ -27,7 +27,7 @@ const EVERY_MS = 1_000;
 
 export interface MachineHealthParts {
   readonly machines: Machines;
-  readonly book: Book;
+  readonly containers: ContainerControl;
   readonly slots: SlotTable;
   readonly reports: Pick<Reports, 'machineLost'>;
   readonly clock: Clock;
@@ -112,8 +112,8 @@ export class MachineHealth {
    */
   isGuarded(queue: QueueName): boolean {
     if (this.#guards.size === 0) return false;
-    const { book, machines } = this.#parts;
-    for (const { row } of book.ofQueue(queue)) {
+    const { containers, machines } = this.#parts;
+    for (const { row } of containers.ofQueue(queue)) {
       const machine = row.machineId === null ? undefined : machines.get(row.machineId);
       if (machine !== undefined && this.#guards.has(machine.row.poolId)) return true;
     }
@@ -149,11 +149,14 @@ export class MachineHealth {
    * machine may have them. A later acknowledgement of that epoch is refused.
    */
   async #takeBackUnacknowledged(nowMs: number): Promise<void> {
-    const { book, log } = this.#parts;
-    for (const { row } of [...book.all()]) {
+    const { containers, log } = this.#parts;
+    for (const { row } of [...containers.all()]) {
       if (row.state !== 'ASSIGNED' || nowMs - (row.scheduledAtMs ?? nowMs) < ACK_WITHIN_MS) continue;
       log.warn({ containerId: row.id, machineId: row.machineId }, 'assignment not acknowledged, taking it back');
-      await book.transition(row.id, 'revoke', { epoch: row.epoch, change: { machineId: null, assignmentId: null } });
+      await containers.transition(row.id, 'revoke', {
+        epoch: row.epoch,
+        change: { machineId: null, assignmentId: null },
+      });
     }
   }
 
@@ -162,16 +165,16 @@ export class MachineHealth {
    * machine may have died before it ended them, and nothing else would.
    */
   async #moveOffDeleted(): Promise<void> {
-    const { book, machines, log } = this.#parts;
+    const { containers, machines, log } = this.#parts;
     const isDeleted = new Map<MachineId, boolean>();
-    for (const { row } of [...book.all()]) {
+    for (const { row } of [...containers.all()]) {
       const { machineId } = row;
       if (machineId === null || machines.get(machineId) !== undefined) continue;
       // The machine may have been made at another replica a moment ago.
       if (!isDeleted.has(machineId)) isDeleted.set(machineId, (await machines.byId(machineId)) === undefined);
       if (isDeleted.get(machineId) !== true) continue;
       log.warn({ containerId: row.id, machineId }, 'its machine is deleted');
-      await endOnDeleted(book, row);
+      await endOnDeleted(containers, row);
     }
   }
 
@@ -184,19 +187,19 @@ export class MachineHealth {
   }
 
   async #moveOff(machine: Machine, nowMs: number): Promise<void> {
-    const { book, slots } = this.#parts;
+    const { containers, slots } = this.#parts;
     const forgotten = nowMs - (machine.silentFromMs ?? nowMs) >= UNKNOWN_FOR_MS;
-    for (const { row } of [...book.ofMachine(machine.row.id)]) {
+    for (const { row } of [...containers.ofMachine(machine.row.id)]) {
       // The machine is back meanwhile: its agent's own report counts.
       if (machine.health !== 'LOST') return;
       slots.remove(row.id);
       if (row.state === 'UNKNOWN') {
-        if (forgotten) await book.transition(row.id, 'expire', { epoch: row.epoch, change: { reason: 'lost' } });
+        if (forgotten) await containers.transition(row.id, 'expire', { epoch: row.epoch, change: { reason: 'lost' } });
         continue;
       }
       const back = row.state === 'ASSIGNED';
       const change = back ? { machineId: null, assignmentId: null } : {};
-      await book.transition(row.id, back ? 'revoke' : 'machine_lost', { epoch: row.epoch, change });
+      await containers.transition(row.id, back ? 'revoke' : 'machine_lost', { epoch: row.epoch, change });
     }
   }
 }

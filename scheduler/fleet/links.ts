@@ -30,7 +30,7 @@ import type {
   MetricsPage__Output,
   RenewCredentialResponse,
 } from '#shared/protocol/generated/messages.ts';
-import type { BookChange, BookEntry, ContainerBook } from './containers/book.ts';
+import type { ContainerEntryChange, ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { Reports } from '../tasks/completion/reports.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { ImageOrders } from './images/orders.ts';
@@ -52,7 +52,7 @@ import { TaskStream } from './task-stream.ts';
 
 export interface LinksParts {
   readonly machines: Machines;
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   readonly slots: SlotTable;
   readonly reports: StreamedTasks['reports'] & Pick<Reports, 'heartbeat' | 'containerReady'>;
   readonly attempts: StreamedTasks['attempts'];
@@ -97,7 +97,7 @@ export class Links {
   readonly #logCalls = new Map<MachineId, Set<LogCall>>();
   readonly #partsBudget = new PartsBudget();
   readonly #accepting: AcceptRate;
-  readonly #servable = new Listeners<[Iterable<QueueName>]>();
+  readonly #queuesReady = new Listeners<[Iterable<QueueName>]>();
   #serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void> = () =>
     Promise.reject(new Error('calls of containers are not served'));
   #address = '';
@@ -139,8 +139,8 @@ export class Links {
   }
 
   /** Told when a container takes tasks now, or a machine came back: their queues may be served. */
-  onServable(listener: (queues: Iterable<QueueName>) => void): void {
-    this.#servable.add(listener);
+  onQueuesReady(listener: (queues: Iterable<QueueName>) => void): void {
+    this.#queuesReady.add(listener);
   }
 
   /** Called with a call of one of that machine's containers. The handler serves it, then resolves. */
@@ -210,7 +210,7 @@ export class Links {
   }
 
   /** Sends an agent a new snapshot when a move changes its orders. */
-  containerMoved({ entry, before, machineBefore }: BookChange): void {
+  containerMoved({ entry, before, machineBefore }: ContainerEntryChange): void {
     const { machineId } = entry.row;
     if (machineId !== null && isNewOrder(before, entry.row)) this.#connections.get(machineId)?.session.changed();
     if (machineBefore !== null && machineBefore !== machineId) this.#connections.get(machineBefore)?.session.changed();
@@ -236,12 +236,12 @@ export class Links {
       return;
     }
     if (call.cancelled) return;
-    const { machines, book, clock, log, metrics, settings } = this.#parts;
+    const { machines, containers, clock, log, metrics, settings } = this.#parts;
     const session = new Session({
       machineId,
       call,
       machines,
-      book,
+      containers,
       clock,
       log,
       metrics,
@@ -279,7 +279,7 @@ export class Links {
   }
 
   /** Called when a container takes tasks from now on. */
-  #running(entry: BookEntry, slots: number): void {
+  #running(entry: ContainerEntry, slots: number): void {
     const machineId = entry.row.machineId;
     if (machineId === null) return;
     const link = this.#connections.get(machineId)?.tasks;
@@ -290,7 +290,7 @@ export class Links {
     );
     this.#parts.reports.containerReady(container);
     if (entry.row.state === 'DRAINING') this.#parts.slots.leave(entry.row.id);
-    this.#servable.tell([entry.spec.queue]);
+    this.#queuesReady.tell([entry.spec.queue]);
   }
 
   #sessionEnded(session: Session, reason: string): void {
@@ -330,7 +330,7 @@ export class Links {
         log: this.#parts.log,
         onReady: () => {
           if (connection.tasks !== stream || !connection.session.alive) return;
-          this.#servable.tell(this.#parts.slots.setLink(machineId, stream));
+          this.#queuesReady.tell(this.#parts.slots.setLink(machineId, stream));
         },
         onEnd: () => {
           if (connection.tasks !== stream) return;
@@ -457,7 +457,7 @@ export class Links {
 
   /** Whether the object is the code of a container placed on that machine. */
   #mayRead(machineId: MachineId, objectId: string): boolean {
-    for (const entry of this.#parts.book.ofMachine(machineId)) {
+    for (const entry of this.#parts.containers.ofMachine(machineId)) {
       if (entry.spec.wire.code?.objectId === objectId) return true;
     }
     return false;

@@ -57,7 +57,7 @@ export class MachinePages {
       throw new AppError('machine_away', `no agent of machine ${id} is connected (it is ${machine.health})`);
     const page = await this.#ask(machine.row.id, (requestId) => {
       if (!this.#order(machine.row.id, requestId))
-        this.#parts.bus.say(this.#parts.channel, { ask: requestId, machineId: machine.row.id } satisfies Message);
+        this.#parts.bus.publish(this.#parts.channel, { ask: requestId, machineId: machine.row.id } satisfies Message);
     });
     if (page === null) throw new AppError('machine_silent', `the agent of machine ${id} did not send its page in time`);
     if (page === '') throw new AppError('machine_away', `the agent of machine ${id} cannot give its page`);
@@ -108,7 +108,7 @@ export class MachinePages {
       },
       randomUUID(),
     ).then((page) => {
-      if (isHere) this.#parts.bus.say(this.#parts.channel, { answer: message.ask, page } satisfies Message);
+      if (isHere) this.#parts.bus.publish(this.#parts.channel, { answer: message.ask, page } satisfies Message);
     });
   }
 }

@@ -27,16 +27,16 @@ export interface Machine {
   /**
    * Containers that the agent still has although no row places them there: they take up capacity until they are gone.
    */
-  strangers: ReadonlyMap<ContainerId, Stranger>;
+  orphans: ReadonlyMap<ContainerId, Orphan>;
   /** Free bytes of the file system that holds images, as the agent last told this process; null: not known here. */
   diskFreeBytes: number | null;
 }
 
 /**
- * A container that an agent has and the book does not know there: it ended here, was
+ * A container that an agent has and the container registry does not know there: it ended here, was
  * lost long ago, or has an older assignment. Once exited it holds its devices only.
  */
-export interface Stranger {
+export interface Orphan {
   readonly containerId: ContainerId;
   readonly assignmentId: string;
   readonly epoch: number;
@@ -139,8 +139,8 @@ export const volumeBytesHere = ({ inventory }: Pick<Machine, 'inventory'>): Read
 export const conditionWordsOf = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, string>> =>
   (inventory as Partial<Inventory__Output> | null)?.conditionWords ?? {};
 
-export const strangersOf = (row: MachineRow): ReadonlyMap<ContainerId, Stranger> =>
-  new Map((row.strangers as readonly Stranger[]).map((one) => [one.containerId, one]));
+export const orphansOf = (row: MachineRow): ReadonlyMap<ContainerId, Orphan> =>
+  new Map((row.orphans as readonly Orphan[]).map((one) => [one.containerId, one]));
 
 export const diskFreeOf = (inventory: Inventory__Output | null): number | null =>
   inventory !== null && inventory.diskTotalBytes > 0 ? inventory.diskFreeBytes : null;

@@ -38,7 +38,7 @@ import {
   useCredential,
 } from '../stores/store/queries/machines.ts';
 import { getOrCreatePool } from '../stores/store/queries/pools.ts';
-import type { ContainerBook } from './containers/book.ts';
+import type { ContainerRegistry } from './containers/container-registry.ts';
 import { capacityOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
 import {
@@ -47,11 +47,11 @@ import {
   volumeBytesHere,
   volumeBytesOf,
   namedConditions,
-  strangersOf,
+  orphansOf,
   viewOf,
   wordsAbout,
 } from './machine.ts';
-import type { Machine, Stranger } from './machine.ts';
+import type { Machine, Orphan } from './machine.ts';
 import { boundedHost } from './host-facts.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { FleetMetrics } from './metrics.ts';
@@ -100,7 +100,7 @@ export class Machines implements MachineService {
   readonly #seen = new Set<MachineId>();
   /** Machines whose rows lack the last reported GPUs. */
   readonly #unwritten = new Set<MachineId>();
-  readonly #book: Pick<ContainerBook, 'ofMachine'> | undefined;
+  readonly #containers: Pick<ContainerRegistry, 'ofMachine'> | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(parts: {
@@ -110,7 +110,7 @@ export class Machines implements MachineService {
     readonly metrics: FleetMetrics;
     readonly caFingerprint: string;
     /** Containers, whose resources count as used on their machines; absent: there are none. */
-    readonly book?: Pick<ContainerBook, 'ofMachine'>;
+    readonly containers?: Pick<ContainerRegistry, 'ofMachine'>;
     /** Most machines of a workspace that may wait to join; absent: the bound of the shared pools. */
     readonly mostUnjoinedOf?: (workspaceId: WorkspaceId) => number | Promise<number>;
     /** This replica's id; absent: this process is alone. */
@@ -123,7 +123,7 @@ export class Machines implements MachineService {
     const { mostUnjoinedOf } = parts;
     this.#mostUnjoined = (id) => (id === null ? MOST_UNJOINED_SHARED : (mostUnjoinedOf?.(id) ?? MOST_UNJOINED_SHARED));
     this.#db = parts.db;
-    this.#book = parts.book;
+    this.#containers = parts.containers;
     this.#log = parts.log;
     this.#clock = parts.clock;
     this.#metrics = parts.metrics;
@@ -164,7 +164,7 @@ export class Machines implements MachineService {
       // The free space at the start of its session, elsewhere or long ago, says nothing about now.
       diskFreeBytes: null,
       rebooted: before?.rebooted ?? false,
-      strangers: strangersOf(row),
+      orphans: orphansOf(row),
     };
   }
 
@@ -397,7 +397,7 @@ export class Machines implements MachineService {
       lastSeenAtMs: null,
       diskFreeBytes: null,
       rebooted: false,
-      strangers: new Map(),
+      orphans: new Map(),
     });
     this.#wrote(row.id);
     return {
@@ -445,7 +445,7 @@ export class Machines implements MachineService {
 
   /** Capacity that the machine offers, and the free part of it. */
   capacity(machine: Machine): Capacity {
-    return capacityOf(machine, this.#book?.ofMachine(machine.row.id) ?? []);
+    return capacityOf(machine, this.#containers?.ofMachine(machine.row.id) ?? []);
   }
 
   // ---- joining and sessions -----------------------------------------------------------------------------------------
@@ -526,7 +526,7 @@ export class Machines implements MachineService {
       lastSeenAtMs: this.#clock.nowMs(),
       diskFreeBytes: diskFreeOf(hello.inventory),
       rebooted: row.bootIdBefore !== null && row.bootIdBefore !== hello.bootId,
-      strangers: strangersOf(row),
+      orphans: orphansOf(row),
     };
     this.#machines.set(machineId, machine);
     this.#wrote(machineId);
@@ -538,12 +538,12 @@ export class Machines implements MachineService {
    * Stores the containers that an agent reports and no row places
    * there. The list goes into the row too, for the replica that leads.
    */
-  async setStrangers(machineId: MachineId, sessionId: string, strangers: readonly Stranger[]): Promise<void> {
+  async setOrphans(machineId: MachineId, sessionId: string, orphans: readonly Orphan[]): Promise<void> {
     const machine = this.#machines.get(machineId);
-    if (machine?.sessionId !== sessionId || isDeepStrictEqual([...machine.strangers.values()], strangers)) return;
-    machine.strangers = new Map(strangers.map((one) => [one.containerId, one]));
+    if (machine?.sessionId !== sessionId || isDeepStrictEqual([...machine.orphans.values()], orphans)) return;
+    machine.orphans = new Map(orphans.map((one) => [one.containerId, one]));
     this.#tell(machine);
-    await updateMachine(this.#db, machineId, { strangers, ifSessionEpoch: machine.row.sessionEpoch });
+    await updateMachine(this.#db, machineId, { orphans, ifSessionEpoch: machine.row.sessionEpoch });
     this.#wrote(machineId);
   }
 

@@ -1,6 +1,6 @@
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Assignment } from '#shared/protocol/generated/messages.ts';
-import type { BookEntry } from './containers/book.ts';
+import type { ContainerEntry } from './containers/container-registry.ts';
 import type { ContainerRow } from '../stores/store/queries/containers.ts';
 
 /** Whether that move changes the agent's orders: most moves only record its progress. */
@@ -33,7 +33,7 @@ function orderOf(state: ContainerState): 'run' | 'stop' | 'nothing' {
 }
 
 /** The agent's assignment for one container; undefined: the container should not be there. */
-export function assignmentOf(entry: BookEntry, stopGraceMs: number): Assignment | undefined {
+export function assignmentOf(entry: ContainerEntry, stopGraceMs: number): Assignment | undefined {
   const { row, spec } = entry;
   const base = {
     assignmentId: row.assignmentId ?? '',
@@ -58,7 +58,7 @@ const ASSIGNMENT_BYTES = 1024;
 const specBytes = new WeakMap<object, number>();
 
 /** Upper bound of an assignment's bytes on the wire: JSON repeats names, and the wire does not. */
-function bytesOf({ spec }: BookEntry): number {
+function bytesOf({ spec }: ContainerEntry): number {
   let bytes = specBytes.get(spec.wire);
   if (bytes === undefined) specBytes.set(spec.wire, (bytes = Buffer.byteLength(JSON.stringify(spec.wire))));
   return bytes + ASSIGNMENT_BYTES;
@@ -70,15 +70,15 @@ function bytesOf({ spec }: BookEntry): number {
  * from a snapshot. Assigned ones that do not fit are returned as `tooMany`, to be given back.
  */
 export function ordersFor(
-  entries: Iterable<BookEntry>,
+  entries: Iterable<ContainerEntry>,
   stopGraceMs: number,
   mostBytes: number,
-): { readonly assignments: Assignment[]; readonly tooMany: readonly BookEntry[] } {
+): { readonly assignments: Assignment[]; readonly tooMany: readonly ContainerEntry[] } {
   const all = [...entries];
   let left = mostBytes - FRAME_BYTES;
   for (const entry of all) if (entry.row.state !== 'ASSIGNED') left -= bytesOf(entry);
   const assignments: Assignment[] = [];
-  const tooMany: BookEntry[] = [];
+  const tooMany: ContainerEntry[] = [];
   for (const entry of all) {
     if (entry.row.state === 'ASSIGNED') {
       const bytes = bytesOf(entry);

@@ -20,12 +20,12 @@ import type {
   Samples__Output,
   StatusReport__Output,
 } from '#shared/protocol/generated/messages.ts';
-import type { BookEntry, ContainerBook } from './containers/book.ts';
+import type { ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { SecretValues } from '../workspaces/secrets/service.ts';
 import type { ImageOrders } from './images/orders.ts';
 import type { ContainerRow } from '../stores/store/queries/containers.ts';
 import type { LiveReport } from '../tasks/completion/reports.ts';
-import type { Stranger } from './machine.ts';
+import type { Orphan } from './machine.ts';
 import type { AcceptRate } from './accept-rate.ts';
 import { reconnectWindowMs } from './accept-rate.ts';
 import { Inbox } from './inbox.ts';
@@ -76,7 +76,7 @@ const REPEAT_AFTER_MS = 5_000;
 const MAX_BUFFERED_MESSAGES = 1_000;
 
 /** Containers that an agent has and no row places there. Further ones are not kept: no machine runs so many. */
-const MOST_STRANGERS = 1_000;
+const MOST_ORPHANS = 1_000;
 /** Most characters of a pull's progress. */
 const MOST_PROGRESS = 1024;
 /** Bound on the length of ids; ours are shorter. */
@@ -86,7 +86,7 @@ export interface SessionParts {
   readonly machineId: MachineId;
   readonly call: ControlCall;
   readonly machines: Machines;
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: FleetMetrics;
@@ -94,7 +94,7 @@ export interface SessionParts {
   /** Rate at which this scheduler accepts machines. */
   readonly accepting: AcceptRate;
   /** Tells the dispatcher that a container runs, and how many of its slots take attempts now. */
-  readonly onRunning: (entry: BookEntry, slots: number) => void;
+  readonly onRunning: (entry: ContainerEntry, slots: number) => void;
   /** Public key by which the agent checks a revocation. */
   readonly installationKey: string;
   /** Passes on samples of the containers' resource use. */
@@ -225,7 +225,7 @@ export class Session {
       },
     });
     // The replica that the agent dialled before ordered its containers: read their rows.
-    await this.#parts.book.readMachine(this.machineId);
+    await this.#parts.containers.readMachine(this.machineId);
     if (machine.rebooted) await this.#failAll();
     await this.#reconcile(hello.observed);
     await machines.reported(this.machineId, this.id);
@@ -251,9 +251,9 @@ export class Session {
   }
 
   async #failAll(): Promise<void> {
-    for (const { row } of [...this.#parts.book.ofMachine(this.machineId)]) {
+    for (const { row } of [...this.#parts.containers.ofMachine(this.machineId)]) {
       for (const { event, change } of stepsAfterReboot(row))
-        await this.#parts.book.transition(row.id, event, { epoch: row.epoch, change });
+        await this.#parts.containers.transition(row.id, event, { epoch: row.epoch, change });
     }
   }
 
@@ -262,11 +262,14 @@ export class Session {
     const named = new Set(observed.map((one) => one.containerId));
     await this.#holdDevices(observed);
     for (const one of observed) await this.#observe(one);
-    await this.#rememberStrangers(observed, true);
-    for (const entry of [...this.#parts.book.ofMachine(this.machineId)]) {
+    await this.#rememberOrphans(observed, true);
+    for (const entry of [...this.#parts.containers.ofMachine(this.machineId)]) {
       if (named.has(entry.row.id)) continue;
       for (const step of stepsWhenAbsent(entry.row)) {
-        await this.#parts.book.transition(entry.row.id, step.event, { epoch: entry.row.epoch, change: step.change });
+        await this.#parts.containers.transition(entry.row.id, step.event, {
+          epoch: entry.row.epoch,
+          change: step.change,
+        });
       }
     }
   }
@@ -276,7 +279,7 @@ export class Session {
     else {
       await this.#holdDevices(report.containers);
       for (const one of report.containers) await this.#observe(one);
-      await this.#rememberStrangers(report.containers, false);
+      await this.#rememberOrphans(report.containers, false);
     }
   }
 
@@ -285,49 +288,48 @@ export class Session {
    * end is announced, so that no listener sees them as free (I2).
    */
   async #holdDevices(observed: readonly ObservedContainer__Output[]): Promise<void> {
-    const { machines, book } = this.#parts;
+    const { machines, containers } = this.#parts;
     const held = observed.filter(({ phase, gpuUuids, containerId, epoch }) => {
-      const row = book.get(containerId as ContainerId)?.row;
+      const row = containers.get(containerId as ContainerId)?.row;
       return phase === 'exited' && gpuUuids.length > 0 && row?.machineId === this.machineId && row.epoch === epoch;
     });
     if (held.length === 0) return;
-    const strangers = new Map(machines.get(this.machineId)?.strangers);
+    const orphans = new Map(machines.get(this.machineId)?.orphans);
     for (const one of held) {
-      const stranger = strangerOf(one);
-      if (stranger !== undefined && strangers.size < MOST_STRANGERS) strangers.set(stranger.containerId, stranger);
+      const orphan = orphanOf(one);
+      if (orphan !== undefined && orphans.size < MOST_ORPHANS) orphans.set(orphan.containerId, orphan);
     }
-    await machines.setStrangers(this.machineId, this.id, [...strangers.values()]);
+    await machines.setOrphans(this.machineId, this.id, [...orphans.values()]);
   }
 
   /**
    * Keeps containers that no row places there: they take up their
    * share of the machine until the agent says that they are removed.
    */
-  async #rememberStrangers(observed: readonly ObservedContainer__Output[], full: boolean): Promise<void> {
-    const { machines, book } = this.#parts;
-    const before = machines.get(this.machineId)?.strangers ?? new Map<ContainerId, Stranger>();
-    const strangers = new Map(full ? [] : before);
+  async #rememberOrphans(observed: readonly ObservedContainer__Output[], full: boolean): Promise<void> {
+    const { machines, containers } = this.#parts;
+    const before = machines.get(this.machineId)?.orphans ?? new Map<ContainerId, Orphan>();
+    const orphans = new Map(full ? [] : before);
     for (const one of observed) {
       const containerId = one.containerId as ContainerId;
-      const row = book.get(containerId)?.row;
+      const row = containers.get(containerId)?.row;
       const placedHere = row?.machineId === this.machineId && row.epoch === one.epoch;
-      const stranger = placedHere ? undefined : strangerOf(one);
-      if (stranger === undefined) strangers.delete(containerId);
-      else if (strangers.has(containerId) || strangers.size < MOST_STRANGERS) strangers.set(containerId, stranger);
+      const orphan = placedHere ? undefined : orphanOf(one);
+      if (orphan === undefined) orphans.delete(containerId);
+      else if (orphans.has(containerId) || orphans.size < MOST_ORPHANS) orphans.set(containerId, orphan);
     }
-    if (strangers.size > 0 || before.size > 0)
-      await machines.setStrangers(this.machineId, this.id, [...strangers.values()]);
+    if (orphans.size > 0 || before.size > 0) await machines.setOrphans(this.machineId, this.id, [...orphans.values()]);
   }
 
   async #observe(observed: ObservedContainer__Output): Promise<void> {
-    const { book } = this.#parts;
-    const entry = book.get(observed.containerId as ContainerId);
+    const { containers } = this.#parts;
+    const entry = containers.get(observed.containerId as ContainerId);
     // The assignment is unknown or ended here, or another machine's. The
     // next snapshot leaves the container out, so the agent stops it.
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.epoch !== observed.epoch) return;
     entry.progress = observed.phase === 'pulling' ? observed.message.slice(0, MOST_PROGRESS) : '';
     for (const step of stepsFor(entry.row, observed)) {
-      await book.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });
+      await containers.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });
     }
     if (observed.phase === 'running' && (entry.row.state === 'RUNNING' || entry.row.state === 'DRAINING')) {
       this.#parts.onRunning(entry, Math.max(0, Math.max(1, observed.slots) - observed.restartingSlots));
@@ -335,20 +337,20 @@ export class Session {
   }
 
   async #ack(ack: Ack__Output): Promise<void> {
-    const { book } = this.#parts;
-    const entry = book.get(ack.containerId as ContainerId);
+    const { containers } = this.#parts;
+    const entry = containers.get(ack.containerId as ContainerId);
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.assignmentId !== ack.assignmentId)
       return;
     // The container was placed at the moment when its machine was
     // cordoned: the agent has created nothing yet, and will not (I5).
     if (entry.row.state === 'ASSIGNED' && !this.#takesWork()) {
       const change = { machineId: null, assignmentId: null };
-      await book.transition(entry.row.id, 'revoke', { epoch: ack.epoch, change });
+      await containers.transition(entry.row.id, 'revoke', { epoch: ack.epoch, change });
       return;
     }
     const secrets = await this.#parts.secretsOf(entry.row.workspaceId, entry.spec.wire.secretNames ?? []);
     const [moved, containerToken] = await Promise.all([
-      book.transition(entry.row.id, 'ack', { epoch: ack.epoch }),
+      containers.transition(entry.row.id, 'ack', { epoch: ack.epoch }),
       this.#parts.tokenOf(entry.row),
     ]);
     if (moved !== 'moved' && moved !== 'already') return;
@@ -357,7 +359,10 @@ export class Session {
         secrets.kind === 'missing'
           ? `secret ${secrets.names.join(', ')} was deleted: set it again, or deploy without it`
           : `its secrets have more than ${secrets.mostBytes / 1024} KiB together: name fewer of them, or shorter ones`;
-      await book.transition(entry.row.id, 'fail', { epoch: ack.epoch, change: { reason: 'user_error', message } });
+      await containers.transition(entry.row.id, 'fail', {
+        epoch: ack.epoch,
+        change: { reason: 'user_error', message },
+      });
       return;
     }
     const { assignmentId, containerId, epoch } = ack;
@@ -374,14 +379,14 @@ export class Session {
   }
 
   async #refuse(refuse: Refuse__Output): Promise<void> {
-    const { book } = this.#parts;
-    const entry = book.get(refuse.containerId as ContainerId);
+    const { containers } = this.#parts;
+    const entry = containers.get(refuse.containerId as ContainerId);
     if (entry === undefined || entry.row.machineId !== this.machineId) return;
     this.#parts.log.warn(
       { machineId: this.machineId, containerId: refuse.containerId, reason: refuse.reason, detail: refuse.message },
       'agent refused an assignment',
     );
-    await book.transition(entry.row.id, 'revoke', {
+    await containers.transition(entry.row.id, 'revoke', {
       epoch: refuse.epoch,
       change: { machineId: null, assignmentId: null, message: refuse.message },
     });
@@ -406,7 +411,7 @@ export class Session {
    */
   async #sayAll(): Promise<void> {
     try {
-      await this.#parts.book.readMachine(this.machineId);
+      await this.#parts.containers.readMachine(this.machineId);
     } catch (error) {
       this.#parts.log.warn(
         { err: error, machineId: this.machineId },
@@ -419,7 +424,7 @@ export class Session {
   #sendDesired(): void {
     this.#revision += 1;
     const { assignments, tooMany } = ordersFor(
-      this.#parts.book.ofMachine(this.machineId),
+      this.#parts.containers.ofMachine(this.machineId),
       this.#parts.settings.stopGraceMs,
       MAX_MESSAGE_BYTES,
     );
@@ -436,14 +441,14 @@ export class Session {
   }
 
   /** Gives back containers that were never ordered: they go elsewhere, or wait. */
-  async #giveBack(entries: readonly BookEntry[]): Promise<void> {
-    const { book, log } = this.#parts;
+  async #giveBack(entries: readonly ContainerEntry[]): Promise<void> {
+    const { containers, log } = this.#parts;
     const message = 'its machine has as many orders as one message to its agent can carry';
     log.warn({ machineId: this.machineId, containers: entries.length }, message);
     for (const { row } of entries) {
       const change = { machineId: null, assignmentId: null, message };
       try {
-        await book.transition(row.id, 'revoke', { epoch: row.epoch, change });
+        await containers.transition(row.id, 'revoke', { epoch: row.epoch, change });
       } catch (error) {
         // The next snapshot leaves the container out again.
         log.warn({ err: error, containerId: row.id }, 'a container that was not ordered was not given back');
@@ -481,7 +486,7 @@ export class Session {
   /** Sends the desired state again when an assignment, or its acknowledgement, may have been lost. */
   #repeatUnacknowledged(): void {
     const nowMs = this.#parts.clock.nowMs();
-    for (const { row } of this.#parts.book.ofMachine(this.machineId)) {
+    for (const { row } of this.#parts.containers.ofMachine(this.machineId)) {
       if (row.state === 'ASSIGNED' && nowMs - (row.scheduledAtMs ?? nowMs) >= REPEAT_AFTER_MS) return this.changed();
     }
   }
@@ -529,7 +534,7 @@ export class Session {
 }
 
 /** A removed container holds nothing; an exited one holds its devices until it is removed. */
-function strangerOf(observed: ObservedContainer__Output): Stranger | undefined {
+function orphanOf(observed: ObservedContainer__Output): Orphan | undefined {
   const { containerId, assignmentId, epoch, gpuUuids } = observed;
   const exited = observed.phase === 'exited';
   if (observed.phase === 'removed' || (exited && gpuUuids.length === 0)) return undefined;

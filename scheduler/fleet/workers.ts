@@ -6,8 +6,8 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { endOnDeleted } from './containers/deleted-machine.ts';
-import type { BookChange, ContainerBook } from './containers/book.ts';
-import { viewOf } from './containers/book.ts';
+import type { ContainerEntryChange, ContainerRegistry } from './containers/container-registry.ts';
+import { viewOf } from './containers/container-registry.ts';
 import type { Db } from '../stores/store/db.ts';
 import { deleteMachine, updateMachine } from '../stores/store/queries/machines.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
@@ -27,7 +27,7 @@ import type { DeleteMachineOutcome, Owner, PoolView, WorkerService, WorkerView }
 export interface WorkersParts {
   readonly db: Db;
   readonly machines: Machines;
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   /** Has every replica refuse the credentials of containers that ended. */
   readonly tellEnded?: (ids: readonly ContainerId[]) => Promise<void>;
   readonly drains: Drains;
@@ -58,7 +58,7 @@ export class Workers implements WorkerService {
     this.#deletions = new SteadyDeadlines(parts.clock);
   }
 
-  containerChanged({ entry, machineBefore }: BookChange): void {
+  containerChanged({ entry, machineBefore }: ContainerEntryChange): void {
     for (const id of [entry.row.machineId, machineBefore]) if (id !== null) this.#lookSoon(id);
   }
 
@@ -94,7 +94,9 @@ export class Workers implements WorkerService {
 
   #view(machine: Machine): WorkerView {
     const capacity = this.#parts.machines.capacity(machine);
-    const containers = [...this.#parts.book.ofMachine(machine.row.id)].map(viewOf).filter((view) => view !== undefined);
+    const views = [...this.#parts.containers.ofMachine(machine.row.id)]
+      .map(viewOf)
+      .filter((view) => view !== undefined);
     return {
       workerId: machine.row.id,
       machineId: machine.row.id,
@@ -112,7 +114,7 @@ export class Workers implements WorkerService {
       requiresPoolSelector: machine.row.poolSettings.requiresPoolSelector,
       priority: machine.row.poolSettings.priority,
       conditions: conditionsOf(machine, this.#parts.clock.nowMs()),
-      containers,
+      containers: views,
       drain: this.#parts.drains.progressOf(machine),
     };
   }
@@ -198,7 +200,7 @@ export class Workers implements WorkerService {
     else if (await updateMachine(this.#parts.db, machine.row.id, { drain, ifIntent: 'draining' }))
       this.#parts.machines.setRow(machine, rowOf(drain));
     await this.#revokeUnacknowledged(machine);
-    await this.#look(machine.row.id);
+    await this.#check(machine.row.id);
   }
 
   async deleteMachine(owner: Owner, machineId: string, poolName: string, force = false): Promise<DeleteMachineOutcome> {
@@ -216,8 +218,8 @@ export class Workers implements WorkerService {
 
   async #delete(machine: Machine): Promise<boolean> {
     if (!(await deleteMachine(this.#parts.db, machine.row.id))) return false;
-    const entries = [...this.#parts.book.ofMachine(machine.row.id)];
-    for (const { row } of entries) await endOnDeleted(this.#parts.book, row);
+    const entries = [...this.#parts.containers.ofMachine(machine.row.id)];
+    for (const { row } of entries) await endOnDeleted(this.#parts.containers, row);
     this.#parts.machines.deleted(machine.row.id);
     // Containers that had not been taken there live on elsewhere, under another epoch.
     const ended = entries.filter(({ row }) => isTerminalContainer(row.state));
@@ -254,9 +256,9 @@ export class Workers implements WorkerService {
 
   /** Takes back containers that were placed there and not acknowledged yet: they wait for a place again. */
   async #revokeUnacknowledged(machine: Machine): Promise<void> {
-    for (const entry of [...this.#parts.book.ofMachine(machine.row.id)]) {
+    for (const entry of [...this.#parts.containers.ofMachine(machine.row.id)]) {
       if (entry.row.state !== 'ASSIGNED') continue;
-      await this.#parts.book.transition(entry.row.id, 'revoke', {
+      await this.#parts.containers.transition(entry.row.id, 'revoke', {
         epoch: entry.row.epoch,
         change: { machineId: null, assignmentId: null },
       });
@@ -266,7 +268,7 @@ export class Workers implements WorkerService {
   // ---- draining -----------------------------------------------------------------------------------------------------
 
   /** Takes one step for a machine; repeated whenever something there changes. */
-  async #look(machineId: MachineId): Promise<void> {
+  async #check(machineId: MachineId): Promise<void> {
     const { machines, drains } = this.#parts;
     const machine = machines.get(machineId);
     const fence = this.#parts.fence();
@@ -288,14 +290,14 @@ export class Workers implements WorkerService {
 
   /** Looks at the machine now. A failure is only logged, because the next look comes within a second. */
   #lookSoon(machineId: MachineId): void {
-    this.#look(machineId).catch((error: unknown) =>
+    this.#check(machineId).catch((error: unknown) =>
       this.#parts.log.warn({ err: error, machineId }, 'a drain could not go on, trying again'),
     );
   }
 
   /** Whether containers are on the machine, by its rows or by its agent's report of others (I16). */
   #isOccupied(machine: Machine): boolean {
-    return machine.strangers.size > 0 || [...this.#parts.book.ofMachine(machine.row.id)].length > 0;
+    return machine.orphans.size > 0 || [...this.#parts.containers.ofMachine(machine.row.id)].length > 0;
   }
 
   #drainFrom(
@@ -303,7 +305,7 @@ export class Workers implements WorkerService {
     deadlineMs = DRAIN_DEADLINE_MS,
   ): { readonly deadlineMs: number; readonly total: number } {
     const untilMs = this.#parts.clock.nowMs() + deadlineMs;
-    const now = [...this.#parts.book.ofMachine(machine.row.id)].length;
+    const now = [...this.#parts.containers.ofMachine(machine.row.id)].length;
     const isOn = machine.row.intent === 'draining';
     return {
       deadlineMs: isOn ? Math.min(machine.row.drainDeadlineAtMs ?? untilMs, untilMs) : untilMs,

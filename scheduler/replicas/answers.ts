@@ -56,12 +56,12 @@ export class Answers {
     replies.connect({
       finished: (replica, taskId, finished) => {
         if (replica === instance) return;
-        bus.say(channelOf(replica), answerMessage(taskId, finished, MOST_INLINE, presentation));
+        bus.publish(channelOf(replica), answerMessage(taskId, finished, MOST_INLINE, presentation));
       },
       item: (replica, taskId, seq, event) => {
         // Large items, and those behind them, reach the caller with the result.
         if (replica === instance || event.length > MOST_INLINE) return;
-        bus.say(channelOf(replica), [taskId, 'item', seq, event] satisfies Item);
+        bus.publish(channelOf(replica), [taskId, 'item', seq, event] satisfies Item);
       },
     });
     bus.on(channelOf(instance), (message) => {

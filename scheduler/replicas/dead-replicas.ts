@@ -6,7 +6,7 @@ import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import type { Leases } from '../tasks/dispatch/leases.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Presence } from '../cluster/presence.ts';
@@ -18,7 +18,7 @@ const MOST_HELD = 100_000;
 export interface DeadReplicasParts {
   readonly presence: Presence;
   readonly machines: Pick<Machines, 'all' | 'orphaned'>;
-  readonly book: Pick<ContainerBook, 'queues'>;
+  readonly containers: Pick<ContainerRegistry, 'queues'>;
   readonly queues: Pick<TaskQueues, 'held' | 'giveBack'>;
   readonly leases: Pick<Leases, 'read'>;
   /** Queues with tasks that have not ended, according to the database. */
@@ -85,9 +85,9 @@ export class DeadReplicas {
    * are written before the send, so those jobs were never sent.
    */
   async #giveBack(replica: InstanceId): Promise<number> {
-    const { book, queues, leases, openQueues } = this.#parts;
+    const { containers, queues, leases, openQueues } = this.#parts;
     let returned = 0;
-    for (const queue of new Set([...book.queues(), ...(await openQueues())])) {
+    for (const queue of new Set([...containers.queues(), ...(await openQueues())])) {
       for (const { taskId, lock } of await queues.held(queue, MOST_HELD)) {
         // The lease of an earlier attempt says nothing about this one.
         if (!isLockOf(replica, lock) || (await leases.read(taskId))?.lock === lock) continue;

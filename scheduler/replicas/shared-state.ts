@@ -5,7 +5,7 @@ import type { ContainerId, InstanceId, MachineId } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Bus } from '../cluster/bus.ts';
 
@@ -26,7 +26,7 @@ export interface SharedStateParts {
   readonly bus: Bus;
   readonly channel: string;
   readonly instance: InstanceId;
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   readonly machines: Machines;
   readonly log: Log;
   /** Milliseconds between comparisons; tests shorten it. */
@@ -36,8 +36,8 @@ export interface SharedStateParts {
 export class SharedState {
   readonly name = 'shared state';
   readonly #parts: SharedStateParts;
-  readonly #containers = new Set<ContainerId>();
-  readonly #machines = new Set<MachineId>();
+  readonly #containerIds = new Set<ContainerId>();
+  readonly #machineIds = new Set<MachineId>();
   readonly #superseded = new Listeners<[MachineId]>();
   readonly #abort = new AbortController();
   #missed = false;
@@ -46,9 +46,9 @@ export class SharedState {
 
   constructor(parts: SharedStateParts) {
     this.#parts = parts;
-    const { bus, channel, instance: from, book, machines } = parts;
-    book.onWritten((container) => bus.say(channel, { from, container } satisfies Wrote));
-    machines.onWritten((machine) => bus.say(channel, { from, machine } satisfies Wrote));
+    const { bus, channel, instance: from, containers, machines } = parts;
+    containers.onWritten((container) => bus.publish(channel, { from, container } satisfies Wrote));
+    machines.onWritten((machine) => bus.publish(channel, { from, machine } satisfies Wrote));
     bus.on(channel, (message) => this.#heard(message as Wrote));
     bus.onGap(() => this.#compare());
   }
@@ -70,8 +70,8 @@ export class SharedState {
 
   #heard({ from, container, machine }: Wrote): void {
     if (from === this.#parts.instance) return;
-    if (container !== undefined) this.#containers.add(container);
-    if (machine !== undefined) this.#machines.add(machine);
+    if (container !== undefined) this.#containerIds.add(container);
+    if (machine !== undefined) this.#machineIds.add(machine);
     this.#soon(COALESCE_MS);
   }
 
@@ -90,26 +90,26 @@ export class SharedState {
       this.#timer = undefined;
       this.#reading = this.#read().finally(() => {
         this.#reading = undefined;
-        if (this.#missed || this.#containers.size + this.#machines.size > 0) this.#soon(COALESCE_MS);
+        if (this.#missed || this.#containerIds.size + this.#machineIds.size > 0) this.#soon(COALESCE_MS);
       });
     }, ms);
   }
 
   async #read(): Promise<void> {
-    const { book, machines, log } = this.#parts;
+    const { containers, machines, log } = this.#parts;
     const onSuperseded = (id: MachineId): void => this.#superseded.tell(id);
-    const compare = this.#missed || this.#containers.size + this.#machines.size > MOST_NAMED;
-    const containers = [...this.#containers];
-    const named = [...this.#machines];
+    const compare = this.#missed || this.#containerIds.size + this.#machineIds.size > MOST_NAMED;
+    const containerIds = [...this.#containerIds];
+    const machineIds = [...this.#machineIds];
     this.#missed = false;
-    this.#containers.clear();
-    this.#machines.clear();
+    this.#containerIds.clear();
+    this.#machineIds.clear();
     try {
       // Machines are read first: containers on them are judged by them.
       if (compare) await machines.readMissed(onSuperseded);
-      else if (named.length > 0) await machines.readAgain(named, onSuperseded);
-      if (compare) await book.readMissed();
-      else if (containers.length > 0) await book.readAgain(containers);
+      else if (machineIds.length > 0) await machines.readAgain(machineIds, onSuperseded);
+      if (compare) await containers.readMissed();
+      else if (containerIds.length > 0) await containers.readAgain(containerIds);
     } catch (error) {
       log.warn({ err: error }, 'rows of other replicas not read, comparing all of them soon');
       this.#missed = true;

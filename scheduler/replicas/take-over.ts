@@ -2,14 +2,14 @@
 // the last leader may have died between writing a row and announcing it.
 import type { MachineId } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
-import type { ContainerBook } from '../fleet/containers/book.ts';
+import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Queryable } from '../stores/store/db.ts';
 import { raiseFence } from '../stores/store/queries/leadership.ts';
 
 export interface TakeOverParts {
   readonly db: Queryable;
-  readonly book: Pick<ContainerBook, 'readMissed'>;
+  readonly containers: Pick<ContainerRegistry, 'readMissed'>;
   readonly machines: Pick<Machines, 'readMissed'>;
 }
 
@@ -33,12 +33,12 @@ export class TakeOver {
    * @throws the store's error: this replica must not lead
    */
   async raise(fence: number): Promise<number> {
-    const { db, machines, book } = this.#parts;
+    const { db, machines, containers } = this.#parts;
     const highest = await raiseFence(db, fence);
     if (highest !== fence) return highest;
     // Machines are read first: containers on them are judged by them.
     await machines.readMissed((id) => this.#superseded.tell(id));
-    await book.readMissed();
+    await containers.readMissed();
     return highest;
   }
 }

@@ -2,13 +2,13 @@
 // some, which passes the wake-up on when it has none either. A task that crosses costs one message and one
 // fetch. The wake-up carries the replicas already asked, so that it ends. The sweep makes good a lost one.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import type { BookChange, ContainerBook } from '../fleet/containers/book.ts';
+import type { ContainerEntryChange, ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Machine } from '../fleet/machine.ts';
 import type { Presence } from '../cluster/presence.ts';
 import type { Bus } from '../cluster/bus.ts';
-import type { Room } from './room.ts';
-import { pickOf } from './room.ts';
+import type { RemoteCapacity } from './remote-capacity.ts';
+import { pickOf } from './remote-capacity.ts';
 
 interface Wake {
   readonly queue: QueueName;
@@ -20,9 +20,9 @@ export interface WakesParts {
   readonly bus: Bus;
   readonly channelOf: (replica: InstanceId) => string;
   readonly instance: InstanceId;
-  readonly book: Pick<ContainerBook, 'ofMachine'>;
+  readonly containers: Pick<ContainerRegistry, 'ofMachine'>;
   readonly presence: Pick<Presence, 'isAlive' | 'ask'>;
-  readonly room: Pick<Room, 'of'>;
+  readonly remoteCapacity: Pick<RemoteCapacity, 'of'>;
   readonly dispatcher: Pick<Dispatcher, 'wakeHere'>;
 }
 
@@ -53,7 +53,7 @@ export class Wakes {
     }
     this.#untold.delete(queue);
     const message: Wake = { queue, asked: [...asked, instance], ...(taskId === undefined ? {} : { taskId }) };
-    bus.say(channelOf(replica), message);
+    bus.publish(channelOf(replica), message);
   }
 
   #remember(queue: QueueName): void {
@@ -70,14 +70,14 @@ export class Wakes {
    * Tells the wake-up again when a container runs. The container's replica knows
    * that before the others do, and a caller may call again within that moment.
    */
-  containerChanged({ entry, to }: BookChange): void {
+  containerChanged({ entry, to }: ContainerEntryChange): void {
     if (to === 'RUNNING') this.#tellNow(entry.spec.queue);
   }
 
   /** Tells the wake-up again, because the machine's link may be at another replica now. */
   machineChanged(machine: Machine): void {
     if (this.#untold.size === 0 || machine.health !== 'READY') return;
-    for (const { spec } of this.#parts.book.ofMachine(machine.row.id)) this.#tellNow(spec.queue);
+    for (const { spec } of this.#parts.containers.ofMachine(machine.row.id)) this.#tellNow(spec.queue);
   }
 
   #tellNow(queue: QueueName): void {
@@ -103,9 +103,9 @@ export class Wakes {
    * one. A full replica is picked only where none has room: a slot may have freed since.
    */
   #mostRoom(queue: QueueName, asked: readonly InstanceId[]): InstanceId | undefined {
-    const { room, presence } = this.#parts;
+    const { remoteCapacity, presence } = this.#parts;
     const weights = new Map<InstanceId, number>();
-    for (const [replica, { free }] of room.of(queue)) {
+    for (const [replica, { free }] of remoteCapacity.of(queue)) {
       if (asked.includes(replica)) continue;
       if (presence.isAlive(replica)) weights.set(replica, 0.01 + free);
       else void this.#ask(replica);

@@ -80,7 +80,7 @@ export interface EndingFacts {
   readonly died: number;
 }
 
-export type Verdict =
+export type AttemptVerdict =
   | ({ readonly kind: 'final' } & Ending)
   /** Again after a back-off, on the user's budget. */
   | { readonly kind: 'retry'; readonly failureReason: string }
@@ -98,7 +98,7 @@ export const POISONED_CONTAINERS = 3;
  * Verdict on the task after an attempt's outcome. For a synchronous
  * task it is always final: such a task never runs twice.
  */
-export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): Verdict {
+export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): AttemptVerdict {
   const cause = outcome === 'exited' && facts.stopping ? 'lost' : outcome;
   const final = endingOf(cause, facts);
   if (facts.sync) return { kind: 'final', ...final };

@@ -1,7 +1,7 @@
 import type { Clock } from '#shared/clock.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book, ContainerBook } from '../../scheduler/fleet/containers/book.ts';
+import type { ContainerControl, ContainerRegistry } from '../../scheduler/fleet/containers/container-registry.ts';
 import type { SlotTable } from '../../scheduler/tasks/dispatch/slots.ts';
 import { wireWorkers } from '../../scheduler/compose/wiring.ts';
 import { Drains } from '../../scheduler/fleet/drains.ts';
@@ -17,8 +17,8 @@ export function aWorkers(
   parts: {
     readonly db: Db;
     readonly machines: Machines;
-    readonly book: ContainerBook;
-    readonly leaderBook?: Pick<Book, 'transition'>;
+    readonly containers: ContainerRegistry;
+    readonly leaderContainers?: Pick<ContainerControl, 'transition'>;
     readonly slots: SlotTable;
     readonly clock: Clock;
     readonly log: Log;
@@ -34,7 +34,7 @@ export function aWorkers(
     isLive: () => true,
   });
   const drains = new Drains({
-    leaderBook: parts.book,
+    leaderContainers: parts.containers,
     demandOf: () => Promise.resolve({ wanted: 0, minContainers: 0 }),
     ...parts,
     loads,

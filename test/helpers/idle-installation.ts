@@ -4,7 +4,7 @@ import { systemClock } from '#shared/clock.ts';
 import { createLog } from '#shared/log.ts';
 import type { Autoscaler } from '#scheduler/control/autoscaler/loop.ts';
 import type { GaugeParts } from '#scheduler/compose/gauges.ts';
-import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
+import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { Registry } from '#shared/metrics.ts';
@@ -16,13 +16,13 @@ export function anIdleInstallation(): Omit<GaugeParts, 'registry' | 'fleetMetric
   const played: Pick<Db, 'query'> = { query: () => Promise.resolve({ rows: [], rowCount: 0 }) };
   const db = played as Db;
   const metrics = new FleetMetrics(new Registry());
-  const book = new ContainerBook({ db, log, clock: systemClock });
-  const machines = new Machines({ db, log, clock: systemClock, metrics, caFingerprint: 'f', book });
+  const containers = new ContainerRegistry({ db, log, clock: systemClock });
+  const machines = new Machines({ db, log, clock: systemClock, metrics, caFingerprint: 'f', containers });
   const idle: Pick<Autoscaler, 'wanted' | 'degraded'> = { wanted: () => [], degraded: 0 };
   const redis = (): Redis => ({ status: 'ready', sendCommand: () => Promise.resolve() }) as unknown as Redis;
   return {
     machines,
-    book,
+    containers,
     autoscaler: idle as Autoscaler,
     db,
     hot: redis(),

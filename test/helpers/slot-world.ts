@@ -9,7 +9,7 @@ import type { RunTask__Output, TaskFromAgent, TaskResult } from '#shared/protoco
 import { createLog } from '#shared/log.ts';
 import type { TaskSink } from '../../agent/slots/attempts.ts';
 import type { ReadyFacts } from '../../agent/slots/container-slots.ts';
-import { SlotTable } from '../../agent/slots/slots.ts';
+import { RunnerSlots } from '../../agent/slots/slots.ts';
 import { FakeRunner } from './fake-runner.ts';
 import { until } from './fake-scheduler.ts';
 
@@ -33,7 +33,7 @@ export class Sink implements TaskSink {
 export const ID = 'endpoint-1';
 
 export interface World {
-  readonly table: SlotTable;
+  readonly table: RunnerSlots;
   readonly sink: Sink;
   readonly path: string;
   readonly log: { taskId: string; line: string }[];
@@ -53,7 +53,7 @@ export const test = base.extend('world', async ({}, { onCleanup }): Promise<Worl
   const dir = await mkdtemp(join(tmpdir(), 'lss-'));
   const path = join(dir, 's', 'agent.sock');
   const world = { log: [], failures: [], stops: [], violations: [], readies: [], restarting: [] } as unknown as World;
-  const table = new SlotTable(createLog({ name: 'test', level: 'silent' }));
+  const table = new RunnerSlots(createLog({ name: 'test', level: 'silent' }));
   table.onReady((_id, ready) => world.readies.push(ready));
   table.onFailed((_id, message) => world.failures.push(message));
   table.onLog((record) => world.log.push(record));

@@ -73,7 +73,7 @@ async function pingsBesideCode(fleet: Fleet, machineId: MachineId, proxy: Thrott
   const pings = await pingsDuring(fleet, () =>
     waitFor(() => came() > archive.length * 0.95, 'the archive has come', WAIT_MS),
   );
-  await fleet.book.transition(entry.row.id, 'revoke', { change: { machineId: null, assignmentId: null } });
+  await fleet.containers.transition(entry.row.id, 'revoke', { change: { machineId: null, assignmentId: null } });
   return pings;
 }
 

@@ -13,10 +13,10 @@ import { ALONE } from '#scheduler/cluster/bus.ts';
 import { Loads } from '#scheduler/cluster/loads.ts';
 import { Autoscaler } from '#scheduler/control/autoscaler/loop.ts';
 import { AutoscalerMetrics } from '#scheduler/control/autoscaler/metrics.ts';
-import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { openPlacement } from '#scheduler/compose/placement.ts';
 import { wireScaling } from '#scheduler/compose/wiring.ts';
-import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
+import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Targets } from '#scheduler/workspaces/deployments/targets.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
@@ -24,7 +24,7 @@ import { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
 import type { Accounting } from '#scheduler/control/placement/accounting.ts';
-import type { Placer } from '#scheduler/control/placement/commit.ts';
+import type { Placer } from '#scheduler/control/placement/placer.ts';
 import type { Quotas } from '#scheduler/control/placement/quotas.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import { DueTimes } from '#scheduler/stores/queues/due.ts';
@@ -40,7 +40,7 @@ export class World {
   readonly clock = new TestClock();
   readonly slots = new SlotTable();
   readonly link: PlayedLink;
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   readonly machines: Machines;
   readonly autoscaler: Autoscaler;
   readonly placer: Placer;
@@ -80,19 +80,19 @@ export class World {
       this.dbFails ? Promise.reject(new Error('the database is away')) : db.query(sql, params);
     this.db = { query };
     this.whole = db;
-    this.book = new ContainerBook({ db: this.db, log: quiet, clock });
+    this.containers = new ContainerRegistry({ db: this.db, log: quiet, clock });
     this.breakers = new Breakers({
       db: this.db,
       clock,
       log: quiet,
       fence: () => (this.leads ? this.fence : undefined),
     });
-    this.machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: 'f', book: this.book });
+    this.machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: 'f', containers: this.containers });
     const targets = this.#targets();
     this.autoscaler = new Autoscaler({
       targets,
       queues: this.#queues(),
-      book: this.book,
+      containers: this.containers,
       create: (wanted, count) => this.placer.create(wanted, count),
       slots,
       loads: new Loads({
@@ -119,17 +119,17 @@ export class World {
     this.guardMetric = metrics.guard;
     this.drift = async () =>
       (await metrics.drift.get()).values.filter(({ value }) => value > 0).map(({ labels }) => labels.resource);
-    const { book, machines } = this;
+    const { containers, machines } = this;
     const keys = keysOf(`t-${machineId}`);
     const fence = (): number | undefined => (this.leads ? this.fence : undefined);
-    const placement = { db, general: redis, keys, book, machines, clock, log: quiet, metrics, loops, fence };
+    const placement = { db, general: redis, keys, containers, machines, clock, log: quiet, metrics, loops, fence };
     const { placer, accounting, quotas } = openPlacement({ ...placement, cpuWorkAllowed: () => true });
     this.placer = placer;
     this.quotas = quotas;
     this.accounting = accounting;
     const { autoscaler } = this;
-    wireScaling({ book, machines, targets, general: redis, autoscaler, accounting, placer });
-    this.book.onChange(({ entry, from, to }) => {
+    wireScaling({ containers, machines, targets, general: redis, autoscaler, accounting, placer });
+    this.containers.onChange(({ entry, from, to }) => {
       this.moves.push(`${from ?? 'new'} ${to}`);
       if (to === 'STOPPED' || to === 'FAILED' || to === 'PENDING') slots.remove(entry.row.id);
     });
@@ -171,7 +171,7 @@ export class World {
   }
 
   /** A container that is ready and has nothing to do, but is still wanted. */
-  async idle(): Promise<BookEntry> {
+  async idle(): Promise<ContainerEntry> {
     this.waiting = 1;
     this.start();
     const entry = await this.placed();
@@ -186,7 +186,7 @@ export class World {
     this.start();
     for (let times = 0; times < 3; times += 1) {
       const entry = await this.placed();
-      await this.book.transition(entry.row.id, 'ack');
+      await this.containers.transition(entry.row.id, 'ack');
       await this.fails(entry.row.id);
     }
     await this.decided('hold', 'cooling_down');
@@ -203,26 +203,26 @@ export class World {
     for (const other of this.others) other.stop();
   }
 
-  entries(state?: string): BookEntry[] {
-    return [...this.book.all()].filter((entry) => state === undefined || entry.row.state === state);
+  entries(state?: string): ContainerEntry[] {
+    return [...this.containers.all()].filter((entry) => state === undefined || entry.row.state === state);
   }
 
   /** The next container that was placed. */
-  placed(): Promise<BookEntry> {
+  placed(): Promise<ContainerEntry> {
     return waitFor(() => this.entries('ASSIGNED')[0], 'a container is placed');
   }
 
   /** The container starts and runs: dispatch hears of it as it does from the links. */
-  async runs(entry: BookEntry): Promise<void> {
-    await this.book.transition(entry.row.id, 'ack');
-    await this.book.transition(entry.row.id, 'ready', { change: { startedAtMs: this.clock.nowMs() } });
+  async runs(entry: ContainerEntry): Promise<void> {
+    await this.containers.transition(entry.row.id, 'ack');
+    await this.containers.transition(entry.row.id, 'ready', { change: { startedAtMs: this.clock.nowMs() } });
     const { id: containerId, machineId } = entry.row;
     if (machineId === null) throw new Error('it has no machine');
     this.slots.ready({ containerId, queue: this.target.queue, machineId, slots: 1 }, this.link, this.clock.nowMs());
   }
 
   fails(id: ContainerId, reason = 'user_error') {
-    return this.book.transition(id, 'fail', { change: { reason, message: 'last lines' } });
+    return this.containers.transition(id, 'fail', { change: { reason, message: 'last lines' } });
   }
 
   /** The next decision after this moment. */

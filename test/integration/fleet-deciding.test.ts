@@ -12,10 +12,10 @@ import { quiet } from './tasks-fixture.ts';
 
 describe('placement', () => {
   test('a container that its machine refuses at once is offered again, more slowly each time', async ({ world }) => {
-    world.book.onChange(({ entry, to }) => {
+    world.containers.onChange(({ entry, to }) => {
       if (to !== 'ASSIGNED') return;
       const change = { machineId: null, assignmentId: null };
-      void world.book.transition(entry.row.id, 'revoke', { epoch: entry.row.epoch, change });
+      void world.containers.transition(entry.row.id, 'revoke', { epoch: entry.row.epoch, change });
     });
     world.waiting = 1;
     world.start();
@@ -30,7 +30,7 @@ describe('placement', () => {
     world,
   }) => {
     // 100 millicores each of 4000 less 400 for the host, 64 MiB each: 36 fit.
-    const made = await Promise.all(Array.from({ length: 40 }, () => world.book.create(world.target)));
+    const made = await Promise.all(Array.from({ length: 40 }, () => world.containers.create(world.target)));
     world.waiting = 40;
     world.autoscaler.stop();
     world.placer.start();
@@ -41,7 +41,7 @@ describe('placement', () => {
     );
     const [first] = world.entries('ASSIGNED');
     if (first === undefined) throw new Error('none placed');
-    await world.book.transition(first.row.id, 'abandon');
+    await world.containers.transition(first.row.id, 'abandon');
     await waitFor(() => world.entries('PENDING').length === 3, 'one more has its place');
     expect(world.entries('ASSIGNED')).toHaveLength(36);
   });
@@ -90,7 +90,7 @@ describe('new containers', () => {
     await waitFor(() => waiting?.row.state === 'ASSIGNED', 'it is placed when there is room');
     const before = await held(world);
     // A leader with a higher fencing number exists, so the row is refused.
-    world.book.createPlaced = () => Promise.resolve([]);
+    world.containers.createPlaced = () => Promise.resolve([]);
     expect(await world.placer.create(world.target, 1)).toEqual([]);
     await waitFor(async () => (await held(world)) === before, 'its reservation is gone');
   });
@@ -104,7 +104,7 @@ describe('many at once', () => {
       statements.push(sql);
       return query(sql, params);
     };
-    const made = await world.book.createMany(world.target, 30);
+    const made = await world.containers.createMany(world.target, 30);
     expect(made).toHaveLength(30);
     world.placer.start();
     await waitFor(() => world.entries('ASSIGNED').length === 30, 'all are placed');
@@ -137,7 +137,7 @@ describe('a database that is away for a moment', () => {
     world.start();
     const entry = await world.placed();
     await world.runs(entry);
-    const stops = new ContainerActions(world.book, world.slots);
+    const stops = new ContainerActions(world.containers, world.slots);
     world.dbFails = true;
     await expect(stops.stopContainer(null, entry.row.id)).rejects.toThrow('the database is away');
     expect(world.slots.get(entry.row.id)?.accepting).toBe(true);
@@ -151,8 +151,8 @@ describe('a database that is away for a moment', () => {
     world.start();
     const entry = await world.placed();
     await world.runs(entry);
-    const { machines, book, slots, clock } = world;
-    const workers = aWorkers({ db, machines, book, slots, clock, log: quiet });
+    const { machines, containers, slots, clock } = world;
+    const workers = aWorkers({ db, machines, containers, slots, clock, log: quiet });
     workers.start();
     try {
       world.dbFails = true;
@@ -244,10 +244,10 @@ describe('the replacement of containers', () => {
 });
 
 /** The health watch of the world's machines, a while after the start. */
-function healthOf({ machines, book, slots, clock, guardMetric }: World): MachineHealth {
+function healthOf({ machines, containers, slots, clock, guardMetric }: World): MachineHealth {
   const health = new MachineHealth({
     machines,
-    book,
+    containers,
     slots,
     reports: { machineLost: () => Promise.resolve() },
     clock,

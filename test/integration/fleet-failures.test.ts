@@ -36,8 +36,8 @@ describe('Machine reboot', () => {
     const { taskId } = await submitted(fleet, asynchronous);
     await tasks.until('the task', (message) => message.run);
     const other = await fleet.assigned(await fleet.target(), agent.machineId);
-    await fleet.book.transition(other.row.id, 'ack');
-    await fleet.book.transition(other.row.id, 'stop');
+    await fleet.containers.transition(other.row.id, 'ack');
+    await fleet.containers.transition(other.row.id, 'stop');
     const unacknowledged = await fleet.assigned(await fleet.target(), agent.machineId);
     control.stream.cancel();
     await becomes(fleet, agent, 'SUSPECT');
@@ -111,7 +111,7 @@ describe('Partition > 90 s', () => {
     const waiting = async (): Promise<number> => (await fleet.process.queues.depth(target.queue)).waiting;
     await waitFor(async () => (await waiting()) === 1, 'its task waits for another container');
     // A replacement runs elsewhere meanwhile, so this container is surplus.
-    await fleet.book.transition(entry.row.id, 'stop', { change: { reason: 'scaled_in' } });
+    await fleet.containers.transition(entry.row.id, 'stop', { change: { reason: 'scaled_in' } });
     const back = await agent.connect([seen(entry, 'running')]);
     const order = await back.until('the order to stop', (message) =>
       message.desired?.assignments.find((one) => one.containerId === entry.row.id),
@@ -189,7 +189,7 @@ describe('GPU off the bus', () => {
     if (machine === undefined) throw new Error('there is no machine');
     const leased = (): readonly string[] => [...fleet.machines.capacity(machine).leasedGpus];
     const atItsEnd: (readonly string[])[] = [];
-    fleet.book.onChange(({ entry: { row } }) => {
+    fleet.containers.onChange(({ entry: { row } }) => {
       if (row.state === 'FAILED' && row.id === entry.row.id) atItsEnd.push(leased());
     });
     const gone = seen(entry, 'exited', { exitCode: 1, reason: 'gpu_fault', gpuUuids: ['GPU-0'] });
@@ -255,8 +255,8 @@ describe('DeleteMachine', () => {
     fleet.machines.setRow(machine, { intent: 'active' });
     fleet.clock.aheadMs += 31 * 60_000;
     await workers.drain(admin, agent.machineId);
-    // The book makes its moves one after another, so the drain's moves are done once this call returns.
-    expect(await fleet.book.transition(entry.row.id, 'drain')).toBe('already');
+    // The container registry makes its moves one after another, so the drain's moves are done once this call returns.
+    expect(await fleet.containers.transition(entry.row.id, 'drain')).toBe('already');
     expect(entry.row.state).toBe('DRAINING');
   });
 });
@@ -335,7 +335,7 @@ describe('Lost ack / duplicate delivery', () => {
       'both are answered',
     );
     expect([entry.row.state, entry.row.epoch]).toEqual(['STARTING', 1]);
-    expect([...fleet.book.ofMachine(agent.machineId)]).toHaveLength(1);
+    expect([...fleet.containers.ofMachine(agent.machineId)]).toHaveLength(1);
     const late = { ...ack, epoch: 0 };
     control.stream.write({ ack: late });
     control.stream.write({ status: { seq: 9, full: false, containers: [seen(entry, 'running')] } });
@@ -350,7 +350,7 @@ describe('Start timeout', () => {
     const control = await agent.connect();
     const entry = await fleet.assigned(await fleet.target(), agent.machineId);
     expect(entry.spec.wire.startTimeoutMs).toBe(15 * 60_000);
-    await fleet.book.transition(entry.row.id, 'ack');
+    await fleet.containers.transition(entry.row.id, 'ack');
     const exited = seen(entry, 'exited', { exitCode: 137, reason: 'start_timeout', message: 'still in on_start' });
     control.stream.write({ status: { seq: 1, full: false, containers: [exited] } });
     await waitFor(() => entry.row.state === 'FAILED', 'it has failed');

@@ -29,15 +29,15 @@ import type {
   TaskFromAgent,
   TaskToAgent__Output,
 } from '#shared/protocol/generated/messages.ts';
-import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
-import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
 import { MachineCredentials } from '#scheduler/fleet/credentials.ts';
 import { Usage } from '#scheduler/fleet/usage.ts';
 import { Links } from '#scheduler/fleet/links.ts';
 import { ImageOrders } from '#scheduler/fleet/images/orders.ts';
-import { PullPlaces } from '#scheduler/fleet/images/places.ts';
+import { PullPermits } from '#scheduler/fleet/images/pull-permits.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { SessionSettings } from '#scheduler/fleet/session.ts';
@@ -61,7 +61,7 @@ export interface Fleet {
   readonly clock: TestClock;
   readonly process: Process;
   readonly machines: Machines;
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   readonly links: Links;
   readonly images: ImageOrders;
   /** The scheduler's credentials, given for every registry. */
@@ -76,7 +76,7 @@ export interface Fleet {
   readonly secrets: Secrets;
   target(changes?: Partial<Target>): Promise<Target>;
   /** A container of that target, assigned to that machine. */
-  assigned(target: Target, machineId: MachineId): Promise<BookEntry>;
+  assigned(target: Target, machineId: MachineId): Promise<ContainerEntry>;
 }
 
 const AgentLink = loadLink().longshore.agent.v1.AgentLink;
@@ -96,25 +96,32 @@ export const test = base
     const process = await aProcess(redis);
     const { slots, reports, attempts, leases, dispatcher } = process;
     const metrics = new FleetMetrics(new Registry());
-    const book = new ContainerBook({ db, log: quiet, clock });
-    const machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: installation.caFingerprint, book });
+    const containers = new ContainerRegistry({ db, log: quiet, clock });
+    const machines = new Machines({
+      db,
+      log: quiet,
+      clock,
+      metrics,
+      caFingerprint: installation.caFingerprint,
+      containers,
+    });
     const objects = new Map<string, Buffer>();
     const directory = tempDirectory('link');
     const socketPath = join(directory.path, 'link', 'agent.sock');
     const images = new ImageOrders({
       machines,
-      book,
+      containers,
       credentials: new ImageCredentials({ of: () => Promise.resolve(made.registryAuth) }, secrets),
-      places: new PullPlaces(process.client, process.keys),
+      permits: new PullPermits(process.client, process.keys),
       cpuWorkAllowed: () => true,
       log: quiet,
     });
-    const logs = new LogSink({ db, book });
+    const logs = new LogSink({ db, containers });
     const links = new Links({
       usage: new Usage({ redis: undefined, keyOf: () => '', clock, log: quiet }),
       pages: { delivered: () => false },
       machines,
-      book,
+      containers,
       slots,
       reports,
       attempts,
@@ -137,12 +144,12 @@ export const test = base
       settings: { ...SESSION_SETTINGS, ...settings },
     });
     images.onOrder((machineId, order) => links.prepareImage(machineId, order));
-    links.onServable((queues) => {
+    links.onQueuesReady((queues) => {
       for (const queue of queues) dispatcher.wake(queue);
     });
-    book.onChange((change) => logs.containerChanged(change));
+    containers.onChange((change) => logs.containerChanged(change));
     machines.onChange((machine) => links.machineChanged(machine));
-    book.onChange((change) => {
+    containers.onChange((change) => {
       const { entry, to } = change;
       links.containerMoved(change);
       if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
@@ -153,7 +160,7 @@ export const test = base
     });
     const health = new MachineHealth({
       machines,
-      book,
+      containers,
       slots,
       reports,
       clock,
@@ -182,7 +189,7 @@ export const test = base
       clock,
       process,
       machines,
-      book,
+      containers,
       links,
       images,
       health,
@@ -203,14 +210,14 @@ export const test = base
         };
       },
       assigned: async (target, machineId) => {
-        const entry = await book.create(target);
+        const entry = await containers.create(target);
         const change = {
           machineId,
           assignmentId: randomUUID(),
           epoch: entry.row.epoch + 1,
           scheduledAtMs: clock.nowMs(),
         };
-        expect(await book.transition(entry.row.id, 'assign', { change })).toBe('moved');
+        expect(await containers.transition(entry.row.id, 'assign', { change })).toBe('moved');
         return entry;
       },
     };
@@ -412,7 +419,11 @@ export const codeOf = (promise: Promise<unknown>): Promise<number> =>
     () => -1,
     (error: unknown) => (error as ServiceError).code,
   );
-export const seen = (entry: BookEntry, phase: string, changes: Partial<ObservedContainer> = {}): ObservedContainer => ({
+export const seen = (
+  entry: ContainerEntry,
+  phase: string,
+  changes: Partial<ObservedContainer> = {},
+): ObservedContainer => ({
   containerId: entry.row.id,
   assignmentId: entry.row.assignmentId ?? '',
   epoch: entry.row.epoch,

@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { Server, status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { ObjectId } from '#shared/domain/ids.ts';
-import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { isSchedulable } from '#scheduler/fleet/machine.ts';
 import { listenLocally } from '#scheduler/fleet/local-socket.ts';
 import { deleteMachine, machinesById } from '#scheduler/stores/store/queries/machines.ts';
@@ -209,7 +209,7 @@ describe('a container on its machine', () => {
     const { sessionId } = agent;
     const target = await fleet.target();
     const config = { ...target.config, env: [`BIG=${'x'.repeat(120_000)}`] };
-    const entries: BookEntry[] = [];
+    const entries: ContainerEntry[] = [];
     for (let at = 0; at < 12; at += 1) entries.push(await fleet.assigned({ ...target, config }, agent.machineId));
     const back = () => entries.filter(({ row }) => row.state === 'PENDING');
     await waitFor(() => back().length > 0, 'some are given back');
@@ -232,8 +232,8 @@ describe('a container on its machine', () => {
     const [control, others] = [await agent.connect(), await other.connect()];
     const entry = await fleet.assigned(await fleet.target(), agent.machineId);
     const first = { assignmentId: entry.row.assignmentId ?? '', containerId: entry.row.id, epoch: 1 };
-    await fleet.book.transition(entry.row.id, 'revoke', { change: { machineId: null, assignmentId: null } });
-    await fleet.book.transition(entry.row.id, 'assign', {
+    await fleet.containers.transition(entry.row.id, 'revoke', { change: { machineId: null, assignmentId: null } });
+    await fleet.containers.transition(entry.row.id, 'assign', {
       change: { machineId: agent.machineId, assignmentId: randomUUID(), epoch: 2 },
     });
     const second = { ...first, assignmentId: entry.row.assignmentId ?? '', epoch: 2 };
@@ -333,7 +333,7 @@ describe('a container on its machine', () => {
     const [agent, other] = [await agents.joined(), await agents.joined()];
     const entry = await fleet.assigned(await fleet.target(), agent.machineId);
     const foreign = await fleet.assigned(await fleet.target(), other.machineId);
-    const line = (of: BookEntry, text: string) => ({
+    const line = (of: ContainerEntry, text: string) => ({
       containerId: of.row.id,
       taskId: '',
       stream: 'stdout',
@@ -343,8 +343,8 @@ describe('a container on its machine', () => {
     const logs = agent.logs();
     logs.stream.write({ seq: 1, records: [line(entry, 'mine'), line(foreign, 'not mine')] });
     await logs.until('the first batch', (message) => message.seq === 1);
-    await fleet.book.transition(entry.row.id, 'ack');
-    await fleet.book.transition(entry.row.id, 'fail');
+    await fleet.containers.transition(entry.row.id, 'ack');
+    await fleet.containers.transition(entry.row.id, 'fail');
     // A time that no database takes must not hold up the lines after it.
     logs.stream.write({ seq: 2, records: [line(entry, 'last words'), { ...line(entry, 'odd'), timestampMs: 9e17 }] });
     await logs.until('the second batch', (message) => message.seq === 2);
@@ -406,16 +406,16 @@ describe('an agent that says more than can be handled', () => {
     const agent = await agents.joined();
     const control = await agent.connect();
     const { sessionId } = agent;
-    const stranger = (at: number) => ({ containerId: `c-${at}`, assignmentId: 'a', epoch: 1, phase: 'running' });
+    const orphan = (at: number) => ({ containerId: `c-${at}`, assignmentId: 'a', epoch: 1, phase: 'running' });
     const words = 200;
     // The transaction keeps the database busy for longer than a ping may take.
     await fleet.db.transaction(async () => {
       for (let at = 0; at < words; at += 1)
-        control.stream.write({ status: { seq: at, full: false, containers: [stranger(at)] } });
+        control.stream.write({ status: { seq: at, full: false, containers: [orphan(at)] } });
       await new Promise((resolve) => setTimeout(resolve, 1000));
     });
     const known = () => fleet.machines.get(agent.machineId);
-    await waitFor(() => known()?.strangers.size === words, 'all that it said is known');
+    await waitFor(() => known()?.orphans.size === words, 'all that it said is known');
     expect([known()?.sessionId, known()?.health, control.ended]).toEqual([sessionId, 'READY', false]);
   });
 });

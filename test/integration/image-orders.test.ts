@@ -1,5 +1,5 @@
 /**
- * Images across the fleet, over the real link and a real Redis: places
+ * Images across the fleet, over the real link and a real Redis: permits
  * among the machines that pull, and the machines that get credentials.
  */
 import { randomUUID } from 'node:crypto';
@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ControlToAgent__Output } from '#shared/protocol/generated/messages.ts';
-import { PullPlaces } from '#scheduler/fleet/images/places.ts';
+import { PullPermits } from '#scheduler/fleet/images/pull-permits.ts';
 import { RegistryCredentials, parseDockerConfig } from '#scheduler/fleet/images/credentials.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
 import type { Agent } from './fleet-fixture.ts';
@@ -18,18 +18,18 @@ import { aTarget } from './tasks-fixture.ts';
 
 test('so many machines pull one image at once; a place is given back, or runs out', async ({ fleet }) => {
   const { client, keys } = fleet.process;
-  const places = new PullPlaces(client, keys);
+  const permits = new PullPermits(client, keys);
   const image = randomUUID();
   const take = (machine: string, holdMs = 60_000): Promise<boolean> =>
-    places.take(image, machine as MachineId, 2, holdMs);
+    permits.take(image, machine as MachineId, 2, holdMs);
   expect([await take('a'), await take('b', 300), await take('c')]).toEqual([true, true, false]);
   // A machine keeps its place by asking again.
   expect(await take('a')).toBe(true);
-  await places.give(image, 'a' as MachineId);
+  await permits.give(image, 'a' as MachineId);
   expect([await take('c'), await take('a')]).toEqual([true, false]);
   await waitFor(() => take('a'), 'the place that was not renewed is free');
-  // Another image has places of its own.
-  expect(await places.take(randomUUID(), 'd' as MachineId, 2, 60_000)).toBe(true);
+  // Another image has permits of its own.
+  expect(await permits.take(randomUUID(), 'd' as MachineId, 2, 60_000)).toBe(true);
 });
 
 test('credentials go to a machine that has a container of the image, and to no other', async ({ fleet, agents }) => {
@@ -145,7 +145,7 @@ test('the ninth machine waits until one of the eight has the image', async ({ fl
   expect(fleet.machines.get(last?.machineId ?? ('' as MachineId))).toBeDefined();
 });
 
-test('machines that nobody wants the image on, and those of other owners, take no places of it', async ({
+test('machines that nobody wants the image on, and those of other owners, take no permits of it', async ({
   fleet,
   agents,
 }) => {

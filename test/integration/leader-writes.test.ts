@@ -1,12 +1,12 @@
 // Desired state under fencing numbers, and replicas' knowledge of
-// each other's containers: two books on one database, of both kinds.
+// each other's containers: two container registries on one database, of both kinds.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
-import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
+import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import { ContainerCredentials } from '#scheduler/fleet/containers/credentials.ts';
-import { LeaderBook } from '#scheduler/fleet/containers/leader-book.ts';
+import { LeaderContainerRegistry } from '#scheduler/fleet/containers/leader-container-registry.ts';
 import { TakeOver } from '#scheduler/replicas/take-over.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';
@@ -20,22 +20,29 @@ import { aDb, KINDS, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 import { aTarget } from './tasks-fixture.ts';
 
-/** Books of one replica: its own, and the one that it decides with under that fencing number. */
+/** Container registries of one replica: its own, and the one that it decides with under that fencing number. */
 function aReplica({ db }: OpenedDb, fence: () => number | undefined) {
-  const book = new ContainerBook({ db, log: silent, clock: systemClock });
-  return { book, leading: new LeaderBook(book, fence) };
+  const containers = new ContainerRegistry({ db, log: silent, clock: systemClock });
+  return { containers, leading: new LeaderContainerRegistry(containers, fence) };
 }
 
 const place = { change: { machineId: 'abcd0001' as MachineId, assignmentId: 'a', epoch: 1 } };
 
-function aMachines({ db }: OpenedDb, book?: ContainerBook): Machines {
+function aMachines({ db }: OpenedDb, containers?: ContainerRegistry): Machines {
   const metrics = new FleetMetrics(new Registry());
-  return new Machines({ db, log: silent, clock: systemClock, metrics, caFingerprint: 'f', ...(book && { book }) });
+  return new Machines({
+    db,
+    log: silent,
+    clock: systemClock,
+    metrics,
+    caFingerprint: 'f',
+    ...(containers && { containers }),
+  });
 }
 
 /** A machine that is linked here and READY. */
-async function aMachine(opened: OpenedDb, book?: ContainerBook) {
-  const machines = aMachines(opened, book);
+async function aMachine(opened: OpenedDb, containers?: ContainerRegistry) {
+  const machines = aMachines(opened, containers);
   const { machineId: id, joinToken } = await machines.create({ workspaceId: null }, 'default');
   const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
   await machines.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
@@ -62,17 +69,17 @@ describe.each(KINDS)('on %s', (kind) => {
   };
 
   test('a container’s credential follows its row, wherever memory may be behind it', async () => {
-    const [one, other] = [aReplica(opened, () => undefined).book, aReplica(opened, () => undefined).book];
+    const [one, other] = [aReplica(opened, () => undefined).containers, aReplica(opened, () => undefined).containers];
     const told: ((id: string) => void)[] = [];
     const messages = {
       isLive: true,
       on: (_kind: string, handler: (id: string) => void) => void told.push(handler),
       publish: (_kind: string, id: string) => Promise.resolve(told.forEach((handler) => handler(id))),
     };
-    const credentialsOf = (book: ContainerBook): ContainerCredentials =>
+    const credentialsOf = (containers: ContainerRegistry): ContainerCredentials =>
       new ContainerCredentials({
         db: opened.db,
-        book,
+        containers,
         invalidation: messages,
         isAlone: false,
         hasMachine: () => true,
@@ -83,7 +90,7 @@ describe.each(KINDS)('on %s', (kind) => {
     await one.transition(id, 'assign', place);
     expect([await mine.isLive(id, 1), await theirs.isLive(id, 1)]).toEqual([false, false]);
     await one.transition(id, 'ack');
-    // The other book has not heard of the change yet.
+    // The other container registry has not heard of the change yet.
     expect([mine.isLive(id, 1), await theirs.isLive(id, 1)]).toEqual([true, true]);
     expect([await mine.isLive(id, 2), await theirs.isLive(id, 2)]).toEqual([false, false]);
     await other.readAgain([id]);
@@ -110,8 +117,8 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await old.leading.createMany(aTarget(), 3)).toEqual([]);
     expect(await old.leading.transition(id, 'assign', place)).toBe('refused');
     expect((await containerById(opened.db, id))?.state).toBe('PENDING');
-    expect(old.book.refusedLeaderWrites).toBe(3);
-    expect(await old.book.transition(id, 'abandon', { change: { reason: 'user_stop' } })).toBe('moved');
+    expect(old.containers.refusedLeaderWrites).toBe(3);
+    expect(await old.containers.transition(id, 'abandon', { change: { reason: 'user_stop' } })).toBe('moved');
   });
 
   test('as many as are asked for are created, also where they take more than one statement', async () => {
@@ -119,14 +126,14 @@ describe.each(KINDS)('on %s', (kind) => {
     const leader = aReplica(opened, () => fenceNow);
     const entries = await leader.leading.createMany(aTarget(), 501);
     expect(new Set(entries.map(({ row }) => row.id)).size).toBe(501);
-    expect([...leader.book.pending()]).toHaveLength(501);
+    expect([...leader.containers.pending()]).toHaveLength(501);
     const live = new Set((await listLiveContainers(opened.db)).map((row) => row.id));
     expect(entries.every(({ row }) => live.has(row.id))).toBe(true);
   });
 
   test('who does not lead writes no desired state at all', async () => {
     const follower = aReplica(opened, () => undefined);
-    const entry = await follower.book.create(aTarget());
+    const entry = await follower.containers.create(aTarget());
     expect(await follower.leading.transition(entry.row.id, 'assign', place)).toBe('refused');
     expect(await follower.leading.create(aTarget())).toBeUndefined();
     expect((await containerById(opened.db, entry.row.id))?.state).toBe('PENDING');
@@ -155,7 +162,7 @@ describe.each(KINDS)('on %s', (kind) => {
     over = true;
     await Promise.all(creating);
     expect((await listLiveContainers(opened.db)).length).toBe(atRaise);
-    expect(old.book.refusedLeaderWrites).toBe(refused);
+    expect(old.containers.refusedLeaderWrites).toBe(refused);
   });
 
   test('who begins to lead knows first what the last leader wrote and could not say any more', async () => {
@@ -163,7 +170,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const [old, next] = [aReplica(opened, () => first), aReplica(opened, () => fence)];
     const entry = (await old.leading.create(aTarget()))!;
     const { id } = entry.row;
-    await next.book.readAgain([id]);
+    await next.containers.readAgain([id]);
     // The old leader dies between the row and its message: the others do not know of a device and a container.
     await old.leading.transition(id, 'assign', {
       change: { ...place.change, machineId: 'abcd0002' as MachineId, gpuUuids: ['GPU-0'] },
@@ -171,11 +178,11 @@ describe.each(KINDS)('on %s', (kind) => {
     const other = (await old.leading.create(aTarget()))!;
     const read: string[] = [];
     const machines = { readMissed: () => Promise.resolve(void read.push('machines')) };
-    const takeOver = new TakeOver({ db: opened.db, book: next.book, machines });
+    const takeOver = new TakeOver({ db: opened.db, containers: next.containers, machines });
     fence += 1;
     expect(await takeOver.raise(fence)).toBe(fence);
-    expect(next.book.get(id)?.row).toMatchObject({ state: 'ASSIGNED', gpuUuids: ['GPU-0'] });
-    expect(next.book.get(other.row.id)?.row.state).toBe('PENDING');
+    expect(next.containers.get(id)?.row).toMatchObject({ state: 'ASSIGNED', gpuUuids: ['GPU-0'] });
+    expect(next.containers.get(other.row.id)?.row.state).toBe('PENDING');
     expect(read).toEqual(['machines']);
     // A replica that may not lead reads nothing.
     expect(await takeOver.raise(fence - 1)).toBe(fence);
@@ -221,15 +228,15 @@ describe.each(KINDS)('on %s', (kind) => {
 
   test('a drain is carried on by the leader alone: neither its containers nor the machine are moved under an older number, and an operator’s word overrides it', async () => {
     const first = await lead();
-    const { book, leading } = aReplica(opened, () => first);
-    const { machines, id } = await aMachine(opened, book);
+    const { containers, leading } = aReplica(opened, () => first);
+    const { machines, id } = await aMachine(opened, containers);
     const slots = new SlotTable();
     const leader = { fence: first as number | undefined };
     const workers = aWorkers({
       db: opened.db,
       machines,
-      book,
-      leaderBook: leading,
+      containers,
+      leaderContainers: leading,
       slots,
       clock: systemClock,
       log: silent,
@@ -237,14 +244,14 @@ describe.each(KINDS)('on %s', (kind) => {
     });
     const { row } = (await leading.create(aTarget()))!;
     await leading.transition(row.id, 'assign', { change: { ...place.change, machineId: id } });
-    await book.transition(row.id, 'ack', { epoch: 1 });
+    await containers.transition(row.id, 'ack', { epoch: 1 });
     const second = await lead();
     // By its own clock, the old leader's lease has not run out.
     expect(await workers.drain({ workspaceId: null }, id)).toBe(true);
-    await waitFor(() => book.refusedLeaderWrites > 0, 'its stop of the container is refused');
+    await waitFor(() => containers.refusedLeaderWrites > 0, 'its stop of the container is refused');
     expect((await containerById(opened.db, row.id))?.state).toBe('STARTING');
     leader.fence = undefined;
-    await book.transition(row.id, 'fail', { change: { reason: 'user_error' } });
+    await containers.transition(row.id, 'fail', { change: { reason: 'user_error' } });
     // The machine is empty now: the old leader's write about the machine is refused, too.
     const intents: string[] = [];
     machines.onChange(({ row: { intent } }) => void intents.push(intent));
@@ -268,27 +275,27 @@ describe.each(KINDS)('on %s', (kind) => {
   test('a replica follows what another writes, never goes back, and does not bring back what ended', async () => {
     const [a, b] = [aReplica(opened, () => fence), aReplica(opened, () => fence)];
     const changes: string[] = [];
-    b.book.onChange(({ entry, from, to }) => changes.push(`${entry.row.id} ${from} ${to}`));
+    b.containers.onChange(({ entry, from, to }) => changes.push(`${entry.row.id} ${from} ${to}`));
     const written: string[] = [];
-    a.book.onWritten((id) => written.push(id));
+    a.containers.onWritten((id) => written.push(id));
     const { row } = (await a.leading.create(aTarget()))!;
-    await b.book.readAgain([row.id]);
+    await b.containers.readAgain([row.id]);
     await a.leading.transition(row.id, 'assign', place);
-    const assigned = a.book.get(row.id)!.row;
+    const assigned = a.containers.get(row.id)!.row;
     // The message was lost, and comparing with the database finds the change.
-    await b.book.readMissed();
-    expect(b.book.get(row.id)?.row).toEqual(assigned);
-    expect([...b.book.ofMachine('abcd0001' as MachineId)].map((entry) => entry.row.id)).toEqual([row.id]);
-    await b.book.transition(row.id, 'ack', { epoch: 1 });
-    b.book.learn([assigned, row]);
-    expect(b.book.get(row.id)?.row.state).toBe('STARTING');
+    await b.containers.readMissed();
+    expect(b.containers.get(row.id)?.row).toEqual(assigned);
+    expect([...b.containers.ofMachine('abcd0001' as MachineId)].map((entry) => entry.row.id)).toEqual([row.id]);
+    await b.containers.transition(row.id, 'ack', { epoch: 1 });
+    b.containers.learn([assigned, row]);
+    expect(b.containers.get(row.id)?.row.state).toBe('STARTING');
     // The decision is from the old state: nothing is written, and memory follows the row.
-    expect(await a.book.transition(row.id, 'revoke', { epoch: 1 })).toBe('refused');
-    expect(a.book.get(row.id)?.row.state).toBe('STARTING');
-    await a.book.transition(row.id, 'fail', { change: { reason: 'user_error' } });
-    await b.book.readMissed();
-    b.book.learn([assigned]);
-    expect(b.book.get(row.id)).toBeUndefined();
+    expect(await a.containers.transition(row.id, 'revoke', { epoch: 1 })).toBe('refused');
+    expect(a.containers.get(row.id)?.row.state).toBe('STARTING');
+    await a.containers.transition(row.id, 'fail', { change: { reason: 'user_error' } });
+    await b.containers.readMissed();
+    b.containers.learn([assigned]);
+    expect(b.containers.get(row.id)).toBeUndefined();
     const ofIt = changes.filter((change) => change.startsWith(row.id)).map((change) => change.slice(row.id.length + 1));
     expect(ofIt).toEqual(['null PENDING', 'PENDING ASSIGNED', 'ASSIGNED STARTING', 'STARTING FAILED']);
     expect(written).toEqual([row.id, row.id, row.id]);

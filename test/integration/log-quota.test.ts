@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
-import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
+import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import { LogQuota } from '#scheduler/fleet/logs/log-quota.ts';
 import { LogSink } from '#scheduler/fleet/logs/log-sink.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
@@ -34,7 +34,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const counting = {
       query: <R>(sql: string, params?: readonly unknown[]) => ((statements += 1), db.query<R>(sql, params)),
     };
-    const sink = new LogSink({ db: counting, book: new ContainerBook({ db, log: silent, clock }), quota });
+    const sink = new LogSink({ db: counting, containers: new ContainerRegistry({ db, log: silent, clock }), quota });
     const write = (containerId: ContainerId, lines: number, text = LINE) =>
       sink.append(
         MACHINE,

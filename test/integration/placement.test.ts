@@ -5,10 +5,10 @@ import { describe, expect } from 'vitest';
 import { wireGivenUp } from '#scheduler/compose/wiring.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { StubId } from '#shared/domain/ids.ts';
-import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { Limits } from '#scheduler/workspaces/identity/workspace-limits.ts';
-import { useOf } from '#scheduler/control/placement/world.ts';
+import { useOf } from '#scheduler/control/placement/snapshot.ts';
 import type { Reservation } from '#scheduler/control/placement/reservations.ts';
 import { Reservations } from '#scheduler/control/placement/reservations.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
@@ -24,7 +24,7 @@ const reservations = (world: World, inFlightMs?: number): Reservations =>
   new Reservations({ client: world.redis, keys: keys(world), ...(inFlightMs === undefined ? {} : { inFlightMs }) });
 const devices = (world: World): Promise<Record<string, string>> =>
   world.redis.hgetall(keys(world).devices(world.link.machineId));
-const ownerOf = ({ row }: BookEntry): string => `${row.assignmentId} ${row.epoch}`;
+const ownerOf = ({ row }: ContainerEntry): string => `${row.assignmentId} ${row.epoch}`;
 
 /** The machine says hello again, with so many GPUs. */
 async function withGpus(
@@ -49,9 +49,9 @@ async function withGpus(
   world.machines.ready(machineId, session);
 }
 
-const wanting = (world: World, gpu: readonly string[], gpuCount = 1): Promise<BookEntry> =>
-  world.book.create({ ...world.target, config: { ...world.target.config, gpu, gpuCount } });
-const isAssigned = (entry: BookEntry) => waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
+const wanting = (world: World, gpu: readonly string[], gpuCount = 1): Promise<ContainerEntry> =>
+  world.containers.create({ ...world.target, config: { ...world.target.config, gpu, gpuCount } });
+const isAssigned = (entry: ContainerEntry) => waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
 const aReservation = (world: World, changes: Partial<Reservation> = {}): Reservation => ({
   machineId: world.link.machineId,
   containerId: 'endpoint-other' as Reservation['containerId'],
@@ -86,7 +86,7 @@ describe('GPUs', () => {
     const second = await wanting(world, ['A10G']);
     await isAssigned(second);
     expect(second.row.gpuUuids).toEqual([`GPU-${1 - failing}`]);
-    await world.book.transition(first.row.id, 'abandon');
+    await world.containers.transition(first.row.id, 'abandon');
     const third = await wanting(world, ['A10G']);
     await waitFor(() => third.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
     await say('healthy', 'healthy');
@@ -112,7 +112,7 @@ describe('GPUs', () => {
     const [first] = placed;
     if (waiting === undefined || first === undefined) throw new Error('none waits');
     await waitFor(() => waiting.rejections?.['gpu_count'] === 1, 'it says why');
-    await world.book.transition(first.row.id, 'abandon');
+    await world.containers.transition(first.row.id, 'abandon');
     await isAssigned(waiting);
     expect(waiting.row.gpuUuids).toEqual(first.row.gpuUuids);
     expect((await devices(world))[first.row.gpuUuids[0] ?? '']).toBe(ownerOf(waiting));
@@ -135,8 +135,8 @@ describe('what a workspace may have at once', () => {
         world.placer.wake();
       });
       const { workspaceId } = world.target;
-      const one = (): Promise<BookEntry> =>
-        world.book.create({
+      const one = (): Promise<ContainerEntry> =>
+        world.containers.create({
           ...world.target,
           config: { ...world.target.config, gpu: ['A10G'], gpuCount: 1, cpuMillicores: 100, memoryMib: 64 },
         });
@@ -147,7 +147,12 @@ describe('what a workspace may have at once', () => {
       const second = await one();
       await waitFor(() => second.rejections?.['quota'] === 1, 'it says that its workspace has what it may have');
       expect(second.row.state).toBe('PENDING');
-      expect(useOf(world.book, workspaceId)).toEqual({ gpu: 1, cpu_millicores: 100, memory_mib: 64, containers: 1 });
+      expect(useOf(world.containers, workspaceId)).toEqual({
+        gpu: 1,
+        cpu_millicores: 100,
+        memory_mib: 64,
+        containers: 1,
+      });
       await limits.change(workspaceId, { concurrency: high });
       await isAssigned(second);
     },
@@ -160,7 +165,7 @@ describe('what has no place', () => {
     if (machine === undefined) throw new Error('no machine');
     world.machines.setRow(machine, { intent: 'cordoned' });
     world.placer.start();
-    const entry = await world.book.create(world.target);
+    const entry = await world.containers.create(world.target);
     await waitFor(
       async () => (await containerById(db, entry.row.id))?.rejections?.['cordoned'] === 1,
       'its row says that the machine is cordoned',
@@ -173,7 +178,7 @@ describe('what has no place', () => {
 
   test('gives up after 20 minutes with the reason, and who waits for it is told', async ({ world }) => {
     const told: unknown[] = [];
-    wireGivenUp(world.book, { failWaiting: (...all) => Promise.resolve(told.push(all)) });
+    wireGivenUp(world.containers, { failWaiting: (...all) => Promise.resolve(told.push(all)) });
     world.placer.start();
     const entry = await wanting(world, ['H100']);
     await waitFor(() => entry.rejections?.['gpu_model'] === 1, 'it waits');
@@ -192,8 +197,8 @@ describe('what has no place', () => {
       (await getOrCreateVolume(db, { newId: randomUUID(), workspaceId, name, driver: 'local', most: 10 }))?.id ?? '';
     const [here, elsewhere] = [await newVolume('here'), await newVolume('elsewhere')];
     await bindVolumes(db, [elsewhere], 'another0' as World['link']['machineId']);
-    const mounting = (volumeId: string): Promise<BookEntry> =>
-      world.book.create({
+    const mounting = (volumeId: string): Promise<ContainerEntry> =>
+      world.containers.create({
         ...world.target,
         config: { ...world.target.config, volumes: [{ volumeId, mountPath: 'data' }] },
       });
@@ -219,7 +224,7 @@ describe('what has no place', () => {
     });
     const volumes = [{ volumeId: volume?.id ?? '', mountPath: 'data', driver: 'shared' as const }];
     world.placer.start();
-    const waiting = await world.book.create({ ...world.target, config: { ...world.target.config, volumes } });
+    const waiting = await world.containers.create({ ...world.target, config: { ...world.target.config, volumes } });
     await waitFor(() => waiting.rejections?.['volume'] === 1, 'the machine has no shared volumes');
     await withGpus(world, 0, 's2', { volumeDrivers: ['shared'], conditions: ['SharedVolumesDown'] });
     await waitFor(() => (world.placer.wake(), waiting.rejections?.['volume'] === 1), 'they do not answer');
@@ -260,15 +265,15 @@ describe('an image that a machine cannot get', () => {
       await says(link.machineId, ['registry.test/app:1', 'registry.test/other:1']);
       await says(machineId, []);
       world.placer.start();
-      const placedOn = async (imageId: string): Promise<BookEntry> => {
+      const placedOn = async (imageId: string): Promise<ContainerEntry> => {
         const wanted = { ...target, config: { ...target.config, imageId } };
-        const entry = direct ? (await world.placer.create(wanted, 1))[0] : await world.book.create(wanted);
+        const entry = direct ? (await world.placer.create(wanted, 1))[0] : await world.containers.create(wanted);
         if (entry === undefined) throw new Error('none was made');
         await isAssigned(entry);
         return entry;
       };
-      const cannotPull = async (entry: BookEntry): Promise<void> => {
-        await world.book.transition(entry.row.id, 'ack');
+      const cannotPull = async (entry: ContainerEntry): Promise<void> => {
+        await world.containers.transition(entry.row.id, 'ack');
         await world.fails(entry.row.id, 'image_error');
       };
       const first = await placedOn('registry.test/app:1');
@@ -298,14 +303,14 @@ describe('a container that has exited and is not removed', () => {
     await waits();
     const driftBefore = await world.drift();
     // The agent reports the container as gone, except for its devices.
-    const stranger = { containerId, assignmentId: assignmentId ?? '', epoch, gpuUuids: ['GPU-0'] };
+    const orphan = { containerId, assignmentId: assignmentId ?? '', epoch, gpuUuids: ['GPU-0'] };
     const nothing = { cpuMillicores: 0, memoryBytes: 0 };
-    await world.machines.setStrangers(world.link.machineId, 's2', [{ ...stranger, ...nothing }]);
-    await world.book.transition(containerId, 'exit');
+    await world.machines.setOrphans(world.link.machineId, 's2', [{ ...orphan, ...nothing }]);
+    await world.containers.transition(containerId, 'exit');
     await world.accounting.recount();
     expect(await devices(world)).toEqual({ 'GPU-0': `${assignmentId} ${epoch}` });
     expect(second.row.state).toBe('PENDING');
-    await world.machines.setStrangers(world.link.machineId, 's2', []);
+    await world.machines.setOrphans(world.link.machineId, 's2', []);
     await isAssigned(second);
     await waitFor(async () => (await devices(world))['GPU-0'] === ownerOf(second), 'the device is the next one’s');
     expect(await world.drift()).toEqual(driftBefore);
@@ -331,7 +336,7 @@ describe('a small disk', () => {
     world.placer.start();
     await isAssigned(await wanting(world, [], 0));
     const code = { objectId: 'o', sha256: 'a'.repeat(64), sizeBytes: 60 * MIB } as NonNullable<World['target']['code']>;
-    const large = await world.book.create({ ...world.target, queue: queueNameOf(null, 'other' as StubId), code });
+    const large = await world.containers.create({ ...world.target, queue: queueNameOf(null, 'other' as StubId), code });
     await waitFor(() => large.rejections?.['disk'] === 1, 'it says that the disk is too small');
     world.machines.heartbeat(world.link.machineId, 's2', ['DiskPressure'], 100 * MIB);
     const next = await wanting(world, [], 0);

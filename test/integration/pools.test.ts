@@ -3,7 +3,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { Pools } from '#scheduler/fleet/pools.ts';
 import { readPoolsFile } from '#scheduler/fleet/pools-file.ts';
 import type { Db, Transaction } from '#scheduler/stores/store/db.ts';
@@ -35,10 +35,10 @@ const test = base.extend('pools', async ({ world, db }): Promise<Pools> => {
   return pools;
 });
 
-const wanting = (world: World, cpuMillicores: number, extra: Record<string, unknown> = {}): Promise<BookEntry> =>
-  world.book.create({ ...world.target, config: { ...world.target.config, cpuMillicores, memoryMib: 64, extra } });
-const isAssigned = (entry: BookEntry) => waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
-const isRejected = (entry: BookEntry, reason: string) =>
+const wanting = (world: World, cpuMillicores: number, extra: Record<string, unknown> = {}): Promise<ContainerEntry> =>
+  world.containers.create({ ...world.target, config: { ...world.target.config, cpuMillicores, memoryMib: 64, extra } });
+const isAssigned = (entry: ContainerEntry) => waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
+const isRejected = (entry: ContainerEntry, reason: string) =>
   waitFor(() => entry.rejections?.[reason] === 1, `it waits: ${reason}`);
 
 test('a higher over-commit lets what waits go at once; a lower one leaves what runs and holds the next back until it fits', async ({
@@ -66,9 +66,9 @@ test('a higher over-commit lets what waits go at once; a lower one leaves what r
   const [listed] = (await world.machines.list(SHARED)).filter((one) => one.machineId === machineId);
   expect(listed?.freeCpuMillicores).toBe(0);
 
-  await world.book.transition(first.row.id, 'abandon');
+  await world.containers.transition(first.row.id, 'abandon');
   await isRejected(third, 'cpu');
-  await world.book.transition(second.row.id, 'abandon');
+  await world.containers.transition(second.row.id, 'abandon');
   await isAssigned(third);
   // The changed settings change the counts; nothing drifted.
   await world.accounting.recount();
@@ -90,8 +90,8 @@ test('a pool that must be named takes only what names it', async ({ world, pools
   await isRejected(unnamed, 'no_matching_pool');
   await isAssigned(await wanting(world, 100, { pool: { name: 'default' } }));
   expect(unnamed.row.state).toBe('PENDING');
-  const { machines, book, slots, clock } = world;
-  const [worker] = aWorkers({ machines, book, slots, clock, db, log: quiet }).listWorkers(SHARED);
+  const { machines, containers, slots, clock } = world;
+  const [worker] = aWorkers({ machines, containers, slots, clock, db, log: quiet }).listWorkers(SHARED);
   expect(worker).toMatchObject({ requiresPoolSelector: true, priority: 0 });
   await pools.change(SHARED, 'default', { requiresPoolSelector: null });
   await isAssigned(unnamed);

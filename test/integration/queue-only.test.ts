@@ -4,11 +4,11 @@ import { expect } from 'vitest';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
-import type { Options } from './lane-fixture.ts';
-import { inLane, jobs, reaches, sent, submitted, test } from './lane-fixture.ts';
+import type { Options } from './local-queue-fixture.ts';
+import { inLocalQueue, jobs, reaches, sent, submitted, test } from './local-queue-fixture.ts';
 import { aTarget, PlayedLink } from './tasks-fixture.ts';
 
-const OFF: Options = { lane: false };
+const OFF: Options = { localQueue: false };
 
 test('a warm call is a job, its caller is answered, and nothing is left of it', async ({ start }) => {
   const one = await start({ ...OFF, isAlone: true });
@@ -17,7 +17,7 @@ test('a warm call is a job, its caller is answered, and nothing is left of it', 
   one.container(target.queue, link);
   const task = await submitted(one, target);
   const order = await sent(link);
-  expect(await inLane(one, target.queue)).toEqual([]);
+  expect(await inLocalQueue(one, target.queue)).toEqual([]);
   expect(await jobs(one, target.queue)).toBe(1);
   expect(await one.queues.placeOf(target.queue, task.taskId)).toEqual({ kind: 'active' });
   expect(await one.leases.isHeld(task.taskId)).toBe(true);
@@ -67,13 +67,14 @@ test('one that its agent gives back comes first again; one whose container dies 
   expect(next.orders).toHaveLength(1);
 });
 
-test('a replica that has it off takes no loan from one that has it on: the task comes as a job, and runs once', async ({
+test('a replica that has it off receives no task from one that has it on: the task comes as a job, and runs once', async ({
   start,
 }) => {
-  const off = await start({ ...OFF, lendTo: () => undefined });
+  const off = await start({ ...OFF, forwardTo: () => undefined });
   const on = await start({
     isOursAlone: () => false,
-    lendTo: (_queue, lentTo: (one: InstanceId) => number) => (lentTo(off.instance) < 5 ? off.instance : undefined),
+    forwardTo: (_queue, forwardedTo: (one: InstanceId) => number) =>
+      forwardedTo(off.instance) < 5 ? off.instance : undefined,
     silentMs: 60_000,
   });
   const target = aTarget();
@@ -86,6 +87,6 @@ test('a replica that has it off takes no loan from one that has it on: the task 
   expect(order.taskId).toBe(task.taskId);
   await off.result(order);
   expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
-  await waitFor(async () => (await inLane(on, target.queue)).length === 0, 'nothing is left');
+  await waitFor(async () => (await inLocalQueue(on, target.queue)).length === 0, 'nothing is left');
   expect(link.orders).toHaveLength(1);
 });

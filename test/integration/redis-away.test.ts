@@ -3,8 +3,8 @@
 import { expect } from 'vitest';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
-import type { Options } from './lane-fixture.ts';
-import { inLane, reaches, sent, submitted, test } from './lane-fixture.ts';
+import type { Options } from './local-queue-fixture.ts';
+import { inLocalQueue, reaches, sent, submitted, test } from './local-queue-fixture.ts';
 import { aTarget, PlayedLink } from './tasks-fixture.ts';
 
 /** Shorter graces, in place of half a minute. */
@@ -32,13 +32,13 @@ test('a synchronous task that ends while Redis is away leaves no entry behind', 
   await reaches(one, ended.taskId, 'COMPLETE');
   const next = await sent(link, 2);
   expect(next.taskId).toBe(waits.taskId);
-  expect(await inLane(one, target.queue)).toEqual([waits.taskId]);
+  expect(await inLocalQueue(one, target.queue)).toEqual([waits.taskId]);
   expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 1 });
   // The agent repeats the result.
   expect(await one.result(order, '{"y":1}')).toBe(true);
   await one.result(next);
   expect(await waits.finished).toMatchObject({ status: 'COMPLETE' });
-  await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'nothing is left');
+  await waitFor(async () => (await inLocalQueue(one, target.queue)).length === 0, 'nothing is left');
   expect(one.queues.has(ended.taskId)).toBe(false);
   expect(link.orders).toHaveLength(2);
 });
@@ -63,7 +63,7 @@ test('a task that goes back while Redis is away: its caller is answered at its w
   await one.redisLost();
   await one.queues.reopenAll();
   await reaches(one, task.taskId, 'TIMEOUT');
-  await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'nothing is left');
+  await waitFor(async () => (await inLocalQueue(one, target.queue)).length === 0, 'nothing is left');
   expect(link.orders).toHaveLength(1);
 });
 
@@ -83,6 +83,6 @@ test('a task that goes back while Redis is away runs when Redis is there again, 
   expect((await one.leases.read(task.taskId))?.attempt).toBe(2);
   await one.result(again);
   expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
-  await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'nothing is left');
+  await waitFor(async () => (await inLocalQueue(one, target.queue)).length === 0, 'nothing is left');
   expect(link.orders).toHaveLength(2);
 });

@@ -7,19 +7,19 @@ import type { InstanceId } from '#shared/domain/ids.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
 import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
 import { waitFor } from '../helpers/services.ts';
-import type { Options } from './lane-fixture.ts';
+import type { Options } from './local-queue-fixture.ts';
 import { aQueueTarget, put } from './tasks-world.ts';
-import { inLane, jobs, reaches, sent, submitted, test } from './lane-fixture.ts';
+import { inLocalQueue, jobs, reaches, sent, submitted, test } from './local-queue-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
 
-const LOOKS: Options = { looksAtData: true, lendTo: () => undefined };
+const LOOKS: Options = { looksAtData: true, forwardTo: () => undefined };
 /** Options under which every call is a job of its queue. */
-const BY_QUEUE: Options = { ...LOOKS, lane: false };
+const BY_QUEUE: Options = { ...LOOKS, localQueue: false };
 const isRebuilt = (...all: readonly Process[]) =>
   waitFor(() => all.every(({ rollCall }) => rollCall?.isOver() === true), 'everybody has said what it runs');
 const isEmpty = (one: Process, queue: Parameters<typeof jobs>[1]) =>
-  waitFor(async () => (await jobs(one, queue)) + (await inLane(one, queue)).length === 0, 'nothing is left');
+  waitFor(async () => (await jobs(one, queue)) + (await inLocalQueue(one, queue)).length === 0, 'nothing is left');
 
 describe('a synchronous job', () => {
   test('that runs at one replica is not sent by another to which Redis gives it out as if it were new', async ({
@@ -204,7 +204,7 @@ describe('a task of the local queue', () => {
     const running = await sent(link, 2);
     await rollBack();
     await isRebuilt(one, other);
-    expect(await inLane(one, target.queue)).toEqual([came.taskId]);
+    expect(await inLocalQueue(one, target.queue)).toEqual([came.taskId]);
     expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 1 });
     expect(await one.leases.isHeld(ended.taskId)).toBe(false);
     expect(await one.leases.isHeld(came.taskId)).toBe(true);
@@ -214,7 +214,7 @@ describe('a task of the local queue', () => {
     expect(link.orders).toHaveLength(2);
   });
 
-  test('that is lent and runs is not taken back although its lease is gone', async ({ start, redis }) => {
+  test('that is forwarded and runs is not taken back although its lease is gone', async ({ start, redis }) => {
     const gate: { closed: PromiseWithResolvers<void> | undefined } = { closed: Promise.withResolvers() };
     const still = Promise.withResolvers<void>();
     const near = await start({
@@ -225,28 +225,29 @@ describe('a task of the local queue', () => {
     const far = await start({
       looksAtData: true,
       isOursAlone: () => false,
-      lendTo: (_queue, lentTo: (one: InstanceId) => number) => (lentTo(near.instance) < 5 ? near.instance : undefined),
-      // The time keeps a loan from being taken back before its borrower has sent it.
+      forwardTo: (_queue, forwardedTo: (one: InstanceId) => number) =>
+        forwardedTo(near.instance) < 5 ? near.instance : undefined,
+      // The time keeps a forwarded task from being taken back before its receiver has sent it.
       silentMs: 400,
     });
     const target = aTarget();
     const [link, own] = [new PlayedLink(), new PlayedLink()];
     near.container(target.queue, link);
     const task = await submitted(far, target);
-    await waitFor(() => near.queues.has(task.taskId), 'it is lent');
+    await waitFor(() => near.queues.has(task.taskId), 'it is forwarded');
     const rollBack = redis.keep();
     gate.closed?.resolve();
     gate.closed = undefined;
     const order = await sent(link);
     await rollBack();
     far.container(target.queue, own);
-    await waitFor(() => far.rollCall?.isSure === true, 'its lender is connected again');
+    await waitFor(() => far.rollCall?.isSure === true, 'its origin is connected again');
     const until = performance.now() + 1_000;
-    await waitFor(() => performance.now() > until, 'nothing was heard of the loan for long');
-    expect(await far.client.hget(far.keys.lane(target.queue), task.taskId)).toMatch(/^{"lentTo":/);
+    await waitFor(() => performance.now() > until, 'nothing was heard of the forwarding for long');
+    expect(await far.client.hget(far.keys.localQueue(target.queue), task.taskId)).toMatch(/^{"lentTo":/);
     still.resolve();
     await isRebuilt(near, far);
-    await waitFor(() => !far.queues.has(task.taskId), 'its lender knows that it was sent');
+    await waitFor(() => !far.queues.has(task.taskId), 'its origin knows that it was sent');
     await near.result(order, '{"y":1}');
     expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"y":1}' });
     await isEmpty(far, target.queue);

@@ -45,7 +45,7 @@ describe('scaling', () => {
     world.start();
     await world.decided('hold', 'at_target');
     const asked = new Promise<number>((resolve) => {
-      world.book.onChange(({ from }) => void (from === null && resolve(performance.now())));
+      world.containers.onChange(({ from }) => void (from === null && resolve(performance.now())));
     });
     const enqueuedMs = performance.now();
     world.waiting = 1;
@@ -64,13 +64,13 @@ describe('scaling', () => {
     await waitFor(() => world.entries('ASSIGNED').length === 3, 'three are placed');
     const first = world.entries('ASSIGNED');
     for (const entry of first) {
-      await world.book.transition(entry.row.id, 'ack');
+      await world.containers.transition(entry.row.id, 'ack');
       await world.fails(entry.row.id);
     }
     await world.decided('hold', 'cooling_down');
     expect(world.startFailures).toEqual(['last lines', 'last lines', 'last lines']);
     // The replacements of the first two containers have not started, and may go on; the test gives them up here.
-    for (const entry of world.entries()) await world.book.transition(entry.row.id, 'abandon');
+    for (const entry of world.entries()) await world.containers.transition(entry.row.id, 'abandon');
     const made = world.moves.filter((move) => move.startsWith('new ')).length;
     world.autoscaler.sweep();
     await world.decided('hold', 'cooling_down');
@@ -95,7 +95,7 @@ describe('scaling', () => {
     world.clock.aheadMs = 61_000;
     world.autoscaler.sweep();
     const probe = await world.placed();
-    await world.book.transition(probe.row.id, 'ack');
+    await world.containers.transition(probe.row.id, 'ack');
     await world.fails(probe.row.id);
     await world.decided('hold', 'cooling_down');
     const breaker = world.breakers.of(world.target.queue);
@@ -113,7 +113,7 @@ describe('scaling', () => {
     world.start();
     for (let times = 0; times < 4; times += 1) {
       const entry = await world.placed();
-      await world.book.transition(entry.row.id, 'ack');
+      await world.containers.transition(entry.row.id, 'ack');
       await world.fails(entry.row.id, 'mount_error');
     }
     await world.placed();
@@ -136,7 +136,7 @@ describe('scaling', () => {
       container.completed += 1;
       world.autoscaler.attemptEnded(world.target.queue, old.row.id);
       const entry = await world.placed();
-      await world.book.transition(entry.row.id, 'ack');
+      await world.containers.transition(entry.row.id, 'ack');
       await world.fails(entry.row.id);
     }
     await waitFor(() => world.breakers.of(world.target.queue).opened === 1, 'the breaker opens');
@@ -213,7 +213,7 @@ describe('scaling', () => {
     for (let times = 0; times < 3; times += 1) {
       const entry = await world.placed();
       await world.runs(entry);
-      await world.book.transition(entry.row.id, 'exit', { change: { reason: 'completed' } });
+      await world.containers.transition(entry.row.id, 'exit', { change: { reason: 'completed' } });
     }
     await world.decided('hold', 'cooling_down');
   });
@@ -223,7 +223,7 @@ describe('scaling', () => {
     world.start();
     for (let times = 0; times < 2; times += 1) {
       const entry = await world.placed();
-      await world.book.transition(entry.row.id, 'ack');
+      await world.containers.transition(entry.row.id, 'ack');
       await world.fails(entry.row.id);
     }
     await world.runs(await world.placed());
@@ -235,7 +235,7 @@ describe('scaling', () => {
     await waitFor(() => world.entries('ASSIGNED').length === 2, 'two more are placed');
     const [one] = world.entries('ASSIGNED');
     if (one === undefined) throw new Error('none placed');
-    await world.book.transition(one.row.id, 'ack');
+    await world.containers.transition(one.row.id, 'ack');
     await world.fails(one.row.id);
     // This is the third failure in all, but the first since the last success: another container takes its place.
     await waitFor(() => world.entries('ASSIGNED').length === 2, 'it is replaced');
@@ -278,8 +278,8 @@ describe('scaling', () => {
     for (const entry of [served, unneeded]) await world.runs(entry);
     world.sampleFails = true;
     for (const { row } of [served, unneeded]) {
-      await world.book.transition(row.id, 'machine_lost');
-      await world.book.transition(row.id, 'back_running');
+      await world.containers.transition(row.id, 'machine_lost');
+      await world.containers.transition(row.id, 'back_running');
     }
     const working = world.slots.get(served.row.id);
     if (working === undefined) throw new Error('it is not ready');
@@ -298,7 +298,7 @@ describe('a warm-up', () => {
     world,
   }) => {
     world.start();
-    const stops = new ContainerActions(world.book, world.slots);
+    const stops = new ContainerActions(world.containers, world.slots);
     await Promise.all(Array.from({ length: 10 }, () => stops.warmUp(world.target)));
     const entry = await world.placed();
     expect(world.entries()).toHaveLength(1);
@@ -352,7 +352,7 @@ describe('Sample error', () => {
     world.sampleFails = true;
     world.autoscaler.wake(world.target.queue);
     await world.decided('hold', 'bad_sample');
-    const badSince = async () => (await world.autoscaler.explain(world.target.queue)).memory?.badSinceMs ?? null;
+    const badSince = async () => (await world.autoscaler.explain(world.target.queue)).history?.badSinceMs ?? null;
     const since = await badSince();
     expect(since).not.toBeNull();
     world.clock.aheadMs = 61_000;
@@ -372,8 +372,8 @@ describe('Control plane restart', () => {
     world.waiting = 0;
     world.stop();
     const next = world.next(120_000);
-    await next.book.load();
-    const entry = next.book.get(row.id);
+    await next.containers.load();
+    const entry = next.containers.get(row.id);
     if (entry === undefined || row.machineId === null) throw new Error('it is not in the book');
     next.slots.ready(
       { containerId: row.id, queue: entry.spec.queue, machineId: row.machineId, slots: 1 },

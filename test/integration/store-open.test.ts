@@ -5,8 +5,8 @@ import { openDb } from '../../scheduler/stores/store/db.ts';
 import { listMigrations, migrate } from '../../scheduler/stores/store/migrate.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { systemClock } from '#shared/clock.ts';
-import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
-import { LeaderBook } from '#scheduler/fleet/containers/leader-book.ts';
+import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
+import { LeaderContainerRegistry } from '#scheduler/fleet/containers/leader-container-registry.ts';
 import { loadBreakers } from '#scheduler/stores/store/queries/breakers.ts';
 import { listLiveContainers } from '#scheduler/stores/store/queries/containers.ts';
 import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
@@ -181,14 +181,14 @@ describe('migrations', () => {
         );
         await migrate(db, silent);
         const [machine] = await listMachines(db);
-        expect(machine).toMatchObject({ health: 'READY', strangers: [], replica: null, goodbye: null });
+        expect(machine).toMatchObject({ health: 'READY', orphans: [], replica: null, goodbye: null });
         const [container] = await listLiveContainers(db);
         expect(container).toMatchObject({ state: 'RUNNING', gpuUuids: [], stateBefore: null, epoch: 1 });
         // These rows had no leader before, so the first leader's number is taken, and its writes count.
         expect(await raiseFence(db, 5)).toBe(5);
-        const book = new ContainerBook({ db, log: silent, clock: systemClock });
-        await book.load();
-        const leading = new LeaderBook(book, () => 5);
+        const containers = new ContainerRegistry({ db, log: silent, clock: systemClock });
+        await containers.load();
+        const leading = new LeaderContainerRegistry(containers, () => 5);
         expect(await leading.transition('endpoint-s-1' as ContainerId, 'stop')).toBe('moved');
         expect(await loadBreakers(db, 0, 10)).toEqual([]);
       } finally {

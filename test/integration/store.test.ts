@@ -497,10 +497,10 @@ describe.each(KINDS)('on %s', (kind) => {
       slots: 2,
     };
     const ids = Array.from({ length: 40 }, aContainerId);
-    const births = ids.map((id) => ({ id }));
+    const placements = ids.map((id) => ({ id }));
     const fence = await raiseFence(db, 7);
-    expect(await insertContainers(db, births, common, fence - 1)).toBeUndefined();
-    const rows = (await insertContainers(db, births, common, fence)) ?? [];
+    expect(await insertContainers(db, placements, common, fence - 1)).toBeUndefined();
+    const rows = (await insertContainers(db, placements, common, fence)) ?? [];
     expect(rows.map((row) => row.id).toSorted()).toEqual(ids.toSorted());
     const from: MoveFrom = { states: ['PENDING'], epoch: 0 };
     const [a, b, c, d] = ids as [ContainerId, ContainerId, ContainerId, ContainerId];

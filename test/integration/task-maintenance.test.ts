@@ -528,7 +528,7 @@ test('what a predecessor on embedded stores fetched and never sent goes back at 
     const deadReplicas = new DeadReplicas({
       presence,
       machines: { all: () => [], orphaned: () => Promise.resolve() },
-      book: { queues: () => [] },
+      containers: { queues: () => [] },
       queues,
       leases,
       openQueues: () => Promise.resolve([target.queue]),

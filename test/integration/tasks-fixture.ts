@@ -23,10 +23,10 @@ import type { Target } from '#scheduler/domain/stub-config.ts';
 import { Leases } from '#scheduler/tasks/dispatch/leases.ts';
 import type { ReadyContainer, RunOrder, TaskLink } from '#scheduler/tasks/dispatch/slots.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
-import type { LaneQueues } from '#scheduler/tasks/local-queue/queues.ts';
-import type { LaneStore } from '#scheduler/tasks/local-queue/store.ts';
+import type { LocalQueues } from '#scheduler/tasks/local-queue/queues.ts';
+import type { LocalQueueStore } from '#scheduler/tasks/local-queue/store.ts';
 import type { Replies } from '#scheduler/tasks/dispatch/replies.ts';
-import type { LendingParts } from '#scheduler/tasks/local-queue/loans.ts';
+import type { ForwardingPeers } from '#scheduler/tasks/local-queue/forwarding.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
 import { RedisBus } from '#scheduler/cluster/bus.ts';
 import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
@@ -43,7 +43,7 @@ import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
 import type { GracePeriods } from '#scheduler/tasks/maintenance/grace-periods.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
-import { buildLanes } from '#scheduler/compose/lanes.ts';
+import { buildLocalQueue } from '#scheduler/compose/local-queue.ts';
 import type { TaskNeeds, TaskPath } from '#scheduler/compose/tasks.ts';
 import { buildTasks } from '#scheduler/compose/tasks.ts';
 import { wireTasks } from '#scheduler/compose/wiring.ts';
@@ -153,8 +153,8 @@ export interface Process extends TaskPath {
   readonly instance: InstanceId;
   readonly client: Redis;
   readonly keys: Keys;
-  readonly queues: LaneQueues;
-  readonly lanes: LaneStore;
+  readonly queues: LocalQueues;
+  readonly localQueueStore: LocalQueueStore;
   readonly records: TaskRecords;
   readonly leases: Leases;
   readonly slots: SlotTable;
@@ -183,15 +183,15 @@ export async function aProcess(
     readonly graces?: Partial<GracePeriods>;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
     /** False: every task goes through its queue. Absent: the setting of the test run. */
-    readonly lane?: boolean;
+    readonly localQueue?: boolean;
     readonly knownForMs?: number;
     /** No other process has this Redis. */
     readonly isAlone?: boolean;
     /** Whether no other replica serves that queue; absent: none does. */
     readonly isOursAlone?: (queue: QueueName) => boolean;
-    /** Chooses the borrower of tasks. When given, this process receives the others' messages, and answers cross. */
-    readonly lendTo?: LendingParts['borrowerOf'];
-    /** How long nothing may be heard of a loan. */
+    /** Chooses the receiver of tasks. When given, this process receives the others' messages, and answers cross. */
+    readonly forwardTo?: ForwardingPeers['receiverOf'];
+    /** How long nothing may be heard of a forwarded task. */
     readonly silentMs?: number;
     /** Commits rows of asynchronous tasks; absent: no rows are written. */
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
@@ -223,24 +223,30 @@ export async function aProcess(
   const keys = keysOf();
   const slots = new SlotTable();
   const leases = new Leases(client, keys);
-  const subscriber = options.lendTo && redis.connect({ maxRetriesPerRequest: null, retryStrategy: () => 20 });
+  const subscriber = options.forwardTo && redis.connect({ maxRetriesPerRequest: null, retryStrategy: () => 20 });
   const bus = subscriber && new RedisBus(client, subscriber, quiet);
-  const { lendTo, silentMs, knownForMs } = options;
+  const { forwardTo, silentMs, knownForMs } = options;
   const mayTakeBack = (): boolean => rollCall?.isOver() ?? true;
   const {
     queues: real,
     store,
     replies,
-  } = await buildLanes({
+  } = await buildLocalQueue({
     client,
     keys,
     leases,
     slots,
-    isOn: options.lane ?? localQueue === 'on',
+    isOn: options.localQueue ?? localQueue === 'on',
     isOursAlone: options.isOursAlone ?? (() => true),
     isAlone: options.isAlone ?? false,
-    lending: bus &&
-      lendTo && { instance, bus, borrowerOf: lendTo, mayTakeBack, ...(silentMs === undefined ? {} : { silentMs }) },
+    peers: bus &&
+      forwardTo && {
+        instance,
+        bus,
+        receiverOf: forwardTo,
+        mayTakeBack,
+        ...(silentMs === undefined ? {} : { silentMs }),
+      },
     log: quiet,
     ...(knownForMs === undefined ? {} : { knownForMs }),
   });
@@ -352,7 +358,7 @@ export async function aProcess(
     client,
     keys,
     queues: real,
-    lanes: store,
+    localQueueStore: store,
     records,
     leases,
     slots,

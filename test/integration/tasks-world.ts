@@ -4,7 +4,7 @@
 import { systemClock } from '#shared/clock.ts';
 import type { TaskId, TokenId } from '#shared/domain/ids.ts';
 import { ContainerActions } from '#scheduler/fleet/containers/actions.ts';
-import { ContainerBook } from '#scheduler/fleet/containers/book.ts';
+import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Caller } from '#scheduler/workspaces/identity/caller.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
@@ -100,7 +100,7 @@ export const test = base
         cancellation,
         attempts,
         replies,
-        containers: new ContainerActions(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),
+        containers: new ContainerActions(new ContainerRegistry({ db, log: quiet, clock: systemClock }), slots),
         // Pages of two, so that a handful of tasks fills several.
         openTasks: (queue, _limit, after) => openTaskIdsOfQueue(db, queue, 2, after),
       });

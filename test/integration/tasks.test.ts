@@ -707,7 +707,7 @@ describe('Redis', () => {
     start,
     redis,
   }) => {
-    const one = await start({ lane: false });
+    const one = await start({ localQueue: false });
     const target = aTarget();
     const link = new PlayedLink();
     const container = one.container(target.queue, link);
@@ -734,11 +734,11 @@ describe('Redis', () => {
     expect(task.answers).toHaveLength(1);
   });
 
-  test('not answering at the end of a task of the lane: its caller has the result, which is recorded as soon as Redis answers', async ({
+  test('not answering at the end of a task of the local queue: its caller has the result, which is recorded as soon as Redis answers', async ({
     start,
     redis,
   }) => {
-    const one = await start({ lane: true });
+    const one = await start({ localQueue: true });
     const target = aTarget();
     const link = new PlayedLink();
     const container = one.container(target.queue, link);

@@ -9,11 +9,11 @@ import type { ContainerGpuUse, ContainerUsage } from '../../fleet/usage.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { commonest, GIVE_UP_MS } from '../../control/placement/waiting.ts';
-import type { Waiting } from './deployment.ts';
-import { NOTHING, placeSteps } from './deployment.ts';
+import type { WaitTexts } from './deployment.ts';
+import { NO_WAIT, placeSteps } from './deployment.ts';
 import { imageSteps } from './images.ts';
 import { countsOf } from './scaling.ts';
-import { conditionSteps, conditionTexts, gpuTexts, oneWorkerTexts, rejectionStep, rejectionTexts } from './words.ts';
+import { conditionSteps, conditionTexts, gpuTexts, oneWorkerTexts, rejectionStep, rejectionTexts } from './texts.ts';
 
 export interface ContainerFacts {
   readonly row: ContainerRow;
@@ -131,7 +131,7 @@ function summaryOf(row: ContainerRow): string {
   }
 }
 
-function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined, silentSinceMs: number | null): Waiting {
+function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined, silentSinceMs: number | null): WaitTexts {
   const after = (ms: number | null, more: number) => timestampOf(ms === null ? null : ms + more);
   switch (row.state) {
     case 'PENDING':
@@ -147,7 +147,7 @@ function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined, silen
         until: after(row.scheduledAtMs, startTimeoutMs(row)),
       };
     case 'RUNNING':
-      if (own === undefined || own.keep_warm_until === null) return NOTHING;
+      if (own === undefined || own.keep_warm_until === null) return NO_WAIT;
       return { waits_for: 'work; it is kept warm, then it may be let go', until: own.keep_warm_until };
     case 'DRAINING':
       return { waits_for: 'the end of what it works on', until: null };
@@ -158,7 +158,7 @@ function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined, silen
     case 'STOPPED':
     case 'FAILED':
     case 'LOST':
-      return NOTHING;
+      return NO_WAIT;
   }
 }
 

@@ -12,14 +12,14 @@ import {
   rejectionStep,
   rejectionTexts,
   withoutNumbers,
-} from './words.ts';
+} from './texts.ts';
 
-export interface Waiting {
+export interface WaitTexts {
   /** Awaited event; empty: none. */
   readonly waits_for: string;
   readonly until: string | null;
 }
-export const NOTHING: Waiting = { waits_for: '', until: null };
+export const NO_WAIT: WaitTexts = { waits_for: '', until: null };
 
 export function explainDeployment(
   row: Pick<DeploymentRow, 'id' | 'workspaceId' | 'name' | 'version' | 'stubType' | 'active'>,
@@ -43,7 +43,7 @@ export function explainDeployment(
     state,
     since: scaling?.state_since ?? null,
     summary: `${row.name} v${row.version} is ${state}${words === '' ? '' : `: ${words}`}`,
-    ...orTick(scaling === null ? NOTHING : waitingOf(scaling), tick),
+    ...orTick(scaling === null ? NO_WAIT : waitingOf(scaling), tick),
     details: [
       ...(tick === undefined ? [] : [tickText(tick)]),
       ...callTexts(calls),
@@ -109,7 +109,7 @@ export interface NextTick {
 const tickText = ({ when, timezone, nextAt }: NextTick): string =>
   `its times are ${JSON.stringify(when)} in ${timezone}; ${nextAt === null ? 'none comes any more' : `the next is ${nextAt}`}`;
 
-const orTick = (waiting: Waiting, tick: NextTick | undefined): Waiting =>
+const orTick = (waiting: WaitTexts, tick: NextTick | undefined): WaitTexts =>
   waiting.waits_for !== '' || tick === undefined || tick.nextAt === null
     ? waiting
     : { waits_for: 'its next time', until: tick.nextAt };
@@ -151,9 +151,9 @@ function thereText({ live, containers: all }: ExplainedScaling): string {
 }
 
 /** The next change that happens without an operator, and its time. */
-export function waitingOf(scaling: ExplainedScaling): Waiting {
+export function waitingOf(scaling: ExplainedScaling): WaitTexts {
   const { breaker, decision } = scaling;
-  if (scaling.state === 'STOPPED') return NOTHING;
+  if (scaling.state === 'STOPPED') return NO_WAIT;
   if (scaling.state === 'STOPPING') return { waits_for: 'its containers to end', until: null };
   if (breaker.phase === 'cooling') {
     return { waits_for: 'the end of the cooldown; then one container probes', until: breaker.cools_until };
@@ -178,7 +178,7 @@ export function waitingOf(scaling: ExplainedScaling): Waiting {
     const ends = warm ? 'work; what is kept warm may go after that time' : holdEnds(decision.why);
     return { waits_for: ends || decision.text, until: scaling.look_again_at };
   }
-  return NOTHING;
+  return NO_WAIT;
 }
 
 export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] {

@@ -53,7 +53,7 @@ export class ScalingRelay {
       };
       const timer = setTimeout(() => done(null), timeoutMs ?? TIMEOUT_MS);
       this.#asked.set(ask, done);
-      bus.say(channel, { ask, queue } satisfies Message);
+      bus.publish(channel, { ask, queue } satisfies Message);
     });
   }
 
@@ -64,7 +64,7 @@ export class ScalingRelay {
     }
     if (!this.#parts.isLeader() || this.#asked.has(message.ask)) return;
     void this.#own(message.queue).then((scaling) =>
-      this.#parts.bus.say(this.#parts.channel, { answer: message.ask, scaling } satisfies Message),
+      this.#parts.bus.publish(this.#parts.channel, { answer: message.ask, scaling } satisfies Message),
     );
   }
 

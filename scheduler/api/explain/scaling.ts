@@ -7,15 +7,15 @@ import type { Breaker } from '../../control/autoscaler/breaker.ts';
 import { breakerPhase } from '../../control/autoscaler/breaker.ts';
 import type { ScaleContainer, ScaleDecision, ScaleInput } from '../../control/autoscaler/decide.ts';
 import { keepWarmEndsMs, wantedContainers } from '../../control/autoscaler/decide.ts';
-import type { QueueLook } from '../../control/autoscaler/loop.ts';
+import type { QueueScaling } from '../../control/autoscaler/loop.ts';
 import { METRICS_UNAVAILABLE_MS } from '../../control/autoscaler/loop.ts';
-import type { Decided } from '../../control/autoscaler/memory.ts';
+import type { Decided } from '../../control/autoscaler/history.ts';
 import type { DeploymentFacts } from '../../workspaces/deployments/state.ts';
 import { deploymentStateOf } from '../../workspaces/deployments/state.ts';
 import type { PlacementWait } from '../../control/placement/waiting.ts';
-import { counted, decisionText } from './words.ts';
+import { counted, decisionText } from './texts.ts';
 
-/** Facts from the book about a container that the scaling loop looked at. */
+/** Facts from the container registry about a container that the scaling loop looked at. */
 export interface ContainerPlace {
   readonly machineId: string;
   readonly slots: number;
@@ -28,18 +28,18 @@ export interface ContainerPlace {
 const MAX_CONTAINERS = 100;
 
 export function explainScaling(
-  look: QueueLook,
+  queueScaling: QueueScaling,
   facts: DeploymentFacts,
   place: (id: ContainerId) => ContainerPlace | undefined,
   nowMs: number,
 ): ExplainedScaling {
-  const { input, depth, memory, decision } = look;
+  const { input, depth, history, decision } = queueScaling;
   const state = deploymentStateOf(facts);
   const wanted = input.inFlight === undefined ? null : wantedContainers(input, input.inFlight);
-  const badForMs = nowMs - (memory?.badSinceMs ?? nowMs);
+  const badForMs = nowMs - (history?.badSinceMs ?? nowMs);
   return {
     state,
-    state_since: memory?.state === state ? timestampOf(memory.stateSinceMs) : null,
+    state_since: history?.state === state ? timestampOf(history.stateSinceMs) : null,
     in_flight: input.inFlight ?? null,
     waiting: input.waiting,
     running: depth?.active ?? 0,
@@ -47,10 +47,10 @@ export function explainScaling(
     tasks_per_container: input.tasksPerContainer,
     min_containers: input.minContainers,
     max_containers: input.maxContainers,
-    bounds_from: (look.target?.scale ?? null) === null ? 'stub' : 'scale',
+    bounds_from: (queueScaling.target?.scale ?? null) === null ? 'stub' : 'scale',
     wanted,
     formula: formulaOf(input, wanted),
-    window_seconds: look.windowMs / 1000,
+    window_seconds: queueScaling.windowMs / 1000,
     wanted_in_window: input.wantedInWindow,
     live: facts.live,
     ready: facts.ready,
@@ -67,7 +67,7 @@ export function explainScaling(
     conditions: badForMs >= METRICS_UNAVAILABLE_MS ? ['MetricsUnavailable'] : [],
     breaker: shownBreaker(input.breaker, nowMs),
     containers: input.containers.slice(0, MAX_CONTAINERS).map((one) => shownContainer(one, input, place(one.id))),
-    decisions: (memory?.decisions ?? []).toReversed().map(shownDecision),
+    decisions: (history?.decisions ?? []).toReversed().map(shownDecision),
   };
 }
 

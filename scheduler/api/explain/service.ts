@@ -8,8 +8,8 @@ import { isUuid, queueNameOf } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Autoscaler } from '../../control/autoscaler/loop.ts';
-import { scaleFacts } from '../../control/autoscaler/look.ts';
-import type { BookEntry, ContainerBook } from '../../fleet/containers/book.ts';
+import { scaleFacts } from '../../control/autoscaler/scale-input-reader.ts';
+import type { ContainerEntry, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import { fellBackFrom } from '../../fleet/containers/spec.ts';
 import type { StoredSpec } from '../../fleet/containers/spec.ts';
 import type { Target } from '../../domain/stub-config.ts';
@@ -20,8 +20,8 @@ import { blockingConditions, conditionWordsOf } from '../../fleet/machine.ts';
 import type { ContainerUsage, Usage } from '../../fleet/usage.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
-import type { Placer } from '../../control/placement/commit.ts';
-import { lookAtPool } from '../../control/placement/look-at-pool.ts';
+import type { Placer } from '../../control/placement/placer.ts';
+import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
 import { NO_POOL } from '../../domain/named-pool.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import type { JobPlace, TaskQueues } from '../../stores/queues/task-queues.ts';
@@ -37,7 +37,7 @@ import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import type { TaskRecord } from '../../tasks/records/records.ts';
 import type { TaskReads } from '../../tasks/records/reads.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
-import { useOf } from '../../control/placement/world.ts';
+import { useOf } from '../../control/placement/snapshot.ts';
 import type { ContainerFacts } from './container.ts';
 import { explainContainer } from './container.ts';
 import { explainDeployment } from './deployment.ts';
@@ -47,13 +47,13 @@ import { isForQuota, quotaTexts } from './quota.ts';
 import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
 import { explainTask } from './task.ts';
-import { conditionTexts, gpuTexts } from './words.ts';
+import { conditionTexts, gpuTexts } from './texts.ts';
 import { lacksChoice } from '../../domain/worker-choice.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 
 export interface ExplainParts {
   readonly db: Queryable;
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   readonly slots: SlotTable;
   readonly loads: Pick<Loads, 'of'>;
   readonly machines: Pick<Machines, 'get' | 'all'>;
@@ -100,7 +100,7 @@ export class Explain {
       const deployment = await deploymentById(this.#parts.db, id);
       return deployment?.workspaceId === workspaceId ? await this.#deployment(deployment) : undefined;
     }
-    const container = this.#parts.book.get(id as ContainerId)?.row ?? (await containerById(this.#parts.db, id));
+    const container = this.#parts.containers.get(id as ContainerId)?.row ?? (await containerById(this.#parts.db, id));
     if (container?.workspaceId === workspaceId) return await this.#container(container);
     const [, name = reference, version] = /^(.+)\/v([1-9]\d{0,8})$/.exec(reference) ?? [];
     const wanted = version === undefined ? null : Number(version);
@@ -113,16 +113,17 @@ export class Explain {
   /** Explains a queue on the leader, for this replica or another. */
   async scalingOf(queue: QueueName): Promise<ExplainedScaling> {
     const { autoscaler, clock } = this.#parts;
-    const look = await autoscaler.explain(queue);
+    const queueScaling = await autoscaler.explain(queue);
     const nowMs = clock.nowMs();
-    const lastWanted = look.memory?.decisions.findLast((made) => made.decision.wanted !== undefined)?.decision.wanted;
-    const facts = scaleFacts(look.input, lastWanted ?? 0, nowMs);
-    return explainScaling(look, facts, (id) => this.#placeOf(id), nowMs);
+    const lastWanted = queueScaling.history?.decisions.findLast((made) => made.decision.wanted !== undefined)?.decision
+      .wanted;
+    const facts = scaleFacts(queueScaling.input, lastWanted ?? 0, nowMs);
+    return explainScaling(queueScaling, facts, (id) => this.#placeOf(id), nowMs);
   }
 
   #placeOf(id: ContainerId): ContainerPlace | undefined {
-    const { book, loads, placer } = this.#parts;
-    const entry = book.get(id);
+    const { containers, loads, placer } = this.#parts;
+    const entry = containers.get(id);
     if (entry === undefined) return undefined;
     return {
       machineId: entry.row.machineId ?? '',
@@ -151,7 +152,7 @@ export class Explain {
 
   #oneWorkerInsteadOf(queue: QueueName, target: Target | undefined): number | undefined {
     if (target !== undefined && lacksChoice(target.config)) return target.config.workers;
-    for (const { row } of this.#parts.book.ofQueue(queue)) {
+    for (const { row } of this.#parts.containers.ofQueue(queue)) {
       const asked = fellBackFrom(row);
       if (asked !== undefined) return asked;
     }
@@ -161,7 +162,7 @@ export class Explain {
   async #poolOf(target: Target | undefined): Promise<NamedPool> {
     return target === undefined
       ? NO_POOL
-      : await lookAtPool(this.#parts, target.workspaceId, poolNameOf(target.config.extra));
+      : await readNamedPool(this.#parts, target.workspaceId, poolNameOf(target.config.extra));
   }
 
   /** Limits that containers of such a size wait for; none unless a machine's rejection names them. */
@@ -170,14 +171,14 @@ export class Explain {
     waiting: Parameters<typeof isForQuota>[0],
     asked: Asked | undefined,
   ): Promise<readonly string[]> {
-    const { book, limits, loads } = this.#parts;
+    const { containers, limits, loads } = this.#parts;
     if (asked === undefined || !isForQuota(waiting)) return [];
     const { concurrency } = await limits.of(workspaceId);
     let idle = 0;
-    for (const { row } of book.all()) {
+    for (const { row } of containers.all()) {
       if (row.workspaceId === workspaceId && row.state === 'RUNNING' && loads.of(row.id)?.inFlight === 0) idle += 1;
     }
-    return quotaTexts({ limits: concurrency, used: useOf(book, workspaceId), idle }, asked);
+    return quotaTexts({ limits: concurrency, used: useOf(containers, workspaceId), idle }, asked);
   }
 
   #nextTick(target: Target | undefined): NextTick | undefined {
@@ -187,14 +188,14 @@ export class Explain {
   }
 
   async #container(row: ContainerRow): Promise<Explanation> {
-    const entry = this.#parts.book.get(row.id);
+    const entry = this.#parts.containers.get(row.id);
     const queue = queueNameOf(row.deploymentId, row.stubId);
     const ended = entry === undefined;
     const poolName = row.state === 'PENDING' ? ((row.spec as Partial<StoredSpec>).poolName ?? '') : '';
     const [scaling, deploymentName, pool] = await Promise.all([
       ended ? null : this.#parts.scaling(queue),
       this.#nameOf(row.deploymentId),
-      lookAtPool(this.#parts, row.workspaceId, poolName),
+      readNamedPool(this.#parts, row.workspaceId, poolName),
     ]);
     const own = scaling?.containers.find((one) => one.container_id === row.id);
     const rejections = own?.rejections ?? entry?.rejections ?? row.rejections ?? {};
@@ -258,7 +259,7 @@ export class Explain {
   /** Every container of the queue, and why it would refuse a task now. */
   #servers(queue: QueueName): readonly ExplainedServer[] {
     const servers: ExplainedServer[] = [];
-    for (const { row } of this.#parts.book.ofQueue(queue)) {
+    for (const { row } of this.#parts.containers.ofQueue(queue)) {
       if (servers.length >= MAX_SERVERS) break;
       const whyNot = this.#whyNot(row);
       servers.push({
@@ -329,7 +330,7 @@ export class Explain {
   }
 
   async #rowOf(id: ContainerId): Promise<ContainerRow | undefined> {
-    return this.#parts.book.get(id)?.row ?? (await containerById(this.#parts.db, id));
+    return this.#parts.containers.get(id)?.row ?? (await containerById(this.#parts.db, id));
   }
 
   async #nameOf(deploymentId: string | null): Promise<string> {
@@ -340,5 +341,5 @@ export class Explain {
 }
 
 const MIB = 1024 * 1024;
-const askedBy = (entry: BookEntry | undefined): Asked | undefined =>
+const askedBy = (entry: ContainerEntry | undefined): Asked | undefined =>
   entry === undefined ? undefined : { ...entry.spec, memoryMib: Math.ceil(entry.spec.memoryBytes / MIB) };

@@ -12,10 +12,10 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
 import type { TaskRecord } from '../../tasks/records/records.ts';
 import { failedSteps, reasonText } from './container.ts';
-import type { Waiting } from './deployment.ts';
-import { NOTHING, lastLine, placeSteps, placeTexts, waitingOf as scalingWaits } from './deployment.ts';
+import type { WaitTexts } from './deployment.ts';
+import { NO_WAIT, lastLine, placeSteps, placeTexts, waitingOf as scalingWaits } from './deployment.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
-import { containers, counted } from './words.ts';
+import { containers, counted } from './texts.ts';
 
 export interface TaskFacts {
   readonly record: TaskRecord;
@@ -125,9 +125,9 @@ function summaryOf({ record, place, servers }: TaskFacts): string {
   return `${where}; ${taking === 0 ? 'no container can take it now' : `${containers(taking)} can take it`}`;
 }
 
-function waitingOf(facts: TaskFacts): Waiting {
+function waitingOf(facts: TaskFacts): WaitTexts {
   const { record, place, scaling, servers, timeoutMs } = facts;
-  if (isTerminalTask(record.status)) return NOTHING;
+  if (isTerminalTask(record.status)) return NO_WAIT;
   if (place.kind === 'active' || record.status === 'RUNNING') {
     const startedMs = record.startedAtMs;
     return {

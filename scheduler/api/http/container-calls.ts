@@ -15,7 +15,7 @@ import type { HttpHeader } from '#shared/domain/container-calls.ts';
 import type { Log } from '#shared/log.ts';
 import { PART_BYTES } from '#shared/protocol/link.ts';
 import type { GatewayRequest__Output, GatewayRequestHead__Output } from '#shared/protocol/generated/messages.ts';
-import type { ContainerBook } from '../../fleet/containers/book.ts';
+import type { ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import type { Tokens } from '../../workspaces/identity/tokens.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { ContainerCall } from '../../fleet/links.ts';
@@ -24,7 +24,7 @@ import { tokenOf as bearerOf } from './auth.ts';
 import { requestWithin } from './within.ts';
 
 export interface ContainerCallsParts {
-  readonly book: Pick<ContainerBook, 'get' | 'readAgain'>;
+  readonly containers: Pick<ContainerRegistry, 'get' | 'readAgain'>;
   readonly tokenOf: (row: ContainerRow) => Promise<string>;
   readonly tokens: Pick<Tokens, 'containerNamedBy'>;
   /** The scheduler's own HTTP server. */
@@ -163,12 +163,12 @@ export class ContainerCalls {
   }
 
   async #placedThere(machineId: MachineId, head: GatewayRequestHead__Output): Promise<ContainerRow | undefined> {
-    const { book } = this.#parts;
+    const { containers } = this.#parts;
     const id = head.containerId as ContainerId;
     const isThere = (row: ContainerRow | undefined): row is ContainerRow =>
       row?.machineId === machineId && row.epoch === head.epoch;
-    if (!isThere(book.get(id)?.row)) await book.readAgain([id]);
-    const row = book.get(id)?.row;
+    if (!isThere(containers.get(id)?.row)) await containers.readAgain([id]);
+    const row = containers.get(id)?.row;
     return isThere(row) ? row : undefined;
   }
 }

@@ -36,8 +36,8 @@ import type { AgentUpstream } from '../operations/machines.ts';
 import type { Releases } from '../ops/releases.ts';
 import { Readiness } from '../ops/health.ts';
 import type { HealthChecks } from '../ops/health.ts';
-import { lookAtPool } from '../../control/placement/look-at-pool.ts';
-import type { Servable } from '../../control/placement/servable.ts';
+import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
+import type { FeasibilityCheck } from '../../control/placement/feasibility-check.ts';
 import type { Secrets } from '../../workspaces/secrets/service.ts';
 import type { Db } from '../../stores/store/db.ts';
 import type { WorkspaceRow } from '../../stores/store/queries/workspaces.ts';
@@ -116,7 +116,7 @@ export interface SurfaceParts {
   /** Rates of workspaces; absent: not bounded. */
   readonly rates?: Rates;
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
-  readonly servable: Pick<Servable, 'doubt'>;
+  readonly feasibility: Pick<FeasibilityCheck, 'warning'>;
   readonly submissions: Pick<Submissions, 'submit'>;
   readonly tasks: Pick<TaskReads, 'read' | 'list' | 'resultText'>;
   readonly taskActions: Pick<TaskActions, 'startTask' | 'endTask' | 'stopTasks'>;
@@ -172,8 +172,8 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
         ...own.map((machine) => gpuMachineOf(machine, true)),
       ];
     },
-    doubtOf: (workspaceId, config) => parts.servable.doubt(workspaceId, config),
-    poolNamed: (workspaceId, name) => lookAtPool({ db, machines: parts.discovery.machines }, workspaceId, name),
+    feasibilityWarningOf: (workspaceId, config) => parts.feasibility.warning(workspaceId, config),
+    poolNamed: (workspaceId, name) => readNamedPool({ db, machines: parts.discovery.machines }, workspaceId, name),
     ...limits,
   });
   const deployments = new Deployments({

@@ -3,7 +3,7 @@ import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Breaker } from './breaker.ts';
 import { breakerPhase } from './breaker.ts';
-import type { ScaleInHold } from './grace.ts';
+import type { ScaleInHold } from './scale-in-hold.ts';
 
 /** Container of the queue, as the decision sees it. */
 export interface ScaleContainer {

@@ -1,5 +1,5 @@
 // Scaling loop of the leader: looks at the queues that changed, reads their depth, lets decide.ts
-// decide, and asks the book for containers or tells some to stop. A change (coalesced for a few
+// decide, and asks the container registry for containers or tells some to stop. A change (coalesced for a few
 // milliseconds), the next expiry of a keep-warm or window, or a slow sweep starts a round.
 // Invariants: a bad sample changes nothing; a container with an
 // attempt is never stopped; right after a start nothing is stopped.
@@ -7,7 +7,12 @@ import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/dom
 import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book, BookChange, BookEntry, Moved } from '../../fleet/containers/book.ts';
+import type {
+  ContainerControl,
+  ContainerEntryChange,
+  ContainerEntry,
+  Moved,
+} from '../../fleet/containers/container-registry.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { TargetChange, Targets } from '../../workspaces/deployments/targets.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
@@ -19,11 +24,11 @@ import type { Loads } from '../../cluster/loads.ts';
 import type { Breakers } from './breakers.ts';
 import type { ScaleDecision, ScaleInput } from './decide.ts';
 import { decideScale, isLive, wantedContainers } from './decide.ts';
-import type { ScaleInHold } from './grace.ts';
-import { scaleInHold } from './grace.ts';
-import { Look, scaleFacts, windowMsOf } from './look.ts';
-import type { QueueMemory } from './memory.ts';
-import { Memories, rememberDecision, rememberState } from './memory.ts';
+import type { ScaleInHold } from './scale-in-hold.ts';
+import { scaleInHold } from './scale-in-hold.ts';
+import { ScaleInputReader, scaleFacts, windowMsOf } from './scale-input-reader.ts';
+import type { QueueHistory } from './history.ts';
+import { QueueHistories, recordDecision, recordState } from './history.ts';
 import type { AutoscalerMetrics } from './metrics.ts';
 import { sampleQueues } from './samples.ts';
 import { EARLY_EXIT_MS, failedStart, stayedUp } from './starts.ts';
@@ -32,9 +37,9 @@ import { rememberWanted } from './window.ts';
 export interface AutoscalerParts {
   readonly targets: Targets;
   readonly queues: TaskQueues;
-  readonly book: Book;
+  readonly containers: ContainerControl;
   /** Makes new containers, and places them where that is possible at once. */
-  readonly create: (target: Target, count: number) => Promise<readonly BookEntry[]>;
+  readonly create: (target: Target, count: number) => Promise<readonly ContainerEntry[]>;
   readonly slots: SlotTable;
   readonly loads: Pick<Loads, 'of' | 'isHere'>;
   readonly breakers: Breakers;
@@ -61,14 +66,14 @@ export interface AutoscalerParts {
 }
 
 /** Facts behind a decision about one queue, at one moment. */
-export interface QueueLook {
+export interface QueueScaling {
   readonly target: Target | undefined;
   /** Sampled depth; undefined: the sample failed. */
   readonly depth: QueueDepth | undefined;
   readonly input: ScaleInput;
   readonly decision: ScaleDecision;
   readonly windowMs: number;
-  readonly memory: QueueMemory | undefined;
+  readonly history: QueueHistory | undefined;
 }
 
 export const RESTART_GRACE_MS = 120_000;
@@ -87,10 +92,10 @@ export class Autoscaler {
   /** Queues woken while another replica, or none, led: looked at when this one begins to lead. */
   readonly #missed = new Set<QueueName>();
   readonly #timers = new Map<QueueName, NodeJS.Timeout>();
-  /** Containers that each queue asked for at its last look; a bad sample leaves the number. */
+  /** Containers that each queue asked for at its last round; a bad sample leaves the number. */
   readonly #wanted = new Map<QueueName, { readonly kind: string; readonly count: number }>();
-  readonly #memories = new Memories();
-  readonly #look: Look;
+  readonly #histories = new QueueHistories();
+  readonly #inputs: ScaleInputReader;
   readonly #startFailed = new Listeners<[QueueName, string, ContainerId]>();
   /** Queues that had containers when this process began to lead. */
   #adopted: ReadonlySet<QueueName> = new Set();
@@ -104,7 +109,7 @@ export class Autoscaler {
 
   constructor(parts: AutoscalerParts) {
     this.#parts = parts;
-    this.#look = new Look(parts);
+    this.#inputs = new ScaleInputReader(parts);
   }
 
   /**
@@ -128,10 +133,10 @@ export class Autoscaler {
    * Begins to lead: this process's memory is older than the decisions of another leader meanwhile, so it is cleared.
    */
   leads(): void {
-    const { clock, book, breakers, log } = this.#parts;
+    const { clock, containers, breakers, log } = this.#parts;
     this.#leadingSinceMs = clock.monotonicMs();
-    this.#adopted = new Set(book.queues());
-    this.#memories.clear();
+    this.#adopted = new Set(containers.queues());
+    this.#histories.clear();
     this.#ready = breakers.load().catch((error: unknown) => {
       log.warn({ err: error }, 'breakers not read, beginning without them');
     });
@@ -147,7 +152,7 @@ export class Autoscaler {
 
   /** Wakes every queue that may want or have containers. */
   sweep(): void {
-    for (const queue of this.#parts.book.queues()) this.wake(queue);
+    for (const queue of this.#parts.containers.queues()) this.wake(queue);
     for (const target of this.#parts.targets.activeTargets()) this.wake(target.queue);
     if (!this.#parts.isLeader()) return;
     for (const queue of this.#missed) this.wake(queue);
@@ -166,17 +171,17 @@ export class Autoscaler {
    */
   depthSeen(target: Target, depth: number, wanted: (queue: QueueName) => void = (queue) => this.wake(queue)): void {
     let live = 0;
-    for (const entry of this.#parts.book.ofQueue(target.queue)) if (isLive(entry.row.state)) live += 1;
-    if (wantedContainers(this.#look.bounds(target), depth) > live) wanted(target.queue);
+    for (const entry of this.#parts.containers.ofQueue(target.queue)) if (isLive(entry.row.state)) live += 1;
+    if (wantedContainers(this.#inputs.bounds(target), depth) > live) wanted(target.queue);
   }
 
   /** Called when an attempt ended: the container may have become idle, and its keep-warm runs from now. */
   attemptEnded(queue: QueueName, containerId: ContainerId): void {
-    const { loads, breakers, book } = this.#parts;
+    const { loads, breakers, containers } = this.#parts;
     const container = loads.of(containerId);
     // A container that served a task works, so earlier failures no longer count.
     if (breakers.has(queue) && container !== undefined && container.completed > 0) {
-      const entry = book.get(containerId);
+      const entry = containers.get(containerId);
       if (entry !== undefined && breakers.works(queue, entry.row)) this.wake(queue);
     }
     if (this.#timers.has(queue)) return;
@@ -186,34 +191,34 @@ export class Autoscaler {
   /** Containers that the queue asked for last, or its least number, and that least number. Right on the leader only. */
   async demandOf(queue: QueueName): Promise<{ readonly wanted: number; readonly minContainers: number }> {
     const target = await this.#parts.targets.byQueue(queue);
-    const { minContainers } = this.#look.bounds(target);
+    const { minContainers } = this.#inputs.bounds(target);
     return { wanted: this.#wanted.get(queue)?.count ?? minContainers, minContainers };
   }
 
   /** Names containers that serve on but no longer count: another one is started where they are needed. */
   leaveOut(isLeftOut: (id: ContainerId) => boolean): void {
-    this.#look.leftOut = isLeftOut;
+    this.#inputs.leftOut = isLeftOut;
   }
 
   /** Last decision that was carried out. */
   decisionOf(queue: QueueName): ScaleDecision | undefined {
-    return this.#memories.peek(queue)?.decisions.at(-1)?.decision;
+    return this.#histories.peek(queue)?.decisions.at(-1)?.decision;
   }
 
   /**
    * Explains the queue: the decision as it would be made now, its numbers,
    * and earlier decisions. Changes nothing. Right on the leader only.
    */
-  async explain(queue: QueueName): Promise<QueueLook> {
+  async explain(queue: QueueName): Promise<QueueScaling> {
     await this.#ready;
     const [target, depth] = await Promise.all([
       this.#parts.targets.byQueue(queue),
       sampleQueues(this.#parts, [queue]).then(([only]) => only),
     ]);
-    const memory = this.#memories.peek(queue);
-    const input = this.#look.input(queue, target, depth, memory, this.#holdOf(queue, target, memory));
+    const history = this.#histories.peek(queue);
+    const input = this.#inputs.read(queue, target, depth, history, this.#holdOf(queue, target, history));
     const nowMs = this.#parts.clock.nowMs();
-    return { target, depth, input, decision: decideScale(input, nowMs), windowMs: windowMsOf(target), memory };
+    return { target, depth, input, decision: decideScale(input, nowMs), windowMs: windowMsOf(target), history };
   }
 
   targetChanged({ target }: TargetChange): void {
@@ -284,12 +289,12 @@ export class Autoscaler {
   }
 
   async #decideOne(queue: QueueName, depth: QueueDepth | undefined, nowMs: number): Promise<void> {
-    const { targets, book, breakers } = this.#parts;
+    const { targets, containers, breakers } = this.#parts;
     const target = await targets.byQueue(queue);
-    const entries = [...book.ofQueue(queue)];
+    const entries = [...containers.ofQueue(queue)];
     if (target === undefined && entries.length === 0) {
       this.#forget(queue);
-      this.#memories.forget(queue);
+      this.#histories.forget(queue);
       breakers.forget(queue);
       return;
     }
@@ -297,15 +302,15 @@ export class Autoscaler {
       const proof = entries.find((entry) => stayedUp(entry, nowMs));
       if (proof !== undefined) breakers.works(queue, proof.row);
     }
-    const memory = this.#memories.of(queue);
-    this.#sampled(queue, target, depth, memory, nowMs);
-    const input = this.#look.input(queue, target, depth, memory, this.#holdOf(queue, target, memory));
+    const history = this.#histories.of(queue);
+    this.#sampled(queue, target, depth, history, nowMs);
+    const input = this.#inputs.read(queue, target, depth, history, this.#holdOf(queue, target, history));
     const decision = decideScale(input, nowMs);
     const live = input.containers.filter(({ state }) => isLive(state)).length;
-    rememberDecision(memory, { atMs: nowMs, decision, inFlight: input.inFlight ?? null, live });
+    recordDecision(history, { atMs: nowMs, decision, inFlight: input.inFlight ?? null, live });
     await this.#carryOut(queue, target, decision, depth);
     const facts = scaleFacts(input, decision.wanted ?? 0, nowMs);
-    if (depth !== undefined) rememberState(memory, facts, nowMs);
+    if (depth !== undefined) recordState(history, facts, nowMs);
     if (decision.wanted !== undefined && target !== undefined)
       this.#wanted.set(queue, { kind: target.kind, count: facts.cooling ? 0 : decision.wanted });
     const isIdle = decision.kind === 'hold' && decision.why === 'at_target' && input.inFlight === 0;
@@ -317,20 +322,20 @@ export class Autoscaler {
     queue: QueueName,
     target: Target | undefined,
     depth: QueueDepth | undefined,
-    memory: QueueMemory,
+    history: QueueHistory,
     nowMs: number,
   ): void {
     if (depth === undefined) {
-      memory.badSinceMs ??= nowMs;
+      history.badSinceMs ??= nowMs;
       return;
     }
-    memory.badSinceMs = null;
-    memory.samples += 1;
-    const wanted = wantedContainers(this.#look.bounds(target), this.#look.inFlight(queue, depth));
-    memory.window = rememberWanted(memory.window, wanted, windowMsOf(target), nowMs);
+    history.badSinceMs = null;
+    history.samples += 1;
+    const wanted = wantedContainers(this.#inputs.bounds(target), this.#inputs.inFlight(queue, depth));
+    history.window = rememberWanted(history.window, wanted, windowMsOf(target), nowMs);
   }
 
-  #holdOf(queue: QueueName, target: Target | undefined, memory: QueueMemory | undefined): ScaleInHold | undefined {
+  #holdOf(queue: QueueName, target: Target | undefined, history: QueueHistory | undefined): ScaleInHold | undefined {
     const nowMs = this.#parts.clock.monotonicMs();
     return scaleInHold({
       upMs: nowMs - this.#startedMs,
@@ -338,7 +343,7 @@ export class Autoscaler {
       graceMs: this.#parts.graceMs ?? RESTART_GRACE_MS,
       adopted: this.#adopted.has(queue),
       windowMs: windowMsOf(target),
-      samples: memory?.samples ?? 0,
+      samples: history?.samples ?? 0,
       guarded: this.#parts.isGuarded?.(queue) ?? false,
     });
   }
@@ -375,8 +380,8 @@ export class Autoscaler {
    * stop. A container linked to another replica is only asked to leave, and stops when that one sees it idle.
    */
   async #letGo(id: ContainerId): Promise<void> {
-    const { book, slots, loads, log } = this.#parts;
-    const entry = book.get(id);
+    const { containers, slots, loads, log } = this.#parts;
+    const entry = containers.get(id);
     if (entry === undefined) return;
     const container = slots.get(id);
     if (container !== undefined && container.inFlight > 0) return;
@@ -386,7 +391,7 @@ export class Autoscaler {
     const event = state === 'PENDING' || state === 'ASSIGNED' ? 'abandon' : isServed ? 'drain' : 'stop';
     let moved: Moved = 'refused';
     try {
-      moved = await book.transition(id, event, { change: { reason: 'scaled_in' } });
+      moved = await containers.transition(id, event, { change: { reason: 'scaled_in' } });
     } finally {
       // The container still counts as live, so it must go on taking tasks.
       if (moved === 'refused') slots.stay(id);
@@ -412,8 +417,8 @@ export class Autoscaler {
     this.#wanted.delete(queue);
   }
 
-  containerChanged(change: BookChange): void {
-    this.#look.containerChanged(change);
+  containerChanged(change: ContainerEntryChange): void {
+    this.#inputs.containerChanged(change);
     const { entry, from, to } = change;
     // The tasks that a new container serves, or the time it stays up,
     // show whether it works. So the queue is looked at again then.
@@ -425,15 +430,15 @@ export class Autoscaler {
 
   /** Whether some container of the queue is ready, at any replica. */
   #isServed(queue: QueueName): boolean {
-    const { book, slots, loads } = this.#parts;
+    const { containers, slots, loads } = this.#parts;
     if (slots.hasReady(queue)) return true;
-    for (const { row } of book.ofQueue(queue))
+    for (const { row } of containers.ofQueue(queue))
       if (row.state === 'RUNNING' && loads.of(row.id) !== undefined) return true;
     return false;
   }
 
   /** Counts a failed start, or an exit soon after it with nothing done, against the queue. */
-  #failed(change: BookChange): void {
+  #failed(change: ContainerEntryChange): void {
     const { loads, clock, breakers } = this.#parts;
     const { row, spec } = change.entry;
     const failed = failedStart(change, loads.of(row.id)?.completed ?? 0, clock.nowMs());

@@ -1,6 +1,6 @@
 import type { Registry } from '#shared/metrics.ts';
 import { bounded, Counter, fromZero, Gauge, LabelValues, Tally } from '#shared/metrics.ts';
-import type { ContainerBook } from '../../fleet/containers/book.ts';
+import type { ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 
 const MOST_REASONS = 50;
 
@@ -44,7 +44,7 @@ export interface ScaleGaugesParts {
     /** Number of queues whose breaker is open. */
     readonly degraded: number;
   };
-  readonly book: Pick<ContainerBook, 'all'>;
+  readonly containers: Pick<ContainerRegistry, 'all'>;
   readonly isLeader: () => boolean;
 }
 
@@ -52,7 +52,7 @@ export interface ScaleGaugesParts {
  * Registers gauges that are counted from memory at each scrape. Only
  * the leader shows them, so that a sum over all replicas is right.
  */
-export function registerScaleGauges({ registry, autoscaler, book, isLeader }: ScaleGaugesParts): void {
+export function registerScaleGauges({ registry, autoscaler, containers, isLeader }: ScaleGaugesParts): void {
   const registers = [registry];
   new Gauge({
     name: 'longshore_autoscaler_desired_containers',
@@ -72,7 +72,7 @@ export function registerScaleGauges({ registry, autoscaler, book, isLeader }: Sc
     registers,
     collect() {
       const tally = new Tally('stub_type', 'state');
-      for (const { spec, row } of isLeader() ? book.all() : []) tally.add(1, spec.kind, row.state);
+      for (const { spec, row } of isLeader() ? containers.all() : []) tally.add(1, spec.kind, row.state);
       tally.writeTo(this);
     },
   });

@@ -1,5 +1,5 @@
 // Rules for which ends of containers count against their queue's starts, and which containers prove that starts work.
-import type { BookChange, BookEntry } from '../../fleet/containers/book.ts';
+import type { ContainerEntryChange, ContainerEntry } from '../../fleet/containers/container-registry.ts';
 import { isUserCause } from '../../fleet/observe.ts';
 import type { StartFailure } from './breaker.ts';
 
@@ -17,7 +17,7 @@ export interface FailedStart extends StartFailure {
  * @returns undefined: its end says nothing about starts, or a host was the cause
  */
 export function failedStart(
-  { entry, from, to }: BookChange,
+  { entry, from, to }: ContainerEntryChange,
   completed: number,
   nowMs: number,
 ): FailedStart | undefined {
@@ -34,5 +34,5 @@ export function failedStart(
 }
 
 /** Whether the container has been up for longer than an early exit takes. */
-export const stayedUp = ({ row }: BookEntry, nowMs: number): boolean =>
+export const stayedUp = ({ row }: ContainerEntry, nowMs: number): boolean =>
   row.state === 'RUNNING' && row.startedAtMs !== null && nowMs - row.startedAtMs >= EARLY_EXIT_MS;

@@ -7,7 +7,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book, BookChange } from '../../fleet/containers/book.ts';
+import type { ContainerControl, ContainerEntryChange } from '../../fleet/containers/container-registry.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import { countedGpus } from '../../fleet/capacity.ts';
@@ -16,7 +16,7 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { Drift, Reservation, ReservationOwner, Reservations } from './reservations.ts';
 
 export interface AccountingParts {
-  readonly book: Book;
+  readonly containers: ContainerControl;
   readonly machines: Machines;
   readonly reservations: Reservations;
   /** Fencing number of the leader; undefined: this replica does not lead. */
@@ -38,14 +38,14 @@ export class Accounting {
   /** Time when each device was leased last. */
   readonly #leasedAtMs = new Map<string, number>();
   /** Containers that no row places on the machine, as of its last count. */
-  readonly #strangers = new Map<MachineId, Machine['strangers']>();
+  readonly #orphans = new Map<MachineId, Machine['orphans']>();
   readonly #timers: NodeJS.Timeout[] = [];
 
   constructor(parts: AccountingParts) {
     this.#parts = parts;
   }
 
-  containerChanged({ entry, before, to }: BookChange): void {
+  containerChanged({ entry, before, to }: ContainerEntryChange): void {
     const { clock, machines } = this.#parts;
     if (to === 'ASSIGNED') {
       for (const uuid of entry.row.gpuUuids) this.#leasedAtMs.set(uuid, clock.nowMs());
@@ -55,7 +55,7 @@ export class Accounting {
       if (owner !== undefined) this.#giveBack(owner);
       const machine = owner && machines.get(owner.machineId);
       // The agent has not removed the container yet, so its devices are still in use.
-      if (machine?.strangers.has(entry.row.id) === true) void this.recount([machine], { expected: true });
+      if (machine?.orphans.has(entry.row.id) === true) void this.recount([machine], { expected: true });
     }
   }
 
@@ -63,7 +63,7 @@ export class Accounting {
     if (this.#parts.machines.get(machine.row.id) !== machine) void this.#forget(machine.row.id);
     // Nothing is placed on a machine that is away; its counts are made anew before it is READY again.
     else if (machine.health !== 'RECONCILING')
-      void this.recount([machine], { expected: this.#strangersChanged(machine) });
+      void this.recount([machine], { expected: this.#orphansChanged(machine) });
   }
 
   start(): void {
@@ -86,10 +86,10 @@ export class Accounting {
   }
 
   /** Whether the agent has other containers without a row than at the last count; then changed counts are no drift. */
-  #strangersChanged({ row, strangers }: Machine): boolean {
-    const before = this.#strangers.get(row.id);
-    this.#strangers.set(row.id, strangers);
-    return before !== undefined && before !== strangers && before.size + strangers.size > 0;
+  #orphansChanged({ row, orphans }: Machine): boolean {
+    const before = this.#orphans.get(row.id);
+    this.#orphans.set(row.id, orphans);
+    return before !== undefined && before !== orphans && before.size + orphans.size > 0;
   }
 
   /**
@@ -115,11 +115,11 @@ export class Accounting {
 
   /** Confirms or releases reservations that were in flight for too long: the container's row says which. */
   async settleOverdue(): Promise<void> {
-    const { reservations, book, log, fence } = this.#parts;
+    const { reservations, containers, log, fence } = this.#parts;
     if (fence() === undefined) return;
     try {
       for (const owner of await reservations.overdue()) {
-        const row = book.get(owner.containerId)?.row;
+        const row = containers.get(owner.containerId)?.row;
         const written = row?.assignmentId === owner.assignmentId && row.epoch === owner.epoch;
         if (written) await reservations.confirm(owner);
         else await reservations.release(owner);
@@ -146,11 +146,11 @@ export class Accounting {
   }
 
   #countable(machine: Machine): Parameters<Reservations['recount']>[0] {
-    const { book, machines } = this.#parts;
+    const { containers, machines } = this.#parts;
     const { totalCpuMillicores, totalMemoryBytes } = machines.capacity(machine);
     const machineId = machine.row.id;
     const held: Reservation[] = [];
-    for (const { row, spec } of book.ofMachine(machineId)) {
+    for (const { row, spec } of containers.ofMachine(machineId)) {
       const owner = row.state === 'PENDING' ? undefined : ownerOf(row);
       if (owner === undefined) continue;
       const { cpuMillicores, memoryBytes } = spec;
@@ -158,7 +158,7 @@ export class Accounting {
     }
     // A container that the agent still has, although no row places it there, holds its resources until it is gone.
     const placed = new Set(held.map((one) => one.assignmentId));
-    for (const one of machine.strangers.values()) {
+    for (const one of machine.orphans.values()) {
       if (placed.has(one.assignmentId)) continue;
       const { cpuMillicores, memoryBytes, gpuUuids, epoch } = one;
       const assignmentId = one.assignmentId || one.containerId;
@@ -183,7 +183,7 @@ export class Accounting {
   }
 
   async #forget(machineId: MachineId): Promise<void> {
-    this.#strangers.delete(machineId);
+    this.#orphans.delete(machineId);
     try {
       if (this.#parts.fence() !== undefined) await this.#parts.reservations.forget(machineId);
     } catch (error) {

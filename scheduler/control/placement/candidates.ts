@@ -9,7 +9,7 @@ import { rejectionOf } from './filter.ts';
 import type { Placement, Rejections } from './place.ts';
 import { bestOf, chooseOf, placeContainer } from './place.ts';
 import { stableHash } from './score.ts';
-import { compareStanding, isShelved, searchTier, Shelves } from './shelves.ts';
+import { compareStanding, isIndexed, searchTier, MachineIndex } from './machine-index.ts';
 
 /** Most images asked for recently whose machines are kept apart. */
 const MOST_IMAGES = 64;
@@ -17,8 +17,8 @@ const MOST_REJECTED = 256;
 
 export class Candidates {
   readonly #machines = new Map<MachineId, PlacementMachine>();
-  readonly #shelves = new Shelves();
-  readonly #holding = new BoundedMap<string, Shelves>(MOST_IMAGES);
+  readonly #index = new MachineIndex();
+  readonly #byImage = new BoundedMap<string, MachineIndex>(MOST_IMAGES);
   /** Requests that every machine just refused; valid until a machine changes. */
   readonly #rejected = new Map<string, Rejections>();
 
@@ -37,20 +37,20 @@ export class Candidates {
   set(machine: PlacementMachine): void {
     this.#rejected.clear();
     this.#machines.set(machine.machineId, machine);
-    const shelved = isShelved(machine);
-    if (shelved) this.#shelves.put(machine);
-    else this.#shelves.drop(machine.machineId);
-    for (const [image, shelves] of this.#holding) {
-      if (shelved && machine.images.has(image)) shelves.put(machine);
-      else shelves.drop(machine.machineId);
+    const indexed = isIndexed(machine);
+    if (indexed) this.#index.put(machine);
+    else this.#index.drop(machine.machineId);
+    for (const [image, index] of this.#byImage) {
+      if (indexed && machine.images.has(image)) index.put(machine);
+      else index.drop(machine.machineId);
     }
   }
 
   delete(id: MachineId): void {
     this.#rejected.clear();
     this.#machines.delete(id);
-    this.#shelves.drop(id);
-    for (const [, shelves] of this.#holding) shelves.drop(id);
+    this.#index.drop(id);
+    for (const [, index] of this.#byImage) index.drop(id);
   }
 
   /**
@@ -80,7 +80,7 @@ export class Candidates {
     }
     const canTake = (machine: PlacementMachine): boolean => rejectionOf(machine, request) === undefined;
     const from = stableHash(request.seed);
-    const tiers = this.#shelves.tiers(request);
+    const tiers = this.#index.tiers(request);
     const withImage = this.#holders(request.image)?.tiers(request) ?? [];
     for (const [index, tier] of tiers.entries()) {
       const before = tiers[index - 1];
@@ -96,14 +96,14 @@ export class Candidates {
     return undefined;
   }
 
-  #holders(image: string): Shelves | undefined {
+  #holders(image: string): MachineIndex | undefined {
     if (image === '') return undefined;
-    const known = this.#holding.get(image);
+    const known = this.#byImage.get(image);
     if (known !== undefined) return known;
-    const holders = new Shelves();
+    const holders = new MachineIndex();
     for (const machine of this.#machines.values())
-      if (isShelved(machine) && machine.images.has(image)) holders.put(machine);
-    this.#holding.set(image, holders);
+      if (isIndexed(machine) && machine.images.has(image)) holders.put(machine);
+    this.#byImage.set(image, holders);
     return holders;
   }
 }

@@ -1,6 +1,6 @@
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { BookEntry } from '../../fleet/containers/book.ts';
+import type { ContainerEntry } from '../../fleet/containers/container-registry.ts';
 import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
 
 const BASE_MS = 60_000;
@@ -23,7 +23,7 @@ interface Failed {
 export class FailedImages {
   readonly #images = new BoundedMap<string, BoundedMap<MachineId, Failed>>(MOST_IMAGES);
 
-  failed(entry: BookEntry, machineId: MachineId, nowMs: number): void {
+  failed(entry: ContainerEntry, machineId: MachineId, nowMs: number): void {
     const image = keyOf(entry);
     let machines = this.#images.get(image);
     if (machines === undefined) this.#images.set(image, (machines = new BoundedMap(MOST_MACHINES)));
@@ -32,12 +32,12 @@ export class FailedImages {
   }
 
   /** Forgets the failures of a machine on which a container of that image is ready. */
-  worked(entry: BookEntry, machineId: MachineId): void {
+  worked(entry: ContainerEntry, machineId: MachineId): void {
     this.#images.get(keyOf(entry))?.delete(machineId);
   }
 
   /** Machines on which the container is better not placed now. */
-  machinesOf(entry: BookEntry, nowMs: number): ReadonlySet<MachineId> {
+  machinesOf(entry: ContainerEntry, nowMs: number): ReadonlySet<MachineId> {
     const machines = this.#images.get(keyOf(entry));
     if (machines === undefined) return NOWHERE;
     const failing = new Set<MachineId>();
@@ -47,5 +47,5 @@ export class FailedImages {
 }
 
 /** Key of the container's image; without one, of the base image of its Python version. */
-const keyOf = ({ spec: { wire } }: BookEntry): string =>
+const keyOf = ({ spec: { wire } }: ContainerEntry): string =>
   (wire.image ?? '') === '' ? `python ${wire.pythonVersion ?? ''}` : pinnedTo(wire.image ?? '', wire.imageDigest ?? '');

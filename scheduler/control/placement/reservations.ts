@@ -1,6 +1,7 @@
 // Free amounts of machines, in Redis, so that reserving is one atomic step from any process: CPU, memory, GPU counts,
-// and each device's owner (assignment and epoch). Callers: commit.ts (reserve, confirm) and accounting.ts (release,
-// recount). Invariants: no free amount goes below zero; a device has one owner; release is a no-op for anyone else.
+// and each device's owner (assignment and epoch). Callers: placement-writes.ts (reserve, confirm) and accounting.ts
+// (release, recount). Invariants: no free amount goes below zero; a device has one owner; release is a no-op for anyone
+// else.
 import type { Redis } from 'ioredis';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Keys } from '../../stores/queues/keys.ts';

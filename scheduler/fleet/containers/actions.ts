@@ -2,12 +2,12 @@
 import type { ContainerId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
-import type { BookEntry, ContainerBook } from './book.ts';
+import type { ContainerEntry, ContainerRegistry } from './container-registry.ts';
 
 const COUNTED: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING']);
 
 export class ContainerActions {
-  readonly #book: ContainerBook;
+  readonly #containers: ContainerRegistry;
   readonly #slots: SlotTable;
   readonly #tellEnded: (id: ContainerId) => Promise<void>;
   readonly #warming = new Map<QueueName, Promise<unknown>>();
@@ -16,8 +16,12 @@ export class ContainerActions {
    * Operations on containers.
    * @param tellEnded - has every replica refuse the credential of a container that is told to end
    */
-  constructor(book: ContainerBook, slots: SlotTable, tellEnded: (id: ContainerId) => Promise<void> = async () => {}) {
-    this.#book = book;
+  constructor(
+    containers: ContainerRegistry,
+    slots: SlotTable,
+    tellEnded: (id: ContainerId) => Promise<void> = async () => {},
+  ) {
+    this.#containers = containers;
     this.#slots = slots;
     this.#tellEnded = tellEnded;
   }
@@ -27,7 +31,7 @@ export class ContainerActions {
    * @returns false: unknown, ended, or another workspace's
    */
   async stopContainer(workspaceId: WorkspaceId | null, containerId: string): Promise<boolean> {
-    const entry = this.#book.get(containerId as ContainerId);
+    const entry = this.#containers.get(containerId as ContainerId);
     if (entry === undefined || (workspaceId !== null && entry.row.workspaceId !== workspaceId)) return false;
     await this.#stop(entry, 'user_stop');
     return true;
@@ -35,32 +39,32 @@ export class ContainerActions {
 
   /** Stops all containers of a queue at once. */
   async stopAll(queue: QueueName, reason: string): Promise<void> {
-    await Promise.all([...this.#book.ofQueue(queue)].map((entry) => this.#stop(entry, reason)));
+    await Promise.all([...this.#containers.ofQueue(queue)].map((entry) => this.#stop(entry, reason)));
   }
 
   /** Starts a container if there is none, whether or not tasks wait (warm-up). */
   async warmUp(target: Target): Promise<void> {
     const { queue } = target;
-    for (const entry of this.#book.ofQueue(queue)) if (COUNTED.has(entry.row.state)) return;
+    for (const entry of this.#containers.ofQueue(queue)) if (COUNTED.has(entry.row.state)) return;
     // Many callers at once start a single container.
     let warming = this.#warming.get(queue);
     if (warming === undefined) {
-      warming = this.#book.create(target, { warmUp: true }).finally(() => this.#warming.delete(queue));
+      warming = this.#containers.create(target, { warmUp: true }).finally(() => this.#warming.delete(queue));
       this.#warming.set(queue, warming);
     }
     await warming;
   }
 
   /** Stops a container: TERM now, KILL after 30 s (the agent does both); no new attempts from this moment. */
-  async #stop(entry: BookEntry, reason: string): Promise<void> {
+  async #stop(entry: ContainerEntry, reason: string): Promise<void> {
     const { id, state } = entry.row;
     this.#slots.leave(id);
     const event = state === 'PENDING' || state === 'ASSIGNED' ? 'abandon' : 'stop';
     try {
-      const moved = await this.#book.transition(id, event, { change: { reason } });
+      const moved = await this.#containers.transition(id, event, { change: { reason } });
       // The container moved on meanwhile (an acknowledgement came), so the other event ends it.
       if (moved === 'refused')
-        await this.#book.transition(id, event === 'stop' ? 'abandon' : 'stop', { change: { reason } });
+        await this.#containers.transition(id, event === 'stop' ? 'abandon' : 'stop', { change: { reason } });
       await this.#tellEnded(id);
     } catch (error) {
       // The end was not written: the container runs on, and the caller gets the error.

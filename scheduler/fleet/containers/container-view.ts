@@ -1,4 +1,4 @@
-// A container as the surfaces show it; the book behind it is book.ts.
+// A container as the surfaces show it; the registry behind it is container-registry.ts.
 import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 

@@ -1,7 +1,7 @@
 // The credential of a container: a text that the installation's key has signed over its id, placement, stub and
 // workspace. The text has no row and no expiry of its own. The credential is valid for as long as the container's row
 // says that the container started under that epoch lives. The check runs at every use of such a token, so it answers
-// from the book where that is reliable, and reads the row elsewhere.
+// from the container registry where that is reliable, and reads the row elsewhere.
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Invalidation } from '../../workspaces/identity/invalidation.ts';
@@ -9,7 +9,7 @@ import type { Tokens } from '../../workspaces/identity/tokens.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
-import type { ContainerBook } from './book.ts';
+import type { ContainerRegistry } from './container-registry.ts';
 
 /** States of a container that its machine acknowledged, and that was not told to stop. */
 const LIVING: ReadonlySet<ContainerState> = new Set(['STARTING', 'RUNNING', 'DRAINING']);
@@ -40,7 +40,7 @@ export function issueCredential(tokens: Pick<Tokens, 'issueContainerToken'>, row
 
 export interface ContainerCredentialsParts {
   readonly db: Queryable;
-  readonly book: Pick<ContainerBook, 'get'>;
+  readonly containers: Pick<ContainerRegistry, 'get'>;
   readonly invalidation: Pick<Invalidation, 'publish' | 'on' | 'isLive'>;
   /** Whether no other process writes these rows. */
   readonly isAlone: boolean;
@@ -59,8 +59,8 @@ export class ContainerCredentials {
 
   isLive(id: ContainerId, epoch: number): boolean | Promise<boolean> {
     if (this.#ended.has(id)) return false;
-    const { book, invalidation, isAlone, hasMachine } = this.#parts;
-    const row = book.get(id)?.row;
+    const { containers, invalidation, isAlone, hasMachine } = this.#parts;
+    const row = containers.get(id)?.row;
     // While messages do not arrive, another replica may have ended the container.
     if (row === undefined || !(isAlone || invalidation.isLive)) return this.#read(id, epoch);
     if (isLiving(row, epoch)) return row.machineId !== null && hasMachine(row.machineId);

@@ -1,13 +1,13 @@
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
-import type { Book, Moved } from './book.ts';
+import type { ContainerControl, Moved } from './container-registry.ts';
 
 /**
  * Moves a container off its deleted machine: one that was not taken
  * there yet looks for another place, every other one is lost.
  */
-export function endOnDeleted(book: Pick<Book, 'transition'>, row: ContainerRow): Promise<Moved> {
+export function endOnDeleted(containers: Pick<ContainerControl, 'transition'>, row: ContainerRow): Promise<Moved> {
   const { id, state, epoch } = row;
   return state === 'ASSIGNED'
-    ? book.transition(id, 'revoke', { epoch, change: { machineId: null, assignmentId: null } })
-    : book.transition(id, 'delete', { epoch, change: { reason: 'lost' } });
+    ? containers.transition(id, 'revoke', { epoch, change: { machineId: null, assignmentId: null } })
+    : containers.transition(id, 'delete', { epoch, change: { reason: 'lost' } });
 }

@@ -16,19 +16,19 @@ import type {
   PullImageRequest__Output,
   PullImageResponse,
 } from '#shared/protocol/generated/messages.ts';
-import type { ContainerBook } from '../containers/book.ts';
+import type { ContainerRegistry } from '../containers/container-registry.ts';
 import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
 import { takesCpuWork } from '../pool-settings.ts';
-import type { PullPlaces } from './places.ts';
+import type { PullPermits } from './pull-permits.ts';
 import type { ImageCredentials } from './workspace-credentials.ts';
 import { mayUsePool, poolNameOf } from '../../domain/pools.ts';
 import type { Resolution } from '../../workspaces/deployments/needs.ts';
 
 /** Most machines that pull the same image at once. */
 const PULLS_AT_ONCE = 8;
-const PLACE_MS = 60_000;
+const PERMIT_MS = 60_000;
 const ASK_AGAIN_MS = 2000;
 const RESOLVE_MS = 10_000;
 /** Most machines that one deploy asks to have its image. */
@@ -42,9 +42,9 @@ const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_ma
 
 export interface ImageOrdersParts {
   readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
-  readonly book: Pick<ContainerBook, 'ofMachine'>;
+  readonly containers: Pick<ContainerRegistry, 'ofMachine'>;
   readonly credentials: Pick<ImageCredentials, 'of'>;
-  readonly places: Pick<PullPlaces, 'take' | 'give'>;
+  readonly permits: Pick<PullPermits, 'take' | 'give'>;
   /** Whether work without a GPU may go to GPU machines of a pool that does not set it. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   readonly log: Log;
@@ -111,19 +111,19 @@ export class ImageOrders {
 
   /** An agent asks before it pulls, and every 20 s while it does. */
   async pull(machineId: MachineId, request: PullImageRequest__Output): Promise<PullImageResponse> {
-    const { places, credentials } = this.#parts;
+    const { permits, credentials } = this.#parts;
     const { image } = request;
     const workspaceId = request.workspaceId as WorkspaceId | '';
-    const key = this.#placesOf(machineId, image);
+    const key = this.#permitKeyOf(machineId, image);
     if (request.done) {
-      await places.give(key, machineId).catch(() => undefined);
+      await permits.give(key, machineId).catch(() => undefined);
       return { waitMs: 0 };
     }
     // A machine that was not meant to have the image pulls it at
     // its own risk: no place that others wait for, no credentials.
     if (!this.#isMeant(machineId, workspaceId, image)) return { waitMs: 0 };
-    // The places spare registries; without Redis every machine pulls.
-    const mayPull = request.check || (await places.take(key, machineId, PULLS_AT_ONCE, PLACE_MS).catch(() => true));
+    // The permits spare registries; without Redis every machine pulls.
+    const mayPull = request.check || (await permits.take(key, machineId, PULLS_AT_ONCE, PERMIT_MS).catch(() => true));
     if (!mayPull) return { waitMs: ASK_AGAIN_MS * (0.75 + Math.random() / 2) };
     const auth = await credentials.of(workspaceId, image, this.#ownerOf(machineId));
     return { waitMs: 0, ...(auth === undefined ? {} : { auth }) };
@@ -176,10 +176,10 @@ export class ImageOrders {
   }
 
   /**
-   * The key of an image's places. Machines of one owner share
+   * The key of an image's permits. Machines of one owner share
    * them, so that one owner's machines keep no other's waiting.
    */
-  #placesOf(machineId: MachineId, image: string): string {
+  #permitKeyOf(machineId: MachineId, image: string): string {
     const owner = this.#ownerOf(machineId) ?? '';
     return createHash('sha256').update(`${owner} ${image}`).digest('hex').slice(0, 32);
   }
@@ -191,7 +191,7 @@ export class ImageOrders {
   #isMeant(machineId: MachineId, workspaceId: WorkspaceId | '', image: string): boolean {
     const until = this.#hints.get(`${machineId} ${workspaceId} ${image}`);
     if (until !== undefined && until > Date.now()) return true;
-    for (const { row, spec } of this.#parts.book.ofMachine(machineId)) {
+    for (const { row, spec } of this.#parts.containers.ofMachine(machineId)) {
       if (workspaceId !== '' && row.workspaceId !== workspaceId) continue;
       if (pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? '') === image) return true;
     }

@@ -10,7 +10,7 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
 import type { NewLogLine } from '../../stores/store/queries/logs.ts';
 import { insertLogLines, MAX_LOG_BATCH } from '../../stores/store/queries/logs.ts';
-import type { BookChange, ContainerBook } from '../containers/book.ts';
+import type { ContainerEntryChange, ContainerRegistry } from '../containers/container-registry.ts';
 import type { LogQuota } from './log-quota.ts';
 
 const MAX_REMEMBERED = 5_000;
@@ -24,25 +24,25 @@ type Owner = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId'
 
 export interface LogSinkParts {
   readonly db: Queryable;
-  readonly book: ContainerBook;
+  readonly containers: ContainerRegistry;
   /** Bound on a workspace's lines in a day; absent: none. */
   readonly quota?: LogQuota;
 }
 
 export class LogSink {
   readonly #db: Queryable;
-  readonly #book: ContainerBook;
+  readonly #containers: ContainerRegistry;
   readonly #quota: LogQuota | undefined;
   /** Owners of ended containers, whose lines may still be under way. */
   readonly #ended = new Map<string, Owner>();
 
-  constructor({ db, book, quota }: LogSinkParts) {
+  constructor({ db, containers, quota }: LogSinkParts) {
     this.#db = db;
     this.#quota = quota;
-    this.#book = book;
+    this.#containers = containers;
   }
 
-  containerChanged({ entry, to, machineBefore }: BookChange): void {
+  containerChanged({ entry, to, machineBefore }: ContainerEntryChange): void {
     if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST')
       this.#remember({ ...entry.row, machineId: machineBefore });
   }
@@ -78,7 +78,7 @@ export class LogSink {
   }
 
   async #ownerOf(containerId: string): Promise<Owner | undefined> {
-    const live = this.#book.get(containerId as ContainerId);
+    const live = this.#containers.get(containerId as ContainerId);
     if (live !== undefined) return live.row;
     const known = this.#ended.get(containerId);
     if (known !== undefined) return known;

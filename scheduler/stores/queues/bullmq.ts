@@ -249,7 +249,7 @@ class BullmqTaskQueues implements BullmqQueues {
   }
 
   depthKeys(name: QueueName): readonly string[] {
-    return depthKeys(this.#queue(name).backend, this.#keys.lane(name));
+    return depthKeys(this.#queue(name).backend, this.#keys.localQueue(name));
   }
 
   async lockOf(name: QueueName, taskId: TaskId): Promise<LockToken | undefined> {
@@ -483,10 +483,10 @@ const jobJson = (job: TaskJob): JobJson => ({
   returnvalue: '',
 });
 
-const depthKeys = ({ keys }: IQueueBackend, lane: string): string[] =>
-  [keys['wait'], keys['active'], keys['delayed'], keys['prioritized'], lane].map(String);
+const depthKeys = ({ keys }: IQueueBackend, localQueue: string): string[] =>
+  [keys['wait'], keys['active'], keys['delayed'], keys['prioritized'], localQueue].map(String);
 
 function depthOf(counts: unknown): QueueDepth {
-  const [waiting = 0, active = 0, delayed = 0, prioritized = 0, inLane = 0] = counts as number[];
-  return { waiting, active: active + inLane, delayed, prioritized };
+  const [waiting = 0, active = 0, delayed = 0, prioritized = 0, inLocalQueue = 0] = counts as number[];
+  return { waiting, active: active + inLocalQueue, delayed, prioritized };
 }

@@ -16,9 +16,9 @@ export interface Keys {
    * Tasks of one queue that replicas keep in their memory instead of the queue: task → its job
    * (scheduler/tasks/local-queue/).
    */
-  readonly lane: (queue: QueueName) => string;
-  /** Queues that have, or had, tasks in a lane. */
-  readonly lanes: string;
+  readonly localQueue: (queue: QueueName) => string;
+  /** Queues that have, or had, tasks in a local queue. */
+  readonly localQueues: string;
   /** Lease of the attempt that runs a task: which attempt, and on which machine. */
   readonly lease: (task: TaskId) => string;
   /**
@@ -53,14 +53,14 @@ export interface Keys {
   readonly assignments: string;
   /** Reservations that no row names yet, by the time at which they run out. */
   readonly reserving: string;
-  /** Machines that pull one image, by the time at which their places run out. */
+  /** Machines that pull one image, by the time at which their permits run out. */
   readonly pulls: (image: string) => string;
   /** Answers for callers who wait at that replica. */
   readonly repliesChannel: (instance: InstanceId) => string;
   /** Wake-ups for containers on machines linked to that replica. */
   readonly linkChannel: (instance: InstanceId) => string;
-  /** Tasks lent to that replica, and those it gives back (scheduler/tasks/local-queue/). */
-  readonly loansChannel: (instance: InstanceId) => string;
+  /** Tasks forwarded to that replica, and those it gives back (scheduler/tasks/local-queue/). */
+  readonly forwardingChannel: (instance: InstanceId) => string;
   /** Attempts whose task another replica ended. */
   readonly revokeChannel: string;
   /** Rows of containers and machines that a replica wrote; the others read them. */
@@ -88,8 +88,8 @@ export function keysOf(prefix = 'ls'): Keys {
     task: (id: TaskId) => `${prefix}:task:${id}`,
     records: `${prefix}:records`,
     recordsAside: `${prefix}:records-aside`,
-    lane: (queue: QueueName) => `${prefix}:lane:${queue}`,
-    lanes: `${prefix}:lanes`,
+    localQueue: (queue: QueueName) => `${prefix}:lane:${queue}`,
+    localQueues: `${prefix}:lanes`,
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
     leased: `${prefix}:leased`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
@@ -107,7 +107,7 @@ export function keysOf(prefix = 'ls'): Keys {
     pulls: (image: string) => `${prefix}:pulls:${image}`,
     repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
     linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,
-    loansChannel: (instance: InstanceId) => `${prefix}:loans:${instance}`,
+    forwardingChannel: (instance: InstanceId) => `${prefix}:loans:${instance}`,
     revokeChannel: `${prefix}:revoke`,
     stateChannel: `${prefix}:state`,
     invalidateChannel: `${prefix}:invalidate`,

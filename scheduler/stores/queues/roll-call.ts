@@ -1,6 +1,6 @@
 // Roll call of the replicas, after Redis may have come back with older data. Each replica writes again
 // what it runs and what ended a moment ago, and says so; the roll call is over when all have. Until
-// then it is unknown whether a waiting job runs somewhere. So no earlier job is sent, and no loan is
+// then it is unknown whether a waiting job runs somewhere. So no earlier job is sent, and no forwarded task is
 // taken back. Bound: a silent replica is waited for as long as its presence may last without renewal.
 import type { Redis } from 'ioredis';
 import type { InstanceId } from '#shared/domain/ids.ts';

@@ -5,10 +5,10 @@ import type { ChainableCommander, Redis } from 'ioredis';
 
 const SCRIPTS = {
   longshoreDepth: { file: 'depth.lua', numberOfKeys: 5 },
-  longshoreEnterLane: { file: 'enter-lane.lua', numberOfKeys: 6 },
-  longshoreLeaveLane: { file: 'leave-lane.lua', numberOfKeys: 2 },
-  longshoreReturnLoan: { file: 'return-loan.lua', numberOfKeys: 2 },
-  longshoreTakeLoans: { file: 'take-loans.lua' },
+  longshoreAdmitLocalTasks: { file: 'admit-local-tasks.lua', numberOfKeys: 6 },
+  longshoreRemoveUnsentTask: { file: 'remove-unsent-task.lua', numberOfKeys: 2 },
+  longshoreTakeBackTask: { file: 'take-back-task.lua', numberOfKeys: 2 },
+  longshoreLeaseForwardedTasks: { file: 'lease-forwarded-tasks.lua' },
   longshoreAppendRecords: { file: 'append-records.lua' },
   longshoreStreamEnds: { file: 'stream-ends.lua', numberOfKeys: 1 },
   longshoreWriteLeases: { file: 'write-leases.lua' },
@@ -19,7 +19,7 @@ const SCRIPTS = {
   longshoreRelease: { file: 'release.lua', numberOfKeys: 5 },
   longshoreForgetMachine: { file: 'forget-machine.lua', numberOfKeys: 5 },
   longshoreRecount: { file: 'recount.lua', numberOfKeys: 6 },
-  longshoreTakePullPlace: { file: 'take-pull-place.lua', numberOfKeys: 1 },
+  longshoreTakePullPermit: { file: 'take-pull-permit.lua', numberOfKeys: 1 },
   longshoreResignLeader: { file: 'resign-leader.lua', numberOfKeys: 1 },
 } as const satisfies Record<string, { readonly file: string; readonly numberOfKeys?: number }>;
 

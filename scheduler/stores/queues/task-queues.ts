@@ -40,10 +40,10 @@ export interface FetchedJob {
    */
   readonly starts: number;
   /**
-   * Present when another replica lent the task. The lease says
+   * Present when another replica forwarded the task. The lease says
    * whether it may be sent; nothing is decided about the task before.
    */
-  readonly isLent?: true;
+  readonly isForwarded?: true;
   readonly nextDueMs: undefined;
 }
 
@@ -66,7 +66,7 @@ export interface Added {
    * Present when another replica has room for the task and was told,
    * so that none must be woken. Absent: the task waits for a fetch.
    */
-  readonly isLent?: true;
+  readonly isForwarded?: true;
 }
 
 /**
@@ -140,7 +140,7 @@ export interface TaskQueues {
   /**
    * Gives a task back without Redis, for a task of the local queue
    * that was never sent: its place in line is this process's decision.
-   * @returns false: the place is in Redis, or at the replica that lent the task
+   * @returns false: the place is in Redis, or at the replica that forwarded the task
    */
   letGo(queue: QueueName, taskId: TaskId, lock: LockToken): boolean;
   /** Drops the attempt from this process, because another replica has it, or its end could not be written. */

@@ -19,7 +19,7 @@ import { OPENED } from './pglite-protocol.ts';
 import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
 import { keepUp } from './pglite-upkeep.ts';
 import { lockDataDir } from './data-dir.ts';
-import { TenantReadLane } from './tenant-reads.ts';
+import { TenantReadQueue } from './tenant-reads.ts';
 import type { DataDirLock } from './data-dir.ts';
 
 const OPEN_DEADLINE_MS = 120_000;
@@ -82,7 +82,7 @@ class PgliteDb implements Db {
   readonly #lock: DataDirLock;
   readonly #log: Log;
   readonly #pending = new Map<number, Pending>();
-  readonly reads: TenantReadLane;
+  readonly reads: TenantReadQueue;
   readonly #line: (() => void)[] = [];
   /** Waiting reads of tenants: one, and those that were given up meanwhile. */
   readonly #readers: (() => void)[] = [];
@@ -98,7 +98,7 @@ class PgliteDb implements Db {
     this.#worker = worker;
     this.#lock = lock;
     this.#log = log;
-    this.reads = new TenantReadLane(1, (sql, params) => this.#read(sql, params));
+    this.reads = new TenantReadQueue(1, (sql, params) => this.#read(sql, params));
     this.opened = new Promise((resolve, reject) => {
       this.#pending.set(OPENED, { resolve, reject });
     });

@@ -15,7 +15,7 @@ import {
   databaseTimeout,
   databaseUnavailable,
 } from './limits.ts';
-import { TenantReadLane } from './tenant-reads.ts';
+import { TenantReadQueue } from './tenant-reads.ts';
 
 const CONNECTIONS = { platform: 10, reads: 4 };
 const CONNECT_DEADLINE_MS = 5_000;
@@ -111,7 +111,7 @@ function translate(error: unknown): AppError {
 
 class PostgresDb implements Db {
   readonly kind = 'postgres';
-  readonly reads: TenantReadLane;
+  readonly reads: TenantReadQueue;
   readonly #pool: pg.Pool;
   readonly #readPool: pg.Pool;
   #closing: Promise<void> | undefined;
@@ -119,7 +119,7 @@ class PostgresDb implements Db {
   constructor(pool: pg.Pool, readPool: pg.Pool, readsAtOnce: number) {
     this.#pool = pool;
     this.#readPool = readPool;
-    this.reads = new TenantReadLane(readsAtOnce, (sql, params) => run(readPool, sql, params));
+    this.reads = new TenantReadQueue(readsAtOnce, (sql, params) => run(readPool, sql, params));
   }
 
   async query<R>(sql: string, params: readonly unknown[] = []): Promise<QueryResult<R>> {

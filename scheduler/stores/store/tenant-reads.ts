@@ -11,7 +11,7 @@ const WAIT_MS = 5_000;
 
 export type ReadOutcome = 'ok' | 'failed' | 'refused';
 
-export class TenantReadLane implements TenantReads {
+export class TenantReadQueue implements TenantReads {
   readonly #line: FairLine;
   readonly #run: (sql: string, params: readonly unknown[]) => Promise<QueryResult<unknown>>;
   /** Called at the end of each read with the seconds that it waited and ran; set by the metrics. */

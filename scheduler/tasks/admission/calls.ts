@@ -12,7 +12,7 @@ export interface Call {
   /** URL that is told how the task ended, instead of the stub's. */
   readonly callbackUrl?: string;
   /** Stub whose container calls; absent: no container does. */
-  readonly putBy?: StubId;
+  readonly callerStubId?: StubId;
   /** Idempotency key; absent: every call is a new task. */
   readonly idempotency?: CallKey;
 }

@@ -186,14 +186,14 @@ export class Submissions {
       ...stored,
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
-      ...(call.putBy === undefined ? {} : { putBy: call.putBy }),
+      ...(call.callerStubId === undefined ? {} : { putBy: call.callerStubId }),
     };
     // The caller waits before the job can be seen: another fetch may bring the job back before our own add is answered.
     const { onItem } = call;
     const waiting: Waiting = { taskId, queue: target.queue, job, ...(onItem === undefined ? {} : { onItem }) };
     const finished = target.sync ? replies.wait(waiting, config.ttlSeconds * 1000) : NEVER;
     let depth: number;
-    let isLent = false;
+    let isForwarded = false;
     let undone = false;
     try {
       await queues.open(target.queue);
@@ -203,7 +203,7 @@ export class Submissions {
       if (target.sync) process.nextTick(() => this.#parts.dispatcher.wakeHere(target.queue, taskId));
       const added = await adding;
       depth = added.depth;
-      isLent = added.isLent ?? false;
+      isForwarded = added.isForwarded ?? false;
       if (depth > maxPendingTasks) undone = !added.isIn || (await queues.remove(target.queue, taskId));
     } catch (error) {
       this.#parts.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
@@ -229,7 +229,7 @@ export class Submissions {
     else this.#parts.queueQuota?.added(target.workspaceId, inputBytes);
     this.#parts.redisMemory?.added(inputBytes);
     this.#parts.metrics.waiting.set(replies.size);
-    if (isLent) this.#parts.dispatcher.forget(target.queue, taskId);
+    if (isForwarded) this.#parts.dispatcher.forget(target.queue, taskId);
     // The second wake-up covers a fetch that was answered before the add; while a fetch is under way it costs nothing.
     else if (this.#parts.attempts.current(taskId) === undefined) this.#parts.dispatcher.wake(target.queue, taskId);
     this.#depth.tell(target, depth);

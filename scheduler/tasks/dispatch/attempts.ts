@@ -64,8 +64,8 @@ export interface Claim extends Attempt {
   readonly container: ReadyContainer;
   /** Number of fetches of the job since it was added, this one included. */
   readonly starts: number;
-  /** Whether the task is another replica's, lent to this one. */
-  readonly isLent: boolean;
+  /** Whether the task is another replica's, forwarded to this one. */
+  readonly isForwarded: boolean;
   /** Time when the fetch went out; monotonic milliseconds. */
   readonly askedAtMs: number;
   agentInstance: string;
@@ -175,7 +175,7 @@ export function claimOf(
   lock: LockToken,
   askedAtMs: number,
 ): Claim {
-  const { job, starts, isLent = false } = fetched;
+  const { job, starts, isForwarded = false } = fetched;
   return {
     job,
     queue: container.queue,
@@ -197,7 +197,7 @@ export function claimOf(
     slotFreed: false,
     limit: undefined,
     starts,
-    isLent,
+    isForwarded,
     askedAtMs,
   };
 }

@@ -3,7 +3,7 @@
 // it here. A fetch that finds the lease of a synchronous task does not run the task again.
 import type { Redis } from 'ioredis';
 import type { ContainerId, InstanceId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import { lentMark } from '../local-queue/entries.ts';
+import { forwardedMark } from '../local-queue/entries.ts';
 import type { Keys } from '../../stores/queues/keys.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import { defineScript } from '../../stores/queues/scripts.ts';
@@ -49,7 +49,7 @@ const MOST_AT_ONCE = 200;
 /** Leases of this turn of the event loop. */
 interface Batch {
   readonly leases: Map<TaskId, Lease>;
-  /** Tasks that may not be sent, because another attempt holds them or their loan ended. */
+  /** Tasks that may not be sent, because another attempt holds them or their forwarding ended. */
   readonly refused: Promise<ReadonlySet<TaskId>>;
 }
 
@@ -57,17 +57,17 @@ export class Leases {
   readonly #redis: Redis;
   readonly #keys: Keys;
   readonly #script: Script;
-  readonly #lentScript: Script;
+  readonly #forwardedScript: Script;
   readonly #dropScript: Script;
   #batch: Batch | undefined;
-  /** Batch for tasks that other replicas lent. */
-  #lentBatch: Batch | undefined;
+  /** Batch for tasks that other replicas forwarded. */
+  #forwardedBatch: Batch | undefined;
 
   constructor(redis: Redis, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
     this.#script = defineScript(redis, 'longshoreWriteLeases');
-    this.#lentScript = defineScript(redis, 'longshoreTakeLoans');
+    this.#forwardedScript = defineScript(redis, 'longshoreLeaseForwardedTasks');
     this.#dropScript = defineScript(redis, 'longshoreDropLease');
   }
 
@@ -89,16 +89,16 @@ export class Leases {
   }
 
   /**
-   * Writes the lease of a task that another replica lent to this one; await it before sending the task.
-   * @returns false: the loan does not stand any more, or another attempt has the task
+   * Writes the lease of a task that another replica forwarded to this one; await it before sending the task.
+   * @returns false: the forwarding does not stand any more, or another attempt has the task
    */
-  async writeLent(lease: Lease, instance: InstanceId): Promise<boolean> {
+  async writeForwarded(lease: Lease, instance: InstanceId): Promise<boolean> {
     const { taskId } = lease.job;
-    this.#lentBatch ??= this.#newBatch((leases) => {
-      this.#lentBatch = undefined;
+    this.#forwardedBatch ??= this.#newBatch((leases) => {
+      this.#forwardedBatch = undefined;
       return this.#inParts(leases, (some) => this.#writeSomeLent(some, instance));
     });
-    const { leases, refused } = this.#lentBatch;
+    const { leases, refused } = this.#forwardedBatch;
     leases.set(taskId, lease);
     return !(await refused).has(taskId);
   }
@@ -146,14 +146,14 @@ export class Leases {
   }
 
   async #writeSomeLent(leases: readonly Lease[], instance: InstanceId): Promise<readonly TaskId[]> {
-    const mark = lentMark(instance);
+    const mark = forwardedMark(instance);
     const keys = [
       this.#keys.leased,
-      ...leases.flatMap(({ job, queue }) => [this.#keys.lease(job.taskId), this.#keys.lane(queue as QueueName)]),
+      ...leases.flatMap(({ job, queue }) => [this.#keys.lease(job.taskId), this.#keys.localQueue(queue as QueueName)]),
     ];
     const given = leases.flatMap((lease) => [lease.job.taskId, mark, encode(lease)]);
     const args = [SYNC_LEASE_SECONDS, BY_ANOTHER_RUNNER, ...given];
-    const places = (await this.#lentScript.run(keys.length, ...keys, ...args)) as readonly number[];
+    const places = (await this.#forwardedScript.run(keys.length, ...keys, ...args)) as readonly number[];
     return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
   }
 

@@ -2,7 +2,7 @@ import { CALLER_GONE, EXPIRED, LOST, WAIT_LIMIT } from '../../domain/endings.ts'
 import type { Ending } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 
-export type Verdict = { readonly kind: 'run' } | ({ readonly kind: 'finish' } & Ending);
+export type PrecheckVerdict = { readonly kind: 'run' } | ({ readonly kind: 'finish' } & Ending);
 
 /**
  * Whether a fetched job may still run. A synchronous job whose caller left, or whose
@@ -12,7 +12,7 @@ export type Verdict = { readonly kind: 'run' } | ({ readonly kind: 'finish' } & 
 export function precheck(
   job: TaskJob,
   facts: { readonly nowMs: number; readonly callerWaits: boolean; readonly leaseSeen: boolean },
-): Verdict {
+): PrecheckVerdict {
   if (job.sync && facts.leaseSeen) return { kind: 'finish', ...LOST };
   if (job.sync && !facts.callerWaits) return { kind: 'finish', ...CALLER_GONE };
   if (facts.nowMs > job.deadlineMs) return { kind: 'finish', ...(job.sync ? WAIT_LIMIT : EXPIRED) };

@@ -41,7 +41,7 @@ const LEASE_AGAIN_MS = 500;
 
 export interface SenderParts {
   readonly queues: Pick<TaskQueues, 'fail' | 'lockOf' | 'giveBack' | 'letGo' | 'disown'>;
-  readonly leases: Pick<Leases, 'read' | 'write' | 'writeLent' | 'dropOf'>;
+  readonly leases: Pick<Leases, 'read' | 'write' | 'writeForwarded' | 'dropOf'>;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly changes: Pick<Changes, 'apply'>;
   readonly completion: Pick<Completion, 'endQueued' | 'answerFrom' | 'revoke'>;
@@ -94,8 +94,8 @@ export class Sender {
     const { job } = claim;
     // On a connection that was not checked yet, the data may be older than what this process has seen.
     if (doubts?.isSure === false) await doubts.sure();
-    // A loan is announced once; its entry and lease tell whether it stands.
-    const isBack = !claim.isLent && (doubts?.mayBeBack(job) ?? false);
+    // A forwarded task is announced once; its entry and lease tell whether it stands.
+    const isBack = !claim.isForwarded && (doubts?.mayBeBack(job) ?? false);
     if (isBack) await doubts?.over();
     const sureAtMs = performance.now();
     // A Redis that came back older hands out running tasks again.
@@ -114,8 +114,8 @@ export class Sender {
     const callerWaits = typeof waits === 'boolean' ? waits : await waits;
     const verdict = precheck(job, { nowMs: clock.nowMs(), callerWaits, leaseSeen });
     if (verdict.kind === 'finish') {
-      // The lender decides about a lent task, because it may have taken the task back.
-      if (claim.isLent) await this.#giveBack(claim, false);
+      // The origin decides about a forwarded task, because it may have taken the task back.
+      if (claim.isForwarded) await this.#giveBack(claim, false);
       else await this.#finishFetched(claim, verdict);
       return;
     }
@@ -135,14 +135,18 @@ export class Sender {
     claim.handedOverAtMs = claim.seenAtMs = clock.monotonicMs();
     const isUnbroken = (sinceMs: number): boolean => doubts === undefined || doubts.brokenAtMs < sinceMs;
     const isFirst =
-      claim.starts === 1 && !claim.isLent && !isBack && this.#isFresh(claim.askedAtMs) && isUnbroken(claim.askedAtMs);
+      claim.starts === 1 &&
+      !claim.isForwarded &&
+      !isBack &&
+      this.#isFresh(claim.askedAtMs) &&
+      isUnbroken(claim.askedAtMs);
     // Another attempt may have been sent, and a synchronous task may have only one.
     const asks = job.sync && !isFirst;
     const leasedAtMs = performance.now();
     if (asks && !(await this.#mayLease(claim))) return;
     if (asks && isBack && (await this.#wasSent(claim))) return;
     // The reads above took a moment, in which the task may have been stopped, and this process may have stood still.
-    const isSure = claim.isLent ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
+    const isSure = claim.isForwarded ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
       if (asks) await leases.dropOf(job.taskId, claim.lock);
       this.#parts.dispatcher.release(container, clock.nowMs());
@@ -204,13 +208,13 @@ export class Sender {
    */
   async #mayLease(claim: Claim): Promise<boolean> {
     const { leases, queues, dispatcher, instance, clock } = this.#parts;
-    if (!claim.isLent) {
+    if (!claim.isForwarded) {
       if (await leases.write(leaseOf(claim))) return true;
       await this.#finishFetched(claim, LOST);
       return false;
     }
-    if (await leases.writeLent(leaseOf(claim), instance)) return true;
-    // The lender took the task back, or it ended.
+    if (await leases.writeForwarded(leaseOf(claim), instance)) return true;
+    // The origin took the task back, or it ended.
     queues.disown(claim.queue, claim.job.taskId);
     dispatcher.release(claim.container, clock.nowMs());
     return false;
@@ -357,13 +361,13 @@ export class Sender {
    * @param pause - the container did not take the task: nothing is sent there for a moment
    * @param isLeased - the task's lease may be written
    */
-  async #giveBack(claim: Claim, pause: boolean, isLeased = claim.isLent): Promise<void> {
+  async #giveBack(claim: Claim, pause: boolean, isLeased = claim.isForwarded): Promise<void> {
     const { job, queue, container } = claim;
     const wasAdded = this.#parts.attempts.find(job.taskId, claim.token) !== undefined;
     if (wasAdded) this.#parts.attempts.remove(claim);
     if (pause) this.pause(container);
     const back = async (): Promise<void> => {
-      // The lease of a loan may have been written without an answer.
+      // The lease of a forwarded task may have been written without an answer.
       if (wasAdded || isLeased) await this.#parts.leases.dropOf(job.taskId, claim.lock);
       await this.#parts.queues.giveBack(queue, job.taskId, claim.lock);
     };

@@ -1,4 +1,4 @@
-// Lanes as Redis knows them: one hash per queue, task → its job, which names the replica of its lane. The
+// Local queues as Redis knows them: one hash per queue, task → its job, which names the replica of its local queue. The
 // hash counts in the queue's depth, and outlives a replica that dies. Invariant: a task's entry stands from
 // before its attempt is sent until the script that writes its final record removes it (append-records.lua).
 import type { Redis } from 'ioredis';
@@ -10,24 +10,24 @@ import type { Keys } from '../../stores/queues/keys.ts';
 import { defineScript } from '../../stores/queues/scripts.ts';
 import type { Script } from '../../stores/queues/scripts.ts';
 import { atTurnEnd } from '../../stores/queues/turns.ts';
-import { encodeEntry, LENT_MARK, parseEntry } from './entries.ts';
-import type { LaneTask } from './lane.ts';
+import { encodeEntry, FORWARDED_MARK, parseEntry } from './entries.ts';
+import type { LocalTask } from './local-queue.ts';
 
 /**
- * Redis' verdict on a task. `in`: it may be sent, and stands in Redis.
+ * Redis' answer on a task. `in`: it may be sent, and stands in Redis.
  * `jobs_wait`: older jobs are in the queue. `full`: the queue is above its bound.
  */
-export interface Verdict {
+export interface AdmissionResult {
   readonly kind: 'in' | 'jobs_wait' | 'full';
   /** Depth of the queue with this task, as it is or would be. */
   readonly depth: number;
-  /** Jobs in the queue, and tasks in the lanes of all replicas, at that moment. */
+  /** Jobs in the queue, and tasks in the local queues of all replicas, at that moment. */
   readonly jobs: number;
-  readonly inLanes: number;
+  readonly inLocalQueues: number;
 }
 
-/** Whether the verdict is `in`; false also where no verdict comes. */
-export async function isLetIn(entering: Promise<Verdict>): Promise<boolean> {
+/** Whether the task is in; false also where no answer comes. */
+export async function isLetIn(entering: Promise<AdmissionResult>): Promise<boolean> {
   try {
     return (await entering).kind === 'in';
   } catch {
@@ -35,18 +35,18 @@ export async function isLetIn(entering: Promise<Verdict>): Promise<boolean> {
   }
 }
 
-export interface LaneStoreParts {
+export interface LocalQueueStoreParts {
   readonly client: Redis;
   readonly keys: Keys;
   readonly leases: Pick<Leases, 'locksOf' | 'dropOf'>;
-  /** Keys that enter-lane.lua reads of a queue, the lane last. */
+  /** Keys that admit-local-tasks.lua reads of a queue, the local queue last. */
   readonly depthKeys: (queue: QueueName) => readonly string[];
 }
 
 interface Entering {
   readonly job: TaskJob;
   readonly bound: number;
-  readonly lentTo: InstanceId | undefined;
+  readonly forwardedTo: InstanceId | undefined;
 }
 /** Tasks that enter one queue in this turn of the event loop. */
 interface Batch {
@@ -57,18 +57,18 @@ interface Batch {
 /** Most entries or queues per Redis command. */
 const MOST_AT_ONCE = 500;
 
-export class LaneStore {
-  readonly #parts: LaneStoreParts;
+export class LocalQueueStore {
+  readonly #parts: LocalQueueStoreParts;
   readonly #enter: Script;
   readonly #leave: Script;
   readonly #return: Script;
   readonly #batches = new Map<QueueName, Batch>();
 
-  constructor(parts: LaneStoreParts) {
+  constructor(parts: LocalQueueStoreParts) {
     this.#parts = parts;
-    this.#enter = defineScript(parts.client, 'longshoreEnterLane');
-    this.#leave = defineScript(parts.client, 'longshoreLeaveLane');
-    this.#return = defineScript(parts.client, 'longshoreReturnLoan');
+    this.#enter = defineScript(parts.client, 'longshoreAdmitLocalTasks');
+    this.#leave = defineScript(parts.client, 'longshoreRemoveUnsentTask');
+    this.#return = defineScript(parts.client, 'longshoreTakeBackTask');
   }
 
   get isReady(): boolean {
@@ -77,21 +77,21 @@ export class LaneStore {
 
   /**
    * Lets a task in, together with the others of this turn, in one command.
-   * @param lentTo - a replica that is told of the task in the same step, when it is let in
+   * @param forwardedTo - a replica that is told of the task in the same step, when it is let in
    * @throws AppError `queues_unavailable`: the task may stand in Redis all the same
    */
-  async enter(queue: QueueName, job: TaskJob, bound: number, lentTo?: InstanceId): Promise<Verdict> {
+  async enter(queue: QueueName, job: TaskJob, bound: number, forwardedTo?: InstanceId): Promise<AdmissionResult> {
     const batch = this.#batches.get(queue) ?? this.#newBatch(queue);
-    const place = batch.tasks.push({ job, bound, lentTo }) - 1;
+    const place = batch.tasks.push({ job, bound, forwardedTo }) - 1;
     let answers: readonly number[];
     try {
       answers = await batch.answers;
     } catch (error) {
       throw unavailable(`let task ${job.taskId} into ${queue}`, error);
     }
-    const [answer = 0, jobs = 0, inLanes = 0] = [answers[place], answers.at(-2), answers.at(-1)];
+    const [answer = 0, jobs = 0, inLocalQueues = 0] = [answers[place], answers.at(-2), answers.at(-1)];
     const kind = answer === 0 ? 'jobs_wait' : answer > 0 ? 'in' : 'full';
-    return { kind, depth: Math.abs(answer), jobs, inLanes };
+    return { kind, depth: Math.abs(answer), jobs, inLocalQueues };
   }
 
   #newBatch(queue: QueueName): Batch {
@@ -100,11 +100,11 @@ export class LaneStore {
     const answers = new Promise<readonly number[]>((resolve, reject) => {
       atTurnEnd(client, () => {
         this.#batches.delete(queue);
-        const given = tasks.flatMap(({ job, bound, lentTo }) => {
-          const channel = lentTo === undefined ? '' : keys.loansChannel(lentTo);
-          return [job.taskId, bound, encodeEntry(job, lentTo), channel];
+        const given = tasks.flatMap(({ job, bound, forwardedTo }) => {
+          const channel = forwardedTo === undefined ? '' : keys.forwardingChannel(forwardedTo);
+          return [job.taskId, bound, encodeEntry(job, forwardedTo), channel];
         });
-        const answered = this.#enter.run(...depthKeys(queue), keys.lanes, queue, ...given);
+        const answered = this.#enter.run(...depthKeys(queue), keys.localQueues, queue, ...given);
         answered.then((numbers) => resolve(numbers as readonly number[]), reject);
       });
     });
@@ -116,12 +116,12 @@ export class LaneStore {
   /** Removes an entry. @returns true when it stood there */
   async remove(queue: QueueName, taskId: TaskId): Promise<boolean> {
     const { client, keys } = this.#parts;
-    const removed = this.#asking(`take task ${taskId} out of its lane`, client.hdel(keys.lane(queue), taskId));
+    const removed = this.#asking(`take task ${taskId} out of its lane`, client.hdel(keys.localQueue(queue), taskId));
     return (await removed) === 1;
   }
 
   /** Drops the lease of an attempt that was given back while Redis did not answer. */
-  async dropLeft(task: LaneTask): Promise<void> {
+  async dropLeft(task: LocalTask): Promise<void> {
     const { leftLock } = task;
     if (leftLock === undefined) return;
     const { taskId } = task.job;
@@ -135,38 +135,38 @@ export class LaneStore {
    */
   async removeUnsent(queue: QueueName, taskId: TaskId): Promise<boolean> {
     const { keys } = this.#parts;
-    const leaving = this.#leave.run(keys.lane(queue), keys.lease(taskId), taskId);
+    const leaving = this.#leave.run(keys.localQueue(queue), keys.lease(taskId), taskId);
     return (await this.#asking(`take task ${taskId} out of its lane`, leaving)) === 1;
   }
 
   /**
-   * Makes a lent task this lane's again.
-   * @param mustBeLent - only where its entry still says so: the loan
+   * Makes a forwarded task this local queue's again.
+   * @param mustBeForwarded - only where its entry still says so: the task
    * was not taken back before, and the task did not go on as a job
    * @returns false: an attempt of the task was sent, or is about to be, or nobody has the task any more
    */
-  async takeBack(queue: QueueName, job: TaskJob, mustBeLent = false): Promise<boolean> {
+  async takeBack(queue: QueueName, job: TaskJob, mustBeForwarded = false): Promise<boolean> {
     const { keys } = this.#parts;
     const { taskId } = job;
-    const mark = mustBeLent ? LENT_MARK : '';
-    const returning = this.#return.run(keys.lane(queue), keys.lease(taskId), taskId, encodeEntry(job), mark);
+    const mark = mustBeForwarded ? FORWARDED_MARK : '';
+    const returning = this.#return.run(keys.localQueue(queue), keys.lease(taskId), taskId, encodeEntry(job), mark);
     return (await this.#asking(`take task ${taskId} back`, returning)) === 1;
   }
 
   async has(queue: QueueName, taskId: TaskId): Promise<boolean> {
     const { client, keys } = this.#parts;
-    return (await this.#asking(`find task ${taskId}`, client.hexists(keys.lane(queue), taskId))) === 1;
+    return (await this.#asking(`find task ${taskId}`, client.hexists(keys.localQueue(queue), taskId))) === 1;
   }
 
   async read(queue: QueueName, taskId: TaskId): Promise<TaskJob | undefined> {
     const { client, keys } = this.#parts;
-    const text = await this.#asking(`read task ${taskId}`, client.hget(keys.lane(queue), taskId));
+    const text = await this.#asking(`read task ${taskId}`, client.hget(keys.localQueue(queue), taskId));
     return text === null ? undefined : parseEntry(text);
   }
 
   async ids(queue: QueueName): Promise<readonly TaskId[]> {
     const { client, keys } = this.#parts;
-    return (await this.#asking(`list the lanes of ${queue}`, client.hkeys(keys.lane(queue)))) as TaskId[];
+    return (await this.#asking(`list the lanes of ${queue}`, client.hkeys(keys.localQueue(queue)))) as TaskId[];
   }
 
   /** Lock tokens of the tasks that were sent, or are about to be. */
@@ -183,15 +183,15 @@ export class LaneStore {
     return locks;
   }
 
-  /** Queues that have entries in a lane. */
+  /** Queues that have entries in a local queue. */
   async queues(): Promise<readonly QueueName[]> {
     const { client, keys } = this.#parts;
-    const names = (await this.#asking('list the lanes', client.smembers(keys.lanes))) as QueueName[];
+    const names = (await this.#asking('list the lanes', client.smembers(keys.localQueues))) as QueueName[];
     const found: QueueName[] = [];
     for (let at = 0; at < names.length; at += MOST_AT_ONCE) {
       const some = names.slice(at, at + MOST_AT_ONCE);
       const pipeline = client.pipeline();
-      for (const name of some) pipeline.hlen(keys.lane(name));
+      for (const name of some) pipeline.hlen(keys.localQueue(name));
       const counts = (await this.#asking('count the lanes', pipeline.exec())) ?? [];
       found.push(...some.filter((_name, index) => Number(counts[index]?.[1] ?? 0) > 0));
     }
@@ -199,23 +199,23 @@ export class LaneStore {
   }
 
   /** Writes entries again after Redis lost them, regardless of the bound. */
-  async restore(queue: QueueName, jobs: readonly TaskJob[], lentTo?: InstanceId): Promise<void> {
+  async restore(queue: QueueName, jobs: readonly TaskJob[], forwardedTo?: InstanceId): Promise<void> {
     const { client, keys } = this.#parts;
     // All commands go out in this turn: an entry whose task ends later is removed after them.
-    const commands: Promise<number>[] = [client.sadd(keys.lanes, queue)];
+    const commands: Promise<number>[] = [client.sadd(keys.localQueues, queue)];
     for (let at = 0; at < jobs.length; at += MOST_AT_ONCE) {
-      const fields = jobs.slice(at, at + MOST_AT_ONCE).flatMap((job) => [job.taskId, encodeEntry(job, lentTo)]);
-      commands.push(client.hset(keys.lane(queue), ...fields));
+      const fields = jobs.slice(at, at + MOST_AT_ONCE).flatMap((job) => [job.taskId, encodeEntry(job, forwardedTo)]);
+      commands.push(client.hset(keys.localQueue(queue), ...fields));
     }
     await this.#asking(`restore the lane of ${queue}`, Promise.all(commands));
   }
 
-  /** Deletes the lane of a queue whose deployment was deleted. */
+  /** Deletes the local queue of a queue whose deployment was deleted. */
   async forget(queue: QueueName): Promise<void> {
     const { client, keys } = this.#parts;
     await this.#asking(
       `delete the lane of ${queue}`,
-      Promise.all([client.del(keys.lane(queue)), client.srem(keys.lanes, queue)]),
+      Promise.all([client.del(keys.localQueue(queue)), client.srem(keys.localQueues, queue)]),
     );
   }
 

@@ -1,8 +1,8 @@
-// Removal of lane entries that no replica has. The leader ends the unsent tasks of
+// Removal of local queue entries that no replica has. The leader ends the unsent tasks of
 // replicas that died, because their callers are gone. Each replica removes entries
 // under its own name that it does not know, such as one whose answer was lost.
 // A task that was sent is left to the replica that adopts it, or to the loss of its machine; when its lease
-// runs out unadopted, it ends as lost. On stop, this file also ends the tasks that wait in this replica's lane.
+// runs out unadopted, it ends as lost. On stop, this file also ends the tasks that wait in this replica's local queue.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -12,20 +12,23 @@ import { CALLER_GONE, LOST, SCHEDULER_STOPPING } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Completion } from '../completion/completion.ts';
 import type { TaskRecords } from '../records/records.ts';
-import type { LaneQueues } from './queues.ts';
-import { entryVerdict } from './rules.ts';
-import type { LaneStore } from './store.ts';
+import type { LocalQueues } from './queues.ts';
+import { entryDecision } from './rules.ts';
+import type { LocalQueueStore } from './store.ts';
 
 const EVERY_MS = 3_000;
-/** Age at which an unknown entry is judged: a task on its way into the lane, or out of it, is known again by then. */
+/**
+ * Age at which an unknown entry is judged: a task on its way into the local queue, or out of it, is known again by
+ * then.
+ */
 const UNKNOWN_AFTER_MS = 10_000;
 
 /** Immutable part of an entry, from which it is judged. */
 type Head = Pick<TaskJob, 'taskId' | 'replica' | 'createdAtMs'>;
 
-export interface LaneSweepParts {
-  readonly lanes: Pick<LaneQueues, 'seesTo' | 'waiting' | 'recover' | 'lookAll'>;
-  readonly store: LaneStore;
+export interface LocalQueueSweepParts {
+  readonly localQueues: Pick<LocalQueues, 'isResponsibleFor' | 'waiting' | 'recover' | 'checkAll'>;
+  readonly store: LocalQueueStore;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly completion: Pick<Completion, 'endQueued' | 'takeOut'>;
   readonly instance: InstanceId;
@@ -39,17 +42,17 @@ export interface LaneSweepParts {
   readonly log: Log;
 }
 
-export class LaneSweep {
+export class LocalQueueSweep {
   readonly name = 'lanes';
-  readonly #parts: LaneSweepParts;
+  readonly #parts: LocalQueueSweepParts;
   readonly #abort = new AbortController();
   /**
-   * Entries of the last round that this lane does not know. Each is read only when it
+   * Entries of the last round that this local queue does not know. Each is read only when it
    * is seen a second time, because most have ended by then and each carries its input.
    */
   #seen = new Map<TaskId, Head | undefined>();
 
-  constructor(parts: LaneSweepParts) {
+  constructor(parts: LocalQueueSweepParts) {
     this.#parts = parts;
   }
 
@@ -58,15 +61,15 @@ export class LaneSweep {
       EVERY_MS,
       this.#abort.signal,
       () => this.round(),
-      (error) => this.#parts.log.info({ err: error }, 'lanes not looked through, trying again'),
+      (error) => this.#parts.log.info({ err: error }, 'local queues not looked through, trying again'),
     );
   }
 
   /** Ends the tasks that wait here and tells their callers that the scheduler stops; none of them runs any more. */
   async stop(): Promise<void> {
     this.#abort.abort();
-    const { lanes, completion, log } = this.#parts;
-    for (const { queue, job } of lanes.waiting()) {
+    const { localQueues, completion, log } = this.#parts;
+    for (const { queue, job } of localQueues.waiting()) {
       await completion.takeOut(queue, job, SCHEDULER_STOPPING).catch((error: unknown) => {
         log.info({ err: error, taskId: job.taskId }, 'a waiting task is ended by whoever comes next');
       });
@@ -75,18 +78,18 @@ export class LaneSweep {
 
   /** Runs one round, for the timer and for tests. @returns how many tasks were ended or taken out */
   async round(): Promise<number> {
-    const { lanes, store, mayJudge } = this.#parts;
-    lanes.lookAll();
+    const { localQueues, store, mayJudge } = this.#parts;
+    localQueues.checkAll();
     if (!mayJudge()) return 0;
     let seenTo = 0;
     const before = this.#seen;
     this.#seen = new Map();
     for (const queue of await store.queues()) {
       for (const taskId of await store.ids(queue)) {
-        if (lanes.seesTo(taskId)) continue;
+        if (localQueues.isResponsibleFor(taskId)) continue;
         const head = before.has(taskId) ? (before.get(taskId) ?? (await this.#headOf(queue, taskId))) : undefined;
         this.#seen.set(taskId, head);
-        if (head !== undefined && (await this.#look(queue, head))) seenTo += 1;
+        if (head !== undefined && (await this.#check(queue, head))) seenTo += 1;
       }
     }
     return seenTo;
@@ -97,31 +100,31 @@ export class LaneSweep {
     return job && { taskId, replica: job.replica, createdAtMs: job.createdAtMs };
   }
 
-  async #look(queue: QueueName, { taskId, replica, createdAtMs }: Head): Promise<boolean> {
-    const { instance, lanes, store, records, completion, isAlive, isLeader, clock, log } = this.#parts;
+  async #check(queue: QueueName, { taskId, replica, createdAtMs }: Head): Promise<boolean> {
+    const { instance, localQueues, store, records, completion, isAlive, isLeader, clock, log } = this.#parts;
     const isOwn = replica === instance;
-    const verdict = entryVerdict({
+    const decision = entryDecision({
       isOwn,
-      isKnown: lanes.seesTo(taskId),
+      isKnown: localQueues.isResponsibleFor(taskId),
       isOld: clock.nowMs() - createdAtMs >= UNKNOWN_AFTER_MS,
       ownerLives: isOwn || (await isAlive(replica)),
       isLeader: isLeader(),
     });
     // A sent task is left alone. The lease is checked before the input is read, because the task may run for long.
-    if (verdict === 'leave' || (await store.locks(queue, [taskId])).size > 0) return false;
+    if (decision === 'leave' || (await store.locks(queue, [taskId])).size > 0) return false;
     const job = await store.read(queue, taskId);
     const known = await records.read(taskId);
     if (job === undefined) return false;
-    // The task was lent and given back unsent, and the lender did not hear of it: its caller waits.
+    // The task was forwarded and given back unsent, and the origin did not hear of it: its caller waits.
     const isOver = known !== undefined && (isTerminalTask(known.status) || known.status === 'RUNNING');
-    if (verdict === 'drop' && !isOver && (await lanes.recover(queue, taskId))) return true;
-    // The task may have come back into the lane while it was looked at.
-    if (lanes.seesTo(taskId) || !(await store.removeUnsent(queue, taskId))) return false;
+    if (decision === 'drop' && !isOver && (await localQueues.recover(queue, taskId))) return true;
+    // The task may have come back into the local queue while it was looked at.
+    if (localQueues.isResponsibleFor(taskId) || !(await store.removeUnsent(queue, taskId))) return false;
     if (known !== undefined && isTerminalTask(known.status)) return true;
     // Nobody has a lease of the task: when its record says RUNNING, it was sent and is lost.
     const wasSent = known?.status === 'RUNNING';
-    if (verdict === 'drop' && !wasSent) return true;
-    log.warn({ taskId, replica, wasSent }, 'a task in a lane has nobody who sees to it, ending it');
+    if (decision === 'drop' && !wasSent) return true;
+    log.warn({ taskId, replica, wasSent }, 'a task in a local queue has nobody who sees to it, ending it');
     await completion.endQueued(queue, job, wasSent ? LOST : CALLER_GONE, known ?? { status: 'PENDING', attempt: 0 });
     return true;
   }

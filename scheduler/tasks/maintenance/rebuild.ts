@@ -152,7 +152,7 @@ export class Rebuild {
   async #own(): Promise<void> {
     const { queues, presence, log } = this.#parts;
     await presence.redisLost();
-    // Leases are written before lane entries, because a lender takes back an entry that stands without a lease.
+    // Leases are written before local queue entries, because a origin takes back an entry that stands without a lease.
     await writeAgain(this.#parts);
     await queues.reopenAll();
     this.#rebuilt.tell();

@@ -385,12 +385,12 @@ export class TaskRecords {
       some.push(record);
       this.#recent.note(record.taskId, text);
       characters += text.length;
-      keys.push(this.#keys.task(record.taskId), this.#keys.lease(record.taskId), this.#keys.lane(record.queue));
+      keys.push(this.#keys.task(record.taskId), this.#keys.lease(record.taskId), this.#keys.localQueue(record.queue));
       const isSmallEnd = record.rank >= 3 && text.length <= SMALL_RECORD;
       const saysHowItEnded = record.status === 'COMPLETE' || record.status === 'ERROR' ? 1 : 0;
       const lifeS = isSmallEnd ? FINAL_TTL_S : RECORD_TTL_S;
-      const inLane = record.sync && record.rank >= 3 ? record.taskId : '';
-      values.push(record.attempt, record.rank, text, lifeS, saysHowItEnded, inLane);
+      const inLocalQueue = record.sync && record.rank >= 3 ? record.taskId : '';
+      values.push(record.attempt, record.rank, text, lifeS, saysHowItEnded, inLocalQueue);
     }
     commands.push(this.#sendSome(some, keys, values));
     return (await Promise.all(commands)).every(Boolean);

@@ -21,7 +21,7 @@ export interface Policy {
   readonly lifeMs: number;
 }
 
-export type Verdict =
+export type DeliveryVerdict =
   | { readonly kind: 'delivered' }
   | { readonly kind: 'retry'; readonly afterMs: number }
   /** No try is counted. */
@@ -38,7 +38,7 @@ const LATER = [408, 425, 429];
  * @param attempts - tries that ended, this one included
  * @param claim - number of times the message was claimed, for those tries and all others
  */
-export function afterTry(outcome: Outcome, attempts: number, policy: Policy, claim = attempts): Verdict {
+export function afterTry(outcome: Outcome, attempts: number, policy: Policy, claim = attempts): DeliveryVerdict {
   if (outcome.kind === 'no_place')
     return { kind: 'postpone', afterMs: Math.min(POSTPONED_MS * 2 ** (claim - 1), MOST_POSTPONED_MS) };
   if (outcome.kind === 'answered' && outcome.status >= 200 && outcome.status < 300) return { kind: 'delivered' };

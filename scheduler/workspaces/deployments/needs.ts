@@ -9,8 +9,8 @@ export type Resolution =
   | { readonly kind: 'resolved'; readonly digest: string; readonly warning: string }
   | { readonly kind: 'refused'; readonly text: string };
 
-/** Reason to doubt that anything can serve a stub now. */
-export interface ServingDoubt {
+/** Warning that nothing may be able to serve a stub now. */
+export interface FeasibilityWarning {
   readonly says: string;
   /** Consequence for calls, as a clause. */
   readonly effect: string;

@@ -24,7 +24,7 @@ import type { Objects } from '../../stores/objects/service.ts';
 import type { Secrets } from '../secrets/service.ts';
 import type { Volumes } from './volumes.ts';
 import { poolNameOf } from '../../domain/pools.ts';
-import type { ServingDoubt } from './needs.ts';
+import type { FeasibilityWarning } from './needs.ts';
 
 export type StubOutcome =
   | {
@@ -48,7 +48,7 @@ export interface StubsParts {
   /** Machines that a workspace's containers may run on. */
   readonly gpuMachines: (workspaceId: WorkspaceId) => Promise<readonly GpuMachine[]>;
   /** Why no present machine can serve the configuration, and the effect on calls; undefined: a machine may. */
-  readonly doubtOf: (workspaceId: WorkspaceId, config: StubConfig) => ServingDoubt | undefined;
+  readonly feasibilityWarningOf: (workspaceId: WorkspaceId, config: StubConfig) => FeasibilityWarning | undefined;
   /** The pool of that name, as far as the workspace may use it. */
   readonly poolNamed: (workspaceId: WorkspaceId, name: string) => Promise<NamedPool>;
 }
@@ -85,8 +85,11 @@ export class Stubs {
       if (supply.status === 'low') warnMsg = `${warnMsg} GPU capacity for ${asked} is currently low.`.trim();
     }
     const { lack } = await this.#parts.poolNamed(caller.workspaceId, poolNameOf(config.extra));
-    const doubt = lack === undefined ? doubtText(this.#parts.doubtOf(caller.workspaceId, config)) : warningOf(lack);
-    warnMsg = `${warnMsg} ${doubt}`.trim();
+    const warning =
+      lack === undefined
+        ? feasibilityText(this.#parts.feasibilityWarningOf(caller.workspaceId, config))
+        : warningOf(lack);
+    warnMsg = `${warnMsg} ${warning}`.trim();
     const missing = await this.#parts.secrets.firstUnknown(caller.workspaceId, config.secrets);
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
@@ -199,12 +202,12 @@ export class Stubs {
   }
 }
 
-/** Warning text of a doubt; a lack in the stub's own pool says more than the general sentence. */
-const doubtText = (doubt: ServingDoubt | undefined): string =>
-  doubt === undefined
+/** Warning text about feasibility; a lack in the stub's own pool says more than the general sentence. */
+const feasibilityText = (warning: FeasibilityWarning | undefined): string =>
+  warning === undefined
     ? ''
     : warningOf({
-        says: `${doubt.says}; ${doubt.effect}`,
+        says: `${warning.says}; ${warning.effect}`,
         step: `ask for what a machine has (\`longshore machine list\`), or admit one: ${admitTo('')}`,
       });
 

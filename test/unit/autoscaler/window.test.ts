@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { CLOSED_BREAKER } from '#scheduler/control/autoscaler/breaker.ts';
-import { scaleInHold } from '#scheduler/control/autoscaler/grace.ts';
-import type { GraceFacts } from '#scheduler/control/autoscaler/grace.ts';
+import { scaleInHold } from '#scheduler/control/autoscaler/scale-in-hold.ts';
+import type { ScaleInHoldFacts } from '#scheduler/control/autoscaler/scale-in-hold.ts';
 import type { ScaleContainer } from '#scheduler/control/autoscaler/decide.ts';
 import { decideScale, wantedContainers } from '#scheduler/control/autoscaler/decide.ts';
 import { largestWanted, nextLeaves, rememberWanted } from '#scheduler/control/autoscaler/window.ts';
@@ -96,7 +96,7 @@ test('with a window the number of containers never turns twice within it, whatev
 });
 
 describe('after a start', () => {
-  const facts = (changes: Partial<GraceFacts> = {}): GraceFacts => ({
+  const facts = (changes: Partial<ScaleInHoldFacts> = {}): ScaleInHoldFacts => ({
     upMs: 1000,
     leadingMs: 1000,
     graceMs: 120_000,

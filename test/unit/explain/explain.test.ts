@@ -6,10 +6,10 @@ import { CONTAINER_STATES, TASK_STATUSES } from '#shared/domain/status.ts';
 import { CLOSED_BREAKER } from '#scheduler/control/autoscaler/breaker.ts';
 import type { ScaleContainer, ScaleInput } from '#scheduler/control/autoscaler/decide.ts';
 import { decideScale } from '#scheduler/control/autoscaler/decide.ts';
-import { scaleFacts } from '#scheduler/control/autoscaler/look.ts';
-import type { QueueLook } from '#scheduler/control/autoscaler/loop.ts';
-import type { QueueMemory } from '#scheduler/control/autoscaler/memory.ts';
-import { rememberDecision } from '#scheduler/control/autoscaler/memory.ts';
+import { scaleFacts } from '#scheduler/control/autoscaler/scale-input-reader.ts';
+import type { QueueScaling } from '#scheduler/control/autoscaler/loop.ts';
+import type { QueueHistory } from '#scheduler/control/autoscaler/history.ts';
+import { recordDecision } from '#scheduler/control/autoscaler/history.ts';
 import type { ContainerFacts } from '#scheduler/api/explain/container.ts';
 import { explainContainer } from '#scheduler/api/explain/container.ts';
 import type { ContainerGpuUse } from '#scheduler/fleet/usage.ts';
@@ -19,7 +19,7 @@ import { explainScaling } from '#scheduler/api/explain/scaling.ts';
 import type { TaskFacts } from '#scheduler/api/explain/task.ts';
 import { explainTask } from '#scheduler/api/explain/task.ts';
 import { quotaTexts } from '#scheduler/api/explain/quota.ts';
-import { decisionText, rejectionStep, rejectionTexts } from '#scheduler/api/explain/words.ts';
+import { decisionText, rejectionStep, rejectionTexts } from '#scheduler/api/explain/texts.ts';
 import { REJECTION_REASONS } from '#scheduler/control/placement/filter.ts';
 import type { PoolMachine } from '#scheduler/domain/named-pool.ts';
 import { NO_POOL, lackOf, warningOf } from '#scheduler/domain/named-pool.ts';
@@ -71,7 +71,7 @@ function aContainer(changes: Partial<ScaleContainer> = {}): ScaleContainer {
 
 function scalingOf(
   changes: Partial<ScaleInput>,
-  more: { readonly memory?: Partial<QueueMemory>; readonly place?: Partial<ContainerPlace>; windowMs?: number } = {},
+  more: { readonly history?: Partial<QueueHistory>; readonly place?: Partial<ContainerPlace>; windowMs?: number } = {},
 ): ExplainedScaling {
   const input: ScaleInput = {
     active: true,
@@ -86,25 +86,25 @@ function scalingOf(
     wantedInWindow: 0,
     ...changes,
   };
-  const memory: QueueMemory = {
+  const history: QueueHistory = {
     window: [],
     samples: 3,
     badSinceMs: null,
     decisions: [],
     state: null,
     stateSinceMs: 0,
-    ...more.memory,
+    ...more.history,
   };
-  const look: QueueLook = {
+  const queueScaling: QueueScaling = {
     target: undefined,
     depth: input.inFlight === undefined ? undefined : { waiting: input.waiting, active: 0, delayed: 0, prioritized: 0 },
     input,
     decision: decideScale(input, NOW),
     windowMs: more.windowMs ?? 0,
-    memory,
+    history,
   };
   const place: ContainerPlace = { machineId: '', slots: 1, isKnown: true, wait: undefined, ...more.place };
-  const scaling = explainScaling(look, scaleFacts(input, 0, NOW), () => place, NOW);
+  const scaling = explainScaling(queueScaling, scaleFacts(input, 0, NOW), () => place, NOW);
   expect([...Value.Errors(ExplainedScaling, scaling)]).toEqual([]);
   return scaling;
 }
@@ -179,7 +179,7 @@ describe('a deployment', () => {
   });
 
   test('whose queue could not be read for a minute has a condition', () => {
-    const bad = (sinceMs: number) => scalingOf({ inFlight: undefined }, { memory: { badSinceMs: NOW - sinceMs } });
+    const bad = (sinceMs: number) => scalingOf({ inFlight: undefined }, { history: { badSinceMs: NOW - sinceMs } });
     expect(bad(59_000).conditions).toEqual([]);
     expect(bad(60_000)).toMatchObject({ conditions: ['MetricsUnavailable'], wanted: null, in_flight: null });
     expect(deploymentOf(bad(60_000)).waits_for).toBe('the queue to be readable again');
@@ -279,14 +279,21 @@ describe('a deployment', () => {
 });
 
 test('decisions that repeat are one entry, newest first, at most twenty', () => {
-  const memory: QueueMemory = { window: [], samples: 0, badSinceMs: null, decisions: [], state: null, stateSinceMs: 0 };
+  const history: QueueHistory = {
+    window: [],
+    samples: 0,
+    badSinceMs: null,
+    decisions: [],
+    state: null,
+    stateSinceMs: 0,
+  };
   const hold = (inFlight: number) => ({ kind: 'hold', why: 'at_target', wanted: inFlight }) as const;
   for (let round = 0; round < 30; round += 1) {
     for (let times = 0; times < 3; times += 1) {
-      rememberDecision(memory, { atMs: NOW + round * 10 + times, decision: hold(round), inFlight: round, live: 1 });
+      recordDecision(history, { atMs: NOW + round * 10 + times, decision: hold(round), inFlight: round, live: 1 });
     }
   }
-  const { decisions } = scalingOf({}, { memory });
+  const { decisions } = scalingOf({}, { history });
   expect(decisions).toHaveLength(20);
   expect(decisions[0]).toMatchObject({ times: 3, wanted: 29, at: at(290), until: at(292) });
 });

@@ -56,7 +56,7 @@ describe("machines' pages", () => {
     const bus: Bus = {
       on: (_channel, handler) => void handlers.push(handler),
       onGap: () => undefined,
-      say: (_channel, message) => queueMicrotask(() => handlers.forEach((handler) => handler(message))),
+      publish: (_channel, message) => queueMicrotask(() => handlers.forEach((handler) => handler(message))),
       isLive: true,
     };
     const machines = {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
-import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { CONTAINER_TRANSITIONS } from '#scheduler/fleet/containers/state.ts';
 import { assignmentOf, isNewOrder, ordersFor } from '#scheduler/fleet/orders.ts';
 import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
@@ -12,7 +12,8 @@ const rowIn = (state: ContainerState, changes: Partial<ContainerRow> = {}): Cont
   const row = { id: 'c', state, machineId, assignmentId: 'a', epoch: 1, gpuUuids: [], reason: null, ...changes };
   return row as unknown as ContainerRow;
 };
-const orderOf = (row: ContainerRow): unknown => assignmentOf({ row, spec: { wire: {} } } as unknown as BookEntry, 0);
+const orderOf = (row: ContainerRow): unknown =>
+  assignmentOf({ row, spec: { wire: {} } } as unknown as ContainerEntry, 0);
 
 test('an agent is told again exactly when a move changes what it is asked for', () => {
   for (const from of STATES) {
@@ -33,9 +34,9 @@ test('another machine, assignment or epoch is another order; so is a container t
 });
 
 test('a snapshot has room for what its agent takes in one message: what runs is always in it, what was only assigned may be too much', () => {
-  const entryOf = (id: string, state: ContainerState, bytes: number): BookEntry => {
+  const entryOf = (id: string, state: ContainerState, bytes: number): ContainerEntry => {
     const row = { ...rowIn(state), id };
-    return { row, spec: { wire: { env: { BIG: 'x'.repeat(bytes) } } } } as unknown as BookEntry;
+    return { row, spec: { wire: { env: { BIG: 'x'.repeat(bytes) } } } } as unknown as ContainerEntry;
   };
   const entries = [
     entryOf('a', 'ASSIGNED', 300_000),

@@ -126,8 +126,8 @@ describe('a machine offers', () => {
   const GIB = 1024 ** 3;
   const offered = (said: PoolSettingsChange, cpuMillicores = 4000, usedCpu = 0) => {
     const inventory = { cpuMillicores, memoryBytes: 100 * GIB, gpus: [] };
-    const stranger = { cpuMillicores: usedCpu, memoryBytes: 0, gpuUuids: [] };
-    const machine = { row: { poolSettings: settled(said) }, inventory, strangers: new Map([['x', stranger]]) };
+    const orphan = { cpuMillicores: usedCpu, memoryBytes: 0, gpuUuids: [] };
+    const machine = { row: { poolSettings: settled(said) }, inventory, orphans: new Map([['x', orphan]]) };
     const { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores } = capacityOf(machine as never, []);
     return { cpu: totalCpuMillicores, memory: totalMemoryBytes / GIB, free: freeCpuMillicores };
   };

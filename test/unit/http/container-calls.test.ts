@@ -32,7 +32,7 @@ function aScheduler(stalledMs = 60_000, made: (answer: RequestListener) => Serve
   });
   const row = (id: ContainerId): object => ({ row: { id, machineId: MACHINE, epoch: 1 } });
   const calls = new ContainerCalls({
-    book: { get: row, readAgain: () => Promise.resolve() } as unknown as ContainerCallsParts['book'],
+    containers: { get: row, readAgain: () => Promise.resolve() } as unknown as ContainerCallsParts['containers'],
     tokenOf: () => Promise.resolve('token'),
     tokens: { containerNamedBy: () => Promise.resolve(null) },
     server: () => server,

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { Counter, Gauge, Histogram, LabelValues, Registry, bounded } from '#shared/metrics.ts';
 import { registerScaleGauges } from '#scheduler/control/autoscaler/metrics.ts';
-import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { registerFleetGauges } from '#scheduler/fleet/gauges.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
@@ -39,17 +39,17 @@ function aMachine(facts: MachineFacts = {}): Machine {
   } as unknown as Machine;
 }
 
-const aContainer = (state: string, facts: { machineId?: string; gpu?: string; pool?: string } = {}): BookEntry =>
+const aContainer = (state: string, facts: { machineId?: string; gpu?: string; pool?: string } = {}): ContainerEntry =>
   ({
     row: { state, machineId: facts.machineId ?? null },
     spec: { kind: 'endpoint', gpu: facts.gpu === undefined ? [] : [facts.gpu], poolName: facts.pool ?? 'default' },
-  }) as unknown as BookEntry;
+  }) as unknown as ContainerEntry;
 
 /** A scheduler's gauges over a fleet that the test changes. */
 function aFleet() {
   const registry = new Registry();
   const machines = new Map<string, Machine>();
-  const containers: BookEntry[] = [];
+  const containers: ContainerEntry[] = [];
   const listeners: ((machine: Machine) => void)[] = [];
   const state = { leads: true, nowMs: 0, refused: 0, refusedOfLeader: 0, used: 1000, leased: new Set<string>() };
   const clock = { nowMs: () => state.nowMs, monotonicMs: () => state.nowMs };
@@ -73,7 +73,7 @@ function aFleet() {
     registry,
     metrics: new FleetMetrics(registry),
     machines: played,
-    book: {
+    containers: {
       all: () => containers,
       get refusedTransitions() {
         return state.refused;
@@ -86,7 +86,7 @@ function aFleet() {
     isLeader: () => state.leads,
   });
   const autoscaler = { wanted: () => [{ kind: 'endpoint', count: 3 }], degraded: 2 };
-  registerScaleGauges({ registry, autoscaler, book: { all: () => containers }, isLeader: () => state.leads });
+  registerScaleGauges({ registry, autoscaler, containers: { all: () => containers }, isLeader: () => state.leads });
   return {
     registry,
     machines,

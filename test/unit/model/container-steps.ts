@@ -10,7 +10,7 @@ import { machineOf, must, nextId, pick, send, tell } from './world.ts';
 
 // ---- the store ------------------------------------------------------------------------------------------------------
 
-/** Compare-and-set of one row, as the book does it. */
+/** Compare-and-set of one row, as the container registry does it. */
 export function transition(world: World, row: Row, event: ContainerEvent, epoch: number): boolean {
   const step = move(row, event);
   if (epoch !== row.epoch || step.kind !== 'moved') {

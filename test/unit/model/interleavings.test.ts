@@ -76,5 +76,5 @@ const EVENTS: readonly string[] = [
   'rebooted',
   'scheduler killed',
   'let in',
-  'ended in its lane',
+  'ended in its local queue',
 ];

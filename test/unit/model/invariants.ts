@@ -52,7 +52,7 @@ function verifyMachine(world: World, machine: Machine): void {
       holders.set(uuid, row.id);
     }
   }
-  // The host's own truth: the containers of the engine, regardless of any book or journal.
+  // The host's own truth: the containers of the engine, regardless of any registry or journal.
   const users = new Map<string, string>();
   for (const container of machine.engine) {
     for (const uuid of container.gpus) {

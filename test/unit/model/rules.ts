@@ -9,7 +9,7 @@ import type { ContainerEvent, Transition } from '#scheduler/fleet/containers/sta
 import { containerTransition } from '#scheduler/fleet/containers/state.ts';
 import { chooseContainer } from '#scheduler/tasks/dispatch/choose.ts';
 import { precheck } from '#scheduler/tasks/dispatch/precheck.ts';
-import { entryVerdict, mayEnter } from '#scheduler/tasks/local-queue/rules.ts';
+import { entryDecision, mayEnter } from '#scheduler/tasks/local-queue/rules.ts';
 import { guardsAfter } from '#scheduler/fleet/guard.ts';
 import { stepsFor, stepsWhenAbsent } from '#scheduler/fleet/observe.ts';
 import { lostAfterMs } from '#scheduler/fleet/state.ts';
@@ -237,9 +237,9 @@ export function verdict(world: World, task: Task, job: Job, outcome: AttemptOutc
 }
 
 /** Whether a new task goes past the queue to the local queue: all machines are linked to the only process. */
-export function entersLane(world: World, queue: Queue): boolean {
+export function entersLocalQueue(world: World, queue: Queue): boolean {
   const jobsWait = [...world.tasks.values()].some(
-    ({ queue: name, job }) => name === queue.name && job?.place === 'waiting' && job.lane === null,
+    ({ queue: name, job }) => name === queue.name && job?.place === 'waiting' && job.localQueueOf === null,
   );
   const rows = [...world.rows.values()].filter((row) => row.queue === queue.name && row.state === 'RUNNING');
   const hasReady = rows.some((row) => !row.leaving);
@@ -248,11 +248,11 @@ export function entersLane(world: World, queue: Queue): boolean {
 
 /** Whether the current process ends the remains of a task in Redis. */
 export const endsEntry = (world: World, job: Job): boolean =>
-  entryVerdict({
-    isOwn: job.lane === world.process,
-    isKnown: job.lane === world.process,
+  entryDecision({
+    isOwn: job.localQueueOf === world.process,
+    isKnown: job.localQueueOf === world.process,
     isOld: true,
-    ownerLives: job.lane === world.process,
+    ownerLives: job.localQueueOf === world.process,
     isLeader: true,
   }) === 'end';
 

@@ -31,7 +31,7 @@ const STEPS: Readonly<Record<string, { readonly weight: number; readonly play: P
   connect: { weight: 5, play: (world, at) => machines.connect(world, at) },
   look: { weight: 2, play: (world) => machines.look(world) },
   tend: { weight: 2, play: (world) => tasks.tend(world) },
-  sweepLanes: { weight: 2, play: (world) => tasks.sweepLanes(world) },
+  sweepLocalQueues: { weight: 2, play: (world) => tasks.sweepLocalQueues(world) },
   wait: { weight: 3, play: (world, _at, choice) => wait(world, choice) },
   setIntent: {
     weight: 1,
@@ -81,7 +81,7 @@ const MISHAPS: readonly (readonly string[])[] = [
     'dispatch',
     'deliver',
     'killScheduler',
-    'sweepLanes',
+    'sweepLocalQueues',
     'connect',
     'deliver',
     'deliver',

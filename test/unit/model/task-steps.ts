@@ -4,7 +4,7 @@
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
-import { check, choose, endsEntry, entersLane, inFlight, mayBecome, rankOf, verdict, wins } from './rules.ts';
+import { check, choose, endsEntry, entersLocalQueue, inFlight, mayBecome, rankOf, verdict, wins } from './rules.ts';
 import type { Attempt, Job, Machine, Outcome, Queue, Result, Row, Task, World } from './world.ts';
 import { LOCK_MS, machineOf, must, nextId, pick, send, tell } from './world.ts';
 
@@ -29,7 +29,7 @@ export function enqueue(world: World, at: number): void {
   const queue = must(pick(world.queues, at));
   if (!queue.active) return;
   const id = nextId(world, 't');
-  const inLane = entersLane(world, queue);
+  const inLocalQueue = entersLocalQueue(world, queue);
   world.tasks.set(id, {
     id,
     queue: queue.name,
@@ -37,7 +37,7 @@ export function enqueue(world: World, at: number): void {
     deadlineMs: world.nowMs + 600_000,
     job: {
       place: 'waiting',
-      lane: inLane ? world.process : null,
+      localQueueOf: inLocalQueue ? world.process : null,
       lock: null,
       lockUntilMs: 0,
       starts: 0,
@@ -54,7 +54,7 @@ export function enqueue(world: World, at: number): void {
     diedOn: new Set(),
     userFailures: 0,
   });
-  tell(world, inLane ? 'let in' : 'enqueued', `${id} in ${queue.name}`);
+  tell(world, inLocalQueue ? 'let in' : 'enqueued', `${id} in ${queue.name}`);
 }
 
 /** BullMQ's answer to a call that names the lock. */
@@ -72,9 +72,11 @@ export function dispatch(world: World, at: number, random: number): void {
   const waiting = [...world.tasks.values()].filter((one) => one.queue === queue.name && one.job?.place === 'waiting');
   // The local queue of the current process comes first; that of a dead process is lost with its memory.
   const task =
-    waiting.find(({ job: { lane } = { lane: null } }) => lane === world.process) ??
-    waiting.find(({ job: { lane } = { lane: null } }) => lane === null);
-  const older = waiting.find(({ job: one }) => one?.starts === 0 && (one.lane === null || one.lane === world.process));
+    waiting.find(({ job: { localQueueOf } = { localQueueOf: null } }) => localQueueOf === world.process) ??
+    waiting.find(({ job: { localQueueOf } = { localQueueOf: null } }) => localQueueOf === null);
+  const older = waiting.find(
+    ({ job: one }) => one?.starts === 0 && (one.localQueueOf === null || one.localQueueOf === world.process),
+  );
   if (task?.job?.starts === 0 && older !== undefined && Number(older.id.slice(1)) < Number(task.id.slice(1)))
     throw new Error(`order: ${task.id} overtakes ${older.id}`);
   const job = task?.job;
@@ -120,14 +122,14 @@ function mayTake(world: World, row: Row, machine: Machine, queue: Queue): void {
 }
 
 /** Ends the unsent tasks that a dead process left in its local queue: their callers are gone with it. */
-export function sweepLanes(world: World): void {
+export function sweepLocalQueues(world: World): void {
   for (const task of world.tasks.values()) {
     const { job } = task;
-    if (job === undefined || job.lane === null || task.lease !== null || !endsEntry(world, job)) continue;
+    if (job === undefined || job.localQueueOf === null || task.lease !== null || !endsEntry(world, job)) continue;
     task.job = undefined;
     if (isTerminalTask(task.record.status)) continue;
     record(task, 'CANCELLED', task.record.attempt);
-    tell(world, 'ended in its lane', task.id);
+    tell(world, 'ended in its local queue', task.id);
   }
 }
 
@@ -137,7 +139,7 @@ export function tend(world: World): void {
     const { job } = task;
     if (job?.place === 'delayed') job.place = 'waiting';
     // A task in a local queue has no lock that runs out.
-    if (job?.place !== 'active' || job.lane !== null || world.nowMs < job.lockUntilMs) continue;
+    if (job?.place !== 'active' || job.localQueueOf !== null || world.nowMs < job.lockUntilMs) continue;
     const held = [...world.attempts.values()].some((attempt) => attempt.lock === job.lock);
     // A living holder renews its lock.
     if (held) job.lockUntilMs = world.nowMs + LOCK_MS;
@@ -251,7 +253,11 @@ function giveBack(world: World, task: Task, attempt: Attempt): void {
   const { job } = task;
   if (fence(job, attempt.lock) !== 'done' || job === undefined) return;
   // A task from a dead process's local queue goes to the queue.
-  Object.assign(job, { place: 'waiting', lock: null, lane: job.lane === world.process ? job.lane : null });
+  Object.assign(job, {
+    place: 'waiting',
+    lock: null,
+    localQueueOf: job.localQueueOf === world.process ? job.localQueueOf : null,
+  });
   task.lease = null;
   record(task, 'PENDING', attempt.number, 2);
   tell(world, 'given back', task.id);

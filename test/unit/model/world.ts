@@ -106,7 +106,7 @@ export interface Attempt {
 export interface Job {
   place: 'waiting' | 'active' | 'delayed';
   /** Number of the scheduler process whose memory has the job; null: the job is in the queue. */
-  lane: number | null;
+  localQueueOf: number | null;
   lock: string | null;
   lockUntilMs: number;
   starts: number;

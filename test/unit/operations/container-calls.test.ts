@@ -71,24 +71,27 @@ test.each([
   ['PENDING', 2, 'read'],
   ['ASSIGNED', 2, 'read'],
   ['STOPPING', 2, 'refused'],
-  // The book knows the previous placement: the message about this one is on its way.
+  // The container registry knows the previous placement: the message about this one is on its way.
   ['UNKNOWN', 1, 'read'],
   ['STOPPING', 1, 'read'],
   ['RUNNING', 1, 'read'],
   ['RUNNING', 2, 'taken'],
   ['RUNNING', 3, 'refused'],
   ['PENDING', 3, 'refused'],
-] as const)('a book that says %s under epoch %i of a credential for epoch 2: %s', async (state, epoch, expected) => {
-  let reads = 0;
-  const row = { state, stateBefore: null, epoch, machineId: 'm' };
-  const credentials = new ContainerCredentials({
-    // A database in which there is no such row.
-    db: { query: () => ((reads += 1), Promise.resolve({ rows: [], rowCount: 0 })) },
-    book: { get: () => ({ row }) },
-    invalidation: { on: () => undefined, isLive: true },
-    isAlone: false,
-    hasMachine: () => true,
-  } as unknown as ContainerCredentialsParts);
-  const live = await credentials.isLive('c' as ContainerId, 2);
-  expect(reads > 0 ? 'read' : live ? 'taken' : 'refused').toBe(expected);
-});
+] as const)(
+  'a container registry that says %s under epoch %i of a credential for epoch 2: %s',
+  async (state, epoch, expected) => {
+    let reads = 0;
+    const row = { state, stateBefore: null, epoch, machineId: 'm' };
+    const credentials = new ContainerCredentials({
+      // A database in which there is no such row.
+      db: { query: () => ((reads += 1), Promise.resolve({ rows: [], rowCount: 0 })) },
+      containers: { get: () => ({ row }) },
+      invalidation: { on: () => undefined, isLive: true },
+      isAlone: false,
+      hasMachine: () => true,
+    } as unknown as ContainerCredentialsParts);
+    const live = await credentials.isLive('c' as ContainerId, 2);
+    expect(reads > 0 ? 'read' : live ? 'taken' : 'refused').toBe(expected);
+  },
+);

@@ -24,7 +24,7 @@ function twoReplicas() {
   const bus: Bus = {
     on: (channel, handler) => void handlers.set(channel, handler),
     onGap: (handler) => void gaps.push(handler),
-    say: (channel, message) => {
+    publish: (channel, message) => {
       wire.said.push(message);
       if (!wire.broken) handlers.get(channel)?.(JSON.parse(JSON.stringify(message)));
     },

@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, InstanceId, MachineId, StubId, TaskId } from '#shared/domain/ids.ts';
-import type { BookEntry } from '#scheduler/fleet/containers/book.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import type { Bus } from '#scheduler/cluster/bus.ts';
-import { Room } from '#scheduler/replicas/room.ts';
+import { RemoteCapacity } from '#scheduler/replicas/remote-capacity.ts';
 import { Wakes } from '#scheduler/replicas/wakes.ts';
 
 const queue = queueNameOf('d' as DeploymentId, 's' as StubId);
@@ -20,15 +20,15 @@ class World {
   readonly alive = new Set<InstanceId>();
   readonly present = new Set<InstanceId>();
   readonly wakes: Wakes;
-  readonly room: Room;
-  #entries: BookEntry[] = [];
+  readonly remoteCapacity: RemoteCapacity;
+  #entries: ContainerEntry[] = [];
   #machine: Machine | undefined;
 
   constructor() {
     const bus: Bus = {
       on: () => undefined,
       onGap: () => undefined,
-      say: (channel, message) => void this.said.push({ channel, message }),
+      publish: (channel, message) => void this.said.push({ channel, message }),
       isLive: true,
     };
     const presence = {
@@ -38,9 +38,9 @@ class World {
         return Promise.resolve(this.alive.has(replica));
       },
     };
-    this.room = new Room({
+    this.remoteCapacity = new RemoteCapacity({
       instance: this.here,
-      book: { ofQueue: () => this.#entries },
+      containers: { ofQueue: () => this.#entries },
       machines: { get: () => this.#machine },
       loads: { of: () => undefined },
       presence,
@@ -50,17 +50,17 @@ class World {
       bus,
       channelOf: (replica) => `links:${replica}`,
       instance: this.here,
-      book: { ofMachine: () => this.#entries },
+      containers: { ofMachine: () => this.#entries },
       presence,
-      room: this.room,
+      remoteCapacity: this.remoteCapacity,
       dispatcher: { wakeHere: () => false },
     });
   }
 
   /** Changes the row of the container. */
-  container(state: BookEntry['row']['state']): void {
+  container(state: ContainerEntry['row']['state']): void {
     const row = { id: 'c' as ContainerId, state, machineId, slots: 1 };
-    const entry = { row, spec: { queue } } as unknown as BookEntry;
+    const entry = { row, spec: { queue } } as unknown as ContainerEntry;
     this.#entries = [entry];
     this.wakes.containerChanged({ entry, from: null, to: state, machineBefore: null, before: null });
   }

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { QueryResult } from '../../../scheduler/stores/store/queryable.ts';
-import { TenantReadLane } from '../../../scheduler/stores/store/tenant-reads.ts';
+import { TenantReadQueue } from '../../../scheduler/stores/store/tenant-reads.ts';
 
 interface Running {
   readonly sql: string;
@@ -11,21 +11,21 @@ interface Running {
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }));
 afterEach(() => void vi.useRealTimers());
 
-function aLane(atOnce: number): { lane: TenantReadLane; running: Running[]; begun: string[] } {
+function aReadQueue(atOnce: number): { reads: TenantReadQueue; running: Running[]; begun: string[] } {
   const running: Running[] = [];
   const begun: string[] = [];
-  const lane = new TenantReadLane(atOnce, (sql) => {
+  const reads = new TenantReadQueue(atOnce, (sql) => {
     begun.push(sql);
     return new Promise<QueryResult<unknown>>((resolve) => {
       running.push({ sql, end: () => resolve({ rows: [], rowCount: 0 }) });
     });
   });
-  return { lane, running, begun };
+  return { reads, running, begun };
 }
 
 test('a workspace that asks for much gets every other turn when another one asks, not all of them', async () => {
-  const { lane, running, begun } = aLane(1);
-  const all = ['a1', 'a2', 'a3', 'a4', 'b1', 'b2'].map((sql) => lane.of(sql.slice(0, 1)).query(sql));
+  const { reads, running, begun } = aReadQueue(1);
+  const all = ['a1', 'a2', 'a3', 'a4', 'b1', 'b2'].map((sql) => reads.of(sql.slice(0, 1)).query(sql));
   for (let at = 0; at < all.length; at += 1) {
     await turn();
     running.shift()?.end();
@@ -35,8 +35,8 @@ test('a workspace that asks for much gets every other turn when another one asks
 });
 
 test('a workspace has half of the connections, also when nobody else asks', async () => {
-  const { lane, running, begun } = aLane(4);
-  const all = ['a1', 'a2', 'a3', 'b1'].map((sql) => lane.of(sql.slice(0, 1)).query(sql));
+  const { reads, running, begun } = aReadQueue(4);
+  const all = ['a1', 'a2', 'a3', 'b1'].map((sql) => reads.of(sql.slice(0, 1)).query(sql));
   await turn();
   expect(begun).toEqual(['a1', 'a2', 'b1']);
   running[2]?.end();
@@ -50,20 +50,20 @@ test('a workspace has half of the connections, also when nobody else asks', asyn
 });
 
 test('the 33rd read that waits of one workspace is refused, another’s is not; a wait ends after 5 s', async () => {
-  const { lane, running } = aLane(1);
+  const { reads, running } = aReadQueue(1);
   const outcomes: string[] = [];
-  lane.onRead = (outcome) => void outcomes.push(outcome);
-  const first = lane.of('a').query('a');
-  const waiting = Array.from({ length: 32 }, () => lane.of('a').query('a'));
+  reads.onRead = (outcome) => void outcomes.push(outcome);
+  const first = reads.of('a').query('a');
+  const waiting = Array.from({ length: 32 }, () => reads.of('a').query('a'));
   const ended = Promise.allSettled(waiting);
-  await expect(lane.of('a').query('a')).rejects.toMatchObject({ code: 'database_busy' });
-  const other = lane.of('b').query('b');
-  expect(lane.waiting).toBe(33);
+  await expect(reads.of('a').query('a')).rejects.toMatchObject({ code: 'database_busy' });
+  const other = reads.of('b').query('b');
+  expect(reads.waiting).toBe(33);
   const late = expect(other).rejects.toMatchObject({ code: 'database_timeout' });
   await vi.advanceTimersByTimeAsync(5_000);
   await late;
   expect((await ended).every(({ status }) => status === 'rejected')).toBe(true);
-  expect(lane.waiting).toBe(0);
+  expect(reads.waiting).toBe(0);
   running[0]?.end();
   await first;
   expect([outcomes.filter((one) => one === 'refused').length, outcomes.at(-1)]).toEqual([34, 'ok']);

@@ -245,11 +245,11 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     const fail = (error: unknown): void => sendFailure(error, reply, parts);
     const input = given.text;
     const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
-    const putBy = caller?.container?.stubId;
+    const callerStubId = caller?.container?.stubId;
     let call: Call = {
       input,
       ...(query === undefined ? {} : { query }),
-      ...(putBy === undefined ? {} : { putBy }),
+      ...(callerStubId === undefined ? {} : { callerStubId }),
     };
     const key = keyOf(request.headers['idempotency-key']);
     if (key === null) return sendCoded(reply, 400, 'invalid_idempotency_key', KEY_PROBLEM);
@@ -265,11 +265,11 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     const problem = typeof callbackUrl === 'string' ? parts.callbackProblem(callbackUrl) : 'must be a text';
     if (problem !== undefined) return sendRefusal(reply, new Refusal(400, 'error', `callback_url ${problem}`));
     const told = (): void => submit(target, { ...call, callbackUrl: callbackUrl as string }, reply, fail);
-    if (putBy === undefined) return told();
+    if (callerStubId === undefined) return told();
     // An address that a container may not reach must not be reached on its behalf either.
     const judge = (own: Target | undefined): void =>
       own === undefined || hasLimitedNetwork(own.config) ? sendRefusal(reply, CALLBACK_OUTSIDE) : told();
-    const own = parts.targets.byStub(putBy);
+    const own = parts.targets.byStub(callerStubId);
     if (own instanceof Promise) own.then(judge, fail);
     else judge(own);
   }

@@ -49,7 +49,7 @@ const LONGEST_VALUE_BYTES = 64 * 1024;
 const SLICE_BYTES = 64 * 1024;
 
 /** Outcome of a scan so far; empty: white space alone. */
-type Verdict = 'more' | 'whole' | 'empty' | 'broken';
+type BodyProgress = 'more' | 'whole' | 'empty' | 'broken';
 
 /** A single scan of a text; `step` continues where the last step ended. */
 export class ObjectScan {
@@ -90,7 +90,7 @@ export class ObjectScan {
   }
 
   /** Scans the next `most` bytes. */
-  step(most: number): Verdict {
+  step(most: number): BodyProgress {
     const bytes = this.#bytes;
     const until = Math.min(bytes.length, this.#at + most);
     let at = this.#at;

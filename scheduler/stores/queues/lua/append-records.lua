@@ -1,17 +1,16 @@
 -- Keeps each task's newest record and puts it on the stream to the database. A late record changes nothing and is
--- dropped: one of an older attempt, or of an earlier state of the same attempt. After a final status every record
--- is late but the COMPLETE of the last attempt. mayReplace in tasks/state.ts and the store have the same rule.
--- The record of an attempt's end is written in the turn of its fenced call, before that
--- call's answer is known. So this script refuses it when a newer attempt has a lease.
--- A final record also drops the lease of its attempt and takes its task out of the lane: no attempt is left to adopt.
--- KEYS: 1 records (stream)  2 leases by machine (as in write-leases.lua), then
--- for each record: task record (string), lease (string), lane of its queue (hash)
--- ARGV: 1 most entries of the stream, then for each record: attempt, rank, record
--- (JSON that starts {"attempt":A,"rank":R,), seconds the key lives, 1 when it
--- says how an attempt ended, its task where it may be in a lane, else empty
--- Answer: the stream's length, then for each record that was refused its place (from
--- 0) and -1 (by the record that is known) or -2 (by the lease of a newer attempt)
--- Attempt and machine of a lease; nil where none stands.
+-- dropped: one of an older attempt, or of an earlier state of the same attempt. After a final status every record is
+-- late but the COMPLETE of the last attempt. mayReplace in tasks/state.ts and the store have the same rule. The record
+-- of an attempt's end is written in the turn of its fenced call, before that call's answer is known. So this script
+-- refuses it when a newer attempt has a lease. A final record also drops the lease of its attempt and takes its task
+-- out of the local queue: no attempt is left to adopt.
+-- KEYS: 1 records (stream) 2 leases by machine (as in write-leases.lua), then for each record: task record (string),
+-- lease (string), local queue of its queue (hash)
+-- ARGV: 1 most entries of the stream, then for each record: attempt, rank, record (JSON that starts
+-- {"attempt":A,"rank":R,), seconds the key lives, 1 when it says how an attempt ended, its task where it may be in a
+-- local queue, else empty
+-- Answer: the stream's length, then for each record that was refused its place (from 0) and -1 (by the record that is
+-- known) or -2 (by the lease of a newer attempt) Attempt and machine of a lease; nil where none stands.
 local function leaseOf(leaseKey)
   local attempt, machine = string.match(redis.call('GETRANGE', leaseKey, 0, 511), '^{"lock":"[^"]*","attempt":(%d+),"containerId":"[^"]*","machineId":"([^"]*)"')
   return tonumber(attempt), machine

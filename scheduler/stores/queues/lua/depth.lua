@@ -1,6 +1,6 @@
--- Counts the tasks of one queue: its jobs, and the tasks in its lanes.
+-- Counts the tasks of one queue: its jobs, and the tasks in its local queues.
 -- Reads only; assumes nothing of BullMQ's keys but their types.
--- KEYS: 1 wait (list)  2 active (list)  3 delayed (sorted set)  4 prioritized (sorted set)  5 lane (hash)
+-- KEYS: 1 wait (list)  2 active (list)  3 delayed (sorted set)  4 prioritized (sorted set)  5 local queue (hash)
 -- ARGV: none
 -- Answer: the five counts in that order
 return {

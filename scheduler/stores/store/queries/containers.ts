@@ -98,7 +98,7 @@ const LED = 'select fence from leadership where id = 1 for share';
 export const MAX_CONTAINER_BATCH = 500;
 
 /** A container's first row: PENDING, or with its first place. */
-export interface Birth {
+export interface InitialPlacement {
   readonly id: ContainerId;
   readonly place?: {
     readonly machineId: MachineId;
@@ -117,11 +117,11 @@ export interface Birth {
  */
 export async function insertContainers(
   db: Queryable,
-  births: readonly Birth[],
+  placements: readonly InitialPlacement[],
   common: Omit<NewContainer, 'id'>,
   fence?: number,
 ): Promise<ContainerRow[] | undefined> {
-  if (births.length === 0 || births.length > MAX_CONTAINER_BATCH)
+  if (placements.length === 0 || placements.length > MAX_CONTAINER_BATCH)
     throw new RangeError(`from 1 to ${MAX_CONTAINER_BATCH} containers at a time`);
   const { workspaceId, stubId, deploymentId, spec, slots } = common;
   const leads = fence === undefined ? '' : 'where (select fence from led) <= $7::bigint';
@@ -134,7 +134,7 @@ export async function insertContainers(
        as new (id text, state text, machine_id text, assignment_id text, epoch bigint, gpu_uuids jsonb, scheduled_at timestamptz) ${leads}
      returning ${COLUMNS}`,
     [
-      JSON.stringify(births.map(firstRowOf)),
+      JSON.stringify(placements.map(firstRowOf)),
       workspaceId,
       stubId,
       deploymentId,
@@ -147,7 +147,7 @@ export async function insertContainers(
   return rows.length === 0 ? undefined : rows;
 }
 
-const firstRowOf = ({ id, place }: Birth): object => ({
+const firstRowOf = ({ id, place }: InitialPlacement): object => ({
   id,
   state: place === undefined ? 'PENDING' : 'ASSIGNED',
   machine_id: place?.machineId ?? null,

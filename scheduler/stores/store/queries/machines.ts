@@ -29,7 +29,8 @@ export interface MachineRow {
   readonly hostname: string | null;
   readonly inventory: object | null;
   /** Containers on the machine that no row places there; their shape belongs to the module that wrote them. */
-  readonly strangers: readonly object[];
+  /** Containers that the agent has although no row places them there; column `strangers`. */
+  readonly orphans: readonly object[];
   readonly bootId: string | null;
   /** The agent's reason for leaving: `restarting`, `shutdown`; null: none given, or the agent is connected. */
   readonly goodbye: string | null;
@@ -116,7 +117,7 @@ const map = (row: Raw): MachineRow => ({
   contestedAtMs: msOrNull(row.contested_at),
   hostname: row.hostname,
   inventory: row.inventory,
-  strangers: row.strangers,
+  orphans: row.strangers,
   bootId: row.boot_id,
   goodbye: row.goodbye,
   drainDeadlineAtMs: msOrNull(row.drain_deadline_at),
@@ -393,7 +394,7 @@ export async function updateMachine(
     readonly systemCordon?: boolean;
     readonly conditions?: readonly string[];
     readonly inventory?: object;
-    readonly strangers?: readonly object[];
+    readonly orphans?: readonly object[];
     readonly goodbye?: string;
     readonly lastSeenAtMs?: number;
     /** The drain; null: the machine does not drain (any more). */
@@ -427,7 +428,7 @@ export async function updateMachine(
       change.inventory === undefined ? null : JSON.stringify(change.inventory),
       change.lastSeenAtMs === undefined ? null : new Date(change.lastSeenAtMs),
       change.ifSessionEpoch ?? null,
-      change.strangers === undefined ? null : JSON.stringify(change.strangers),
+      change.orphans === undefined ? null : JSON.stringify(change.orphans),
       change.goodbye ?? null,
       change.ifIntent ?? null,
       change.fence ?? null,

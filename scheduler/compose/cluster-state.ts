@@ -1,0 +1,129 @@
+// Facts about the present: the replicas and the leader among them,
+// the machines, the containers on them, and the load of those.
+// Invariant: a process that starts reads everything here again from the stores.
+// Only the leader's own container registry makes the writes that are reserved to the leader.
+import type { InstanceId } from '#shared/domain/ids.ts';
+import { ContainerRegistry } from '../fleet/containers/container-registry.ts';
+import { ContainerCredentials } from '../fleet/containers/credentials.ts';
+import { LeaderContainerRegistry } from '../fleet/containers/leader-container-registry.ts';
+import { Leases } from '../tasks/dispatch/leases.ts';
+import { SlotTable } from '../tasks/dispatch/slots.ts';
+import { Machines } from '../fleet/machines.ts';
+import { FleetMetrics } from '../fleet/metrics.ts';
+import { LeaderLease } from '../cluster/leader.ts';
+import { FeasibilityCheck } from '../control/placement/feasibility-check.ts';
+import { Presence } from '../cluster/presence.ts';
+import { RedisData } from '../stores/queues/redis-data.ts';
+import { RollCall } from '../stores/queues/roll-call.ts';
+import type { Bus } from '../cluster/bus.ts';
+import { ALONE, RedisBus } from '../cluster/bus.ts';
+import { Loads } from '../cluster/loads.ts';
+import { RemoteCapacity } from '../replicas/remote-capacity.ts';
+import { TakeOver } from '../replicas/take-over.ts';
+import type { Infrastructure } from './infrastructure.ts';
+import type { Identity } from './identity.ts';
+
+export interface ClusterState {
+  readonly bus: Bus;
+  /** Whether no other scheduler process can have the same stores. */
+  readonly isAlone: boolean;
+  readonly redisData: RedisData;
+  readonly rollCall: RollCall;
+  readonly presence: Presence;
+  readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
+  readonly leader: LeaderLease;
+  readonly takeOver: TakeOver;
+  readonly isLeader: () => boolean;
+  /** The fencing number of the leader's writes; undefined: this replica does not lead. */
+  readonly fence: () => number | undefined;
+  readonly fleetMetrics: FleetMetrics;
+  readonly machines: Machines;
+  readonly feasibility: FeasibilityCheck;
+  readonly containers: ContainerRegistry;
+  readonly leaderContainers: LeaderContainerRegistry;
+  readonly credentials: ContainerCredentials;
+  readonly slots: SlotTable;
+  readonly leases: Leases;
+  readonly loads: Loads;
+  readonly remoteCapacity: RemoteCapacity;
+}
+
+export function openClusterState(
+  infrastructure: Infrastructure,
+  { installation, invalidation, limits }: Identity,
+): ClusterState {
+  const { db, hot, general, subscriber, keys, instance, clock, log, registry } = infrastructure;
+  // Embedded records have one owner at a time, so there is no other replica.
+  const bus = db.kind === 'pglite' ? ALONE : new RedisBus(hot, subscriber, log);
+  const isAlone = bus === ALONE;
+  const slots = new SlotTable();
+  const leases = new Leases(hot, keys);
+  const presence = new Presence({ redis: general, keys, instance, log });
+  const redisData = new RedisData({ client: hot, keys, instance, clock, log });
+  const rollCall = new RollCall({
+    data: redisData,
+    client: hot,
+    keys,
+    instance,
+    seen: () => presence.seen(),
+    isAlone,
+    startedAtMs: clock.nowMs(),
+    log,
+  });
+  const fleetMetrics = new FleetMetrics(registry);
+  const containers = new ContainerRegistry({ db, log, clock });
+  const machines = new Machines({
+    db,
+    log,
+    clock,
+    metrics: fleetMetrics,
+    caFingerprint: installation.caFingerprint,
+    containers,
+    mostUnjoinedOf: async (workspaceId) => (await limits.of(workspaceId)).counts.unjoined_machines,
+    instance,
+    isAlive: (replica) => presence.isAlive(replica),
+  });
+  const takeOver = new TakeOver({ db, machines, containers });
+  const leader = new LeaderLease({
+    client: general,
+    keys,
+    instance,
+    log,
+    raise: (fence) => takeOver.raise(fence),
+  });
+  const loads = new Loads({
+    bus,
+    channel: keys.decideChannel,
+    instance,
+    slots,
+    isLive: (containerId) => containers.get(containerId) !== undefined,
+  });
+  return {
+    bus,
+    isAlone,
+    redisData,
+    rollCall,
+    presence,
+    isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
+    leader,
+    takeOver,
+    isLeader: () => leader.isLeader(),
+    fence: () => leader.fence(),
+    fleetMetrics,
+    machines,
+    feasibility: new FeasibilityCheck(machines, clock),
+    containers,
+    leaderContainers: new LeaderContainerRegistry(containers, () => leader.fence()),
+    credentials: new ContainerCredentials({
+      db,
+      containers,
+      invalidation,
+      isAlone,
+      hasMachine: (id) => machines.get(id) !== undefined,
+    }),
+    slots,
+    leases,
+    loads,
+    remoteCapacity: new RemoteCapacity({ instance, containers, machines, loads, presence, bus }),
+  };
+}

@@ -1,0 +1,162 @@
+// Facts about one queue for the scaling loop: its bounds, its sample and its containers as decide.ts
+// wants them. Reads only. The loop acts on these facts, and explanations show the same ones.
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import type {
+  ContainerControl,
+  ContainerEntryChange,
+  ContainerEntry,
+} from '../../fleet/containers/container-registry.ts';
+import { replaceableAfterMs } from '../../fleet/containers/spec.ts';
+import type { Target } from '../../domain/stub-config.ts';
+import type { DeploymentFacts } from '../../workspaces/deployments/state.ts';
+import type { DueTimes } from '../../stores/queues/due.ts';
+import type { QueueDepth } from '../../stores/queues/task-queues.ts';
+import { totalOf } from '../../stores/queues/task-queues.ts';
+import type { Loads } from '../../cluster/loads.ts';
+import type { Breakers } from './breakers.ts';
+import { breakerPhase } from './breaker.ts';
+import type { ScaleBounds, ScaleContainer, ScaleInput } from './decide.ts';
+import { isLive, wantedContainers } from './decide.ts';
+import type { ScaleInHold } from './scale-in-hold.ts';
+import type { QueueHistory } from './history.ts';
+import { largestWanted, nextLeaves } from './window.ts';
+
+export interface ScaleInputReaderParts {
+  readonly containers: ContainerControl;
+  readonly loads: Pick<Loads, 'of'>;
+  readonly clock: Clock;
+  readonly due: DueTimes;
+  readonly breakers: Breakers;
+  /** Most containers of one deployment of the workspace. */
+  readonly maxContainers: (workspaceId: WorkspaceId) => number;
+  /** Time since which a machine is silent; null: it talks, or is not known. */
+  readonly silentSinceMs: (id: MachineId) => number | null;
+}
+
+const DUE_SOON_MS = 10_000;
+/** Bounds of a queue whose deployment is gone, so that no container is wanted. */
+const GONE: ScaleBounds = { active: false, tasksPerContainer: 1, minContainers: 0, maxContainers: 1 };
+
+export class ScaleInputReader {
+  readonly #parts: ScaleInputReaderParts;
+  /** Whether a container serves on, but no longer counts. */
+  leftOut: (id: ContainerId) => boolean = () => false;
+  /** Containers that came back with a lost machine, and the number of tasks each had completed by then. */
+  readonly #returned = new Map<ContainerId, number>();
+
+  constructor(parts: ScaleInputReaderParts) {
+    this.#parts = parts;
+  }
+
+  containerChanged({ entry, from, to }: ContainerEntryChange): void {
+    if (from === 'UNKNOWN' && to === 'RUNNING')
+      this.#returned.set(entry.row.id, this.#parts.loads.of(entry.row.id)?.completed ?? 0);
+    else this.#returned.delete(entry.row.id);
+  }
+
+  bounds(target: Target | undefined): ScaleBounds {
+    if (target === undefined) return GONE;
+    const { autoscaler } = target.config;
+    const cap = this.#parts.maxContainers(target.workspaceId);
+    const scale = target.scale ?? autoscaler;
+    const isSuperseded = target.supersededBy !== null;
+    return {
+      // A superseded version keeps containers only while its queue has tasks.
+      active: target.active || isSuperseded,
+      tasksPerContainer: Math.max(1, autoscaler.tasksPerContainer),
+      minContainers: Math.min(Math.max(0, target.deploymentId === null || isSuperseded ? 0 : scale.minContainers), cap),
+      maxContainers: Math.min(Math.max(1, scale.maxContainers), cap),
+    };
+  }
+
+  /** Number of tasks that wait, run, or are due within 10 s. */
+  inFlight(queue: QueueName, depth: QueueDepth): number {
+    // Delayed jobs that are known not to be due soon do not count. With unknown
+    // due times (after a restart) all count, so that a fetch finds out.
+    const soon = this.#parts.due.countWithin(queue, DUE_SOON_MS);
+    return totalOf(depth) - (soon === undefined ? 0 : Math.max(0, depth.delayed - soon));
+  }
+
+  /** Reads the input of the decision for a queue. @param depth - undefined: the sample failed */
+  read(
+    queue: QueueName,
+    target: Target | undefined,
+    depth: QueueDepth | undefined,
+    history: QueueHistory | undefined,
+    hold: ScaleInHold | undefined,
+  ): ScaleInput {
+    const windowEndsMs = history && nextLeaves(history.window, windowMsOf(target));
+    const bounds = this.bounds(target);
+    // A superseded version whose queue is empty keeps no containers.
+    const isSuperseded = target !== undefined && target.supersededBy !== null;
+    const isServed = isSuperseded && depth !== undefined && totalOf(depth) === 0;
+    return {
+      ...bounds,
+      active: bounds.active && !isServed,
+      inFlight: depth === undefined ? undefined : this.inFlight(queue, depth),
+      waiting: depth === undefined ? 0 : depth.waiting + depth.prioritized,
+      keepWarmMs: target === undefined ? 0 : keepWarmMsOf(target),
+      containers: [...this.#parts.containers.ofQueue(queue)]
+        .filter(({ row }) => !this.leftOut(row.id))
+        .map((entry) => this.#container(entry)),
+      breaker: this.#parts.breakers.of(queue),
+      wantedInWindow: history === undefined ? 0 : largestWanted(history.window),
+      ...(windowEndsMs === undefined ? {} : { windowEndsMs }),
+      hold,
+    };
+  }
+
+  #container(entry: ContainerEntry): ScaleContainer {
+    const load = this.#parts.loads.of(entry.row.id);
+    const completedBefore = this.#returned.get(entry.row.id);
+    return {
+      id: entry.row.id,
+      state: entry.row.state,
+      // The load is unknown when the machine is not linked (yet), or
+      // its replica has not told. Such a container counts as busy.
+      attempts: load?.inFlight ?? (entry.row.state === 'RUNNING' ? 1 : 0),
+      idleSinceMs: load?.idleSinceMs ?? entry.row.createdAtMs,
+      createdAtMs: entry.row.createdAtMs,
+      keepWarmMs: load?.keepWarmMs ?? 0,
+      warmUp: entry.spec.warmUp === true,
+      returned: completedBefore !== undefined && (load?.completed ?? 0) <= completedBefore,
+      ...this.#held(entry),
+    };
+  }
+
+  #held({ row, spec }: ContainerEntry): Pick<ScaleContainer, 'heldUntilMs'> {
+    const afterMs = replaceableAfterMs(spec);
+    // A container that was leaving already has its replacement.
+    if (row.state !== 'UNKNOWN' || row.machineId === null || afterMs === 0 || !isLive(row.stateBefore ?? 'UNKNOWN'))
+      return {};
+    // A machine that talks again soon reports what became of the container.
+    const { clock, silentSinceMs } = this.#parts;
+    return { heldUntilMs: (silentSinceMs(row.machineId) ?? clock.nowMs()) + afterMs };
+  }
+}
+
+/** Facts for the deployment's state. @param wanted - as last decided, for while a sample fails */
+export function scaleFacts(input: ScaleInput, wanted: number, nowMs: number): DeploymentFacts {
+  let live = 0;
+  let ready = 0;
+  for (const { state } of input.containers) {
+    if (isLive(state)) live += 1;
+    if (state === 'RUNNING') ready += 1;
+  }
+  return {
+    active: input.active,
+    deleted: false,
+    desired: input.inFlight === undefined ? wanted : wantedContainers(input, input.inFlight),
+    live,
+    ready,
+    present: input.containers.length,
+    cooling: breakerPhase(input.breaker, nowMs) === 'cooling',
+  };
+}
+
+/** Keep-warm of the target, in milliseconds; Infinity: a container never stops for want of work. */
+export const keepWarmMsOf = (target: Target): number =>
+  target.config.keepWarmSeconds < 0 ? Number.POSITIVE_INFINITY : target.config.keepWarmSeconds * 1000;
+
+export const windowMsOf = (target: Target | undefined): number => (target?.config.autoscaler.windowSeconds ?? 0) * 1000;

@@ -1,0 +1,94 @@
+import { gpuMatches } from '#shared/domain/gpus.ts';
+import type { PlacementRequest } from './filter.ts';
+import { mayUsePool } from '../../domain/pools.ts';
+
+/** Cores and memory that a machine offers, less what it keeps for itself. */
+export interface MachineSize {
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+}
+
+/** Machine that is registered, in any state. */
+export interface OfferedMachine {
+  readonly poolName: string;
+  /** Workspace that owns the pool; null: the pool is shared. */
+  readonly poolOwner: string | null;
+  /** Whether only work that names the pool goes there. */
+  readonly requiresPoolSelector: boolean;
+  /** Whether the machine has not joined yet, so that its offer is not known. */
+  readonly isExpected: boolean;
+  readonly gpuModels: readonly string[];
+  readonly size: MachineSize;
+}
+
+/**
+ * Reason why no machine can ever serve such a request while machines and pools stay as they are. undefined: one may,
+ * though perhaps not now. Amounts that fit no machine at the moment are left to placement, which waits for them. Pure.
+ */
+export function infeasibleReason(
+  request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount'>,
+  machines: readonly OfferedMachine[],
+): string | undefined {
+  const { workspaceId, poolName, gpu, gpuCount } = request;
+  const usable = machines.filter((machine) => mayUsePool(machine, { workspaceId, poolName }));
+  const where = poolName === '' ? '' : ` in pool ${poolName}`;
+  if (poolName !== '' && usable.length === 0) return `no machine that this workspace may use is${where}`;
+  if (gpuCount === 0 || usable.some((machine) => machine.isExpected)) return undefined;
+  const counts = usable.map((machine) => machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length);
+  const most = Math.max(0, ...counts);
+  const wanted = gpu.some((model) => model.toLowerCase() === 'any') ? 'a GPU' : `GPU ${gpu.join(' or ')}`;
+  if (most >= gpuCount) return undefined;
+  const named = poolName === '' ? hasOnlyForNamed(request, machines) : '';
+  if (most === 0) return `no machine that this workspace may use${where} has ${wanted}${named}`;
+  return `no machine that this workspace may use${where} has ${gpuCount} of ${wanted}: the most is ${most}${named}`;
+}
+
+/**
+ * Reason why every machine is too small for the request, even when empty. undefined:
+ * one is large enough, or there is none to judge. The reason is shown on deploy. Calls
+ * wait all the same, since a pool's settings can make a machine offer more. Pure.
+ */
+export function tooSmallReason(
+  request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | keyof MachineSize>,
+  machines: readonly OfferedMachine[],
+): string | undefined {
+  const { workspaceId, poolName, cpuMillicores, memoryBytes } = request;
+  const usable = machines.filter((machine) => mayUsePool(machine, { workspaceId, poolName }));
+  if (usable.length === 0 || usable.some((machine) => machine.isExpected)) return undefined;
+  const sizes = usable.map(({ size }) => size);
+  if (sizes.some((size) => size.cpuMillicores >= cpuMillicores && size.memoryBytes >= memoryBytes)) return undefined;
+  const none = `no machine that this workspace may use${poolName === '' ? '' : ` in pool ${poolName}`} offers`;
+  const asked = { cpu: cores(cpuMillicores, Math.ceil), memory: gib(memoryBytes, Math.ceil) };
+  const [mostCpu, mostMemory] = [
+    Math.max(...sizes.map((size) => size.cpuMillicores)),
+    Math.max(...sizes.map((size) => size.memoryBytes)),
+  ];
+  if (mostMemory < memoryBytes) return `${none} ${asked.memory} of memory: the most is ${gib(mostMemory, Math.floor)}`;
+  if (mostCpu < cpuMillicores) return `${none} ${asked.cpu}: the most is ${cores(mostCpu, Math.floor)}`;
+  return `${none} ${asked.cpu} together with ${asked.memory} of memory`;
+}
+
+/** Rounding of amounts: up for what is asked, down for what exists, so that too little never looks like enough. */
+type Rounding = (value: number) => number;
+const gib = (bytes: number, round: Rounding): string => `${round((bytes / 1024 ** 3) * 10) / 10} GiB`;
+const cores = (millicores: number, round: Rounding): string => `${round(millicores / 100) / 10} CPU`;
+
+/**
+ * Clause about machines that would do but take only work that
+ * names their pool; the caller's own list shows those machines.
+ */
+function hasOnlyForNamed(
+  { workspaceId, gpu, gpuCount }: Pick<PlacementRequest, 'workspaceId' | 'gpu' | 'gpuCount'>,
+  machines: readonly OfferedMachine[],
+): string {
+  const kept = machines
+    .filter(
+      (machine) => machine.requiresPoolSelector && mayUsePool(machine, { workspaceId, poolName: machine.poolName }),
+    )
+    .filter((machine) => machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length >= gpuCount);
+  const pools = [...new Set(kept.map((machine) => machine.poolName))].toSorted().slice(0, MOST_NAMED);
+  return pools.length === 0 ? '' : `; machines of ${pools.join(', ')} take only work that names their pool`;
+}
+
+/** Most pools named in a sentence. */
+const MOST_NAMED = 3;

@@ -1,0 +1,224 @@
+// Index of machines, so that few need be looked at for a request: by kind (pool and its
+// settings, owner, architecture, GPUs), then by fullness, then by about how much is free.
+import type { MachineId } from '#shared/domain/ids.ts';
+import type { PlacementMachine, PlacementRequest } from './filter.ts';
+import { fitsPlace, hasGpus, mayLease } from './filter.ts';
+import { fullness, FULLEST, EMPTIEST, gpusLeft, ownPool, preferenceRank } from './score.ts';
+
+/** Machines with about the same free amounts. */
+interface Bucket {
+  readonly row: Map<number, Bucket>;
+  readonly key: number;
+  /** Exclusive upper bounds of the free amounts in this bucket. */
+  readonly belowCpuMillicores: number;
+  readonly belowMemoryBytes: number;
+  readonly machines: PlacementMachine[];
+}
+
+/** Machines that filter and score treat alike, except for free amounts and for requests that name machines. */
+class Kind {
+  readonly key: string;
+  readonly owner: string | null;
+  /** Buckets by fullness, the fullest machines first. */
+  readonly #rows: readonly Map<number, Bucket>[] = Array.from({ length: EMPTIEST - FULLEST + 1 }, () => new Map());
+  /** Any machine of the kind. */
+  readonly #sample: PlacementMachine;
+  readonly #ranks = new Map<string, number>();
+  size = 0;
+
+  constructor(key: string, one: PlacementMachine) {
+    this.key = key;
+    this.owner = one.poolOwner;
+    this.#sample = one;
+  }
+
+  /** Standing of the kind for that request; undefined: no machine of the kind can take it. */
+  tierOf(request: PlacementRequest): Tier | undefined {
+    if (!fitsPlace(this.#sample, request)) return undefined;
+    const rank = this.#rankOf(request);
+    if (rank === NO_RANK) return undefined;
+    const { poolPriority } = this.#sample;
+    return {
+      rank,
+      own: ownPool(this.#sample, request),
+      poolPriority,
+      gpusLeft: gpusLeft(this.#sample, request),
+      kinds: [this],
+    };
+  }
+
+  #rankOf(request: PlacementRequest): number {
+    const asked = `${request.gpuCount} ${request.gpu.join()}`;
+    let rank = this.#ranks.get(asked);
+    if (rank !== undefined) return rank;
+    const fits = request.gpuCount === 0 || hasGpus(this.#sample, request);
+    rank = fits ? preferenceRank(this.#sample, request) : NO_RANK;
+    if (this.#ranks.size >= MOST_RANKS) this.#ranks.clear();
+    this.#ranks.set(asked, rank);
+    return rank;
+  }
+
+  row(index: number): Iterable<Bucket> {
+    return this.#rows[index]?.values() ?? [];
+  }
+
+  bucketOf(machine: PlacementMachine): Bucket {
+    const row = this.#rows[fullness(machine) - FULLEST] ?? new Map<number, Bucket>();
+    const cpuStep = stepOf(machine.freeCpuMillicores / CPU_STEP);
+    const memoryStep = stepOf(machine.freeMemoryBytes / MEMORY_STEP);
+    const key = cpuStep * STEPS + memoryStep;
+    let bucket = row.get(key);
+    if (bucket === undefined) {
+      const belowCpuMillicores = CPU_STEP * boundOf(cpuStep);
+      bucket = { row, key, belowCpuMillicores, belowMemoryBytes: MEMORY_STEP * boundOf(memoryStep), machines: [] };
+      row.set(key, bucket);
+    }
+    return bucket;
+  }
+}
+
+/** Kinds that are equally good for a request. */
+interface Tier {
+  readonly rank: number;
+  readonly own: number;
+  readonly poolPriority: number;
+  readonly gpusLeft: number;
+  readonly kinds: Kind[];
+}
+
+interface Position {
+  readonly kind: Kind;
+  readonly bucket: Bucket;
+  index: number;
+}
+
+export interface Found {
+  /**
+   * Machines that can take the request, among those best for it in
+   * everything that a kind has in common; at most {@link SAMPLE}.
+   */
+  readonly machines: readonly PlacementMachine[];
+  /**
+   * Whether every machine that could take the request was looked at.
+   * When false and none was found, there may be one all the same.
+   */
+  readonly complete: boolean;
+}
+
+/** Most machines compared for one request. */
+export const SAMPLE = 16;
+const MOST_RANKS = 64;
+const NO_RANK = -1;
+/** Smallest amounts told apart; from there two steps double the amount. */
+const CPU_STEP = 50;
+const MEMORY_STEP = 64 * 1024 ** 2;
+const STEPS = 128;
+const stepOf = (amount: number): number =>
+  amount < 1 ? 0 : Math.min(STEPS - 1, 1 + Math.floor(2 * Math.log2(amount)));
+/** Upper bound of the amounts of that step; slightly raised, for the rounding of logarithms. */
+const boundOf = (step: number): number => (step === STEPS - 1 ? Infinity : 2 ** (step / 2) * 1.000001);
+
+export class MachineIndex {
+  readonly #kinds = new Map<string | null, Map<string, Kind>>();
+  readonly #positions = new Map<MachineId, Position>();
+
+  put(machine: PlacementMachine): void {
+    this.drop(machine.machineId);
+    const key = kindKeyOf(machine);
+    let kinds = this.#kinds.get(machine.poolOwner);
+    if (kinds === undefined) this.#kinds.set(machine.poolOwner, (kinds = new Map()));
+    let kind = kinds.get(key);
+    if (kind === undefined) kinds.set(key, (kind = new Kind(key, machine)));
+    const bucket = kind.bucketOf(machine);
+    this.#positions.set(machine.machineId, { kind, bucket, index: bucket.machines.length });
+    bucket.machines.push(machine);
+    kind.size += 1;
+  }
+
+  drop(id: MachineId): void {
+    const position = this.#positions.get(id);
+    if (position === undefined) return;
+    this.#positions.delete(id);
+    const { kind, bucket, index } = position;
+    const last = bucket.machines.pop();
+    if (last !== undefined && last.machineId !== id) {
+      bucket.machines[index] = last;
+      const moved = this.#positions.get(last.machineId);
+      if (moved !== undefined) moved.index = index;
+    }
+    if (bucket.machines.length === 0) bucket.row.delete(bucket.key);
+    kind.size -= 1;
+    if (kind.size > 0) return;
+    const kinds = this.#kinds.get(kind.owner);
+    if (kinds?.delete(kind.key) === true && kinds.size === 0) this.#kinds.delete(kind.owner);
+  }
+
+  /** Kinds that may take the request, grouped by how good they are for it, the best first. */
+  tiers(request: PlacementRequest): readonly Tier[] {
+    const tiers: Tier[] = [];
+    for (const owner of [null, request.workspaceId]) {
+      for (const kind of this.#kinds.get(owner)?.values() ?? []) {
+        const tier = kind.tierOf(request);
+        if (tier === undefined) continue;
+        const same = tiers.find((one) => compareTiers(one, tier) === 0);
+        if (same === undefined) tiers.push(tier);
+        else same.kinds.push(kind);
+      }
+    }
+    return tiers.sort(compareTiers);
+  }
+}
+
+export function compareTiers(a: Tier, b: Tier): number {
+  return compareStanding(a, b) || a.gpusLeft - b.gpusLeft;
+}
+
+/** Compares by the criteria that count for more than having the image. */
+export function compareStanding(a: Tier, b: Tier): number {
+  return a.rank - b.rank || b.own - a.own || b.poolPriority - a.poolPriority;
+}
+
+/**
+ * Looks through the kinds of a tier, the fullest machines first, until there are enough.
+ * @param from - offset of the first machine looked at of a bucket
+ */
+export function searchTier(
+  tier: Tier,
+  from: number,
+  canTake: (machine: PlacementMachine) => boolean,
+  request: PlacementRequest,
+): Found {
+  const machines: PlacementMachine[] = [];
+  let complete = true;
+  for (let row = 0; row <= EMPTIEST - FULLEST; row += 1) {
+    for (const kind of tier.kinds) {
+      for (const bucket of kind.row(row)) {
+        if (bucket.belowCpuMillicores < request.cpuMillicores || bucket.belowMemoryBytes < request.memoryBytes)
+          continue;
+        const size = bucket.machines.length;
+        if (size > SAMPLE) complete = false;
+        for (let tried = 0; tried < size && tried < SAMPLE; tried += 1) {
+          const machine = bucket.machines[(from + tried) % size];
+          if (machine !== undefined && canTake(machine)) machines.push(machine);
+          if (machines.length >= SAMPLE) return { machines, complete: false };
+        }
+      }
+    }
+  }
+  return { machines, complete };
+}
+
+/** Whether anything may be placed on the machine at all. */
+export const isIndexed = (machine: PlacementMachine): boolean =>
+  machine.ready && machine.intentActive && machine.blockedBy.length === 0;
+
+function kindKeyOf(machine: PlacementMachine): string {
+  const { poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpus } = machine;
+  const models = new Map<string, { free: number; all: number }>();
+  for (const gpu of gpus) {
+    const counts = models.get(gpu.model) ?? { free: 0, all: 0 };
+    models.set(gpu.model, { free: counts.free + (mayLease(gpu) ? 1 : 0), all: counts.all + 1 });
+  }
+  const devices = [...models].map(([model, { free, all }]) => `${model} ${free} ${all}`).toSorted();
+  return [poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, ...devices].join('\n');
+}

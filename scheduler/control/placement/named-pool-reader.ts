@@ -1,0 +1,31 @@
+// Facts about the pool that an app names, read when something is deployed or explained,
+// never on a call. Invariant: a pool of another workspace does not exist here.
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Machine } from '../../fleet/machine.ts';
+import type { Queryable } from '../../stores/store/db.ts';
+import { isPoolUsable } from '../../stores/store/queries/pools.ts';
+import { NO_POOL, lackOf } from '../../domain/named-pool.ts';
+import type { NamedPool, PoolMachine } from '../../domain/named-pool.ts';
+import { isForeign, poolNameProblem } from '../../domain/pools.ts';
+
+export interface NamedPoolReaderParts {
+  readonly db: Queryable;
+  readonly machines: { all(): Iterable<Machine> };
+}
+
+/** Looks at a pool. @param name - empty: none is named */
+export async function readNamedPool(
+  { db, machines }: NamedPoolReaderParts,
+  workspaceId: WorkspaceId,
+  name: string,
+): Promise<NamedPool> {
+  if (name === '') return NO_POOL;
+  const there: PoolMachine[] = [];
+  for (const { row, health } of machines.all()) {
+    if (row.poolName !== name || isForeign({ poolOwner: row.poolWorkspaceId }, { workspaceId })) continue;
+    there.push({ id: row.id, health });
+  }
+  const isName = poolNameProblem('', name) === undefined;
+  const isThere = there.length > 0 || (isName && (await isPoolUsable(db, name, workspaceId)));
+  return { name, lack: lackOf(name, isThere, there) };
+}

@@ -1,0 +1,482 @@
+// Every container that is not terminal, in memory, and the only writer of its row. The autoscaler, placement and the
+// fleet's links move containers through `transition`; the surfaces read; other replicas' writes come in by `learn`.
+// Invariant: the row is changed by compare-and-set before memory is. The moves of one
+// container happen one after another. Memory never goes back to an older revision. A
+// transition that the table does not list is refused, counted and logged.
+import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { newContainerId } from '#shared/domain/ids.ts';
+import type { ContainerState } from '#shared/domain/status.ts';
+import { isTerminalContainer } from '#shared/domain/status.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Target } from '../../domain/stub-config.ts';
+import type { Queryable } from '../../stores/store/db.ts';
+import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
+import type {
+  InitialPlacement,
+  ContainerChange,
+  ContainerMove,
+  ContainerRow,
+  MoveOutcome,
+  NewContainer,
+} from '../../stores/store/queries/containers.ts';
+import {
+  containersById,
+  insertContainers,
+  listLiveContainers,
+  liveContainerRevisions,
+  liveContainersOfMachine,
+  MAX_CONTAINER_BATCH,
+  moveContainers,
+  recordRejections,
+} from '../../stores/store/queries/containers.ts';
+import type { ContainerReads, ContainerView } from './container-view.ts';
+import type { StoredSpec } from './spec.ts';
+import { slotsOf, specOf } from './spec.ts';
+import type { ContainerEvent } from './state.ts';
+import { containerTransition, publicStatus } from './state.ts';
+
+export interface ContainerEntry {
+  row: ContainerRow;
+  readonly spec: StoredSpec;
+  /** The machines' rejections at the last placement attempt. */
+  rejections: Readonly<Record<string, number>> | null;
+  tail: Promise<unknown>;
+  /** Progress of its start, as the agent reports it: known where its machine is linked. */
+  progress?: string;
+}
+
+export type Moved = 'moved' | 'already' | 'refused' | 'unknown';
+
+export interface ContainerEntryChange {
+  readonly entry: ContainerEntry;
+  readonly from: ContainerState | null;
+  readonly to: ContainerState;
+  /** The container's machine before the move, when that differs. */
+  readonly machineBefore: MachineId | null;
+  /** The row before the move; null: the container is new. */
+  readonly before: ContainerRow | null;
+}
+
+/** Operations on containers that deciders need; {@link LeaderContainerRegistry} adds the leader's number. */
+export interface ContainerControl extends Pick<
+  ContainerRegistry,
+  'transition' | 'get' | 'ofQueue' | 'ofMachine' | 'pending' | 'queues' | 'all' | 'onChange' | 'noteRejections'
+> {
+  /** Creates a container; undefined: not written, because this process does not lead any more. */
+  create(target: Target, options?: { readonly warmUp?: boolean }): Promise<ContainerEntry | undefined>;
+  /** Creates `count` containers; returns fewer when this process does not lead any more. */
+  createMany(target: Target, count: number): Promise<readonly ContainerEntry[]>;
+  /**
+   * Creates containers in one statement, placed ones together with
+   * their place; returns none when this process does not lead any more.
+   */
+  createPlaced(target: Target, placements: readonly InitialPlacement[]): Promise<readonly ContainerEntry[]>;
+}
+
+export interface MoveOptions {
+  /** Epoch that the row must have: a message about an older assignment changes nothing. */
+  readonly epoch?: number;
+  readonly change?: ContainerChange;
+  /** The fencing number of the leader that decided this; refused if a higher one has led meanwhile. */
+  readonly fence?: number;
+}
+
+/** Containers that ended, remembered so that late news of them does not bring them back. */
+const MOST_ENDED = 10_000;
+const READ_BATCH = 500;
+const MOST_MOVES_WAITING = 100 * MAX_CONTAINER_BATCH;
+
+export class ContainerRegistry implements ContainerReads {
+  readonly #db: Queryable;
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #entries = new Map<ContainerId, ContainerEntry>();
+  readonly #byQueue = new Map<QueueName, Set<ContainerEntry>>();
+  readonly #byMachine = new Map<MachineId, Set<ContainerEntry>>();
+  readonly #pending = new Set<ContainerEntry>();
+  readonly #listeners: ((change: ContainerEntryChange) => void)[] = [];
+  readonly #written: ((id: ContainerId) => void)[] = [];
+  readonly #ended = new Set<ContainerId>();
+  /** Moves that are decided together are written together. */
+  readonly #moves: GroupedWrites<ContainerMove, MoveOutcome>;
+  #refused = 0;
+  #refusedLeaderWrites = 0;
+
+  constructor(parts: { readonly db: Queryable; readonly log: Log; readonly clock: Clock }) {
+    this.#db = parts.db;
+    this.#log = parts.log;
+    this.#clock = parts.clock;
+    this.#moves = new GroupedWrites({
+      write: (moves) => moveContainers(parts.db, moves),
+      mostAtOnce: MAX_CONTAINER_BATCH,
+      mostWaiting: MOST_MOVES_WAITING,
+      what: 'moves of containers',
+    });
+  }
+
+  onChange(listener: (change: ContainerEntryChange) => void): void {
+    this.#listeners.push(listener);
+  }
+
+  /** Calls the listener for every row written here, once memory has it; the other replicas read it then. */
+  onWritten(listener: (id: ContainerId) => void): void {
+    this.#written.push(listener);
+  }
+
+  /** Reads the containers of the scheduler before. */
+  async load(): Promise<void> {
+    const rows = await listLiveContainers(this.#db);
+    // Entries that another replica wrote meanwhile may be known already, and newer.
+    for (const row of rows) if (!this.#entries.has(row.id)) this.#put(entryOf(row));
+  }
+
+  /** Creates a container of the target, PENDING. */
+  async create(target: Target, options: { readonly warmUp?: boolean } = {}): Promise<ContainerEntry> {
+    const [entry] = await this.#insert(target, newPlacements(target, 1), options.warmUp);
+    if (entry === undefined) throw new Error('a container that nobody refused was not written');
+    return entry;
+  }
+
+  /**
+   * Creates `count` containers of the target as the leader with that fence, in as few statements as possible.
+   * @returns fewer: a higher fence has led meanwhile
+   */
+  async createAsLeader(
+    target: Target,
+    count: number,
+    fence: number,
+    warmUp?: boolean,
+  ): Promise<readonly ContainerEntry[]> {
+    const created: ContainerEntry[] = [];
+    while (created.length < count) {
+      const placements = newPlacements(target, Math.min(count - created.length, MAX_CONTAINER_BATCH));
+      const entries = await this.createPlaced(target, placements, fence, warmUp);
+      if (entries.length === 0) break;
+      created.push(...entries);
+    }
+    return created;
+  }
+
+  /** Creates `count` containers of the target. */
+  async createMany(target: Target, count: number): Promise<readonly ContainerEntry[]> {
+    const created: ContainerEntry[] = [];
+    while (created.length < count)
+      created.push(
+        ...(await this.#insert(target, newPlacements(target, Math.min(count - created.length, MAX_CONTAINER_BATCH)))),
+      );
+    return created;
+  }
+
+  /**
+   * Creates containers in one statement, placed ones with their place.
+   * @returns none: a higher number has led meanwhile
+   */
+  async createPlaced(
+    target: Target,
+    placements: readonly InitialPlacement[],
+    fence?: number,
+    warmUp?: boolean,
+  ): Promise<readonly ContainerEntry[]> {
+    const entries = await this.#insert(target, placements, warmUp, fence);
+    if (entries.length === 0) this.refuseLeader(undefined, 'create');
+    return entries;
+  }
+
+  async #insert(
+    target: Target,
+    placements: readonly InitialPlacement[],
+    warmUp = false,
+    fence?: number,
+  ): Promise<readonly ContainerEntry[]> {
+    const rows = (await insertContainers(this.#db, placements, newContainersOf(target, warmUp), fence)) ?? [];
+    this.learn(rows);
+    for (const { id } of rows) this.#tellWritten(id);
+    return rows.map((row) => this.#entries.get(row.id) ?? entryOf(row));
+  }
+
+  /** Moves one container. */
+  transition(id: ContainerId, event: ContainerEvent, options: MoveOptions = {}): Promise<Moved> {
+    const entry = this.#entries.get(id);
+    if (entry === undefined) return Promise.resolve('unknown');
+    const moving = entry.tail.then(() => this.#move(entry, event, options));
+    entry.tail = moving.catch(() => undefined);
+    return moving;
+  }
+
+  async #move(entry: ContainerEntry, event: ContainerEvent, options: MoveOptions): Promise<Moved> {
+    const { row } = entry;
+    const outdated = options.epoch !== undefined && options.epoch !== row.epoch;
+    const step = containerTransition(row.state, event);
+    if (step.kind === 'already' && !outdated) return 'already';
+    if (step.kind !== 'moved' || outdated) {
+      this.#refused += 1;
+      this.#log.info(
+        { containerId: row.id, state: row.state, event, epoch: options.epoch },
+        'container transition refused',
+      );
+      return 'refused';
+    }
+    const ended = isTerminalContainer(step.to) ? { endedAtMs: this.#clock.nowMs() } : {};
+    const change = { ...ended, ...besides(row.state, step.to), ...options.change };
+    const written = await this.#write(row, event, step.to, change, options.fence);
+    if (written === undefined) {
+      await this.#reload(row.id);
+      return 'refused';
+    }
+    this.#become(entry, written);
+    this.#tellWritten(row.id);
+    return 'moved';
+  }
+
+  async #write(
+    row: ContainerRow,
+    event: ContainerEvent,
+    to: ContainerState,
+    change: ContainerChange,
+    fence: number | undefined,
+  ): Promise<ContainerRow | undefined> {
+    const from = { states: [row.state], epoch: row.epoch };
+    const written = await this.#moves.write({ id: row.id, from, to, change, fence });
+    if (written.kind === 'stale') this.refuseLeader(row.id, event);
+    return written.kind === 'written' ? { ...written.row, spec: row.spec } : undefined;
+  }
+
+  /** Counts a decision of a replica that does not lead, or not any more; it changes nothing. */
+  refuseLeader(containerId: ContainerId | undefined, event: string): void {
+    this.#refusedLeaderWrites += 1;
+    this.#log.warn({ containerId, event }, 'a write of a leader that was superseded is refused');
+  }
+
+  /** Takes over a row into memory, never an older one. */
+  #become(entry: ContainerEntry, row: ContainerRow): void {
+    if (this.#entries.get(row.id) !== entry || row.revision <= entry.row.revision) return;
+    const before = entry.row;
+    this.#unindex(entry);
+    entry.row = row;
+    if (isTerminalContainer(row.state)) this.#end(row.id);
+    else this.#put(entry);
+    this.#tell({ entry, from: before.state, to: row.state, machineBefore: before.machineId, before });
+  }
+
+  #end(id: ContainerId): void {
+    this.#entries.delete(id);
+    this.#ended.add(id);
+    if (this.#ended.size <= MOST_ENDED) return;
+    for (const oldest of this.#ended) {
+      this.#ended.delete(oldest);
+      return;
+    }
+  }
+
+  /** Takes over rows from the store; rows older than the known ones change nothing. */
+  learn(rows: readonly ContainerRow[]): void {
+    for (const row of rows) {
+      const known = this.#entries.get(row.id);
+      if (known !== undefined) this.#become(known, row);
+      else if (!isTerminalContainer(row.state) && !this.#ended.has(row.id)) {
+        const entry = entryOf(row);
+        this.#put(entry);
+        this.#tell({ entry, from: null, to: row.state, machineBefore: null, before: null });
+      }
+    }
+  }
+
+  /** Reads the rows of these containers again. */
+  async readAgain(ids: readonly ContainerId[]): Promise<void> {
+    for (let at = 0; at < ids.length; at += READ_BATCH) {
+      this.learn(await containersById(this.#db, ids.slice(at, at + READ_BATCH)));
+    }
+  }
+
+  /** Reads rows that other replicas wrote while their messages may have been lost. */
+  async readMissed(): Promise<void> {
+    const revisions = await liveContainerRevisions(this.#db);
+    const differing = [...revisions].filter(([id, revision]) => this.#entries.get(id)?.row.revision !== revision);
+    const gone = [...this.#entries.keys()].filter((id) => !revisions.has(id));
+    await this.readAgain([...differing.map(([id]) => id), ...gone]);
+  }
+
+  /** Reads all containers placed on one machine, before its agent gets its orders. */
+  async readMachine(machineId: MachineId): Promise<void> {
+    const rows = await liveContainersOfMachine(this.#db, machineId);
+    this.learn(rows);
+    const live = new Set(rows.map((row) => row.id));
+    const others = [...this.ofMachine(machineId)].map((entry) => entry.row.id).filter((id) => !live.has(id));
+    await this.readAgain(others);
+  }
+
+  /** Another process wrote the row: read it. */
+  async #reload(id: ContainerId): Promise<void> {
+    this.learn(await containersById(this.#db, [id]));
+  }
+
+  /**
+   * Stores why no machine takes the container, while it waits: for later questions, and for those at other replicas.
+   */
+  async noteRejections(entry: ContainerEntry): Promise<void> {
+    if (entry.row.state !== 'PENDING' || entry.rejections === null) return;
+    await recordRejections(this.#db, entry.row.id, entry.rejections);
+  }
+
+  get(id: ContainerId): ContainerEntry | undefined {
+    return this.#entries.get(id);
+  }
+
+  ofQueue(queue: QueueName): Iterable<ContainerEntry> {
+    return this.#byQueue.get(queue) ?? [];
+  }
+
+  ofMachine(machineId: MachineId): Iterable<ContainerEntry> {
+    return this.#byMachine.get(machineId) ?? [];
+  }
+
+  /** Containers without a place. */
+  pending(): Iterable<ContainerEntry> {
+    return this.#pending;
+  }
+
+  queues(): Iterable<QueueName> {
+    return this.#byQueue.keys();
+  }
+
+  all(): Iterable<ContainerEntry> {
+    return this.#entries.values();
+  }
+
+  get refusedTransitions(): number {
+    return this.#refused;
+  }
+
+  get refusedLeaderWrites(): number {
+    return this.#refusedLeaderWrites;
+  }
+
+  list(workspaceId: WorkspaceId | null): readonly ContainerView[] {
+    const views: ContainerView[] = [];
+    for (const entry of this.#entries.values()) {
+      if (workspaceId !== null && entry.row.workspaceId !== workspaceId) continue;
+      const view = viewOf(entry);
+      if (view !== undefined) views.push(view);
+    }
+    return views.sort((a, b) => (b.scheduledAtMs ?? 0) - (a.scheduledAtMs ?? 0));
+  }
+
+  countOfStub(stubId: StubId): number {
+    let count = 0;
+    for (const entry of this.#entries.values())
+      if (entry.row.stubId === stubId && entry.row.state === 'RUNNING') count += 1;
+    return count;
+  }
+
+  #put(entry: ContainerEntry): void {
+    this.#entries.set(entry.row.id, entry);
+    add(this.#byQueue, entry.spec.queue, entry);
+    if (entry.row.state === 'PENDING') this.#pending.add(entry);
+    if (entry.row.machineId !== null) add(this.#byMachine, entry.row.machineId, entry);
+  }
+
+  #unindex(entry: ContainerEntry): void {
+    drop(this.#byQueue, entry.spec.queue, entry);
+    this.#pending.delete(entry);
+    if (entry.row.machineId !== null) drop(this.#byMachine, entry.row.machineId, entry);
+  }
+
+  #tellWritten(id: ContainerId): void {
+    for (const listener of this.#written) listener(id);
+  }
+
+  #tell(change: ContainerEntryChange): void {
+    for (const listener of this.#listeners) listener(change);
+  }
+}
+
+const newPlacements = (target: Target, count: number): InitialPlacement[] =>
+  Array.from({ length: count }, () => ({ id: newContainerId(target.kind, target.stubId) }));
+
+/** An entry that has no row yet: placement decides on it before its row is written. */
+export function unwrittenEntry(target: Target, nowMs: number): ContainerEntry {
+  const common = newContainersOf(target, false);
+  return entryOf({
+    ...common,
+    id: newContainerId(target.kind, target.stubId),
+    state: 'PENDING',
+    machineId: null,
+    assignmentId: null,
+    epoch: 0,
+    frozen: false,
+    startFailures: 0,
+    reason: null,
+    exitCode: null,
+    message: null,
+    rejections: null,
+    gpuUuids: [],
+    stateBefore: null,
+    createdAtMs: nowMs,
+    scheduledAtMs: null,
+    startedAtMs: null,
+    endedAtMs: null,
+    revision: 0,
+  });
+}
+
+function newContainersOf(target: Target, warmUp: boolean): Omit<NewContainer, 'id'> {
+  return {
+    workspaceId: target.workspaceId,
+    stubId: target.stubId,
+    deploymentId: target.deploymentId,
+    spec: warmUp ? { ...specOf(target), warmUp: true } : specOf(target),
+    slots: slotsOf(target),
+  };
+}
+
+function entryOf(row: ContainerRow): ContainerEntry {
+  return {
+    row,
+    spec: row.spec as StoredSpec,
+    rejections: row.rejections,
+    tail: Promise.resolve(),
+  };
+}
+
+/**
+ * Columns that follow from a move itself: back in the queue a
+ * container holds no device, and UNKNOWN remembers the state before.
+ */
+function besides(from: ContainerState, to: ContainerState): ContainerChange {
+  if (to === 'PENDING') return { gpuUuids: [] };
+  if (to === 'UNKNOWN') return { stateBefore: from };
+  return from === 'UNKNOWN' ? { stateBefore: null } : {};
+}
+
+export function viewOf(entry: ContainerEntry): ContainerView | undefined {
+  const { row, spec } = entry;
+  const status = publicStatus(row.state, row.stateBefore);
+  if (status === undefined) return undefined;
+  return {
+    containerId: row.id,
+    workspaceId: row.workspaceId,
+    stubId: row.stubId,
+    deploymentId: row.deploymentId,
+    state: row.state,
+    status,
+    machineId: row.machineId,
+    scheduledAtMs: row.scheduledAtMs,
+    startedAtMs: row.startedAtMs,
+    cpuMillicores: spec.cpuMillicores,
+    memoryMib: Math.round(spec.memoryBytes / (1024 * 1024)),
+  };
+}
+
+function add<K>(index: Map<K, Set<ContainerEntry>>, key: K, entry: ContainerEntry): void {
+  const set = index.get(key);
+  if (set === undefined) index.set(key, new Set([entry]));
+  else set.add(entry);
+}
+
+function drop<K>(index: Map<K, Set<ContainerEntry>>, key: K, entry: ContainerEntry): void {
+  const set = index.get(key);
+  if (set === undefined) return;
+  set.delete(entry);
+  if (set.size === 0) index.delete(key);
+}

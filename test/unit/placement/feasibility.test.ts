@@ -1,0 +1,159 @@
+import { describe, expect, test } from 'vitest';
+import { POOL_DEFAULTS } from '#shared/api/pools.ts';
+import type { StubConfig, Target } from '#scheduler/domain/stub-config.ts';
+import type { Machines } from '#scheduler/fleet/machines.ts';
+import { FeasibilityCheck } from '#scheduler/control/placement/feasibility-check.ts';
+import { tooSmallReason, infeasibleReason } from '#scheduler/control/placement/feasibility.ts';
+import type { OfferedMachine } from '#scheduler/control/placement/feasibility.ts';
+
+const GIB = 1024 ** 3;
+const machine = (changes: Partial<OfferedMachine> = {}): OfferedMachine => ({
+  poolName: 'default',
+  poolOwner: null,
+  requiresPoolSelector: false,
+  isExpected: false,
+  gpuModels: ['A10G', 'A10G'],
+  size: { cpuMillicores: 4_000, memoryBytes: 8 * GIB },
+  ...changes,
+});
+const HUGE = { cpuMillicores: 1_000_000, memoryBytes: 1_000 * GIB };
+const wants = (gpu: readonly string[], gpuCount = 1, poolName = '') => ({
+  workspaceId: 'w-1',
+  poolName,
+  gpu,
+  gpuCount,
+});
+
+describe('a stub that every machine is too small for', () => {
+  const small = machine({ size: { cpuMillicores: 16_000, memoryBytes: 2 * GIB } });
+  const sized = (cpuMillicores: number, gib: number, poolName = '') => ({
+    workspaceId: 'w-1',
+    poolName,
+    cpuMillicores,
+    memoryBytes: gib * GIB,
+  });
+  test.each([
+    ['memory', sized(100, 30), 'no machine that this workspace may use offers 30 GiB of memory: the most is 8 GiB'],
+    ['CPU, in its pool', sized(17_000, 1, 'default'), /in pool default offers 17 CPU: the most is 16 CPU$/],
+    ['both at once', sized(8_000, 4), /offers 8 CPU together with 4 GiB of memory$/],
+    ['another workspace’s is no help', sized(100, 9), /offers 9 GiB/, [machine({ poolOwner: 'w-2', size: HUGE })]],
+  ] as const)('for want of %s', (_what, request, text, more: readonly OfferedMachine[] = []) => {
+    expect(tooSmallReason(request, [machine(), small, ...more])).toMatch(text);
+  });
+  test.each([
+    ['it fits one', sized(4_000, 8), [machine(), small]],
+    ['one is expected', sized(100, 30), [machine(), machine({ isExpected: true })]],
+    ['there is none to judge', sized(100, 30), []],
+  ] as const)('not: %s', (_what, request, machines: readonly OfferedMachine[]) => {
+    expect(tooSmallReason(request, machines)).toBeUndefined();
+  });
+});
+
+describe('a stub that no machine can ever serve', () => {
+  test.each([
+    ['a model nobody has', wants(['H100']), 'no machine that this workspace may use has GPU H100'],
+    ['any, where nobody has one', wants(['any']), 'no machine that this workspace may use has a GPU', []],
+    ['more than any machine has', wants(['A10G', 'T4'], 3), /has 3 of GPU A10G or T4: the most is 2/],
+    ['a pool without machines', wants([], 0, 'gpu'), 'no machine that this workspace may use is in pool gpu'],
+    [
+      'a pool that must be named, and is not',
+      wants(['A10G']),
+      /has GPU A10G; machines of default take only work that names their pool$/,
+      [machine({ requiresPoolSelector: true })],
+    ],
+    [
+      'fewer than machines have whose pool must be named',
+      wants(['A10G'], 2),
+      /the most is 1; machines of a, b take only work that names their pool$/,
+      [
+        machine({ gpuModels: ['A10G'] }),
+        ...['b', 'a', 'b'].map((poolName) => machine({ poolName, requiresPoolSelector: true })),
+      ],
+    ],
+    [
+      'pools that must be named, and would not do either',
+      wants(['A10G'], 3),
+      /has 3 of GPU A10G: the most is 2$/,
+      [
+        machine(),
+        machine({ requiresPoolSelector: true }),
+        machine({ requiresPoolSelector: true, poolOwner: 'w-2', gpuModels: ['A10G', 'A10G', 'A10G'] }),
+      ],
+    ],
+    ['another workspace’s machine', wants(['T4']), /has GPU T4/, [machine({ poolOwner: 'w-2', gpuModels: ['T4'] })]],
+  ] as const)('%s', (_what, request, text, machines: readonly OfferedMachine[] = [machine()]) => {
+    expect(infeasibleReason(request, machines)).toMatch(text);
+  });
+
+  test.each([
+    ['a model somebody has', wants(['H100', 'A10G'])],
+    ['work without a GPU, also with no machine at all', wants([], 0), []],
+    ['a machine that is expected may bring it', wants(['H100']), [machine({ isExpected: true, gpuModels: [] })]],
+    ['the pool that must be named', wants(['A10G'], 1, 'default'), [machine({ requiresPoolSelector: true })]],
+    ['its own pool', wants(['A10G'], 1, 'gpu'), [machine({ poolName: 'gpu', poolOwner: 'w-1' })]],
+  ] as const)('not: %s', (_what, request, machines: readonly OfferedMachine[] = [machine()]) => {
+    expect(infeasibleReason(request, machines)).toBeUndefined();
+  });
+
+  test('is asked once, and again when a machine changed', () => {
+    let walks = 0;
+    const models: string[] = [];
+    const played: Pick<Machines, 'all'> = {
+      *all() {
+        walks += 1;
+        const row = { poolName: 'late', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS };
+        yield { row, health: 'EXPIRED', inventory: null, orphans: new Map() } as never;
+        const gpus = models.map((model) => ({ model }));
+        yield {
+          row: { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS },
+          health: 'SUSPECT',
+          inventory: { gpus, cpuMillicores: 4_000, memoryBytes: 8 * GIB },
+          orphans: new Map(),
+        } as never;
+      },
+    };
+    const feasibility = new FeasibilityCheck(played as Machines, { nowMs: () => 1_000 });
+    const config = { gpu: ['T4'], gpuCount: 1, extra: {} } as unknown as StubConfig;
+    const target = { workspaceId: 'w-1', config } as unknown as Target;
+    expect(feasibility.refusal(target)).toMatch('GPU T4');
+    expect(feasibility.refusal(target)).toMatch('GPU T4');
+    expect(walks).toBe(1);
+    models.push('T4');
+    feasibility.machineChanged();
+    expect(feasibility.refusal(target)).toBeUndefined();
+    expect(walks).toBe(2);
+    const late = { gpu: [], gpuCount: 0, extra: { pool: { name: 'late' } } } as unknown as StubConfig;
+    expect(feasibility.refusal({ ...target, config: late })).toMatch('is in pool late');
+    const asked = (memoryMib: number, gpuCount = 0) =>
+      feasibility.warning(target.workspaceId, { ...config, gpu: ['H100'], gpuCount, cpuMillicores: 100, memoryMib });
+    expect(asked(8 * 1024)).toEqual({
+      says: expect.stringContaining('offers 8 GiB of memory: the most is 7.5 GiB') as string,
+      effect: 'calls wait for one that does',
+    });
+    expect(asked(7 * 1024)).toBeUndefined();
+    expect(asked(64, 1)?.effect).toBe('calls are refused until one does');
+  });
+
+  test('a machine that was created and never joins holds the refusal back for five minutes', () => {
+    const nowAt = { ms: 1_000_000 };
+    const created = (createdAtMs: number) => ({
+      row: { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS, createdAtMs },
+      health: 'PENDING',
+      inventory: null,
+      orphans: new Map(),
+    });
+    const machines = [created(nowAt.ms), created(nowAt.ms - 200_000)];
+    const played = { all: () => machines };
+    const feasibility = new FeasibilityCheck(played as unknown as Machines, { nowMs: () => nowAt.ms });
+    const config = { gpu: ['T4'], gpuCount: 1, extra: {} } as unknown as StubConfig;
+    const inPool = { gpu: [], gpuCount: 0, extra: { pool: { name: 'default' } } } as unknown as StubConfig;
+    const refusals = (): readonly (string | undefined)[] =>
+      [config, inPool].map((asked) => feasibility.refusal({ workspaceId: 'w-1', config: asked } as unknown as Target));
+    for (const ms of [0, 99_000, 150_000, 49_999]) {
+      nowAt.ms += ms;
+      expect(refusals()).toEqual([undefined, undefined]);
+    }
+    nowAt.ms += 2_000;
+    expect(refusals()).toEqual([expect.stringMatching('has GPU T4'), expect.stringMatching('is in pool default')]);
+  });
+});
