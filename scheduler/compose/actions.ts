@@ -7,7 +7,7 @@ import { revokeMessage } from '../replicas/outcome-messages.ts';
 import { TaskActions } from '../tasks/actions.ts';
 import { Cancellation } from '../tasks/completion/cancellation.ts';
 import { DeploymentStops } from '../tasks/deployment-stops.ts';
-import type { Bodies } from '../tasks/dispatch/bodies.ts';
+import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { LocalQueueParts } from './local-queue.ts';
@@ -19,7 +19,7 @@ export interface ActionsSetup {
   readonly clusterState: ClusterState;
   readonly localQueue: LocalQueueParts;
   readonly records: Records;
-  readonly bodies: Bodies;
+  readonly bodies: TaskBodies;
   readonly taskParts: TaskParts;
   readonly maintenance: TaskMaintenance;
 }

@@ -4,11 +4,11 @@ import { Targets } from '../workspaces/deployments/targets.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 
-export interface Deployments {
+export interface DeploymentParts {
   readonly targets: Targets;
   readonly directory: Directory;
 }
 
-export function openDeployments({ db, log }: Infrastructure, { invalidation }: Identity): Deployments {
+export function openDeployments({ db, log }: Infrastructure, { invalidation }: Identity): DeploymentParts {
   return { targets: new Targets({ db, log, invalidation }), directory: new Directory(db) };
 }

@@ -9,7 +9,7 @@ import { ObjectCollector, ObjectMetrics } from '../stores/objects/collector.ts';
 import { openFileObjects } from '../stores/objects/files.ts';
 import type { Objects } from '../stores/objects/service.ts';
 import { createObjects } from '../stores/objects/service.ts';
-import { Bodies, taskOfInputKey } from '../tasks/dispatch/bodies.ts';
+import { TaskBodies, taskOfInputKey } from '../tasks/dispatch/bodies.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
@@ -18,7 +18,7 @@ const HOUR_MS = 3_600_000;
 
 export interface ObjectParts {
   readonly objects: Objects;
-  readonly bodies: Bodies;
+  readonly bodies: TaskBodies;
   readonly collector: ObjectCollector;
   /** Part that closes the store. */
   readonly closing: Part;
@@ -54,7 +54,7 @@ export async function openObjects(
     isLeader,
     graceMs: settings.LONGSHORE_OBJECT_GRACE_HOURS * HOUR_MS,
   });
-  const bodies = new Bodies(objects, {
+  const bodies = new TaskBodies(objects, {
     maxResultBytes: settings.LONGSHORE_MAX_RESULT_BYTES,
     maxInputBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
   });

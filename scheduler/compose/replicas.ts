@@ -10,7 +10,7 @@ import { StopWhenDrained } from '../replicas/stop-when-drained.ts';
 import { SharedState } from '../replicas/shared-state.ts';
 import { Wakes } from '../replicas/wakes.ts';
 import { openQueues } from '../stores/store/queries/tasks.ts';
-import type { Bodies } from '../tasks/dispatch/bodies.ts';
+import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { LocalQueueParts } from './local-queue.ts';
@@ -23,7 +23,7 @@ export interface ReplicasSetup {
   readonly clusterState: ClusterState;
   readonly localQueue: LocalQueueParts;
   readonly records: Records;
-  readonly bodies: Bodies;
+  readonly bodies: TaskBodies;
   readonly taskParts: TaskParts;
   readonly scaling: Pick<Scaling, 'autoscaler'>;
 }

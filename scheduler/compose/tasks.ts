@@ -33,7 +33,7 @@ import { LateResults } from '../tasks/completion/late.ts';
 import { OrphanedAttempts } from '../tasks/completion/orphaned-attempts.ts';
 import { Reports } from '../tasks/completion/reports.ts';
 import { Attempts } from '../tasks/dispatch/attempts.ts';
-import type { Bodies } from '../tasks/dispatch/bodies.ts';
+import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import { LastAttempts } from '../tasks/dispatch/last-attempts.ts';
 import type { Leases } from '../tasks/dispatch/leases.ts';
@@ -78,7 +78,7 @@ export interface TaskNeeds
   readonly records: TaskRecords;
   readonly leases: Leases;
   readonly slots: SlotTable;
-  readonly bodies: Bodies;
+  readonly bodies: TaskBodies;
   /** Commits rows of asynchronous tasks. */
   readonly commit: (batch: readonly AcceptedTask[]) => Promise<void>;
   /** Writes the changed queue entry of an asynchronous task to its row: a job rebuilt from the row has its budgets. */
@@ -195,7 +195,7 @@ export interface TasksSetup {
   readonly directory: Directory;
   readonly localQueue: LocalQueueParts;
   readonly records: Records;
-  readonly bodies: Bodies;
+  readonly bodies: TaskBodies;
   readonly redisMemory: RedisMemory;
 }
 

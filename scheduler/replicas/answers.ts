@@ -12,7 +12,7 @@ import type { Presentation } from '../domain/endings.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { Attempts } from '../tasks/dispatch/attempts.ts';
-import type { Bodies } from '../tasks/dispatch/bodies.ts';
+import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import type { Completion } from '../tasks/completion/completion.ts';
 import type { TaskRecords } from '../tasks/records/records.ts';
 import type { Bus } from '../cluster/bus.ts';
@@ -34,7 +34,7 @@ export interface AnswersParts {
   readonly replies: Replies;
   readonly attempts: Attempts;
   readonly completion: Pick<Completion, 'answerFrom' | 'revoke'>;
-  readonly bodies: Pick<Bodies, 'resultText'>;
+  readonly bodies: Pick<TaskBodies, 'resultText'>;
   readonly records: Pick<TaskRecords, 'read' | 'readHeld' | 'endedElsewhere'>;
   readonly dispatcher: Pick<Dispatcher, 'forget'>;
   readonly presentation: Pick<Presentation, 'httpStatusOf'>;

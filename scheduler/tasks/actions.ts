@@ -14,7 +14,7 @@ import type { Attempt, Attempts } from './dispatch/attempts.ts';
 import type { Changes } from './records/changes.ts';
 import type { Cancellation } from './completion/cancellation.ts';
 import type { Completion } from './completion/completion.ts';
-import type { Bodies } from './dispatch/bodies.ts';
+import type { TaskBodies } from './dispatch/bodies.ts';
 import type { ForeignRuns } from './foreign-runs.ts';
 import { resultTextOf } from './completion/result-text.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from './records/records.ts';
@@ -49,7 +49,7 @@ export interface TaskActionsParts {
   readonly changes: Pick<Changes, 'applied'>;
   readonly queues: Pick<TaskQueues, 'read'>;
   readonly records: Pick<TaskRecords, 'read'>;
-  readonly bodies: Pick<Bodies, 'storeResult'>;
+  readonly bodies: Pick<TaskBodies, 'storeResult'>;
   readonly leases: Pick<Leases, 'drop'>;
   readonly foreign: Pick<ForeignRuns, 'start' | 'startAgain' | 'retry'>;
   readonly clock: Clock;

@@ -37,7 +37,7 @@ import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { AcceptedTask } from '#scheduler/stores/store/queries/tasks.ts';
-import { Bodies } from '#scheduler/tasks/dispatch/bodies.ts';
+import { TaskBodies } from '#scheduler/tasks/dispatch/bodies.ts';
 import type { ByteStore } from '#scheduler/tasks/dispatch/bodies.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
@@ -160,7 +160,7 @@ export interface Process extends TaskPath {
   readonly slots: SlotTable;
   readonly replies: Replies;
   readonly bytes: MemoryBytes;
-  readonly bodies: Bodies;
+  readonly bodies: TaskBodies;
   readonly registry: Registry;
   readonly rollCall: RollCall | undefined;
   /** A container on a machine whose stream is `link`. */
@@ -271,7 +271,7 @@ export async function aProcess(
   const records = new TaskRecords({ client, keys, log: quiet, loadFromDb });
   const bytes = new MemoryBytes();
   const limits = { maxResultBytes: options.maxResultBytes ?? 10_000_000, maxInputBytes: 10_000_000 };
-  const bodies = new Bodies(bytes, limits);
+  const bodies = new TaskBodies(bytes, limits);
   const path = buildTasks({
     client,
     keys,

@@ -65,7 +65,7 @@ export function admit(request: FastifyRequest, reply: FastifyReply, admission: A
   request.sender = reply;
 }
 
-export class Bodies {
+export class RequestBodies {
   readonly #rules: BodyRules;
   readonly #known: BodyBudget;
   readonly #public: BodyBudget;

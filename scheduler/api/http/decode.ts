@@ -234,6 +234,7 @@ const FALSE: ReadonlySet<string> = new Set(['0', 'f', 'F', 'FALSE', 'false', 'Fa
 export const queryBoolean = (text: string): boolean | undefined =>
   TRUE.has(text) ? true : FALSE.has(text) ? false : undefined;
 
+/** A query as it came. */
 export type Query = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /**

@@ -12,7 +12,7 @@ import type { FastifyHttpOptions, FastifyInstance, FastifyReply, FastifyRequest 
 import { AppError, StartupError, messageOf } from '#shared/errors.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import { BODY_RULES, Bodies } from './bodies.ts';
+import { BODY_RULES, RequestBodies } from './bodies.ts';
 import type { BodyRules } from './bodies.ts';
 import { MIN_TLS } from './certificate.ts';
 import type { CertificateWatch } from './certificate.ts';
@@ -43,7 +43,7 @@ export interface HttpServerParts {
 
 /** Facts about the server that surfaces may read. */
 export interface ServerState {
-  readonly bodies: Pick<Bodies, 'release' | 'heldBytes'>;
+  readonly bodies: Pick<RequestBodies, 'release' | 'heldBytes'>;
   readonly isDraining: () => boolean;
   /** URL where the server listens, `http://127.0.0.1:1994`, once it does. */
   readonly listenUrl: () => string | null;
@@ -108,7 +108,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   const prefix = randomBytes(6).toString('hex');
   let counter = 0;
   const { rewriteUrl } = parts;
-  const bodies = new Bodies({ ...BODY_RULES, ...parts.bodyRules }, parts.largestBodyBytes ?? LARGEST_BODY_BYTES);
+  const bodies = new RequestBodies({ ...BODY_RULES, ...parts.bodyRules }, parts.largestBodyBytes ?? LARGEST_BODY_BYTES);
   const app = fastify({
     logger: false,
     exposeHeadRoutes: false,

@@ -13,7 +13,7 @@ import { errorBody } from '../records/recording.ts';
 import type { TaskRecords } from '../records/records.ts';
 
 /** Why callers get no container; absent fields mean a start that failed by the user's cause. */
-export interface FailedStart {
+export interface StartFailureReport {
   /** Container that did not start, whose last lines say why. */
   readonly containerId?: ContainerId;
   /** Why no machine was found for the container. */
@@ -93,7 +93,7 @@ export class Callers {
    * Answers the waiting callers of a queue whose start failed by the user's cause while nothing else serves it.
    * @returns how many tasks were failed
    */
-  async failWaiting(queue: QueueName, lastLines: string, how: FailedStart = {}): Promise<number> {
+  async failWaiting(queue: QueueName, lastLines: string, how: StartFailureReport = {}): Promise<number> {
     const { containerId = null, notPlaced } = how;
     const ending: Ending = {
       status: 'ERROR',

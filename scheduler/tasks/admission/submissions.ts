@@ -13,7 +13,7 @@ import type { WorkspaceLimits } from '../../workspaces/identity/limits.ts';
 import type { Rates } from '../../workspaces/identity/rates.ts';
 import type { Completion } from '../completion/completion.ts';
 import type { Attempts } from '../dispatch/attempts.ts';
-import type { Bodies } from '../dispatch/bodies.ts';
+import type { TaskBodies } from '../dispatch/bodies.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { Replies, Waiting } from '../dispatch/replies.ts';
 import type { TaskMetrics } from '../metrics.ts';
@@ -53,7 +53,7 @@ export interface SubmissionsParts extends Commits {
   readonly attempts: Pick<Attempts, 'current'>;
   readonly dispatcher: Pick<Dispatcher, 'wake' | 'wakeHere' | 'forget'>;
   readonly replies: Pick<Replies, 'wait' | 'abandon' | 'size'>;
-  readonly bodies: Pick<Bodies, 'storeInput' | 'dropInput'>;
+  readonly bodies: Pick<TaskBodies, 'storeInput' | 'dropInput'>;
   readonly instance: InstanceId;
   readonly clock: Clock;
   readonly log: Log;

@@ -12,7 +12,7 @@ import { failureReasonOf, reasonOfRecord, RESULT_NOT_STORED } from '../../domain
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Fence, TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Attempt, Attempts } from '../dispatch/attempts.ts';
-import type { Bodies } from '../dispatch/bodies.ts';
+import type { TaskBodies } from '../dispatch/bodies.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { LastAttempts } from '../dispatch/last-attempts.ts';
 import type { Finished, Replies } from '../dispatch/replies.ts';
@@ -32,7 +32,7 @@ export interface CompletionParts extends Omit<ReturningParts, 'freeSlot' | 'ende
   readonly records: Pick<TaskRecords, 'read'>;
   readonly lastAttempts: Pick<LastAttempts, 'write'>;
   readonly changes: Pick<Changes, 'apply' | 'applied'>;
-  readonly bodies: Pick<Bodies, 'storeResult' | 'resultText' | 'dropInput'>;
+  readonly bodies: Pick<TaskBodies, 'storeResult' | 'resultText' | 'dropInput'>;
   /** Fixed texts for callers of the reasons why tasks end. */
   readonly textOf: Presentation['textOf'];
   readonly replies: Pick<Replies, 'settle' | 'deliver' | 'has' | 'size'>;

@@ -7,7 +7,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { LastAttempts } from '../dispatch/last-attempts.ts';
 import type { AttemptResult } from '../dispatch/attempts.ts';
-import type { Bodies } from '../dispatch/bodies.ts';
+import type { TaskBodies } from '../dispatch/bodies.ts';
 import type { Changes } from '../records/changes.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { TaskRecords } from '../records/records.ts';
@@ -18,7 +18,7 @@ export interface LateParts {
   readonly lastAttempts: Pick<LastAttempts, 'read' | 'drop'>;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly changes: Pick<Changes, 'applied'>;
-  readonly bodies: Pick<Bodies, 'storeResult'>;
+  readonly bodies: Pick<TaskBodies, 'storeResult'>;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<TaskMetrics, 'late'>;

@@ -27,7 +27,7 @@ export interface ByteStore {
   removeBytes(id: ObjectId): Promise<void>;
 }
 
-export class Bodies {
+export class TaskBodies {
   readonly #store: ByteStore;
   /** Most bytes of a result; a larger one ends its task with an error that says so. */
   readonly maxResultBytes: number;

@@ -6,7 +6,7 @@ import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import type { Bodies } from './bodies.ts';
+import type { TaskBodies } from './bodies.ts';
 import type { Dispatcher } from './dispatcher.ts';
 import type { Lease, Leases } from './leases.ts';
 import { precheck } from './precheck.ts';
@@ -49,7 +49,7 @@ export interface SenderParts {
   readonly dispatcher: Pick<Dispatcher, 'release' | 'wake'>;
   readonly slots: Pick<SlotTable, 'pause'>;
   readonly replies: Pick<Replies, 'has'>;
-  readonly bodies: Pick<Bodies, 'loadInput'>;
+  readonly bodies: Pick<TaskBodies, 'loadInput'>;
   /** Questions whether Redis may have come back older. Absent: it never does. */
   readonly doubts?: Doubts | undefined;
   /**

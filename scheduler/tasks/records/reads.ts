@@ -1,7 +1,7 @@
 // Reads of tasks for the surfaces: one task, or a page of them.
 import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
-import type { Bodies } from '../dispatch/bodies.ts';
+import type { TaskBodies } from '../dispatch/bodies.ts';
 import type { StubFacts } from './list-by-id.ts';
 import { pickById } from './list-by-id.ts';
 import type { TaskRecord, TaskRecords } from './records.ts';
@@ -27,7 +27,7 @@ export interface TaskFilter {
 
 export interface TaskReadsParts {
   readonly records: Pick<TaskRecords, 'read'>;
-  readonly bodies: Pick<Bodies, 'resultText'>;
+  readonly bodies: Pick<TaskBodies, 'resultText'>;
   /**
    * Resolves when the database has every record that Redis held
    * by now, or after a deadline. Absent: lists lag by a batch.

@@ -7,7 +7,7 @@ import { Count } from '#shared/api/rest/lists.ts';
 import { TaskAccepted } from '#shared/api/rest/tasks.ts';
 
 /** Descriptions of refusals by status; the body is the route's own. */
-export type Refusals = Readonly<Record<number, string>>;
+export type RefusalTexts = Readonly<Record<number, string>>;
 
 export interface PlainRoute {
   readonly http: string;
@@ -23,7 +23,7 @@ export interface PlainRoute {
   /** Error codes, as REST's problems. */
   readonly errors?: readonly string[];
   /** Refusals of calls, by status. */
-  readonly refusals?: Refusals;
+  readonly refusals?: RefusalTexts;
   /** Answers with another body, by status. */
   readonly others?: Readonly<Record<number, { readonly description: string; readonly content: Content }>>;
 }
@@ -49,7 +49,7 @@ export const INPUTS = Type.Object(
   { additionalProperties: true, description: 'keyword arguments of the handler' },
 );
 
-const CALLED: Refusals = {
+const CALLED: RefusalTexts = {
   400: 'no such deployment, version or stub; it is not active; the body is no JSON object; the callback_url or the Idempotency-Key cannot be used',
   401: 'no token, a bad one, or one of another workspace',
   403: 'a callback_url from a container whose network is limited',
@@ -60,14 +60,14 @@ const CALLED: Refusals = {
   503: 'nothing can serve it: no machine has that GPU, the database or the queues are away, the scheduler is stopping, or too many bodies are under way',
 };
 /** Refusals of a call whose caller waits for the handler's answer. */
-const WAITED: Refusals = {
+const WAITED: RefusalTexts = {
   ...CALLED,
   500: 'the handler raised, its process exited, or no container of it starts: the error says which',
   502: 'lost after it was handed to a machine; it does not run again',
   503: `${CALLED[503]}, or its deployment was stopped`,
   504: 'no container served it in time, or it ran longer than it may',
 };
-const WARMED: Refusals = {
+const WARMED: RefusalTexts = {
   400: 'no such deployment, version or stub, or it is not active',
   401: CALLED[401] ?? '',
   408: CALLED[408] ?? '',

@@ -5,7 +5,7 @@ import { keyIdOf } from '../../../workspaces/identity/jwt.ts';
 import { FIRST_KEY } from '../../../workspaces/identity/key-ring.ts';
 import type { KeyRing, SigningKeyInfo } from '../../../workspaces/identity/key-ring.ts';
 import { tokenOf } from '../auth.ts';
-import type { Query } from './query.ts';
+import type { Query } from '../decode.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 

@@ -3,9 +3,7 @@
 import type { Static, TObject, TSchema } from 'typebox';
 import { AppError } from '#shared/errors.ts';
 import { queryBoolean } from '../decode.ts';
-
-/** A query as it came. */
-export type Query = Readonly<Record<string, string | readonly string[] | undefined>>;
+import type { Query } from '../decode.ts';
 
 interface Facts {
   readonly type?: string;

@@ -16,7 +16,7 @@ import { DecodeError, compileDecoder } from '../decode.ts';
 import { problemOf, sendProblem } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
 import { compileQuery } from './query.ts';
-import type { Query } from './query.ts';
+import type { Query } from '../decode.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface RestParts {

@@ -249,7 +249,7 @@ export function taskById(db: Queryable, id: string): Promise<TaskRow | undefined
   return maybeOne(db, `select ${BASE}, t.result from tasks t ${JOINS} where t.id = $1`, [id], map);
 }
 
-export interface TaskFilter {
+export interface TaskRowFilter {
   readonly workspaceId: WorkspaceId;
   readonly limit: number;
   readonly ids?: readonly string[];
@@ -271,7 +271,7 @@ export interface TaskFilter {
 }
 
 /** Tasks that match the filter, newest first, without results. An empty list in a filter matches nothing. */
-export function listTasks(db: Queryable, filter: TaskFilter): Promise<TaskRow[]> {
+export function listTasks(db: Queryable, filter: TaskRowFilter): Promise<TaskRow[]> {
   return many(
     db,
     `select ${BASE}, null as result from tasks t ${JOINS}
