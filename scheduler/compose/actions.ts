@@ -4,8 +4,11 @@ import { ContainerActions } from '../fleet/containers/actions.ts';
 import type { Records } from './records.ts';
 import { openTaskIdsOfQueue } from '../stores/store/queries/tasks.ts';
 import { revokeMessage } from '../replicas/outcome-messages.ts';
+import type { TaskActionsParts } from '../tasks/actions.ts';
 import { TaskActions } from '../tasks/actions.ts';
+import type { CancellationParts } from '../tasks/completion/cancellation.ts';
 import { Cancellation } from '../tasks/completion/cancellation.ts';
+import type { DeploymentStopsParts } from '../tasks/deployment-stops.ts';
 import { DeploymentStops } from '../tasks/deployment-stops.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -24,11 +27,26 @@ export interface ActionsSetup {
   readonly maintenance: TaskMaintenance;
 }
 
-export interface ActionParts {
+/** Parts of other rooms, and questions to them, that changes from outside need. */
+export type ActionNeeds = Omit<TaskActionsParts, 'cancellation'> &
+  CancellationParts &
+  Omit<DeploymentStopsParts, 'cancellation'>;
+
+export interface OutsideActions {
   readonly actions: TaskActions;
   readonly cancellation: Cancellation;
   readonly deploymentStops: DeploymentStops;
+}
+
+export interface ActionParts extends OutsideActions {
   readonly containerActions: ContainerActions;
+}
+
+export function buildActions(needs: ActionNeeds): OutsideActions {
+  const cancellation = new Cancellation(needs);
+  const deploymentStops = new DeploymentStops({ ...needs, cancellation });
+  const actions = new TaskActions({ ...needs, cancellation });
+  return { actions, cancellation, deploymentStops };
 }
 
 export function openActions(setup: ActionsSetup): ActionParts {
@@ -36,20 +54,22 @@ export function openActions(setup: ActionsSetup): ActionParts {
   const { db, keys, clock, log } = infrastructure;
   const { bus, containers, slots, leases, credentials } = clusterState;
   const { attempts, completion, changes } = taskParts;
-  const { records } = setup.records;
-  const { queues, replies } = localQueue;
-  const common = { attempts, completion, changes, queues, records, replies, leases, bodies, clock, log };
-  const cancellation = new Cancellation({
-    ...common,
+  const containerActions = new ContainerActions(containers, slots, (id) => credentials.ended([id]));
+  const built = buildActions({
+    attempts,
+    completion,
+    changes,
+    queues: localQueue.queues,
+    replies: localQueue.replies,
+    records: setup.records.records,
+    leases,
+    bodies,
+    foreign: maintenance.foreign,
+    containers: containerActions,
+    clock,
+    log,
+    openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
     revokeElsewhere: (...revoked) => bus.publish(keys.revokeChannel, revokeMessage(...revoked, outcomes)),
   });
-  const containerActions = new ContainerActions(containers, slots, (id) => credentials.ended([id]));
-  const deploymentStops = new DeploymentStops({
-    ...common,
-    cancellation,
-    containers: containerActions,
-    openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
-  });
-  const actions = new TaskActions({ ...common, cancellation, foreign: maintenance.foreign });
-  return { actions, cancellation, deploymentStops, containerActions };
+  return { ...built, containerActions };
 }

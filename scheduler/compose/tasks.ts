@@ -29,7 +29,7 @@ import { Submissions } from '../tasks/admission/submissions.ts';
 import { Withdrawals } from '../tasks/admission/withdrawals.ts';
 import { Completion } from '../tasks/completion/completion.ts';
 import { DrainCutoff } from '../tasks/completion/drain-cutoff.ts';
-import { LateResults } from '../tasks/completion/late.ts';
+import { LateResults } from '../tasks/completion/late-results.ts';
 import { OrphanedAttempts } from '../tasks/completion/orphaned-attempts.ts';
 import { Reports } from '../tasks/completion/reports.ts';
 import { Attempts } from '../tasks/dispatch/attempts.ts';

@@ -15,11 +15,10 @@ import {
   taskById,
   upsertTaskRecords,
 } from '#scheduler/stores/store/queries/tasks.ts';
+import { buildActions } from '#scheduler/compose/actions.ts';
 import { keptJobs } from '#scheduler/tasks/admission/accepting.ts';
-import type { EndRequest } from '#scheduler/tasks/actions.ts';
-import { TaskActions } from '#scheduler/tasks/actions.ts';
-import { Cancellation } from '#scheduler/tasks/completion/cancellation.ts';
-import { DeploymentStops } from '#scheduler/tasks/deployment-stops.ts';
+import type { EndRequest, TaskActions } from '#scheduler/tasks/actions.ts';
+import type { DeploymentStops } from '#scheduler/tasks/deployment-stops.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { ForeignRuns } from '#scheduler/tasks/foreign-runs.ts';
 import { recordOfRow } from '#scheduler/tasks/records/recording.ts';
@@ -93,13 +92,12 @@ export const test = base
         signal: AbortSignal.any([]),
       });
       foreign.onQueueChanged((queue) => dispatcher.wake(queue));
-      const cancellation = new Cancellation({ ...parts, attempts });
-      const actions = new TaskActions({ ...parts, cancellation, foreign, attempts, bodies: made.bodies });
-      const deploymentStops = new DeploymentStops({
+      const { actions, deploymentStops } = buildActions({
         ...parts,
-        cancellation,
         attempts,
         replies,
+        bodies: made.bodies,
+        foreign,
         containers: new ContainerActions(new ContainerRegistry({ db, log: quiet, clock: systemClock }), slots),
         // Pages of two, so that a handful of tasks fills several.
         openTasks: (queue, _limit, after) => openTaskIdsOfQueue(db, queue, 2, after),

@@ -17,7 +17,7 @@ import { attemptOf } from '../dispatch/attempts.ts';
 import type { Changes } from '../records/changes.ts';
 import type { Completion } from './completion.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
-import type { LateResults } from './late.ts';
+import type { LateResults } from './late-results.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import { recordOf } from '../records/recording.ts';
 import type { OrphanedAttempts } from './orphaned-attempts.ts';

@@ -31,7 +31,8 @@ export interface ToReplicas {
   readonly item: (replica: InstanceId, taskId: TaskId, seq: number, event: string) => void;
 }
 
-interface Entry extends Waiting {
+interface Entry {
+  readonly waiting: Waiting;
   /** Time when the wait began; monotonic milliseconds. */
   readonly sinceMs: number;
   readonly resolve: (finished: Finished) => void;
@@ -64,20 +65,20 @@ export class Replies {
   wait(waiting: Waiting, waitMs: number): Promise<Finished> {
     return new Promise((resolve) => {
       const entry: Entry = {
-        ...waiting,
+        waiting,
         sinceMs: performance.now(),
         resolve,
         items: 0,
-        timer: setTimeout(() => this.#limit(entry, waiting), waitMs),
+        timer: setTimeout(() => this.#limit(entry), waitMs),
       };
       this.#entries.set(waiting.taskId, entry);
     });
   }
 
-  #limit(entry: Entry, waiting: Waiting): void {
-    if (this.#entries.get(waiting.taskId) !== entry) return;
-    entry.timer = setTimeout(() => this.#limit(entry, waiting), LOOK_AGAIN_MS);
-    this.#waitLimit.tell(waiting);
+  #limit(entry: Entry): void {
+    if (this.#entries.get(entry.waiting.taskId) !== entry) return;
+    entry.timer = setTimeout(() => this.#limit(entry), LOOK_AGAIN_MS);
+    this.#waitLimit.tell(entry.waiting);
   }
 
   /** Drops the caller of a task that was not accepted after all; nothing is answered here. */
@@ -111,9 +112,9 @@ export class Replies {
     const entry = this.#entries.get(taskId);
     if (entry === undefined) {
       this.#elsewhere?.item(replica, taskId, seq, event);
-    } else if (seq === entry.items && entry.onItem !== undefined) {
+    } else if (seq === entry.items && entry.waiting.onItem !== undefined) {
       entry.items += 1;
-      entry.onItem(taskId, event);
+      entry.waiting.onItem(taskId, event);
     }
   }
 
@@ -125,11 +126,11 @@ export class Replies {
   /** Callers who have waited for at least `ageMs`. */
   *waitingSince(ageMs: number): Iterable<Waiting> {
     const untilMs = performance.now() - ageMs;
-    for (const entry of this.#entries.values()) if (entry.sinceMs <= untilMs) yield entry;
+    for (const entry of this.#entries.values()) if (entry.sinceMs <= untilMs) yield entry.waiting;
   }
 
   get(taskId: TaskId): Waiting | undefined {
-    return this.#entries.get(taskId);
+    return this.#entries.get(taskId)?.waiting;
   }
 
   has(taskId: TaskId): boolean {
@@ -138,12 +139,12 @@ export class Replies {
 
   /** Every caller who waits here. */
   *all(): Iterable<Waiting> {
-    yield* this.#entries.values();
+    for (const { waiting } of this.#entries.values()) yield waiting;
   }
 
   /** Callers of one queue who wait here. */
   *of(queue: QueueName): Iterable<Waiting> {
-    for (const entry of this.#entries.values()) if (entry.queue === queue) yield entry;
+    for (const { waiting } of this.#entries.values()) if (waiting.queue === queue) yield waiting;
   }
 
   get size(): number {
