@@ -2,7 +2,7 @@
 // and objects of the product bear its machine's; both are removed by label.
 import Docker from 'dockerode';
 import { sleep } from '#shared/backoff.ts';
-import { connectionOptions } from '#agent/containers/docker-options.ts';
+import { connectionOptions } from '#agent/containers/engine/options.ts';
 import { LABELS } from '#agent/containers/runtime.ts';
 
 /** Label of containers that the benchmarks make themselves; its value is the run. */

@@ -8,7 +8,7 @@ import { StartupError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Inventory } from '#shared/protocol/generated/messages.ts';
 import type { AgentConfig } from '../config.ts';
-import { DockerRuntime } from '../containers/docker.ts';
+import { dockerRuntime } from '../containers/engine/docker.ts';
 import { installRunner, pythonSource } from '../containers/runner-files.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
 import { imagesRoot } from '../images/images-root.ts';
@@ -54,7 +54,7 @@ export async function openHost(parts: OpenHost): Promise<Host> {
   const stateDir = await prepareStateDir(join(resolve(config.LONGSHORE_DATA_DIR), 'agent'));
   atStop(await lockStateDir(stateDir));
   const metrics = new AgentMetrics();
-  const runtime = new DockerRuntime(config.DOCKER_HOST, (operation, result, seconds) =>
+  const runtime = dockerRuntime(config.DOCKER_HOST, (operation, result, seconds) =>
     metrics.dockerApi.observe({ operation, result }, seconds),
   );
   const conditions = new Conditions();

@@ -1,4 +1,5 @@
-// The port to the container engine: the calls that the executor makes, not all of Docker. `docker.ts` implements it.
+// The port to the container engine: the calls that the executor makes, not all of Docker. engine/docker.ts
+// implements it.
 import type { Readable } from 'node:stream';
 import type { PullProgress } from './pull-stream.ts';
 

@@ -7,7 +7,7 @@ import { join, resolve } from 'node:path';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { AgentConfig } from '../config.ts';
 import { imageOf, loadAgentConfig } from '../config.ts';
-import { DockerRuntime } from '../containers/docker.ts';
+import { dockerRuntime } from '../containers/engine/docker.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from '../devices/nvidia-smi.ts';
 import { imagesRoot } from '../images/images-root.ts';
@@ -40,7 +40,7 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
     return [failed('settings', messageOf(error), remedy)];
   }
   const stateDir = join(resolve(config.LONGSHORE_DATA_DIR), 'agent');
-  const runtime = new DockerRuntime(config.DOCKER_HOST);
+  const runtime = dockerRuntime(config.DOCKER_HOST);
   const [{ info, findings }, state, identity] = await Promise.all([
     askEngine(runtime, config.DOCKER_HOST),
     stateFinding(stateDir, false),

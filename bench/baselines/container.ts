@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import { sleep } from '#shared/backoff.ts';
-import { createOptions } from '#agent/containers/docker-options.ts';
+import { createOptions } from '#agent/containers/engine/options.ts';
 import { BENCH_LABEL } from '../engine.ts';
 import type { BenchEngine } from '../engine.ts';
 

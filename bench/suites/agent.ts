@@ -7,7 +7,7 @@
 import { mkdirSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
-import { connectionOptions } from '#agent/containers/docker-options.ts';
+import { connectionOptions } from '#agent/containers/engine/options.ts';
 import { cdiEngine } from '../../test/helpers/cdi-engine.ts';
 import { FakeNvidia, aGpu } from '../../test/helpers/gpus.ts';
 import type { Figures } from '../measure.ts';

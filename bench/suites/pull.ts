@@ -9,7 +9,7 @@ import { sleep } from '#shared/backoff.ts';
 import { packFiles } from '#cli/deploy/archive.ts';
 import { uploadArchive } from '#cli/deploy/deploy.ts';
 import { collectFiles } from '#cli/deploy/files.ts';
-import { DockerRuntime } from '#agent/containers/docker.ts';
+import { dockerRuntime } from '#agent/containers/engine/docker.ts';
 import { realRegistry } from '../../test/helpers/registry.ts';
 import { waitFor } from '../../test/helpers/programs.ts';
 import type { BenchEngine } from '../engine.ts';
@@ -158,7 +158,7 @@ async function pushedImage(
 ): Promise<PushedImage> {
   const container = await client.createContainer({ Image: base, Cmd: ['true'] });
   try {
-    await new DockerRuntime(env['DOCKER_HOST']).importImage(reference, (await container.export()) as Readable);
+    await dockerRuntime(env['DOCKER_HOST']).importImage(reference, (await container.export()) as Readable);
   } finally {
     await container.remove({ force: true, v: true });
   }

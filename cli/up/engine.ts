@@ -1,7 +1,7 @@
 // Asks the container engine two questions before anything starts: whether it answers, and which Python images it
 // holds. The agent asks much more later, with a client of its own that would be too large for a supervisor's memory.
 import { Agent, request } from 'undici';
-import { connectionOptions } from '#agent/containers/docker-options.ts';
+import { connectionOptions } from '#agent/containers/engine/options.ts';
 import { engineFailure } from '#agent/preflight/engine.ts';
 import { isRecord } from '#shared/json.ts';
 import { CliError, errorCode } from '../errors.ts';

@@ -11,7 +11,7 @@ import { buffer } from 'node:stream/consumers';
 import { createLog } from '#shared/log.ts';
 import type { AgentConfig } from '../../agent/config.ts';
 import { loadAgentConfig } from '../../agent/config.ts';
-import { DockerRuntime } from '../../agent/containers/docker.ts';
+import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import type { Agent, AgentOptions } from '../../agent/main.ts';
 import { createAgent } from '../../agent/main.ts';
 import { FakeScheduler } from './fake-scheduler.ts';
@@ -82,7 +82,7 @@ export async function agentWorld(
     end: async () => {
       await world.agent.stop('stop');
       // Agents that the test started as programs may have left the network.
-      await new DockerRuntime(env()['DOCKER_HOST']).removeNetwork(network);
+      await dockerRuntime(env()['DOCKER_HOST']).removeNetwork(network);
       scheduler.down();
       await rm(dataDir, { recursive: true, force: true });
     },

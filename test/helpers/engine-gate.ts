@@ -8,7 +8,7 @@ import { connect, createServer } from 'node:net';
 import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { connectionOptions } from '../../agent/containers/docker-options.ts';
+import { connectionOptions } from '../../agent/containers/engine/options.ts';
 
 export interface EngineGate {
   /** Address in the form of DOCKER_HOST. */

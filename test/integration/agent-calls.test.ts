@@ -1,7 +1,7 @@
 // A long call in the engine holds up no other call there.
 import { randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
-import { DockerRuntime } from '../../agent/containers/docker.ts';
+import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { test } from '../helpers/services.ts';
 
 /** Bound of the engine calls that may be under way at once. */
@@ -11,7 +11,7 @@ test(
   'helper containers that work for long hold up no other call of the engine',
   { timeout: 120_000 },
   async ({ docker }) => {
-    const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
+    const runtime = dockerRuntime(process.env['DOCKER_HOST']);
     const helpers = Array.from({ length: HELPERS }, () =>
       runtime.runOnce(
         {
@@ -30,7 +30,7 @@ test(
       ),
     );
     const settled = Promise.allSettled(helpers);
-    const others = new DockerRuntime(process.env['DOCKER_HOST']);
+    const others = dockerRuntime(process.env['DOCKER_HOST']);
     const running = async (): Promise<number> =>
       (await others.list(docker.labels)).filter((one) => one.state === 'running').length;
     await expect.poll(running, { timeout: 50_000 }).toBe(HELPERS);

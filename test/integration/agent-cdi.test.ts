@@ -7,7 +7,8 @@ import { join } from 'node:path';
 import { expect, test as base } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { GpuDrivers } from '../../agent/containers/cdi.ts';
-import { DockerRuntime } from '../../agent/containers/docker.ts';
+import type { DockerRuntime } from '../../agent/containers/engine/docker.ts';
+import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { CdiWatch } from '../../agent/devices/cdi-watch.ts';
 import { startFailure } from '../../agent/reconcile/starting.ts';
 import { Conditions } from '../../agent/telemetry/conditions.ts';
@@ -75,7 +76,7 @@ const test = base.extend('engine', async ({}, { onCleanup }): Promise<Engine> =>
     server.close();
     directory.remove();
   });
-  const runtime = new DockerRuntime(`unix://${socket}`);
+  const runtime = dockerRuntime(`unix://${socket}`);
   const engine: Engine = {
     runtime,
     drivers: new GpuDrivers(runtime, createLog({ name: 'test', level: 'silent' }), () => engine.nowMs),
@@ -136,7 +137,7 @@ test('the engine is asked once in 30 s, after a refusal at once, and one that do
   expect([engine.drivers.driverFor([G0]), engine.drivers.driverFor([G1])]).toEqual(['nvidia', 'cdi']);
   // Without a hook there is no other driver to try; the hook's own refusal is final.
   expect([engine.drivers.refused('cdi'), engine.drivers.refused('nvidia')]).toEqual([undefined, undefined]);
-  const gone = new GpuDrivers(new DockerRuntime('unix:///nowhere.sock'), createLog({ name: 'test', level: 'silent' }));
+  const gone = new GpuDrivers(dockerRuntime('unix:///nowhere.sock'), createLog({ name: 'test', level: 'silent' }));
   await gone.look();
   expect(gone.driverFor([G0])).toBe('nvidia');
 });

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished } from 'vitest';
 import { createLog } from '#shared/log.ts';
-import { DockerRuntime } from '#agent/containers/docker.ts';
+import { dockerRuntime } from '#agent/containers/engine/docker.ts';
 import { countByContainer } from '#agent/containers/helpers.ts';
 import { PAUSE_IMAGE } from '#agent/containers/pause-image.ts';
 import type { DiskUse } from '#agent/telemetry/container-disks.ts';
@@ -43,14 +43,14 @@ async function lookAt(docker: TestDocker, dockerId: string, view: string, limitB
   let helped = 0;
   let freeBytes = 1000 * limitBytes;
   const disks = new ContainerDisks({
-    runtime: new DockerRuntime(process.env['DOCKER_HOST']),
+    runtime: dockerRuntime(process.env['DOCKER_HOST']),
     running: () => [{ containerId: 'c1', dockerId, shortId: 's1' }],
     viewOf: () => view,
     limitBytes,
     fileSystems: async () => [{ freeBytes: (freeBytes -= limitBytes / 4), low: false }],
     countByHelper: (paths) => {
       helped += 1;
-      return countByContainer(new DockerRuntime(process.env['DOCKER_HOST']), paths, docker.labels);
+      return countByContainer(dockerRuntime(process.env['DOCKER_HOST']), paths, docker.labels);
     },
     onLook: () => undefined,
     log: createLog({ name: 'test', level: 'silent' }),
@@ -88,10 +88,10 @@ test('a process without any capability counts what a container has closed to oth
   await chmod(join(view, 'closed'), 0o000);
   const dockerId = await writer(docker, ':');
   const source = `
-    import { DockerRuntime } from '${repository}agent/containers/docker.ts';
+    import { dockerRuntime } from '${repository}agent/containers/engine/docker.ts';
     import { countByContainer } from '${repository}agent/containers/helpers.ts';
     import { ContainerDisks } from '${repository}agent/telemetry/container-disks.ts';
-    const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
+    const runtime = dockerRuntime(process.env['DOCKER_HOST']);
     const over = [];
     let freeBytes = 1e12;
     const disks = new ContainerDisks({
@@ -159,7 +159,7 @@ test('of processes that a kill does not end there are 16 at most, also where the
 });
 
 test('an engine whose storage cannot limit roots says so, and makes nothing', async ({ docker }) => {
-  const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
+  const runtime = dockerRuntime(process.env['DOCKER_HOST']);
   expect(await runtime.canLimitRoots(PAUSE_IMAGE, docker.labels)).toBe(false);
   expect(await runtime.list(docker.labels)).toEqual([]);
 });
@@ -176,7 +176,7 @@ test('volumes are counted by workspace, and nothing else in that folder', async 
   const told: Readonly<Record<string, number>>[] = [];
   const use = new VolumeUse({
     root: view,
-    countByHelper: (paths) => countByContainer(new DockerRuntime(process.env['DOCKER_HOST']), paths, docker.labels),
+    countByHelper: (paths) => countByContainer(dockerRuntime(process.env['DOCKER_HOST']), paths, docker.labels),
     tell: (bytes) => told.push(bytes),
     log: createLog({ name: 'test', level: 'silent' }),
   });

@@ -6,7 +6,8 @@ import type { IncomingMessage } from 'node:http';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test as base, vi } from 'vitest';
-import { DockerRuntime } from '../../agent/containers/docker.ts';
+import type { DockerRuntime } from '../../agent/containers/engine/docker.ts';
+import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { classifyPull } from '../../agent/images/failures.ts';
 import { tempDirectory } from '../helpers/programs.ts';
 
@@ -47,7 +48,7 @@ const test = base.extend('engine', async ({}, { onCleanup }): Promise<Engine> =>
     server.close();
     directory.remove();
   });
-  return { runtime: new DockerRuntime(`unix://${socket}`), answers, asked, silent, held };
+  return { runtime: dockerRuntime(`unix://${socket}`), answers, asked, silent, held };
 });
 
 const DIGEST = `sha256:${'d'.repeat(64)}`;

@@ -6,8 +6,8 @@ import { createServer } from 'node:http';
 import { statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { connectionOptions } from '../../agent/containers/docker-options.ts';
-import { DockerRuntime } from '../../agent/containers/docker.ts';
+import { connectionOptions } from '../../agent/containers/engine/options.ts';
+import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { containerdRootIn, imagesRoot } from '../../agent/images/images-root.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld } from '../helpers/agent.ts';
@@ -35,7 +35,7 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
   });
   for (const name of ['docker/containerd/daemon', 'containerd', 'big', 'etc', 'run'])
     mkdirSync(join(directory.path, name), { recursive: true });
-  const runtime = new DockerRuntime(`unix://${socket}`);
+  const runtime = dockerRuntime(`unix://${socket}`);
   const machine: Machine = {
     path: directory.path,
     info: {},

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import { createLog } from '#shared/log.ts';
-import { DockerRuntime } from '../../agent/containers/docker.ts';
+import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { PAUSE_IMAGE } from '../../agent/containers/pause-image.ts';
 import { PauseContainers } from '../../agent/containers/pause-containers.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
@@ -195,7 +195,7 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
     gateways: IPAM.Config.map(({ Gateway }) => Gateway),
     subnets: IPAM.Config.map(({ Subnet }) => Subnet),
   };
-  const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
+  const runtime = dockerRuntime(process.env['DOCKER_HOST']);
   // The agent refuses such a network at its start; a reloaded firewall can turn an ordinary one into it.
   runtime.ensureNetwork = () => Promise.resolve(facts);
   const pauseContainers = new PauseContainers({

@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'vitest';
 import { createLog } from '#shared/log.ts';
-import { DockerRuntime } from '../../agent/containers/docker.ts';
+import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { PauseContainers } from '../../agent/containers/pause-containers.ts';
 import { LABELS } from '../../agent/containers/runtime.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
@@ -156,7 +156,7 @@ test('a container whose pause container ends is ended too, as lost: it has no ne
 });
 
 test('a filter that cannot be set fails the start with the words of the tool, and nobody joins', async ({ docker }) => {
-  const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
+  const runtime = dockerRuntime(process.env['DOCKER_HOST']);
   const network = `ls-test-${docker.label.replace('.', '-')}`;
   const made = new PauseContainers({
     runtime,
@@ -181,7 +181,7 @@ test('a filter that cannot be set fails the start with the words of the tool, an
 
 test('a listing from before takes a pause container that is being removed for no stray', async ({ docker }) => {
   const calls: string[] = [];
-  const runtime = new DockerRuntime(process.env['DOCKER_HOST'], (operation) => calls.push(operation));
+  const runtime = dockerRuntime(process.env['DOCKER_HOST'], (operation) => calls.push(operation));
   const network = `ls-test-leaving-${docker.label.replace('.', '-')}`;
   const made = new PauseContainers({
     runtime,
@@ -211,7 +211,7 @@ test('a network of that name that lets containers talk is refused at the start, 
   const name = `ls-test-open-${docker.label.replace('.', '-')}`;
   const network = await docker.client.createNetwork({ Name: name, Labels: docker.labels });
   try {
-    await expect(new DockerRuntime(process.env['DOCKER_HOST']).ensureNetwork(name)).rejects.toThrow(
+    await expect(dockerRuntime(process.env['DOCKER_HOST']).ensureNetwork(name)).rejects.toThrow(
       `docker network rm ${name}`,
     );
   } finally {

@@ -5,8 +5,8 @@ import { chmod, chown, lstat, mkdir, mkdtemp, readFile, readdir, rm, symlink, wr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { DockerRuntime } from '#agent/containers/docker.ts';
-import { mountOptions } from '#agent/containers/docker-options.ts';
+import { dockerRuntime } from '#agent/containers/engine/docker.ts';
+import { mountOptions } from '#agent/containers/engine/options.ts';
 import { runWithMount } from '#agent/containers/helpers.ts';
 import { DirectoryVolumes } from '#agent/volumes/directories.ts';
 import { NfsVolumes, nfsExport } from '#agent/volumes/nfs.ts';
@@ -35,7 +35,7 @@ test("a volume that the engine mounts: made by a one-shot container, seen by two
   docker,
   root,
 }) => {
-  const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
+  const runtime = dockerRuntime(process.env['DOCKER_HOST']);
   const labels = { ...docker.labels };
   // A directory of this machine in the place of the server: the kernel may have no NFS.
   const driver = new NfsVolumes({
@@ -82,13 +82,13 @@ test("a process without any capability deletes a volume with files of containers
   await chown(join(volume, 'closed'), 4321, 4321);
   await chmod(join(volume, 'closed'), 0o700);
   const source = `
-    import { DockerRuntime } from '${repository}agent/containers/docker.ts';
+    import { dockerRuntime } from '${repository}agent/containers/engine/docker.ts';
     import { emptyByContainer } from '${repository}agent/containers/helpers.ts';
     import { DirectoryVolumes } from '${repository}agent/volumes/directories.ts';
     const calls = [];
     const volumes = new DirectoryVolumes({ name: 'local', root: ${JSON.stringify(root)}, emptyByContainer: async (path) => {
       calls.push(path);
-      await emptyByContainer(new DockerRuntime(process.env['DOCKER_HOST']), path, ${JSON.stringify(docker.labels)});
+      await emptyByContainer(dockerRuntime(process.env['DOCKER_HOST']), path, ${JSON.stringify(docker.labels)});
     } });
     await volumes.remove(${JSON.stringify(V1)});
     await volumes.remove(${JSON.stringify(V1)});

@@ -8,7 +8,8 @@ import { join } from 'node:path';
 import { expect, test as base } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { GpuDrivers } from '../../agent/containers/cdi.ts';
-import { DockerRuntime } from '../../agent/containers/docker.ts';
+import type { DockerRuntime } from '../../agent/containers/engine/docker.ts';
+import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import type { ContainerRuntime, CreateContainer, Mount } from '../../agent/containers/runtime.ts';
 import { EngineError } from '../../agent/containers/runtime.ts';
 import { probeInContainer, probeNameOf } from '../../agent/devices/probe-container.ts';
@@ -44,7 +45,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     directory.remove();
     await engine.cleanUp();
   });
-  const runtime = new DockerRuntime(undefined);
+  const runtime = dockerRuntime(undefined);
   const world: World = {
     runtime,
     specs: [],

@@ -7,7 +7,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect } from 'vitest';
 import type { Log } from '#shared/log.ts';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
-import { DockerRuntime } from '../../agent/containers/docker.ts';
+import type { DockerRuntime } from '../../agent/containers/engine/docker.ts';
+import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import type { RegistryAuth } from '../../agent/containers/runtime.ts';
 import type { PullPermit, PullSettings } from '../../agent/images/images.ts';
 import { Images, PULL_SETTINGS } from '../../agent/images/images.ts';
@@ -38,7 +39,7 @@ beforeAll(async () => {
     engine: { 'insecure-registries': ['198.18.0.0/15'], 'max-download-attempts': 1 },
   }));
   [host] = network.hosts as [SimulatedHost];
-  runtime = new DockerRuntime(`unix://${host.socket}`);
+  runtime = dockerRuntime(`unix://${host.socket}`);
   await registry.start(network.gateway);
 });
 afterAll(async () => {

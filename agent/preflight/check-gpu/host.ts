@@ -1,6 +1,6 @@
 /** The parts of `longshore agent check-gpu` on this host, from the agent's settings. */
 import { excludedGpus, imageOf, loadAgentConfig } from '../../config.ts';
-import { DockerRuntime } from '../../containers/docker.ts';
+import { dockerRuntime } from '../../containers/engine/docker.ts';
 import { checkGpus } from './check.ts';
 import type { GpuReport } from './report.ts';
 import { checkSettings } from '../service-settings.ts';
@@ -18,7 +18,7 @@ export async function checkGpuHost(
   const config = loadAgentConfig((await checkSettings(env)).env);
   return checkGpus({
     smi: new NvidiaSmi(config.LONGSHORE_NVIDIA_SMI),
-    runtime: new DockerRuntime(config.DOCKER_HOST),
+    runtime: dockerRuntime(config.DOCKER_HOST),
     engineAt: config.DOCKER_HOST,
     image: image ?? imageOf(config, '', ''),
     reload,

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { Access } from '../../../agent/devices/access.ts';
 import type { Inside } from '../../../agent/devices/access.ts';
-import { isByCdi } from '../../../agent/containers/docker-options.ts';
+import { isByCdi } from '../../../agent/containers/engine/options.ts';
 
 /** Runs so many rounds over one container. @returns the number of questions */
 async function asked(rounds: number, answer: () => Promise<Inside>): Promise<{ times: number; lost: string[] }> {

@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { gpusInUse } from '../../../agent/containers/docker-options.ts';
+import { gpusInUse } from '../../../agent/containers/engine/options.ts';
 import { mountedGpus, reloadRefusal } from '../../../agent/preflight/check-gpu/reload.ts';
 import { line, outcomeOf, reportText } from '../../../agent/preflight/check-gpu/report.ts';
 import type { GpuReport } from '../../../agent/preflight/check-gpu/report.ts';

@@ -13,7 +13,7 @@ import {
   createOptions,
   gpusOfRequest,
   rootLimitTrial,
-} from '../../../agent/containers/docker-options.ts';
+} from '../../../agent/containers/engine/options.ts';
 import type { PauseContainer } from '../../../agent/containers/pause-containers.ts';
 import type { HostFacts } from '../../../agent/containers/spec.ts';
 import { checkAssignment, createContainerOf } from '../../../agent/containers/spec.ts';

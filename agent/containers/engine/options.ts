@@ -1,7 +1,7 @@
-// Translates the port's terms into plain option objects of the engine's API; docker.ts makes the calls.
+// Translates the port's terms into plain option objects of the engine's API; containers.ts makes the calls.
 import { randomBytes } from 'node:crypto';
-import { cdiNameOf, uuidOfCdi } from './cdi.ts';
-import type { CreateContainer, GpuRequest, Mount } from './runtime.ts';
+import { cdiNameOf, uuidOfCdi } from '../cdi.ts';
+import type { CreateContainer, GpuRequest, Mount } from '../runtime.ts';
 
 /** Limit for a container that names none: our own helpers and pause containers. */
 const PIDS_LIMIT = 4096;
@@ -22,7 +22,7 @@ export function connectionOptions(
 
 /**
  * Create options of a container, as confined as we can make it: no capability, no new privileges, limits on everything.
- * The type is the literal's; docker.ts checks it against the engine's.
+ * The type is the literal's; containers.ts checks it against the engine's.
  * @param engine - `selinux`: the engine labels containers. Their policy lets none connect to a socket of the
  * agent, for any label of the socket's file (decision 0116)
  */

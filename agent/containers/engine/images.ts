@@ -1,0 +1,170 @@
+// Images of the engine: what is here, pulls, imports, and what a registry says.
+import type { Readable } from 'node:stream';
+import type Docker from 'dockerode';
+import { withDeadline } from '#shared/backoff.ts';
+import { digestOf, withTag } from '#shared/domain/image-reference.ts';
+import { readPullStream } from '../pull-stream.ts';
+import type { ContainerRuntime, ImageFacts, PullOptions, RegistryAuth } from '../runtime.ts';
+import { EngineError } from '../runtime.ts';
+import type { EngineClient } from './client.ts';
+import { statusOf, translate, wordsOf } from './errors.ts';
+import { drain } from './streams.ts';
+
+const IMPORT_DEADLINE_MS = 120_000;
+/** Deadline for removing an image: files of many layers take long. */
+const REMOVE_IMAGE_MS = 120_000;
+
+type ImageCalls = Pick<
+  ContainerRuntime,
+  'image' | 'listImages' | 'imageIdsInUse' | 'removeImage' | 'registryDigest' | 'pull' | 'importImage'
+>;
+
+export function imageCalls(engine: EngineClient): ImageCalls {
+  return {
+    async image(reference: string): Promise<ImageFacts | undefined> {
+      try {
+        const facts = (await engine.call('inspect_image', () =>
+          engine.docker.getImage(reference).inspect(),
+        )) as Awaited<ReturnType<Docker.Image['inspect']>> & {
+          Descriptor?: object;
+          Identity?: { Pull?: readonly object[] | null } | null;
+        };
+        const digests = (facts.RepoDigests ?? []).map((name) => digestOf(name)).filter((digest) => digest !== '');
+        // With containerd's image store each name has a digest, even that of an image built here; the origin is a
+        // separate field.
+        const isLocal =
+          digests.length === 0 ||
+          (facts.Descriptor !== undefined && (facts.Identity?.Pull ?? []).length === 0 && (await tellsOrigin(engine)));
+        return { id: facts.Id, digests, isLocal, bytes: facts.Size };
+      } catch (error) {
+        if (statusOf(error) === 404) return undefined;
+        throw translate(error, `cannot look for image ${reference}`);
+      }
+    },
+
+    async listImages(): Promise<string[]> {
+      const images = await engine.call('list_images', () => engine.docker.listImages());
+      const names = images.flatMap((image) => [...(image.RepoTags ?? []), ...(image.RepoDigests ?? [])]);
+      return names.filter((name) => !name.includes('<none>'));
+    },
+
+    async imageIdsInUse(): Promise<ReadonlySet<string>> {
+      const found = await engine.call('list', () => engine.docker.listContainers({ all: true }));
+      return new Set(found.map((one) => one.ImageID));
+    },
+
+    async removeImage(reference: string): Promise<boolean> {
+      try {
+        await engine.call(
+          'remove_image',
+          () => engine.docker.getImage(reference).remove({ force: false }),
+          REMOVE_IMAGE_MS,
+        );
+        return true;
+      } catch (error) {
+        if (statusOf(error) === 404) return true;
+        if (statusOf(error) === 409) return false;
+        throw translate(error, `cannot remove image ${reference}`);
+      }
+    },
+
+    async registryDigest(reference: string, auth: RegistryAuth | undefined, deadlineMs: number): Promise<string> {
+      try {
+        // This call is outside the limit: the engine answers only when the registry does.
+        const found = (await engine.timed(
+          'registry_digest',
+          () => engine.docker.getImage(withTag(reference)).distribution(authOption(auth)),
+          deadlineMs,
+        )) as { Descriptor?: { digest?: unknown } };
+        const digest = found.Descriptor?.digest;
+        if (typeof digest !== 'string') throw new EngineError('refused', 'the engine named no digest');
+        return digest;
+      } catch (error) {
+        if (REGISTRY_SAYS[statusOf(error) ?? 0] === undefined)
+          throw translate(error, `cannot ask the registry for image ${reference}`);
+        const message = `cannot ask the registry for image ${reference}: ${registryWordsOf(error)}`;
+        throw new EngineError('refused', message, { cause: error });
+      }
+    },
+
+    async pull(reference: string, options: PullOptions): Promise<string> {
+      const { auth, silenceMs, signal, onProgress } = options;
+      const from = performance.now();
+      const give = new AbortController();
+      const abortSignal = AbortSignal.any([signal, give.signal]);
+      // This call is outside the limit: the engine answers only when the registry does.
+      try {
+        const stream = (await withDeadline(
+          engine.docker.createImage(authOption(auth).authconfig, { fromImage: withTag(reference), abortSignal }),
+          silenceMs,
+          () => new Error(`nothing heard for ${silenceMs / 1000} s`),
+        )) as unknown as Readable;
+        const digest = await readPullStream(stream, silenceMs, signal, onProgress);
+        engine.onCall('pull', 'ok', (performance.now() - from) / 1000);
+        return digest;
+      } catch (error) {
+        give.abort();
+        engine.onCall('pull', 'error', (performance.now() - from) / 1000);
+        // Without a status the engine itself is down; a stream that it cut off has its own message.
+        const code = error instanceof Error && 'code' in error ? error.code : undefined;
+        if (code === 'ECONNREFUSED' || code === 'ENOENT' || code === 'EACCES')
+          throw new EngineError('unavailable', 'the container engine does not answer', { cause: error });
+        throw new Error(registryWordsOf(error), { cause: error });
+      }
+    },
+
+    async importImage(reference: string, tar: Readable): Promise<void> {
+      const colon = reference.lastIndexOf(':');
+      const work = async (abortSignal: AbortSignal): Promise<string> => {
+        const stream = (await engine.docker.importImage(tar, {
+          repo: reference.slice(0, colon),
+          tag: reference.slice(colon + 1),
+          abortSignal,
+        })) as unknown as Readable;
+        let answer = '';
+        await drain(stream, abortSignal, (data) => (answer = (answer + data.toString()).slice(-4096)));
+        return answer;
+      };
+      // A tar file that is not read to its end would stay open.
+      const answer = await engine.call('import', work, IMPORT_DEADLINE_MS).finally(() => tar.destroy());
+      const failure = /"error":"((?:[^"\\]|\\.)*)"/.exec(answer)?.[1];
+      if (failure !== undefined) throw new EngineError('refused', `cannot import image ${reference}: ${failure}`);
+    },
+  };
+}
+
+/** Whether the engine reports the origin of images: from API 1.53 on (Docker 29.2). */
+async function tellsOrigin(engine: EngineClient): Promise<boolean> {
+  const { ApiVersion } = await engine.call('version', () => engine.docker.version());
+  const [major = 0, minor = 0] = ApiVersion.split('.').map(Number);
+  return major > 1 || (major === 1 && minor >= 53);
+}
+
+const REGISTRY_SAYS: Readonly<Record<number, string>> = { 401: 'unauthorized', 403: 'denied', 429: 'toomanyrequests' };
+
+/** The registry's message with its code, which Docker 29 keeps in the status and omits from the text. */
+function registryWordsOf(error: unknown): string {
+  const [words, code] = [wordsOf(error), REGISTRY_SAYS[statusOf(error) ?? 0]];
+  return code === undefined || words.toLowerCase().includes(code) ? words : `${code}: ${words}`;
+}
+
+interface AuthOption {
+  readonly authconfig?: {
+    readonly username: string;
+    readonly password: string;
+    readonly serveraddress: string;
+    readonly identitytoken?: string;
+  };
+}
+
+const authOption = (auth: RegistryAuth | undefined): AuthOption =>
+  auth === undefined
+    ? {}
+    : {
+        authconfig: {
+          username: auth.username,
+          password: auth.password,
+          serveraddress: auth.serverAddress,
+          ...(auth.identityToken === '' ? {} : { identitytoken: auth.identityToken }),
+        },
+      };

@@ -1,0 +1,82 @@
+// Streams of the engine that last: the output of a container, and events.
+import type { Readable } from 'node:stream';
+import { LogDemultiplexer } from '../lines.ts';
+import type { ContainerRuntime, EngineEvent } from '../runtime.ts';
+import { LABELS } from '../runtime.ts';
+import type { EngineClient } from './client.ts';
+import { drain } from './streams.ts';
+
+export type OutputCalls = Pick<ContainerRuntime, 'followLogs' | 'watch'>;
+
+export function outputCalls(engine: EngineClient): OutputCalls {
+  return {
+    async followLogs(
+      dockerId: string,
+      since: string,
+      onLine: (stream: 'stdout' | 'stderr', line: string, position: string) => void,
+      signal: AbortSignal,
+    ): Promise<void> {
+      const stream = (await engine.docker.getContainer(dockerId).logs({
+        follow: true,
+        stdout: true,
+        stderr: true,
+        timestamps: true,
+        ...(since === '' ? {} : { since: unixTime(since) as unknown as number }),
+        abortSignal: signal,
+      })) as unknown as Readable;
+      const demultiplexer = new LogDemultiplexer(onLine, since);
+      await drain(stream, signal, (data) => demultiplexer.push(data));
+      demultiplexer.end();
+    },
+
+    async watch(sinceMs: number, onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void> {
+      const stream = (await engine.docker.getEvents({
+        since: Math.floor(sinceMs / 1000),
+        filters: { type: ['container'], event: ['die', 'oom', 'destroy'], label: [`${LABELS.managed}=1`] },
+        abortSignal: signal,
+      })) as unknown as Readable;
+      let rest = '';
+      await drain(stream, signal, (data) => {
+        const lines = (rest + data.toString('utf8')).split('\n');
+        rest = lines.pop() ?? '';
+        for (const line of lines) {
+          const event = parseEvent(line);
+          if (event !== undefined) onEvent(event);
+        }
+      });
+    },
+  };
+}
+
+/** A time as the engine wants it: seconds, a point, nine digits. */
+function unixTime(position: string): string {
+  const seconds = Math.floor(Date.parse(position) / 1000);
+  return `${seconds}.${/\.(\d{9})Z$/.exec(position)?.[1] ?? '000000000'}`;
+}
+
+function parseEvent(line: string): EngineEvent | undefined {
+  if (line.trim() === '') return undefined;
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(line);
+  } catch {
+    return undefined;
+  }
+  const event = parsed as {
+    Action?: unknown;
+    Actor?: { ID?: unknown; Attributes?: Record<string, string> };
+    timeNano?: unknown;
+  };
+  const action = event.Action;
+  if (action !== 'die' && action !== 'oom' && action !== 'destroy') return undefined;
+  if (typeof event.Actor?.ID !== 'string') return undefined;
+  const labels = event.Actor.Attributes ?? {};
+  const code = Number(action === 'die' ? (labels['exitCode'] ?? Number.NaN) : Number.NaN);
+  return {
+    action,
+    dockerId: event.Actor.ID,
+    labels,
+    atMs: typeof event.timeNano === 'number' ? event.timeNano / 1e6 : Date.now(),
+    exitCode: Number.isInteger(code) ? code : undefined,
+  };
+}
