@@ -1,8 +1,8 @@
 /**
  * Keeps the link to the scheduler up: dials, sends a hello with the full observed state, passes messages to their
- * handlers, reports changes, and dials again after any end. Called by the composition root. Must stay true: one session
- * exists at a time, and messages of an old one have no effect; results and log lines survive its end.
- * The messages: shared/protocol/agent.proto.
+ * handlers, and dials again after any end. Reports go out by reports.ts; credentials are in membership.ts. Called by
+ * the composition root. Must stay true: one session exists at a time, and messages of an old one have no effect;
+ * results and log lines survive its end. The messages: shared/protocol/agent.proto.
  */
 import type { PullQuestion } from '../images/permits.ts';
 import { randomBytes } from 'node:crypto';
@@ -22,7 +22,7 @@ import type {
   TaskToAgent__Output,
   Welcome__Output,
 } from '#shared/protocol/generated/messages.ts';
-import { MAX_MESSAGE_BYTES, PROTOCOL_VERSION } from '#shared/protocol/link.ts';
+import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { UpstreamCall } from '../gateway/relay.ts';
 import type { Permission } from '../reconcile/agent-state.ts';
@@ -35,27 +35,22 @@ import { bearer } from './channel.ts';
 import type { Contact } from './contact.ts';
 import { Dialler } from './dialler.ts';
 import { GatewayChannel } from './gateway-channel.ts';
-import type { Identity, IdentityFile } from './identity.ts';
+import type { IdentityFile } from './identity.ts';
 import type { JoinFacts } from './join.ts';
-import { hasNewToken, join, prove, renew } from './join.ts';
-import { attemptParts, fitted, observedParts } from '../slots/message-parts.ts';
+import { Membership } from './membership.ts';
+import { fitted } from '../slots/message-parts.ts';
 import { RECONNECT_MS, redialWaitMs } from './redial.ts';
-import { isRevocation } from './revocation.ts';
+import { Reports } from './reports.ts';
 import { Session } from './session.ts';
 import { isRefusal } from '../grpc-errors.ts';
 
-const REFUSED_WAIT_MS = 60_000;
 const SUPERSEDED_WAIT_MS = 30_000;
-const STATUS_COALESCE_MS = 3;
 const FULL_STATUS_MS = 60_000;
 const DEFAULT_HEARTBEAT_MS = 10_000;
 const RENEW_CHECK_MS = 30_000;
 /** Reason of a session's end after the machine's deletion. */
 const REVOKED = new Error('this machine was deleted');
 const PULL_ANSWER_MS = 5000;
-const MOST_ASKED = 8;
-const MAX_PAGE_BYTES = MAX_MESSAGE_BYTES - 1024;
-const DELIVER_MS = 5_000;
 
 export interface LinkParts {
   readonly identity: IdentityFile;
@@ -94,13 +89,6 @@ export class Link {
   #session: Session | undefined;
   #dialling: Promise<void> | undefined;
   #revision = -1;
-  #seq = 0;
-  #changed = new Set<string>();
-  #statusTimer: NodeJS.Timeout | undefined;
-  #heartbeatTimer: NodeJS.Timeout | undefined;
-  #heartbeatSoon = false;
-  /** Unanswered heartbeats: the monotonic time of each, and the function to call with its answer. */
-  readonly #askedAt = new Map<number, { readonly atMs: number; readonly answered: () => void }>();
   #timers: NodeJS.Timeout[] = [];
   #nextWaitMs: number | undefined;
   #reconnectWindowMs = RECONNECT_MS;
@@ -109,12 +97,16 @@ export class Link {
   #everConnected = false;
   readonly #dialler: Dialler;
   readonly #gateway: GatewayChannel;
-  #refusals = 0;
+  readonly #membership: Membership;
+  readonly #reports: Reports;
 
   constructor(parts: LinkParts) {
     this.#parts = parts;
     this.#dialler = new Dialler(parts.joinFacts);
     this.#gateway = new GatewayChannel(this.#dialler);
+    const { identity, joinFacts, log } = parts;
+    this.#membership = new Membership({ identity, joinFacts, log, dialler: this.#dialler, signal: this.#abort.signal });
+    this.#reports = new Reports(parts, () => this.#session);
   }
 
   /** Told of an image that is ordered ahead. */
@@ -153,7 +145,7 @@ export class Link {
   }
 
   start(): void {
-    this.#timers.push(setInterval(() => this.#sendStatus(true), FULL_STATUS_MS));
+    this.#timers.push(setInterval(() => this.#reports.all(), FULL_STATUS_MS));
     this.#timers.push(setInterval(() => void this.#renewIfDue(), RENEW_CHECK_MS));
     this.#parts.metrics.connected.set(0);
     this.#dialling = this.#keepDialling();
@@ -163,8 +155,7 @@ export class Link {
   async stop(): Promise<void> {
     this.#abort.abort();
     for (const timer of this.#timers) clearInterval(timer);
-    clearTimeout(this.#statusTimer);
-    clearTimeout(this.#heartbeatTimer);
+    this.#reports.stop();
     await this.#session?.close({
       goodbye: { reason: this.#parts.hostDrain() === undefined ? 'restarting' : 'shutdown' },
     });
@@ -175,12 +166,22 @@ export class Link {
 
   /** Notes a changed container: the report follows within milliseconds, one for many changes. */
   changed(containerId: string): void {
-    this.#changed.add(containerId);
-    if (this.#session?.welcome === undefined || this.#statusTimer !== undefined) return;
-    this.#statusTimer = setTimeout(() => {
-      this.#statusTimer = undefined;
-      this.#sendStatus(false);
-    }, STATUS_COALESCE_MS);
+    this.#reports.changed(containerId);
+  }
+
+  /** Reports a changed GPU, before any message that follows from it. */
+  devicesChanged(): void {
+    this.#reports.devicesChanged();
+  }
+
+  /** Reports everything, after a snapshot that was not obeyed. */
+  reportAll(): void {
+    this.#reports.all();
+  }
+
+  /** Sends a heartbeat now: a value that heartbeats carry has changed and should not wait for the next one. */
+  heartbeatNow(): void {
+    this.#reports.heartbeatNow();
   }
 
   logsWaiting(): void {
@@ -280,7 +281,7 @@ export class Link {
     const welcomed = this.#parts.contact.asking();
     await new Promise<void>((resolve) => {
       this.#ended = resolve;
-      this.#changed.clear();
+      this.#reports.forget();
       this.#session = new Session(
         this.#dialler.open(identity),
         () => file.current?.credential ?? identity.credential,
@@ -303,60 +304,16 @@ export class Link {
       );
     });
     this.#ended = undefined;
-    if (failure === REVOKED || isRefusal(failure)) await this.#onRefusal(failure);
+    if (failure === REVOKED || isRefusal(failure)) {
+      const after = await this.#membership.refused(failure);
+      if (after.kind === 'deleted') this.#revoked();
+      else if (after.kind === 'wait') this.#nextWaitMs = after.waitMs;
+    }
   }
 
-  /**
-   * Handles a refused credential: tries a new join token if there is one, else one renewal, else the machine's key, and
-   * then waits. A bare status never ends anything here.
-   */
-  async #onRefusal(error: unknown): Promise<void> {
-    const { identity: file, joinFacts, log } = this.#parts;
-    this.#refusals += 1;
-    const identity = file.current;
-    if (identity === undefined) return;
-    if (hasNewToken(joinFacts, identity)) {
-      try {
-        await join(file, joinFacts, log, this.#abort.signal);
-        this.#nextWaitMs = 0;
-        return;
-      } catch (joinError) {
-        log.error({ err: joinError }, 'the new join token was refused too');
-      }
-    }
-    if (await this.#hasFreshCredential(identity)) {
-      this.#nextWaitMs = 0;
-      return;
-    }
-    if (this.#abort.signal.aborted) return;
-    log.error({ err: error }, 'the scheduler refuses this machine; if that stays so, give the agent a new join token');
-    this.#nextWaitMs = REFUSED_WAIT_MS;
-  }
-
-  /** Renews the credential once in a row of refusals; the machine's key is tried each time. */
-  async #hasFreshCredential(identity: Identity): Promise<boolean> {
-    const { identity: file, log } = this.#parts;
-    const client = this.#dialler.open(identity);
-    try {
-      if (this.#refusals === 1) {
-        try {
-          await renew(client, file);
-          return true;
-        } catch (error) {
-          log.info({ err: error }, 'credential could not be renewed');
-        }
-      }
-      if ((await prove(client, file)) === 'proven') {
-        log.info('the scheduler gave this machine a new credential for its key');
-        return true;
-      }
-      this.#revoked();
-    } catch (error) {
-      log.warn({ err: error }, 'the machine could not prove itself by its key');
-    } finally {
-      client.close();
-    }
-    return false;
+  async #renewIfDue(): Promise<void> {
+    const session = this.#session;
+    if (session?.welcome !== undefined) await this.#membership.renewIfDue(session.client);
   }
 
   #revoked(): void {
@@ -364,46 +321,11 @@ export class Link {
     this.#deleted.tell();
   }
 
-  /**
-   * Handles a revocation, which counts only when it names this machine and its installation signed it. With an unused
-   * join token the machine joins anew instead.
-   */
+  /** Handles a revocation. With an unused join token the machine joins anew instead. */
   async #onRevoked(session: Session, statement: string): Promise<void> {
-    const { identity: file, joinFacts, log } = this.#parts;
-    const identity = file.current;
-    if (identity === undefined) return;
-    if (!(await isRevocation(statement, identity.machineId, identity.installationKey))) {
-      log.error('a revocation that the installation has not signed is not obeyed');
-      return;
-    }
-    if (hasNewToken(joinFacts, identity)) {
-      log.warn('this machine was deleted; joining anew with the token that is there');
-      session.end(REVOKED);
-    } else this.#revoked();
-  }
-
-  /** Stores the scheduler's key, for a machine that joined before schedulers sent it. */
-  async #learnKey(installationKey: string): Promise<void> {
-    const { identity: file, log } = this.#parts;
-    const identity = file.current;
-    if (installationKey === '' || identity === undefined || identity.installationKey !== undefined) return;
-    await file
-      .save({ ...identity, installationKey })
-      .catch((error: unknown) => log.warn({ err: error }, 'the installation key could not be kept'));
-  }
-
-  async #renewIfDue(): Promise<void> {
-    const { identity: file, log } = this.#parts;
-    const identity = file.current;
-    const session = this.#session;
-    if (identity === undefined || session?.welcome === undefined || identity.credentialExpiresAtMs <= 0) return;
-    const halfLife = (identity.credentialExpiresAtMs + identity.credentialSinceMs) / 2;
-    if (Date.now() < halfLife) return;
-    try {
-      await renew(session.client, file);
-    } catch (error) {
-      log.warn({ err: error }, 'credential could not be renewed; trying again');
-    }
+    const verdict = await this.#membership.revoked(statement);
+    if (verdict === 'joins_anew') session.end(REVOKED);
+    else if (verdict === 'deleted') this.#revoked();
   }
 
   // ---- a session's events -------------------------------------------------------------------------------------------
@@ -413,22 +335,18 @@ export class Link {
     const { metrics, log } = this.#parts;
     this.#dialler.welcomed();
     this.#revision = -1;
-    this.#seq = 0;
-    this.#refusals = 0;
+    this.#membership.welcomed();
     this.#reconnectWindowMs = welcome.reconnectWindowMs;
     this.#wasLinked = true;
     this.#parts.clock.told(welcome.serverTimeMs, Date.now());
-    this.#askedAt.clear();
+    this.#reports.reset();
     metrics.connected.set(1);
     metrics.connectionAttempts.inc({ result: 'ok' });
     log.info({ sessionId: welcome.sessionId }, 'connected to the scheduler');
     this.#sessionBegan.tell();
-    void this.#learnKey(welcome.installationKey).then(() => this.#renewIfDue());
+    void this.#membership.learnKey(welcome.installationKey).then(() => this.#renewIfDue());
     session.openLogs();
-    this.#scheduleHeartbeat(welcome.heartbeatIntervalMs || DEFAULT_HEARTBEAT_MS);
-    // Changes between the hello and now.
-    if (this.#parts.devices().length > 0) this.devicesChanged();
-    if (this.#changed.size > 0) this.#sendStatus(false);
+    this.#reports.begin(welcome.heartbeatIntervalMs || DEFAULT_HEARTBEAT_MS);
     void this.#parts.attemptsKnown().then(() => {
       if (session !== this.#session) return;
       session.openTasks();
@@ -455,11 +373,11 @@ export class Link {
       }
       case 'heartbeatAck':
         if (message.heartbeatAck !== null && message.heartbeatAck !== undefined)
-          this.#answered(message.heartbeatAck.sentAtMs, message.heartbeatAck.serverTimeMs);
+          this.#reports.answered(message.heartbeatAck.sentAtMs, message.heartbeatAck.serverTimeMs);
         return;
       case 'fetchMetrics':
         if (message.fetchMetrics !== null && message.fetchMetrics !== undefined)
-          void this.#deliverMetrics(session, message.fetchMetrics.requestId);
+          void this.#reports.deliverMetrics(session, message.fetchMetrics.requestId);
         return;
       case 'proceed':
         if (message.proceed !== null && message.proceed !== undefined)
@@ -501,97 +419,13 @@ export class Link {
     if (session !== this.#session) return;
     const { metrics, slots, log } = this.#parts;
     this.#session = undefined;
-    clearTimeout(this.#statusTimer);
-    this.#statusTimer = undefined;
-    clearTimeout(this.#heartbeatTimer);
+    this.#reports.end();
     slots.disconnect(session);
     this.#disconnected.tell();
     metrics.connected.set(0);
     if (session.welcome === undefined) metrics.connectionAttempts.inc({ result: 'error' });
     if (!this.#abort.signal.aborted)
       log.info({ err: error, welcomed: session.welcome !== undefined }, 'session with the scheduler ended');
-  }
-
-  // ---- reports ------------------------------------------------------------------------------------------------------
-
-  #sendStatus(full: boolean): void {
-    const session = this.#session;
-    if (session?.welcome === undefined) return;
-    const containers = full
-      ? this.#parts.observedAll()
-      : [...this.#changed].map((id) => this.#parts.observedOf(id)).filter((one) => one !== undefined);
-    this.#changed.clear();
-    if (!full && containers.length === 0) return;
-    for (const part of full ? [fitted(containers)] : observedParts(containers)) {
-      this.#seq += 1;
-      session.sendControl({ status: { seq: this.#seq, full, containers: part } });
-    }
-  }
-
-  /** Reports a changed GPU, before any message that follows from it. */
-  devicesChanged(): void {
-    const session = this.#session;
-    if (session?.welcome !== undefined) session.sendControl({ devices: { gpus: this.#parts.devices() } });
-  }
-
-  /** Reports everything, after a snapshot that was not obeyed. */
-  reportAll(): void {
-    this.#sendStatus(true);
-  }
-
-  /** Sends a heartbeat now: a value that heartbeats carry has changed and should not wait for the next one. */
-  heartbeatNow(): void {
-    if (this.#session?.welcome === undefined || this.#heartbeatSoon) return;
-    this.#heartbeatSoon = true;
-    setImmediate(() => {
-      this.#heartbeatSoon = false;
-      if (this.#session?.welcome !== undefined) this.#heartbeat();
-    });
-  }
-
-  /** The scheduler answered a heartbeat: takes in the round trip, and its clock. */
-  #answered(sentAtMs: number, serverTimeMs: number): void {
-    const askedAt = this.#askedAt.get(sentAtMs);
-    if (askedAt === undefined) return;
-    this.#askedAt.delete(sentAtMs);
-    askedAt.answered();
-    this.#parts.clock.heard(serverTimeMs, performance.now() - askedAt.atMs, Date.now());
-  }
-
-  /** Sends this machine's metrics page on its own stream: a page is larger than a message of the control stream. */
-  async #deliverMetrics(session: Session, requestId: string): Promise<void> {
-    const { metrics, identity, log } = this.#parts;
-    const credential = identity.current?.credential;
-    if (credential === undefined) return;
-    const page = Buffer.from(await metrics.registry.metrics());
-    const request = { requestId, page: page.length > MAX_PAGE_BYTES ? Buffer.alloc(0) : page };
-    const deadline = { deadline: Date.now() + DELIVER_MS };
-    session.client.deliverMetrics(request, bearer(credential, session.welcome?.sessionId), deadline, (error) => {
-      if (error !== null) log.info({ err: error }, 'metrics page not delivered');
-    });
-  }
-
-  #scheduleHeartbeat(intervalMs: number): void {
-    clearTimeout(this.#heartbeatTimer);
-    const waitMs = intervalMs * (0.9 + Math.random() * 0.2);
-    this.#heartbeatTimer = setTimeout(() => {
-      this.#heartbeat();
-      if (this.#session?.welcome !== undefined) this.#scheduleHeartbeat(intervalMs);
-    }, waitMs);
-  }
-
-  #heartbeat(): void {
-    const { slots, conditions, diskFreeBytes, metrics, logs } = this.#parts;
-    metrics.logBufferBytes.set(logs.bytes);
-    const sentAtMs = Date.now();
-    this.#askedAt.set(sentAtMs, { atMs: performance.now(), answered: this.#parts.contact.asking() });
-    for (const asked of this.#askedAt.keys()) if (this.#askedAt.size > MOST_ASKED) this.#askedAt.delete(asked);
-    const [names, conditionWords] = [[...conditions.names], { ...conditions.words }];
-    for (const liveAttempts of attemptParts(slots.liveAttempts())) {
-      this.#session?.sendControl({
-        heartbeat: { sentAtMs, liveAttempts, conditions: names, conditionWords, diskFreeBytes: diskFreeBytes() },
-      });
-    }
   }
 }
 
