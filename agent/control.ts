@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { hasCode } from './durable.ts';
+import type { HostDrain } from './host-drain.ts';
 
 export type ControlRequest =
   | { readonly kind: 'drain'; readonly seconds: number }
@@ -21,6 +22,22 @@ export type ControlHandler = (
   tell: (text: string) => void,
   signal: AbortSignal,
 ) => Promise<void>;
+
+/** Requests as the parts of the agent answer them. @param stopping - aborted when the agent stops */
+export function controlOf(
+  hostDrain: Pick<HostDrain, 'drain' | 'undrain'>,
+  endContainers: () => Promise<void>,
+  stopping: AbortSignal,
+): ControlHandler {
+  return async (request, tell, signal) => {
+    if (request.kind === 'undrain') hostDrain.undrain();
+    else if (request.kind === 'end-containers') await endContainers();
+    else {
+      const left = await hostDrain.drain(request.seconds, tell, AbortSignal.any([signal, stopping]));
+      if (left > 0) tell(`the time is over: ${left} containers are left`);
+    }
+  };
+}
 
 const MOST_AT_ONCE = 8;
 const MAX_REQUEST_BYTES = 4096;

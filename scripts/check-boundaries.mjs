@@ -14,7 +14,7 @@ const MAY_IMPORT = { agent: ['shared'], scheduler: ['shared'], shared: [], cli: 
 /** The one home of each outside library. */
 const HOMES = {
   bullmq: ['scheduler/stores/queues/'],
-  dockerode: ['agent/containers/docker.ts'],
+  dockerode: ['agent/containers/engine/'],
   pg: ['scheduler/stores/store/'],
   '@electric-sql/pglite': ['scheduler/stores/store/', 'scheduler/stores/embedded/'],
   '@aws-sdk/client-s3': ['scheduler/stores/objects/s3.ts'],
@@ -60,7 +60,16 @@ const LAYERS = {
     'code',
     'config.ts',
     'containers',
-    ['child.ts', 'durable.ts', 'grpc-errors.ts', 'heap-growth.ts', 'host-drain.ts', 'proxy.ts', 'version.ts'],
+    [
+      'child.ts',
+      'control.ts',
+      'durable.ts',
+      'grpc-errors.ts',
+      'heap-growth.ts',
+      'host-drain.ts',
+      'proxy.ts',
+      'version.ts',
+    ],
   ],
   cli: [
     'main.ts',

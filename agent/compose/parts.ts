@@ -1,7 +1,7 @@
 /**
- * Makes everything that works with containers here. `wiring.ts` then says who tells whom, and the composition root
- * opens, starts and stops the parts in its own order. Must stay true: nothing here reads, writes or starts anything; a
- * part asks only of parts made before it.
+ * Makes everything that works with containers here. `wiring.ts` then says who tells whom, and `lifecycle.ts` in which
+ * order the parts start and stop. Must stay true: nothing here reads, writes or starts anything; a part asks only of
+ * parts made before it.
  */
 import { readdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -23,6 +23,7 @@ import { Executor } from '../reconcile/execute.ts';
 import type { Journal } from '../reconcile/journal.ts';
 import { ReconcileLoop } from '../reconcile/loop.ts';
 import { Orders } from '../reconcile/orders.ts';
+import { AdoptedRunners } from '../slots/adopted-runners.ts';
 import { RunnerSlots } from '../slots/slots.ts';
 import { ContainerDisks } from '../telemetry/container-disks.ts';
 import { AddressBook } from '../telemetry/addresses.ts';
@@ -49,8 +50,6 @@ export interface MakeParts {
     readonly gpus?: GpuOptions;
     readonly pulls?: Partial<PullSettings>;
   };
-  /** Resolves when the runner processes of adopted containers have dialled again, or the time for that is over. */
-  readonly attemptsKnown: () => Promise<void>;
 }
 
 const MIB = 1024 * 1024;
@@ -60,13 +59,14 @@ export type Parts = ReturnType<typeof makeParts>;
 /** The image of stubs that name none. */
 export const baseImageOf = ({ config }: Host): string => imageOf(config, '', '');
 
-export function makeParts({ host, member, journal, options, attemptsKnown }: MakeParts) {
+export function makeParts({ host, member, journal, options }: MakeParts) {
   const { config, log, stateDir, runtime, engine, metrics, conditions, bootId, runnerDir } = host;
   const { machineId, labels } = member;
 
   // The state of containers and of the machine, and the link that reports it.
   const { logs, positions } = makeLogs(host);
   const slots = new RunnerSlots(log);
+  const adoptedRunners = new AdoptedRunners(slots);
   const agentState = new AgentState(journal, config.LONGSHORE_AGENT_ORPHAN_SECONDS * 1000);
   const engineTrials = new EngineTrials({
     runtime,
@@ -121,7 +121,7 @@ export function makeParts({ host, member, journal, options, attemptsKnown }: Mak
     hostDrain: () => hostDrain.message,
     clock: new ClockWatch({ metrics, conditions, log }),
     contact,
-    attemptsKnown,
+    attemptsKnown: () => adoptedRunners.connected,
   });
 
   // Needs of containers: network, code, images, disks.
@@ -242,6 +242,7 @@ export function makeParts({ host, member, journal, options, attemptsKnown }: Mak
     logs,
     positions,
     slots,
+    adoptedRunners,
     gateway,
     archives,
     views,
