@@ -1,0 +1,160 @@
+// The command tree's part for machines, workers and pools. Names, flags and help are here; each command's module is
+// loaded when it runs.
+import type { Command } from 'commander';
+import type { Invocation } from './commands/run.ts';
+import type { DrainFlags, PoolFlags } from './flags.ts';
+import { command, examples, numberOrDefault, wholeNumber, yesNoOrDefault } from './program-parts.ts';
+
+export function addMachine(program: Command, invocation: () => Invocation): void {
+  const machine = command(program, 'machine', 'Admit machines, look at them, delete them');
+  examples(
+    command(
+      machine,
+      'create',
+      'Admit a machine to a pool; prints its token, once, and the line that runs its agent',
+    ).option('--pool <name>', 'the pool, made when it is missing', 'default'),
+    'machine create',
+    'machine create --pool gpu --json',
+  ).action(async (flags: { readonly pool: string }) => {
+    const { runMachineCreate } = await import('./commands/machine.ts');
+    await runMachineCreate(flags.pool, invocation());
+  });
+  examples(
+    command(
+      machine,
+      'upgrade',
+      "Print the line that brings a machine's agent to the release that the scheduler gives out",
+    ),
+    'machine upgrade',
+  ).action(async () => {
+    const { runMachineUpgrade } = await import('./commands/machine.ts');
+    await runMachineUpgrade(invocation());
+  });
+  examples(
+    command(machine, 'list', 'List machines, present or not').option('--pool <name>', 'of one pool'),
+    'machine list --pool gpu',
+  ).action(async (flags: { readonly pool?: string }) => {
+    const { runMachineList } = await import('./commands/machine.ts');
+    await runMachineList(flags.pool, invocation());
+  });
+  examples(
+    command(machine, 'show', 'Show one machine, and what its host is made of').argument('<id>'),
+    'machine show 1f2e3d4c',
+  ).action(async (id: string) => {
+    const { runMachineShow } = await import('./commands/machine-show.ts');
+    await runMachineShow(id, invocation());
+  });
+  examples(
+    command(machine, 'delete', 'Delete a machine that never came, is lost, or was drained')
+      .argument('<id>')
+      .option('--force', 'in any state: stop everything there, forget it a minute later'),
+    'machine delete 1f2e3d4c',
+  ).action(async (id: string, flags: { readonly force?: boolean }) => {
+    const { runMachineDelete } = await import('./commands/machine.ts');
+    await runMachineDelete(id, flags, invocation());
+  });
+}
+
+export function addWorker(program: Command, invocation: () => Invocation): void {
+  const worker = command(program, 'worker', 'Look at what machines offer; take them out of service and back');
+  examples(command(worker, 'list', 'List workers, one for each machine, and what is free'), 'worker list').action(
+    async () => {
+      const { runWorkerList } = await import('./commands/worker.ts');
+      await runWorkerList(invocation());
+    },
+  );
+  for (const [verb, what] of [
+    ['cordon', 'Place nothing new on a worker; what runs there goes on'],
+    ['uncordon', 'Place containers on a worker again'],
+  ] as const) {
+    examples(
+      command(worker, verb, what).argument('<id>', "the worker's id, which is its machine's"),
+      `worker ${verb} 1f2e3d4c`,
+    ).action(async (id: string) => {
+      const { runWorkerVerb } = await import('./commands/worker.ts');
+      await runWorkerVerb(verb, id, invocation());
+    });
+  }
+  examples(
+    command(worker, 'drain', 'Cordon a worker and have its containers leave: before maintenance')
+      .argument('<id>', "the worker's id, which is its machine's")
+      .option('--deadline <seconds>', 'what runs then is handed back and stopped; 0: now', wholeNumber)
+      .option('--wait', 'show how it goes, until nothing is left'),
+    'worker drain 1f2e3d4c --wait',
+    'worker drain 1f2e3d4c --deadline 600',
+  ).action(async (id: string, flags: DrainFlags) => {
+    const { runWorkerDrain } = await import('./commands/worker.ts');
+    await runWorkerDrain(id, flags, invocation());
+  });
+}
+
+export function addPool(program: Command, invocation: () => Invocation): void {
+  const pool = command(program, 'pool', 'Make, look at, set and delete pools of machines');
+  examples(
+    poolSettings(command(pool, 'create', 'Make a pool (creating a machine in it does, too)').argument('<name>')),
+    'pool create gpu',
+    'pool create build --cpu-overcommit 4 --requires-pool-selector yes',
+  ).action(async (name: string, flags: PoolFlags) => {
+    const { runPoolCreate } = await import('./commands/pool.ts');
+    await runPoolCreate(name, flags, invocation());
+  });
+  examples(
+    poolSettings(
+      command(
+        pool,
+        'set',
+        'Change settings of a pool: for what is placed from now on; what runs stays. `default` puts one back',
+      ).argument('<name>'),
+    ),
+    'pool set gpu --cpu-work-on-gpu-machines yes --reserved-memory-mib 8192',
+    'pool set gpu --cpu-overcommit default',
+  ).action(async (name: string, flags: PoolFlags) => {
+    const { runPoolSet } = await import('./commands/pool.ts');
+    await runPoolSet(name, flags, invocation());
+  });
+  examples(
+    command(pool, 'show', 'Show how a pool is set').argument('<name>'),
+    'pool show gpu',
+    'pool show gpu --json',
+  ).action(async (name: string) => {
+    const { runPoolShow } = await import('./commands/pool.ts');
+    await runPoolShow(name, invocation());
+  });
+  examples(command(pool, 'delete', 'Delete a pool that has no machines').argument('<name>'), 'pool delete gpu').action(
+    async (name: string) => {
+      const { runPoolDelete } = await import('./commands/pool.ts');
+      await runPoolDelete(name, invocation());
+    },
+  );
+  examples(command(pool, 'list', 'List pools and what is free in them'), 'pool list').action(async () => {
+    const { runPoolList } = await import('./commands/pool.ts');
+    await runPoolList(invocation());
+  });
+}
+
+/** A flag for each setting, named and bounded as it is in the interface: a test holds them equal. */
+function poolSettings(of: Command): Command {
+  return of
+    .option(
+      '--cpu-overcommit <n>',
+      'offer the cores of each machine so many times over, 1 to 64',
+      numberOrDefault(1, 64),
+    )
+    .option(
+      '--cpu-work-on-gpu-machines <yes|no>',
+      'machines with GPUs take work without one, too; unless said, as LONGSHORE_CPU_WORK_ON_GPU_POOLS says',
+      yesNoOrDefault,
+    )
+    .option('--requires-pool-selector <yes|no>', 'place only what names this pool', yesNoOrDefault)
+    .option('--priority <n>', 'fill pools of a higher one first, 0 to 1000', numberOrDefault(0, 1000, 'whole number'))
+    .option(
+      '--reserved-cpu-cores <n>',
+      'cores of each machine that stay for its host; unless said, a tenth, at most one',
+      numberOrDefault(0, 1024),
+    )
+    .option(
+      '--reserved-memory-mib <n>',
+      'memory of each machine that stays for its host; unless said, 5 %',
+      numberOrDefault(0, 16_777_216, 'whole number'),
+    );
+}

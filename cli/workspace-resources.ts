@@ -1,0 +1,122 @@
+// The command tree's part for workspaces, tokens, keys and secrets. Names, flags and help are here; each command's
+// module is loaded when it runs.
+import type { Command } from 'commander';
+import type { Invocation } from './commands/run.ts';
+import type { SecretSetFlags, TokenCreateFlags, TokenVerbFlags, WorkspaceLimitsFlags } from './flags.ts';
+import { command, examples } from './program-parts.ts';
+
+export function addWorkspace(program: Command, invocation: () => Invocation): void {
+  const workspace = command(program, 'workspace', "Make and list workspaces (the administrator's); look at limits");
+  examples(
+    command(workspace, 'create', 'Make a workspace; prints its token, once').argument('<name>'),
+    'workspace create team-a',
+  ).action(async (name: string) => {
+    const { runWorkspaceCreate } = await import('./commands/workspace.ts');
+    await runWorkspaceCreate(name, invocation());
+  });
+  addWorkspaceLimits(workspace, invocation);
+  examples(command(workspace, 'list', 'List the workspaces'), 'workspace list').action(async () => {
+    const { runWorkspaceList } = await import('./commands/workspace.ts');
+    await runWorkspaceList(invocation());
+  });
+}
+
+function addWorkspaceLimits(workspace: Command, invocation: () => Invocation): void {
+  examples(
+    command(workspace, 'limits', 'Show what a workspace may have, and has; an administrator changes it with --set')
+      .argument('[workspace]', "its id or name (else the token's own)")
+      .option('--set <limit=value...>', 'such as concurrency.gpu_limit=4; `default` as value puts a limit back'),
+    'workspace limits',
+    'workspace limits team-a --set concurrency.gpu_limit=4 stub.max_replicas=default',
+  ).action(async (reference: string | undefined, flags: WorkspaceLimitsFlags) => {
+    const { runWorkspaceLimits } = await import('./commands/workspace-limits.ts');
+    await runWorkspaceLimits(reference, flags, invocation());
+  });
+}
+
+export function addToken(program: Command, invocation: () => Invocation): void {
+  const token = command(program, 'token', "Look at the workspace's tokens; make, switch and delete them");
+  examples(command(token, 'list', 'List tokens, without their keys'), 'token list').action(async () => {
+    const { runTokenList } = await import('./commands/token.ts');
+    await runTokenList(invocation());
+  });
+  examples(
+    command(token, 'create', 'Make a token; its key is printed alone on stdout, once')
+      .option(
+        '--type <type>',
+        'workspace, or workspace_restricted (deploys, calls and looks; see docs/cli.md); an administrator: admin',
+        'workspace',
+      )
+      .option('--once', 'good for one use'),
+    'token create > key.txt',
+    'token create --type workspace_restricted --once',
+  ).action(async (flags: TokenCreateFlags) => {
+    const { runTokenCreate } = await import('./commands/token.ts');
+    await runTokenCreate(flags, invocation());
+  });
+  examples(
+    command(token, 'toggle', 'Switch a token off, at once and everywhere, or on again')
+      .argument('<id>')
+      .option('--force', 'also when it is the token of this command'),
+    'token toggle 5f0c…',
+  ).action(async (id: string, flags: TokenVerbFlags) => {
+    const { runTokenToggle } = await import('./commands/token.ts');
+    await runTokenToggle(id, flags, invocation());
+  });
+  examples(
+    command(token, 'delete', 'Delete a token, at once and everywhere')
+      .argument('<id>')
+      .option('--force', 'also when it is the token of this command'),
+    'token delete 5f0c…',
+  ).action(async (id: string, flags: TokenVerbFlags) => {
+    const { runTokenDelete } = await import('./commands/token.ts');
+    await runTokenDelete(id, flags, invocation());
+  });
+}
+
+export function addKey(program: Command, invocation: () => Invocation): void {
+  const key = command(program, 'key', "The keys that tokens are signed with (the administrator's)");
+  examples(command(key, 'list', 'List them, and how many tokens each has signed'), 'key list').action(async () => {
+    const { runKeyList } = await import('./commands/key.ts');
+    await runKeyList(invocation());
+  });
+  examples(
+    command(key, 'rotate', 'Make a newer key, which signs from now on; tokens that others signed stay good'),
+    'key rotate',
+  ).action(async () => {
+    const { runKeyRotate } = await import('./commands/key.ts');
+    await runKeyRotate(invocation());
+  });
+  examples(
+    command(key, 'retire', 'End a key: every token that it signed is refused from now on, everywhere').argument('<id>'),
+    'key retire first',
+  ).action(async (id: string) => {
+    const { runKeyRetire } = await import('./commands/key.ts');
+    await runKeyRetire(id, invocation());
+  });
+}
+
+export function addSecret(program: Command, invocation: () => Invocation): void {
+  const secret = command(program, 'secret', 'Keep values that containers get as variables; nobody can read them back');
+  examples(command(secret, 'list', 'List secrets, without their values'), 'secret list').action(async () => {
+    const { runSecretList } = await import('./commands/secret.ts');
+    await runSecretList(invocation());
+  });
+  examples(
+    command(secret, 'set', 'Make a secret, or change its value, which is read from stdin')
+      .argument('<name>')
+      .option('--file <file>', 'read the value from a file instead'),
+    'secret set API_KEY < key.txt',
+    'secret set API_KEY --file key.txt',
+  ).action(async (name: string, flags: SecretSetFlags) => {
+    const { runSecretSet } = await import('./commands/secret.ts');
+    await runSecretSet(name, flags, invocation());
+  });
+  examples(
+    command(secret, 'delete', 'Delete a secret; containers that need it cannot start any more').argument('<name>'),
+    'secret delete API_KEY',
+  ).action(async (name: string) => {
+    const { runSecretDelete } = await import('./commands/secret.ts');
+    await runSecretDelete(name, invocation());
+  });
+}
