@@ -1,19 +1,18 @@
 // The kill rounds: a load, a kill at a random moment, a restart, again
 // and again. Then the books of all three parties are closed and compared.
-import { cpSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
 import { causes } from '../program.ts';
 import { startProduct } from '../product.ts';
 import type { Product } from '../product.ts';
 import { writeBenchRelease } from '../release.ts';
-import type { SoakApp } from '../soak/apps.ts';
 import { Caller } from '../soak/caller.ts';
 import { Ledger } from '../soak/ledger.ts';
 import { readAll, settle } from '../soak/settle.ts';
 import type { Workplace } from '../workplace.ts';
-import { audit, repeatedRuns } from './audit.ts';
-import type { Books } from './audit.ts';
+import { audit } from './audit.ts';
+import { closeBooks, keepLogs, totalsOf } from './books.ts';
+import type { Totals } from './books.ts';
 import { countEnds, readContainerEnds, wrongEnds } from './ends.ts';
 import { calledApps, deployChaosApps, neverAway, work } from './load.ts';
 import type { IsAway } from './churn.ts';
@@ -21,21 +20,13 @@ import type { ChaosApps, ChaosStage } from './load.ts';
 import type { ChaosOptions } from './options.ts';
 import { MachineWatch, startGpuHosts } from './machine.ts';
 import type { GpuHost } from './machine.ts';
-import { readBack } from './read-back.ts';
 import { HandlerRecords } from './runs.ts';
 import { openChaosStores } from './stores.ts';
 
-export interface ChaosOutcome {
+export interface ChaosOutcome extends Totals {
   readonly findings: readonly string[];
-  readonly accepted: number;
-  readonly unanswered: number;
-  readonly runs: number;
-  /** Runs beyond those that the handlers' failures asked for. */
-  readonly repeated: number;
   /** Milliseconds from the end of the load to the end of the last task. */
   readonly settledMs: number;
-  /** Number of requests by operation and answer. */
-  readonly counts: Readonly<Record<string, number>>;
   /** Present for `--kill agent` only. */
   readonly machine: MachineOutcome | undefined;
 }
@@ -56,11 +47,6 @@ export interface ChaosReport {
   json(kind: string, value: object): void;
 }
 
-/**
- * Attempts that lost machines or containers may cost beyond the user's
- * budget; nothing here loses one, but an attempt may count as lost.
- */
-const LOSSES = 5;
 const MOST_REQUESTS = 16;
 const FIRST_CALLS_MS = 60_000;
 const FOLLOW_EVERY_MS = 1_000;
@@ -139,12 +125,8 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
   ];
   return {
     findings,
-    accepted: ledger.settled.size + ledger.open.size,
-    unanswered: stage.sent.filter(({ taskId }) => taskId === '').length,
-    runs: books.runs.length,
-    repeated: repeatedRuns(books),
+    ...totalsOf(stage, books),
     settledMs,
-    counts: Object.fromEntries([...ledger.counts].toSorted(([a], [b]) => a.localeCompare(b))),
     machine: machine?.outcome,
   };
 }
@@ -236,22 +218,7 @@ export async function follow(
   }
 }
 
-/** Reads every account of the tasks. */
-export async function closeBooks(stage: ChaosStage, apps: readonly SoakApp[], records: HandlerRecords): Promise<Books> {
-  const { caller, sent } = stage;
-  const readings = await readBack(stage, caller, apps);
-  return { sent, ...readings, runs: records.read(), lossesAllowed: LOSSES };
-}
-
 const recordsOf = (product: Product, apps: ChaosApps): string =>
   join(product.dataDir, 'volumes', product.client.context.workspaceId, apps.volumeId, 'runs.jsonl');
 
 const between = (least: number, most: number): number => least + Math.random() * (most - least);
-
-/** Copies the daemons' logs and the handlers' records to a directory. */
-export function keepLogs(place: Workplace, records: HandlerRecords, to: string): void {
-  mkdirSync(to, { recursive: true });
-  for (const name of readdirSync(place.directory))
-    if (name.endsWith('.log')) cpSync(join(place.directory, name), join(to, name));
-  if (existsSync(records.path)) cpSync(records.path, join(to, 'runs.jsonl'));
-}

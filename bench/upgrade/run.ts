@@ -6,13 +6,14 @@ import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
 import { LABELS } from '#agent/containers/runtime.ts';
 import { buildCommit, resolveCommit } from '../against/commit.ts';
-import { audit, repeatedRuns } from '../chaos/audit.ts';
+import { audit } from '../chaos/audit.ts';
+import { closeBooks, keepLogs, totalsOf } from '../chaos/books.ts';
 import { countEnds, readContainerEnds, wrongEnds } from '../chaos/ends.ts';
 import { CHAOS_APP, callOn, calledApps, deployChaosApps, work } from '../chaos/load.ts';
 import type { ChaosStage } from '../chaos/load.ts';
 import { MachineWatch, startGpuHosts } from '../chaos/machine.ts';
 import type { ChaosOutcome, ChaosReport } from '../chaos/rounds.ts';
-import { closeBooks, follow, keepLogs, untilServed } from '../chaos/rounds.ts';
+import { follow, untilServed } from '../chaos/rounds.ts';
 import { HandlerRecords } from '../chaos/runs.ts';
 import { openChaosStores } from '../chaos/stores.ts';
 import { writeBenchRelease } from '../release.ts';
@@ -147,12 +148,8 @@ export async function upgrade(options: UpgradeOptions, place: Workplace, report:
       ...onTwoMachines(watches.map((watch) => watch.containerIds)),
       ...wrongEnds(rows),
     ],
-    accepted: ledger.settled.size + ledger.open.size,
-    unanswered: stage.sent.filter(({ taskId }) => taskId === '').length,
-    runs: books.runs.length,
-    repeated: repeatedRuns(books),
+    ...totalsOf(stage, books),
     settledMs,
-    counts: Object.fromEntries([...ledger.counts].toSorted(([a], [b]) => a.localeCompare(b))),
     replaced,
     kept: before.length,
     containers: watches.reduce((sum, watch) => sum + watch.counts.containers, 0),
