@@ -7,12 +7,13 @@ import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
 import { COMPLETED, DEPLOYMENT_STOPPED, LOST, WAIT_LIMIT } from '../../../scheduler/domain/endings.ts';
 import type { StubConfig, Target } from '../../../scheduler/domain/stub-config.ts';
 import { hostRewriter, readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
-import { inputOf, registerInvoke } from '../../../scheduler/api/http/invoke/invoke.ts';
+import { registerInvoke } from '../../../scheduler/api/http/invoke/invoke.ts';
 import { createHttpServer } from '../../../scheduler/api/http/server.ts';
 import type { HttpServer } from '../../../scheduler/api/http/server.ts';
 import type { Caller } from '../../../scheduler/workspaces/identity/caller.ts';
 import type { Call, Submission } from '../../../scheduler/tasks/admission/calls.ts';
 import type { Finished } from '../../../scheduler/tasks/dispatch/replies.ts';
+import { inputOf } from '#scheduler/api/http/invoke/input.ts';
 
 const log = pino({ level: 'silent' });
 const STUB = '05ed1b36-2098-4790-99eb-732099e99ca6';

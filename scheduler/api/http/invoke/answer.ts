@@ -1,0 +1,90 @@
+// The answer to a call whose task was submitted.
+import type { FastifyReply } from 'fastify';
+import { isEventStream } from '#shared/domain/event-stream.ts';
+import type { Target } from '../../../domain/stub-config.ts';
+import type { Submission } from '../../../tasks/admission/calls.ts';
+import type { Finished } from '../../../tasks/dispatch/replies.ts';
+import { EVENT_STREAM, cutWhenUnread, headersOf } from './event-stream.ts';
+import type { EventStream } from './event-stream.ts';
+import { KEY_REUSED } from './idempotency-key.ts';
+import { outcomes, UNAVAILABLE, UNAVAILABLE_STATUS } from './outcomes.ts';
+import { send, sendCoded } from './refusal.ts';
+
+/** Largest answer that is not watched: so much lies in the socket's own buffer, read or not. */
+const MOST_UNWATCHED = 64 * 1024;
+
+export function answer(
+  submission: Submission,
+  target: Target,
+  reply: FastifyReply,
+  events: EventStream,
+  fail: (error: unknown) => void,
+): void {
+  // The add to the queue seemed to fail, yet a container got the task and its events went out.
+  if (submission.kind !== 'accepted' && events.hasBegun) return events.cut();
+  switch (submission.kind) {
+    case 'accepted': {
+      reply.headers(headersOf(submission.taskId));
+      if (submission.isReplay === true) reply.header('idempotency-replayed', 'true');
+      if (!target.sync) return send(reply, 200, JSON.stringify({ task_id: submission.taskId }));
+      const { raw } = reply;
+      const left = (): void => {
+        if (!raw.writableEnded) submission.callerLeft();
+      };
+      raw.once('close', left);
+      submission.finished.then(
+        (finished: Finished) => {
+          raw.off('close', left);
+          if (events.hasBegun) events.end(finished);
+          else if (finished.status === 'COMPLETE' && isEventStream(finished.body))
+            void reply.code(200).headers(EVENT_STREAM).send(finished.body);
+          else send(reply, outcomes.httpStatusOf(finished.status, finished.reason), finished.body);
+          if (finished.body.length > MOST_UNWATCHED) cutWhenUnread(raw);
+        },
+        (error: unknown) => {
+          raw.off('close', left);
+          fail(error);
+        },
+      );
+      // A caller who hung up before this line causes no further `close` event.
+      if (raw.destroyed) left();
+      return;
+    }
+    case 'queue_full':
+      return send(reply, 429, JSON.stringify({ error: `exceeded max pending tasks: ${submission.maxPendingTasks}` }));
+    case 'queue_bytes_reached':
+      return send(
+        reply,
+        429,
+        JSON.stringify({
+          error: `the inputs of this workspace's tasks take the ${submission.limit} bytes that its limit bytes.queue allows: wait until tasks have ended, or have an administrator raise it`,
+          code: 'queue_bytes_reached',
+        }),
+      );
+    case 'rate_limited': {
+      const seconds = submission.retryAfterSeconds;
+      void reply.header('retry-after', String(seconds));
+      return send(
+        reply,
+        429,
+        JSON.stringify({ error: `this workspace calls more often than it may: wait ${seconds} s` }),
+      );
+    }
+    case 'key_reused':
+      return sendCoded(reply, 422, 'idempotency_key_reused', KEY_REUSED);
+    case 'keys_exhausted':
+      return sendCoded(
+        reply,
+        429,
+        'too_many_idempotency_keys',
+        `this workspace has ${submission.most} idempotency keys of the last 24 hours, and may have no more`,
+      );
+    case 'unavailable': {
+      const { text, code } = UNAVAILABLE[submission.reason];
+      if (submission.retryAfterSeconds !== undefined) {
+        void reply.header('retry-after', String(submission.retryAfterSeconds));
+      }
+      return send(reply, UNAVAILABLE_STATUS, JSON.stringify({ error: submission.detail ?? text, code }));
+    }
+  }
+}

@@ -1,0 +1,94 @@
+// The target of an invoke URL, by name, stub or host, and whether the caller may invoke it. Found in memory where it is
+// known: nothing here awaits a value that is already there.
+import { isUuid } from '#shared/domain/ids.ts';
+import type { Target } from '../../../domain/stub-config.ts';
+import type { Targets } from '../../../workspaces/deployments/targets.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { readHostLabel } from './host-form.ts';
+import { KINDS } from './kinds.ts';
+import { INACTIVE, NOT_PUBLIC, NO_DEPLOYMENT, NO_STUB, NO_VERSION, OTHER_WORKSPACE, UNAUTHORIZED } from './refusal.ts';
+import type { Refusal } from './refusal.ts';
+
+export interface FindParts {
+  readonly targets: Pick<Targets, 'byName' | 'byStub' | 'bySubdomain'>;
+}
+
+export type Find = (caller: Caller | null, params: Params) => Found | Promise<Found>;
+export type Found = Target | Refusal;
+export type Params = Readonly<Record<string, string>>;
+
+export function byName(parts: FindParts, kind: string, versionOf: (params: Params) => number | null | undefined): Find {
+  return (caller, params) => {
+    if (caller === null) return UNAUTHORIZED;
+    const version = versionOf(params);
+    if (version === undefined) return NO_VERSION;
+    const { name = '' } = params;
+    // The database can neither store nor compare such a text.
+    if (name.includes('\0')) return NO_DEPLOYMENT;
+    const found = parts.targets.byName(caller.workspaceId, kind, name, version);
+    return found instanceof Promise ? found.then(deployed) : deployed(found);
+  };
+}
+
+/** Finds a stub's target. @param kind - null: any that is invoked in this way */
+export function byStub(
+  parts: FindParts,
+  kind: string | null,
+  choose: (caller: Caller | null, target: Target) => Found,
+): Find {
+  return (caller, params) => {
+    const unknown = caller === null ? UNAUTHORIZED : NO_STUB;
+    const stubId = (params['stubId'] ?? '').toLowerCase();
+    if (!isUuid(stubId)) return unknown;
+    const pick = (target: Target | undefined): Found =>
+      target === undefined || !(kind === null ? Object.hasOwn(KINDS, target.kind) : target.kind === kind)
+        ? unknown
+        : choose(caller, target);
+    const found = parts.targets.byStub(stubId);
+    return found instanceof Promise ? found.then(pick) : pick(found);
+  };
+}
+
+export function byHost(parts: FindParts): Find {
+  const ofStub = byStub(parts, null, ownOrPublic);
+  return (caller, params) => {
+    const unknown = caller === null ? UNAUTHORIZED : NO_DEPLOYMENT;
+    const label = readHostLabel(params['label'] ?? '');
+    if (label === undefined) return unknown;
+    if (label.kind === 'stub') return ofStub(caller, { stubId: label.stubId });
+    const pick = (target: Target | undefined): Found =>
+      target === undefined || !Object.hasOwn(KINDS, target.kind) ? unknown : ownOrPublic(caller, target);
+    const found = parts.targets.bySubdomain(label.subdomain, label.version);
+    return found instanceof Promise ? found.then(pick) : pick(found);
+  };
+}
+
+export const latest = (): null => null;
+
+/** Whether a URL of any form names its version. */
+export const namesVersion = (params: Params): boolean => {
+  const host = readHostLabel(params['label'] ?? '');
+  return params['version'] !== undefined || (host?.kind === 'deployment' && host.version !== null);
+};
+
+/** Reads `v3`; undefined: not a version. */
+export function versionParam(params: Params): number | undefined {
+  const [, digits] = /^v([0-9]{1,9})$/.exec(params['version'] ?? '') ?? [];
+  return digits === undefined ? undefined : Number(digits);
+}
+
+const deployed = (target: Target | undefined): Found =>
+  target === undefined ? NO_DEPLOYMENT : target.active ? target : INACTIVE;
+
+export function ownOrPublic(caller: Caller | null, target: Target): Found {
+  if (target.config.authorized) {
+    if (caller === null) return UNAUTHORIZED;
+    if (caller.workspaceId !== target.workspaceId) return OTHER_WORKSPACE;
+  }
+  return target.active ? target : INACTIVE;
+}
+
+export function publicOnly(_caller: Caller | null, target: Target): Found {
+  if (target.config.authorized) return NOT_PUBLIC;
+  return target.active ? target : INACTIVE;
+}

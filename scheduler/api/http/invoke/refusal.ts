@@ -1,0 +1,67 @@
+// Answers in place of a task: refusals with the texts that clients compare, and failures.
+import type { FastifyReply } from 'fastify';
+import type { Log } from '#shared/log.ts';
+import { problemOf, withRetryAfter } from '../error-map.ts';
+import { closeUnread } from '../polite-close.ts';
+
+/** An answer instead of a task. `message`: the target could not be resolved; `error`: the call could not be made. */
+export class Refusal {
+  readonly status: number;
+  readonly body: string;
+  constructor(status: number, field: 'message' | 'error', text: string) {
+    this.status = status;
+    this.body = JSON.stringify({ [field]: text });
+  }
+}
+
+// Texts of the interface, which clients compare.
+export const UNAUTHORIZED = new Refusal(401, 'message', 'Unauthorized');
+export const OTHER_WORKSPACE = new Refusal(401, 'message', 'Invalid token');
+export const NO_DEPLOYMENT = new Refusal(400, 'message', 'Invalid deployment');
+export const NO_VERSION = new Refusal(400, 'message', 'Invalid deployment version');
+export const INACTIVE = new Refusal(400, 'message', 'Deployment is not active');
+export const NO_STUB = new Refusal(400, 'message', 'Invalid stub');
+export const NOT_PUBLIC = new Refusal(400, 'error', 'invalid stub id');
+export const BAD_PAYLOAD = new Refusal(400, 'error', 'invalid request payload');
+export const CALLBACK_OF_NOBODY = new Refusal(401, 'error', 'callback_url needs a token of the workspace');
+export const CALLBACK_OUTSIDE = new Refusal(
+  403,
+  'error',
+  'callback_url is not for a container whose network is limited',
+);
+export const WRONG_METHOD = new Refusal(405, 'message', 'Method Not Allowed');
+export const NOT_FOUND = new Refusal(404, 'message', 'Not Found');
+export const INTERNAL = new Refusal(500, 'error', 'Internal server error');
+
+export function send(reply: FastifyReply, status: number, body: string): void {
+  void reply.code(status).header('content-type', 'application/json').send(body);
+}
+
+/** Sends a refusal that programs recognise by its code. */
+export const sendCoded = (reply: FastifyReply, status: number, code: string, error: string): void =>
+  send(reply, status, JSON.stringify({ error, code }));
+
+export function sendRefusal(reply: FastifyReply, refusal: Refusal): void {
+  closeUnread(reply.request, reply);
+  send(reply, refusal.status, refusal.body);
+}
+
+export interface FailureParts {
+  readonly log: Log;
+  /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
+  readonly maxBodyBytes: number;
+}
+
+export function sendFailure(error: unknown, reply: FastifyReply, parts: FailureParts): void {
+  const problem = problemOf(error);
+  closeUnread(reply.request, reply);
+  if (problem.status === 413) {
+    return sendCoded(reply, 413, problem.code, `request body is larger than ${parts.maxBodyBytes} bytes`);
+  }
+  withRetryAfter(reply, problem);
+  if (problem.status < 500 || problem.retryAfterSeconds !== undefined)
+    return send(reply, problem.status, JSON.stringify({ error: problem.message }));
+  parts.log.error({ err: error, requestId: reply.request.id }, 'invocation failed');
+  if (problem.status === 500) return sendRefusal(reply, INTERNAL);
+  send(reply, problem.status, JSON.stringify({ error: problem.message }));
+}
