@@ -10,7 +10,6 @@ import {
 import type { Machine } from '#shared/api/machines.ts';
 import { AppError } from '#shared/errors.ts';
 
-import { DEFAULT_LIMITS } from '../../workspaces/deployments/normalise.ts';
 import type { CreatedMachine, MachineService, MachineView } from '../../fleet/machine-service.ts';
 import { MAX_POOLS } from '../../fleet/pools-file.ts';
 import type { PoolService } from '../../fleet/pools.ts';
@@ -19,6 +18,7 @@ import type { Caller } from '../../workspaces/identity/caller.ts';
 import { operation } from './operation.ts';
 import type { Operation, Origin } from './operation.ts';
 import { poolNameProblem } from '../../domain/pools.ts';
+import { DEFAULT_LIMITS } from '../../workspaces/deployments/stub-limits.ts';
 
 /** The address that agents dial, as CreateMachine announces it. */
 export interface AgentUpstream {

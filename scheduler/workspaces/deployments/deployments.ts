@@ -22,8 +22,6 @@ import { objectById } from '../../stores/store/queries/objects.ts';
 import { stopVersionsBefore } from '../../stores/store/queries/schedules.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import type { HostLabels } from './host-labels.ts';
-import { DEFAULT_LIMITS } from './normalise.ts';
-import type { StubLimits } from './normalise.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
 import type { Stubs } from './stubs.ts';
@@ -31,6 +29,8 @@ import type { Targets } from './targets.ts';
 import { portOf, sanitiseName } from './urls.ts';
 import type { UrlTarget } from './urls.ts';
 import type { DeploymentEffects, Resolution } from './needs.ts';
+import { DEFAULT_LIMITS } from './stub-limits.ts';
+import type { StubLimits } from './stub-limits.ts';
 
 export type DeployOutcome =
   | {

@@ -1,6 +1,5 @@
-// Turns a GetOrCreateStub request into the configuration that everything else works
-// with: defaults, bounds and refusals per kind. Pure; the only place that knows them.
-import { isIP } from 'node:net';
+// Turns a GetOrCreateStub request into the configuration that everything else works with: defaults and bounds per kind
+// (kinds.ts), refusals (refusals.ts), limits of a workspace (stub-limits.ts). Pure.
 import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
@@ -11,75 +10,18 @@ import { readWhen } from '../../domain/ticks.ts';
 import { parseGpus } from './gpus.ts';
 import type { AutoscalerConfig, StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import { WORKER_CHOICE, lacksChoice } from '../../domain/worker-choice.ts';
-import { poolNameOf, poolNameProblem } from '../../domain/pools.ts';
-
-export const STUB_TYPES = [
-  'endpoint',
-  'endpoint/deployment',
-  'endpoint/serve',
-  'asgi',
-  'asgi/deployment',
-  'asgi/serve',
-  'taskqueue',
-  'taskqueue/deployment',
-  'taskqueue/serve',
-  'function',
-  'function/deployment',
-  'function/serve',
-  'schedule',
-  'schedule/deployment',
-  'pod',
-  'pod/deployment',
-  'pod/run',
-  'bot',
-  'bot/deployment',
-  'bot/serve',
-  'container',
-  'shell',
-  'sandbox',
-] as const;
-const PYTHON_MINORS = [8, 9, 10, 11, 12, 13, 14];
-export const PYTHON_VERSIONS: readonly string[] = [
-  'python3',
-  ...PYTHON_MINORS.map((minor) => `python3.${minor}`),
-  ...PYTHON_MINORS.filter((minor) => minor <= 12).map((minor) => `micromamba3.${minor}`),
-];
-
-/** Bounds of a workspace's stubs; the defaults apply where its limits do not set them. */
-export interface StubLimits {
-  readonly maxCpuMillicores: number;
-  readonly maxMemoryMib: number;
-  readonly maxGpuCount: number;
-  readonly maxContainers: number;
-  /** Most GPUs at once; 0 refuses every GPU; null: no limit. */
-  readonly gpuConcurrency: number | null;
-  readonly maxRetries: number;
-  readonly maxTtlSeconds: number;
-  /** Bound on pending tasks; null: no limit. */
-  readonly maxPendingTasks: number | null;
-  /** Default of stubs that do not set it. */
-  readonly maxPendingTasksDefault: number;
-  /** Deployments of the workspace, deleted ones not counted; null: no limit. */
-  readonly maxDeployments: number | null;
-  /** Stubs of the workspace. */
-  readonly maxStubs: number;
-}
-const MAX_TTL_S = 86_400;
-const MAX_RETRIES = 5;
-const DEFAULT_PENDING = 100;
-export const DEFAULT_LIMITS: StubLimits = {
-  maxCpuMillicores: 128_000,
-  maxMemoryMib: 32_768,
-  maxGpuCount: 2,
-  maxContainers: 100,
-  gpuConcurrency: null,
-  maxRetries: MAX_RETRIES,
-  maxTtlSeconds: MAX_TTL_S,
-  maxPendingTasks: null,
-  maxPendingTasksDefault: DEFAULT_PENDING,
-  maxDeployments: null,
-  maxStubs: 10_000,
-};
+import type { KindRules } from './kinds.ts';
+import { OTHER_KIND, KIND_RULES } from './kinds.ts';
+import {
+  STOP_AFTER_DISCONNECT_S,
+  quoted,
+  refuseNames,
+  refuseResources,
+  refuseRunning,
+  refuseWorkerMode,
+} from './refusals.ts';
+import type { StubLimits } from './stub-limits.ts';
+import { DEFAULT_LIMITS, MAX_RETRIES, MAX_TTL_S } from './stub-limits.ts';
 
 export type Normalised =
   | {
@@ -90,42 +32,12 @@ export type Normalised =
     }
   | { readonly kind: 'refused'; readonly errMsg: string };
 
-interface KindRules {
-  /** Whether callers wait: then the execution limit is bounded, and there are no retries. */
-  readonly sync: boolean;
-  readonly ttlSeconds: number;
-  readonly keepWarmSeconds: number;
-  /** Whether a Python function serves it, which `handler` names. */
-  readonly handler: boolean;
-  /** Whether each call gets a container, up to the cap; such a kind is never public. */
-  readonly perCall: boolean;
-}
-const OTHER: KindRules = { sync: false, ttlSeconds: 0, keepWarmSeconds: 0, handler: false, perCall: false };
-const RULES: Readonly<Record<string, KindRules>> = {
-  endpoint: { sync: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true, perCall: false },
-  asgi: { sync: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true, perCall: false },
-  taskqueue: { sync: false, ttlSeconds: 7_200, keepWarmSeconds: 10, handler: true, perCall: false },
-  function: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true, perCall: true },
-  schedule: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true, perCall: true },
-};
 const MAX_SYNC_TIMEOUT_S = 600;
-const MAX_WORKERS = 128;
-const MAX_CONCURRENT = 1_000;
-const MAX_ALLOW_LIST = 10;
-const MAX_NAME = 255;
 const MAX_VOLUMES = 32;
-const MAX_SECRETS = 64;
-const MAX_ENV = 512;
-const MAX_ENV_BYTES = 128 * 1024;
-/** Seconds that `extra.stopAfterDisconnect: true` means; a request may also name the number. */
-const STOP_AFTER_DISCONNECT_S = 300;
-const STOP_AFTER_DISCONNECT_RANGE = { min: 60, max: 86_400 };
-
-export const isSyncKind = (kind: string): boolean => RULES[kind]?.sync === true;
 
 export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimits = DEFAULT_LIMITS): Normalised {
   const kind = kindOf(request.stubType);
-  const rules = RULES[kind] ?? OTHER;
+  const rules = KIND_RULES[kind] ?? OTHER_KIND;
   const { gpus, unknown } = parseGpus(request.gpu);
   const gpuCount = gpus.length > 0 ? Math.max(1, request.gpuCount) : request.gpuCount;
   const extra = parseExtra(request.extra);
@@ -200,14 +112,6 @@ function workerModeField(extra: Readonly<Record<string, unknown>>): Pick<StubCon
   return workerMode === undefined ? {} : { workerMode };
 }
 
-function refuseWorkerMode(asked: unknown, gpuCount: number): string | null {
-  if (asked === undefined || asked === null) return null;
-  if (!WORKER_MODES.some((mode) => mode === asked))
-    return `extra.workerMode must be ${WORKER_MODES.join(', ')}, got ${JSON.stringify(asked)}`;
-  if (asked === 'fork' && gpuCount > 0) return 'extra.workerMode must be thread or spawn with a GPU, got "fork"';
-  return null;
-}
-
 /** The setting, absent when not requested, so that a stub made before the field existed still equals a new one. */
 function disconnectField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'stopAfterDisconnectSeconds'> {
   const asked = extra['stopAfterDisconnect'];
@@ -215,92 +119,9 @@ function disconnectField(extra: Readonly<Record<string, unknown>>): Pick<StubCon
   return typeof asked === 'number' ? { stopAfterDisconnectSeconds: asked } : {};
 }
 
-function refuseDisconnect(asked: unknown): string | null {
-  const { min, max } = STOP_AFTER_DISCONNECT_RANGE;
-  if (asked === undefined || asked === null || typeof asked === 'boolean') return null;
-  if (typeof asked === 'number' && Number.isInteger(asked) && asked >= min && asked <= max) return null;
-  return `extra.stopAfterDisconnect must be true (${STOP_AFTER_DISCONNECT_S} s) or whole seconds from ${min} to ${max}, got ${JSON.stringify(asked)}`;
-}
-
 function timeoutSeconds(timeout: number, rules: KindRules): number {
   if (rules.sync) return timeout <= 0 ? MAX_SYNC_TIMEOUT_S : Math.min(timeout, MAX_SYNC_TIMEOUT_S);
   return Math.max(0, timeout);
-}
-
-function refuseNames(request: GetOrCreateStubRequest, rules: KindRules): string | null {
-  if (!(STUB_TYPES as readonly string[]).includes(request.stubType)) {
-    return `stubType ${quoted(request.stubType)} is not known; allowed: ${STUB_TYPES.join(', ')}`;
-  }
-  if (request.pythonVersion !== '' && !PYTHON_VERSIONS.includes(request.pythonVersion)) {
-    return `pythonVersion ${quoted(request.pythonVersion)} is not known; allowed: ${PYTHON_VERSIONS.join(', ')}`;
-  }
-  if (rules.handler && !isReference(request.handler)) {
-    return `handler must be module:function, got ${quoted(request.handler)}`;
-  }
-  if (request.onStart !== '' && !isReference(request.onStart)) {
-    return `onStart must be module:function, got ${quoted(request.onStart)}`;
-  }
-  for (const field of ['name', 'appName'] as const) {
-    if (request[field].length > MAX_NAME) return `${field} must have at most ${MAX_NAME} characters`;
-  }
-  return null;
-}
-
-/** Whether the text has exactly one colon with text on both sides. */
-const isReference = (text: string): boolean => /^[^:\s]+:[^:\s]+$/.test(text);
-
-function refuseResources(request: GetOrCreateStubRequest, gpuCount: number, limits: StubLimits): string | null {
-  if (request.cpu <= 0) return 'CPU must be greater than 0.';
-  if (request.cpu > limits.maxCpuMillicores) return `CPU must be ${limits.maxCpuMillicores} or less.`;
-  if (request.memory <= 0) return 'Memory must be greater than 0.';
-  if (request.memory > limits.maxMemoryMib) return `Memory must be ${round(limits.maxMemoryMib / 1024)}GiB or less.`;
-  if (gpuCount > 0 && limits.gpuConcurrency === 0) return 'GPU concurrency limit is 0.';
-  if (gpuCount > limits.maxGpuCount) return `GPU count must be ${limits.maxGpuCount} or less.`;
-  const { maxPendingTasks } = limits;
-  if (maxPendingTasks !== null && request.maxPendingTasks > maxPendingTasks) {
-    return `maxPendingTasks must be ${maxPendingTasks} or less`;
-  }
-  return null;
-}
-
-const round = (value: number): number => Math.round(value * 100) / 100;
-
-function refuseRunning(
-  request: GetOrCreateStubRequest,
-  extra: Readonly<Record<string, unknown>> | null,
-): string | null {
-  if (request.workers > MAX_WORKERS) return `workers must be ${MAX_WORKERS} or less`;
-  if (request.concurrentRequests > MAX_CONCURRENT) return `concurrentRequests must be ${MAX_CONCURRENT} or less`;
-  const badEnv = request.env.findIndex((entry) => !/^[A-Za-z_][A-Za-z0-9_.-]*=/.test(entry));
-  if (badEnv !== -1) return `env[${badEnv}] must be KEY=VALUE`;
-  if (request.env.length > MAX_ENV) return `env must have at most ${MAX_ENV} entries`;
-  if (request.env.reduce((sum, entry) => sum + Buffer.byteLength(entry), 0) > MAX_ENV_BYTES) {
-    return `env must have at most ${MAX_ENV_BYTES} bytes in all`;
-  }
-  if (request.secrets.length > MAX_SECRETS) return `secrets must have at most ${MAX_SECRETS} entries`;
-  if (request.allowList.length > MAX_ALLOW_LIST) return `allowList must have at most ${MAX_ALLOW_LIST} entries`;
-  const badRange = request.allowList.findIndex((entry) => !isCidr(entry));
-  if (badRange !== -1) {
-    return `allowList[${badRange}] must be an address range such as 10.0.0.0/8, got ${quoted(request.allowList[badRange] ?? '')}`;
-  }
-  if (request.blockNetwork && request.allowList.length > 0) return 'blockNetwork and allowList exclude each other';
-  if (request.callbackUrl !== '' && !isHttpUrl(request.callbackUrl)) return 'callbackUrl must be an http or https URL';
-  const poolName = poolNameOf({ pool: request.pool });
-  const badPool = poolName === '' ? undefined : poolNameProblem('pool.name', poolName);
-  if (badPool !== undefined) return `${badPool}, got ${quoted(poolName)}`;
-  if (extra === null) return 'extra must be a JSON object';
-  return refuseDisconnect(extra['stopAfterDisconnect']);
-}
-
-function isCidr(text: string): boolean {
-  const [, address, bits] = /^([0-9A-Fa-f:.]+)\/([0-9]{1,3})$/.exec(text) ?? [];
-  const version = isIP(address ?? '');
-  return version !== 0 && Number(bits) <= (version === 4 ? 32 : 128);
-}
-
-function isHttpUrl(text: string): boolean {
-  const url = URL.parse(text);
-  return url !== null && (url.protocol === 'http:' || url.protocol === 'https:');
 }
 
 /** Normalises the volumes; a text is a refusal. */
@@ -411,5 +232,3 @@ function keptFields(
   }
   return out;
 }
-
-const quoted = (text: string): string => JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);

@@ -16,8 +16,7 @@ import { withinOwnStub } from './container-stubs.ts';
 import type { Limited } from './container-stubs.ts';
 import { gpuSupply } from './gpu-supply.ts';
 import type { GpuMachine, GpuSupply } from './gpu-supply.ts';
-import { DEFAULT_LIMITS, normaliseStub } from './normalise.ts';
-import type { StubLimits } from './normalise.ts';
+import { normaliseStub } from './normalise.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
 import type { StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import type { Objects } from '../../stores/objects/service.ts';
@@ -25,6 +24,8 @@ import type { Secrets } from '../secrets/service.ts';
 import type { Volumes } from './volumes.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 import type { FeasibilityWarning } from './needs.ts';
+import { DEFAULT_LIMITS } from './stub-limits.ts';
+import type { StubLimits } from './stub-limits.ts';
 
 export type StubOutcome =
   | {

@@ -13,9 +13,9 @@ import * as rows from '../../stores/store/queries/targets.ts';
 import type { TargetRow } from '../../stores/store/queries/targets.ts';
 import type { Invalidation } from '../identity/invalidation.ts';
 import { BoundedMap } from './bounded-map.ts';
-import { isSyncKind } from './normalise.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
 import type { Target } from '../../domain/stub-config.ts';
+import { isSyncKind } from './kinds.ts';
 
 /** A deployment was made, started, stopped, scaled or deleted; `target` is undefined when it is gone. */
 export interface TargetChange {

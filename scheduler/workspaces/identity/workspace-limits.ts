@@ -7,7 +7,6 @@ import { isUuid } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
 import { BoundedMap } from '../deployments/bounded-map.ts';
-import type { StubLimits } from '../deployments/normalise.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { workspaceUse } from '../../stores/store/queries/quotas.ts';
 import type { WorkspaceUse } from '../../stores/store/queries/quotas.ts';
@@ -15,6 +14,7 @@ import { changeWorkspaceLimits, workspaceById } from '../../stores/store/queries
 import type { Invalidation } from './invalidation.ts';
 import { DEFAULT_WORKSPACE_LIMITS, changed, limitsOf } from './limits.ts';
 import type { LimitsChange, WorkspaceLimits } from './limits.ts';
+import type { StubLimits } from '../deployments/stub-limits.ts';
 
 const MAX_WORKSPACES = 10_000;
 /** Longest life of an entry: a safety net below the messages. */

@@ -2,9 +2,10 @@ import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { GetOrCreateStubRequest as Schema } from '#shared/api/stubs.ts';
 import { describe, expect, test } from 'vitest';
 import { slotsOf } from '../../../scheduler/fleet/containers/spec.ts';
-import { DEFAULT_LIMITS, normaliseStub } from '../../../scheduler/workspaces/deployments/normalise.ts';
+import { normaliseStub } from '../../../scheduler/workspaces/deployments/normalise.ts';
 import type { StubConfig } from '../../../scheduler/domain/stub-config.ts';
 import { zeroOf } from '../../../scheduler/api/http/decode.ts';
+import { DEFAULT_LIMITS } from '#scheduler/workspaces/deployments/stub-limits.ts';
 
 /** A request as the binder hands it over: every missing field has its wire default. */
 const aRequest = (said: Partial<GetOrCreateStubRequest> = {}): GetOrCreateStubRequest => ({

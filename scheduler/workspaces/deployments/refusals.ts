@@ -1,0 +1,113 @@
+// Why a request for a stub is refused, as callers read it; null: that part of it is fine. Pure.
+import { isIP } from 'node:net';
+import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
+import { poolNameOf, poolNameProblem } from '../../domain/pools.ts';
+import { PYTHON_VERSIONS, STUB_TYPES } from './kinds.ts';
+import type { KindRules } from './kinds.ts';
+import type { StubLimits } from './stub-limits.ts';
+
+const MAX_WORKERS = 128;
+const MAX_CONCURRENT = 1_000;
+const MAX_ALLOW_LIST = 10;
+const MAX_NAME = 255;
+const MAX_SECRETS = 64;
+const MAX_ENV = 512;
+const MAX_ENV_BYTES = 128 * 1024;
+
+/** Seconds that `extra.stopAfterDisconnect: true` means; a request may also name the number. */
+export const STOP_AFTER_DISCONNECT_S = 300;
+const STOP_AFTER_DISCONNECT_RANGE = { min: 60, max: 86_400 };
+
+export function refuseNames(request: GetOrCreateStubRequest, rules: KindRules): string | null {
+  if (!(STUB_TYPES as readonly string[]).includes(request.stubType)) {
+    return `stubType ${quoted(request.stubType)} is not known; allowed: ${STUB_TYPES.join(', ')}`;
+  }
+  if (request.pythonVersion !== '' && !PYTHON_VERSIONS.includes(request.pythonVersion)) {
+    return `pythonVersion ${quoted(request.pythonVersion)} is not known; allowed: ${PYTHON_VERSIONS.join(', ')}`;
+  }
+  if (rules.handler && !isReference(request.handler)) {
+    return `handler must be module:function, got ${quoted(request.handler)}`;
+  }
+  if (request.onStart !== '' && !isReference(request.onStart)) {
+    return `onStart must be module:function, got ${quoted(request.onStart)}`;
+  }
+  for (const field of ['name', 'appName'] as const) {
+    if (request[field].length > MAX_NAME) return `${field} must have at most ${MAX_NAME} characters`;
+  }
+  return null;
+}
+
+/** Whether the text has exactly one colon with text on both sides. */
+const isReference = (text: string): boolean => /^[^:\s]+:[^:\s]+$/.test(text);
+
+export function refuseResources(request: GetOrCreateStubRequest, gpuCount: number, limits: StubLimits): string | null {
+  if (request.cpu <= 0) return 'CPU must be greater than 0.';
+  if (request.cpu > limits.maxCpuMillicores) return `CPU must be ${limits.maxCpuMillicores} or less.`;
+  if (request.memory <= 0) return 'Memory must be greater than 0.';
+  if (request.memory > limits.maxMemoryMib) return `Memory must be ${round(limits.maxMemoryMib / 1024)}GiB or less.`;
+  if (gpuCount > 0 && limits.gpuConcurrency === 0) return 'GPU concurrency limit is 0.';
+  if (gpuCount > limits.maxGpuCount) return `GPU count must be ${limits.maxGpuCount} or less.`;
+  const { maxPendingTasks } = limits;
+  if (maxPendingTasks !== null && request.maxPendingTasks > maxPendingTasks) {
+    return `maxPendingTasks must be ${maxPendingTasks} or less`;
+  }
+  return null;
+}
+
+const round = (value: number): number => Math.round(value * 100) / 100;
+
+export function refuseRunning(
+  request: GetOrCreateStubRequest,
+  extra: Readonly<Record<string, unknown>> | null,
+): string | null {
+  if (request.workers > MAX_WORKERS) return `workers must be ${MAX_WORKERS} or less`;
+  if (request.concurrentRequests > MAX_CONCURRENT) return `concurrentRequests must be ${MAX_CONCURRENT} or less`;
+  const badEnv = request.env.findIndex((entry) => !/^[A-Za-z_][A-Za-z0-9_.-]*=/.test(entry));
+  if (badEnv !== -1) return `env[${badEnv}] must be KEY=VALUE`;
+  if (request.env.length > MAX_ENV) return `env must have at most ${MAX_ENV} entries`;
+  if (request.env.reduce((sum, entry) => sum + Buffer.byteLength(entry), 0) > MAX_ENV_BYTES) {
+    return `env must have at most ${MAX_ENV_BYTES} bytes in all`;
+  }
+  if (request.secrets.length > MAX_SECRETS) return `secrets must have at most ${MAX_SECRETS} entries`;
+  if (request.allowList.length > MAX_ALLOW_LIST) return `allowList must have at most ${MAX_ALLOW_LIST} entries`;
+  const badRange = request.allowList.findIndex((entry) => !isCidr(entry));
+  if (badRange !== -1) {
+    return `allowList[${badRange}] must be an address range such as 10.0.0.0/8, got ${quoted(request.allowList[badRange] ?? '')}`;
+  }
+  if (request.blockNetwork && request.allowList.length > 0) return 'blockNetwork and allowList exclude each other';
+  if (request.callbackUrl !== '' && !isHttpUrl(request.callbackUrl)) return 'callbackUrl must be an http or https URL';
+  const poolName = poolNameOf({ pool: request.pool });
+  const badPool = poolName === '' ? undefined : poolNameProblem('pool.name', poolName);
+  if (badPool !== undefined) return `${badPool}, got ${quoted(poolName)}`;
+  if (extra === null) return 'extra must be a JSON object';
+  return refuseDisconnect(extra['stopAfterDisconnect']);
+}
+
+function isCidr(text: string): boolean {
+  const [, address, bits] = /^([0-9A-Fa-f:.]+)\/([0-9]{1,3})$/.exec(text) ?? [];
+  const version = isIP(address ?? '');
+  return version !== 0 && Number(bits) <= (version === 4 ? 32 : 128);
+}
+
+function isHttpUrl(text: string): boolean {
+  const url = URL.parse(text);
+  return url !== null && (url.protocol === 'http:' || url.protocol === 'https:');
+}
+
+export function refuseWorkerMode(asked: unknown, gpuCount: number): string | null {
+  if (asked === undefined || asked === null) return null;
+  if (!WORKER_MODES.some((mode) => mode === asked))
+    return `extra.workerMode must be ${WORKER_MODES.join(', ')}, got ${JSON.stringify(asked)}`;
+  if (asked === 'fork' && gpuCount > 0) return 'extra.workerMode must be thread or spawn with a GPU, got "fork"';
+  return null;
+}
+
+function refuseDisconnect(asked: unknown): string | null {
+  const { min, max } = STOP_AFTER_DISCONNECT_RANGE;
+  if (asked === undefined || asked === null || typeof asked === 'boolean') return null;
+  if (typeof asked === 'number' && Number.isInteger(asked) && asked >= min && asked <= max) return null;
+  return `extra.stopAfterDisconnect must be true (${STOP_AFTER_DISCONNECT_S} s) or whole seconds from ${min} to ${max}, got ${JSON.stringify(asked)}`;
+}
+
+export const quoted = (text: string): string => JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);
