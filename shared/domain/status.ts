@@ -32,6 +32,13 @@ export type ContainerState = (typeof CONTAINER_STATES)[number];
 export const isTerminalContainer = (state: ContainerState): boolean =>
   state === 'STOPPED' || state === 'FAILED' || state === 'LOST';
 
+const LIVE: ReadonlySet<ContainerState> = new Set(['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING']);
+/**
+ * Whether a container in that state counts as capacity. Pending and
+ * starting ones do; those that leave, or are on a lost machine, do not.
+ */
+export const isLiveContainer = (state: ContainerState): boolean => LIVE.has(state);
+
 /** Phases of a container on an agent, as its reports and its page show them. */
 export const CONTAINER_PHASES = [
   'accepted',

@@ -1,6 +1,7 @@
 // Decision how many containers one queue should have, and what to start or stop. Pure.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
+import { isLiveContainer } from '#shared/domain/status.ts';
 import type { Breaker } from './breaker.ts';
 import { breakerPhase } from './breaker.ts';
 import type { ScaleInHold } from './scale-in-hold.ts';
@@ -93,14 +94,6 @@ export type ScaleDecision =
       readonly againAtMs?: number;
     };
 
-const COUNTS: ReadonlySet<ContainerState> = new Set(['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING']);
-
-/**
- * Whether a container in that state counts as capacity. Pending and
- * starting ones do; those that leave, or are on a lost machine, do not.
- */
-export const isLive = (state: ContainerState): boolean => COUNTS.has(state);
-
 const SAMPLE_AGAIN_MS = 1000;
 const GUARD_AGAIN_MS = 5000;
 
@@ -117,7 +110,7 @@ export function wantedContainers(bounds: ScaleBounds, inFlight: number): number 
  */
 export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
   if (input.inFlight === undefined) return { kind: 'hold', why: 'bad_sample', againAtMs: nowMs + SAMPLE_AGAIN_MS };
-  const live = input.containers.filter((container) => isLive(container.state));
+  const live = input.containers.filter((container) => isLiveContainer(container.state));
   const wanted = wantedContainers(input, input.inFlight);
   const phase = breakerPhase(input.breaker, nowMs);
   if (phase === 'cooling' && input.active) return whileCooling(input, live, wanted, nowMs);

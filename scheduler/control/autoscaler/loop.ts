@@ -4,6 +4,7 @@
 // Invariants: a bad sample changes nothing; a container with an
 // attempt is never stopped; right after a start nothing is stopped.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import { isLiveContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
@@ -23,7 +24,7 @@ import { totalOf } from '../../stores/queues/task-queues.ts';
 import type { Loads } from '../../cluster/loads.ts';
 import type { Breakers } from './breakers.ts';
 import type { ScaleDecision, ScaleInput } from './decide.ts';
-import { decideScale, isLive, wantedContainers } from './decide.ts';
+import { decideScale, wantedContainers } from './decide.ts';
 import type { ScaleInHold } from './scale-in-hold.ts';
 import { scaleInHold } from './scale-in-hold.ts';
 import { ScaleInputReader, scaleFacts, windowMsOf } from './scale-input-reader.ts';
@@ -171,7 +172,7 @@ export class Autoscaler {
    */
   depthSeen(target: Target, depth: number, wanted: (queue: QueueName) => void = (queue) => this.wake(queue)): void {
     let live = 0;
-    for (const entry of this.#parts.containers.ofQueue(target.queue)) if (isLive(entry.row.state)) live += 1;
+    for (const entry of this.#parts.containers.ofQueue(target.queue)) if (isLiveContainer(entry.row.state)) live += 1;
     if (wantedContainers(this.#inputs.bounds(target), depth) > live) wanted(target.queue);
   }
 
@@ -306,7 +307,7 @@ export class Autoscaler {
     this.#sampled(queue, target, depth, history, nowMs);
     const input = this.#inputs.read(queue, target, depth, history, this.#holdOf(queue, target, history));
     const decision = decideScale(input, nowMs);
-    const live = input.containers.filter(({ state }) => isLive(state)).length;
+    const live = input.containers.filter(({ state }) => isLiveContainer(state)).length;
     recordDecision(history, { atMs: nowMs, decision, inFlight: input.inFlight ?? null, live });
     await this.#carryOut(queue, target, decision, depth);
     const facts = scaleFacts(input, decision.wanted ?? 0, nowMs);

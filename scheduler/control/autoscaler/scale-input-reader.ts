@@ -1,6 +1,7 @@
 // Facts about one queue for the scaling loop: its bounds, its sample and its containers as decide.ts
 // wants them. Reads only. The loop acts on these facts, and explanations show the same ones.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import { isLiveContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type {
   ContainerControl,
@@ -17,7 +18,7 @@ import type { Loads } from '../../cluster/loads.ts';
 import type { Breakers } from './breakers.ts';
 import { breakerPhase } from './breaker.ts';
 import type { ScaleBounds, ScaleContainer, ScaleInput } from './decide.ts';
-import { isLive, wantedContainers } from './decide.ts';
+import { wantedContainers } from './decide.ts';
 import type { ScaleInHold } from './scale-in-hold.ts';
 import type { QueueHistory } from './history.ts';
 import { largestWanted, nextLeaves } from './window.ts';
@@ -128,7 +129,12 @@ export class ScaleInputReader {
   #held({ row, spec }: ContainerEntry): Pick<ScaleContainer, 'heldUntilMs'> {
     const afterMs = replaceableAfterMs(spec);
     // A container that was leaving already has its replacement.
-    if (row.state !== 'UNKNOWN' || row.machineId === null || afterMs === 0 || !isLive(row.stateBefore ?? 'UNKNOWN'))
+    if (
+      row.state !== 'UNKNOWN' ||
+      row.machineId === null ||
+      afterMs === 0 ||
+      !isLiveContainer(row.stateBefore ?? 'UNKNOWN')
+    )
       return {};
     // A machine that talks again soon reports what became of the container.
     const { clock, silentSinceMs } = this.#parts;
@@ -141,7 +147,7 @@ export function scaleFacts(input: ScaleInput, wanted: number, nowMs: number): De
   let live = 0;
   let ready = 0;
   for (const { state } of input.containers) {
-    if (isLive(state)) live += 1;
+    if (isLiveContainer(state)) live += 1;
     if (state === 'RUNNING') ready += 1;
   }
   return {

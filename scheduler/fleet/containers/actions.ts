@@ -1,10 +1,9 @@
 // Starts and stops of containers that a person or program asked for, not lack of work.
 import type { ContainerId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import { isLiveContainer } from '#shared/domain/status.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
 import type { ContainerEntry, ContainerRegistry } from './container-registry.ts';
-
-const COUNTED: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING']);
 
 export class ContainerActions {
   readonly #containers: ContainerRegistry;
@@ -45,7 +44,7 @@ export class ContainerActions {
   /** Starts a container if there is none, whether or not tasks wait (warm-up). */
   async warmUp(target: Target): Promise<void> {
     const { queue } = target;
-    for (const entry of this.#containers.ofQueue(queue)) if (COUNTED.has(entry.row.state)) return;
+    for (const entry of this.#containers.ofQueue(queue)) if (isLiveContainer(entry.row.state)) return;
     // Many callers at once start a single container.
     let warming = this.#warming.get(queue);
     if (warming === undefined) {
