@@ -129,7 +129,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const workerParts = openWorkers({ ...infrastructure, ...clusterState, ...scaling });
 
   // Requests from outside, and work by time.
-  const schedules = openSchedules({ ...base, taskParts });
+  const scheduleParts = openSchedules({ ...base, taskParts });
   const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts });
   const surfaces = openSurfaces({
     ...base,
@@ -157,9 +157,12 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     containerCalls,
     explain,
     relay,
+    gauges,
+    scheduleParts,
+    webhooks,
   };
   wire(wired);
-  const started = { ...wired, poolParts, redisMemory, webhooks, health, gauges, schedules, retention, surfaces };
+  const started = { ...wired, poolParts, redisMemory, health, retention, surfaces };
   const lifecycle = new Lifecycle(startOrder(opened.splice(0), started), log);
   await lifecycle.start();
 
@@ -181,7 +184,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     ensureFirstWorkspace: (options = {}) =>
       firstWorkspaceOfOwner({ db, sealer, keys: installation, tokens }, options.issueToken === true),
     createLocalMachine: async () =>
-      (await clusterState.machines.create({ workspaceId: null }, 'default', LOCAL_POOL)).joinToken,
+      (await clusterState.joining.create({ workspaceId: null }, 'default', LOCAL_POOL)).joinToken,
     drain,
     readFilesAgain: async () => {
       await certificate?.look();

@@ -8,7 +8,6 @@ import { ContainerCredentials } from '../fleet/containers/credentials.ts';
 import { LeaderContainerRegistry } from '../fleet/containers/leader-container-registry.ts';
 import { Leases } from '../tasks/dispatch/leases.ts';
 import { SlotTable } from '../tasks/dispatch/slots.ts';
-import { Machines } from '../fleet/machines.ts';
 import { FleetMetrics } from '../fleet/metrics.ts';
 import { LeaderLease } from '../cluster/leader.ts';
 import { FeasibilityCheck } from '../control/placement/feasibility-check.ts';
@@ -22,8 +21,10 @@ import { RemoteCapacity } from '../replicas/remote-capacity.ts';
 import { TakeOver } from '../replicas/take-over.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
+import { openMachines } from './machines.ts';
+import type { MachineParts } from './machines.ts';
 
-export interface ClusterState {
+export interface ClusterState extends MachineParts {
   readonly bus: Bus;
   /** Whether no other scheduler process can have the same stores. */
   readonly isAlone: boolean;
@@ -37,7 +38,6 @@ export interface ClusterState {
   /** The fencing number of the leader's writes; undefined: this replica does not lead. */
   readonly fence: () => number | undefined;
   readonly fleetMetrics: FleetMetrics;
-  readonly machines: Machines;
   readonly feasibility: FeasibilityCheck;
   readonly containers: ContainerRegistry;
   readonly leaderContainers: LeaderContainerRegistry;
@@ -72,7 +72,7 @@ export function openClusterState(
   });
   const fleetMetrics = new FleetMetrics(registry);
   const containers = new ContainerRegistry({ db, log, clock });
-  const machines = new Machines({
+  const machineParts = openMachines({
     db,
     log,
     clock,
@@ -83,6 +83,7 @@ export function openClusterState(
     instance,
     isAlive: (replica) => presence.isAlive(replica),
   });
+  const { machines } = machineParts;
   const takeOver = new TakeOver({ db, machines, containers });
   const leader = new LeaderLease({
     client: general,
@@ -110,7 +111,7 @@ export function openClusterState(
     isLeader: () => leader.isLeader(),
     fence: () => leader.fence(),
     fleetMetrics,
-    machines,
+    ...machineParts,
     feasibility: new FeasibilityCheck(machines, clock),
     containers,
     leaderContainers: new LeaderContainerRegistry(containers, () => leader.fence()),

@@ -9,6 +9,7 @@ import { registerScaleGauges } from '../control/autoscaler/metrics.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import { watchRedis } from '../stores/embedded/redis-metrics.ts';
 import { registerFleetGauges } from '../fleet/gauges.ts';
+import type { FleetGauges } from '../fleet/gauges.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { Db } from '../stores/store/db.ts';
@@ -32,14 +33,21 @@ export interface GaugeParts {
 /** Share of the task connection's commands that is timed: one in so many. */
 const TIMED_TASK_COMMANDS = 64;
 
-/** Registers the gauges. @returns the part that must be started for them */
-export function registerGauges(parts: GaugeParts): Part {
+export interface Gauges {
+  readonly fleet: FleetGauges;
+  /** The count of open tasks, which has a timer. */
+  readonly openTasks: Part;
+}
+
+/** Registers the gauges. */
+export function registerGauges(parts: GaugeParts): Gauges {
   const { registry, fleetMetrics, machines, containers, autoscaler, db, hot, general, clock, log, isLeader } = parts;
-  registerFleetGauges({ registry, metrics: fleetMetrics, machines, containers, clock, isLeader });
+  const fleet = registerFleetGauges({ registry, metrics: fleetMetrics, machines, containers, clock, isLeader });
   registerScaleGauges({ registry, autoscaler, containers, isLeader });
   watchRedis(registry, clock, [
     { role: 'tasks', client: hot, oneIn: TIMED_TASK_COMMANDS },
     { role: 'control', client: general, oneIn: 1 },
   ]);
-  return new OpenTaskGauges({ registry, count: () => countOpenTasks(db), clock, log, isLeader });
+  const openTasks = new OpenTaskGauges({ registry, count: () => countOpenTasks(db), clock, log, isLeader });
+  return { fleet, openTasks };
 }

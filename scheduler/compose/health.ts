@@ -6,11 +6,12 @@ import type { TaskParts } from './tasks.ts';
 
 export function openHealth(
   { clock, log, settings, stall }: Infrastructure,
-  { machines, leaderContainers, slots, isLeader, fence, fleetMetrics }: ClusterState,
+  { machines, joining, leaderContainers, slots, isLeader, fence, fleetMetrics }: ClusterState,
   { reports }: TaskParts,
 ): MachineHealth {
   return new MachineHealth({
     machines,
+    joining,
     containers: leaderContainers,
     slots,
     reports,

@@ -8,17 +8,13 @@ import type { PoolParts } from './pools.ts';
 import { recordsPart } from './records.ts';
 import { predecessorsPart } from './replicas.ts';
 import { httpPart } from './surfaces.ts';
-import type { Webhooks } from './webhooks.ts';
 import type { Wired } from './wiring.ts';
 
 export interface Started extends Wired {
   readonly poolParts: PoolParts;
   readonly objectParts: ObjectParts;
   readonly redisMemory: RedisMemory;
-  readonly webhooks: Webhooks;
   readonly health: MachineHealth;
-  readonly gauges: Part;
-  readonly schedules: Part;
   readonly retention: Part;
   readonly surfaces: Surfaces;
 }
@@ -48,6 +44,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     ...replicas.listening,
     parts.poolParts.declaring,
     machines,
+    clusterState.agentReports,
     { name: 'containers', start: () => containers.load() },
     leader,
     parts.redisMemory,
@@ -61,7 +58,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     scaling.placer,
     scaling.autoscaler,
     linkParts.links,
-    parts.gauges,
+    parts.gauges.openTasks,
     infrastructure.stall,
     parts.health,
     workers,
@@ -69,7 +66,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.objectParts.collector,
     parts.retention,
     ...replicas.running,
-    parts.schedules,
+    parts.scheduleParts.schedules,
     httpPart(parts.surfaces, infrastructure, clusterState),
   ];
 }

@@ -46,7 +46,17 @@ export function openLinks(setup: LinksSetup): LinkParts {
   const { cpuWorkAllowed } = setup.scaling;
   const { db, general, keys, clock, log, registry, settings } = setup.infrastructure;
   const { secrets, installation, limits } = setup.identity;
-  const { bus, isAlone, containers, machines, slots, leases, fleetMetrics: metrics } = clusterState;
+  const {
+    bus,
+    isAlone,
+    containers,
+    machines,
+    joining,
+    agentReports,
+    slots,
+    leases,
+    fleetMetrics: metrics,
+  } = clusterState;
   const usage = new Usage({ redis: isAlone ? undefined : general, keyOf: keys.usage, clock, log });
   const pages = new MachinePages({ bus, channel: keys.pagesChannel, machines });
   const images = new ImageOrders({
@@ -68,13 +78,14 @@ export function openLinks(setup: LinksSetup): LinkParts {
     usage,
     pages,
     machines,
+    agentReports,
     containers,
     slots,
     reports,
     attempts,
     leases,
     logs,
-    credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log }),
+    credentials: new MachineCredentials({ machines, joining, db, signer: machineSigner(installation), clock, log }),
     secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
     tokenOf: (row) => issueCredential(tokens, row),
     images,

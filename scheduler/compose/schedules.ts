@@ -1,6 +1,4 @@
 // Schedules: their alarms, the regular checks, and the tasks of their ticks.
-import type { DeploymentId } from '#shared/domain/ids.ts';
-import type { Part } from '#shared/lifecycle.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import { Alarms } from '../stores/queues/alarms.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
@@ -21,7 +19,18 @@ export interface SchedulesSetup {
   readonly taskParts: TaskParts;
 }
 
-export function openSchedules({ infrastructure, clusterState, targets, localQueue, taskParts }: SchedulesSetup): Part {
+export interface ScheduleParts {
+  readonly schedules: Schedules;
+  readonly alarms: Alarms;
+}
+
+export function openSchedules({
+  infrastructure,
+  clusterState,
+  targets,
+  localQueue,
+  taskParts,
+}: SchedulesSetup): ScheduleParts {
   const { db, general, keys, clock, log, registry } = infrastructure;
   const { leader } = clusterState;
   const { queues } = localQueue;
@@ -40,8 +49,6 @@ export function openSchedules({ infrastructure, clusterState, targets, localQueu
     prefix: keys.prefix,
     log,
     next: (when, timezone, afterMs) => new Ticks({ when, timezone }).next(afterMs),
-    onAlarm: (id) => schedules.look(id as DeploymentId),
   });
-  const schedules: Schedules = new Schedules({ db, targets, leader, alarms, ticker, clock, log, metrics });
-  return schedules;
+  return { schedules: new Schedules({ db, targets, leader, alarms, ticker, clock, log, metrics }), alarms };
 }

@@ -51,7 +51,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { actions, deploymentStops, containerActions } = setup.actionParts;
   const { db, general, clock, log, registry, settings } = infrastructure;
   const { sealer, installation, limits, rates, refusals, tenants, secrets } = identity;
-  const { containers, machines, presence, feasibility } = clusterState;
+  const { containers, machines, joining, presence, feasibility } = clusterState;
   const { links, usage, pages, images } = linkParts;
   return createSurfaces({
     objects,
@@ -84,7 +84,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     usageOf: (workspaceId) => ({ ...useOf(containers, workspaceId), volume_bytes: machines.volumeBytes(workspaceId) }),
     feasibility,
     secrets,
-    machines,
+    machines: joining,
     containers: containers,
     logs: new LogReader(db),
     settings: surfaceSettings(settings),

@@ -16,6 +16,8 @@ import type { ObjectParts } from './objects.ts';
 
 export interface Webhooks {
   readonly deliveries: Deliveries;
+  /** The alarms of deliveries that are due. */
+  readonly queue: PlatformQueue<DeliveryJob>;
   /** Why nothing can be sent to a URL, as text behind a field's name; undefined: sending may be tried. */
   readonly urlProblem: (url: string) => string | undefined;
 }
@@ -35,17 +37,17 @@ export function openWebhooks(
     const text = `settings are wrong:\n  LONGSHORE_WEBHOOK_ALLOW: must be networks such as 10.1.0.0/16, with commas between them, got ${JSON.stringify(rules.wrong)}`;
     throw new StartupError('bad_config', text);
   }
-  const deliveries: Deliveries = new Deliveries({
+  const queue = new PlatformQueue<DeliveryJob>({
+    name: keys.deliveriesQueue,
+    prefix: keys.prefix,
+    client: general,
+    log,
+    concurrency: DELIVERIES_AT_ONCE,
+    mostJobs: MOST_JOBS,
+  });
+  const deliveries = new Deliveries({
     db,
-    queue: new PlatformQueue<DeliveryJob>({
-      name: keys.deliveriesQueue,
-      prefix: keys.prefix,
-      client: general,
-      log,
-      concurrency: DELIVERIES_AT_ONCE,
-      mostJobs: MOST_JOBS,
-      process: (job) => deliveries.process(job),
-    }),
+    queue,
     poster: new Poster(rules),
     kinds: {
       [TASK_CALLBACK]: taskCallbacks({ db, clock, signingKeyOf, loadResult }),
@@ -55,5 +57,5 @@ export function openWebhooks(
     log,
     isLeader,
   });
-  return { deliveries, urlProblem: (url) => urlProblem(url, rules) };
+  return { deliveries, queue, urlProblem: (url) => urlProblem(url, rules) };
 }

@@ -1,12 +1,13 @@
 // Every notification between parts: who is told of what, and in which order. All parts exist before the first line
 // here runs, and none of them has started. Listeners of one notification run in the order of their lines.
 import type { Redis } from 'ioredis';
-import type { QueueName, StubId } from '#shared/domain/ids.ts';
+import type { DeploymentId, QueueName, StubId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import { outcomes } from '../api/http/invoke/outcomes.ts';
 import type { ScalingRelay } from '../api/explain/relay.ts';
 import type { Explain } from '../api/explain/service.ts';
 import type { ContainerCalls } from '../api/http/container-calls.ts';
+import type { AgentReports } from '../fleet/agent-reports.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -23,6 +24,7 @@ import type { Callers } from '../tasks/admission/callers.ts';
 import type { Sender } from '../tasks/dispatch/sending.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { Gauges } from './gauges.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
@@ -30,8 +32,10 @@ import type { LinkParts } from './links.ts';
 import type { Records } from './records.ts';
 import type { Replicas } from './replicas.ts';
 import type { Scaling } from './scaling.ts';
+import type { ScheduleParts } from './schedules.ts';
 import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
+import type { Webhooks } from './webhooks.ts';
 
 export interface Wired {
   readonly infrastructure: Infrastructure;
@@ -53,15 +57,20 @@ export interface Wired {
   readonly containerCalls: ContainerCalls;
   readonly explain: Explain;
   readonly relay: ScalingRelay;
+  readonly gauges: Gauges;
+  readonly scheduleParts: ScheduleParts;
+  readonly webhooks: Webhooks;
 }
 
 export function wire(parts: Wired): void {
   const { infrastructure, clusterState, localQueue, taskParts, scaling, targets, workers, drains } = parts;
-  const { containers, machines, feasibility } = clusterState;
+  const { containers, machines, agentReports, feasibility } = clusterState;
   wireTasks({ ...taskParts, ...localQueue });
+  machines.onChange((machine) => parts.gauges.fleet.machineChanged(machine));
+  machines.onChange((machine) => agentReports.machineChanged(machine));
   machines.onChange(() => feasibility.machineChanged());
   machines.onWritten(() => feasibility.machineChanged());
-  wireScaling({ containers, machines, targets, general: infrastructure.general, ...scaling });
+  wireScaling({ containers, machines, agentReports, targets, general: infrastructure.general, ...scaling });
   wireLinks(parts);
   wireGivenUp(containers, taskParts.callers);
   wireLocalQueue(containers, machines, localQueue.queues);
@@ -71,6 +80,7 @@ export function wire(parts: Wired): void {
   wireUpkeep(parts);
   wireDecisions(parts);
   wireDeployments(parts);
+  wireTimes(parts);
   parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
 }
 
@@ -102,6 +112,7 @@ export function wireTasks({
 export function wireScaling({
   containers,
   machines,
+  agentReports,
   targets,
   general,
   autoscaler,
@@ -110,6 +121,7 @@ export function wireScaling({
 }: Pick<Scaling, 'autoscaler' | 'accounting' | 'placer'> & {
   readonly containers: ContainerRegistry;
   readonly machines: Machines;
+  readonly agentReports: AgentReports;
   readonly targets: Pick<Targets, 'onChange'>;
   readonly general: Redis;
 }): void {
@@ -117,7 +129,7 @@ export function wireScaling({
   targets.onChange((change) => autoscaler.targetChanged(change));
   containers.onChange((change) => accounting.containerChanged(change));
   machines.onChange((machine) => accounting.machineChanged(machine));
-  machines.beforeReady((machine) => accounting.recount([machine]));
+  agentReports.beforeReady((machine) => accounting.recount([machine]));
   // Redis may have come back without its data, or with older data.
   general.on('ready', () => void accounting.recount());
   containers.onChange((change) => placer.containerChanged(change));
@@ -297,4 +309,10 @@ function wireDeployments({ objects, targets, linkParts, taskParts, cancellation,
     else void deploymentStops.answerStopped(queueNameOf(deploymentId, '' as StubId));
   });
   taskParts.callers.onReaderLeft((taskId, ending) => cancellation.cancel(taskId, ending));
+}
+
+/** Alarms of schedules, and jobs of deliveries that are due. */
+function wireTimes({ scheduleParts: { schedules, alarms }, webhooks: { deliveries, queue } }: Wired): void {
+  alarms.onAlarm((id) => schedules.look(id as DeploymentId));
+  queue.onJob((job) => deliveries.process(job));
 }

@@ -21,14 +21,29 @@ import type {
   RenewCredentialResponse,
   Revoked,
 } from '#shared/protocol/generated/messages.ts';
+import type { Db } from '../stores/store/db.ts';
+import type { MachineRow } from '../stores/store/queries/machines.ts';
+import {
+  machineById,
+  machineKey,
+  offerCredential,
+  replaceCredentials,
+  useCredential,
+} from '../stores/store/queries/machines.ts';
+import type { Joining } from './joining.ts';
 import type { Machines } from './machines.ts';
 import type { MachineSigner } from '../workspaces/identity/machine-credentials.ts';
+
+/** Time for which a credential is valid beside its unused successor. */
+const OLD_CREDENTIAL_MS = 5 * 60_000;
 
 /** Longest absence after which a machine's old key is accepted; after a longer one it joins anew. */
 export const LONGEST_ABSENCE_MS = 30 * 86_400_000;
 
 export interface MachineCredentialsParts {
-  readonly machines: Machines;
+  readonly machines: Pick<Machines, 'get' | 'learn' | 'wrote'>;
+  readonly joining: Pick<Joining, 'join'>;
+  readonly db: Db;
   readonly signer: MachineSigner;
   readonly clock: Clock;
   readonly log: Log;
@@ -47,8 +62,8 @@ export class MachineCredentials {
 
   /** @throws AppError `join_token_invalid` */
   async join(request: JoinRequest__Output): Promise<JoinResponse> {
-    const { machines, signer, log } = this.#parts;
-    const row = await machines.join({
+    const { joining, signer, log } = this.#parts;
+    const row = await joining.join({
       secret: request.joinToken,
       nonce: request.nonce,
       fingerprint: request.machineFingerprint,
@@ -69,13 +84,12 @@ export class MachineCredentials {
 
   /** The machine of a valid credential. @throws AppError `machine_credential_invalid`, `machine_revoked` */
   async authenticate(metadata: Metadata): Promise<MachineId> {
-    const { machines, signer } = this.#parts;
+    const { db, signer } = this.#parts;
     const header = String(metadata.get('authorization')[0] ?? '');
     const identity = await signer.verify(header.replace(/^Bearer /, ''));
     if (identity !== null) {
-      if ((await machines.withCredential(identity.machineId, identity.version)) !== undefined)
-        return identity.machineId;
-      if ((await machines.keyOf(identity.machineId))?.isDeleted === true)
+      if (await this.#isValid(identity.machineId, identity.version)) return identity.machineId;
+      if ((await machineKey(db, identity.machineId))?.isDeleted === true)
         throw new AppError('machine_revoked', `machine ${identity.machineId} was deleted`, {
           details: { machineId: identity.machineId },
         });
@@ -86,7 +100,8 @@ export class MachineCredentials {
   /** Issues a fresh credential for one that is still valid. */
   async renew(metadata: Metadata): Promise<RenewCredentialResponse> {
     const machineId = await this.authenticate(metadata);
-    const version = await this.#parts.machines.offerCredential(machineId);
+    const { db, clock } = this.#parts;
+    const version = await this.#versionAfter(machineId, offerCredential(db, machineId, clock.nowMs()));
     const credential = await this.#parts.signer.issue(machineId, version);
     return { credential: credential.text, credentialExpiresAtMs: credential.expiresAtMs };
   }
@@ -101,8 +116,8 @@ export class MachineCredentials {
    * @throws AppError `machine_proof_invalid`, `machine_absent_too_long`
    */
   async prove({ machineId, challenge, signature }: ProveRequest__Output): Promise<ProveResponse> {
-    const { machines, signer, clock, log } = this.#parts;
-    const known = await machines.keyOf(machineId);
+    const { db, signer, clock, log } = this.#parts;
+    const known = await machineKey(db, machineId);
     const key = known?.publicKey ? publicKeyOf(known.publicKey) : undefined;
     const isProven =
       known !== undefined &&
@@ -117,14 +132,48 @@ export class MachineCredentials {
         'machine_absent_too_long',
         'this machine was away for more than 30 days: delete it, create a new one and join with its token',
       );
-    const version = await machines.replaceCredentials(machineId as MachineId);
-    const credential = await signer.issue(machineId as MachineId, version);
+    const id = machineId as MachineId;
+    const credential = await signer.issue(id, await this.#versionAfter(id, replaceCredentials(db, id)));
     log.warn({ machineId }, 'machine proved itself by its key: credentials of before count no more');
     return { credential: credential.text, credentialExpiresAtMs: credential.expiresAtMs };
   }
 
   async revocation(machineId: MachineId): Promise<Revoked> {
     return { machineId, statement: await this.#parts.signer.revoke(machineId) };
+  }
+
+  /**
+   * Whether that version of the machine's credential is valid. Another replica may have made, joined or renewed it a
+   * moment ago. The first use of a new credential invalidates the one before.
+   */
+  async #isValid(id: MachineId, version: number): Promise<boolean> {
+    const { machines, db } = this.#parts;
+    const known = machines.get(id);
+    if (known !== undefined && this.#counts(known.row, version)) return true;
+    let row = await machineById(db, id);
+    if (row?.credentialNext === version) {
+      row = (await useCredential(db, id, version)) ?? (await machineById(db, id));
+      machines.wrote(id);
+    }
+    if (row === undefined || !this.#counts(row, version)) return false;
+    machines.learn(row);
+    return machines.get(id) !== undefined;
+  }
+
+  #counts(row: MachineRow, version: number): boolean {
+    const nowMs = this.#parts.clock.nowMs();
+    const isOver = row.credentialNextAtMs !== null && nowMs - row.credentialNextAtMs > OLD_CREDENTIAL_MS;
+    return row.credentialVersion === version && !isOver;
+  }
+
+  /** @returns the version of the credential that was just written @throws AppError `machine_not_found` */
+  async #versionAfter(id: MachineId, written: Promise<MachineRow | undefined>): Promise<number> {
+    const { machines } = this.#parts;
+    const row = await written;
+    if (row === undefined) throw new AppError('machine_not_found', `machine ${id} does not exist any more`);
+    machines.learn(row);
+    machines.wrote(id);
+    return row.credentialNext ?? row.credentialVersion;
   }
 }
 

@@ -8,12 +8,13 @@ import { Counter, Gauge, Histogram, SLOW_BUCKETS, Tally } from '#shared/metrics.
 import type { ContainerRegistry } from './containers/container-registry.ts';
 import type { Machines } from './machines.ts';
 import { isSchedulable } from './machine.ts';
+import type { Machine } from './machine.ts';
 import type { FleetMetrics } from './metrics.ts';
 
 export interface FleetGaugesParts {
   readonly registry: Registry;
   readonly metrics: Pick<FleetMetrics, 'pools' | 'gpuModels' | 'showPool'>;
-  readonly machines: Pick<Machines, 'all' | 'get' | 'capacity' | 'volumeBytes' | 'onChange' | 'refusedTransitions'>;
+  readonly machines: Pick<Machines, 'all' | 'get' | 'capacity' | 'volumeBytes' | 'refusedTransitions'>;
   readonly containers: Pick<ContainerRegistry, 'all' | 'refusedTransitions' | 'refusedLeaderWrites'>;
   readonly clock: Clock;
   readonly isLeader: () => boolean;
@@ -22,12 +23,17 @@ export interface FleetGaugesParts {
 /** The only shard with a leader; more may come. */
 const SHARD = '0';
 
-export function registerFleetGauges(parts: FleetGaugesParts): void {
+export interface FleetGauges {
+  /** Measures the drains of machines. */
+  machineChanged(machine: Pick<Machine, 'row'>): void;
+}
+
+export function registerFleetGauges(parts: FleetGaugesParts): FleetGauges {
   registerMachines(parts);
   registerCapacity(parts);
   registerVolumes(parts);
   registerBacklog(parts);
-  registerDrains(parts);
+  const machineChanged = registerDrains(parts);
   const { registry, containers, machines, isLeader } = parts;
   new Gauge({
     name: 'longshore_scheduler_leader',
@@ -55,6 +61,7 @@ export function registerFleetGauges(parts: FleetGaugesParts): void {
       countedLeader = containers.refusedLeaderWrites;
     },
   });
+  return { machineChanged };
 }
 
 function registerMachines({ registry, metrics, machines, isLeader }: FleetGaugesParts): void {
@@ -157,7 +164,13 @@ function registerBacklog({ registry, metrics, machines, containers, isLeader }: 
   });
 }
 
-function registerDrains({ registry, metrics, machines, clock, isLeader }: FleetGaugesParts): void {
+function registerDrains({
+  registry,
+  metrics,
+  machines,
+  clock,
+  isLeader,
+}: FleetGaugesParts): FleetGauges['machineChanged'] {
   const registers = [registry];
   const duration = new Histogram({
     name: 'longshore_scheduler_drain_duration_seconds',
@@ -167,7 +180,7 @@ function registerDrains({ registry, metrics, machines, clock, isLeader }: FleetG
     registers,
   });
   const since = new Map<MachineId, number>();
-  machines.onChange(({ row }) => {
+  const machineChanged: FleetGauges['machineChanged'] = ({ row }) => {
     const startedMs = since.get(row.id);
     const isDraining = row.intent === 'draining' && machines.get(row.id) !== undefined;
     if (isDraining && startedMs === undefined) since.set(row.id, clock.monotonicMs());
@@ -176,7 +189,7 @@ function registerDrains({ registry, metrics, machines, clock, isLeader }: FleetG
     if (!isLeader()) return;
     const result = row.intent === 'drained' ? 'drained' : row.intent === 'active' ? 'uncordoned' : 'deleted';
     duration.observe({ pool: metrics.pools.of(row.poolName), result }, (clock.monotonicMs() - startedMs) / 1000);
-  });
+  };
   new Gauge({
     name: 'longshore_scheduler_drains_active',
     help: 'Machines being drained; shown by the leader.',
@@ -189,4 +202,5 @@ function registerDrains({ registry, metrics, machines, clock, isLeader }: FleetG
       tally.writeTo(this);
     },
   });
+  return machineChanged;
 }

@@ -15,6 +15,7 @@ import { guardsAfter } from './guard.ts';
 import type { GuardMachine, Guards } from './guard.ts';
 import { isInService } from './machine.ts';
 import type { Machine } from './machine.ts';
+import type { Joining } from './joining.ts';
 import type { Machines } from './machines.ts';
 import type { StallDetector } from './stall.ts';
 import { lostAfterMs } from './state.ts';
@@ -27,6 +28,7 @@ const EVERY_MS = 1_000;
 
 export interface MachineHealthParts {
   readonly machines: Machines;
+  readonly joining: Pick<Joining, 'expireJoins'>;
   readonly containers: ContainerControl;
   readonly slots: SlotTable;
   readonly reports: Pick<Reports, 'machineLost'>;
@@ -79,12 +81,12 @@ export class MachineHealth {
 
   /** Runs a round; the timer and the tests call this. */
   async look(): Promise<void> {
-    const { machines, clock, isLeader, stall } = this.#parts;
+    const { machines, joining, clock, isLeader, stall } = this.#parts;
     const upMs = clock.monotonicMs() - this.#startedAtMs;
     const nowMs = clock.monotonicMs();
     this.#guard(nowMs);
     if (!isLeader() || upMs < ACK_WITHIN_MS) return;
-    await machines.expireJoins();
+    await joining.expireJoins();
     // After a stall or a step of the clock the age of an assignment proves nothing.
     if (stall.calmMs() >= ACK_WITHIN_MS) await this.#takeBackUnacknowledged(clock.nowMs());
     await this.#moveOffDeleted();

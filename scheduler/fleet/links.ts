@@ -3,25 +3,21 @@
 // Invariant: a machine has one current session, and the newer wins. Every
 // stream shows a machine credential, and speaks for that machine only.
 import type { MachineId, QueueName } from '#shared/domain/ids.ts';
-import { logVerbosity, Server, ServerCredentials, setLogVerbosity, status as GrpcStatus } from '@grpc/grpc-js';
-import type { sendUnaryData, ServerDuplexStream, ServerUnaryCall, ServerWritableStream } from '@grpc/grpc-js';
+import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
+import type { sendUnaryData, ServerDuplexStream, ServerUnaryCall } from '@grpc/grpc-js';
 import type { Clock } from '#shared/clock.ts';
 import { AppError, messageOf, StartupError } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import { loadLink, MAX_MESSAGE_BYTES, PART_BYTES } from '#shared/protocol/link.ts';
+import { loadLink, MAX_MESSAGE_BYTES } from '#shared/protocol/link.ts';
 import type {
-  BodyChunk,
   ChallengeRequest__Output,
   ChallengeResponse,
   Delivered,
-  FetchCodeRequest__Output,
   GatewayRequest__Output,
   GatewayResponse,
   JoinRequest__Output,
   JoinResponse,
-  LogAck,
-  LogBatch__Output,
   PrepareImage,
   PullImageRequest__Output,
   PullImageResponse,
@@ -35,8 +31,14 @@ import type { Reports } from '../tasks/completion/reports.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { ImageOrders } from './images/orders.ts';
 import type { LogSink } from './logs/log-sink.ts';
+import { LogStreams } from './logs/log-streams.ts';
+import type { LogCall } from './logs/log-streams.ts';
 import type { MachineCredentials } from './credentials.ts';
+import type { AgentReports } from './agent-reports.ts';
 import { AcceptRate } from './accept-rate.ts';
+import { sendCode } from './code-stream.ts';
+import type { CodeCall } from './code-stream.ts';
+import { grpcError } from './grpc-errors.ts';
 import { listenLocally } from './local-socket.ts';
 import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
@@ -52,6 +54,7 @@ import { TaskStream } from './task-stream.ts';
 
 export interface LinksParts {
   readonly machines: Machines;
+  readonly agentReports: AgentReports;
   readonly containers: ContainerRegistry;
   readonly slots: SlotTable;
   readonly reports: StreamedTasks['reports'] & Pick<Reports, 'heartbeat' | 'containerReady'>;
@@ -77,13 +80,6 @@ export interface LinksParts {
 
 export type ContainerCall = ServerDuplexStream<GatewayRequest__Output, GatewayResponse>;
 
-type LogCall = ServerDuplexStream<LogBatch__Output, LogAck>;
-/**
- * Open log streams of one machine; the oldest ends when another one
- * opens. An agent has one, and for a moment that of the session before.
- */
-const MOST_LOG_STREAMS = 2;
-
 interface Connection {
   readonly session: Session;
   tasks: TaskStream | undefined;
@@ -94,7 +90,7 @@ export class Links {
   readonly #parts: LinksParts;
   readonly #server: Server;
   readonly #connections = new Map<MachineId, Connection>();
-  readonly #logCalls = new Map<MachineId, Set<LogCall>>();
+  readonly #logStreams: LogStreams;
   readonly #partsBudget = new PartsBudget();
   readonly #accepting: AcceptRate;
   readonly #queuesReady = new Listeners<[Iterable<QueueName>]>();
@@ -105,6 +101,7 @@ export class Links {
   constructor(parts: LinksParts) {
     this.#parts = parts;
     this.#accepting = new AcceptRate(parts.clock);
+    this.#logStreams = new LogStreams(parts.logs, parts.log);
     const { credentials } = parts;
     this.#server = new Server({
       'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
@@ -133,7 +130,7 @@ export class Links {
         call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>,
         done: sendUnaryData<PullImageResponse>,
       ) => void answer(this.#pullImage(call), done),
-      FetchCode: (call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>) => void this.#fetchCode(call),
+      FetchCode: (call: CodeCall) => void this.#fetchCode(call),
       CallGateway: (call: ContainerCall) => void this.#containerCall(call),
     });
   }
@@ -154,7 +151,7 @@ export class Links {
 
   /** Ends the session and streams of a deleted machine, whose credential is invalid now. */
   async #machineDeleted(machineId: MachineId): Promise<void> {
-    for (const call of this.#logCalls.get(machineId) ?? []) endLogs(call);
+    this.#logStreams.end(machineId);
     const connection = this.#connections.get(machineId);
     if (connection === undefined) return;
     connection.tasks?.close();
@@ -236,11 +233,12 @@ export class Links {
       return;
     }
     if (call.cancelled) return;
-    const { machines, containers, clock, log, metrics, settings } = this.#parts;
+    const { machines, agentReports, containers, clock, log, metrics, settings } = this.#parts;
     const session = new Session({
       machineId,
       call,
       machines,
+      reports: agentReports,
       containers,
       clock,
       log,
@@ -296,7 +294,7 @@ export class Links {
   #sessionEnded(session: Session, reason: string): void {
     // A superseded session ends in SUSPECT as well: until the
     // newer session has said hello, none speaks for the machine.
-    this.#parts.machines.suspect(session.machineId, session.id, reason);
+    this.#parts.agentReports.suspect(session.machineId, session.id, reason);
     const connection = this.#connections.get(session.machineId);
     if (connection?.session !== session) return;
     this.#connections.delete(session.machineId);
@@ -356,40 +354,10 @@ export class Links {
     call.pause();
     try {
       const machineId = await this.#parts.credentials.authenticate(call.metadata);
-      if (call.cancelled) return;
-      this.#keepLogCall(machineId, call);
-      call.on('error', () => undefined);
-      call.on('end', () => call.end());
-      call.on('data', (batch: LogBatch__Output) => {
-        // The credential was good when the stream was opened; the machine
-        // may be deleted since, and its lines then count for nothing.
-        if (this.#logCalls.get(machineId)?.has(call) !== true) return;
-        call.pause();
-        void this.#parts.logs
-          .append(machineId, batch.records)
-          .then(() => call.write({ seq: batch.seq }))
-          .catch((error: unknown) => {
-            this.#parts.log.warn({ err: error, machineId }, 'log lines not written; the agent sends them again');
-            call.end();
-          })
-          .finally(() => call.resume());
-      });
-      call.resume();
+      if (!call.cancelled) this.#logStreams.serve(machineId, call);
     } catch (error) {
       call.emit('error', grpcError(error));
     }
-  }
-
-  #keepLogCall(machineId: MachineId, call: LogCall): void {
-    const calls = this.#logCalls.get(machineId) ?? new Set();
-    this.#logCalls.set(machineId, calls.add(call));
-    const ended = (): void => {
-      calls.delete(call);
-      if (calls.size === 0 && this.#logCalls.get(machineId) === calls) this.#logCalls.delete(machineId);
-    };
-    for (const event of ['end', 'cancelled', 'error', 'close']) call.on(event, ended);
-    const [oldest] = calls;
-    if (calls.size > MOST_LOG_STREAMS && oldest !== undefined) endLogs(oldest);
   }
 
   async #pullImage(call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>): Promise<PullImageResponse> {
@@ -405,24 +373,10 @@ export class Links {
     return true;
   }
 
-  async #fetchCode(call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>): Promise<void> {
+  async #fetchCode(call: CodeCall): Promise<void> {
     try {
       const machineId = await this.#parts.credentials.authenticate(call.metadata);
-      const { objectId } = call.request;
-      if (!this.#mayRead(machineId, objectId)) {
-        throw new AppError('object_not_found', `no container of this machine uses object ${objectId}`);
-      }
-      const body = await this.#parts.openObject(objectId);
-      if (body === undefined) throw new AppError('object_not_found', `object ${objectId} has no content`);
-      for await (const chunk of body) {
-        const bytes = Buffer.from(chunk as Uint8Array);
-        for (let offset = 0; offset < bytes.length; offset += PART_BYTES) {
-          const flowing = call.write({ data: bytes.subarray(offset, offset + PART_BYTES) });
-          if (!flowing) await drained(call);
-          if (call.cancelled) return;
-        }
-      }
-      call.end();
+      await sendCode(call, machineId, this.#parts);
     } catch (error) {
       call.emit('error', grpcError(error));
     }
@@ -454,49 +408,6 @@ export class Links {
     session.fetchMetrics(requestId);
     return true;
   }
-
-  /** Whether the object is the code of a container placed on that machine. */
-  #mayRead(machineId: MachineId, objectId: string): boolean {
-    for (const entry of this.#parts.containers.ofMachine(machineId)) {
-      if (entry.spec.wire.code?.objectId === objectId) return true;
-    }
-    return false;
-  }
-}
-
-/** Ends a log stream: no later message of it counts. */
-const endLogs = (call: LogCall): void =>
-  void call.emit('error', grpcError(new AppError('session_superseded', 'this log stream is over')));
-
-function drained(call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      call.off('drain', done);
-      call.off('cancelled', done);
-      call.off('close', done);
-      resolve();
-    };
-    call.on('drain', done);
-    call.on('cancelled', done);
-    call.on('close', done);
-  });
-}
-
-const GRPC_CODES: Readonly<Record<string, GrpcStatus>> = {
-  join_token_invalid: GrpcStatus.PERMISSION_DENIED,
-  machine_credential_invalid: GrpcStatus.UNAUTHENTICATED,
-  machine_revoked: GrpcStatus.UNAUTHENTICATED,
-  machine_proof_invalid: GrpcStatus.UNAUTHENTICATED,
-  machine_absent_too_long: GrpcStatus.PERMISSION_DENIED,
-  machine_not_found: GrpcStatus.NOT_FOUND,
-  object_not_found: GrpcStatus.NOT_FOUND,
-  session_superseded: GrpcStatus.FAILED_PRECONDITION,
-};
-
-function grpcError(error: unknown): { code: GrpcStatus; details: string; message: string; name: string } {
-  const known = error instanceof AppError ? GRPC_CODES[error.code] : undefined;
-  const details = known === undefined ? 'the scheduler could not do that now' : messageOf(error);
-  return { name: 'Error', code: known ?? GrpcStatus.UNAVAILABLE, details, message: details };
 }
 
 async function answer<T>(work: Promise<T>, done: sendUnaryData<T>): Promise<void> {

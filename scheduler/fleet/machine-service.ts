@@ -1,4 +1,4 @@
-// Operations on machines for the surfaces. machines.ts implements this interface.
+// Operations on machines for the surfaces. joining.ts implements this interface.
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { HostView } from './host-facts.ts';
 

@@ -13,19 +13,17 @@ import type {
   ControlFromAgent__Output,
   ControlToAgent,
   Hello__Output,
-  ObservedContainer__Output,
   PrepareImage,
   Refuse__Output,
   Revoked,
   Samples__Output,
-  StatusReport__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { SecretValues } from '../workspaces/secrets/service.ts';
 import type { ImageOrders } from './images/orders.ts';
 import type { ContainerRow } from '../stores/store/queries/containers.ts';
 import type { LiveReport } from '../tasks/completion/reports.ts';
-import type { Orphan } from './machine.ts';
+import type { AgentReports } from './agent-reports.ts';
 import type { AcceptRate } from './accept-rate.ts';
 import { reconnectWindowMs } from './accept-rate.ts';
 import { Inbox } from './inbox.ts';
@@ -33,7 +31,7 @@ import { isInService } from './machine.ts';
 import type { Machines } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { ordersFor } from './orders.ts';
-import { stepsAfterReboot, stepsFor, stepsWhenAbsent } from './observe.ts';
+import { ReportedContainers } from './reported-containers.ts';
 
 export type ControlCall = ServerDuplexStream<ControlFromAgent__Output, ControlToAgent>;
 
@@ -75,17 +73,11 @@ const REPEAT_AFTER_MS = 5_000;
 /** Unsent control messages above this bound show that the agent does not read: the session ends. */
 const MAX_BUFFERED_MESSAGES = 1_000;
 
-/** Containers that an agent has and no row places there. Further ones are not kept: no machine runs so many. */
-const MOST_ORPHANS = 1_000;
-/** Most characters of a pull's progress. */
-const MOST_PROGRESS = 1024;
-/** Bound on the length of ids; ours are shorter. */
-const MAX_ID_LENGTH = 200;
-
 export interface SessionParts {
   readonly machineId: MachineId;
   readonly call: ControlCall;
   readonly machines: Machines;
+  readonly reports: AgentReports;
   readonly containers: ContainerRegistry;
   readonly clock: Clock;
   readonly log: Log;
@@ -133,10 +125,20 @@ export class Session {
   #sendScheduled = false;
   #buffered = 0;
   readonly #inbox: Inbox<ControlFromAgent__Output>;
+  readonly #containers: ReportedContainers;
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
     this.machineId = parts.machineId;
+    const { machineId, machines, reports, containers, onRunning } = parts;
+    this.#containers = new ReportedContainers({
+      machineId,
+      sessionId: this.id,
+      machines,
+      reports,
+      containers,
+      onRunning,
+    });
     this.#inbox = new Inbox(parts.call, (message) => this.#take(message));
     this.#helloTimer = setTimeout(() => this.end('no_hello'), parts.settings.helloWithinMs);
     this.#helloTimer.unref();
@@ -177,14 +179,14 @@ export class Session {
     if (message.hello) await this.#hello(message.hello);
     else if (message.ack) await this.#ack(message.ack);
     else if (message.refuse) await this.#refuse(message.refuse);
-    else if (message.status) await this.#status(message.status);
+    else if (message.status) await this.#containers.status(message.status);
     else if (message.imagePrepared) this.#parts.images.prepared(message.imagePrepared);
-    else if (message.devices) await this.#parts.machines.devices(this.machineId, this.id, message.devices.gpus);
-    else if (message.volumeUse) this.#parts.machines.volumeUse(this.machineId, this.id, message.volumeUse.bytes);
-    else if (message.hostDrain) await this.#parts.machines.hostDrain(this.machineId, this.id, message.hostDrain);
+    else if (message.devices) await this.#parts.reports.devices(this.machineId, this.id, message.devices.gpus);
+    else if (message.volumeUse) this.#parts.reports.volumeUse(this.machineId, this.id, message.volumeUse.bytes);
+    else if (message.hostDrain) await this.#parts.reports.hostDrain(this.machineId, this.id, message.hostDrain);
     else if (message.heartbeat) {
       const { conditions, diskFreeBytes, conditionWords } = message.heartbeat;
-      this.#parts.machines.heartbeat(this.machineId, this.id, conditions, diskFreeBytes, conditionWords);
+      this.#parts.reports.heartbeat(this.machineId, this.id, conditions, diskFreeBytes, conditionWords);
       this.#write({ heartbeatAck: { sentAtMs: message.heartbeat.sentAtMs, serverTimeMs: this.#parts.clock.nowMs() } });
       this.#parts.onHeartbeat(message.heartbeat.liveAttempts as unknown as readonly LiveReport[]);
     } else if (message.samples) this.#parts.onSamples(message.samples);
@@ -206,8 +208,8 @@ export class Session {
 
   async #takeUp(hello: Hello__Output): Promise<void> {
     this.agentInstance = hello.instanceId;
-    const { machines, clock } = this.#parts;
-    const machine = await machines.hello(this.machineId, this.id, hello);
+    const { machines, reports, clock } = this.#parts;
+    const machine = await reports.hello(this.machineId, this.id, hello);
     const settings = paced(this.#parts.settings, machines.expected());
     this.heartbeatIntervalMs = settings.heartbeatIntervalMs;
     this.epoch = machine.row.sessionEpoch;
@@ -226,11 +228,11 @@ export class Session {
     });
     // The replica that the agent dialled before ordered its containers: read their rows.
     await this.#parts.containers.readMachine(this.machineId);
-    if (machine.rebooted) await this.#failAll();
-    await this.#reconcile(hello.observed);
-    await machines.reported(this.machineId, this.id);
+    if (machine.rebooted) await this.#containers.failAll();
+    await this.#containers.whole(hello.observed);
+    await reports.reported(this.machineId, this.id);
     if (this.#endedInHello()) return;
-    machines.ready(this.machineId, this.id);
+    reports.ready(this.machineId, this.id);
     this.changed();
     this.#pingTimer = setInterval(() => this.#ping(), settings.pingIntervalMs);
     this.#fullTimer = setInterval(() => void this.#sayAll(), settings.fullEveryMs);
@@ -246,94 +248,8 @@ export class Session {
    * did not belong to this session yet when that end was announced.
    */
   #endedInHello(): boolean {
-    if (this.#ended) this.#parts.machines.suspect(this.machineId, this.id, 'ended_in_hello');
+    if (this.#ended) this.#parts.reports.suspect(this.machineId, this.id, 'ended_in_hello');
     return this.#ended;
-  }
-
-  async #failAll(): Promise<void> {
-    for (const { row } of [...this.#parts.containers.ofMachine(this.machineId)]) {
-      for (const { event, change } of stepsAfterReboot(row))
-        await this.#parts.containers.transition(row.id, event, { epoch: row.epoch, change });
-    }
-  }
-
-  /** Handles a whole report: containers in it change state, and the machine's other containers are gone. */
-  async #reconcile(observed: readonly ObservedContainer__Output[]): Promise<void> {
-    const named = new Set(observed.map((one) => one.containerId));
-    await this.#holdDevices(observed);
-    for (const one of observed) await this.#observe(one);
-    await this.#rememberOrphans(observed, true);
-    for (const entry of [...this.#parts.containers.ofMachine(this.machineId)]) {
-      if (named.has(entry.row.id)) continue;
-      for (const step of stepsWhenAbsent(entry.row)) {
-        await this.#parts.containers.transition(entry.row.id, step.event, {
-          epoch: entry.row.epoch,
-          change: step.change,
-        });
-      }
-    }
-  }
-
-  async #status(report: StatusReport__Output): Promise<void> {
-    if (report.full) await this.#reconcile(report.containers);
-    else {
-      await this.#holdDevices(report.containers);
-      for (const one of report.containers) await this.#observe(one);
-      await this.#rememberOrphans(report.containers, false);
-    }
-  }
-
-  /**
-   * Keeps the devices of exited containers held until they are removed. The devices are stored before the container's
-   * end is announced, so that no listener sees them as free (I2).
-   */
-  async #holdDevices(observed: readonly ObservedContainer__Output[]): Promise<void> {
-    const { machines, containers } = this.#parts;
-    const held = observed.filter(({ phase, gpuUuids, containerId, epoch }) => {
-      const row = containers.get(containerId as ContainerId)?.row;
-      return phase === 'exited' && gpuUuids.length > 0 && row?.machineId === this.machineId && row.epoch === epoch;
-    });
-    if (held.length === 0) return;
-    const orphans = new Map(machines.get(this.machineId)?.orphans);
-    for (const one of held) {
-      const orphan = orphanOf(one);
-      if (orphan !== undefined && orphans.size < MOST_ORPHANS) orphans.set(orphan.containerId, orphan);
-    }
-    await machines.setOrphans(this.machineId, this.id, [...orphans.values()]);
-  }
-
-  /**
-   * Keeps containers that no row places there: they take up their
-   * share of the machine until the agent says that they are removed.
-   */
-  async #rememberOrphans(observed: readonly ObservedContainer__Output[], full: boolean): Promise<void> {
-    const { machines, containers } = this.#parts;
-    const before = machines.get(this.machineId)?.orphans ?? new Map<ContainerId, Orphan>();
-    const orphans = new Map(full ? [] : before);
-    for (const one of observed) {
-      const containerId = one.containerId as ContainerId;
-      const row = containers.get(containerId)?.row;
-      const placedHere = row?.machineId === this.machineId && row.epoch === one.epoch;
-      const orphan = placedHere ? undefined : orphanOf(one);
-      if (orphan === undefined) orphans.delete(containerId);
-      else if (orphans.has(containerId) || orphans.size < MOST_ORPHANS) orphans.set(containerId, orphan);
-    }
-    if (orphans.size > 0 || before.size > 0) await machines.setOrphans(this.machineId, this.id, [...orphans.values()]);
-  }
-
-  async #observe(observed: ObservedContainer__Output): Promise<void> {
-    const { containers } = this.#parts;
-    const entry = containers.get(observed.containerId as ContainerId);
-    // The assignment is unknown or ended here, or another machine's. The
-    // next snapshot leaves the container out, so the agent stops it.
-    if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.epoch !== observed.epoch) return;
-    entry.progress = observed.phase === 'pulling' ? observed.message.slice(0, MOST_PROGRESS) : '';
-    for (const step of stepsFor(entry.row, observed)) {
-      await containers.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });
-    }
-    if (observed.phase === 'running' && (entry.row.state === 'RUNNING' || entry.row.state === 'DRAINING')) {
-      this.#parts.onRunning(entry, Math.max(0, Math.max(1, observed.slots) - observed.restartingSlots));
-    }
   }
 
   async #ack(ack: Ack__Output): Promise<void> {
@@ -531,20 +447,4 @@ export class Session {
     });
     if (this.#buffered > MAX_BUFFERED_MESSAGES) this.end('not_reading');
   }
-}
-
-/** A removed container holds nothing; an exited one holds its devices until it is removed. */
-function orphanOf(observed: ObservedContainer__Output): Orphan | undefined {
-  const { containerId, assignmentId, epoch, gpuUuids } = observed;
-  const exited = observed.phase === 'exited';
-  if (observed.phase === 'removed' || (exited && gpuUuids.length === 0)) return undefined;
-  if (containerId.length > MAX_ID_LENGTH || assignmentId.length > MAX_ID_LENGTH) return undefined;
-  return {
-    containerId: containerId as ContainerId,
-    assignmentId,
-    epoch,
-    cpuMillicores: exited ? 0 : observed.cpuMillicores,
-    memoryBytes: exited ? 0 : observed.memoryBytes,
-    gpuUuids,
-  };
 }

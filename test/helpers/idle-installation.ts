@@ -17,7 +17,7 @@ export function anIdleInstallation(): Omit<GaugeParts, 'registry' | 'fleetMetric
   const db = played as Db;
   const metrics = new FleetMetrics(new Registry());
   const containers = new ContainerRegistry({ db, log, clock: systemClock });
-  const machines = new Machines({ db, log, clock: systemClock, metrics, caFingerprint: 'f', containers });
+  const machines = new Machines({ db, log, clock: systemClock, metrics, containers });
   const idle: Pick<Autoscaler, 'wanted' | 'degraded'> = { wanted: () => [], degraded: 0 };
   const redis = (): Redis => ({ status: 'ready', sendCommand: () => Promise.resolve() }) as unknown as Redis;
   return {

@@ -83,7 +83,7 @@ test(
   async ({ fleet, docker }) => {
     const proxy = await throttleProxy(fleet.links.address, BYTES_PER_SECOND);
     const dataDir = await mkdtemp(join(tmpdir(), 'lsb-'));
-    const made = await fleet.machines.create({ workspaceId: null }, 'default');
+    const made = await fleet.joining.create({ workspaceId: null }, 'default');
     const config = agentConfig({
       LONGSHORE_DATA_DIR: dataDir,
       LONGSHORE_SCHEDULER_ADDRESS: proxy.address,

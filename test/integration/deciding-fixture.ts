@@ -14,13 +14,16 @@ import { Loads } from '#scheduler/cluster/loads.ts';
 import { Autoscaler } from '#scheduler/control/autoscaler/loop.ts';
 import { AutoscalerMetrics } from '#scheduler/control/autoscaler/metrics.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import { openMachines } from '#scheduler/compose/machines.ts';
 import { openPlacement } from '#scheduler/compose/placement.ts';
 import { wireScaling } from '#scheduler/compose/wiring.ts';
 import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Targets } from '#scheduler/workspaces/deployments/targets.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
-import { Machines } from '#scheduler/fleet/machines.ts';
+import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
+import type { Joining } from '#scheduler/fleet/joining.ts';
+import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
 import type { Accounting } from '#scheduler/control/placement/accounting.ts';
@@ -42,6 +45,8 @@ export class World {
   readonly link: PlayedLink;
   readonly containers: ContainerRegistry;
   readonly machines: Machines;
+  readonly joining: Joining;
+  readonly agentReports: AgentReports;
   readonly autoscaler: Autoscaler;
   readonly placer: Placer;
   readonly quotas: Quotas;
@@ -87,7 +92,17 @@ export class World {
       log: quiet,
       fence: () => (this.leads ? this.fence : undefined),
     });
-    this.machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: 'f', containers: this.containers });
+    const machineParts = openMachines({
+      db,
+      log: quiet,
+      clock,
+      metrics,
+      caFingerprint: 'f',
+      containers: this.containers,
+    });
+    this.machines = machineParts.machines;
+    this.joining = machineParts.joining;
+    this.agentReports = machineParts.agentReports;
     const targets = this.#targets();
     this.autoscaler = new Autoscaler({
       targets,
@@ -119,7 +134,7 @@ export class World {
     this.guardMetric = metrics.guard;
     this.drift = async () =>
       (await metrics.drift.get()).values.filter(({ value }) => value > 0).map(({ labels }) => labels.resource);
-    const { containers, machines } = this;
+    const { containers, machines, agentReports } = this;
     const keys = keysOf(`t-${machineId}`);
     const fence = (): number | undefined => (this.leads ? this.fence : undefined);
     const placement = { db, general: redis, keys, containers, machines, clock, log: quiet, metrics, loops, fence };
@@ -128,7 +143,7 @@ export class World {
     this.quotas = quotas;
     this.accounting = accounting;
     const { autoscaler } = this;
-    wireScaling({ containers, machines, targets, general: redis, autoscaler, accounting, placer });
+    wireScaling({ containers, machines, agentReports, targets, general: redis, autoscaler, accounting, placer });
     this.containers.onChange(({ entry, from, to }) => {
       this.moves.push(`${from ?? 'new'} ${to}`);
       if (to === 'STOPPED' || to === 'FAILED' || to === 'PENDING') slots.remove(entry.row.id);
@@ -257,21 +272,21 @@ export const test = base
     const workspace = await aWorkspace(db);
     const stub = await aStub(db, workspace.id, randomUUID());
     const target = { ...aTarget(), workspaceId: workspace.id, stubId: stub.id, queue: queueNameOf(null, stub.id) };
-    const ground = new Machines({
+    const before = openMachines({
       db,
       log: quiet,
       clock: new TestClock(),
       metrics: new FleetMetrics(new Registry()),
       caFingerprint: 'f',
     });
-    const { machineId, joinToken } = await ground.create({ workspaceId: null }, 'default');
+    const { machineId, joinToken } = await before.joining.create({ workspaceId: null }, 'default');
     const world = new World(db, redis.connect(), target, machineId);
     const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
-    await world.machines.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
+    await world.joining.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
     const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [] };
     const hello = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
-    await world.machines.hello(machineId, 's', hello as unknown as Parameters<Machines['hello']>[2]);
-    world.machines.ready(machineId, 's');
+    await world.agentReports.hello(machineId, 's', hello as unknown as Parameters<AgentReports['hello']>[2]);
+    world.agentReports.ready(machineId, 's');
     onCleanup(() => world.stop());
     return world;
   });

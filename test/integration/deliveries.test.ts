@@ -77,17 +77,17 @@ const test = base
         const rules = AddressRules.read(allow);
         if (!(rules instanceof AddressRules)) throw new Error(rules.wrong);
         const client = redis.connect({ maxRetriesPerRequest: 1, enableOfflineQueue: false });
-        const deliveries: Deliveries = new Deliveries({
+        const queue = new PlatformQueue<DeliveryJob>({
+          name: 'deliveries',
+          prefix: 'ls',
+          client,
+          log: quiet,
+          concurrency: 8,
+          mostJobs: 1_000,
+        });
+        const deliveries = new Deliveries({
           db,
-          queue: new PlatformQueue<DeliveryJob>({
-            name: 'deliveries',
-            prefix: 'ls',
-            client,
-            log: quiet,
-            concurrency: 8,
-            mostJobs: 1_000,
-            process: (job) => deliveries.process(job),
-          }),
+          queue,
           poster: new Poster(rules, DEADLINES, lookups),
           kinds: { task_callback: { policy: { attempts: 3, baseMs: 20, lifeMs: 3600_000 }, prepare } },
           metrics: new DeliveryMetrics(new Registry()),
@@ -95,6 +95,7 @@ const test = base
           log: quiet,
           isLeader: () => false,
         });
+        queue.onJob((job) => deliveries.process(job));
         let stopped: Promise<void> | undefined;
         const one: Process = {
           deliveries,
@@ -379,7 +380,7 @@ test('of the places for large results one workspace takes one at a time', async 
 test('a queue takes as many jobs as it has room for', async ({ redis, onTestFinished }) => {
   const client = redis.connect({ maxRetriesPerRequest: 1 });
   const options = { name: 'few', prefix: 'ls', client, log: quiet, concurrency: 1, mostJobs: 3 };
-  const queue = new PlatformQueue<{ n: number }>({ ...options, process: () => Promise.resolve() });
+  const queue = new PlatformQueue<{ n: number }>(options);
   onTestFinished(() => queue.stop());
   const jobs = [0, 1, 2, 3, 4].map((n) => ({ id: `job-${n}`, facts: { n } }));
   expect(await queue.add(jobs.slice(0, 2))).toBe(2);

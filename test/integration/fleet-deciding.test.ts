@@ -170,11 +170,11 @@ describe('a database that is away for a moment', () => {
     world.start();
     const entry = await world.placed();
     await world.runs(entry);
-    const { machines, clock } = world;
+    const { machines, agentReports, clock } = world;
     const machine = machines.get(world.link.machineId);
     if (machine === undefined) throw new Error('there is no machine');
     const health = healthOf(world);
-    machines.suspect(machine.row.id, 's', 'stream_ended');
+    agentReports.suspect(machine.row.id, 's', 'stream_ended');
     clock.aheadMs = 125_000;
     world.dbFails = true;
     await expect(health.look()).rejects.toThrow('the database is away');
@@ -195,9 +195,9 @@ describe('the replacement of containers', () => {
     const { config } = world.target;
     world.target = { ...world.target, config: { ...config, stopAfterDisconnectSeconds: 300 } };
     const entry = await world.idle();
-    const { machines, clock } = world;
+    const { agentReports, clock } = world;
     const health = healthOf(world);
-    machines.suspect(world.link.machineId, 's', 'stream_ended');
+    agentReports.suspect(world.link.machineId, 's', 'stream_ended');
     // Once the grace after the start is over, the machine is lost.
     clock.aheadMs = 125_000;
     await health.look();
@@ -220,7 +220,7 @@ describe('the replacement of containers', () => {
     const entry = await world.idle();
     const health = healthOf(world);
     world.clock.aheadMs = 121_000;
-    world.machines.suspect(world.link.machineId, 's', 'stream_ended');
+    world.agentReports.suspect(world.link.machineId, 's', 'stream_ended');
     for (const steppedMs of [600_000, -600_000]) {
       world.clock.steppedMs = steppedMs;
       world.clock.aheadMs += 44_000;
@@ -235,7 +235,7 @@ describe('the replacement of containers', () => {
   test('any other container of a lost machine is replaced at once', async ({ world }) => {
     const entry = await world.idle();
     const health = healthOf(world);
-    world.machines.suspect(world.link.machineId, 's', 'stream_ended');
+    world.agentReports.suspect(world.link.machineId, 's', 'stream_ended');
     world.clock.aheadMs = 125_000;
     await health.look();
     expect(entry.row.state).toBe('UNKNOWN');
@@ -244,9 +244,10 @@ describe('the replacement of containers', () => {
 });
 
 /** The health watch of the world's machines, a while after the start. */
-function healthOf({ machines, containers, slots, clock, guardMetric }: World): MachineHealth {
+function healthOf({ machines, joining, containers, slots, clock, guardMetric }: World): MachineHealth {
   const health = new MachineHealth({
     machines,
+    joining,
     containers,
     slots,
     reports: { machineLost: () => Promise.resolve() },

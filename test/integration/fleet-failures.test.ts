@@ -271,7 +271,7 @@ describe('Mass disconnect', () => {
     const others = await Promise.all(all.slice(1).map((agent) => agent.connect()));
     for (const agent of all) await becomes(fleet, agent, 'READY');
     const elsewhere = agents.stranger();
-    await elsewhere.join(secretOf((await fleet.machines.create({ workspaceId: null }, 'elsewhere')).joinToken));
+    await elsewhere.join(secretOf((await fleet.joining.create({ workspaceId: null }, 'elsewhere')).joinToken));
     const { entry: unconcerned } = await serving(fleet, elsewhere);
     await later(fleet, GRACE_MS);
     for (const one of [control, others[0], others[1]]) one?.stream.cancel();
@@ -373,7 +373,7 @@ describe('what an operator wants of a machine', () => {
     expect(health(fleet, agent)).toBe('LOST');
     await waitFor(async () => (await fleet.machines.byId(agent.machineId))?.health === 'LOST', 'it is written');
     // A starting scheduler reads the machine from the database.
-    await fleet.machines.stop();
+    await fleet.agentReports.stop();
     await fleet.machines.start();
     expect(fleet.machines.get(agent.machineId)).toMatchObject({ health: 'LOST', row: { intent: 'cordoned' } });
     await agent.connect();

@@ -38,7 +38,8 @@ import { Usage } from '#scheduler/fleet/usage.ts';
 import { Links } from '#scheduler/fleet/links.ts';
 import { ImageOrders } from '#scheduler/fleet/images/orders.ts';
 import { PullPermits } from '#scheduler/fleet/images/pull-permits.ts';
-import { Machines } from '#scheduler/fleet/machines.ts';
+import type { MachineParts } from '#scheduler/compose/machines.ts';
+import { openMachines } from '#scheduler/compose/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { SessionSettings } from '#scheduler/fleet/session.ts';
 import { SESSION_SETTINGS } from '#scheduler/fleet/session.ts';
@@ -56,11 +57,10 @@ import type { Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
 
 /** The part of the scheduler that concerns machines, wired as main.ts wires it. */
-export interface Fleet {
+export interface Fleet extends MachineParts {
   readonly db: Db;
   readonly clock: TestClock;
   readonly process: Process;
-  readonly machines: Machines;
   readonly containers: ContainerRegistry;
   readonly links: Links;
   readonly images: ImageOrders;
@@ -97,14 +97,9 @@ export const test = base
     const { slots, reports, attempts, leases, dispatcher } = process;
     const metrics = new FleetMetrics(new Registry());
     const containers = new ContainerRegistry({ db, log: quiet, clock });
-    const machines = new Machines({
-      db,
-      log: quiet,
-      clock,
-      metrics,
-      caFingerprint: installation.caFingerprint,
-      containers,
-    });
+    const { caFingerprint } = installation;
+    const machineParts = openMachines({ db, log: quiet, clock, metrics, caFingerprint, containers });
+    const { machines, joining, agentReports } = machineParts;
     const objects = new Map<string, Buffer>();
     const directory = tempDirectory('link');
     const socketPath = join(directory.path, 'link', 'agent.sock');
@@ -121,13 +116,21 @@ export const test = base
       usage: new Usage({ redis: undefined, keyOf: () => '', clock, log: quiet }),
       pages: { delivered: () => false },
       machines,
+      agentReports,
       containers,
       slots,
       reports,
       attempts,
       leases,
       logs,
-      credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log: quiet }),
+      credentials: new MachineCredentials({
+        machines,
+        joining,
+        db,
+        signer: machineSigner(installation),
+        clock,
+        log: quiet,
+      }),
       secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
       tokenOf: (row) => Promise.resolve(`token of ${row.id}`),
       images,
@@ -148,6 +151,7 @@ export const test = base
       for (const queue of queues) dispatcher.wake(queue);
     });
     containers.onChange((change) => logs.containerChanged(change));
+    machines.onChange((machine) => agentReports.machineChanged(machine));
     machines.onChange((machine) => links.machineChanged(machine));
     containers.onChange((change) => {
       const { entry, to } = change;
@@ -160,6 +164,7 @@ export const test = base
     });
     const health = new MachineHealth({
       machines,
+      joining,
       containers,
       slots,
       reports,
@@ -173,12 +178,13 @@ export const test = base
       startGraceMs: 120_000,
     });
     await machines.start();
+    agentReports.start();
     await links.start();
     health.start();
     onCleanup(async () => {
       health.stop();
       await links.stop();
-      await machines.stop();
+      await agentReports.stop();
       await process.stop();
       directory.remove();
     });
@@ -188,7 +194,7 @@ export const test = base
       db,
       clock,
       process,
-      machines,
+      ...machineParts,
       containers,
       links,
       images,
@@ -234,7 +240,7 @@ export const test = base
       ): Promise<Agent> => {
         const agent = new Agent(fleet, channel);
         made.push(agent);
-        const created = await fleet.machines.create(owner, 'default');
+        const created = await fleet.joining.create(owner, 'default');
         await agent.join(secretOf(created.joinToken));
         return agent;
       },

@@ -32,16 +32,16 @@ describe('Join token replay / expired', () => {
   test('refused, each with its reason and counted; a new token joins', async ({ fleet, agents }) => {
     const count = async (result: string): Promise<number> =>
       (await fleet.metrics.joins.get()).values.find((value) => value.labels.result === result)?.value ?? 0;
-    const created = await fleet.machines.create({ workspaceId: null }, 'default');
+    const created = await fleet.joining.create({ workspaceId: null }, 'default');
     const secret = secretOf(created.joinToken);
     await agents.stranger().join(secret);
     expect(await textOf(agents.stranger().join(secret, randomUUID(), 'thief'))).toMatch(/used already; create a new/);
     expect(await textOf(agents.stranger().join('made-up'))).toMatch(/of no machine here/);
-    const late = await fleet.machines.create({ workspaceId: null }, 'default');
+    const late = await fleet.joining.create({ workspaceId: null }, 'default');
     fleet.clock.aheadMs = 31 * MINUTE_MS;
     expect(await textOf(agents.stranger().join(secretOf(late.joinToken)))).toMatch(/expired; create a new/);
     for (const result of ['joined', 'replayed', 'unknown', 'expired']) expect(await count(result)).toBe(1);
-    const again = await fleet.machines.create({ workspaceId: null }, 'default');
+    const again = await fleet.joining.create({ workspaceId: null }, 'default');
     expect(await agents.stranger().join(secretOf(again.joinToken))).toMatchObject({ machineId: again.machineId });
   });
 });
@@ -154,7 +154,7 @@ describe('Stolen credential', () => {
     const back = await owner.connect([], 'owner');
     await taken.over();
     expect(await contested()).toBe(1);
-    const [listed] = (await fleet.machines.list({ workspaceId: null })).filter(
+    const [listed] = (await fleet.joining.list({ workspaceId: null })).filter(
       ({ machineId }) => machineId === owner.machineId,
     );
     expect(listed?.conditions).toContain('Unauthorized');

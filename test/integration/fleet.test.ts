@@ -19,7 +19,7 @@ describe('joining', () => {
     fleet,
     agents,
   }) => {
-    const created = await fleet.machines.create({ workspaceId: null }, 'default');
+    const created = await fleet.joining.create({ workspaceId: null }, 'default');
     const secret = secretOf(created.joinToken);
     const nonce = randomUUID();
     const agent = agents.stranger();
@@ -36,16 +36,16 @@ describe('joining', () => {
     agents,
   }) => {
     const agent = await agents.joined();
-    for (let made = 0; made < 5; made += 1) await fleet.machines.create({ workspaceId: null }, 'gpu');
+    for (let made = 0; made < 5; made += 1) await fleet.joining.create({ workspaceId: null }, 'gpu');
     fleet.clock.aheadMs += 2_000;
     expect(fleet.machines.expected()).toBe(1);
-    fleet.machines.suspect(agent.machineId, fleet.machines.get(agent.machineId)?.sessionId ?? '', 'stream_ended');
+    fleet.agentReports.suspect(agent.machineId, fleet.machines.get(agent.machineId)?.sessionId ?? '', 'stream_ended');
     fleet.clock.aheadMs += 2_000;
     expect(fleet.machines.expected()).toBe(1);
   });
 
   test('two agents with one token at once: one joins', async ({ fleet, agents }) => {
-    const created = await fleet.machines.create({ workspaceId: null }, 'default');
+    const created = await fleet.joining.create({ workspaceId: null }, 'default');
     const codes = await Promise.all(
       [1, 2, 3].map((index) => codeOf(agents.stranger().join(secretOf(created.joinToken), randomUUID(), `f-${index}`))),
     );
@@ -54,7 +54,7 @@ describe('joining', () => {
 
   test('a wrong token and an expired one are refused', async ({ fleet, agents }) => {
     expect(await codeOf(agents.stranger().join('wrong'))).toBe(status.PERMISSION_DENIED);
-    const created = await fleet.machines.create({ workspaceId: null }, 'default');
+    const created = await fleet.joining.create({ workspaceId: null }, 'default');
     fleet.clock.aheadMs = 31 * 60_000;
     expect(await codeOf(agents.stranger().join(secretOf(created.joinToken)))).toBe(status.PERMISSION_DENIED);
     // Machines expire even when nobody lists them.

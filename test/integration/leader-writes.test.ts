@@ -9,7 +9,9 @@ import { ContainerCredentials } from '#scheduler/fleet/containers/credentials.ts
 import { LeaderContainerRegistry } from '#scheduler/fleet/containers/leader-container-registry.ts';
 import { TakeOver } from '#scheduler/replicas/take-over.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
-import { Machines } from '#scheduler/fleet/machines.ts';
+import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
+import type { MachineParts } from '#scheduler/compose/machines.ts';
+import { openMachines } from '#scheduler/compose/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { aWorkers } from '../helpers/drains.ts';
 import { containerById, listLiveContainers } from '#scheduler/stores/store/queries/containers.ts';
@@ -28,9 +30,9 @@ function aReplica({ db }: OpenedDb, fence: () => number | undefined) {
 
 const place = { change: { machineId: 'abcd0001' as MachineId, assignmentId: 'a', epoch: 1 } };
 
-function aMachines({ db }: OpenedDb, containers?: ContainerRegistry): Machines {
+function aMachines({ db }: OpenedDb, containers?: ContainerRegistry): MachineParts {
   const metrics = new FleetMetrics(new Registry());
-  return new Machines({
+  return openMachines({
     db,
     log: silent,
     clock: systemClock,
@@ -42,16 +44,16 @@ function aMachines({ db }: OpenedDb, containers?: ContainerRegistry): Machines {
 
 /** A machine that is linked here and READY. */
 async function aMachine(opened: OpenedDb, containers?: ContainerRegistry) {
-  const machines = aMachines(opened, containers);
-  const { machineId: id, joinToken } = await machines.create({ workspaceId: null }, 'default');
+  const { machines, joining, agentReports } = aMachines(opened, containers);
+  const { machineId: id, joinToken } = await joining.create({ workspaceId: null }, 'default');
   const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
-  await machines.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
+  await joining.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
   const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [] };
   const hello = { machineId: id, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
-  const machine = await machines.hello(id, 's', hello as unknown as Parameters<Machines['hello']>[2]);
-  machines.ready(id, 's');
+  const machine = await agentReports.hello(id, 's', hello as unknown as Parameters<AgentReports['hello']>[2]);
+  agentReports.ready(id, 's');
   await waitFor(async () => (await machineById(opened.db, id))?.health === 'READY', 'it is READY');
-  return { machines, machine, id };
+  return { machines, agentReports, machine, id };
 }
 
 describe.each(KINDS)('on %s', (kind) => {
@@ -191,8 +193,8 @@ describe.each(KINDS)('on %s', (kind) => {
 
   test('what a leader that was superseded makes of a machine changes neither its row nor what it remembers of it', async () => {
     const first = await lead();
-    const { machines, machine, id } = await aMachine(opened);
-    machines.suspect(id, 's', 'stream_ended');
+    const { machines, agentReports, machine, id } = await aMachine(opened);
+    agentReports.suspect(id, 's', 'stream_ended');
     await waitFor(async () => (await machineById(opened.db, id))?.health === 'SUSPECT', 'it is SUSPECT');
     const second = await lead();
     expect(await machines.lost(machine, first)).toBe(false);
@@ -206,24 +208,19 @@ describe.each(KINDS)('on %s', (kind) => {
 
   test('a machine whose replica died is SUSPECT by the word of the leader alone', async () => {
     const first = await lead();
-    const { machines, id } = await aMachine(opened);
-    const elsewhere = aMachines(opened);
+    const { id } = await aMachine(opened);
+    const { machines: elsewhere } = aMachines(opened);
     await elsewhere.start();
-    try {
-      const second = await lead();
-      await elsewhere.readAgain([id], () => undefined);
-      const seen = () => elsewhere.get(id)!;
-      expect(seen().health).not.toBe('LOST');
-      await updateMachine(opened.db, id, { health: 'READY' });
-      await elsewhere.readAgain([id], () => undefined);
-      await elsewhere.orphaned(seen(), first);
-      expect([seen().health, (await machineById(opened.db, id))?.health]).toEqual(['READY', 'READY']);
-      await elsewhere.orphaned(seen(), second);
-      expect([seen().health, (await machineById(opened.db, id))?.health]).toEqual(['SUSPECT', 'SUSPECT']);
-    } finally {
-      await elsewhere.stop();
-      await machines.stop();
-    }
+    const second = await lead();
+    await elsewhere.readAgain([id], () => undefined);
+    const seen = () => elsewhere.get(id)!;
+    expect(seen().health).not.toBe('LOST');
+    await updateMachine(opened.db, id, { health: 'READY' });
+    await elsewhere.readAgain([id], () => undefined);
+    await elsewhere.orphaned(seen(), first);
+    expect([seen().health, (await machineById(opened.db, id))?.health]).toEqual(['READY', 'READY']);
+    await elsewhere.orphaned(seen(), second);
+    expect([seen().health, (await machineById(opened.db, id))?.health]).toEqual(['SUSPECT', 'SUSPECT']);
   });
 
   test('a drain is carried on by the leader alone: neither its containers nor the machine are moved under an older number, and an operator’s word overrides it', async () => {
@@ -269,7 +266,6 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await updateMachine(opened.db, id, { intent: 'active' })).toBe(true);
     expect(await updateMachine(opened.db, id, { intent: 'drained', ifIntent: 'draining', fence: second })).toBe(false);
     workers.stop();
-    await machines.stop();
   });
 
   test('a replica follows what another writes, never goes back, and does not bring back what ended', async () => {

@@ -6,7 +6,7 @@ import { wireGivenUp } from '#scheduler/compose/wiring.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { StubId } from '#shared/domain/ids.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
-import type { Machines } from '#scheduler/fleet/machines.ts';
+import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
 import { Limits } from '#scheduler/workspaces/identity/workspace-limits.ts';
 import { useOf } from '#scheduler/control/placement/snapshot.ts';
 import type { Reservation } from '#scheduler/control/placement/reservations.ts';
@@ -44,9 +44,9 @@ async function withGpus(
   const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus, images: [], volumeDrivers };
   const rest = { version: '0', protocol: 1, inventory, observed: [], conditions: { names: conditions } };
   const hello = { machineId, bootId: 'b', instanceId: 'i', ...rest };
-  await world.machines.hello(machineId, session, hello as unknown as Parameters<Machines['hello']>[2]);
-  await world.machines.reported(machineId, session);
-  world.machines.ready(machineId, session);
+  await world.agentReports.hello(machineId, session, hello as unknown as Parameters<AgentReports['hello']>[2]);
+  await world.agentReports.reported(machineId, session);
+  world.agentReports.ready(machineId, session);
 }
 
 const wanting = (world: World, gpu: readonly string[], gpuCount = 1): Promise<ContainerEntry> =>
@@ -76,7 +76,7 @@ describe('GPUs', () => {
         unhealthy: states[index] !== 'healthy',
         state: states[index] ?? '',
       }));
-      await world.machines.devices(machineId, 's2', gpus);
+      await world.agentReports.devices(machineId, 's2', gpus);
     };
     const first = await wanting(world, ['A10G']);
     await isAssigned(first);
@@ -229,7 +229,7 @@ describe('what has no place', () => {
     await withGpus(world, 0, 's2', { volumeDrivers: ['shared'], conditions: ['SharedVolumesDown'] });
     await waitFor(() => (world.placer.wake(), waiting.rejections?.['volume'] === 1), 'they do not answer');
     expect(waiting.row.state).toBe('PENDING');
-    world.machines.heartbeat(machineId, 's2', []);
+    world.agentReports.heartbeat(machineId, 's2', []);
     await isAssigned(waiting);
     expect(await volumeHomes(db, [volume?.id ?? ''])).toEqual(new Map());
   });
@@ -242,10 +242,10 @@ describe('an image that a machine cannot get', () => {
   ] as const)(
     'is tried on another machine first, others go there as before: a container %s',
     async ([, direct], { world }) => {
-      const { machines, link, target } = world;
-      const { machineId, joinToken } = await machines.create({ workspaceId: null }, 'default');
+      const { joining, agentReports, link, target } = world;
+      const { machineId, joinToken } = await joining.create({ workspaceId: null }, 'default');
       const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
-      await machines.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
+      await joining.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
       const says = async (id: typeof machineId, images: readonly string[]): Promise<void> => {
         const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images };
         const hello = {
@@ -257,9 +257,9 @@ describe('an image that a machine cannot get', () => {
           inventory,
           observed: [],
         };
-        await machines.hello(id, 's3', hello as unknown as Parameters<Machines['hello']>[2]);
-        await machines.reported(id, 's3');
-        machines.ready(id, 's3');
+        await agentReports.hello(id, 's3', hello as unknown as Parameters<AgentReports['hello']>[2]);
+        await agentReports.reported(id, 's3');
+        agentReports.ready(id, 's3');
       };
       // An image in a machine's report draws containers there, also when the image is broken.
       await says(link.machineId, ['registry.test/app:1', 'registry.test/other:1']);
@@ -305,12 +305,12 @@ describe('a container that has exited and is not removed', () => {
     // The agent reports the container as gone, except for its devices.
     const orphan = { containerId, assignmentId: assignmentId ?? '', epoch, gpuUuids: ['GPU-0'] };
     const nothing = { cpuMillicores: 0, memoryBytes: 0 };
-    await world.machines.setOrphans(world.link.machineId, 's2', [{ ...orphan, ...nothing }]);
+    await world.agentReports.setOrphans(world.link.machineId, 's2', [{ ...orphan, ...nothing }]);
     await world.containers.transition(containerId, 'exit');
     await world.accounting.recount();
     expect(await devices(world)).toEqual({ 'GPU-0': `${assignmentId} ${epoch}` });
     expect(second.row.state).toBe('PENDING');
-    await world.machines.setOrphans(world.link.machineId, 's2', []);
+    await world.agentReports.setOrphans(world.link.machineId, 's2', []);
     await isAssigned(second);
     await waitFor(async () => (await devices(world))['GPU-0'] === ownerOf(second), 'the device is the next one’s');
     expect(await world.drift()).toEqual(driftBefore);
@@ -324,9 +324,9 @@ describe('a small disk', () => {
     const disk = { diskTotalBytes: 256 * MIB, diskFreeBytes };
     const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [], ...disk };
     const said = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
-    await world.machines.hello(machineId, 's2', said as unknown as Parameters<Machines['hello']>[2]);
-    await world.machines.reported(machineId, 's2');
-    world.machines.ready(machineId, 's2');
+    await world.agentReports.hello(machineId, 's2', said as unknown as Parameters<AgentReports['hello']>[2]);
+    await world.agentReports.reported(machineId, 's2');
+    world.agentReports.ready(machineId, 's2');
   };
 
   test('is refused nothing that fits; what does not fit says so; a machine that says DiskPressure takes nothing', async ({
@@ -338,7 +338,7 @@ describe('a small disk', () => {
     const code = { objectId: 'o', sha256: 'a'.repeat(64), sizeBytes: 60 * MIB } as NonNullable<World['target']['code']>;
     const large = await world.containers.create({ ...world.target, queue: queueNameOf(null, 'other' as StubId), code });
     await waitFor(() => large.rejections?.['disk'] === 1, 'it says that the disk is too small');
-    world.machines.heartbeat(world.link.machineId, 's2', ['DiskPressure'], 100 * MIB);
+    world.agentReports.heartbeat(world.link.machineId, 's2', ['DiskPressure'], 100 * MIB);
     const next = await wanting(world, [], 0);
     await waitFor(() => next.rejections?.['condition'] === 1, 'it says that the machine has a condition');
   });

@@ -9,6 +9,7 @@ import { readPoolsFile } from '#scheduler/fleet/pools-file.ts';
 import type { Db, Transaction } from '#scheduler/stores/store/db.ts';
 import { getOrCreatePool, listPools, poolByName } from '#scheduler/stores/store/queries/pools.ts';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
+import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { tempDirectory } from '../helpers/programs.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -63,7 +64,7 @@ test('a higher over-commit lets what waits go at once; a lower one leaves what r
     totalCpuMillicores: 3600,
     freeCpuMillicores: -3600,
   });
-  const [listed] = (await world.machines.list(SHARED)).filter((one) => one.machineId === machineId);
+  const [listed] = (await world.joining.list(SHARED)).filter((one) => one.machineId === machineId);
   expect(listed?.freeCpuMillicores).toBe(0);
 
   await world.containers.transition(first.row.id, 'abandon');
@@ -111,9 +112,9 @@ test('the pool says whether its GPU machines take work without a GPU, else the s
     images: [],
   };
   const hello = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
-  await world.machines.hello(machineId, 's2', hello as unknown as Parameters<Machines['hello']>[2]);
-  await world.machines.reported(machineId, 's2');
-  world.machines.ready(machineId, 's2');
+  await world.agentReports.hello(machineId, 's2', hello as unknown as Parameters<AgentReports['hello']>[2]);
+  await world.agentReports.reported(machineId, 's2');
+  world.agentReports.ready(machineId, 's2');
   await pools.change(SHARED, 'default', { cpuWorkOnGpuMachines: false });
   world.placer.start();
   const waits = await wanting(world, 100);

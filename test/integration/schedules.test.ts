@@ -325,17 +325,19 @@ test('a stub from before its times were looked at is refused where it is deploye
 });
 
 describe('alarms', () => {
-  const open = (redis: { connect(): World['client'] }, heard: string[]) =>
-    new Alarms({
+  const open = (redis: { connect(): World['client'] }, heard: string[]) => {
+    const alarms = new Alarms({
       client: redis.connect(),
       prefix: 'ls',
       log: quiet,
       next: (when, timezone, afterMs) => new Ticks({ when, timezone }).next(afterMs),
-      onAlarm: (id) => {
-        heard.push(id);
-        return Promise.resolve();
-      },
     });
+    alarms.onAlarm((id) => {
+      heard.push(id);
+      return Promise.resolve();
+    });
+    return alarms;
+  };
   const every = (id: string) => ({ id, pattern: EVERY_SECOND.when, timezone: EVERY_SECOND.timezone });
 
   test('are heard by one replica each, until they are not wanted; and again after Redis lost them', async ({

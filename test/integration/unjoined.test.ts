@@ -3,7 +3,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
-import { Machines } from '#scheduler/fleet/machines.ts';
+import type { MachineParts } from '#scheduler/compose/machines.ts';
+import { openMachines } from '#scheduler/compose/machines.ts';
 import { TestClock } from '../helpers/test-clock.ts';
 import { KINDS, aDb, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
@@ -19,8 +20,8 @@ describe.each(KINDS)('on %s', (kind) => {
   });
   afterAll(() => opened.stop());
 
-  const aReplica = (): Machines =>
-    new Machines({
+  const aReplica = (): MachineParts =>
+    openMachines({
       db: opened.db,
       log: silent,
       clock,
@@ -40,7 +41,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const [flooding, calm] = [await aWorkspace(opened.db), await aWorkspace(opened.db)];
     const [here, there] = [aReplica(), aReplica()];
     const create = (at: number, workspaceId: WorkspaceId | null = flooding.id) =>
-      (at % 2 === 0 ? here : there).create({ workspaceId }, 'p');
+      (at % 2 === 0 ? here : there).joining.create({ workspaceId }, 'p');
     const made = await Promise.allSettled(Array.from({ length: 20 }, (_, at) => create(at)));
     expect(made.filter(({ status }) => status === 'fulfilled')).toHaveLength(MOST);
     const refused = made.find((one) => one.status === 'rejected');
@@ -51,15 +52,15 @@ describe.each(KINDS)('on %s', (kind) => {
     // A joined machine counts no more.
     const [joined] = await rows(flooding.id);
     await opened.db.query('update machines set joined_at = now(), updated_at = now() where id = $1', [joined]);
-    for (const replica of [here, there]) await replica.readMissed(() => undefined);
+    for (const replica of [here, there]) await replica.machines.readMissed(() => undefined);
     await create(0);
     await expect(create(1)).rejects.toMatchObject({ code: 'too_many_unjoined' });
   });
 
   test('machines whose token has expired make room, the longest expired first, and are no more than the bound either', async () => {
     const workspace = await aWorkspace(opened.db);
-    const machines = aReplica();
-    const create = () => machines.create({ workspaceId: workspace.id }, 'p');
+    const { machines, joining } = aReplica();
+    const create = () => joining.create({ workspaceId: workspace.id }, 'p');
     const first = await create();
     clock.aheadMs += 60_000;
     for (let more = 1; more < MOST; more += 1) await create();

@@ -33,16 +33,20 @@ export interface AlarmsOptions {
   readonly log: Log;
   /** Next time of the pattern after that moment. */
   readonly next: (pattern: string, timezone: string, afterMs: number) => number | undefined;
-  /** Handles an alarm; never rejects. */
-  readonly onAlarm: (id: string) => Promise<void>;
 }
 
 export class Alarms {
   readonly #options: AlarmsOptions;
+  #handle: (id: string) => Promise<void> = () => Promise.resolve();
   #open: { readonly client: Redis; readonly queue: Queue; readonly worker: Worker } | undefined;
 
   constructor(options: AlarmsOptions) {
     this.#options = options;
+  }
+
+  /** Sets the handler of alarms, which never rejects. */
+  onAlarm(handle: (id: string) => Promise<void>): void {
+    this.#handle = handle;
   }
 
   /** Starts to receive alarms here. */
@@ -86,7 +90,7 @@ export class Alarms {
 
   #opened(): { readonly client: Redis; readonly queue: Queue; readonly worker: Worker } {
     if (this.#open !== undefined) return this.#open;
-    const { log, prefix, next, onAlarm } = this.#options;
+    const { log, prefix, next } = this.#options;
     const client = waitingClient(this.#options.client, 'alarms');
     const unanswered = (error: unknown): void => log.debug({ reason: messageOf(error) }, 'alarms have no Redis');
     client.on('error', unanswered);
@@ -104,7 +108,7 @@ export class Alarms {
     const shared = { prefix, settings };
     const queue = new Queue(QUEUE, { ...shared, connection: this.#options.client, streams: { events: { maxLen: 0 } } });
     const hear = async ({ repeatJobKey }: { readonly repeatJobKey?: string | undefined }): Promise<void> => {
-      if (repeatJobKey !== undefined) await onAlarm(repeatJobKey);
+      if (repeatJobKey !== undefined) await this.#handle(repeatJobKey);
     };
     const worker = new Worker(QUEUE, hear, { ...shared, connection: client, concurrency: CONCURRENCY });
     queue.on('error', unanswered);

@@ -17,7 +17,7 @@ export interface PlatformJob<T extends JobFacts> {
   readonly delayMs?: number;
 }
 
-export interface PlatformQueueOptions<T extends JobFacts> {
+export interface PlatformQueueOptions {
   /** Letters, digits and `-`; the keys are `<prefix>:<name>:…`. */
   readonly name: string;
   readonly prefix: string;
@@ -28,8 +28,6 @@ export interface PlatformQueueOptions<T extends JobFacts> {
   readonly concurrency: number;
   /** Most waiting and delayed jobs; beyond it none is added, and the owner of the rows adds them later. */
   readonly mostJobs: number;
-  /** Does the work of a job. The job is gone afterwards, whatever the outcome. */
-  readonly process: (facts: T) => Promise<void>;
 }
 
 /** Milliseconds until a job whose process died is given to another one. */
@@ -52,12 +50,13 @@ export const waitingClient = (client: Redis, name: string): Redis =>
   });
 
 export class PlatformQueue<T extends JobFacts> {
-  readonly #options: PlatformQueueOptions<T>;
+  readonly #options: PlatformQueueOptions;
   readonly #queue: Queue;
+  #process: (facts: T) => Promise<void> = () => Promise.resolve();
   #worker: Worker | undefined;
   #client: Redis | undefined;
 
-  constructor(options: PlatformQueueOptions<T>) {
+  constructor(options: PlatformQueueOptions) {
     this.#options = options;
     this.#queue = new Queue(options.name, {
       connection: options.client,
@@ -68,6 +67,11 @@ export class PlatformQueue<T extends JobFacts> {
     this.#queue.on('error', (error) =>
       options.log.warn({ err: error, queue: options.name }, 'queue connection failed'),
     );
+  }
+
+  /** Sets the work of a job. The job is gone afterwards, whatever the outcome. */
+  onJob(process: (facts: T) => Promise<void>): void {
+    this.#process = process;
   }
 
   /**
@@ -95,7 +99,7 @@ export class PlatformQueue<T extends JobFacts> {
     const { client, log, name, prefix, concurrency } = this.#options;
     this.#client = waitingClient(client, name);
     this.#client.on('error', () => undefined);
-    const worker = new Worker(name, (job) => this.#options.process(job.data as T), {
+    const worker = new Worker(name, (job) => this.#process(job.data as T), {
       connection: this.#client,
       prefix,
       concurrency,

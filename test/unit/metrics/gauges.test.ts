@@ -50,13 +50,11 @@ function aFleet() {
   const registry = new Registry();
   const machines = new Map<string, Machine>();
   const containers: ContainerEntry[] = [];
-  const listeners: ((machine: Machine) => void)[] = [];
   const state = { leads: true, nowMs: 0, refused: 0, refusedOfLeader: 0, used: 1000, leased: new Set<string>() };
   const clock = { nowMs: () => state.nowMs, monotonicMs: () => state.nowMs };
-  const played: Pick<Machines, 'all' | 'get' | 'capacity' | 'onChange' | 'refusedTransitions' | 'volumeBytes'> = {
+  const played: Pick<Machines, 'all' | 'get' | 'capacity' | 'refusedTransitions' | 'volumeBytes'> = {
     all: () => machines.values(),
     get: (id) => machines.get(id),
-    onChange: (listener) => void listeners.push(listener),
     capacity: () => ({
       totalCpuMillicores: 4000,
       freeCpuMillicores: 4000 - state.used,
@@ -69,7 +67,7 @@ function aFleet() {
     refusedTransitions: 0,
     volumeBytes: () => 7,
   };
-  registerFleetGauges({
+  const gauges = registerFleetGauges({
     registry,
     metrics: new FleetMetrics(registry),
     machines: played,
@@ -95,11 +93,11 @@ function aFleet() {
     clock,
     change(machine: Machine) {
       machines.set(machine.row.id, machine);
-      for (const listener of listeners) listener(machine);
+      gauges.machineChanged(machine);
     },
     forget(machine: Machine) {
       machines.delete(machine.row.id);
-      for (const listener of listeners) listener(machine);
+      gauges.machineChanged(machine);
     },
     /** The series of a metric, without the name. */
     async series(name: string): Promise<readonly string[]> {

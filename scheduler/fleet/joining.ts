@@ -1,0 +1,184 @@
+// Admission of machines: CreateMachine with its bound on machines that have not joined, join tokens, and the lists of
+// machines. A join token is good for one machine, once, within 30 minutes.
+import { randomBytes } from 'node:crypto';
+import type { PoolSettingsChange } from '#shared/api/pools.ts';
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { sha256Hex } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import { AppError } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import type { Db } from '../stores/store/db.ts';
+import type { MachineRow } from '../stores/store/queries/machines.ts';
+import {
+  deleteMachine,
+  expireJoinSecrets,
+  insertMachine,
+  joinMachine,
+  joinSecretState,
+  lockAdmissions,
+  unjoinedMachines,
+} from '../stores/store/queries/machines.ts';
+import { getOrCreatePool } from '../stores/store/queries/pools.ts';
+import { viewOf } from './machine.ts';
+import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
+import type { Machines } from './machines.ts';
+import type { FleetMetrics } from './metrics.ts';
+
+const JOIN_TOKEN_MS = 30 * 60_000;
+
+const JOIN_REFUSALS = {
+  unknown: 'join token is of no machine here; create a machine for a new token',
+  expired: 'join token has expired; create a new machine for a new token',
+  replayed: 'join token was used already; create a new machine for a new token',
+} as const;
+
+/** The bound of all shared pools together; a workspace has its limit `counts.unjoined_machines`. */
+const MOST_UNJOINED_SHARED = 1_000;
+
+const tooManyUnjoined = (limit: number): AppError =>
+  new AppError(
+    'too_many_unjoined',
+    `${limit} machines were created and have not joined, and there may be no more: install the agent on them, delete them (\`longshore machine delete\`), or wait until their join tokens have expired (30 minutes)`,
+    { details: { limit } },
+  );
+
+export class Joining implements MachineService {
+  readonly #machines: Machines;
+  readonly #db: Db;
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #metrics: FleetMetrics;
+  readonly #caFingerprint: string;
+  readonly #mostUnjoined: (workspaceId: WorkspaceId | null) => number | Promise<number>;
+
+  constructor(parts: {
+    readonly machines: Machines;
+    readonly db: Db;
+    readonly log: Log;
+    readonly clock: Clock;
+    readonly metrics: FleetMetrics;
+    readonly caFingerprint: string;
+    /** Most machines of a workspace that may wait to join; absent: the bound of the shared pools. */
+    readonly mostUnjoinedOf?: (workspaceId: WorkspaceId) => number | Promise<number>;
+  }) {
+    const { mostUnjoinedOf } = parts;
+    this.#mostUnjoined = (id) => (id === null ? MOST_UNJOINED_SHARED : (mostUnjoinedOf?.(id) ?? MOST_UNJOINED_SHARED));
+    this.#machines = parts.machines;
+    this.#db = parts.db;
+    this.#log = parts.log;
+    this.#clock = parts.clock;
+    this.#metrics = parts.metrics;
+    this.#caFingerprint = parts.caFingerprint;
+  }
+
+  /**
+   * Creates a machine.
+   * @param settings - of the pool, where this call makes it
+   * @throws AppError `too_many_unjoined` (details.limit): so many of the owner's machines have not joined and still may
+   */
+  async create(
+    owner: { readonly workspaceId: WorkspaceId | null },
+    poolName: string,
+    settings: PoolSettingsChange = {},
+  ): Promise<CreatedMachine> {
+    const nowMs = this.#clock.nowMs();
+    const most = await this.#mostUnjoined(owner.workspaceId);
+    // A flood is refused from memory; the database decides below.
+    if (this.#pendingOf(owner.workspaceId, nowMs) >= most) throw tooManyUnjoined(most);
+    const pool = await getOrCreatePool(this.#db, { name: poolName, workspaceId: owner.workspaceId, settings });
+    const secret = randomBytes(32).toString('base64url');
+    const expiresAtMs = nowMs + JOIN_TOKEN_MS;
+    const { row, replaced } = await this.#db.transaction(async (tx) => {
+      await lockAdmissions(tx, owner.workspaceId);
+      const { count, expired } = await unjoinedMachines(tx, owner.workspaceId, nowMs);
+      // Expired machines make room, the oldest first.
+      const leave = expired.slice(0, Math.max(0, count + 1 - most));
+      if (count - leave.length >= most) throw tooManyUnjoined(most);
+      for (const id of leave) await deleteMachine(tx, id);
+      const made = await insertMachine(tx, {
+        id: randomBytes(4).toString('hex') as MachineId,
+        poolId: pool.id,
+        joinSecretHash: Buffer.from(sha256Hex(secret), 'hex'),
+        joinExpiresAtMs: expiresAtMs,
+      });
+      return { row: made, replaced: leave };
+    });
+    for (const id of replaced) this.#machines.deleted(id);
+    this.#machines.created(row);
+    return {
+      machineId: row.id,
+      poolName: pool.name,
+      joinToken: `lsj1.${this.#caFingerprint}.${secret}`,
+      expiresAtMs,
+      createdAtMs: row.createdAtMs,
+    };
+  }
+
+  /** Machines of the owner that may still join. */
+  #pendingOf(workspaceId: WorkspaceId | null, nowMs: number): number {
+    let count = 0;
+    for (const { row } of this.#machines.all()) {
+      const mayJoin = row.joinedAtMs === null && (row.joinExpiresAtMs ?? 0) > nowMs;
+      if (mayJoin && row.poolWorkspaceId === workspaceId) count += 1;
+    }
+    return count;
+  }
+
+  async list(owner: { readonly workspaceId: WorkspaceId | null }): Promise<readonly MachineView[]> {
+    await this.expireJoins();
+    return [...this.#machines.all()]
+      .filter((machine) => machine.row.poolWorkspaceId === owner.workspaceId)
+      .map((machine) => viewOf(machine, this.#machines.capacity(machine), this.#clock.nowMs()))
+      .sort((a, b) => a.poolName.localeCompare(b.poolName) || a.machineId.localeCompare(b.machineId));
+  }
+
+  /** Marks machines that did not join in time as EXPIRED: their join secret is no longer valid. */
+  async expireJoins(): Promise<void> {
+    const nowMs = this.#clock.nowMs();
+    const overdue = [...this.#machines.all()].filter(
+      ({ health, row }) => health === 'PENDING' && row.joinedAtMs === null && (row.joinExpiresAtMs ?? nowMs) <= nowMs,
+    );
+    if (overdue.length === 0) return;
+    await expireJoinSecrets(this.#db, nowMs);
+    for (const machine of overdue) {
+      // The machine may have joined meanwhile.
+      if (machine.row.joinedAtMs !== null || !this.#machines.move(machine, 'join_expired')) continue;
+      this.#machines.wrote(machine.row.id);
+      this.#machines.changed(machine);
+    }
+  }
+
+  /** Swaps a join token for an identity. @throws AppError `join_token_invalid` */
+  async join(request: {
+    readonly secret: string;
+    readonly nonce: string;
+    readonly fingerprint: string;
+    readonly publicKey: string;
+    readonly hostname: string;
+    readonly agentVersion: string;
+  }): Promise<MachineRow> {
+    const secretHash = Buffer.from(sha256Hex(request.secret), 'hex');
+    const row = await joinMachine(this.#db, {
+      secretHash,
+      nonce: request.nonce,
+      fingerprint: request.fingerprint,
+      publicKey: request.publicKey,
+      hostname: request.hostname,
+      agentVersion: request.agentVersion,
+      nowMs: this.#clock.nowMs(),
+    });
+    if (row === undefined) {
+      const state = await joinSecretState(this.#db, secretHash);
+      const result = state === undefined ? 'unknown' : state.joinedAtMs === null ? 'expired' : 'replayed';
+      this.#metrics.joins.inc({ result });
+      const { fingerprint, hostname } = request;
+      this.#log.warn({ result, machineId: state?.id, fingerprint, hostname }, 'join token refused');
+      throw new AppError('join_token_invalid', JOIN_REFUSALS[result]);
+    }
+    this.#metrics.joins.inc({ result: 'joined' });
+    const machine = this.#machines.get(row.id);
+    if (machine !== undefined) machine.row = row;
+    this.#machines.wrote(row.id);
+    return row;
+  }
+}
