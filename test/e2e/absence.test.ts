@@ -55,20 +55,20 @@ async function inContainer(platform: Platform, deployment: Deployment, command: 
   expect(code).toBe(0);
 }
 
+/** A shell command that waits for a file of the container. */
+const untilThere = (path: string): string =>
+  `for i in $(seq 200); do test -e ${path} && exit 0; sleep 0.05; done; exit 1`;
+
 /** Waits until the handler is in the middle of the task: its container has noted the run. */
 const inHand = (platform: Platform, deployment: Deployment): Promise<void> =>
-  inContainer(
-    platform,
-    deployment,
-    'for i in $(seq 200); do test -e /tmp/ran-hand && exit 0; sleep 0.05; done; exit 1',
-  );
+  inContainer(platform, deployment, untilThere('/tmp/ran-hand'));
 
 /** A handler that runs until it is let go. */
 const HELD = { key: 'hand', seconds: 0, held: true };
 
-/** Releases the handler, and gives its runner time to end the task. */
+/** Releases the handler, and waits for its end. */
 const letGo = (platform: Platform, deployment: Deployment): Promise<void> =>
-  inContainer(platform, deployment, 'touch /tmp/go-hand && sleep 0.5');
+  inContainer(platform, deployment, `touch /tmp/go-hand; ${untilThere('/tmp/over-hand')}`);
 
 async function expectServedOnce(
   platform: Platform,
@@ -93,6 +93,7 @@ describe('an agent that stands still', () => {
       for (const call of [first, second]) void call.then(() => (answered += 1));
       try {
         await letGo(platform, deployment);
+        // The time itself is the subject: how long the agent stands still.
         await pass(seconds * 1000);
         expect(answered).toBe(0);
       } finally {

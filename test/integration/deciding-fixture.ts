@@ -68,6 +68,9 @@ export class World {
   sampleFails = false;
   dbFails = false;
   leads = true;
+  askedWhoLeads = 0;
+  /** Whether this process led, for each sample of the queue. */
+  readonly sampledAsLeader: boolean[] = [];
   fence = 1;
   guarded = false;
   depths: readonly QueueDepth[] | undefined;
@@ -78,7 +81,10 @@ export class World {
     const metrics = new FleetMetrics(registry);
     const { clock, slots } = this;
     const loops = new LoopMetrics(registry, clock);
-    const isLeader = (): boolean => this.leads;
+    const isLeader = (): boolean => {
+      this.askedWhoLeads += 1;
+      return this.leads;
+    };
     this.target = target;
     this.link = new PlayedLink(machineId);
     const query: Db['query'] = (sql, params) =>
@@ -165,6 +171,7 @@ export class World {
 
   #queues(): TaskQueues {
     const depths = (queues: readonly QueueName[]): Promise<readonly QueueDepth[]> => {
+      this.sampledAsLeader.push(this.leads);
       this.clock.aheadMs += this.sampleTakesMs;
       if (this.sampleFails) return Promise.reject(new Error('Redis is away'));
       const depth = { waiting: this.waiting, active: 0, delayed: 0, prioritized: 0 };

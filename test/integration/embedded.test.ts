@@ -236,6 +236,7 @@ describe('a connection', () => {
     redis.freeze();
     try {
       const startedMs = performance.now();
+      // The time itself is the subject: a later command does not prolong the time of the earlier ones.
       const later = sleep(500).then(() => client.ping());
       const both = client.multi().ping().ping().exec();
       const all = await Promise.allSettled([client.ping(), client.echo('a'), both, later]);

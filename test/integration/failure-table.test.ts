@@ -3,8 +3,9 @@
 import { describe, expect } from 'vitest';
 import { taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';
+import { reaches, sent } from '../helpers/submissions.ts';
 import { PlayedLink } from './tasks-fixture.ts';
-import { anEnd, aQueueTarget, callerOf, drained, put, reaches, sent, test } from './tasks-world.ts';
+import { anEnd, aQueueTarget, callerOf, drained, put, test } from './tasks-world.ts';
 
 describe('Redis down', () => {
   test('new work is refused with 503, what runs ends and is told, what waited is served: all once it is back', async ({

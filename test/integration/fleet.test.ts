@@ -406,13 +406,19 @@ describe('an agent that says more than can be handled', () => {
     const agent = await agents.joined();
     const control = await agent.connect();
     const { sessionId } = agent;
+    const silent = [await agents.joined(), await agents.joined()];
+    const streams = await Promise.all(silent.map((one) => one.connect()));
     const orphan = (at: number) => ({ containerId: `c-${at}`, assignmentId: 'a', epoch: 1, phase: 'running' });
     const words = 200;
-    // The transaction keeps the database busy for longer than a ping may take.
+    // The transaction keeps the database busy for longer than a ping may take: agents that
+    // stop to answer pings, one after the other, lose their sessions meanwhile.
     await fleet.db.transaction(async () => {
       for (let at = 0; at < words; at += 1)
         control.stream.write({ status: { seq: at, full: false, containers: [orphan(at)] } });
-      await new Promise((resolve) => setTimeout(resolve, 1000));
+      for (const [at, one] of silent.entries()) {
+        one.answersPings = false;
+        await streams[at]?.over();
+      }
     });
     const known = () => fleet.machines.get(agent.machineId);
     await waitFor(() => known()?.orphans.size === words, 'all that it said is known');

@@ -13,10 +13,11 @@ import { acceptedTaskOf, finalOf } from '#scheduler/tasks/records/recording.ts';
 import type { Call, CallKey, Submission } from '#scheduler/tasks/admission/calls.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
+import { reaches, sent } from '../helpers/submissions.ts';
 import { aDb } from './store-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
-import { aQueueTarget, drained, reaches, sent, test as base } from './tasks-world.ts';
+import { aQueueTarget, drained, test as base } from './tasks-world.ts';
 import type { Options, World } from './tasks-world.ts';
 
 type Bounds = ConstructorParameters<typeof IdempotencyKeys>[0]['bounds'];

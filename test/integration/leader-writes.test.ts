@@ -14,6 +14,7 @@ import type { MachineParts } from '#scheduler/compose/machines.ts';
 import { openMachines } from '#scheduler/compose/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { aWorkers } from '../helpers/drains.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
 import { containerById, listLiveContainers } from '#scheduler/stores/store/queries/containers.ts';
 import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -55,6 +56,21 @@ async function aMachine(opened: OpenedDb, containers?: ContainerRegistry) {
   await waitFor(async () => (await machineById(opened.db, id))?.health === 'READY', 'it is READY');
   return { machines, agentReports, machine, id };
 }
+
+/** The database; numbers of rows written by statements with that parameter are added to `written`. */
+const watched = (db: Db, parameter: string, written: number[]): Db =>
+  new Proxy(db, {
+    get: (whole, name) => {
+      const value: unknown = Reflect.get(whole, name);
+      if (typeof value !== 'function') return value;
+      if (name !== 'query') return value.bind(whole);
+      return async (sql: string, params?: readonly unknown[]) => {
+        const result = await whole.query(sql, params);
+        if (params?.includes(parameter) === true) written.push(result.rowCount);
+        return result;
+      };
+    },
+  });
 
 describe.each(KINDS)('on %s', (kind) => {
   let opened: OpenedDb;
@@ -226,11 +242,12 @@ describe.each(KINDS)('on %s', (kind) => {
   test('a drain is carried on by the leader alone: neither its containers nor the machine are moved under an older number, and an operator’s word overrides it', async () => {
     const first = await lead();
     const { containers, leading } = aReplica(opened, () => first);
+    const drained: number[] = [];
     const { machines, id } = await aMachine(opened, containers);
     const slots = new SlotTable();
     const leader = { fence: first as number | undefined };
     const workers = aWorkers({
-      db: opened.db,
+      db: watched(opened.db, 'drained', drained),
       machines,
       containers,
       leaderContainers: leading,
@@ -255,7 +272,8 @@ describe.each(KINDS)('on %s', (kind) => {
     leader.fence = first;
     workers.start();
     // Draining machines are looked at every second.
-    await new Promise((resolve) => setTimeout(resolve, 1_200));
+    await waitFor(() => drained.length > 0, 'the old leader tries to complete the drain');
+    expect(drained).not.toContain(1);
     expect((await machineById(opened.db, id))?.intent).toBe('draining');
     expect(intents).not.toContain('drained');
     // The leader of today completes the drain.

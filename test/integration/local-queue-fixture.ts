@@ -1,12 +1,11 @@
 // Scheduler processes with local queues on one real Redis, which can die, and the sweep that looks after their tasks.
 import { systemClock } from '#shared/clock.ts';
-import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
 import type { LocalQueueSweepParts } from '#scheduler/tasks/local-queue/sweep.ts';
 import { LocalQueueSweep } from '#scheduler/tasks/local-queue/sweep.ts';
-import type { Submission } from '#scheduler/tasks/admission/calls.ts';
-import { test as base, waitFor } from '../helpers/services.ts';
-import type { PlayedLink, Process } from './tasks-fixture.ts';
-import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
+import { test as base } from '../helpers/services.ts';
+import type { Process } from './tasks-fixture.ts';
+import { aProcess, quiet } from './tasks-fixture.ts';
 
 export type Options = NonNullable<Parameters<typeof aProcess>[1]>;
 /** Replicas that count as dead. */
@@ -26,21 +25,10 @@ export const test = base
   })
   .extend('one', async ({ start }) => start());
 
-export type Accepted = Extract<Submission, { kind: 'accepted' }>;
-
-export async function submitted(one: Process, target = aTarget(), input = '{"x":1}'): Promise<Accepted> {
-  const submission = await one.submissions.submit(target, { input });
-  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
-  return submission;
-}
-export const sent = (link: PlayedLink, count = 1) =>
-  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
 export const inLocalQueue = (one: Process, queue: QueueName) => one.client.hkeys(one.keys.localQueue(queue));
 export const jobs = async (one: Process, queue: QueueName) =>
   Number(await one.client.llen(`${one.keys.prefix}:${queue}:wait`)) +
   Number(await one.client.llen(`${one.keys.prefix}:${queue}:active`));
-export const reaches = (one: Process, taskId: TaskId, status: string) =>
-  waitFor(async () => (await one.records.read(taskId))?.status === status, `the task is ${status}`);
 
 /** The sweep of local queues that every replica has. */
 export const sweepOf = (one: Process, parts: Partial<LocalQueueSweepParts> = {}): LocalQueueSweep =>

@@ -7,19 +7,10 @@ import { newInstanceId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
-import type { Accepted, Options } from './local-queue-fixture.ts';
-import {
-  dead,
-  inLocalQueue,
-  jobs,
-  kill,
-  reaches,
-  sent,
-  submitted,
-  sweepOf,
-  swept,
-  test as base,
-} from './local-queue-fixture.ts';
+import type { Accepted } from '../helpers/submissions.ts';
+import { reaches, sent, submitted } from '../helpers/submissions.ts';
+import type { Options } from './local-queue-fixture.ts';
+import { dead, inLocalQueue, jobs, kill, sweepOf, swept, test as base } from './local-queue-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 

@@ -9,8 +9,10 @@ import { Rebuild } from '#scheduler/tasks/maintenance/rebuild.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { waitFor } from '../helpers/services.ts';
-import type { Accepted, Options } from './local-queue-fixture.ts';
-import { inLocalQueue, jobs, kill, sent, submitted, sweepOf, swept, test as base } from './local-queue-fixture.ts';
+import type { Accepted } from '../helpers/submissions.ts';
+import { sent, submitted } from '../helpers/submissions.ts';
+import type { Options } from './local-queue-fixture.ts';
+import { inLocalQueue, jobs, kill, sweepOf, swept, test as base } from './local-queue-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
 

@@ -10,7 +10,7 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
 import type { ReadyContainer, RunOrder } from '#scheduler/tasks/dispatch/slots.ts';
 import { waitFor } from '../helpers/services.ts';
-import type { Accepted } from './local-queue-fixture.ts';
+import type { Accepted } from '../helpers/submissions.ts';
 import { dead, inLocalQueue, jobs, swept, test as base } from './local-queue-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, PlayedLink } from './tasks-fixture.ts';
@@ -169,6 +169,7 @@ class Story {
   }
 
   async beSilent(): Promise<void> {
+    // The time itself is the step: nothing is heard of a loan for longer than it may be silent.
     await sleep(2 * SILENT_MS);
   }
 

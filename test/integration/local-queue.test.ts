@@ -1,26 +1,15 @@
 // The local queue on real Redis: the tasks that go through it and those that do not, its order and its bound. Callers,
 // replicas, containers or Redis itself go at each step of the way.
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
 import type { Submission } from '#scheduler/tasks/admission/calls.ts';
 import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
-import type { Accepted } from './local-queue-fixture.ts';
-import {
-  answersOf,
-  dead,
-  inLocalQueue,
-  jobs,
-  kill,
-  reaches,
-  sent,
-  submitted,
-  sweepOf,
-  swept,
-  test,
-} from './local-queue-fixture.ts';
+import type { Accepted } from '../helpers/submissions.ts';
+import { reaches, sent, submitted } from '../helpers/submissions.ts';
+import { answersOf, dead, inLocalQueue, jobs, kill, sweepOf, swept, test } from './local-queue-fixture.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 
 describe('a synchronous task whose container is linked here', () => {
@@ -635,7 +624,7 @@ describe('Redis', () => {
       redis.thaw();
     }
     expect(submission.kind).toBe('unavailable');
-    await sleep(0);
+    await turn();
     await waitFor(async () => (await inLocalQueue(one, target.queue)).length === 0, 'it is in no local queue');
     expect(link.orders).toHaveLength(1);
     await one.result((await submitted(one, target), await sent(link, 2)));

@@ -5,32 +5,14 @@ import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { RunOrder } from '#scheduler/tasks/dispatch/slots.ts';
 import type { LiveReport } from '#scheduler/tasks/completion/reports.ts';
 import { waitFor } from '../helpers/services.ts';
+import { lostOrder, SAME_AGENT, takesBackAnother } from '../helpers/lost-order.ts';
+import { reaches, sent } from '../helpers/submissions.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
-import type { World } from './tasks-world.ts';
-import { aQueueTarget, put, reaches, sent, test } from './tasks-world.ts';
+import { aQueueTarget, put, test } from './tasks-world.ts';
 
-const SAME_AGENT = 'agent-1';
-const FAR_MS = 300;
 const GRACES = { limitMs: 10_000, reportMs: 50, restartedAgentMs: 50 };
 
-/** A task whose order is lost: its lease is written, and its process dies. */
-async function lostOrder(start: (options?: object) => Promise<World>, target = aQueueTarget()) {
-  const before = await start();
-  const link = new PlayedLink();
-  link.mode = 'lose';
-  before.container(target.queue, link);
-  const submission = await before.submissions.submit(target, { input: '{"x":1}' });
-  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
-  const { taskId } = submission;
-  await waitFor(() => link.runs > 0, 'the order went into the void');
-  const lease = await waitFor(() => before.leases.read(taskId), 'its lease is written');
-  await before.records.flush();
-  await before.stop();
-  return { taskId, target, lease, died: before.instance };
-}
-
 const live = ({ taskId, token, containerId }: RunOrder): LiveReport => ({ taskId, token, containerId });
-const idle = async () => await new Promise((resolve) => setTimeout(resolve, FAR_MS));
 
 describe('an order that was lost with its process', () => {
   test('runs again as soon as its agent has reported without it, and no budget is touched', async ({ start }) => {
@@ -123,7 +105,7 @@ describe('what is not taken back', () => {
     const report = { agentInstance: SAME_AGENT, running: [live(runs)], finished: [live(finished)] };
     const { adopted } = await after.reports.machineReported(MACHINE, report);
     expect(adopted).toEqual([live(runs)]);
-    await idle();
+    await takesBackAnother(start, after);
     expect(again.orders).toEqual([]);
     expect(await after.queues.lockOf(target.queue, finished.taskId)).toContain(before.instance);
     await after.result(finished);
@@ -146,7 +128,7 @@ describe('what is not taken back', () => {
     });
     const late = await put(one, target);
     await sent(link, 2);
-    await idle();
+    await takesBackAnother(start, one);
     expect(link.orders.map(({ taskId }) => taskId)).toEqual([early, late]);
   });
 
@@ -171,7 +153,7 @@ describe('what is not taken back', () => {
     await after.reports.machineReported(MACHINE, { agentInstance: 'agent-3', running: [] });
     after.reports.heartbeat(MACHINE, [live(theirs), live(ours)]);
     await waitFor(() => after.attempts.current(theirs.taskId) !== undefined, 'it is taken over');
-    await new Promise((resolve) => setTimeout(resolve, 600));
+    await takesBackAnother(start, after, 'agent-3');
     expect(link.orders).toHaveLength(1);
     for (const order of [theirs, ours]) {
       await after.result(order);
@@ -186,7 +168,7 @@ describe('what is not taken back', () => {
     const other = new PlayedLink('m-2' as typeof MACHINE);
     after.container(target.queue, other);
     await after.reports.machineReported(other.machineId, { agentInstance: SAME_AGENT, running: [] });
-    await idle();
+    await takesBackAnother(start, after);
     expect(await after.queues.lockOf(target.queue, taskId)).toBe(lease.lock);
     expect(other.orders).toEqual([]);
   });
@@ -200,7 +182,7 @@ describe('what is not taken back', () => {
     const isCurrent = () => Promise.resolve((asked += 1) === 0);
     await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [], isCurrent });
     await waitFor(() => asked > 0, 'it was asked for');
-    await idle();
+    await takesBackAnother(start, after);
     expect(await after.queues.lockOf(target.queue, taskId)).toBe(lease.lock);
   });
 
@@ -230,7 +212,7 @@ describe('what is not taken back', () => {
     const order = await sent(link);
     const held = await other.queues.lockOf(target.queue, taskId);
     await waitFor(() => read > 0, 'it was looked at again');
-    await idle();
+    await takesBackAnother(start, after);
     expect(await other.queues.lockOf(target.queue, taskId)).toBe(held);
     expect((await other.leases.read(taskId))?.lock).toBe(held);
     await other.result(order);
@@ -264,7 +246,7 @@ describe('an attempt of a process that died, on a machine that is given up', () 
     const leader = await start({ graces: GRACES });
     leader.container(target.queue, new PlayedLink('m-2' as MachineId, 'agent-2'));
     await leader.reports.machineLost(MACHINE, () => false);
-    await idle();
+    await takesBackAnother(start, leader);
     expect(await leader.leases.read(taskId)).toMatchObject({ lock: lease.lock });
   });
 });

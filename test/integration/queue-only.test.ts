@@ -4,8 +4,9 @@ import { expect } from 'vitest';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
+import { reaches, sent, submitted } from '../helpers/submissions.ts';
 import type { Options } from './local-queue-fixture.ts';
-import { inLocalQueue, jobs, reaches, sent, submitted, test } from './local-queue-fixture.ts';
+import { inLocalQueue, jobs, test } from './local-queue-fixture.ts';
 import { aTarget, PlayedLink } from './tasks-fixture.ts';
 
 const OFF: Options = { localQueue: false };

@@ -7,9 +7,10 @@ import type { InstanceId } from '#shared/domain/ids.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
 import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
 import { waitFor } from '../helpers/services.ts';
+import { reaches, sent, submitted } from '../helpers/submissions.ts';
 import type { Options } from './local-queue-fixture.ts';
 import { aQueueTarget, put } from './tasks-world.ts';
-import { inLocalQueue, jobs, reaches, sent, submitted, test } from './local-queue-fixture.ts';
+import { inLocalQueue, jobs, test } from './local-queue-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
 

@@ -9,7 +9,8 @@ import { ReplicaSet } from '../helpers/replicas.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 
 const AGENTS = 20;
-const LOAD_MS = 25_000;
+/** Calls that every caller makes while the new leader leads. */
+const CALLS_AFTER = 60;
 
 const test = base.extend('set', { scope: 'file' }, async ({ postgres, redis }, { onCleanup }): Promise<ReplicaSet> => {
   const set = new ReplicaSet(postgres, redis);
@@ -25,14 +26,28 @@ interface Called {
   readonly answer: Answer | undefined;
 }
 
+/** A caller at work, and its calls so far. */
+interface Load {
+  readonly at: Replica;
+  readonly calls: readonly Called[];
+  readonly over: Promise<void>;
+}
+
+const isLinkedAgain = (set: ReplicaSet): boolean =>
+  set.agents.every((agent) => set.running.some((one) => one.agentAddress === agent.linkedTo));
+
 /** Calls one after another until `isOver`, at one replica as long as it runs. */
-async function caller(set: ReplicaSet, at: Replica, path: string, isOver: () => boolean): Promise<Called[]> {
-  const calls: Called[] = [];
+async function caller(
+  set: ReplicaSet,
+  at: Replica,
+  path: string,
+  isOver: () => boolean,
+  calls: Called[],
+): Promise<void> {
   while (!isOver() && at.daemon.isRunning) {
     const answer = await set.call(at, path, { body: { sleepMs: 20 + (calls.length % 5) * 20 } }).catch(() => undefined);
     calls.push({ at, answer });
   }
-  return calls;
 }
 
 test(
@@ -51,8 +66,12 @@ test(
     });
     let over = false;
     const isOver = (): boolean => over;
-    const callers = set.replicas.flatMap((at) => [1, 2].map(() => caller(set, at, app.path, isOver)));
-    const putters = set.replicas.map((at) => caller(set, at, queue.path, isOver));
+    const load = (at: Replica, path: string): Load => {
+      const calls: Called[] = [];
+      return { at, calls, over: caller(set, at, path, isOver, calls) };
+    };
+    const callers = set.replicas.flatMap((at) => [load(at, app.path), load(at, app.path)]);
+    const putters = set.replicas.map((at) => load(at, queue.path));
     await waitFor(
       () => new Set(set.agents.flatMap(({ runs }) => runs.map((run) => run.containerId))).size >= 2,
       'several containers work',
@@ -67,11 +86,19 @@ test(
     // The new leader decides: a deployment without containers gets one.
     const fresh = await set.deploy(helper, 'fresh');
     expect((await set.call(helper, fresh.path, { body: {} })).status).toBe(200);
-    await new Promise((resolve) => setTimeout(resolve, Math.max(0, LOAD_MS - (performance.now() - killedAtMs))));
+    await waitFor(() => isLinkedAgain(set), 'every agent is linked again', 30_000);
+    const living = [...callers, ...putters].filter(({ at }) => at !== leader);
+    const before = living.map(({ calls }) => calls.length);
+    await waitFor(
+      () => living.every(({ calls }, n) => calls.length >= (before[n] ?? 0) + CALLS_AFTER),
+      'every caller of a living replica was answered again and again',
+      60_000,
+    );
     over = true;
 
-    const called = (await Promise.all(callers)).flat();
-    const put = (await Promise.all(putters)).flat();
+    await Promise.all([...callers, ...putters].map((each) => each.over));
+    const called = callers.flatMap(({ calls }) => calls);
+    const put = putters.flatMap(({ calls }) => calls);
     expect(called.length).toBeGreaterThan(100);
     for (const { at, answer } of called) {
       if (at === leader && answer === undefined) continue;
@@ -91,10 +118,7 @@ test(
       // A draining container does not count as live, and stays until its own replica has seen it idle.
       await waitFor(() => present().length <= autoscaler.maxContainers, 'no more containers than the bound', 10_000);
     }
-    await waitFor(
-      () => set.agents.every((agent) => set.running.some((one) => one.agentAddress === agent.linkedTo)),
-      'every agent is linked again',
-    );
+    expect(isLinkedAgain(set)).toBe(true);
   },
 );
 

@@ -156,7 +156,11 @@ test('a container’s credential is good at every replica, and at none as soon a
  * Redis commands that carry one of these texts, or go to a replica's own channel, while `work` runs. Read over a plain
  * connection: when a command arrives together with the answer to MONITOR, a client takes it for another answer.
  */
-async function commandsDuring(set: ReplicaSet, about: readonly string[], work: () => Promise<void>): Promise<string[]> {
+async function commandsDuring(
+  set: ReplicaSet,
+  about: readonly string[],
+  work: (seen: readonly string[]) => Promise<void>,
+): Promise<string[]> {
   const socket = connect(set.redis.options.path ?? '');
   const seen: string[] = [];
   const { promise: watching, resolve, reject } = Promise.withResolvers<void>();
@@ -172,7 +176,7 @@ async function commandsDuring(set: ReplicaSet, about: readonly string[], work: (
   socket.write('MONITOR\r\n');
   try {
     await watching;
-    await work();
+    await work(seen);
     return seen;
   } finally {
     socket.destroy();
@@ -189,27 +193,31 @@ test('a call costs 3 commands of Redis: it is let in, leased, recorded; one that
 }) => {
   const { set, far, near } = two;
   const app = await set.deploy(far, 'counted');
+  const later = await set.deploy(far, 'later');
   // A young replica asks for the record of each job that another
   // one added, because the job may be from before its start.
   const grownUpMs = Date.now() + (localQueue === 'off' ? 31_000 : 0);
   await waitFor(() => Date.now() >= grownUpMs, 'no job can be from before the start', 40_000);
   // Warm on both: settings are written, caches filled.
-  for (const replica of [far, near]) expect((await set.call(replica, app.path, { body: {} })).status).toBe(200);
+  for (const replica of [far, near])
+    for (const { path } of [app, later]) expect((await set.call(replica, path, { body: {} })).status).toBe(200);
   const calls = 20;
   const countAt = async (replica: Replica): Promise<string[]> => {
     const taskIds: string[] = [];
+    let after = '';
     const seen = await commandsDuring(
       set,
       [`tq-${app.deploymentId}`, app.stubId, 'ls:lease:', 'ls:task:'],
-      async () => {
+      async (commands) => {
         for (let n = 0; n < calls; n += 1) taskIds.push((await set.call(replica, app.path, { body: { n } })).taskId);
-        // Records that wait a moment are part of the price.
-        await new Promise((resolve) => setTimeout(resolve, 400));
+        // Records that wait a moment are part of the price; the record of a later call waits behind them.
+        after = (await set.call(replica, later.path, { body: {} })).taskId;
+        await waitFor(() => commands.some((text) => text.includes(`ls:task:${after}`)), 'the later call is recorded');
       },
     );
     expect(new Set(taskIds).size).toBe(calls);
     // The scaling loop's own look at the queue does not count for the call.
-    return seen.filter((text) => !/longshoreDepth/.test(text));
+    return seen.filter((text) => !/longshoreDepth/.test(text) && !text.includes(after));
   };
   const local = await countAt(near);
   const crossing = await countAt(far);

@@ -12,11 +12,13 @@ describe('scaling', () => {
     world.waiting = 1;
     world.start();
     world.autoscaler.depthSeen(world.target, 1);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    const asked = world.askedWhoLeads;
+    await waitFor(() => world.askedWhoLeads > asked, 'its round has begun');
     expect(world.entries()).toEqual([]);
     world.leads = true;
     world.autoscaler.sweep();
     await world.placed();
+    expect(new Set(world.sampledAsLeader)).toEqual(new Set([true]));
   });
 
   test('what a newer version took the place of is served to its end, and is stopped then, however warm', async ({

@@ -29,9 +29,10 @@ import { insertStub } from '#scheduler/stores/store/queries/stubs.ts';
 import { targetOfDeployment } from '#scheduler/stores/store/queries/targets.ts';
 import { listTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';
+import { sent } from '../helpers/submissions.ts';
 import { aStub, aWorkspace } from './store-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
-import { age, callerOf, drained, sent, test } from './tasks-world.ts';
+import { age, callerOf, drained, test } from './tasks-world.ts';
 import type { World } from './tasks-world.ts';
 
 const EVERY_SECOND = { when: '* * * * * *', timezone: 'UTC' };

@@ -26,10 +26,11 @@ import { finalOf } from '#scheduler/tasks/records/recording.ts';
 import { SuspectLeaseRenewal } from '#scheduler/tasks/maintenance/suspect-lease-renewal.ts';
 import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
+import { reaches, sent } from '../helpers/submissions.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
 import type { World } from './tasks-world.ts';
-import { aQueueTarget, age, drained, put, reaches, sent, test } from './tasks-world.ts';
+import { aQueueTarget, age, drained, put, test } from './tasks-world.ts';
 
 const lockKey = (one: Process, queue: QueueName, taskId: TaskId) => `${one.keys.prefix}:${queue}:${taskId}:lock`;
 

@@ -12,9 +12,10 @@ import { probeCommit } from '#scheduler/stores/store/queries/idempotency.ts';
 import { acceptedJobOf, insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
+import { reaches, sent } from '../helpers/submissions.ts';
 import type { Process } from './tasks-fixture.ts';
 import { MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
-import { aQueueTarget, age, anEnd, callerOf, drained, put, reaches, sent, test } from './tasks-world.ts';
+import { aQueueTarget, age, anEnd, callerOf, drained, put, test } from './tasks-world.ts';
 
 /** The queues with another `delay`. */
 const withDelay =

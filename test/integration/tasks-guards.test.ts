@@ -1,7 +1,6 @@
 // Guards that keep a task from running twice when Redis, or this process, comes back late. Jobs are handed out again,
 // fetches were given back meanwhile, leases were not written.
-import { setTimeout as sleep } from 'node:timers/promises';
-import { describe, expect } from 'vitest';
+import { afterEach, describe, expect, vi } from 'vitest';
 import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
 import { finalOf } from '#scheduler/tasks/records/recording.ts';
@@ -10,7 +9,9 @@ import type { WorkspaceLimits } from '#scheduler/workspaces/identity/limits.ts';
 import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
+import { takesBackAnother } from '../helpers/lost-order.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
+import { sent, submitted } from '../helpers/submissions.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 
@@ -26,17 +27,15 @@ const test = base.extend('start', async ({ redis }, { onCleanup }) => {
   };
 });
 
-const sent = (link: PlayedLink, count = 1) =>
-  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
-
-async function submitted(one: Process, target = aTarget()) {
-  const submission = await one.submissions.submit(target, { input: '{"x":1}' });
-  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
-  return submission;
+/** The process stands still: the monotonic clock goes on without it. */
+function standStill(ms: number): void {
+  const now = performance.now.bind(performance);
+  vi.spyOn(performance, 'now').mockImplementation(() => now() + ms);
 }
+afterEach(() => void vi.restoreAllMocks());
 
 /** Queues whose next fetch stands still while `during` acts on the fetched job. */
-function haltedAfterFetch(during: (queue: QueueName, lock: LockToken) => Promise<void>) {
+function haltedAfterFetch(during: (queue: QueueName, lock: LockToken) => Promise<void> | void) {
   let halted = false;
   return (queues: TaskQueues): TaskQueues =>
     new Proxy(queues, {
@@ -92,7 +91,7 @@ describe('a synchronous task does not run twice', () => {
         await other.queues.giveBack(queue, taskId, lock);
         other.container(queue, elsewhere);
         await sent(elsewhere);
-        await sleep(100);
+        standStill(100);
       }),
     });
     const link = new PlayedLink();
@@ -122,8 +121,8 @@ describe('a synchronous task does not run twice', () => {
       running: [],
       finished: [{ taskId, token, containerId }],
     });
-    // The time an agent has to name what it still has is 0.1 s here.
-    await sleep(300);
+    // The time that an agent has to name its attempts is over.
+    await takesBackAnother(start, one);
     expect(await one.queues.depth(target.queue)).toMatchObject({ active: 1, waiting: 0 });
     await one.result(order, '{"late":1}');
     expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"late":1}' });
@@ -133,7 +132,7 @@ describe('a synchronous task does not run twice', () => {
 
   test('one that was only slow, and still holds it, sends it', async ({ start }) => {
     const target = aTarget();
-    const one = await start({ graces: { freshMs: 50 }, queues: haltedAfterFetch(() => sleep(100)) });
+    const one = await start({ graces: { freshMs: 50 }, queues: haltedAfterFetch(() => standStill(100)) });
     const link = new PlayedLink();
     one.container(target.queue, link);
     const task = await submitted(one, target);
@@ -198,7 +197,7 @@ test('a lease that Redis did not take in the turn of the send is written as soon
   await admin.call('acl', 'setuser', 'default', 'resetkeys', `~${one.keys.prefix}:tq-*`, `~${one.keys.prefix}:lane*`);
   const task = await submitted(one, target);
   const order = await sent(link);
-  await sleep(50);
+  await waitFor(async () => ((await admin.acl('LOG')) as unknown[]).length > 0, 'Redis refused the lease');
   await admin.call('acl', 'setuser', 'default', '~*');
   const lease = await waitFor(() => one.leases.read(task.taskId), 'its lease is written');
   expect(lease).toMatchObject({ attempt: 1, containerId: order.containerId });

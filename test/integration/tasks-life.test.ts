@@ -11,9 +11,10 @@ import { recordOf } from '#scheduler/tasks/records/recording.ts';
 import { EXPIRED } from '#scheduler/domain/endings.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
+import { reaches, sent } from '../helpers/submissions.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
-import { aQueueTarget, age, callerOf, drained, put, reaches, sent, test } from './tasks-world.ts';
+import { aQueueTarget, age, callerOf, drained, put, test } from './tasks-world.ts';
 
 /** Loses a container that nobody had told to stop. */
 async function die(one: Process, containerId: ContainerId): Promise<void> {

@@ -23,9 +23,10 @@ import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { ForeignRuns } from '#scheduler/tasks/foreign-runs.ts';
 import { recordOfRow } from '#scheduler/tasks/records/recording.ts';
 import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
-import { test as base, waitFor } from '../helpers/services.ts';
+import { test as base } from '../helpers/services.ts';
+import { submitted } from '../helpers/submissions.ts';
 import { aDb } from './store-fixture.ts';
-import type { PlayedLink, Process } from './tasks-fixture.ts';
+import type { Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
 
 /** A process whose tasks reach the database, with the leader's parts that see to them. */
@@ -118,18 +119,8 @@ export function aQueueTarget(changes: Partial<Target['config']> = {}): Target {
   return { ...aTarget(changes), kind: 'taskqueue', sync: false };
 }
 
-export async function put(one: Process, target: Target, input = '{"x":1}'): Promise<TaskId> {
-  const submission = await one.submissions.submit(target, { input });
-  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
-  return submission.taskId;
-}
-export const sent = (link: PlayedLink, count = 1) =>
-  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
-export const reaches = (one: Process, taskId: TaskId, status: string) =>
-  waitFor(async () => {
-    const record = await one.records.read(taskId);
-    return record?.status === status && record;
-  }, `the task is ${status}`);
+export const put = async (one: Process, target: Target, input = '{"x":1}'): Promise<TaskId> =>
+  (await submitted(one, target, input)).taskId;
 /** The rows are as old as the sweep wants them. */
 export const age = (one: World, seconds: number) =>
   one.db.query(`update tasks set updated_at = now() - make_interval(secs => $1)`, [seconds]);

@@ -1,9 +1,10 @@
 // The life of a task on real Redis: accepted, sent, ended, answered once,
 // despite failures of agents, callers, other replicas and Redis itself.
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { ReadyContainer } from '#scheduler/tasks/dispatch/slots.ts';
 import { taskById, upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
@@ -13,6 +14,8 @@ import { claimOf } from '#scheduler/tasks/dispatch/attempts.ts';
 import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
+import type { Accepted } from '../helpers/submissions.ts';
+import { sent, submitted as accepted } from '../helpers/submissions.ts';
 import { aDb } from './store-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
@@ -31,22 +34,17 @@ const test = base
   })
   .extend('one', async ({ start }) => start());
 
-type Accepted = Extract<Submission, { kind: 'accepted' }>;
-
 /** An accepted task whose answers are counted. */
 async function submitted(
   one: Process,
-  target = aTarget(),
-  input = '{"x":1}',
+  target?: Target,
+  input?: string,
 ): Promise<Accepted & { readonly answers: Finished[] }> {
-  const submission = await one.submissions.submit(target, { input });
-  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
+  const submission = await accepted(one, target, input);
   const answers: Finished[] = [];
   void submission.finished.then((finished) => answers.push(finished));
   return { ...submission, answers };
 }
-const sent = (link: PlayedLink, count = 1) =>
-  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
 const statusOf = async (one: Process, taskId: TaskId) => (await one.records.read(taskId))?.status;
 /** A fetch that comes back empty holds a slot for its round trip. */
 const idle = (container: ReadyContainer) => waitFor(() => container.inFlight === 0, 'the slots are free');
@@ -285,7 +283,8 @@ describe('a task that nobody runs', () => {
     one.container(target.queue, link);
     const task = await submitted(one, target);
     const order = await sent(link);
-    await sleep(200);
+    // A later task with the same limit has no container.
+    expect((await answered(await submitted(one, target))).status).toBe('TIMEOUT');
     await one.result(order);
     expect((await answered(task)).status).toBe('COMPLETE');
   });
@@ -305,7 +304,7 @@ describe('a task that nobody runs', () => {
     const container = one.container(target.queue, link);
     const task = await submitted(one, target);
     const order = await sent(link);
-    await sleep(150);
+    expect((await answered(await submitted(one, target))).status).toBe('TIMEOUT');
     one.slots.remove(container.containerId);
     await one.reports.refused(order.taskId, order.token, 'stopping');
     expect(await answered(task, 8000)).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
@@ -388,8 +387,8 @@ describe('the bound on pending tasks', () => {
         void one.result(order);
       });
     const kinds = await Promise.all(
-      Array.from({ length: 400 }, async () => {
-        await sleep(Math.random() * 200);
+      Array.from({ length: 400 }, async (_none, at) => {
+        for (let turns = at % 40; turns > 0; turns -= 1) await turn();
         const submission = await one.submissions.submit(target, { input: '{}' });
         if (submission.kind !== 'accepted') return submission.kind;
         open += 1;
@@ -720,7 +719,8 @@ describe('Redis', () => {
     try {
       first = one.result(order, '{"kept":1}');
       repeated = one.result(order, '{"kept":1}');
-      await sleep(1500);
+      // Commands are given up in the order in which they were sent.
+      await expect(one.client.ping()).rejects.toThrow();
       expect(task.answers).toEqual([]);
     } finally {
       redis.thaw();
@@ -750,7 +750,7 @@ describe('Redis', () => {
       expect(await one.result(order, '{"kept":1}')).toBe(true);
       expect(await answered(task)).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"kept":1}' });
       // The pause is longer than a command may take.
-      await sleep(1500);
+      await expect(one.client.ping()).rejects.toThrow();
     } finally {
       redis.thaw();
     }

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { pino } from 'pino';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import type { DeploymentId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { Schedules } from '../../../scheduler/tasks/schedules/loop.ts';
@@ -130,7 +130,7 @@ test('what a round under way opens is closed when it stops', async () => {
   const { loop, state } = aLoop(1, { lookEveryMs: 1 });
   state.held = new Promise<void>((resolve) => (release = resolve));
   loop.start();
-  while (state.reads === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+  await vi.waitFor(() => expect(state.reads).toBe(1), { interval: 1 });
   const stopped = loop.stop();
   release();
   await stopped;

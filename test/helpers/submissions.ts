@@ -1,0 +1,33 @@
+/** Tasks that a test submits to a process, and their way to a played agent and to their record. */
+import type { TaskId } from '#shared/domain/ids.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
+import type { RunOrder } from '#scheduler/tasks/dispatch/slots.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { Submission } from '#scheduler/tasks/admission/calls.ts';
+import { aTarget } from '../integration/tasks-fixture.ts';
+import type { Process } from '../integration/tasks-fixture.ts';
+import { waitFor } from './programs.ts';
+
+export type Accepted = Extract<Submission, { kind: 'accepted' }>;
+
+/** Submits a task, which must be accepted. */
+export async function submitted(
+  one: Pick<Process, 'submissions'>,
+  target: Target = aTarget(),
+  input = '{"x":1}',
+): Promise<Accepted> {
+  const submission = await one.submissions.submit(target, { input });
+  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
+  return submission;
+}
+
+/** Waits until the link has had that many orders. @returns the last of them */
+export const sent = (link: { readonly orders: readonly RunOrder[] }, count = 1): Promise<RunOrder> =>
+  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
+
+/** Waits until the task's record has that status. */
+export const reaches = (one: Pick<Process, 'records'>, taskId: TaskId, status: string): Promise<TaskRecord> =>
+  waitFor(async () => {
+    const record = await one.records.read(taskId);
+    return record?.status === status && record;
+  }, `the task is ${status}`);
