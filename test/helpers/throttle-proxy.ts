@@ -14,7 +14,12 @@ export interface ThrottleProxy {
   readonly stop: () => void;
 }
 
-export async function throttleProxy(target: string, bytesPerSecond: number): Promise<ThrottleProxy> {
+/** @param host - the address to listen on */
+export async function throttleProxy(
+  target: string,
+  bytesPerSecond: number,
+  host = '127.0.0.1',
+): Promise<ThrottleProxy> {
   const colon = target.lastIndexOf(':');
   const upstreamOf = { host: target.slice(0, colon), port: Number(target.slice(colon + 1)), allowHalfOpen: true };
   const sockets = new Set<Socket>();
@@ -29,10 +34,10 @@ export async function throttleProxy(target: string, bytesPerSecond: number): Pro
     void up.carry(client, upstream);
     void down.carry(upstream, client);
   });
-  server.listen(0, '127.0.0.1');
+  server.listen(0, host);
   await once(server, 'listening');
   return {
-    address: `127.0.0.1:${(server.address() as AddressInfo).port}`,
+    address: `${host}:${(server.address() as AddressInfo).port}`,
     received: () => down.bytes,
     stop: () => {
       for (const socket of sockets) socket.destroy();

@@ -2,7 +2,8 @@
  * The image pull corpus: a real engine against registries, real and broken. Engines of their own, because the shared
  * one repeats each broken download for a minute.
  */
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect } from 'vitest';
 import type { Log } from '#shared/log.ts';
@@ -20,10 +21,13 @@ import { SimulatedNetwork } from '../helpers/hosts/network.ts';
 import type { Fault } from '../helpers/registry.ts';
 import { FakeRegistry, realRegistry, REGISTRY_PASSWORD, REGISTRY_USER } from '../helpers/registry.ts';
 import { tempDirectory, test, waitFor } from '../helpers/services.ts';
+import { throttleProxy } from '../helpers/throttle-proxy.ts';
 import { runProgram } from '../helpers/programs.ts';
 
 const quiet = { info: () => undefined, warn: () => undefined, error: () => undefined } as unknown as Log;
 const FAST: Partial<PullSettings> = { baseMs: 20, capMs: 100, silenceMs: 3000 };
+
+const IMAGE_BYTES = 6_000_000;
 
 const state = tempDirectory('ledger');
 /** The clock of rights. */
@@ -277,27 +281,29 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
   });
 
   describe('a real registry', () => {
-    test('with a password is pulled from with it, by tag and by digest, and without it not at all', async ({
-      docker,
-    }) => {
+    test('with a password is pulled from with it, by tag and by digest, and without it not at all', async () => {
       const storage = tempDirectory('storage');
       const open = await realRegistry(storage.path, { host: network.gateway });
       const locked = await realRegistry(storage.path, { host: network.gateway, password: true });
+      // A pull of the image takes longer than the time between two words about its progress.
+      const slow = await throttleProxy(locked.host, IMAGE_BYTES / 1.5, network.gateway);
       try {
         // Only the engines of these hosts accept the registry without TLS, so the image is pushed through one of them.
-        await runProgram('sh', ['-c', `docker save ${docker.baseImage} | docker -H unix://${host.socket} load`]);
         const pushed = `${open.host}/base:1`;
-        await runProgram('docker', ['-H', `unix://${host.socket}`, 'tag', docker.baseImage, pushed]);
-        await runProgram('docker', ['-H', `unix://${host.socket}`, 'push', '-q', pushed]);
-        await runProgram('docker', ['-H', `unix://${host.socket}`, 'rmi', '-f', pushed, docker.baseImage]);
+        const engine = ['-H', `unix://${host.socket}`];
+        writeFileSync(join(storage.path, 'weights'), randomBytes(IMAGE_BYTES));
+        await runProgram('tar', ['-C', storage.path, '-cf', join(storage.path, 'root.tar'), 'weights']);
+        await runProgram('docker', [...engine, 'import', join(storage.path, 'root.tar'), pushed]);
+        await runProgram('docker', [...engine, 'push', '-q', pushed]);
+        await runProgram('docker', [...engine, 'rmi', '-f', pushed]);
 
-        const reference = `${locked.host}/base:1`;
+        const reference = `${slow.address}/base:1`;
         const { images: without } = images();
         await expect(without.ensure(reference, () => undefined)).rejects.toThrow(
           /\(unauthorized\); give the workspace credentials/,
         );
         const auth: RegistryAuth = {
-          serverAddress: locked.host,
+          serverAddress: slow.address,
           username: REGISTRY_USER,
           password: REGISTRY_PASSWORD,
           identityToken: '',
@@ -356,6 +362,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
         ]);
         expect([own1.status, other1.status]).toEqual(['fulfilled', 'rejected']);
       } finally {
+        slow.stop();
         await Promise.all([open.stop(), locked.stop()]);
         storage.remove();
       }
