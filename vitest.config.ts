@@ -13,6 +13,8 @@ export default defineConfig({
           include: ['test/unit/**/*.test.ts'],
           environment: 'node',
           testTimeout: 10_000,
+          // Vitest would leave a core to itself, which has next to nothing to do.
+          maxWorkers: '100%',
         },
       },
       {
@@ -33,7 +35,7 @@ export default defineConfig({
           environment: 'node',
           testTimeout: 180_000,
           hookTimeout: 240_000,
-          maxWorkers: 2,
+          maxWorkers: 3,
         },
       },
       {

@@ -115,7 +115,7 @@ describe('the facts of a host', () => {
       root,
       holds: { state: '/' },
       blockDevices: () => new Promise(() => undefined),
-      deadlineMs: 20,
+      deadlineMs: 500,
     });
     expect(never).toMatchObject({ vendor: 'Supermicro', disks: [], fileSystems: [], nics: [{}, {}, {}] });
     const failing = { root: join(root, 'nothing'), holds: {}, blockDevices: () => Promise.reject(new Error('lsblk')) };
