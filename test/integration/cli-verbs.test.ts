@@ -112,17 +112,21 @@ describe('deployments', () => {
     expect((await line.run(['deployment', 'scale', latest?.id ?? '', '1'])).stdout).toBe(
       'greet v2 keeps 1 container\n',
     );
-    const table = await waitFor(
-      async () => {
-        const { stdout } = await line.run(['container', 'list']);
-        return /RUNNING +greet v2/.test(stdout) && stdout;
-      },
+    await waitFor(
+      async () =>
+        (await containers(platform)).some((one) => one.deploymentId === latest?.id && one.status === 'RUNNING'),
       'a container of greet v2 runs',
       WAIT_MS,
     );
+    const table = (await line.run(['container', 'list'])).stdout;
     const id = /^(\S+) +RUNNING +greet v2/m.exec(table)?.[1] ?? '';
     expect((await line.run(['container', 'stop', id.slice(-8)])).stdout).toBe(`stopping ${id}: it has 30 s to end\n`);
-    await waitFor(async () => !(await line.run(['container', 'list'])).stdout.includes(id), `${id} is gone`, WAIT_MS);
+    await waitFor(
+      async () => (await containers(platform)).every((one) => one.containerId !== id),
+      `${id} is gone`,
+      WAIT_MS,
+    );
+    expect((await line.run(['container', 'list'])).stdout).not.toContain(id);
 
     expect((await line.run(['deployment', 'scale', 'greet', '0'])).stdout).toBe(
       'greet v2 runs nothing until work comes\n',
@@ -163,28 +167,22 @@ def busy():
     );
     await line.json(['deploy', file]);
     await line.run(['deployment', 'scale', 'busy', '1']);
-    const used = async (): Promise<Used | false> => {
-      const all = await line.json<readonly { readonly usage: Used | null }[]>(['container', 'list']);
-      const { usage } = all[0] ?? {};
-      return usage !== null && usage !== undefined && usage;
+    const used = async (is: (usage: Used) => boolean, what: string): Promise<Used> => {
+      await waitFor(
+        async () => {
+          const usage = (await containers(platform))[0]?.usage ?? null;
+          return usage !== null && is(usage);
+        },
+        what,
+        WAIT_MS,
+      );
+      const [shown] = await line.json<readonly { readonly usage: Used | null }[]>(['container', 'list']);
+      if (shown?.usage === null || shown?.usage === undefined) throw new Error('its usage is not shown');
+      return shown.usage;
     };
     // The first sample of a container has no processor time yet.
-    const first = await waitFor(
-      async () => {
-        const usage = await used();
-        return usage !== false && usage.cpuMillicores > 0 && usage;
-      },
-      'it uses processor time',
-      WAIT_MS,
-    );
-    const later = await waitFor(
-      async () => {
-        const usage = await used();
-        return usage !== false && usage.sampledAt > first.sampledAt && usage;
-      },
-      'it is sampled again',
-      WAIT_MS,
-    );
+    const first = await used(({ cpuMillicores }) => cpuMillicores > 0, 'it uses processor time');
+    const later = await used(({ sampledAt }) => sampledAt > first.sampledAt, 'it is sampled again');
     for (const usage of [first, later]) {
       // The handler keeps busy within its CPU request, and Python alone takes some megabytes.
       expect(usage.cpuMillicores).toBeGreaterThan(20);
@@ -260,19 +258,13 @@ def grind(grain, coarse=False, fail="", seconds=0):
     });
     return output.trim();
   };
-  const finished = async (line: Line, id: string) => {
-    interface TaskAnswer {
-      readonly status: string;
-      readonly result: unknown;
-    }
-    return waitFor(
-      async () => {
-        const task = await line.json<TaskAnswer>(['task', 'get', id]);
-        return !['PENDING', 'RUNNING', 'RETRY'].includes(task.status) && task;
-      },
+  const finished = async (line: Line, platform: Platform, id: string) => {
+    await waitFor(
+      async () => !['PENDING', 'RUNNING', 'RETRY'].includes((await platform.task(id)).status),
       `task ${id} ends`,
       WAIT_MS,
     );
+    return line.json<{ readonly status: string; readonly result: unknown }>(['task', 'get', id]);
   };
 
   test('runs what is put, tries again what it says, and is read and stopped by the command line', async ({
@@ -283,21 +275,27 @@ def grind(grain, coarse=False, fail="", seconds=0):
     expect((await line.run(['deploy', file])).stdout).toContain('invoke mill --kind taskqueue --data \'{"grain": …}\'');
     const invoked = await line.run(['invoke', 'mill', '--kind', 'taskqueue', '--data', '{"grain":"emmer"}']);
     const { task_id: first } = JSON.parse(invoked.stdout) as { task_id: string };
-    expect(await finished(line, first)).toMatchObject({ status: 'COMPLETE', result: { grain: 'emmer', tries: 1 } });
+    expect(await finished(line, platform, first)).toMatchObject({
+      status: 'COMPLETE',
+      result: { grain: 'emmer', tries: 1 },
+    });
     const plain = await put(line, file, '"rye", coarse=True');
-    expect(await finished(line, plain)).toMatchObject({
+    expect(await finished(line, platform, plain)).toMatchObject({
       status: 'COMPLETE',
       result: { grain: 'rye', coarse: true, tries: 1 },
     });
     const once = await put(line, file, '"oats", fail="once"');
-    expect(await finished(line, once)).toMatchObject({ status: 'COMPLETE', result: { grain: 'oats', tries: 2 } });
+    expect(await finished(line, platform, once)).toMatchObject({
+      status: 'COMPLETE',
+      result: { grain: 'oats', tries: 2 },
+    });
     const key = await put(line, file, '"spelt", fail="key"');
-    expect(await finished(line, key)).toMatchObject({ status: 'ERROR' });
+    expect(await finished(line, platform, key)).toMatchObject({ status: 'ERROR' });
     const always = await put(line, file, '"wheat", fail="always"');
-    expect(await finished(line, always)).toMatchObject({ status: 'ERROR' });
+    expect(await finished(line, platform, always)).toMatchObject({ status: 'ERROR' });
     // Three tries of the last one, by its own count in its container.
     const count = await put(line, file, '"wheat"');
-    expect(await finished(line, count)).toMatchObject({ result: { tries: 4 } });
+    expect(await finished(line, platform, count)).toMatchObject({ result: { tries: 4 } });
 
     const failed = await line.json<readonly { id: string }[]>([
       'task',
@@ -313,11 +311,8 @@ def grind(grain, coarse=False, fail="", seconds=0):
     );
 
     const long = await put(line, file, '"barley", seconds=60');
-    await waitFor(
-      async () => (await line.json(['task', 'get', long]))['status'] === 'RUNNING',
-      `${long} runs`,
-      WAIT_MS,
-    );
+    await platform.taskIs(long, 'RUNNING', WAIT_MS);
+    expect((await line.json(['task', 'get', long]))['status']).toBe('RUNNING');
     const waiting = await put(line, file, '"hops"');
     expect((await line.run(['task', 'stop', waiting, long])).stdout).toBe(`stopped ${waiting}\nstopped ${long}\n`);
     for (const id of [waiting, long]) expect((await line.json(['task', 'get', id]))['status']).toBe('CANCELLED');
@@ -637,6 +632,17 @@ test('a reader that has enough ends the program quietly', async ({ line }) => {
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   }
 });
+
+interface Listed {
+  readonly containerId: string;
+  readonly deploymentId: string;
+  readonly status: string;
+  readonly usage: Used | null;
+}
+
+/** Containers as the command line is told of them. Tests wait on these: a command for each look takes processor time. */
+const containers = async (platform: Platform): Promise<readonly Listed[]> =>
+  (await platform.gateway<{ readonly containers: readonly Listed[] }>('/containers')).containers;
 
 async function noContainers(platform: Platform): Promise<void> {
   await waitFor(async () => (await platform.containers()).length === 0, 'every container is gone', WAIT_MS);
