@@ -1,5 +1,5 @@
 // Effects of a deployment that stops, goes or scales to zero on its tasks, its callers and its containers.
-import type { QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
+import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
@@ -46,13 +46,13 @@ export class DeploymentStops implements DeploymentEffects {
     this.#queueChanged.add(listener);
   }
 
-  async stopped(queue: QueueName, _stubId: StubId): Promise<void> {
+  async stopped(queue: QueueName): Promise<void> {
     await this.#answerCallers(queue, DEPLOYMENT_STOPPED);
     await this.#parts.containers.stopAll(queue, 'user_stop');
     this.#queueChanged.tell(queue);
   }
 
-  async deleted(queue: QueueName, _stubId: StubId): Promise<void> {
+  async deleted(queue: QueueName): Promise<void> {
     await this.#answerCallers(queue, DEPLOYMENT_DELETED);
     await this.#parts.containers.stopAll(queue, 'user_stop');
     let after: TaskId | undefined;
@@ -83,7 +83,7 @@ export class DeploymentStops implements DeploymentEffects {
     }
   }
 
-  async scaledToZero(queue: QueueName, _stubId: StubId): Promise<void> {
+  async scaledToZero(queue: QueueName): Promise<void> {
     await this.#parts.containers.stopAll(queue, 'user_stop');
     this.#queueChanged.tell(queue);
   }

@@ -710,7 +710,7 @@ describe('a deployment that is deleted', () => {
     const target = aQueueTarget();
     const ids: TaskId[] = [];
     for (let index = 0; index < 7; index += 1) ids.push(await put(one, target));
-    await one.deploymentStops.deleted(target.queue, target.stubId);
+    await one.deploymentStops.deleted(target.queue);
     for (const taskId of ids)
       expect(await one.records.read(taskId)).toMatchObject({
         status: 'CANCELLED',

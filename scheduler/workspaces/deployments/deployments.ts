@@ -182,7 +182,7 @@ export class Deployments {
   async stop(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
     const row = await this.#activate(caller.workspaceId, deploymentId, false);
     if (row === undefined) return NOT_FOUND;
-    await this.#parts.effects.stopped(queueNameOf(row.id, row.stubId), row.stubId);
+    await this.#parts.effects.stopped(queueNameOf(row.id, row.stubId));
     return { kind: 'changed', deployment: row };
   }
 
@@ -212,7 +212,7 @@ export class Deployments {
     const scaled = await setDeploymentScale(db, caller.workspaceId, row.id, { min: containers, max });
     if (scaled === undefined) return NOT_FOUND;
     await targets.changed(scaled.id);
-    if (containers === 0) await effects.scaledToZero(queueNameOf(scaled.id, scaled.stubId), scaled.stubId);
+    if (containers === 0) await effects.scaledToZero(queueNameOf(scaled.id, scaled.stubId));
     return { kind: 'changed', deployment: scaled };
   }
 
@@ -222,7 +222,7 @@ export class Deployments {
     const row = await this.#activate(caller.workspaceId, deploymentId, false);
     if (row === undefined) return NOT_FOUND;
     // Effects come before the row's deletion: a caller who tries again after a failure here still finds the row.
-    await effects.deleted(queueNameOf(row.id, row.stubId), row.stubId);
+    await effects.deleted(queueNameOf(row.id, row.stubId));
     const deleted = await deleteDeployment(db, caller.workspaceId, row.id);
     await targets.changed(row.id);
     return { kind: 'changed', deployment: deleted ?? row };

@@ -1,5 +1,5 @@
 // Needs of deployments that rooms above fill: placement, images, and the effects of a change on tasks and containers.
-import type { QueueName, StubId } from '#shared/domain/ids.ts';
+import type { QueueName } from '#shared/domain/ids.ts';
 
 export type Resolution =
   /**
@@ -25,9 +25,9 @@ export interface DeploymentEffects {
    * Answers the deployment's synchronous callers at once, waiting or running (CANCELLED, `deployment_stopped`), and
    * stops its containers; queued asynchronous tasks stay.
    */
-  stopped(queue: QueueName, stubId: StubId): Promise<void>;
+  stopped(queue: QueueName): Promise<void>;
   /** Does the same as `stopped`, and cancels every queued task. */
-  deleted(queue: QueueName, stubId: StubId): Promise<void>;
+  deleted(queue: QueueName): Promise<void>;
   /** Stops the running containers after ScaleDeployment 0; then the queue decides again. */
-  scaledToZero(queue: QueueName, stubId: StubId): Promise<void>;
+  scaledToZero(queue: QueueName): Promise<void>;
 }
