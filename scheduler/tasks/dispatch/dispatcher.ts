@@ -103,10 +103,7 @@ export class Dispatcher {
     state.wakes += 1;
     if (taskId !== undefined && state.expected.size < MAX_EXPECTED) state.expected.set(taskId, state.wakes);
     else state.backlog = true;
-    if (this.#pump(queue, state)) return true;
-    // Without containers here nothing is remembered: a container that becomes ready fetches by itself.
-    if (state.fetching === 0 && !this.#slots.has(queue)) this.#states.delete(queue);
-    return false;
+    return this.#pump(queue, state);
   }
 
   /** Forgets an expected job that was removed before it was fetched. */

@@ -140,10 +140,6 @@ export class SlotTable {
     return [...queues];
   }
 
-  has(queue: QueueName): boolean {
-    return this.#byQueue.has(queue);
-  }
-
   all(): Iterable<ReadyContainer> {
     return this.#byId.values();
   }
@@ -157,7 +153,7 @@ export class SlotTable {
     return this.#byQueue.has(queue);
   }
 
-  /** Whether some container of the queue is ready and its machine's link is alive. */
+  /** Whether some container of the queue is ready here and does not leave; the link of its machine may be down. */
   hasReady(queue: QueueName): boolean {
     for (const container of this.of(queue)) if (!container.leaving) return true;
     return false;
