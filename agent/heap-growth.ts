@@ -25,13 +25,13 @@ export class HeapGrowth {
 
   /** Looks every five seconds. @returns a function that ends it */
   start(): () => void {
-    const timer = setInterval(() => this.look(), LOOK_MS);
+    const timer = setInterval(() => this.check(), LOOK_MS);
     timer.unref();
     return () => clearInterval(timer);
   }
 
   /** Sets V8's flag when the load has changed sides. */
-  look(): void {
+  check(): void {
     const taken = this.#taken();
     const isBusy = taken - this.#before >= MANY_TASKS;
     this.#before = taken;

@@ -187,7 +187,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       (await clusterState.joining.create({ workspaceId: null }, 'default', LOCAL_POOL)).joinToken,
     drain,
     readFilesAgain: async () => {
-      await certificate?.look();
+      await certificate?.check();
       await poolParts.readAgain();
     },
     stop: async () => {

@@ -41,7 +41,7 @@ function wireRunners(
   slots.onSuspect((containerId) => {
     const dockerId = journal.get(containerId)?.dockerId;
     if (dockerId !== undefined)
-      loop.look(dockerId).catch((error: unknown) => log.info({ err: error, containerId }, 'inspection failed'));
+      loop.check(dockerId).catch((error: unknown) => log.info({ err: error, containerId }, 'inspection failed'));
   });
   slots.onViolation((containerId, rule, text) => executor.violated(containerId, rule, text));
   slots.onRestarting((containerId, restarting) => agentState.noteRestarting(containerId, restarting));

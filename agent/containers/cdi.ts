@@ -65,7 +65,7 @@ export class GpuDrivers {
   }
 
   /** Asks the engine unless the last question is recent. An engine that does not answer changes nothing. */
-  look(): Promise<void> {
+  check(): Promise<void> {
     if (this.#monotonicMs() - this.#lookedAtMs < FRESH_MS) return Promise.resolve();
     this.#looking ??= this.#lookNow().finally(() => (this.#looking = undefined));
     return this.#looking;

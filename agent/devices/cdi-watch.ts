@@ -10,13 +10,13 @@ const LOOKS_APART = 10;
 const MOST_NAMED = 4;
 
 export class CdiWatch {
-  readonly #drivers: Pick<GpuDrivers, 'look' | 'lacks'>;
+  readonly #drivers: Pick<GpuDrivers, 'check' | 'lacks'>;
   readonly #conditions: Pick<Conditions, 'set'>;
   #before = '';
   #looks = 0;
   #isOutdated = false;
 
-  constructor(drivers: Pick<GpuDrivers, 'look' | 'lacks'>, conditions: Pick<Conditions, 'set'>) {
+  constructor(drivers: Pick<GpuDrivers, 'check' | 'lacks'>, conditions: Pick<Conditions, 'set'>) {
     this.#drivers = drivers;
     this.#conditions = conditions;
   }
@@ -28,7 +28,7 @@ export class CdiWatch {
     this.#before = now;
     // A machine without GPUs asks no engine.
     if (!isDue || (uuids.length === 0 && !this.#isOutdated)) return;
-    void this.#drivers.look().then(() => {
+    void this.#drivers.check().then(() => {
       const lacking = this.#drivers.lacks(uuids);
       this.#isOutdated = lacking.length > 0;
       const more = lacking.length > MOST_NAMED ? ` and ${lacking.length - MOST_NAMED} more` : '';

@@ -65,7 +65,7 @@ export class FreeProof {
    * Releases quarantined devices that no process uses any more.
    * @param held - devices of containers, which are skipped: their processes are legitimate
    */
-  async look(held: ReadonlySet<string>): Promise<void> {
+  async check(held: ReadonlySet<string>): Promise<void> {
     const { table, smi, isStuck } = this.#parts;
     const kept = table
       .all()

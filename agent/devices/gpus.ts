@@ -290,7 +290,7 @@ export class Gpus {
     const before = this.#table.fingerprint();
     const out = this.#table.take(faults === this.#faults ? listing : withoutRecovery(listing), slices, held);
     for (const device of out) this.#failLeaseOwners(device, device.health.why);
-    await this.#freeProof.look(held);
+    await this.#freeProof.check(held);
     this.#parts.onLook(this.#table.all().flatMap(({ uuid, health }) => (health.state === 'lost' ? [] : [uuid])));
     if (this.#table.fingerprint() !== before) this.#changed();
     if (this.#table.all().length > 0) this.#listen();
@@ -325,7 +325,7 @@ export class Gpus {
       if (meaning === 'container') this.#table.event(device.uuid, { kind: 'doubted', why });
     }
     this.#changed();
-    this.#probes.prober.look();
+    this.#probes.prober.check();
   }
 
   #held(): ReadonlySet<string> {

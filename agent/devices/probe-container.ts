@@ -24,7 +24,7 @@ const LIBRARIES = '/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:/usr/lib
 
 export interface ProbeContainerParts {
   readonly runtime: ContainerRuntime;
-  readonly drivers: Pick<GpuDrivers, 'look' | 'driverFor' | 'refused'>;
+  readonly drivers: Pick<GpuDrivers, 'check' | 'driverFor' | 'refused'>;
   readonly labels: () => Readonly<Record<string, string>>;
   /** Called when the engine refused the container: it may refuse every one. */
   readonly onRefused: (error: unknown) => void;
@@ -75,7 +75,7 @@ export async function probeInContainer(
   if (left !== undefined && !(await isRemoved(runtime, left.dockerId)))
     return { kind: 'stuck', text: 'an earlier probe does not end, not even by a kill' };
   await ensurePauseImage(runtime);
-  await drivers.look();
+  await drivers.check();
   signal.throwIfAborted();
   const driver = drivers.driverFor([uuid]);
   try {

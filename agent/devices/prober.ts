@@ -44,7 +44,7 @@ export class Prober {
 
   start(): void {
     this.#started = true;
-    this.look();
+    this.check();
   }
 
   async stop(): Promise<void> {
@@ -67,7 +67,7 @@ export class Prober {
   }
 
   /** Plans anew: a device may have become due. */
-  look(): void {
+  check(): void {
     if (!this.#started || this.#abort.signal.aborted) return;
     const candidates = this.#parts.candidates();
     const nowMs = sinceBootMs();
@@ -79,7 +79,7 @@ export class Prober {
     );
     for (const uuid of start) this.#running.set(uuid, this.#run(uuid));
     clearTimeout(this.#timer);
-    this.#timer = lookAtMs === undefined ? undefined : setTimeout(() => this.look(), Math.max(10, lookAtMs - nowMs));
+    this.#timer = lookAtMs === undefined ? undefined : setTimeout(() => this.check(), Math.max(10, lookAtMs - nowMs));
   }
 
   /** Notes an error of the device for which the driver may name no recovery. */
@@ -119,7 +119,7 @@ export class Prober {
     const before = this.#notes.get(uuid) ?? NO_NOTES;
     if (outcome.kind === 'passed' && before.restUntilMs !== restUntilMs) {
       log.info({ gpuUuid: uuid }, 'a GPU had an error while its probe ran: the probe does not count');
-      this.look();
+      this.check();
       return;
     }
     const notes = notesAfterProbe(before, outcome.kind, sinceBootMs());
@@ -135,6 +135,6 @@ export class Prober {
       );
     else log.info({ ...facts, tries: notes.tries }, 'a GPU did not pass its probe again');
     onOutcome(uuid, outcome, notes.tries);
-    this.look();
+    this.check();
   }
 }

@@ -67,7 +67,7 @@ export class Probes {
     this.prober.forget(isThere);
     for (const uuid of this.#stuck) if (!isThere(uuid)) this.#stuck.delete(uuid);
     for (const uuid of this.#unusable.keys()) if (!isThere(uuid)) this.#unusable.delete(uuid);
-    this.prober.look();
+    this.prober.check();
   }
 
   tellConditions(): void {

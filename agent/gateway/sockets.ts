@@ -48,7 +48,7 @@ export interface GatewaySocketsParts {
   readonly budget?: () => CallBudget;
 }
 
-interface Door {
+interface GatewaySocket {
   readonly caller: Caller;
   readonly server: Server;
   readonly listener: SocketListener;
@@ -58,7 +58,7 @@ interface Door {
 
 export class GatewaySockets {
   readonly #parts: GatewaySocketsParts;
-  readonly #doors = new Map<string, Door>();
+  readonly #sockets = new Map<string, GatewaySocket>();
   readonly #violated = new Listeners<[string, Rule, string]>();
   #calls = 0;
 
@@ -83,59 +83,65 @@ export class GatewaySockets {
     });
     const listener = new SocketListener(path, server, {
       most: MOST_CONNECTIONS,
-      onRefused: () => this.#refused(door),
+      onRefused: () => this.#refused(socket),
     });
-    const door: Door = { caller, server, listener, budget: this.#parts.budget?.() ?? new CallBudget(), calls: 0 };
-    server.on('request', (request, response) => void this.#serve(door, request, response));
-    this.#doors.set(caller.containerId, door);
-    await door.listener.listen();
+    const socket: GatewaySocket = {
+      caller,
+      server,
+      listener,
+      budget: this.#parts.budget?.() ?? new CallBudget(),
+      calls: 0,
+    };
+    server.on('request', (request, response) => void this.#serve(socket, request, response));
+    this.#sockets.set(caller.containerId, socket);
+    await socket.listener.listen();
   }
 
   /** The container has ended: its open calls are cut off. */
   end(containerId: string): void {
-    const door = this.#doors.get(containerId);
-    if (door === undefined) return;
-    this.#doors.delete(containerId);
-    door.listener.close();
-    door.server.closeAllConnections();
+    const socket = this.#sockets.get(containerId);
+    if (socket === undefined) return;
+    this.#sockets.delete(containerId);
+    socket.listener.close();
+    socket.server.closeAllConnections();
   }
 
   close(): void {
-    for (const containerId of [...this.#doors.keys()]) this.end(containerId);
+    for (const containerId of [...this.#sockets.keys()]) this.end(containerId);
   }
 
   /** Refusals cost the agent time too: a container that ignores them has to end. */
-  #refused({ caller, budget }: Door): void {
-    if (budget.refused(performance.now()) || !this.#doors.has(caller.containerId)) return;
+  #refused({ caller, budget }: GatewaySocket): void {
+    if (budget.refused(performance.now()) || !this.#sockets.has(caller.containerId)) return;
     this.end(caller.containerId);
     const text = 'the container went on calling the platform while its calls were refused';
     this.#violated.tell(caller.containerId, 'calls', text);
   }
 
-  async #serve(door: Door, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #serve(socket: GatewaySocket, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { metrics, log } = this.#parts;
     const [path = ''] = (request.url ?? '').split('?', 1);
     if (!isContainerCall(request.method ?? '', path)) {
       metrics.gatewayCalls.inc({ result: 'refused' });
-      this.#refused(door);
+      this.#refused(socket);
       return answerItself(response, 403, 'not_allowed', 'Unauthorized Access');
     }
     // A container may hold at most as many calls as there is room left, so the others always find some.
     const share = Math.min(MOST_CALLS, MOST_CALLS_OF_ALL - this.#calls);
-    if (door.calls >= share) {
+    if (socket.calls >= share) {
       metrics.gatewayCalls.inc({ result: 'busy' });
-      this.#refused(door);
+      this.#refused(socket);
       const full = share < MOST_CALLS ? `, and its machine ${this.#calls}` : '';
-      const text = `this container has ${door.calls} calls under way${full}: wait for one of them`;
+      const text = `this container has ${socket.calls} calls under way${full}: wait for one of them`;
       return answerItself(response, 429, 'too_many_calls', text);
     }
-    door.calls += 1;
+    socket.calls += 1;
     this.#calls += 1;
     metrics.gatewayCallsActive.set(this.#calls);
     const from = performance.now();
     let call: UpstreamCall | undefined;
     try {
-      const waitMs = door.budget.call(from);
+      const waitMs = socket.budget.call(from);
       if (waitMs > 0) {
         await sleep(waitMs);
         // The container hung up meanwhile.
@@ -154,15 +160,15 @@ export class GatewaySockets {
           'the scheduler cannot be reached now, and nothing was sent: try again soon',
         );
       }
-      const result = await relay(door.caller, request, response, call, this.#parts.stalledMs ?? STALLED_MS);
+      const result = await relay(socket.caller, request, response, call, this.#parts.stalledMs ?? STALLED_MS);
       metrics.gatewayCalls.inc({ result });
     } catch (error) {
       metrics.gatewayCalls.inc({ result: 'failed' });
-      log.warn({ err: error, containerId: door.caller.containerId }, 'a call of a container failed');
+      log.warn({ err: error, containerId: socket.caller.containerId }, 'a call of a container failed');
       call?.cancel();
       response.destroy();
     } finally {
-      door.calls -= 1;
+      socket.calls -= 1;
       this.#calls -= 1;
       metrics.gatewayCallsActive.set(this.#calls);
       metrics.gatewayCallDuration.observe((performance.now() - from) / 1000);

@@ -58,7 +58,7 @@ export class DisconnectWatch {
   }
 
   start(): void {
-    this.look();
+    this.check();
     const [first] = exclusive(this.#parts.entries(), this.#parts.bootId);
     this.#timer = setTimeout(() => this.start(), first === undefined ? IDLE_MS : EVERY_MS);
   }
@@ -67,7 +67,7 @@ export class DisconnectWatch {
     clearTimeout(this.#timer);
   }
 
-  look(): void {
+  check(): void {
     const { entries, bootId, contact, isEnding, end, ask, log } = this.#parts;
     const silentMs = contact.silentMs();
     const due = afterSilence(entries(), bootId, silentMs);

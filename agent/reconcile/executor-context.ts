@@ -50,7 +50,7 @@ export interface ExecutorParts {
   readonly imageOf: (image: string, pythonVersion: string) => string;
   readonly send: (message: ControlFromAgent) => void;
   readonly gpus: Pick<Gpus, 'refusal' | 'release'>;
-  readonly gpuDrivers: Pick<GpuDrivers, 'look' | 'driverFor' | 'refused'>;
+  readonly gpuDrivers: Pick<GpuDrivers, 'check' | 'driverFor' | 'refused'>;
 }
 
 /** Results of a start's preparation, which needs no permission. */

@@ -147,7 +147,7 @@ export class ReconcileLoop {
   }
 
   /** Inspects one container now. */
-  async look(dockerId: string): Promise<void> {
+  async check(dockerId: string): Promise<void> {
     const { runtime, agentState } = this.#parts;
     const container = await runtime.inspect(dockerId);
     if (container === undefined) agentState.forgetSeen(dockerId);
@@ -242,7 +242,7 @@ export class ReconcileLoop {
               this.#oom.tell(containerId);
             } else if (event.exitCode !== undefined) agentState.died(event.dockerId, event.exitCode, event.atMs);
             else
-              this.look(event.dockerId).catch((error: unknown) =>
+              this.check(event.dockerId).catch((error: unknown) =>
                 log.info({ err: error, containerId }, 'container could not be inspected'),
               );
           },

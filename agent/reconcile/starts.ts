@@ -149,7 +149,7 @@ export class Starts {
         ready: undefined,
       }),
       gateway.add({ containerId, epoch }, join(stateDir, 's', shortId, 'gateway.sock')),
-      (spec?.gpuUuids ?? []).length > 0 ? gpuDrivers.look() : undefined,
+      (spec?.gpuUuids ?? []).length > 0 ? gpuDrivers.check() : undefined,
     ]).then(([lower]) => ({ lower }));
     this.#context.preparing.set(key, prepared);
     return prepared;

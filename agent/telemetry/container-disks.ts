@@ -115,7 +115,7 @@ export class ContainerDisks {
     const oldestFirst = containers.toSorted((a, b) => this.#lastLook(a) - this.#lastLook(b));
     for (let from = 0; from < look; from += COUNTED_AT_ONCE) {
       if (this.#abort.signal.aborted) return;
-      left.push(...(await this.#look(oldestFirst.slice(from, Math.min(look, from + COUNTED_AT_ONCE)), nowMs)));
+      left.push(...(await this.#check(oldestFirst.slice(from, Math.min(look, from + COUNTED_AT_ONCE)), nowMs)));
     }
     // The remaining containers come last: the engine's own count may be slow.
     for (const { one, paths } of left) {
@@ -129,7 +129,7 @@ export class ContainerDisks {
     this.#lookedAt.get(containerId) ?? Number.NEGATIVE_INFINITY;
 
   /** @returns containers that could not be counted here */
-  async #look(some: readonly WatchedContainer[], nowMs: number): Promise<readonly ToCount[]> {
+  async #check(some: readonly WatchedContainer[], nowMs: number): Promise<readonly ToCount[]> {
     const { viewOf } = this.#parts;
     const living: ToCount[] = [];
     for (const one of some) {

@@ -47,11 +47,11 @@ export class DiskWatch {
       this.#parts.log.info({ err: error, path: this.#imagesPath }, "the engine's disk cannot be read from here");
       this.#imagesPath = this.#parts.statePath;
     });
-    await this.look();
+    await this.check();
     this.#looking = repeat(
       LOOK_EVERY_MS,
       this.#abort.signal,
-      () => this.look(),
+      () => this.check(),
       (error) => this.#parts.log.warn({ err: error }, 'disks could not be read'),
     );
   }
@@ -79,7 +79,7 @@ export class DiskWatch {
     }));
   }
 
-  async look(): Promise<void> {
+  async check(): Promise<void> {
     const { minFreeRatio, statePath, onFree, log } = this.#parts;
     let images = await this.readImagesDisk();
     if (images.freeBytes < images.usableBytes * minFreeRatio) {

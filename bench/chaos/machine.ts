@@ -116,7 +116,7 @@ export class MachineWatch {
     const watch = new MachineWatch(watched);
     await watch.#addStrangers();
     const failed = (error: unknown): void => void watch.#findings.add(`not_seen: ${causes(error)}`);
-    watch.#looking = repeat(LOOK_EVERY_MS, watch.#ends.signal, () => watch.look(), failed);
+    watch.#looking = repeat(LOOK_EVERY_MS, watch.#ends.signal, () => watch.check(), failed);
     return watch;
   }
 
@@ -149,7 +149,7 @@ export class MachineWatch {
   }
 
   /** Looks once now. @returns containers of the machine, in any state, and leases */
-  async look(): Promise<{ readonly seen: readonly SeenContainer[]; readonly leases: readonly Lease[] }> {
+  async check(): Promise<{ readonly seen: readonly SeenContainer[]; readonly leases: readonly Lease[] }> {
     const before = await this.#readLeases();
     const seen = await this.#list();
     const after = await this.#readLeases();
@@ -173,10 +173,10 @@ export class MachineWatch {
   async untilEmpty(): Promise<void> {
     await this.end();
     const deadlineMs = performance.now() + (this.#watched.emptyMs ?? EMPTY_MS);
-    let left = await this.look();
+    let left = await this.check();
     while (left.seen.length + left.leases.length > 0 && performance.now() < deadlineMs) {
       await sleep(LOOK_EVERY_MS);
-      left = await this.look();
+      left = await this.check();
     }
     for (const { dockerId, containerId } of left.seen)
       this.#findings.add(`orphan: ${containerId} (${dockerId}) is left`);

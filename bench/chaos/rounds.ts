@@ -95,7 +95,7 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
       else if (options.kill === 'agent') await killAgent(product);
       else await killScheduler(product);
       const tookMs = Math.round(performance.now() - startedAt);
-      await watch?.look();
+      await watch?.check();
       const lost = records.lost();
       if (lost !== undefined) ledger.fail(lost);
       const found = ledger.failed + (watch?.findings.length ?? 0);

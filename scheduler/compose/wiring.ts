@@ -313,6 +313,6 @@ function wireDeployments({ objects, targets, linkParts, taskParts, cancellation,
 
 /** Alarms of schedules, and jobs of deliveries that are due. */
 function wireTimes({ scheduleParts: { schedules, alarms }, webhooks: { deliveries, queue } }: Wired): void {
-  alarms.onAlarm((id) => schedules.look(id as DeploymentId));
+  alarms.onAlarm((id) => schedules.check(id as DeploymentId));
   queue.onJob((job) => deliveries.process(job));
 }

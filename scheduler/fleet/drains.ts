@@ -72,7 +72,7 @@ export class Drains {
   /**
    * Takes one step for everything on a machine. Resolves when all containers that must stop at once have been told so.
    */
-  async look(machine: Machine): Promise<void> {
+  async check(machine: Machine): Promise<void> {
     const { containers, isLeader } = this.#parts;
     if (!isLeader()) return;
     const entries = [...containers.ofMachine(machine.row.id)];

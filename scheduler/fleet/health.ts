@@ -71,7 +71,7 @@ export class MachineHealth {
     if (this.#looking) return;
     this.#looking = true;
     try {
-      await this.look();
+      await this.check();
     } catch (error) {
       this.#parts.log.warn({ err: error }, 'health of machines not looked at, trying again');
     } finally {
@@ -80,7 +80,7 @@ export class MachineHealth {
   }
 
   /** Runs a round; the timer and the tests call this. */
-  async look(): Promise<void> {
+  async check(): Promise<void> {
     const { machines, joining, clock, isLeader, stall } = this.#parts;
     const upMs = clock.monotonicMs() - this.#startedAtMs;
     const nowMs = clock.monotonicMs();

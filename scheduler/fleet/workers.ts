@@ -285,7 +285,7 @@ export class Workers implements WorkerService {
     } else if (intent === 'draining' && machine.health === 'READY' && !this.#isOccupied(machine)) {
       await this.#intend(machine, 'emptied', { fence });
     }
-    await drains.look(machine);
+    await drains.check(machine);
   }
 
   /** Looks at the machine now. A failure is only logged, because the next look comes within a second. */

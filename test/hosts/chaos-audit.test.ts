@@ -83,7 +83,7 @@ describe.skipIf(whyNoHosts !== undefined)('the audit of a machine', () => {
     await world.run('one', [first]);
     const two = await world.run('two', [second]);
     const watch = await world.watch();
-    await watch.look();
+    await watch.check();
     expect(watch.findings).toEqual([]);
 
     // The engine counts here, not the journal.
@@ -94,7 +94,7 @@ describe.skipIf(whyNoHosts !== undefined)('the audit of a machine', () => {
       { containerId: 'four', gpuUuids: [second] },
     );
     await watch.end();
-    await watch.look();
+    await watch.check();
     expect(watch.findings).toEqual(
       expect.arrayContaining([
         `device_twice: ${first} is with three and one`,

@@ -107,7 +107,7 @@ test.for([
   ['28.2 and later with another vendor', () => discovered(`amd.com/gpu=${G0}`), 'nvidia'],
 ] as const)('an engine %s', async ([, info, driver], { engine }) => {
   engine.info = info(engine);
-  await engine.drivers.look();
+  await engine.drivers.check();
   expect(engine.drivers.driverFor([G0])).toBe(driver);
   // All devices of a container come by one driver.
   expect(engine.drivers.driverFor([G0, G1])).toBe('nvidia');
@@ -116,7 +116,7 @@ test.for([
 
 test('a slice of MIG is found by its name', async ({ engine }) => {
   engine.info = { CDISpecDirs: [engine.yaml] };
-  await engine.drivers.look();
+  await engine.drivers.check();
   expect(engine.drivers.driverFor([MIG])).toBe('cdi');
 });
 
@@ -124,21 +124,21 @@ test('the engine is asked once in 30 s, after a refusal at once, and one that do
   engine,
 }) => {
   engine.info = { ...discovered(`nvidia.com/gpu=${G0}`), Runtimes: { nvidia: {} } };
-  await Promise.all([engine.drivers.look(), engine.drivers.look()]);
-  await engine.drivers.look();
+  await Promise.all([engine.drivers.check(), engine.drivers.check()]);
+  await engine.drivers.check();
   expect(engine.asked).toBe(1);
   engine.info = discovered(`nvidia.com/gpu=${G1}`);
   engine.nowMs = 29_999;
-  await engine.drivers.look();
+  await engine.drivers.check();
   expect(engine.drivers.driverFor([G0])).toBe('cdi');
   expect(engine.drivers.refused('cdi')).toBe('nvidia');
-  await engine.drivers.look();
+  await engine.drivers.check();
   expect(engine.asked).toBe(2);
   expect([engine.drivers.driverFor([G0]), engine.drivers.driverFor([G1])]).toEqual(['nvidia', 'cdi']);
   // Without a hook there is no other driver to try; the hook's own refusal is final.
   expect([engine.drivers.refused('cdi'), engine.drivers.refused('nvidia')]).toEqual([undefined, undefined]);
   const gone = new GpuDrivers(dockerRuntime('unix:///nowhere.sock'), createLog({ name: 'test', level: 'silent' }));
-  await gone.look();
+  await gone.check();
   expect(gone.driverFor([G0])).toBe('nvidia');
 });
 
@@ -160,11 +160,11 @@ test('a specification that names some GPUs by UUID lacks the others; one by inde
     engine.nowMs += 30_000;
     watch.looked([G0, G1]);
   }
-  await engine.drivers.look();
+  await engine.drivers.check();
   expect(engine.asked).toBeLessThanOrEqual(asked + 1);
   engine.info = discovered('nvidia.com/gpu=0', 'nvidia.com/gpu=all');
   engine.nowMs += 30_000;
-  await engine.drivers.look();
+  await engine.drivers.check();
   expect(engine.drivers.lacks([G0, G1])).toEqual([]);
 });
 

@@ -177,13 +177,13 @@ describe('a database that is away for a moment', () => {
     agentReports.suspect(machine.row.id, 's', 'stream_ended');
     clock.aheadMs = 125_000;
     world.dbFails = true;
-    await expect(health.look()).rejects.toThrow('the database is away');
+    await expect(health.check()).rejects.toThrow('the database is away');
     expect([machine.health, entry.row.state]).toEqual(['LOST', 'RUNNING']);
     world.dbFails = false;
-    await health.look();
+    await health.check();
     expect(entry.row.state).toBe('UNKNOWN');
     clock.aheadMs += 24 * 3600_000;
-    await health.look();
+    await health.check();
     expect(entry.row.state).toBe('LOST');
   });
 });
@@ -200,7 +200,7 @@ describe('the replacement of containers', () => {
     agentReports.suspect(world.link.machineId, 's', 'stream_ended');
     // Once the grace after the start is over, the machine is lost.
     clock.aheadMs = 125_000;
-    await health.look();
+    await health.check();
     expect(entry.row.state).toBe('UNKNOWN');
     await world.decided('hold', 'exclusive_on_lost');
     clock.aheadMs = 359_000;
@@ -224,11 +224,11 @@ describe('the replacement of containers', () => {
     for (const steppedMs of [600_000, -600_000]) {
       world.clock.steppedMs = steppedMs;
       world.clock.aheadMs += 44_000;
-      await health.look();
+      await health.check();
       expect(entry.row.state).toBe('RUNNING');
     }
     world.clock.aheadMs += 3_000;
-    await health.look();
+    await health.check();
     expect(entry.row.state).toBe('UNKNOWN');
   });
 
@@ -237,7 +237,7 @@ describe('the replacement of containers', () => {
     const health = healthOf(world);
     world.agentReports.suspect(world.link.machineId, 's', 'stream_ended');
     world.clock.aheadMs = 125_000;
-    await health.look();
+    await health.check();
     expect(entry.row.state).toBe('UNKNOWN');
     await waitFor(() => world.entries('PENDING').length === 1, 'another takes its place');
   });

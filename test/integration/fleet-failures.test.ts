@@ -22,7 +22,7 @@ const submitted = async (fleet: Fleet, target: Target) => {
 const GRACE_MS = 121_000;
 const later = async (fleet: Fleet, ms: number): Promise<void> => {
   fleet.clock.aheadMs += ms;
-  await fleet.health.look();
+  await fleet.health.check();
 };
 
 describe('Machine reboot', () => {

@@ -58,7 +58,7 @@ describe('joining', () => {
     fleet.clock.aheadMs = 31 * 60_000;
     expect(await codeOf(agents.stranger().join(secretOf(created.joinToken)))).toBe(status.PERMISSION_DENIED);
     // Machines expire even when nobody lists them.
-    await fleet.health.look();
+    await fleet.health.check();
     expect(fleet.machines.get(created.machineId)?.health).toBe('EXPIRED');
     const [row] = await machinesById(fleet.db, [created.machineId]);
     expect(row?.health).toBe('EXPIRED');
@@ -263,10 +263,10 @@ describe('a container on its machine', () => {
     const entry = await fleet.assigned(await fleet.target(), agent.machineId);
     const ack = { assignmentId: entry.row.assignmentId ?? '', containerId: entry.row.id, epoch: entry.row.epoch };
     fleet.clock.aheadMs = 14_000;
-    await fleet.health.look();
+    await fleet.health.check();
     expect(entry.row.state).toBe('ASSIGNED');
     fleet.clock.aheadMs = 17_000;
-    await fleet.health.look();
+    await fleet.health.check();
     expect(entry.row).toMatchObject({ state: 'PENDING', machineId: null });
     control.stream.write({ ack });
     control.stream.write({ heartbeat: { sentAtMs: 1, conditions: ['DiskPressure'] } });
@@ -539,10 +539,10 @@ describe('sessions', () => {
     await becomes(fleet, agent, 'SUSPECT');
     // No machine is lost within the grace after a scheduler start.
     fleet.clock.aheadMs = 110_000;
-    await fleet.health.look();
+    await fleet.health.check();
     expect(health(fleet, agent)).toBe('SUSPECT');
     fleet.clock.aheadMs = 125_000;
-    await fleet.health.look();
+    await fleet.health.check();
     expect(health(fleet, agent)).toBe('LOST');
     expect(entry.row.state).toBe('UNKNOWN');
     expect(seenByCaller(await submission.finished)).toMatchObject({ status: 'ERROR', httpStatus: 502 });

@@ -210,7 +210,7 @@ test('Redis emptied while it runs: its receiver says that before its origin can 
     },
     renewal: { restoreAll: () => near.redisLost().then(isTakenBack) },
     records: { redisLost: () => Promise.resolve([]) },
-    lostJobs: { look: () => Promise.resolve() },
+    lostJobs: { check: () => Promise.resolve() },
     presence: { redisLost: () => Promise.resolve() },
     olderJobs: { sweep: () => Promise.resolve(0) },
     endedQueues: () => Promise.resolve({ queues: [] }),

@@ -16,14 +16,14 @@ test('asynchronous tasks are refused before synchronous ones, both before Redis 
 }) => {
   const client = redis.connect();
   const memory = aMemory(client);
-  await memory.look();
+  await memory.check();
   // No bound, nothing refused.
   expect([memory.refuses('async'), memory.refuses('sync')]).toEqual([false, false]);
   const used = async (): Promise<number> => Number(/used_memory:(\d+)/.exec(await client.info('memory'))?.[1]);
   await client.set('filling', 'x'.repeat(32 * MIB));
   const fullTo = async (part: number): Promise<readonly boolean[]> => {
     await client.config('SET', 'maxmemory', String(Math.floor((await used()) / part)));
-    await memory.look();
+    await memory.check();
     return [memory.refuses('async'), memory.refuses('sync')];
   };
   expect(await fullTo(0.7)).toEqual([false, false]);
@@ -52,7 +52,7 @@ test('a Redis of our own is bounded, again after it was started anew; one that h
   const comesDown = () =>
     expect
       .poll(async () => {
-        await memory.look();
+        await memory.check();
         return await bound();
       })
       .toBe(64 * MIB);
@@ -60,7 +60,7 @@ test('a Redis of our own is bounded, again after it was started anew; one that h
   await comesDown();
   await client.config('SET', 'maxmemory', '0');
   await client.set('filling', 'x'.repeat(100 * MIB));
-  await memory.look();
+  await memory.check();
   // Running tasks can end, and no new ones are let in.
   expect(await bound()).toBeGreaterThan(100 * MIB);
   await client.set('lease', 'x');

@@ -260,15 +260,15 @@ describe('data that are older', () => {
   test('are noticed also where the same server answers on the same connection', async ({ one }) => {
     const instance = newInstanceId();
     const data = new RedisData({ client: one.client, keys: one.keys, instance, clock: systemClock, log: quiet });
-    await data.look();
+    await data.check();
     const before = (await one.client.get(one.keys.data(instance))) ?? '';
-    await data.look();
-    await data.look();
+    await data.check();
+    await data.check();
     expect(data.generation).toBe(0);
     await one.client.set(one.keys.data(instance), before);
-    await data.look();
+    await data.check();
     expect([data.generation, data.isSameServer]).toEqual([1, true]);
-    await data.look();
+    await data.check();
     expect(data.generation).toBe(1);
   });
 

@@ -122,7 +122,7 @@ function aTicker(
     registry,
     at: (ms) => {
       nowMs = ms;
-      return ticker.look(target.deploymentId ?? ('' as DeploymentId));
+      return ticker.check(target.deploymentId ?? ('' as DeploymentId));
     },
   };
 }
@@ -265,7 +265,7 @@ describe('a schedule that is', () => {
     await at(T0 + 2_000);
     expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 2));
     await deleteDeployment(one.db, workspaceId, made.id);
-    expect(await ticker.look(made.id)).toEqual({ nextMs: null });
+    expect(await ticker.check(made.id)).toEqual({ nextMs: null });
   });
 
   test('stopped, or looked at by another replica, while it is looked at makes no task of that look', async ({

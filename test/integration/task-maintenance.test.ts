@@ -164,13 +164,13 @@ describe('Redis data lost', () => {
 
   test('is noticed once by everybody who knew it, and not by who comes new', async ({ one }) => {
     const [first, second] = [dataOf(one), dataOf(one)];
-    for (const data of [first, second]) await data.look();
-    for (const data of [first, second]) await data.look();
+    for (const data of [first, second]) await data.check();
+    for (const data of [first, second]) await data.check();
     expect([first.generation, second.generation]).toEqual([0, 0]);
     await one.client.flushall();
     const newcomer = dataOf(one);
-    for (const data of [newcomer, first, second]) await data.look();
-    for (const data of [newcomer, first, second]) await data.look();
+    for (const data of [newcomer, first, second]) await data.check();
+    for (const data of [newcomer, first, second]) await data.check();
     expect([newcomer.generation, first.generation, second.generation]).toEqual([0, 1, 1]);
   });
 
@@ -186,7 +186,7 @@ describe('Redis data lost', () => {
     const waiting = [await put(one, target), await put(one, target)];
     await drained(one);
     const data = dataOf(one);
-    await data.look();
+    await data.check();
     let wakes = 0;
     const presence = new Presence({ redis: one.client, keys: one.keys, instance: newInstanceId(), log: quiet });
     await presence.start();
@@ -208,7 +208,7 @@ describe('Redis data lost', () => {
     rebuild.onRebuilt(() => (wakes += 1));
     rebuild.start();
     await one.client.flushall();
-    await data.look();
+    await data.check();
     await waitFor(() => wakes === 1, 'it is rebuilt');
     rebuild.stop();
     expect(await one.client.scard(one.keys.instances)).toBe(1);

@@ -156,7 +156,7 @@ export async function cudaLine(
     {
       runtime,
       // Only the chosen driver may be used: the check looks for a refusal of it.
-      drivers: { look: () => Promise.resolve(), driverFor: () => driver, refused: () => undefined },
+      drivers: { check: () => Promise.resolve(), driverFor: () => driver, refused: () => undefined },
       labels: () => labels,
       onRefused: () => undefined,
       deadlineMs: CUDA_PROBE_DEADLINE_MS,

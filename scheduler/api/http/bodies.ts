@@ -130,7 +130,7 @@ export class RequestBodies {
     };
     this.#readings.add(reading);
     if (declared > admission.limitBytes) return reading.end(tooLarge());
-    this.#looking ??= setInterval(() => this.#look(), this.#rules.lookEveryMs).unref();
+    this.#looking ??= setInterval(() => this.#check(), this.#rules.lookEveryMs).unref();
     payload.on('data', onData);
     payload.on('end', () => {
       const isWhole = Number.isNaN(declared) || declared === reading.bytes;
@@ -171,7 +171,7 @@ export class RequestBodies {
     return sender === 'known' ? this.#known : this.#public;
   }
 
-  #look(): void {
+  #check(): void {
     if (this.#readings.size === 0) return this.stop();
     const { graceMs, bytesPerSecond } = this.#rules;
     const nowMs = this.#nowMs();

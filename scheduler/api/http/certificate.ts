@@ -90,7 +90,7 @@ export class CertificateWatch {
   /** Starts looking at the files. @param apply - called with each new certificate */
   start(apply: (certificate: Certificate) => void): void {
     this.#apply = apply;
-    this.#timer = setInterval(() => void this.look(), this.#lookEveryMs);
+    this.#timer = setInterval(() => void this.check(), this.#lookEveryMs);
     this.#timer.unref();
   }
 
@@ -99,12 +99,12 @@ export class CertificateWatch {
   }
 
   /** Looks at the files, one look at a time; never rejects. */
-  look(): Promise<void> {
-    this.#looking ??= this.#look().finally(() => (this.#looking = undefined));
+  check(): Promise<void> {
+    this.#looking ??= this.#check().finally(() => (this.#looking = undefined));
     return this.#looking;
   }
 
-  async #look(): Promise<void> {
+  async #check(): Promise<void> {
     try {
       const found = await readCertificate(this.#files);
       this.#problem = null;

@@ -63,7 +63,7 @@ export class RedisData {
   #isSameServer = false;
   #reading: Reading | undefined;
   readonly #onReady = (): void => {
-    this.look().catch((error: unknown) => {
+    this.check().catch((error: unknown) => {
       this.#options.log.info({ err: error }, 'it is not known yet whether Redis has its data');
     });
   };
@@ -127,14 +127,14 @@ export class RedisData {
     const { client, log, everyMs = LOOK_EVERY_MS } = this.#options;
     client.on('ready', this.#onReady);
     client.on('close', this.#onClose);
-    await this.look().catch((error: unknown) => {
+    await this.check().catch((error: unknown) => {
       log.warn({ err: error }, 'the data of Redis are not known yet');
     });
     // When Redis is not there, the check after the reconnect tells.
     void repeat(
       everyMs,
       this.#abort.signal,
-      () => this.look(),
+      () => this.check(),
       () => undefined,
     );
   }
@@ -149,20 +149,20 @@ export class RedisData {
   async say(generation: number): Promise<boolean> {
     if (generation !== this.#generation || !this.isSure) return false;
     this.#said = this.#server;
-    await this.look();
+    await this.check();
     return generation === this.#generation && this.isSure;
   }
 
   /** Checks once, for the loop and for tests. @throws when Redis does not answer */
-  look(): Promise<void> {
+  check(): Promise<void> {
     this.#looking = this.#looking.then(
-      () => this.#look(),
-      () => this.#look(),
+      () => this.#check(),
+      () => this.#check(),
     );
     return this.#looking;
   }
 
-  async #look(): Promise<void> {
+  async #check(): Promise<void> {
     const { client, keys, instance, clock, log } = this.#options;
     const connection = this.#connection;
     this.#number += 1;

@@ -62,8 +62,8 @@ export class RedisMemory {
   async start(): Promise<void> {
     const { log, everyMs = EVERY_MS } = this.#parts;
     const onFailed = (error: unknown): void => log.debug({ err: error }, 'memory of redis not read, trying again');
-    await this.look().catch(onFailed);
-    void repeat(everyMs, this.#abort.signal, () => this.look(), onFailed);
+    await this.check().catch(onFailed);
+    void repeat(everyMs, this.#abort.signal, () => this.check(), onFailed);
   }
 
   stop(): void {
@@ -80,16 +80,16 @@ export class RedisMemory {
     this.#addedBytes += inputBytes + JOB_BYTES;
     if (this.#maxBytes === 0 || this.#addedBytes < this.#maxBytes * ASK_AFTER) return;
     this.#judge();
-    if (this.#asking === undefined) this.look().catch(() => undefined);
+    if (this.#asking === undefined) this.check().catch(() => undefined);
   }
 
   /** Reads usage and bound. @throws when Redis does not answer: the last values stay */
-  look(): Promise<void> {
-    this.#asking ??= this.#look().finally(() => (this.#asking = undefined));
+  check(): Promise<void> {
+    this.#asking ??= this.#check().finally(() => (this.#asking = undefined));
     return this.#asking;
   }
 
-  async #look(): Promise<void> {
+  async #check(): Promise<void> {
     const before = this.#addedBytes;
     const { redis, ownMaxBytes, log } = this.#parts;
     const info = await redis.info('memory');

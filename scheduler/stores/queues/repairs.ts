@@ -95,9 +95,9 @@ export class Repairs {
    * Looks at the repairs that are due now, or at every one when `all`.
    * @returns how many jobs were given back or removed
    */
-  async look(all = false): Promise<number> {
+  async check(all = false): Promise<number> {
     while (this.#round !== undefined) await this.#round;
-    this.#round = this.#look(all);
+    this.#round = this.#check(all);
     try {
       return await this.#round;
     } finally {
@@ -113,7 +113,7 @@ export class Repairs {
     await this.#round;
   }
 
-  async #look(all: boolean): Promise<number> {
+  async #check(all: boolean): Promise<number> {
     const nowMs = this.#nowMs();
     const due = [...this.#entries.values()].filter((entry) => all || entry.dueMs <= nowMs);
     const byQueue = Map.groupBy(due, (entry) => entry.lost.queue);
@@ -162,7 +162,7 @@ export class Repairs {
     this.#timer = setTimeout(
       () => {
         this.#timer = undefined;
-        void this.look().finally(() => this.#arm());
+        void this.check().finally(() => this.#arm());
       },
       Math.max(10, firstDueMs - this.#nowMs()),
     );

@@ -32,19 +32,19 @@ export class DrainCutoff {
 
   start(): void {
     const { signal, attempts } = this.#parts;
-    void repeat(LOOK_EVERY_MS, signal, () => this.#look(attempts.all()), this.#notYet);
+    void repeat(LOOK_EVERY_MS, signal, () => this.#check(attempts.all()), this.#notYet);
   }
 
   /** Checks a container that was just told to stop. */
   lookAt(containerId: ContainerId): void {
-    this.#look(this.#parts.attempts.ofContainer(containerId)).catch(this.#notYet);
+    this.#check(this.#parts.attempts.ofContainer(containerId)).catch(this.#notYet);
   }
 
   readonly #notYet = (error: unknown): void => {
     this.#parts.log.warn({ err: error }, 'what a drain cut off is not handed back yet, trying again');
   };
 
-  async #look(attempts: Iterable<Attempt>): Promise<void> {
+  async #check(attempts: Iterable<Attempt>): Promise<void> {
     const { completion, metrics, log, isCutOff } = this.#parts;
     const cutOff = [...attempts].filter(
       ({ job, ending, containerId }) => !job.sync && ending === undefined && isCutOff(containerId),

@@ -45,7 +45,7 @@ export class LostJobs {
 
   start(): void {
     const { graces, signal, log } = this.#parts;
-    const round = (): Promise<void> => this.look();
+    const round = (): Promise<void> => this.check();
     void repeat(Math.min(LOOK_EVERY_MS, graces.goneMs), signal, round, (error) =>
       log.info({ err: error }, 'jobs of waiting callers not looked at, trying again'),
     );
@@ -56,7 +56,7 @@ export class LostJobs {
    * @param lostAtMs - time when Redis lost data (epoch milliseconds), if
    * every replica has since said what it runs: older tasks get no grace
    */
-  async look(lostAtMs = -Infinity): Promise<void> {
+  async check(lostAtMs = -Infinity): Promise<void> {
     const { replies, queues, clock, graces } = this.#parts;
     const nowMs = clock.monotonicMs();
     const wallMs = clock.nowMs();

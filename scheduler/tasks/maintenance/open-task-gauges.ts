@@ -43,7 +43,7 @@ export class OpenTaskGauges implements Part {
   }
 
   /** Counts once, for the loop and for tests. */
-  async look(): Promise<void> {
+  async check(): Promise<void> {
     this.#seen = await this.#parts.count();
   }
 
@@ -54,7 +54,7 @@ export class OpenTaskGauges implements Part {
       if (!this.#parts.isLeader()) continue;
       const startedMs = this.#parts.clock.monotonicMs();
       try {
-        await this.look();
+        await this.check();
       } catch (error) {
         this.#parts.log.info({ err: error }, 'open tasks not counted, trying again later');
       }

@@ -43,11 +43,11 @@ export class Reaper {
 
   async #loop(): Promise<void> {
     const { graces, signal } = this.#parts;
-    while (await sleep(Math.min(LOOK_EVERY_MS, graces.leaseMs), signal)) await this.look();
+    while (await sleep(Math.min(LOOK_EVERY_MS, graces.leaseMs), signal)) await this.check();
   }
 
   /** Runs one round over the attempts of machines that talk. */
-  async look(): Promise<void> {
+  async check(): Promise<void> {
     const { attempts, clock, graces, completion, metrics, log, sinceStallMs } = this.#parts;
     const nowMs = clock.monotonicMs();
     if (nowMs - this.#startedAtMs < graces.silentMs) return;

@@ -49,7 +49,7 @@ export interface RebuildParts {
   readonly queues: Pick<TaskQueues, 'reopenAll'> & WrittenAgain['queues'];
   readonly renewal: WrittenAgain['renewal'];
   readonly records: WrittenAgain['records'];
-  readonly lostJobs: Pick<LostJobs, 'look'>;
+  readonly lostJobs: Pick<LostJobs, 'check'>;
   /**
    * Presence of this replica, which is written first: a caller who waits on a replica that nobody finds counts as gone.
    */
@@ -163,7 +163,7 @@ export class Rebuild {
   async #callRoll(generation: number): Promise<void> {
     const { rollCall, lostJobs, data } = this.#parts;
     // Waiting callers' tasks that no replica has are queued again.
-    if (await rollCall.call(generation)) await lostJobs.look(data.lostAtMs);
+    if (await rollCall.call(generation)) await lostJobs.check(data.lostAtMs);
   }
 
   /**

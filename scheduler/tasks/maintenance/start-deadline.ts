@@ -39,11 +39,11 @@ export class StartDeadline {
 
   async #loop(): Promise<void> {
     const { graces, signal } = this.#parts;
-    while (await sleep(Math.min(LOOK_EVERY_MS, graces.claimMs), signal)) this.look();
+    while (await sleep(Math.min(LOOK_EVERY_MS, graces.claimMs), signal)) this.check();
   }
 
   /** Runs one round over attempts that are claimed and did not start. */
-  look(): void {
+  check(): void {
     const { attempts, clock, graces, sinceStallMs } = this.#parts;
     if (sinceStallMs() < graces.claimMs) return;
     const handedBeforeMs = clock.monotonicMs() - graces.claimMs;

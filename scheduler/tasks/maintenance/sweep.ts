@@ -109,7 +109,7 @@ export class TaskSweep {
     const { clock, queues } = this.#parts;
     const open = await this.#next();
     let again = 0;
-    for (const row of open) if (await this.#look(row)) again += 1;
+    for (const row of open) if (await this.#check(row)) again += 1;
     for (const queue of new Set(open.filter((row) => row.status !== 'RUNNING').map((row) => row.queue)))
       this.#returned.tell(queue);
     const more = again > 0 && this.#after !== undefined;
@@ -143,7 +143,7 @@ export class TaskSweep {
   }
 
   /** Looks at one task. @returns true when its job was lost and is queued again */
-  async #look(row: TaskRow): Promise<boolean> {
+  async #check(row: TaskRow): Promise<boolean> {
     const { queues, records, clock, completion } = this.#parts;
     // The row may be older than the record in Redis.
     const record = await records.read(row.taskId);

@@ -29,7 +29,7 @@ export class CaughtUp {
   readonly #parts: CaughtUpParts;
   readonly #script: Script;
   /** Read under way, which serves all waiting lists. */
-  #look: Promise<Ends> | undefined;
+  #reading: Promise<Ends> | undefined;
 
   constructor(parts: CaughtUpParts) {
     this.#parts = parts;
@@ -44,7 +44,7 @@ export class CaughtUp {
     const untilMs = performance.now() + (this.#parts.waitMs ?? WAIT_MS);
     try {
       // The read under way may have been answered before the caller's task was recorded.
-      await this.#look;
+      await this.#reading;
       const begun = await this.#ends();
       if (begun === undefined) return true;
       while (performance.now() < untilMs) {
@@ -61,8 +61,8 @@ export class CaughtUp {
   }
 
   #ends(): Promise<Ends> {
-    this.#look ??= this.#readEnds().finally(() => (this.#look = undefined));
-    return this.#look;
+    this.#reading ??= this.#readEnds().finally(() => (this.#reading = undefined));
+    return this.#reading;
   }
 
   async #readEnds(): Promise<Ends> {

@@ -31,7 +31,7 @@ export interface SchedulesParts {
   readonly targets: Pick<Targets, 'onChange'>;
   readonly leader: Pick<LeaderLease, 'isLeader' | 'onChange'>;
   readonly alarms: Pick<Alarms, 'listen' | 'setAll' | 'close'>;
-  readonly ticker: Pick<Ticker, 'look'>;
+  readonly ticker: Pick<Ticker, 'check'>;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<ScheduleMetrics, 'active'>;
@@ -96,7 +96,7 @@ export class Schedules {
     const due = [...this.#known].filter(([, { nextMs }]) => nextMs !== null && nextMs <= nowMs).map(([id]) => id);
     for (let from = 0; from < due.length && !this.#abort.signal.aborted; from += AT_A_TIME) {
       const batch = due.slice(from, from + AT_A_TIME);
-      const looked = await Promise.allSettled(batch.map((id) => this.#look(id)));
+      const looked = await Promise.allSettled(batch.map((id) => this.#check(id)));
       const failed = looked.filter((one) => one.status === 'rejected');
       if (failed.length === 0) continue;
       log.warn({ err: failed[0]?.reason, schedules: failed.length }, 'schedules could not be looked at, trying again');
@@ -106,17 +106,17 @@ export class Schedules {
   }
 
   /** Looks at a schedule, and logs a failure. Never rejects. */
-  async look(deploymentId: DeploymentId): Promise<void> {
+  async check(deploymentId: DeploymentId): Promise<void> {
     try {
-      await this.#look(deploymentId);
+      await this.#check(deploymentId);
     } catch (error) {
       this.#parts.log.warn({ err: error, deploymentId }, 'a schedule could not be looked at, trying again');
     }
   }
 
-  async #look(deploymentId: DeploymentId): Promise<void> {
+  async #check(deploymentId: DeploymentId): Promise<void> {
     try {
-      const { nextMs } = await this.#parts.ticker.look(deploymentId);
+      const { nextMs } = await this.#parts.ticker.check(deploymentId);
       const known = this.#known.get(deploymentId);
       if (known !== undefined) known.nextMs = nextMs;
     } catch (error) {

@@ -1,5 +1,5 @@
 // Conversion of ticks to tasks. An alarm on any replica, or the leader's look every second,
-// calls `look` when the time of a schedule may have come. `look` reads how far the schedule
+// calls `check` when the time of a schedule may have come. `check` reads how far the schedule
 // has come, and commits the rows of all ticks since then together with its progress.
 // Invariants: a tick has exactly one task, whose id follows from deployment and tick. A stopped
 // deployment makes none from the moment its stop is committed. A task that is committed here
@@ -46,15 +46,15 @@ export class Ticker {
    * Makes the tasks of all ticks up to now.
    * @throws when a store does not answer: nothing was made, or the next look finds the tasks made
    */
-  look(deploymentId: DeploymentId): Promise<Looked> {
+  check(deploymentId: DeploymentId): Promise<Looked> {
     const underWay = this.#underWay.get(deploymentId);
     if (underWay !== undefined) return underWay;
-    const look = this.#look(deploymentId).finally(() => this.#underWay.delete(deploymentId));
+    const look = this.#check(deploymentId).finally(() => this.#underWay.delete(deploymentId));
     this.#underWay.set(deploymentId, look);
     return look;
   }
 
-  async #look(deploymentId: DeploymentId): Promise<Looked> {
+  async #check(deploymentId: DeploymentId): Promise<Looked> {
     const { db, clock, log, metrics, tasks } = this.#parts;
     const row = await scheduleById(db, deploymentId);
     if (row === undefined) return { nextMs: null };

@@ -142,15 +142,15 @@ describe('the watch', () => {
       const watch = ground.watch(contact, [anEntry()]);
       contact.asking()();
       ground.nowMs += 299_000;
-      watch.look();
+      watch.check();
       expect([ground.ended, ground.asked]).toEqual([[], 1]);
       contact.asking()();
       ground.nowMs += 2_000;
-      watch.look();
+      watch.check();
       expect([ground.ended, ground.asked]).toEqual([[], 1]);
       ground.nowMs += 298_000;
-      watch.look();
-      watch.look();
+      watch.check();
+      watch.check();
       expect(ground.ended).toEqual(['exclusive']);
     },
   );

@@ -127,7 +127,7 @@ describe('the prober', () => {
 
   test('runs nothing before its start, then all in turn, and again what failed', async () => {
     const world = aWorld([due('a'), due('b'), due('c')]);
-    world.prober.look();
+    world.prober.check();
     await vi.advanceTimersByTimeAsync(100_000);
     expect(world.running.size).toBe(0);
     world.prober.start();
@@ -174,7 +174,7 @@ describe('the prober', () => {
     await vi.advanceTimersByTimeAsync(5000);
     await ends(world, 'a', 'failed');
     world.prober.again('a');
-    world.prober.look();
+    world.prober.check();
     await vi.advanceTimersByTimeAsync(0);
     expect(world.running.size).toBe(1);
     await ends(world, 'a', 'failed');
@@ -218,7 +218,7 @@ describe('the prober', () => {
     const stopped = world.prober.stop();
     await vi.advanceTimersByTimeAsync(5000);
     await stopped;
-    world.prober.look();
+    world.prober.check();
     await vi.advanceTimersByTimeAsync(100_000);
     expect(world.outcomes).toEqual([]);
   });

@@ -10,7 +10,7 @@ test('the heap may grow while many tasks pass, and is kept small again when few 
   );
   const after = (tasks: number): readonly string[] => {
     taken += tasks;
-    growth.look();
+    growth.check();
     return said.splice(0);
   };
   // Tasks before the first look do not count.

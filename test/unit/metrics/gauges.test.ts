@@ -304,9 +304,9 @@ describe('open tasks', () => {
     const { registry, state, gauges } = someGauges(() =>
       isAway ? Promise.reject(new Error('the database is away')) : Promise.resolve(rows),
     );
-    await gauges.look();
+    await gauges.check();
     isAway = true;
-    await expect(gauges.look()).rejects.toThrow('away');
+    await expect(gauges.check()).rejects.toThrow('away');
     state.nowMs = 110_000;
     const page = await registry.metrics();
     expect(page).toContain('longshore_task_in_state{stub_type="taskqueue",state="PENDING"} 5');
@@ -324,11 +324,11 @@ describe('open tasks', () => {
     const { registry, gauges } = someGauges(() => Promise.resolve(many));
     const depths = async (): Promise<string[]> =>
       (await registry.metrics()).split('\n').filter((line) => line.includes('deployment_id="'));
-    await gauges.look();
+    await gauges.check();
     expect(await depths()).toHaveLength(200);
     expect((await depths()).join()).not.toContain('"d99"');
     many = many.slice(0, 1);
-    await gauges.look();
+    await gauges.check();
     expect(await depths()).toEqual(['longshore_autoscaler_deployment_queue_depth{deployment_id="d0"} 1']);
   });
 });

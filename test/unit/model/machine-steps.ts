@@ -113,7 +113,7 @@ export function connect(world: World, at: number): void {
  * Judges machines that stayed away: they become LOST, their
  * containers UNKNOWN and at last LOST, and their attempts end.
  */
-export function look(world: World): void {
+export function check(world: World): void {
   guard(world);
   for (const machine of world.machines) {
     const awayMs = world.nowMs - machine.suspectSinceMs;

@@ -29,7 +29,7 @@ const STEPS: Readonly<Record<string, { readonly weight: number; readonly play: P
   takeBack: { weight: 1, play: (world, at) => containers.takeBack(world, at) },
   cut: { weight: 2, play: (world, at) => machines.cut(world, at) },
   connect: { weight: 5, play: (world, at) => machines.connect(world, at) },
-  look: { weight: 2, play: (world) => machines.look(world) },
+  look: { weight: 2, play: (world) => machines.check(world) },
   tend: { weight: 2, play: (world) => tasks.tend(world) },
   sweepLocalQueues: { weight: 2, play: (world) => tasks.sweepLocalQueues(world) },
   wait: { weight: 3, play: (world, _at, choice) => wait(world, choice) },

@@ -49,9 +49,9 @@ test('a job held by the token of a lost fetch is given back, others are left alo
   ];
   const { repairs, pass } = aRepair(port);
   repairs.note({ kind: 'fetch', queue, lock: lock('lost'), keep: undefined });
-  expect(await repairs.look()).toBe(0);
+  expect(await repairs.check()).toBe(0);
   pass(1000);
-  expect(await repairs.look()).toBe(1);
+  expect(await repairs.check()).toBe(1);
   expect(port.held).toEqual([{ taskId: task('b'), lock: lock('mine') }]);
   await repairs.close();
 });
@@ -64,7 +64,7 @@ test('a fetch that was perhaps sent twice keeps the job that its caller got', as
   ];
   const { repairs } = aRepair(port);
   repairs.note({ kind: 'fetch', queue, lock: lock('twice'), keep: task('kept') });
-  expect(await repairs.look(true)).toBe(1);
+  expect(await repairs.check(true)).toBe(1);
   expect(port.held.map(({ taskId }) => taskId)).toEqual([task('kept')]);
   await repairs.close();
 });
@@ -74,10 +74,10 @@ test('a command that runs late is found by a later look, then forgotten', async 
   const { repairs, pass } = aRepair(port);
   repairs.note({ kind: 'fetch', queue, lock: lock('late'), keep: undefined });
   pass(1000);
-  expect(await repairs.look()).toBe(0);
+  expect(await repairs.check()).toBe(0);
   port.held = [{ taskId: task('a'), lock: lock('late') }];
   pass(2000);
-  expect(await repairs.look()).toBe(1);
+  expect(await repairs.check()).toBe(1);
   expect(repairs.size).toBe(0);
   await repairs.close();
 });
@@ -90,11 +90,11 @@ test('looks while Redis is down do not count', async () => {
   port.down = true;
   for (let round = 0; round < 5; round += 1) {
     pass(10_000);
-    expect(await repairs.look()).toBe(0);
+    expect(await repairs.check()).toBe(0);
   }
   port.down = false;
   pass(10_000);
-  expect(await repairs.look()).toBe(1);
+  expect(await repairs.check()).toBe(1);
   expect(port.waiting.size).toBe(0);
   await repairs.close();
 });
@@ -105,7 +105,7 @@ test('an add that is repeated under its id is not undone', async () => {
   const { repairs } = aRepair(port);
   repairs.note({ kind: 'add', queue, taskId: task('a') });
   repairs.forgetAdd(queue, task('a'));
-  expect(await repairs.look(true)).toBe(0);
+  expect(await repairs.check(true)).toBe(0);
   expect(port.waiting.has(task('a'))).toBe(true);
   await repairs.close();
 });

@@ -44,7 +44,7 @@ function aLoop(count: number, over: Partial<SchedulesParts> = {}) {
     leader: { isLeader: () => true, onChange: () => () => false },
     alarms: { listen: () => void state.did.push('listen'), setAll: did('setAll'), close: did('close') },
     ticker: {
-      look: (id) => {
+      check: (id) => {
         state.looked.push(id);
         return state.failing(id)
           ? Promise.reject(new Error('a store is away'))
@@ -121,7 +121,7 @@ describe('looks that fail', () => {
     await loop.round();
     await loop.round();
     expect(new Set(state.looked).size).toBe(20);
-    await expect(loop.look('d0' as DeploymentId)).resolves.toBeUndefined();
+    await expect(loop.check('d0' as DeploymentId)).resolves.toBeUndefined();
   });
 });
 

@@ -99,11 +99,11 @@ describe('what runs', () => {
     for (const sync of [true, false]) for (const started of [true, false]) send(sync, started);
     pass(10_000);
     at.wallMs += stepMs;
-    await reaper.look();
-    startDeadline.look();
+    await reaper.check();
+    startDeadline.check();
     pass(4_000);
-    await reaper.look();
-    startDeadline.look();
+    await reaper.check();
+    startDeadline.check();
     expect(ended).toEqual([]);
   });
 
@@ -114,21 +114,21 @@ describe('what runs', () => {
     const unclaimed = send(false, false);
     pass(5_000);
     stop(90_000);
-    await reaper.look();
-    startDeadline.look();
+    await reaper.check();
+    startDeadline.check();
     expect(ended).toEqual([]);
     pass(14_000);
-    startDeadline.look();
+    startDeadline.check();
     expect(ended).toEqual([]);
     pass(2_000);
-    startDeadline.look();
+    startDeadline.check();
     expect(ended).toEqual([unclaimed.job.taskId]);
     pass(43_000);
-    await reaper.look();
+    await reaper.check();
     expect(ended).toHaveLength(1);
     hear(kept);
     pass(2_000);
-    await reaper.look();
+    await reaper.check();
     expect(ended).toContain(silent.job.taskId);
     expect(ended).not.toContain(kept.job.taskId);
   });
@@ -139,11 +139,11 @@ describe('what runs', () => {
     const kept = send(false);
     at.wallMs -= 600_000;
     pass(59_000);
-    await reaper.look();
+    await reaper.check();
     expect(ended).toEqual([]);
     hear(kept);
     pass(2_000);
-    await reaper.look();
+    await reaper.check();
     expect(ended).toEqual([lost.job.taskId]);
   });
 
@@ -151,10 +151,10 @@ describe('what runs', () => {
     const { ended, pass, send, reaper } = aReplica(60_000);
     const { taskId } = send(false).job;
     pass(359_000);
-    await reaper.look();
+    await reaper.check();
     expect(ended).toEqual([]);
     pass(2_000);
-    await reaper.look();
+    await reaper.check();
     expect(ended).toEqual([taskId]);
   });
 

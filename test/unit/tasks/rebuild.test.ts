@@ -26,7 +26,7 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
     presence: { redisLost: step('presence') },
     renewal: { restoreAll: step('leases') },
     records: { redisLost: () => Promise.resolve([]) },
-    lostJobs: { look: () => Promise.resolve() },
+    lostJobs: { check: () => Promise.resolve() },
     queues: {
       reopenAll: step('settings'),
       waitingIds: () => Promise.resolve([]),
