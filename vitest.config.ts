@@ -15,6 +15,8 @@ export default defineConfig({
           testTimeout: 10_000,
           // Vitest would leave a core to itself, which has next to nothing to do.
           maxWorkers: '100%',
+          // Files of a worker share modules, whose imports took as much of a processor as the tests.
+          isolate: false,
         },
       },
       {
@@ -25,7 +27,7 @@ export default defineConfig({
           testTimeout: 60_000,
           hookTimeout: 120_000,
           // Each file has engines and directories of its own, and most files mostly wait: two keep two cores half busy.
-          maxWorkers: 3,
+          maxWorkers: 4,
         },
       },
       {

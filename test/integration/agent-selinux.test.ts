@@ -3,7 +3,7 @@ import { expect } from 'vitest';
 import { agentWorld, zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
 import { cdiEngine } from '../helpers/cdi-engine.ts';
-import { test } from '../helpers/services.ts';
+import { test, waitFor } from '../helpers/services.ts';
 
 test('every container of an agent, its pause container too, is without a label of SELinux, and serves', async ({
   docker,
@@ -22,7 +22,11 @@ test('every container of an agent, its pause container too, is without a label o
     scheduler.run('t-1', assignment.containerId, '{}');
     expect((await scheduler.resultOf('t-1')).whole.toString()).toBe('41');
     const filters = { label: [`io.longshore.machine=${scheduler.machineId}`] };
-    const ours = await docker.client.listContainers({ all: true, filters });
+    // Containers that help at a start are removed after it.
+    const ours = await waitFor(async () => {
+      const all = await docker.client.listContainers({ all: true, filters });
+      return all.length === 2 && all;
+    }, 'the container and its pause container are all that is there');
     const options = await Promise.all(
       ours.map(async ({ Id }) => (await docker.client.getContainer(Id).inspect()).HostConfig.SecurityOpt),
     );
