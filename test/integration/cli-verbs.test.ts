@@ -640,7 +640,7 @@ interface Listed {
   readonly usage: Used | null;
 }
 
-/** Containers as the command line is told of them. Tests wait on these: a command for each look takes processor time. */
+/** Containers as the command line is told of them. Tests wait on these: each command takes processor time. */
 const containers = async (platform: Platform): Promise<readonly Listed[]> =>
   (await platform.gateway<{ readonly containers: readonly Listed[] }>('/containers')).containers;
 
