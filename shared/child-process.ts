@@ -4,6 +4,7 @@
  * process group, so that its children are killed with it.
  */
 import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import type { Readable } from 'node:stream';
 
 const MAX_OUTPUT_CHARS = 64 * 1024;
@@ -31,7 +32,15 @@ export type ProgramEnd =
 export function runProgram(path: string, args: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
   const { deadlineMs, cwd, maxOutput = MAX_OUTPUT_CHARS, onOutput, env = inheritedEnv() } = options;
   return new Promise((resolve) => {
-    const child = spawn(path, [...args], { stdio: ['ignore', 'pipe', 'pipe'], detached: true, env: { ...env }, cwd });
+    let child: ChildProcess;
+    try {
+      child = spawn(path, [...args], { stdio: ['ignore', 'pipe', 'pipe'], detached: true, env: { ...env }, cwd });
+    } catch (error) {
+      // Most errors of the kernel are thrown, and a few come as an event.
+      resolve({ kind: 'not_started', error: error instanceof Error ? error : new Error(String(error)) });
+      return;
+    }
+    const gone = new Promise<void>((ended) => child.once('exit', () => ended()));
     const kill = (): unknown => child.pid !== undefined && signalGroup(child.pid, 'SIGKILL');
     // Without a free file descriptor the child has no streams, whatever their type says.
     const streams: Readonly<Record<'stdout' | 'stderr', Readable | null | undefined>> = child;
@@ -41,7 +50,6 @@ export function runProgram(path: string, args: readonly string[], options: Progr
       child.unref();
       streams.stdout?.destroy();
       streams.stderr?.destroy();
-      const gone = new Promise<void>((ended) => child.once('exit', () => ended()));
       resolve({ kind: 'timeout', group: child.pid ?? 0, gone });
     }, deadlineMs);
     child.on('error', (error) => {
@@ -52,6 +60,7 @@ export function runProgram(path: string, args: readonly string[], options: Progr
     let passedBound = false;
     for (const name of ['stdout', 'stderr'] as const) {
       streams[name]?.setEncoding('utf8').on('data', (text: string) => {
+        if (passedBound) return;
         texts[name] += text;
         if (texts[name].length > maxOutput) {
           passedBound = true;

@@ -204,8 +204,11 @@ export interface EngineEvent {
 export interface ContainerRuntime {
   ping(): Promise<void>;
   info(): Promise<EngineInfo>;
-  /** Containers with all of these labels, in any state; exited ones with their exit data. */
-  list(labels: Readonly<Record<string, string>>): Promise<RuntimeContainer[]>;
+  /**
+   * Containers with all of these labels, in any state; exited ones with their exit data.
+   * @param only - `not_running` leaves out running ones, which cost some engines a millisecond each
+   */
+  list(labels: Readonly<Record<string, string>>, only?: 'not_running'): Promise<RuntimeContainer[]>;
   /** Looks a container up; undefined when there is none. */
   inspect(nameOrId: string): Promise<RuntimeContainer | undefined>;
   /** Process id of the container's first process on the host; undefined when it does not run. */

@@ -7,6 +7,7 @@ import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import { inheritedEnv } from '#shared/child-process.ts';
@@ -106,14 +107,8 @@ async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Pro
   for (let tries = 0; !signal.aborted; tries += 1) {
     const from = performance.now();
     const place = after === undefined ? [] : [`--after-cursor=${after}`];
-    const child: ChildProcess = spawn(
-      'journalctl',
-      ['--dmesg', '--follow', '--no-tail', '--output=json', '--output-fields=MESSAGE', ...place],
-      { stdio: ['ignore', 'pipe', 'ignore'], env: inheritedEnv(), signal },
-    );
-    const ended = endOf(child);
-    // Without a free file descriptor the child has no output.
-    const lines = child.stdout ? createInterface({ input: child.stdout }) : undefined;
+    const { ended, output } = startJournal(place, signal);
+    const lines = output && createInterface({ input: output });
     let taken = 0;
     lines?.on('line', (text) => {
       const line = journalLine(text);
@@ -141,13 +136,34 @@ async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Pro
   }
 }
 
-/** @returns the error's code where the program could not be started; an exit code of null: a signal ended it */
-function endOf(child: ChildProcess): Promise<{ readonly code?: string; readonly exitCode: number | null }> {
-  return new Promise((resolve) => {
-    child.on('error', (error: NodeJS.ErrnoException) => resolve({ code: error.code ?? '', exitCode: null }));
+interface JournalEnd {
+  /** The error's code where the program could not be started. */
+  readonly code?: string;
+  /** Null: a signal ended it. */
+  readonly exitCode: number | null;
+}
+
+/** @returns `output` is absent where the host has no room for a process, or no free file descriptor */
+function startJournal(
+  place: readonly string[],
+  signal: AbortSignal,
+): { readonly ended: Promise<JournalEnd>; readonly output?: Readable } {
+  const args = ['--dmesg', '--follow', '--no-tail', '--output=json', '--output-fields=MESSAGE', ...place];
+  let child: ChildProcess;
+  try {
+    child = spawn('journalctl', args, { stdio: ['ignore', 'pipe', 'ignore'], env: inheritedEnv(), signal });
+  } catch (error) {
+    return { ended: Promise.resolve({ code: codeOf(error), exitCode: null }) };
+  }
+  const ended = new Promise<JournalEnd>((resolve) => {
+    child.on('error', (error) => resolve({ code: codeOf(error), exitCode: null }));
     child.on('close', (exitCode) => resolve({ exitCode }));
   });
+  return { ended, ...(child.stdout ? { output: child.stdout } : {}) };
 }
+
+const codeOf = (error: unknown): string =>
+  error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 
 /** Parses an entry of `--output=json`; only a text that may concern a device is decoded. */
 function journalLine(text: string): (KernelLine & { readonly cursor: string }) | undefined {

@@ -173,11 +173,16 @@ export class AgentState {
     const listed = new Set(containers.map((one) => one.dockerId));
     for (const [dockerId, seen] of this.#seen)
       if (!listed.has(dockerId) && seen.learntMs < sinceMs) this.forgetSeen(dockerId);
+    this.learnSome(containers, sinceMs);
+    for (const [dockerId, atMs] of this.#removed) if (atMs < sinceMs) this.#removed.delete(dockerId);
+  }
+
+  /** Takes in a part of the engine's containers. @param sinceMs - begin of the question: later knowledge stays */
+  learnSome(containers: readonly RuntimeContainer[], sinceMs: number): void {
     for (const container of containers) {
       const before = this.#seen.get(container.dockerId);
       if (before === undefined || before.learntMs < sinceMs) this.learn(container);
     }
-    for (const [dockerId, atMs] of this.#removed) if (atMs < sinceMs) this.#removed.delete(dockerId);
   }
 
   /** The engine does not have the container any more. */

@@ -110,7 +110,13 @@ export class Sampler {
   #networkOf(pid: number): string {
     const fd = openSync(this.#proc(pid, 'net/dev'), 'r');
     try {
-      return this.#read(fd);
+      let text = '';
+      // The kernel gives such a file in pieces of a page.
+      for (;;) {
+        const length = readSync(fd, this.#buffer, 0, this.#buffer.length, null);
+        if (length === 0) return text;
+        text += this.#buffer.toString('latin1', 0, length);
+      }
     } finally {
       closeSync(fd);
     }

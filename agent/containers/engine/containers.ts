@@ -28,13 +28,19 @@ export interface ContainerCalls extends Pick<
   >;
 }
 
+/** The engine's states but `running`. */
+const NOT_RUNNING = ['created', 'restarting', 'paused', 'removing', 'exited', 'dead'];
+
 export function containerCalls(engine: EngineClient, { info, hasSelinux }: EngineFacts): ContainerCalls {
   const inspected = (nameOrId: string): Promise<Docker.ContainerInspectInfo> =>
     engine.call('inspect', () => engine.questions.getContainer(nameOrId).inspect());
 
   const calls: ContainerCalls = {
-    async list(labels: Readonly<Record<string, string>>): Promise<RuntimeContainer[]> {
-      const filters = { label: Object.entries(labels).map(([name, value]) => `${name}=${value}`) };
+    async list(labels: Readonly<Record<string, string>>, only?: 'not_running'): Promise<RuntimeContainer[]> {
+      const filters = {
+        label: Object.entries(labels).map(([name, value]) => `${name}=${value}`),
+        ...(only === undefined ? {} : { status: NOT_RUNNING }),
+      };
       const found = await engine.call('list', () => engine.docker.listContainers({ all: true, filters }));
       const all = await Promise.all(
         found.map(async (one): Promise<RuntimeContainer | undefined> => {

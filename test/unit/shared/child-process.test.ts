@@ -36,6 +36,17 @@ test('a program that does not exist is not started', async () => {
   });
 });
 
+test('an error that the kernel gives at once is an outcome, too', async () => {
+  const end = await runProgram('/bin/true', ['x'.repeat(4 * 1024 * 1024)], { deadlineMs: LONG_MS });
+  expect(end).toMatchObject({ kind: 'not_started', error: { code: 'E2BIG' } });
+});
+
+test('a program that ended, and left its output to a process of another group, is gone at the deadline', async () => {
+  const end = await shell('setsid sleep 2 & exit 0', { deadlineMs: 500 });
+  if (end.kind !== 'timeout') throw new Error(`it ended: ${JSON.stringify(end)}`);
+  await end.gone;
+});
+
 test('a process without a free file descriptor says so and goes on', async () => {
   const script = `
     const { openSync } = await import('node:fs');

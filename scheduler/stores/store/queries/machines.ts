@@ -28,8 +28,10 @@ export interface MachineRow {
   readonly credentialNextAtMs: number | null;
   readonly hostname: string | null;
   readonly inventory: object | null;
-  /** Containers on the machine that no row places there; their shape belongs to the module that wrote them. */
-  /** Containers that the agent has although no row places them there; column `strangers`. */
+  /**
+   * Containers that the agent has although no row places them there; column `strangers`. Their shape belongs to the
+   * module that wrote them.
+   */
   readonly orphans: readonly object[];
   readonly bootId: string | null;
   /** The agent's reason for leaving: `restarting`, `shutdown`; null: none given, or the agent is connected. */
