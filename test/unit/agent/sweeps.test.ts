@@ -1,5 +1,5 @@
-// How often the agent lists all of its containers, and what its sweeps ask for in between. The engine is a stand-in that
-// needs as long as it is told.
+// How often the agent lists all of its containers, and what its sweeps ask for in between. The engine is a stand-in
+// that needs as long as it is told.
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import type { LoopParts } from '../../../agent/reconcile/loop.ts';
