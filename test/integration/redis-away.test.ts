@@ -81,7 +81,8 @@ test('a task that goes back while Redis is away runs when Redis is there again, 
   await redis.restart();
   const again = await sent(link, 2);
   expect(again.taskId).toBe(task.taskId);
-  expect((await one.leases.read(task.taskId))?.attempt).toBe(2);
+  // Tries that found Redis away have numbers, too, and left no order.
+  expect((await one.leases.read(task.taskId))?.attempt).toBeGreaterThanOrEqual(2);
   await one.result(again);
   expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
   await waitFor(async () => (await inLocalQueue(one, target.queue)).length === 0, 'nothing is left');
