@@ -4,8 +4,7 @@
  * process group, so that its children are killed with it.
  */
 import { spawn } from 'node:child_process';
-import type { ChildProcess } from 'node:child_process';
-import type { Readable } from 'node:stream';
+import type { ChildProcess, SpawnOptions } from 'node:child_process';
 
 const MAX_OUTPUT_CHARS = 64 * 1024;
 
@@ -28,38 +27,58 @@ export type ProgramEnd =
   /** Killed at the deadline. A program that sleeps in the kernel may survive that: `gone` resolves at its end. */
   | { readonly kind: 'timeout'; readonly group: number; readonly gone: Promise<void> };
 
+export type StartedEnd =
+  /** A signal ended the program where `exitCode` is null. */
+  { readonly exitCode: number | null } | { readonly error: Error };
+
+/**
+ * Starts a program. Every failure of the start is told by `ended`, also one that Node throws: it throws most errors of
+ * the kernel, and tells a few as an event. Without a free file descriptor the child has no streams, whatever their type
+ * says.
+ * @returns `child` is absent where nothing was started
+ */
+export function startProgram(
+  path: string,
+  args: readonly string[],
+  options: SpawnOptions,
+): { readonly child?: ChildProcess; readonly ended: Promise<StartedEnd> } {
+  let child: ChildProcess;
+  try {
+    child = spawn(path, [...args], options);
+  } catch (error) {
+    return { ended: Promise.resolve({ error: error instanceof Error ? error : new Error(String(error)) }) };
+  }
+  const ended = new Promise<StartedEnd>((resolve) => {
+    child.on('error', (error) => resolve({ error }));
+    child.on('close', (exitCode) => resolve({ exitCode }));
+  });
+  return { child, ended };
+}
+
 /** @param path - an absolute path, or a name on the path */
 export function runProgram(path: string, args: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
   const { deadlineMs, cwd, maxOutput = MAX_OUTPUT_CHARS, onOutput, env = inheritedEnv() } = options;
+  const { child, ended } = startProgram(path, args, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    detached: true,
+    env: { ...env },
+    cwd,
+  });
+  const gone = new Promise<void>((resolve) => child?.once('exit', () => resolve()));
+  const kill = (): unknown => child?.pid !== undefined && signalGroup(child.pid, 'SIGKILL');
   return new Promise((resolve) => {
-    let child: ChildProcess;
-    try {
-      child = spawn(path, [...args], { stdio: ['ignore', 'pipe', 'pipe'], detached: true, env: { ...env }, cwd });
-    } catch (error) {
-      // Most errors of the kernel are thrown, and a few come as an event.
-      resolve({ kind: 'not_started', error: error instanceof Error ? error : new Error(String(error)) });
-      return;
-    }
-    const gone = new Promise<void>((ended) => child.once('exit', () => ended()));
-    const kill = (): unknown => child.pid !== undefined && signalGroup(child.pid, 'SIGKILL');
-    // Without a free file descriptor the child has no streams, whatever their type says.
-    const streams: Readonly<Record<'stdout' | 'stderr', Readable | null | undefined>> = child;
     const timer = setTimeout(() => {
       kill();
       // The handles must not keep this process alive.
-      child.unref();
-      streams.stdout?.destroy();
-      streams.stderr?.destroy();
-      resolve({ kind: 'timeout', group: child.pid ?? 0, gone });
+      child?.unref();
+      child?.stdout?.destroy();
+      child?.stderr?.destroy();
+      resolve({ kind: 'timeout', group: child?.pid ?? 0, gone });
     }, deadlineMs);
-    child.on('error', (error) => {
-      clearTimeout(timer);
-      resolve({ kind: 'not_started', error });
-    });
     const texts = { stdout: '', stderr: '' };
     let passedBound = false;
     for (const name of ['stdout', 'stderr'] as const) {
-      streams[name]?.setEncoding('utf8').on('data', (text: string) => {
+      child?.[name]?.setEncoding('utf8').on('data', (text: string) => {
         if (passedBound) return;
         texts[name] += text;
         if (texts[name].length > maxOutput) {
@@ -72,9 +91,10 @@ export function runProgram(path: string, args: readonly string[], options: Progr
         }
       });
     }
-    child.on('close', (exitCode) => {
+    void ended.then((end) => {
       clearTimeout(timer);
-      resolve({ kind: 'ended', exitCode: passedBound ? null : exitCode, ...texts });
+      if ('error' in end) resolve({ kind: 'not_started', error: end.error });
+      else resolve({ kind: 'ended', exitCode: passedBound ? null : end.exitCode, ...texts });
     });
   });
 }

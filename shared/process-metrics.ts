@@ -4,6 +4,7 @@
  */
 import { readFile, readdir } from 'node:fs/promises';
 import { performance } from 'node:perf_hooks';
+import { watchLoopLag } from './loop-lag.ts';
 import type { Registry } from './metrics.ts';
 import { Counter, Gauge } from './metrics.ts';
 
@@ -85,23 +86,14 @@ function watchLoop(registers: Registry[]): () => void {
       before = now;
     },
   });
-  // Node's own histogram of delays takes 0.4 MiB.
-  let worstMs = 0;
-  let lookedMs = performance.now();
-  const look = setInterval(() => {
-    const nowMs = performance.now();
-    worstMs = Math.max(worstMs, nowMs - lookedMs - RESOLUTION_MS);
-    lookedMs = nowMs;
-  }, RESOLUTION_MS);
-  look.unref();
+  const lag = watchLoopLag(RESOLUTION_MS);
   new Gauge({
     name: 'nodejs_eventloop_lag_max_seconds',
     help: 'The longest that the event loop was late, since the page was asked for last; what lasts less than half a second may be missed.',
     registers,
     collect() {
-      this.set(worstMs / 1000);
-      worstMs = 0;
+      this.set(lag.takeWorstMs() / 1000);
     },
   });
-  return () => clearInterval(look);
+  return lag.end;
 }

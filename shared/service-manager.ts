@@ -6,6 +6,7 @@
 import { runProgram } from './child-process.ts';
 import type { ProgramEnd } from './child-process.ts';
 import type { Log } from './log.ts';
+import { watchLoopLag } from './loop-lag.ts';
 
 /** The longest time between signs of life: three fit within the unit's limit. */
 const LONGEST_PING_MS = 20_000;
@@ -52,7 +53,7 @@ class Systemd implements ServiceManager {
   readonly #log: () => Log;
   #isReady = false;
   #last: Promise<void> = Promise.resolve();
-  #timers: NodeJS.Timeout[] = [];
+  #endWatch: (() => void) | undefined;
   #status = '';
   #complained = false;
 
@@ -76,30 +77,26 @@ class Systemd implements ServiceManager {
   }
 
   watch(progresses: () => boolean): void {
-    if (this.#limitMs <= 0 || this.#timers.length > 0) return;
-    let looked = performance.now();
-    let worstLagMs = 0;
-    const look = setInterval(() => {
-      const now = performance.now();
-      worstLagMs = Math.max(worstLagMs, now - looked - LAG_LOOK_MS);
-      looked = now;
-    }, LAG_LOOK_MS);
+    if (this.#limitMs <= 0 || this.#endWatch !== undefined) return;
+    const lag = watchLoopLag(LAG_LOOK_MS);
     const ping = setInterval(
       () => {
-        const lagMs = worstLagMs;
-        worstLagMs = 0;
+        const lagMs = lag.takeWorstMs();
         if (lagMs >= LAG_LIMIT_MS) this.#log().warn({ lagMs }, 'no sign of life: the event loop stood still');
         else if (!progresses()) this.#log().warn('no sign of life: the main loop does not get on');
         else void this.#say('WATCHDOG=1');
       },
       Math.min(LONGEST_PING_MS, this.#limitMs / 3),
     );
-    this.#timers = [look, ping];
-    for (const timer of this.#timers) timer.unref();
+    ping.unref();
+    this.#endWatch = () => {
+      lag.end();
+      clearInterval(ping);
+    };
   }
 
   stopping(withinSeconds?: number): Promise<void> {
-    for (const timer of this.#timers) clearInterval(timer);
+    this.#endWatch?.();
     const extend = withinSeconds === undefined ? [] : [`EXTEND_TIMEOUT_USEC=${withinSeconds * 1_000_000}`];
     return this.#say('STOPPING=1', ...extend, statusLine('stopping'));
   }

@@ -3,14 +3,11 @@
  * CAP_SYSLOG, no `dmesg_restrict`), else the journal from a cursor on, whose files root may read by ownership. Without
  * either, one log line says so, and only the GPU tool reports the devices' health.
  */
-import { spawn } from 'node:child_process';
-import type { ChildProcess } from 'node:child_process';
 import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { createInterface } from 'node:readline';
-import type { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import { backoffMs, sleep } from '#shared/backoff.ts';
-import { inheritedEnv } from '#shared/child-process.ts';
+import { inheritedEnv, startProgram } from '#shared/child-process.ts';
 import type { Log } from '#shared/log.ts';
 import { hasCode } from '../durable.ts';
 
@@ -107,8 +104,10 @@ async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Pro
   for (let tries = 0; !signal.aborted; tries += 1) {
     const from = performance.now();
     const place = after === undefined ? [] : [`--after-cursor=${after}`];
-    const { ended, output } = startJournal(place, signal);
-    const lines = output && createInterface({ input: output });
+    const args = ['--dmesg', '--follow', '--no-tail', '--output=json', '--output-fields=MESSAGE', ...place];
+    const options = { env: inheritedEnv(), signal };
+    const { child, ended } = startProgram('journalctl', args, { ...options, stdio: ['ignore', 'pipe', 'ignore'] });
+    const lines = child?.stdout ? createInterface({ input: child.stdout }) : undefined;
     let taken = 0;
     lines?.on('line', (text) => {
       const line = journalLine(text);
@@ -119,10 +118,11 @@ async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Pro
       sinceMs = Math.max(sinceMs, line.atMs);
       reader.onLine(line);
     });
-    const { code, exitCode } = await ended;
+    const end = await ended;
     lines?.close();
     if (signal.aborted) return;
-    if (code === 'ENOENT') {
+    const [error, exitCode] = 'error' in end ? [end.error, null] : [undefined, end.exitCode];
+    if (hasCode(error, 'ENOENT')) {
       log.warn('neither /dev/kmsg nor the journal can be read: errors that the GPU driver reports there are not seen');
       return;
     }
@@ -135,35 +135,6 @@ async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Pro
     if (!(await sleep(backoffMs(tries, { baseMs: 1000, capMs: 300_000, floorMs: 1000 }), signal))) return;
   }
 }
-
-interface JournalEnd {
-  /** The error's code where the program could not be started. */
-  readonly code?: string;
-  /** Null: a signal ended it. */
-  readonly exitCode: number | null;
-}
-
-/** @returns `output` is absent where the host has no room for a process, or no free file descriptor */
-function startJournal(
-  place: readonly string[],
-  signal: AbortSignal,
-): { readonly ended: Promise<JournalEnd>; readonly output?: Readable } {
-  const args = ['--dmesg', '--follow', '--no-tail', '--output=json', '--output-fields=MESSAGE', ...place];
-  let child: ChildProcess;
-  try {
-    child = spawn('journalctl', args, { stdio: ['ignore', 'pipe', 'ignore'], env: inheritedEnv(), signal });
-  } catch (error) {
-    return { ended: Promise.resolve({ code: codeOf(error), exitCode: null }) };
-  }
-  const ended = new Promise<JournalEnd>((resolve) => {
-    child.on('error', (error) => resolve({ code: codeOf(error), exitCode: null }));
-    child.on('close', (exitCode) => resolve({ exitCode }));
-  });
-  return { ended, ...(child.stdout ? { output: child.stdout } : {}) };
-}
-
-const codeOf = (error: unknown): string =>
-  error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 
 /** Parses an entry of `--output=json`; only a text that may concern a device is decoded. */
 function journalLine(text: string): (KernelLine & { readonly cursor: string }) | undefined {

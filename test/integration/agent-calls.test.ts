@@ -43,3 +43,29 @@ test(
     expect(first).toBe('the listing');
   },
 );
+
+test('a listing of what does not run has created and ended containers, and no running one', async ({ docker }) => {
+  const runtime = dockerRuntime(process.env['DOCKER_HOST']);
+  const made = await Promise.all(
+    ['created', 'running', 'exited'].map(async (name) => {
+      const container = await docker.client.createContainer({
+        Image: docker.baseImage,
+        Entrypoint: name === 'exited' ? ['true'] : ['sleep', '1000'],
+        Labels: { ...docker.labels },
+        HostConfig: { NetworkMode: 'none' },
+      });
+      if (name !== 'created') await container.start();
+      if (name === 'exited') await container.wait();
+      return container.id;
+    }),
+  );
+  const listed = await runtime.list(docker.labels, 'not_running');
+  expect(new Map(listed.map(({ dockerId, state }) => [dockerId, state]))).toEqual(
+    new Map([
+      [made[0], 'created'],
+      [made[2], 'exited'],
+    ]),
+  );
+  expect((await runtime.list(docker.labels)).map(({ dockerId }) => dockerId).toSorted()).toEqual(made.toSorted());
+  for (const id of made) await runtime.remove(id);
+});

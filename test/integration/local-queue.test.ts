@@ -9,6 +9,7 @@ import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted } from '../helpers/submissions.ts';
 import { reaches, sent, submitted } from '../helpers/submissions.ts';
+import type { Process } from './tasks-fixture.ts';
 import { answersOf, dead, inLocalQueue, jobs, kill, sweepOf, swept, test } from './local-queue-fixture.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 
@@ -432,6 +433,16 @@ describe('ended before it was sent', () => {
 });
 
 describe('kill -9 of its replica', () => {
+  /** A task that the first of two replicas has sent. */
+  async function sentByOne(start: () => Promise<Process>) {
+    const [one, other] = [await start(), await start()];
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    return { one, other, target, task, order: await sent(link) };
+  }
+
   const report = (order: { taskId: TaskId; token: string; containerId: ContainerId }) => ({
     agentInstance: 'agent-1',
     running: [{ taskId: order.taskId, token: order.token as never, containerId: order.containerId }],
@@ -488,12 +499,7 @@ describe('kill -9 of its replica', () => {
   });
 
   test('while it runs: adopted under its token, one run, COMPLETE', async ({ start }) => {
-    const [one, other] = [await start(), await start()];
-    const target = aTarget();
-    const link = new PlayedLink();
-    one.container(target.queue, link);
-    const task = await submitted(one, target);
-    const order = await sent(link);
+    const { one, other, target, task, order } = await sentByOne(start);
     await waitFor(() => one.leases.isHeld(task.taskId), 'its lease is written');
     kill(one);
     expect(await swept(other)).toBe(0);
@@ -506,12 +512,7 @@ describe('kill -9 of its replica', () => {
   });
 
   test('while it runs on a machine that is given up: ERROR, and it does not run again', async ({ start }) => {
-    const [one, other] = [await start(), await start()];
-    const target = aTarget();
-    const link = new PlayedLink();
-    one.container(target.queue, link);
-    const task = await submitted(one, target);
-    await sent(link);
+    const { one, other, target, task } = await sentByOne(start);
     await waitFor(() => one.leases.isHeld(task.taskId), 'its lease is written');
     kill(one);
     const after = new PlayedLink('m-2' as typeof MACHINE);
@@ -523,12 +524,7 @@ describe('kill -9 of its replica', () => {
   });
 
   test('while it runs, and nobody reports it until its lease runs out: ERROR, lost', async ({ start }) => {
-    const [one, other] = [await start(), await start()];
-    const target = aTarget();
-    const link = new PlayedLink();
-    one.container(target.queue, link);
-    const task = await submitted(one, target);
-    await sent(link);
+    const { one, other, target, task } = await sentByOne(start);
     // The record must be in Redis before the kill: the process keeps it for a moment, and would lose it.
     await reaches(other, task.taskId, 'RUNNING');
     kill(one);
@@ -559,12 +555,7 @@ describe('kill -9 of its replica', () => {
   });
 
   test('after its result was taken: whoever was answered finds it COMPLETE', async ({ start }) => {
-    const [one, other] = [await start(), await start()];
-    const target = aTarget();
-    const link = new PlayedLink();
-    one.container(target.queue, link);
-    const task = await submitted(one, target);
-    const order = await sent(link);
+    const { one, other, target, task, order } = await sentByOne(start);
     let told: Finished | undefined;
     void task.finished.then((finished) => {
       told = finished;

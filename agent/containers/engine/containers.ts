@@ -28,8 +28,13 @@ export interface ContainerCalls extends Pick<
   >;
 }
 
-/** The engine's states but `running`. */
-const NOT_RUNNING = ['created', 'restarting', 'paused', 'removing', 'exited', 'dead'];
+/** States of the engine in which a container does not run; in all others (`paused`, …) it does. */
+const NOT_RUNNING: Readonly<Record<string, 'created' | 'exited' | undefined>> = {
+  created: 'created',
+  exited: 'exited',
+  dead: 'exited',
+  removing: 'exited',
+};
 
 export function containerCalls(engine: EngineClient, { info, hasSelinux }: EngineFacts): ContainerCalls {
   const inspected = (nameOrId: string): Promise<Docker.ContainerInspectInfo> =>
@@ -39,12 +44,12 @@ export function containerCalls(engine: EngineClient, { info, hasSelinux }: Engin
     async list(labels: Readonly<Record<string, string>>, only?: 'not_running'): Promise<RuntimeContainer[]> {
       const filters = {
         label: Object.entries(labels).map(([name, value]) => `${name}=${value}`),
-        ...(only === undefined ? {} : { status: NOT_RUNNING }),
+        ...(only === undefined ? {} : { status: Object.keys(NOT_RUNNING) }),
       };
       const found = await engine.call('list', () => engine.docker.listContainers({ all: true, filters }));
       const all = await Promise.all(
         found.map(async (one): Promise<RuntimeContainer | undefined> => {
-          const state = stateOf(one.State);
+          const state = NOT_RUNNING[one.State] ?? 'running';
           if (state !== 'running') return calls.inspect(one.Id);
           return {
             dockerId: one.Id,
@@ -71,7 +76,7 @@ export function containerCalls(engine: EngineClient, { info, hasSelinux }: Engin
           dockerId: facts.Id,
           name: facts.Name.replace(/^\//, ''),
           labels: facts.Config.Labels ?? {},
-          state: stateOf(facts.State.Status),
+          state: NOT_RUNNING[facts.State.Status] ?? 'running',
           network: facts.HostConfig.NetworkMode ?? '',
           exitCode: facts.State.ExitCode,
           oomKilled: facts.State.OOMKilled,
@@ -207,19 +212,6 @@ export function containerCalls(engine: EngineClient, { info, hasSelinux }: Engin
     },
   };
   return calls;
-}
-
-function stateOf(text: string): RuntimeContainer['state'] {
-  switch (text) {
-    case 'created':
-      return 'created';
-    case 'exited':
-    case 'dead':
-    case 'removing':
-      return 'exited';
-    default:
-      return 'running';
-  }
 }
 
 function timeOf(text: string): number {
