@@ -75,6 +75,7 @@ export class PauseContainers {
    */
   readonly #making = new Set<string>();
   readonly #leaving = new Set<string>();
+  #imageId: string = PAUSE_IMAGE;
   #bridge: NetworkFacts = { bridge: '', gateways: [], subnets: [] };
   #timer: NodeJS.Timeout | undefined;
   #filling: Promise<void> | undefined;
@@ -107,7 +108,7 @@ export class PauseContainers {
    */
   async open(containers: readonly RuntimeContainer[]): Promise<void> {
     const { runtime, network } = this.#parts;
-    await ensurePauseImage(runtime);
+    this.#imageId = await ensurePauseImage(runtime);
     this.#bridge = await runtime.ensureNetwork(network);
     const joined = joinedPauseContainers(containers);
     for (const container of containers) {
@@ -262,7 +263,7 @@ export class PauseContainers {
         throw networkError(error);
     }
     try {
-      await ensurePauseImage(this.#parts.runtime);
+      this.#imageId = await ensurePauseImage(this.#parts.runtime);
       this.#bridge = await this.#parts.runtime.ensureNetwork(this.#parts.network);
       return await this.#makeOnce(rules, key);
     } catch (error) {
@@ -278,7 +279,7 @@ export class PauseContainers {
     try {
       dockerId = await runtime.create({
         name,
-        image: PAUSE_IMAGE,
+        image: this.#imageId,
         entrypoint: ['sh', '-c', SCRIPT],
         workingDir: '/',
         env: [`RULES=${rules}`],

@@ -22,13 +22,15 @@ function imageFile(env: Readonly<Record<string, string | undefined>>): string | 
 
 /**
  * Makes sure that the engine has the image.
+ * @returns the engine's id of it
  * @throws StartupError `holder_image_missing`
  */
 export async function ensurePauseImage(
   runtime: ContainerRuntime,
   env: Readonly<Record<string, string | undefined>> = process.env,
-): Promise<void> {
-  if ((await runtime.image(PAUSE_IMAGE)) !== undefined) return;
+): Promise<string> {
+  const here = await runtime.image(PAUSE_IMAGE);
+  if (here !== undefined) return here.id;
   const file = imageFile(env);
   if (file === undefined)
     throw new StartupError(
@@ -37,6 +39,7 @@ export async function ensurePauseImage(
     );
   try {
     await runtime.importImage(PAUSE_IMAGE, createReadStream(file));
+    return (await runtime.image(PAUSE_IMAGE))?.id ?? PAUSE_IMAGE;
   } catch (error) {
     throw new StartupError(
       'holder_image_missing',

@@ -12,6 +12,8 @@ export const LABELS = {
   container: 'io.longshore.container',
   deployment: 'io.longshore.deployment',
   workspace: 'io.longshore.workspace',
+  /** Name of the image, for people: containers are created by its id. */
+  image: 'io.longshore.image',
   /** Marks pause containers, which belong to no workload until one joins them. */
   pauseContainer: 'io.longshore.holder',
   /** UUIDs of the container's GPUs, separated by commas. */
@@ -101,6 +103,10 @@ export interface GpuRequest {
 
 export interface CreateContainer {
   readonly name: string;
+  /**
+   * The engine's id of the image, or its name. With containerd's images each listing looks up the name of each
+   * container again; an id spares that.
+   */
   readonly image: string;
   readonly entrypoint: readonly string[];
   readonly workingDir: string;

@@ -86,7 +86,7 @@ export const RUNNER_TARGET = '/opt/longshore/python';
 export function createContainerOf(
   assignment: { readonly assignmentId: string; readonly containerId: string; readonly epoch: number },
   spec: ContainerSpec__Output,
-  image: string,
+  image: { readonly id: string; readonly reference: string },
   host: HostFacts,
   paths: { readonly code: Mount; readonly socketDir: string; readonly volumes?: readonly Mount[] },
   pauseContainer: PauseContainer | undefined,
@@ -103,7 +103,7 @@ export function createContainerOf(
     mounts.push({ kind: 'bind', target: CA_TARGET, readOnly: true, source: host.caBundle });
   return {
     name: containerName(assignment.containerId, assignment.epoch),
-    image,
+    image: image.id,
     entrypoint: ['python3', '-m', 'longshore.runner'],
     workingDir: '/mnt/code',
     env: environmentOf(assignment.containerId, spec, host, cores),
@@ -116,6 +116,7 @@ export function createContainerOf(
       [LABELS.container]: assignment.containerId,
       [LABELS.deployment]: spec.deploymentId,
       [LABELS.workspace]: spec.workspaceId,
+      [LABELS.image]: image.reference,
       ...(hasGpu ? { [LABELS.gpus]: spec.gpuUuids.join(',') } : {}),
     },
     mounts,

@@ -76,9 +76,16 @@ export interface ImageMetrics {
 
 export type OnProgress = (text: string) => void;
 
+/** An image that the engine has. */
+export interface Present {
+  /** The engine's id of it, which its name may leave later. */
+  readonly id: string;
+  readonly was: 'present' | 'pulled';
+}
+
 interface Flight {
   readonly workspaceId: string;
-  readonly done: Promise<void>;
+  readonly done: Promise<string>;
   readonly listeners: Set<OnProgress>;
   text: string;
 }
@@ -109,7 +116,7 @@ export class Images {
    * @param workspaceId - the workspace that needs the image; absent: the agent itself, which may use every image
    * @throws AppError `image_error` naming the image; `disk_full` when this machine has no room for it
    */
-  async ensure(reference: string, onProgress: OnProgress, workspaceId = ''): Promise<'present' | 'pulled'> {
+  async ensure(reference: string, onProgress: OnProgress, workspaceId = ''): Promise<Present> {
     const { runtime, rights, onUsed } = this.#parts;
     onUsed(reference);
     for (;;) {
@@ -117,7 +124,7 @@ export class Images {
         const facts = await runtime.image(reference);
         if (facts !== undefined) {
           if (workspaceId !== '') await rights.require(reference, facts, workspaceId);
-          return 'present';
+          return { id: facts.id, was: 'present' };
         }
       }
       const flight = this.#flights.get(reference) ?? this.#begin(reference, workspaceId);
@@ -125,14 +132,14 @@ export class Images {
       flight.listeners.add(onProgress);
       onProgress(flight.text);
       try {
-        await flight.done;
+        const id = await flight.done;
+        if (isOwn) return { id, was: 'pulled' };
       } catch (error) {
         // The failed pull used another workspace's credentials: this one's may succeed.
         if (isOwn) throw error;
       } finally {
         flight.listeners.delete(onProgress);
       }
-      if (isOwn) return 'pulled';
     }
   }
 
@@ -154,7 +161,8 @@ export class Images {
     return flight;
   }
 
-  async #pull(reference: string, workspaceId: string, tell: OnProgress): Promise<void> {
+  /** @returns the engine's id of the image */
+  async #pull(reference: string, workspaceId: string, tell: OnProgress): Promise<string> {
     const { metrics, log, settings, makeRoom, onFull, onPulled } = this.#parts;
     const registry = registryOf(reference);
     const deadline = AbortSignal.timeout(settings.totalMs);
@@ -171,7 +179,7 @@ export class Images {
           metrics.pullEnded('ok', seconds());
           log.info({ image: reference, durationMs: Math.round(seconds() * 1000), tries }, 'image pulled');
           await onPulled(reference, how);
-          return;
+          return how.imageId;
         } catch (error) {
           const failure = failureOf(error);
           metrics.pullEnded(failure, seconds());

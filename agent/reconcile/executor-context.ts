@@ -56,6 +56,8 @@ export interface ExecutorParts {
 /** Results of a start's preparation, which needs no permission. */
 export interface Prepared {
   readonly lower: string;
+  /** The engine's id of the image. */
+  readonly imageId: string;
 }
 
 export class ExecutorContext {

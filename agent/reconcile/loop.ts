@@ -22,7 +22,8 @@ const SWEEP_MS = 15_000;
  * needs 10. A sweep in between asks for those alone that do not run.
  */
 const LISTING_SHARE = 1 / 1000;
-/** A container that vanished without an event is missed within this time. */
+/** A container that vanished without an event is missed within these times, the first where listings are quick. */
+const SHORTEST_WITHOUT_LISTING_MS = 60_000;
 const LONGEST_WITHOUT_LISTING_MS = 180_000;
 const PING_MS = 10_000;
 const PINGS_TO_DOWN = 3;
@@ -290,6 +291,6 @@ export class ReconcileLoop {
 /** @returns how long after its begin a listing that took so long is followed by another, in milliseconds */
 export function restAfterListingMs(tookMs: number): number {
   // Half a sweep less, since a timer may come early.
-  const restMs = Math.min(tookMs / LISTING_SHARE, LONGEST_WITHOUT_LISTING_MS);
-  return Math.max(restMs - SWEEP_MS / 2, 0);
+  const restMs = Math.max(tookMs / LISTING_SHARE, SHORTEST_WITHOUT_LISTING_MS);
+  return Math.min(restMs, LONGEST_WITHOUT_LISTING_MS) - SWEEP_MS / 2;
 }

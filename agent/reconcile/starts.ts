@@ -150,7 +150,7 @@ export class Starts {
       }),
       gateway.add({ containerId, epoch }, join(stateDir, 's', shortId, 'gateway.sock')),
       (spec?.gpuUuids ?? []).length > 0 ? gpuDrivers.check() : undefined,
-    ]).then(([lower]) => ({ lower }));
+    ]).then(([lower, { id }]) => ({ lower, imageId: id }));
     this.#context.preparing.set(key, prepared);
     return prepared;
   }
@@ -236,7 +236,7 @@ export class Starts {
       return createContainerOf(
         entry,
         { ...spec, containerToken, env: { ...spec.env, ...secrets } },
-        entry.image,
+        { id: prepared.imageId, reference: entry.image },
         {
           ...host(),
           gpuDriver,

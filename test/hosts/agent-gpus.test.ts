@@ -474,8 +474,9 @@ describe.skipIf(whyNoHosts !== undefined)('a probe', () => {
     cudaDoes(host, { [G0]: 'init 802', [G1]: 'init 802' });
     await gpus.start({}, {}, []);
     const { scheduler } = gpus.world;
+    // Both are probed at once, and either may be told first.
     const waiting = await until('the words', () =>
-      gpus.devices().find(({ state, why }) => state === 'unprobed' && why.includes('802')),
+      gpus.devices().find(({ uuid, state, why }) => uuid === G0 && state === 'unprobed' && why.includes('802')),
     );
     expect(waiting).toMatchObject({ unhealthy: true, why: expect.stringContaining('fabric') as string });
     await until('the condition', () =>

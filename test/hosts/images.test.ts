@@ -98,7 +98,8 @@ describe('an image in a registry', () => {
     expect((await platform.invoke(deployment)).status).toBe(200);
     const [container] = await platform.containers(deployment);
     const facts = await engine.client.getContainer(container?.Id ?? '').inspect();
-    expect(facts.Config.Image).toBe(pinned);
+    expect(facts.Config.Labels['io.longshore.image']).toBe(pinned);
+    expect(facts.Image).toBe((await engine.client.getImage(pinned).inspect()).Id);
     expect(facts.Config.Labels['note']).toBe('first');
 
     // The password is in the operator's file alone.

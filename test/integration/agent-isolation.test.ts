@@ -146,6 +146,19 @@ test('a workload has no capability, no way to one, no engine, and limits on ever
   expect(inside.devices).not.toContain('sda');
 });
 
+test('containers name their images by id, so that the engine looks up none of them in a listing', async ({
+  world,
+  docker,
+}) => {
+  const { containerId } = await world.run();
+  const facts = await docker.client.getContainer(`c-${containerId}-1`).inspect();
+  const pauseContainer = /^container:(.*)$/.exec(facts.HostConfig.NetworkMode ?? '')?.[1] ?? '';
+  const pause = await docker.client.getContainer(pauseContainer).inspect();
+  expect([facts.Config.Image, pause.Config.Image]).toEqual([facts.Image, pause.Image]);
+  // People read the name.
+  expect(facts.Config.Labels['io.longshore.image']).toBe(docker.baseImage);
+});
+
 test('a workload reaches the world, but neither metadata services nor this machine', async ({ world, docker }) => {
   const { port, gateway, network } = world;
   const targets = { world: `${NEAR}:${port}`, metadata: `${METADATA}:${port}`, machine: `${gateway}:${port}` };

@@ -171,7 +171,8 @@ def handler(seconds=0):
   await scheduler.phase(assignment.containerId, 'running');
   scheduler.run('t1', assignment.containerId, '{"seconds":0}');
   expect((await scheduler.resultOf('t1')).whole.toString()).toBe('1');
-  scheduler.run('t2', assignment.containerId, '{"seconds":2}');
+  // Longer than the agent is away, on a busy machine too.
+  scheduler.run('t2', assignment.containerId, '{"seconds":6}');
   await until('t2 to start', () => scheduler.started.includes('t2'));
   await world.agent.stop();
   expect(scheduler.heard.some((message) => message.goodbye?.reason === 'restarting')).toBe(true);

@@ -201,10 +201,10 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
       registry.fault = (request) => request.kind === 'manifest' && results.length < 2 && status(503)(request);
       const texts: string[] = [];
       const pinned = pinnedTo(reference, digest);
-      expect(await own.ensure(pinned, (text) => texts.push(text))).toBe('pulled');
+      expect(await own.ensure(pinned, (text) => texts.push(text))).toMatchObject({ was: 'pulled' });
       expect(results).toEqual(['busy', 'busy', 'ok']);
       expect(texts.some((text) => /pull 1 of 5 failed .*503.*trying again/.test(text))).toBe(true);
-      expect(await own.ensure(pinned, () => undefined)).toBe('present');
+      expect(await own.ensure(pinned, () => undefined)).toMatchObject({ was: 'present' });
       expect((await runtime.image(pinned))?.digests).toContain(digest);
     });
 
@@ -230,7 +230,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
       const { reference } = registry.add('once', 200_000);
       const { images: own } = images();
       const all = await Promise.all(Array.from({ length: 20 }, () => own.ensure(reference, () => undefined)));
-      expect(new Set(all)).toEqual(new Set(['pulled']));
+      expect(new Set(all.map(({ was }) => was))).toEqual(new Set(['pulled']));
       expect(registry.count('blob')).toBe(2);
       expect(new Set(registry.asked.filter((one) => one.startsWith('blob'))).size).toBe(2);
     });
@@ -314,14 +314,14 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
         const { images: own } = images({}, () => Promise.resolve({ waitMs: 0, auth }));
         const texts: string[] = [];
         const pinned = pinnedTo(reference, digest);
-        expect(await own.ensure(pinned, (text) => texts.push(text))).toBe('pulled');
+        expect(await own.ensure(pinned, (text) => texts.push(text))).toMatchObject({ was: 'pulled' });
         expect(texts.some((text) => /\d+ of \d+ layers, \d+ of \d+ MB$/.test(text))).toBe(true);
         expect((await runtime.image(pinned))?.digests).toEqual([digest]);
         expect(await runtime.listImages()).toContain(pinned);
         // The tag leads to the same bytes, which are here.
         const blobs = (): number => locked.requests().filter((one) => one.includes('/blobs/')).length;
         const before = blobs();
-        expect(await own.ensure(reference, () => undefined)).toBe('pulled');
+        expect(await own.ensure(reference, () => undefined)).toMatchObject({ was: 'pulled' });
         expect(before).toBeGreaterThan(0);
         expect(blobs()).toBe(before);
 
@@ -334,8 +334,8 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
         const remove = (): Promise<unknown> =>
           runProgram('docker', ['-H', `unix://${host.socket}`, 'rmi', '-f', reference, pinned]);
         await remove();
-        expect(await shared.ensure(reference, () => undefined, MINE)).toBe('pulled');
-        expect(await shared.ensure(reference, () => undefined, MINE)).toBe('present');
+        expect(await shared.ensure(reference, () => undefined, MINE)).toMatchObject({ was: 'pulled' });
+        expect(await shared.ensure(reference, () => undefined, MINE)).toMatchObject({ was: 'present' });
         for (const name of [reference, pinned, facts?.id ?? '', (facts?.id ?? '').slice(7, 19)]) {
           const refused = shared.ensure(name, () => undefined, OTHERS);
           await expect(refused).rejects.toMatchObject({
@@ -348,12 +348,14 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
         await again.open();
         const later = images({}, forMine, again).images;
         await expect(later.ensure(reference, () => undefined, OTHERS)).rejects.toMatchObject({ code: 'image_error' });
-        expect(await later.ensure(reference, () => undefined, MINE)).toBe('present');
+        expect(await later.ensure(reference, () => undefined, MINE)).toMatchObject({ was: 'present' });
         // Credentials that the registry accepts prove the right; a wrong password does not.
         const withAuth = (password: string) =>
           images({}, () => Promise.resolve({ waitMs: 0, auth: { ...auth, password } }), again).images;
         await expect(withAuth('guess').ensure(reference, () => undefined, OTHERS)).rejects.toThrow(/unauthorized/);
-        expect(await withAuth(REGISTRY_PASSWORD).ensure(reference, () => undefined, OTHERS)).toBe('present');
+        expect(await withAuth(REGISTRY_PASSWORD).ensure(reference, () => undefined, OTHERS)).toMatchObject({
+          was: 'present',
+        });
         // The other workspace cannot pull the image either, even while its owner pulls it.
         await remove();
         const [own1, other1] = await Promise.allSettled([

@@ -177,7 +177,8 @@ export function containerCalls(engine: EngineClient, { info, hasSelinux }: Engin
         );
         return made.id;
       } catch (error) {
-        throw translate(error, `cannot create container ${spec.name}`);
+        const image = spec.labels[LABELS.image] ?? spec.image;
+        throw translate(error, `cannot create container ${spec.name} of image ${image}`);
       }
     },
 

@@ -24,7 +24,7 @@ function aPreparer({ has = {}, pulled = [], registry }: Machine) {
   };
   const preparer = new ImagePreparer({
     runtime: { image: (reference) => Promise.resolve(facts(reference)), registryDigest: registry },
-    images: { ensure: () => Promise.resolve('present') },
+    images: { ensure: () => Promise.resolve({ id: 'sha256:1', was: 'present' }) },
     isOurs: (reference) => pulled.includes(reference),
     imageOf: (reference) => reference,
     answer: (answer) => answers.push(answer),

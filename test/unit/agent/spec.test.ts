@@ -43,6 +43,7 @@ const assignmentOf = (spec: Partial<ContainerSpec__Output> = {}): Assignment__Ou
     graceMs: 0,
     stopReason: '',
   }) as Assignment__Output;
+const IMAGE = { id: 'sha256:abc', reference: 'app:1' };
 const createOf = (
   spec: Partial<ContainerSpec__Output> = {},
   facts: Partial<HostFacts> = {},
@@ -52,7 +53,7 @@ const createOf = (
   return createContainerOf(
     assignment,
     assignment.spec as ContainerSpec__Output,
-    'img',
+    IMAGE,
     { ...host, ...facts },
     {
       code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' },
@@ -204,7 +205,7 @@ test('GPUs that the engine knows by CDI are asked for by those names, and no run
     code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' },
     socketDir: '/s/1',
   } as const;
-  const create = createContainerOf(assignmentOf(), spec, 'img', { ...host, gpuDriver: 'cdi' }, paths, undefined);
+  const create = createContainerOf(assignmentOf(), spec, IMAGE, { ...host, gpuDriver: 'cdi' }, paths, undefined);
   const { DeviceRequests: requests } = createOptions(create).HostConfig;
   expect(requests).toEqual([{ Driver: 'cdi', DeviceIDs: ['nvidia.com/gpu=GPU-1', 'nvidia.com/gpu=MIG-2'] }]);
   expect(requests?.flatMap(gpusOfRequest)).toEqual(['GPU-1', 'MIG-2']);
@@ -216,7 +217,7 @@ test('a blocked network is none at all, with as many open files as other contain
   const { network, openFiles } = createContainerOf(
     assignmentOf(),
     assignmentOf({ blockNetwork: true }).spec as ContainerSpec__Output,
-    'img',
+    IMAGE,
     { ...host, openFiles: 20_000 },
     { code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' }, socketDir: '/s/1' },
     undefined,
@@ -275,6 +276,7 @@ test('labels say whose it is and hold no secret', () => {
     'io.longshore.managed': '1',
     'io.longshore.machine': 'm1',
     'io.longshore.epoch': '1',
+    'io.longshore.image': 'app:1',
   });
   expect(JSON.stringify(create.labels)).not.toMatch(/hush|container-token/);
 });

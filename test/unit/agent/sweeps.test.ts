@@ -54,14 +54,15 @@ async function sweepsOf(listingMs: number, forMs: number): Promise<{ asked: stri
   return { asked, learnt };
 }
 
-test('an engine that lists in milliseconds is asked for everything at each sweep', async () => {
-  expect((await sweepsOf(5, 61_000)).asked).toEqual(['all', 'all', 'all', 'all', 'all']);
-});
-
-test('an engine that needs long is asked for what does not run, and for everything once that is a thousandth of its time', async () => {
-  const { asked, learnt } = await sweepsOf(60, 61_000);
+test('an engine that lists in milliseconds is asked for what does not run every 15 s, and for everything each minute', async () => {
+  const { asked, learnt } = await sweepsOf(5, 61_000);
   expect(asked).toEqual(['all', 'not_running', 'not_running', 'not_running', 'all']);
   expect(learnt).toEqual([ENDED, ENDED, ENDED]);
+});
+
+test('an engine that needs longer is asked for everything once that is a thousandth of its time', async () => {
+  const { asked } = await sweepsOf(90, 91_000);
+  expect(asked).toEqual(['all', ...Array.from({ length: 5 }, () => 'not_running'), 'all']);
 });
 
 test('everything is listed at least every three minutes', () => {
