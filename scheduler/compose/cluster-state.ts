@@ -12,7 +12,9 @@ import { FleetMetrics } from '../fleet/metrics.ts';
 import { LeaderLease } from '../cluster/leader.ts';
 import { FeasibilityCheck } from '../control/placement/feasibility-check.ts';
 import { Presence } from '../cluster/presence.ts';
+import type { RedisDataOptions } from '../stores/queues/redis-data.ts';
 import { RedisData } from '../stores/queues/redis-data.ts';
+import type { RollCallParts } from '../stores/queues/roll-call.ts';
 import { RollCall } from '../stores/queues/roll-call.ts';
 import type { Bus } from '../cluster/bus.ts';
 import { ALONE, RedisBus } from '../cluster/bus.ts';
@@ -48,6 +50,15 @@ export interface ClusterState extends MachineParts {
   readonly remoteCapacity: RemoteCapacity;
 }
 
+/** Parts of other rooms that the roll call needs. */
+export type RollCallNeeds = RedisDataOptions & Omit<RollCallParts, 'data' | 'startedAtMs'>;
+
+/** Builds the watch for a loss of Redis's data, and the roll call of the replicas after one. */
+export function buildRollCall(needs: RollCallNeeds): Pick<ClusterState, 'redisData' | 'rollCall'> {
+  const redisData = new RedisData(needs);
+  return { redisData, rollCall: new RollCall({ ...needs, data: redisData, startedAtMs: needs.clock.nowMs() }) };
+}
+
 export function openClusterState(
   infrastructure: Infrastructure,
   { installation, invalidation, limits }: Identity,
@@ -59,17 +70,8 @@ export function openClusterState(
   const slots = new SlotTable();
   const leases = new Leases(hot, keys);
   const presence = new Presence({ redis: general, keys, instance, log });
-  const redisData = new RedisData({ client: hot, keys, instance, clock, log });
-  const rollCall = new RollCall({
-    data: redisData,
-    client: hot,
-    keys,
-    instance,
-    seen: () => presence.seen(),
-    isAlone,
-    startedAtMs: clock.nowMs(),
-    log,
-  });
+  const seen = (): Iterable<InstanceId> => presence.seen();
+  const rollCallParts = buildRollCall({ client: hot, keys, instance, clock, log, isAlone, seen });
   const fleetMetrics = new FleetMetrics(registry);
   const containers = new ContainerRegistry({ db, log, clock });
   const machineParts = openMachines({
@@ -102,8 +104,7 @@ export function openClusterState(
   return {
     bus,
     isAlone,
-    redisData,
-    rollCall,
+    ...rollCallParts,
     presence,
     isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
     leader,

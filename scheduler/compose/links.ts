@@ -1,6 +1,8 @@
 // The links of agents, and their traffic beside orders and tasks: images
 // ahead of containers, resource use, pages of metrics.
+import type { Redis } from 'ioredis';
 import { MachineCredentials } from '../fleet/credentials.ts';
+import type { LinksParts } from '../fleet/links.ts';
 import { Links } from '../fleet/links.ts';
 import { MachinePages } from '../fleet/machine-pages.ts';
 import { SESSION_SETTINGS } from '../fleet/session.ts';
@@ -40,63 +42,73 @@ export interface LinkParts {
   readonly images: ImageOrders;
 }
 
-export function openLinks(setup: LinksSetup): LinkParts {
-  const { clusterState, tokens, objects } = setup;
-  const { reports, attempts } = setup.taskParts;
-  const { cpuWorkAllowed } = setup.scaling;
-  const { db, general, keys, clock, log, registry, settings } = setup.infrastructure;
-  const { secrets, installation, limits } = setup.identity;
-  const {
-    bus,
-    isAlone,
-    containers,
-    machines,
-    joining,
-    agentReports,
-    slots,
-    leases,
-    fleetMetrics: metrics,
-  } = clusterState;
-  const usage = new Usage({ redis: isAlone ? undefined : general, keyOf: keys.usage, clock, log });
-  const pages = new MachinePages({ bus, channel: keys.pagesChannel, machines });
+/** Parts of other rooms, and questions to them, that the links need. */
+export interface LinkNeeds
+  extends
+    Omit<LinksParts, 'usage' | 'pages' | 'logs' | 'credentials' | 'secretsOf' | 'images' | 'server'>,
+    Pick<Infrastructure, 'db' | 'keys'>,
+    Pick<Identity, 'installation' | 'secrets'>,
+    Pick<ClusterState, 'bus' | 'isAlone' | 'joining'>,
+    Pick<Scaling, 'cpuWorkAllowed'> {
+  readonly redis: Redis;
+  /** The scheduler's own credentials for registries. */
+  readonly registries: Pick<RegistryCredentials, 'of'>;
+  /** Absent: logs have no bound. */
+  readonly quota?: LogQuota;
+}
+
+/** Builds the links; `wireLinks` connects them. */
+export function buildLinks({ redis, keys, bus, isAlone, installation, secrets, ...needs }: LinkNeeds): LinkParts {
+  const usage = new Usage({ ...needs, redis: isAlone ? undefined : redis, keyOf: keys.usage });
+  const pages = new MachinePages({ bus, channel: keys.pagesChannel, machines: needs.machines });
   const images = new ImageOrders({
-    machines,
-    containers,
-    credentials: new ImageCredentials(new RegistryCredentials(settings.LONGSHORE_REGISTRY_CONFIG, log), secrets),
-    permits: new PullPermits(general, keys),
-    cpuWorkAllowed,
-    log,
+    ...needs,
+    credentials: new ImageCredentials(needs.registries, secrets),
+    permits: new PullPermits(redis, keys),
   });
+  const logs = new LogSink(needs);
+  const links = new Links({
+    ...needs,
+    usage,
+    pages,
+    logs,
+    images,
+    credentials: new MachineCredentials({ ...needs, signer: machineSigner(installation) }),
+    secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
+    server: installation.server,
+  });
+  return { links, logs, usage, pages, images };
+}
+
+export function openLinks({ infrastructure, identity, clusterState, ...setup }: LinksSetup): LinkParts {
+  const { db, general, keys, clock, log, registry, settings } = infrastructure;
+  const { secrets, installation, limits } = identity;
+  const { reports, attempts } = setup.taskParts;
   const logMetrics = new LogMetrics(registry);
   const quota = new LogQuota({
     limitOf: (workspaceId) => limits.peek(workspaceId).bytes.logs_per_day,
     clock,
     onDropped: () => logMetrics.dropped.inc(),
   });
-  const logs = new LogSink({ db, containers, quota });
-  const links = new Links({
-    usage,
-    pages,
-    machines,
-    agentReports,
-    containers,
-    slots,
-    reports,
-    attempts,
-    leases,
-    logs,
-    credentials: new MachineCredentials({ machines, joining, db, signer: machineSigner(installation), clock, log }),
-    secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
-    tokenOf: (row) => issueCredential(tokens, row),
-    images,
-    openObject: async (objectId) => (await objects.open(objectId))?.stream,
-    server: installation.server,
-    address: settings.LONGSHORE_AGENT_ADDRESS,
-    socketPath: settings.LONGSHORE_LINK_SOCKET,
+  return buildLinks({
+    ...clusterState,
+    db,
+    redis: general,
+    keys,
     clock,
     log,
-    metrics,
+    installation,
+    secrets,
+    registries: new RegistryCredentials(settings.LONGSHORE_REGISTRY_CONFIG, log),
+    reports,
+    attempts,
+    quota,
+    cpuWorkAllowed: setup.scaling.cpuWorkAllowed,
+    tokenOf: (row) => issueCredential(setup.tokens, row),
+    openObject: async (objectId) => (await setup.objects.open(objectId))?.stream,
+    address: settings.LONGSHORE_AGENT_ADDRESS,
+    socketPath: settings.LONGSHORE_LINK_SOCKET,
+    metrics: clusterState.fleetMetrics,
     settings: SESSION_SETTINGS,
   });
-  return { links, logs, usage, pages, images };
 }

@@ -2,10 +2,14 @@
 import type { TaskId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { LeaderLease } from '../cluster/leader.ts';
-import { taskById } from '../stores/store/queries/tasks.ts';
+import type { Db } from '../stores/store/db.ts';
+import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
+import { acceptedJobOf, insertAcceptedTasks, taskById } from '../stores/store/queries/tasks.ts';
+import { keptJobs } from '../tasks/admission/accepting.ts';
 import { CaughtUp } from '../tasks/records/caught-up.ts';
 import { Drainer } from '../tasks/records/drainer.ts';
 import { recordOfRow } from '../tasks/records/recording.ts';
+import type { TaskRecord } from '../tasks/records/records.ts';
 import { TaskRecords } from '../tasks/records/records.ts';
 import { writeWithCallbacks } from '../tasks/webhooks/callbacks.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -29,10 +33,7 @@ export function openRecords(
     keys,
     log,
     registry,
-    loadFromDb: async (taskId: TaskId) => {
-      const row = await taskById(db, taskId);
-      return row === undefined ? undefined : recordOfRow(row);
-    },
+    loadFromDb: rowReader(db),
   });
   const drainer = new Drainer({
     client: general,
@@ -46,6 +47,23 @@ export function openRecords(
   });
   const caughtUp = new CaughtUp({ client: hot, keys, log, drainSoon: drainSoon(drainer, isLeader) });
   return { records, drainer, caughtUp };
+}
+
+/** Reads and writes of tasks' rows, as the path of a task and its upkeep ask for them. */
+export function taskRows(db: Db) {
+  return {
+    commit: (batch: readonly AcceptedTask[]) => insertAcceptedTasks(db, batch),
+    keepJob: keptJobs(db),
+    jobOf: (taskId: TaskId) => acceptedJobOf(db, taskId),
+    rowOf: rowReader(db),
+  };
+}
+
+function rowReader(db: Db): (taskId: TaskId) => Promise<TaskRecord | undefined> {
+  return async (taskId) => {
+    const row = await taskById(db, taskId);
+    return row === undefined ? undefined : recordOfRow(row);
+  };
 }
 
 /** Starts a flush, one at a time for any number of waiting lists. The drainer handles its own failures. */

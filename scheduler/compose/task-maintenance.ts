@@ -8,17 +8,19 @@ import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { Records } from './records.ts';
+import { taskRows } from './records.ts';
 import type { TaskParts } from './tasks.ts';
 import type { Objects } from '../stores/objects/service.ts';
 import { containerById } from '../stores/store/queries/containers.ts';
-import { acceptedJobOf, queuesOfEnded, waitingDeadlines } from '../stores/store/queries/tasks.ts';
-import { keptJobs } from '../tasks/admission/accepting.ts';
+import { queuesOfEnded, waitingDeadlines } from '../stores/store/queries/tasks.ts';
 import { inputKeyOf, taskOfInputKey } from '../tasks/dispatch/bodies.ts';
 import { Deadlines } from '../tasks/maintenance/deadlines.ts';
+import type { ForeignRunsParts } from '../tasks/foreign-runs.ts';
 import { ForeignRuns } from '../tasks/foreign-runs.ts';
 import { InputSweep } from '../tasks/maintenance/input-sweep.ts';
 import { Rebuild } from '../tasks/maintenance/rebuild.ts';
 import { SuspectLeaseRenewal } from '../tasks/maintenance/suspect-lease-renewal.ts';
+import type { TaskSweepParts } from '../tasks/maintenance/sweep.ts';
 import { TaskSweep } from '../tasks/maintenance/sweep.ts';
 
 /** Ended tasks read at once after Redis lost data; costs the database some milliseconds. */
@@ -46,6 +48,15 @@ export interface TaskMaintenance {
   readonly sweep: TaskSweep;
   readonly foreign: ForeignRuns;
   readonly deadlines: Deadlines;
+}
+
+/** Parts of other rooms, and questions to them, that the return of jobs needs. */
+export type ReturnNeeds = Omit<TaskSweepParts & ForeignRunsParts, 'jobOf' | 'keepJob'>;
+
+/** Builds the parts that return jobs to their queues with the help of the tasks' rows. */
+export function buildReturns(needs: ReturnNeeds): Pick<TaskMaintenance, 'sweep' | 'foreign'> {
+  const parts = { ...needs, ...taskRows(needs.db) };
+  return { sweep: new TaskSweep(parts), foreign: new ForeignRuns(parts) };
 }
 
 export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenance {
@@ -87,7 +98,8 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     log,
     isLeader,
   });
-  const sweep = new TaskSweep({
+  const abort = new AbortController();
+  const { sweep, foreign } = buildReturns({
     db,
     queues,
     records,
@@ -99,10 +111,14 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     changes,
     attempts,
     mayRebuild: () => rebuild.isOver(),
-    jobOf: (taskId) => acceptedJobOf(db, taskId),
     calmMs: () => stall.calmMs(),
     isAlive,
     served: () => containers.queues(),
+    isGone: async (containerId) => {
+      const row = await containerById(db, containerId);
+      return row !== undefined && isTerminalContainer(row.state);
+    },
+    signal: abort.signal,
   });
   const wakeUps = new WakeSweep({
     queues,
@@ -143,21 +159,6 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     mayJudge: () => rebuild.isOver() && stall.calmMs() >= LOCAL_QUEUE_CALM_MS,
     clock,
     log,
-  });
-  const abort = new AbortController();
-  const foreign = new ForeignRuns({
-    queues,
-    leases,
-    changes,
-    clock,
-    log,
-    jobOf: (taskId) => acceptedJobOf(db, taskId),
-    keepJob: keptJobs(db),
-    isGone: async (containerId) => {
-      const row = await containerById(db, containerId);
-      return row !== undefined && isTerminalContainer(row.state);
-    },
-    signal: abort.signal,
   });
   return {
     beforeTasks: [data, rollCall, rebuild],

@@ -17,8 +17,8 @@ import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import { probeCommit } from '../stores/store/queries/idempotency.ts';
 import { queueBytes } from '../stores/store/queries/quotas.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
-import { endedTaskIds, insertAcceptedTasks, listTasks, taskById } from '../stores/store/queries/tasks.ts';
-import { GroupCommit, keptJobs } from '../tasks/admission/accepting.ts';
+import { endedTaskIds, listTasks } from '../stores/store/queries/tasks.ts';
+import { GroupCommit } from '../tasks/admission/accepting.ts';
 import { Callers } from '../tasks/admission/callers.ts';
 import { CommitGate } from '../tasks/admission/commit-gate.ts';
 import { Idempotency } from '../tasks/admission/idempotency.ts';
@@ -60,6 +60,7 @@ import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { Records } from './records.ts';
+import { taskRows } from './records.ts';
 
 /** Parts of other rooms, and questions to them, that the path of a task needs. */
 export interface TaskNeeds
@@ -235,8 +236,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     isAlive,
     doubts: clusterState.rollCall,
     beforeFetch: (queue) => olderJobs.before(queue),
-    commit: (batch) => insertAcceptedTasks(db, batch),
-    keepJob: keptJobs(db),
+    ...taskRows(db),
     probeCommit: () => probeCommit(db),
     idempotencyKeys: new IdempotencyKeys({ db, log }),
     sinceStallMs: () => stall.sinceStallMs(),
@@ -244,10 +244,6 @@ export function openTasks(setup: TasksSetup): TaskParts {
     limitsOf: (workspaceId) => limits.of(workspaceId),
     queueQuota: new QueueQuota({ ask: (workspaceId) => queueBytes(db, workspaceId), log }),
     isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
-    rowOf: async (taskId) => {
-      const row = await taskById(db, taskId);
-      return row === undefined ? undefined : recordOfRow(row);
-    },
     isCutOff: (id) => {
       const row = containers.get(id)?.row;
       if (row?.state !== 'STOPPING' || row.reason !== 'drained' || row.machineId === null) return false;

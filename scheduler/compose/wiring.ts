@@ -9,6 +9,7 @@ import type { Explain } from '../api/explain/service.ts';
 import type { ContainerCalls } from '../api/http/container-calls.ts';
 import type { AgentReports } from '../fleet/agent-reports.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
+import type { Loads } from '../cluster/loads.ts';
 import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Workers } from '../fleet/workers.ts';
@@ -62,6 +63,15 @@ export interface Wired {
   readonly webhooks: Webhooks;
 }
 
+/** Parts around the links of agents. */
+export interface WiredLinks {
+  readonly clusterState: Pick<ClusterState, 'containers' | 'machines' | 'slots'> & {
+    readonly loads: Pick<Loads, 'forget'>;
+  };
+  readonly linkParts: LinkParts;
+  readonly taskParts: Pick<TaskParts, 'dispatcher' | 'drainCutoff' | 'reports'>;
+}
+
 export function wire(parts: Wired): void {
   const { infrastructure, clusterState, localQueue, taskParts, scaling, targets, workers, drains } = parts;
   const { containers, machines, agentReports, feasibility } = clusterState;
@@ -72,6 +82,7 @@ export function wire(parts: Wired): void {
   machines.onWritten(() => feasibility.machineChanged());
   wireScaling({ containers, machines, agentReports, targets, general: infrastructure.general, ...scaling });
   wireLinks(parts);
+  parts.linkParts.links.onContainerCall((machineId, call) => parts.containerCalls.serve(machineId, call));
   wireGivenUp(containers, taskParts.callers);
   wireLocalQueue(containers, machines, localQueue.queues);
   wireContainers(parts);
@@ -136,13 +147,13 @@ export function wireScaling({
   machines.onChange((machine) => placer.machineChanged(machine));
 }
 
-function wireLinks({ clusterState, linkParts, containerCalls, taskParts }: Wired): void {
+/** Links, logs and images follow containers and machines. */
+export function wireLinks({ clusterState, linkParts, taskParts }: WiredLinks): void {
   const { links, logs, images, pages } = linkParts;
   clusterState.containers.onChange((change) => logs.containerChanged(change));
   clusterState.machines.onChange((machine) => links.machineChanged(machine));
   images.onOrder((machineId, order) => links.prepareImage(machineId, order));
   pages.onOrder((machineId, requestId) => links.orderMetrics(machineId, requestId));
-  links.onContainerCall((machineId, call) => containerCalls.serve(machineId, call));
   links.onQueuesReady((queues) => {
     for (const queue of queues) taskParts.dispatcher.wake(queue);
   });
@@ -171,7 +182,7 @@ function wireLocalQueue(containers: ContainerRegistry, machines: Machines, queue
 }
 
 /** Orders, slots, loads and attempts follow the containers. */
-function wireContainers({ clusterState, linkParts, taskParts }: Wired): void {
+export function wireContainers({ clusterState, linkParts, taskParts }: WiredLinks): void {
   const { containers, slots, loads } = clusterState;
   containers.onChange((change) => {
     const { entry, to } = change;

@@ -33,21 +33,18 @@ import type { ContainerEntry } from '#scheduler/fleet/containers/container-regis
 import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
-import { MachineCredentials } from '#scheduler/fleet/credentials.ts';
-import { Usage } from '#scheduler/fleet/usage.ts';
-import { Links } from '#scheduler/fleet/links.ts';
-import { ImageOrders } from '#scheduler/fleet/images/orders.ts';
-import { PullPermits } from '#scheduler/fleet/images/pull-permits.ts';
+import type { Links } from '#scheduler/fleet/links.ts';
+import type { ImageOrders } from '#scheduler/fleet/images/orders.ts';
+import { ALONE } from '#scheduler/cluster/bus.ts';
+import { buildLinks } from '#scheduler/compose/links.ts';
 import type { MachineParts } from '#scheduler/compose/machines.ts';
 import { openMachines } from '#scheduler/compose/machines.ts';
+import { wireContainers, wireLinks } from '#scheduler/compose/wiring.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { SessionSettings } from '#scheduler/fleet/session.ts';
 import { SESSION_SETTINGS } from '#scheduler/fleet/session.ts';
 import { openInstallation } from '#scheduler/workspaces/identity/installation.ts';
-import { machineSigner } from '#scheduler/workspaces/identity/machine-credentials.ts';
-import { LogSink } from '#scheduler/fleet/logs/log-sink.ts';
 import { createSealer } from '#scheduler/workspaces/secrets/seal.ts';
-import { ImageCredentials } from '#scheduler/fleet/images/workspace-credentials.ts';
 import { Secrets } from '#scheduler/workspaces/secrets/service.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { tempDirectory, test as base, waitFor } from '../helpers/services.ts';
@@ -56,7 +53,7 @@ import { aDb, aStub, aWorkspace } from './store-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
 
-/** The part of the scheduler that concerns machines, wired as main.ts wires it. */
+/** The part of the scheduler that concerns machines, built and wired by `compose/`. */
 export interface Fleet extends MachineParts {
   readonly db: Db;
   readonly clock: TestClock;
@@ -94,51 +91,31 @@ export const test = base
     const installation = await openInstallation(db, sealer);
     const secrets = new Secrets(db, sealer);
     const process = await aProcess(redis);
-    const { slots, reports, attempts, leases, dispatcher } = process;
     const metrics = new FleetMetrics(new Registry());
     const containers = new ContainerRegistry({ db, log: quiet, clock });
     const { caFingerprint } = installation;
     const machineParts = openMachines({ db, log: quiet, clock, metrics, caFingerprint, containers });
-    const { machines, joining, agentReports } = machineParts;
+    const { machines, agentReports } = machineParts;
     const objects = new Map<string, Buffer>();
     const directory = tempDirectory('link');
     const socketPath = join(directory.path, 'link', 'agent.sock');
-    const images = new ImageOrders({
-      machines,
+    const linkParts = buildLinks({
+      ...process,
+      ...machineParts,
+      db,
+      redis: process.client,
+      bus: ALONE,
+      isAlone: true,
       containers,
-      credentials: new ImageCredentials({ of: () => Promise.resolve(made.registryAuth) }, secrets),
-      permits: new PullPermits(process.client, process.keys),
+      installation,
+      secrets,
+      registries: { of: () => Promise.resolve(made.registryAuth) },
       cpuWorkAllowed: () => true,
-      log: quiet,
-    });
-    const logs = new LogSink({ db, containers });
-    const links = new Links({
-      usage: new Usage({ redis: undefined, keyOf: () => '', clock, log: quiet }),
-      pages: { delivered: () => false },
-      machines,
-      agentReports,
-      containers,
-      slots,
-      reports,
-      attempts,
-      leases,
-      logs,
-      credentials: new MachineCredentials({
-        machines,
-        joining,
-        db,
-        signer: machineSigner(installation),
-        clock,
-        log: quiet,
-      }),
-      secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
       tokenOf: (row) => Promise.resolve(`token of ${row.id}`),
-      images,
       openObject: (objectId) => {
         const bytes = objects.get(objectId);
         return Promise.resolve(bytes && Readable.from([bytes]));
       },
-      server: installation.server,
       address: '127.0.0.1:0',
       socketPath,
       clock,
@@ -146,28 +123,15 @@ export const test = base
       metrics,
       settings: { ...SESSION_SETTINGS, ...settings },
     });
-    images.onOrder((machineId, order) => links.prepareImage(machineId, order));
-    links.onQueuesReady((queues) => {
-      for (const queue of queues) dispatcher.wake(queue);
-    });
-    containers.onChange((change) => logs.containerChanged(change));
+    const { links } = linkParts;
     machines.onChange((machine) => agentReports.machineChanged(machine));
-    machines.onChange((machine) => links.machineChanged(machine));
-    containers.onChange((change) => {
-      const { entry, to } = change;
-      links.containerMoved(change);
-      if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
-      if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
-        slots.remove(entry.row.id);
-        void reports.containerGone(entry.row.id);
-      }
-    });
+    const clusterState = { containers, machines, slots: process.slots, loads: { forget: () => undefined } };
+    wireLinks({ clusterState, linkParts, taskParts: process });
+    wireContainers({ clusterState, linkParts, taskParts: process });
     const health = new MachineHealth({
-      machines,
-      joining,
+      ...process,
+      ...machineParts,
       containers,
-      slots,
-      reports,
       clock,
       isLeader: () => true,
       fence: () => 1,
@@ -196,8 +160,7 @@ export const test = base
       process,
       ...machineParts,
       containers,
-      links,
-      images,
+      ...linkParts,
       health,
       guardMetric: metrics.guard,
       metrics,

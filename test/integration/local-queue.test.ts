@@ -213,7 +213,7 @@ test('a task that waited long is looked up once before it is sent: its first att
   start,
 }) => {
   let rowsRead = 0;
-  const one = await start({ knownForMs: 0, loadFromDb: () => ((rowsRead += 1), Promise.resolve(undefined)) });
+  const one = await start({ knownForMs: 0, rowOf: () => ((rowsRead += 1), Promise.resolve(undefined)) });
   const target = aTarget();
   const link = new PlayedLink();
   one.container(target.queue, link);

@@ -29,8 +29,7 @@ import type { Replies } from '#scheduler/tasks/dispatch/replies.ts';
 import type { ForwardingPeers } from '#scheduler/tasks/local-queue/forwarding.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
 import { RedisBus } from '#scheduler/cluster/bus.ts';
-import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
-import { RollCall } from '#scheduler/stores/queues/roll-call.ts';
+import type { RollCall } from '#scheduler/stores/queues/roll-call.ts';
 import { Rebuild, writeAgain } from '#scheduler/tasks/maintenance/rebuild.ts';
 import type { Keys } from '#scheduler/stores/queues/keys.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
@@ -43,6 +42,7 @@ import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
 import type { GracePeriods } from '#scheduler/tasks/maintenance/grace-periods.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
+import { buildRollCall } from '#scheduler/compose/cluster-state.ts';
 import { buildLocalQueue } from '#scheduler/compose/local-queue.ts';
 import type { TaskNeeds, TaskPath } from '#scheduler/compose/tasks.ts';
 import { buildTasks } from '#scheduler/compose/tasks.ts';
@@ -178,7 +178,8 @@ export async function aProcess(
   redis: PrivateRedis,
   options: {
     readonly alive?: (replica: InstanceId) => boolean;
-    readonly loadFromDb?: (taskId: TaskId) => Promise<TaskRecord | undefined>;
+    /** Reads the row of a task; absent: there are no rows. */
+    readonly rowOf?: (taskId: TaskId) => Promise<TaskRecord | undefined>;
     readonly maxResultBytes?: number;
     readonly graces?: Partial<GracePeriods>;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
@@ -251,24 +252,24 @@ export async function aProcess(
     ...(knownForMs === undefined ? {} : { knownForMs }),
   });
   const queues = options.queues?.(real) ?? real;
-  const data = new RedisData({ client, keys, instance, clock: systemClock, log: quiet, everyMs: 50 });
-  const rollCall =
+  const watch =
     options.looksAtData === true
-      ? new RollCall({
-          data,
+      ? buildRollCall({
           client,
           keys,
           instance,
-          seen: () => [],
-          isAlone: options.isAlone ?? false,
-          startedAtMs: Date.now(),
+          clock: systemClock,
           log: quiet,
+          isAlone: options.isAlone ?? false,
+          seen: () => [],
+          everyMs: 50,
           mostMs: 3_000,
           sameServerMs: 200,
         })
       : undefined;
-  const loadFromDb = options.loadFromDb ?? (() => Promise.resolve(undefined));
-  const records = new TaskRecords({ client, keys, log: quiet, loadFromDb });
+  const rollCall = watch?.rollCall;
+  const rowOf = options.rowOf ?? (() => Promise.resolve(undefined));
+  const records = new TaskRecords({ client, keys, log: quiet, loadFromDb: rowOf });
   const bytes = new MemoryBytes();
   const limits = { maxResultBytes: options.maxResultBytes ?? 10_000_000, maxInputBytes: 10_000_000 };
   const bodies = new TaskBodies(bytes, limits);
@@ -289,7 +290,7 @@ export async function aProcess(
     keepJob: options.keepJob ?? (() => Promise.resolve()),
     beforeFetch: options.beforeFetch,
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
-    rowOf: loadFromDb,
+    rowOf,
     doubts: rollCall,
     isAlive: options.alive ?? (() => false),
     isActive: () => true,
@@ -298,20 +299,19 @@ export async function aProcess(
     stubsOf: () => Promise.resolve(new Map()),
     ...options.more,
   });
-  const { dispatcher, due, reports, submissions, renewal, lostJobs, tasks } = path;
+  const { dispatcher, due, reports, submissions, renewal, tasks } = path;
   wireTasks({ ...path, queues: real, replies });
   if (options.onAccepted !== undefined) submissions.onAccepted(options.onAccepted);
   tasks.start();
   const present = async (): Promise<void> => void (await client.sadd(keys.instances, instance));
   const rebuild =
-    rollCall &&
+    watch &&
     new Rebuild({
-      data,
-      rollCall,
+      ...path,
+      data: watch.redisData,
+      rollCall: watch.rollCall,
       queues: real,
-      renewal,
       records,
-      lostJobs,
       presence: {
         redisLost: async () => {
           await options.beforeRebuild?.();
@@ -325,27 +325,25 @@ export async function aProcess(
       isLeader: () => false,
       settleMs: 0,
     });
-  if (rollCall !== undefined) {
+  if (watch !== undefined) {
     await present();
-    await data.start();
+    await watch.redisData.start();
     rebuild?.onRebuilt(() => {
       for (const queue of slots.queues()) dispatcher.wake(queue);
     });
     rebuild?.start();
-    await rollCall.over();
+    await watch.rollCall.over();
   }
   if (bus !== undefined) {
     // The construction alone connects the process to the others.
     const answers = new Answers({
+      ...path,
       bus,
       channelOf: keys.repliesChannel,
       instance,
       replies,
-      attempts: path.attempts,
-      completion: path.completion,
       bodies,
       records,
-      dispatcher,
       presentation: outcomes,
       log: quiet,
     });
@@ -389,7 +387,7 @@ export async function aProcess(
     stop: async () => {
       rebuild?.stop();
       rollCall?.stop();
-      data.stop();
+      watch?.redisData.stop();
       // The other processes need not wait for this one any more.
       if (rollCall !== undefined) await client.srem(keys.instances, instance).catch(() => 0);
       dispatcher.stop();

@@ -8,21 +8,14 @@ import { ContainerRegistry } from '#scheduler/fleet/containers/container-registr
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Caller } from '#scheduler/workspaces/identity/caller.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
-import {
-  acceptedJobOf,
-  insertAcceptedTasks,
-  openTaskIdsOfQueue,
-  taskById,
-  upsertTaskRecords,
-} from '#scheduler/stores/store/queries/tasks.ts';
+import { openTaskIdsOfQueue, upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { buildActions } from '#scheduler/compose/actions.ts';
-import { keptJobs } from '#scheduler/tasks/admission/accepting.ts';
+import { taskRows } from '#scheduler/compose/records.ts';
+import { buildReturns } from '#scheduler/compose/task-maintenance.ts';
 import type { EndRequest, TaskActions } from '#scheduler/tasks/actions.ts';
 import type { DeploymentStops } from '#scheduler/tasks/deployment-stops.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
-import { ForeignRuns } from '#scheduler/tasks/foreign-runs.ts';
-import { recordOfRow } from '#scheduler/tasks/records/recording.ts';
-import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
+import type { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import { test as base } from '../helpers/services.ts';
 import { submitted } from '../helpers/submissions.ts';
 import { aDb } from './store-fixture.ts';
@@ -54,50 +47,24 @@ export const test = base
       await db.query('delete from tasks');
     });
     return async (options: Options = {}): Promise<World> => {
-      const made = await aProcess(redis, {
-        loadFromDb: async (taskId) => {
-          const row = await taskById(db, taskId);
-          return row === undefined ? undefined : recordOfRow(row);
-        },
-        commit: (batch) => insertAcceptedTasks(db, batch),
-        keepJob: keptJobs(db),
-        ...options,
-      });
+      const made = await aProcess(redis, { ...taskRows(db), ...options });
       processes.push(made);
-      const { queues, records, leases, replies, slots, completion, changes, attempts, dispatcher, client, keys } = made;
-      const parts = {
-        queues,
-        records,
-        leases,
-        clock: systemClock,
-        log: quiet,
-        completion,
-        changes,
-      };
-      const sweep = new TaskSweep({
+      const { slots, dispatcher, client, keys } = made;
+      const parts = { ...made, clock: systemClock, log: quiet };
+      const { sweep, foreign } = buildReturns({
         ...parts,
         db,
-        attempts,
         batch: options.batch ?? 500,
-        jobOf: (taskId) => acceptedJobOf(db, taskId),
         isLeader: () => true,
         isAlive: options.alive ?? (() => true),
-        served: () => made.slots.queues(),
-      });
-      sweep.onReturned((queue) => dispatcher.wake(queue));
-      const foreign = new ForeignRuns({
-        ...parts,
-        jobOf: (taskId) => acceptedJobOf(db, taskId),
-        keepJob: keptJobs(db),
+        served: () => slots.queues(),
         isGone: (containerId) => Promise.resolve(containerId.endsWith('-gone')),
         signal: AbortSignal.any([]),
       });
+      sweep.onReturned((queue) => dispatcher.wake(queue));
       foreign.onQueueChanged((queue) => dispatcher.wake(queue));
       const { actions, deploymentStops } = buildActions({
         ...parts,
-        attempts,
-        replies,
-        bodies: made.bodies,
         foreign,
         containers: new ContainerActions(new ContainerRegistry({ db, log: quiet, clock: systemClock }), slots),
         // Pages of two, so that a handful of tasks fills several.

@@ -5,10 +5,10 @@ import { describe, expect } from 'vitest';
 import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
+import { taskRows } from '#scheduler/compose/records.ts';
 import type { ReadyContainer } from '#scheduler/tasks/dispatch/slots.ts';
 import { taskById, upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
-import { recordOfRow } from '#scheduler/tasks/records/recording.ts';
 import type { Submission } from '#scheduler/tasks/admission/calls.ts';
 import { claimOf } from '#scheduler/tasks/dispatch/attempts.ts';
 import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
@@ -85,12 +85,7 @@ describe('a task that goes well', () => {
   test('reaches the database through the stream', async ({ start }) => {
     const opened = await aDb('pglite');
     try {
-      const one = await start({
-        loadFromDb: async (taskId) => {
-          const row = await taskById(opened.db, taskId);
-          return row === undefined ? undefined : recordOfRow(row);
-        },
-      });
+      const one = await start({ rowOf: taskRows(opened.db).rowOf });
       const drainer = new Drainer({
         client: one.client,
         keys: one.keys,
