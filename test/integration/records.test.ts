@@ -1,4 +1,4 @@
-import { describe, expect } from 'vitest';
+import { describe, expect, onTestFinished, vi } from 'vitest';
 import type { QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
@@ -418,6 +418,31 @@ describe('a Redis that came back older', () => {
     expect(await client.xlen(keys.records)).toBeGreaterThan(0);
     await drainer.flush();
     expect(table.rows.get(waiting.taskId)).toMatchObject({ status: 'COMPLETE' });
+  });
+
+  test('after a long outage is told again what it was told before, however often other records were tried', async ({
+    world,
+    redis,
+  }) => {
+    const { records, client, table, drainer } = world;
+    const [now, skipped] = [performance.now.bind(performance), { ms: 0 }];
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + skipped.ms);
+    onTestFinished(() => clock.mockRestore());
+    const rollBack = redis.keep();
+    const [ended, during] = [complete(aRecord()), aRecord()];
+    await records.append(ended);
+    await redis.crash();
+    await waitFor(() => client.status !== 'ready', 'the connection is lost');
+    for (let turn = 0; turn < 4; turn += 1) {
+      skipped.ms += 6_000;
+      expect(await records.append(running(during, turn + 1))).toBe(false);
+    }
+    await rollBack();
+    await waitFor(() => client.status === 'ready', 'Redis is back');
+    await records.redisLost();
+    await drainer.flush();
+    expect(table.rows.get(ended.taskId)).toEqual(ended);
+    expect(table.rows.get(during.taskId)).toMatchObject({ attempt: 4 });
   });
 
   test('does not hide the end that the database has', async ({ world }) => {

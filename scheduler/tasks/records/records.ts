@@ -137,6 +137,8 @@ export class TaskRecords {
   readonly #sending = new Map<TaskId, TaskRecord>();
   readonly #underWay = new Set<Promise<void>>();
   readonly #recent = new RecentRecords();
+  readonly #onClose = (): void => this.#recent.away();
+  readonly #onReady = (): void => this.#recent.back();
   /** Time of the last loss of data; the start counts, since a new process does not know what Redis lost before. */
   #lostAtMs = performance.now();
   #batch: Batch | undefined;
@@ -157,6 +159,8 @@ export class TaskRecords {
     this.#loadFromDb = options.loadFromDb;
     this.#script = defineScript(options.client, 'longshoreAppendRecords');
     this.#overloadedRecords = options.overloadedRecords ?? OVERLOADED_RECORDS;
+    options.client.on('close', this.#onClose);
+    options.client.on('ready', this.#onReady);
     if (options.registry !== undefined) {
       const registers = [options.registry];
       this.#failures = new Counter({
@@ -335,6 +339,8 @@ export class TaskRecords {
     clearTimeout(this.#resendTimer);
     clearInterval(this.#soonTimer);
     this.#soonTimer = undefined;
+    this.#client.off('close', this.#onClose);
+    this.#client.off('ready', this.#onReady);
     const lost = await this.flush();
     if (lost > 0) this.#log.error({ records: lost }, 'task records not written: Redis did not take them');
   }
