@@ -5,6 +5,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
 import { LABELS } from '#agent/containers/runtime.ts';
+import { RESTART_GRACE_MS } from '#scheduler/control/autoscaler/loop.ts';
 import { buildCommit, resolveCommit } from '../against/commit.ts';
 import { audit } from '../chaos/audit.ts';
 import { closeBooks, keepLogs, totalsOf } from '../chaos/books.ts';
@@ -38,8 +39,11 @@ const MOST_REQUESTS = 24;
 const LOAD_MS = 12_000;
 const STARTED_MS = 60_000;
 const SERVED_MS = 30_000;
-/** Nothing is killed, so a task ends within its duration and its retries. */
-const SETTLE_MS = 60_000;
+/**
+ * Nothing is killed, so a task ends within its duration and its retries. On full machines it may wait for a place
+ * until the new scheduler stops idle containers that it has adopted.
+ */
+const SETTLE_MS = RESTART_GRACE_MS + 60_000;
 const POLL_MS = 200;
 
 export interface UpgradeOutcome extends Omit<ChaosOutcome, 'machine'> {
