@@ -20,6 +20,7 @@ import { Redis } from 'ioredis';
 import { ZipFile } from 'yazl';
 import { socketPathIn } from '#shared/socket-path.ts';
 import { localQueue } from './local-queue.ts';
+import { TEST_NODE_FLAGS } from './node-flags.ts';
 import { docker, tempDirectory, test as base, waitFor } from './services.ts';
 import type { TestDocker } from './services.ts';
 
@@ -57,7 +58,7 @@ export class Daemon {
     name: string,
     logPath: string,
     env: () => NodeJS.ProcessEnv,
-    command: readonly string[] = [process.execPath, MAIN, name],
+    command: readonly string[] = [process.execPath, ...TEST_NODE_FLAGS, MAIN, name],
   ) {
     this.name = name;
     this.logPath = logPath;
