@@ -1,5 +1,5 @@
 // Daemons that cannot start, as a service manager starts them. They print one sentence with the cure on stderr, and
-// exit with a code other than 0. Nothing is left running. (`longshore up` has the same in up.test.ts.)
+// exit with a code other than 0. Nothing is left running. (`longshore up` has the same in up-refused.test.ts.)
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
@@ -7,6 +7,7 @@ import { createServer } from 'node:net';
 import type { Server } from 'node:net';
 import { delimiter, join } from 'node:path';
 import { describe, expect } from 'vitest';
+import { TEST_NODE_FLAGS } from '../helpers/node-flags.ts';
 import { baseImageOf, MAIN, plainEnv, processesNaming, test } from '../helpers/platform.ts';
 import type { Platform } from '../helpers/platform.ts';
 import { findProgram, waitFor } from '../helpers/services.ts';
@@ -17,6 +18,8 @@ interface Refused {
   /** Output that is no line of the daemon's log. */
   readonly said: string;
   readonly dataDir: string;
+  /** Processes that named that directory before. */
+  readonly pidsBefore: ReadonlySet<number>;
 }
 
 const GIVE_UP_MS = 40_000;
@@ -40,7 +43,8 @@ async function refused(
     asNobody && isRoot
       ? [findProgram('setpriv') ?? 'setpriv', [...become, ...read, '--', process.execPath]]
       : [process.execPath, []];
-  const child = spawn(command, [...before, MAIN, name], {
+  const pidsBefore = new Set(processesNaming(dataDir).map(({ pid }) => pid));
+  const child = spawn(command, [...before, ...TEST_NODE_FLAGS, MAIN, name], {
     env: {
       ...plainEnv(),
       HOME: platform.directory,
@@ -63,7 +67,7 @@ async function refused(
     .split('\n')
     .filter((line) => line !== '' && !line.startsWith('{'))
     .join('\n');
-  return { code, said, dataDir };
+  return { code, said, dataDir, pidsBefore };
 }
 
 /** Expects a single line with the program's name and the words, that exit code, and no process left. */
@@ -72,8 +76,8 @@ async function expectSentence(result: Refused, code: number, ...words: readonly 
   for (const word of words) expect(result.said).toContain(word);
   expect(result.code).toBe(code);
   await waitFor(
-    () => processesNaming(result.dataDir).every((one) => !one.command.includes(MAIN) || !one.command.includes('d-')),
-    'nothing runs',
+    () => processesNaming(result.dataDir).every(({ pid }) => result.pidsBefore.has(pid)),
+    'nothing runs that did not before',
   );
 }
 
