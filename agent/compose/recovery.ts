@@ -7,7 +7,6 @@
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LABELS } from '../containers/runtime.ts';
-import { PROBE_NAME } from '../devices/probe-container.ts';
 import { Journal } from '../reconcile/journal.ts';
 import { lostEntries } from '../reconcile/rebuild.ts';
 import { NFS_PREFIX } from '../volumes/nfs.ts';
@@ -41,7 +40,7 @@ export async function rebuildJournal(
 
 /** Removes leftovers of a crash that no journal entry covers. Adopts the pause containers that exist. */
 export async function removeLeftovers(
-  { runtime, stateDir }: Host,
+  { runtime, stateDir, log }: Host,
   journal: Journal,
   machineId: string,
   { views, pauseContainers }: Pick<Parts, 'views' | 'pauseContainers'>,
@@ -50,10 +49,10 @@ export async function removeLeftovers(
   const containers = await runtime.list(own);
   for (const one of containers) {
     if (one.labels[LABELS.container] !== undefined || one.labels[LABELS.pauseContainer] !== undefined) continue;
-    const removed = runtime.remove(one.dockerId);
-    // The removal of a probe of a broken GPU may never end, not even by a kill; the GPU's next probe deals with it.
-    if (one.name.startsWith(PROBE_NAME)) removed.catch(() => undefined);
-    else await removed;
+    // A removal may never end, as that of a probe of a broken GPU, and must not keep the agent from its containers.
+    runtime
+      .remove(one.dockerId)
+      .catch((error: unknown) => log.warn({ err: error, container: one.name }, 'a leftover container stays'));
   }
   await pauseContainers.open(containers);
   // A running container without a journal entry may be adopted; everything below then stays.

@@ -102,8 +102,8 @@ export class PauseContainers {
   }
 
   /**
-   * Ensures image and network, adopts pause containers whose workloads run, and removes all others of ours; then begins
-   * to fill.
+   * Ensures image and network, adopts pause containers whose workloads run, and begins to remove all others of ours. An
+   * engine that cannot remove one holds nothing up; the sweeps try again.
    * @param containers - everything of ours that the engine has
    */
   async open(containers: readonly RuntimeContainer[]): Promise<void> {
@@ -118,8 +118,7 @@ export class PauseContainers {
       const owner = ownerOf(containerId, Number(container.labels[LABELS.epoch] ?? 0));
       this.#serving.set(owner, { dockerId: pauseId, network: container.network, openFiles: undefined, key: '' });
     }
-    const strays = containers.filter((one) => isPauseContainer(one) && !joined.has(one.dockerId));
-    await Promise.all(strays.map((one) => runtime.remove(one.dockerId)));
+    for (const one of containers) if (isPauseContainer(one) && !joined.has(one.dockerId)) this.#remove(one);
   }
 
   /** Begins to fill the pool. */

@@ -18,7 +18,7 @@ export const CUDA_PROBE_DEADLINE_MS = 60_000;
 /** Memory limit, not a reservation: the driver's memory in a process with one context is some hundred MiB. */
 const MEMORY_BYTES = 2 * 1024 ** 3;
 /** Prefix of probe containers' names. */
-export const PROBE_NAME = 'c-probe-';
+const PROBE_NAME = 'c-probe-';
 /** Folders of the driver's libraries, for those that the driver opens by name. */
 const LIBRARIES = '/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:/usr/lib64:/usr/local/nvidia/lib64';
 

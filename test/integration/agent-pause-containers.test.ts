@@ -7,6 +7,7 @@ import { PauseContainers } from '../../agent/containers/pause-containers.ts';
 import { LABELS } from '../../agent/containers/runtime.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
+import { engineGate } from '../helpers/engine-gate.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
 import type { TestDocker } from '../helpers/services.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
@@ -26,6 +27,22 @@ const test = withWorld.extend('bare', async ({ docker }, { onCleanup }): Promise
   await world.agent.connected;
   return world;
 });
+
+/** A gate before the engine, and an agent behind it. */
+const gated = base
+  // oxlint-disable-next-line no-empty-pattern -- vitest reads a fixture's needs from the pattern
+  .extend('gate', async ({}, { onCleanup }) => {
+    const gate = await engineGate();
+    onCleanup(() => gate.close());
+    return gate;
+  })
+  .extend('world', async ({ docker, gate }, { onCleanup }): Promise<AgentWorld> => {
+    const world = await agentWorld(docker.labels, { DOCKER_HOST: gate.host });
+    onCleanup(() => world.end());
+    await world.agent.start();
+    await world.agent.connected;
+    return world;
+  });
 
 /** Ids of this test's pause containers, in any state. */
 async function pauseContainers(docker: TestDocker): Promise<string[]> {
@@ -93,6 +110,21 @@ test('a restart keeps the pause containers of containers that run, and only thos
   world.scheduler.desire([{ ...assignment, stop: true, graceMs: 1000 }]);
   await world.scheduler.phase(assignment.containerId, 'removed');
   expect(await have(docker, 2)).not.toContain(used);
+});
+
+gated('leftovers that the engine does not remove hold up no start', async ({ gate, world, docker }) => {
+  const assignment = await started(world);
+  await world.agent.stop();
+  const own = { [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId };
+  for (const labels of [own, { ...own, [LABELS.pauseContainer]: '1' }])
+    await docker.run({ Image: 'longshore-holder:2', Entrypoint: ['sleep', '600'], Cmd: [], Labels: labels });
+  gate.shut(/^DELETE \S*\/containers\//, 'wait');
+  await world.restart();
+  expect(gate.met).toBe(2);
+  const [found] = world.scheduler.hellos.at(-1)?.observed ?? [];
+  gate.open();
+  expect(found).toMatchObject({ containerId: assignment.containerId, phase: 'running' });
+  await have(docker, 1);
 });
 
 test('an agent that ends with its containers takes along what the engine was still making for a killed one, and the network', async ({
