@@ -10,7 +10,7 @@ import { LABELS } from '../containers/runtime.ts';
 import { Journal } from '../reconcile/journal.ts';
 import { lostEntries } from '../reconcile/rebuild.ts';
 import { NFS_PREFIX } from '../volumes/nfs.ts';
-import { removeUnusedNfs } from '../volumes/open.ts';
+import { removeUnused } from '../volumes/open.ts';
 import type { Host } from './host.ts';
 import type { Parts } from './parts.ts';
 
@@ -47,12 +47,13 @@ export async function removeLeftovers(
 ): Promise<void> {
   const own = { [LABELS.managed]: '1', [LABELS.machine]: machineId };
   const containers = await runtime.list(own);
+  const removals: Promise<void>[] = [];
   for (const one of containers) {
     if (one.labels[LABELS.container] !== undefined || one.labels[LABELS.pauseContainer] !== undefined) continue;
     // A removal may never end, as that of a probe of a broken GPU, and must not keep the agent from its containers.
-    runtime
-      .remove(one.dockerId)
-      .catch((error: unknown) => log.warn({ err: error, container: one.name }, 'a leftover container stays'));
+    const stays = (error: unknown): void =>
+      log.warn({ err: error, container: one.name }, 'a leftover container stays until the next start');
+    removals.push(runtime.remove(one.dockerId).catch(stays));
   }
   await pauseContainers.open(containers);
   // A running container without a journal entry may be adopted; everything below then stays.
@@ -65,8 +66,18 @@ export async function removeLeftovers(
   const kept = new Set(live.map((entry) => entry.shortId));
   const volumes = new Set(live.map((entry) => views.volumeName(entry.containerId)));
   const found = await runtime.listVolumes(own);
-  await removeUnusedNfs(runtime, found);
-  for (const name of found) if (!volumes.has(name) && !name.startsWith(NFS_PREFIX)) await runtime.removeVolume(name);
+  const used = await removeUnused(
+    runtime,
+    found.filter((name) => !volumes.has(name)),
+  );
+  // A leftover container that is just being removed may mount one.
+  const mounted = used.filter((name) => !name.startsWith(NFS_PREFIX));
+  if (mounted.length > 0)
+    void Promise.all(removals)
+      .then(() => removeUnused(runtime, mounted))
+      .catch((error: unknown) =>
+        log.warn({ err: error, volumes: mounted }, 'leftover volumes stay until the next start'),
+      );
   for (const name of await views.list()) if (!kept.has(name)) await views.remove(name);
   for (const name of await readdir(join(stateDir, 's')))
     if (!kept.has(name)) await rm(join(stateDir, 's', name), { recursive: true, force: true });

@@ -11,6 +11,7 @@ import { AppError, messageOf } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { openFilesByContainer, openFilesOf } from './helpers.ts';
+import { Limiter } from './limiter.ts';
 import { PAUSE_IMAGE, ensurePauseImage } from './pause-image.ts';
 import { filterRules } from './network-filter.ts';
 import type { ContainerRuntime, NetworkFacts, RuntimeContainer } from './runtime.ts';
@@ -25,6 +26,8 @@ export interface MachineAddresses {
 const READY_DEADLINE_MS = 30_000;
 /** New pause containers are made after this time without a start: making them must not compete with starts. */
 const REFILL_QUIET_MS = 250;
+/** Removals in the background: an engine that ends none of them still has places for other calls. */
+const REMOVALS_AT_ONCE = 4;
 const MEMORY_BYTES = 32 * 1024 * 1024;
 const CPU_MILLICORES = 1000;
 /**
@@ -84,6 +87,7 @@ export class PauseContainers {
   #askingOpenFiles: Promise<void> | undefined;
   #closed = false;
   readonly #removing = new Set<Promise<void>>();
+  readonly #removals = new Limiter(REMOVALS_AT_ONCE);
   readonly #failed = new Listeners<[unknown]>();
   readonly #lostOf = new Listeners<[string]>();
 
@@ -103,7 +107,7 @@ export class PauseContainers {
 
   /**
    * Ensures image and network, adopts pause containers whose workloads run, and begins to remove all others of ours. An
-   * engine that cannot remove one holds nothing up; the sweeps try again.
+   * engine that cannot remove one holds nothing up; a sweep tries again after a failure.
    * @param containers - everything of ours that the engine has
    */
   async open(containers: readonly RuntimeContainer[]): Promise<void> {
@@ -282,7 +286,7 @@ export class PauseContainers {
         entrypoint: ['sh', '-c', SCRIPT],
         workingDir: '/',
         env: [`RULES=${rules}`],
-        labels: { ...labels(), [LABELS.pauseContainer]: '1' },
+        labels: { ...labels(), [LABELS.pauseContainer]: '1', [LABELS.image]: PAUSE_IMAGE },
         mounts: [],
         network,
         memoryBytes: MEMORY_BYTES,
@@ -328,8 +332,8 @@ export class PauseContainers {
 
   #remove({ dockerId }: { readonly dockerId: string }): void {
     this.#leaving.add(dockerId);
-    const removing = this.#parts.runtime
-      .remove(dockerId)
+    const removing = this.#removals
+      .run(() => this.#parts.runtime.remove(dockerId))
       .catch((error: unknown) => {
         this.#leaving.delete(dockerId);
         this.#parts.log.info({ err: error }, 'a holder could not be removed; the sweep will');

@@ -110,8 +110,9 @@ export class ImageCache {
     for (const [reference, entry] of ledger.all()) {
       const facts = await runtime.image(reference);
       if (facts === undefined) {
-        // The image was removed outside the agent.
-        if (!flights.has(reference)) ledger.forget(reference);
+        // The image was removed outside the agent. If only its name was, the image still needs its rights.
+        const isHere = entry.imageId !== undefined && (await runtime.image(entry.imageId)) !== undefined;
+        if (!flights.has(reference) && !isHere) ledger.forget(reference);
         continue;
       }
       bytes += facts.bytes;

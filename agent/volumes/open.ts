@@ -58,11 +58,22 @@ export function makeVolumes(parts: MakeVolumes): Volumes {
 
 /** Removes the engine's records of nfs volumes that no container mounts; the files stay. */
 export async function removeUnusedNfs(runtime: ContainerRuntime, names: readonly string[]): Promise<void> {
-  for (const name of names.filter((one) => one.startsWith(NFS_PREFIX))) {
+  await removeUnused(
+    runtime,
+    names.filter((one) => one.startsWith(NFS_PREFIX)),
+  );
+}
+
+/** Removes volumes of the engine. @returns those that a container mounts, which stay */
+export async function removeUnused(runtime: ContainerRuntime, names: readonly string[]): Promise<readonly string[]> {
+  const used: string[] = [];
+  for (const name of names) {
     try {
       await runtime.removeVolume(name);
     } catch (error) {
       if (!(error instanceof EngineError) || error.failure !== 'conflict') throw error;
+      used.push(name);
     }
   }
+  return used;
 }

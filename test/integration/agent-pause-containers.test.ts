@@ -4,6 +4,7 @@ import { expect } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { PauseContainers } from '../../agent/containers/pause-containers.ts';
+import { PAUSE_IMAGE } from '../../agent/containers/pause-image.ts';
 import { LABELS } from '../../agent/containers/runtime.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
@@ -116,8 +117,11 @@ gated('leftovers that the engine does not remove hold up no start', async ({ gat
   const assignment = await started(world);
   await world.agent.stop();
   const own = { [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId };
-  for (const labels of [own, { ...own, [LABELS.pauseContainer]: '1' }])
-    await docker.run({ Image: 'longshore-holder:2', Entrypoint: ['sleep', '600'], Cmd: [], Labels: labels });
+  const volume = `ls-count-${world.scheduler.machineId}-0`;
+  await docker.client.createVolume({ Name: volume, Labels: { ...docker.labels, ...own } });
+  const command = { Image: PAUSE_IMAGE, Entrypoint: ['sleep', '600'], Cmd: [] };
+  const helper = await docker.run({ ...command, Labels: own, HostConfig: { Binds: [`${volume}:/v`] } });
+  await docker.run({ ...command, Labels: { ...own, [LABELS.pauseContainer]: '1' } });
   gate.shut(/^DELETE \S*\/containers\//, 'wait');
   await world.restart();
   expect(gate.met).toBe(2);
@@ -125,6 +129,8 @@ gated('leftovers that the engine does not remove hold up no start', async ({ gat
   gate.open();
   expect(found).toMatchObject({ containerId: assignment.containerId, phase: 'running' });
   await have(docker, 1);
+  for (const gone of [docker.client.getContainer(helper.id), docker.client.getVolume(volume)])
+    await expect.poll(() => gone.inspect().catch(String), { timeout: 10_000 }).toMatch(/no such/i);
 });
 
 test('an agent that ends with its containers takes along what the engine was still making for a killed one, and the network', async ({

@@ -47,8 +47,8 @@ export class RecentRecords {
       this.#characters = 0;
       this.#turnedAtMs = nowMs;
     }
+    this.#characters += text.length - (this.#newer.get(taskId)?.length ?? 0);
     this.#newer.set(taskId, text);
-    this.#characters += text.length;
   }
 
   all(): readonly string[] {
