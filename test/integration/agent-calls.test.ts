@@ -59,8 +59,10 @@ test('a listing of what does not run has created and ended containers, and no ru
       return container.id;
     }),
   );
-  const listed = await runtime.list(docker.labels, 'not_running');
-  expect(new Map(listed.map(({ dockerId, state }) => [dockerId, state]))).toEqual(
+  // The engine may tell of an end a moment before its listings do.
+  const listed = async () =>
+    new Map((await runtime.list(docker.labels, 'not_running')).map((one) => [one.dockerId, one.state]));
+  await expect.poll(listed).toEqual(
     new Map([
       [made[0], 'created'],
       [made[2], 'exited'],

@@ -99,13 +99,14 @@ test('a restart keeps the pause containers of containers that run, and only thos
   await world.agent.stop();
   expect(await pauseContainers(docker)).toEqual([used]);
   // A crash leaves a waiting pause container behind.
-  await docker.run({
+  const left = await docker.run({
     Image: 'longshore-holder:2',
     Entrypoint: ['sleep', '600'],
     Cmd: [],
     Labels: { [LABELS.pauseContainer]: '1', [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId },
   });
   await world.restart();
+  await expect.poll(() => pauseContainers(docker), { timeout: 10_000 }).not.toContain(left.id);
   const after = await have(docker, 3);
   expect(after.filter((id) => before.includes(id))).toEqual([used]);
   world.scheduler.desire([{ ...assignment, stop: true, graceMs: 1000 }]);
