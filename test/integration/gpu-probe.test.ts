@@ -45,7 +45,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     directory.remove();
     await engine.cleanUp();
   });
-  const runtime = dockerRuntime(undefined);
+  const runtime = dockerRuntime(process.env['DOCKER_HOST']);
   const world: World = {
     runtime,
     specs: [],
