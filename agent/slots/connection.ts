@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
-import type { Frame, FrameKind } from './frames.ts';
-import { FrameReader, encodeHead } from './frames.ts';
+import type { Frame, FrameKind } from '#shared/protocol/frames.ts';
+import { FrameReader, encodeHead } from '#shared/protocol/frames.ts';
 
 /** Bodies up to this size are copied behind their header, so that a frame is one write. */
 const JOIN_BYTES = 16 * 1024;

@@ -5,6 +5,7 @@
  * attempt ends exactly once; a frame that names another attempt changes nothing. The frames: frames.ts.
  */
 import type { Socket } from 'node:net';
+import { dirname, join } from 'node:path';
 import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';
 import type { Log } from '#shared/log.ts';
 import { Adoption, MAX_NAME_LENGTH, MOST_HOLDING } from './adoption.ts';
@@ -14,11 +15,13 @@ import type { Rule } from './budget.ts';
 import { SocketBudget } from './budget.ts';
 import { RunnerConnection } from './connection.ts';
 import { MAX_TEXT_BYTES, cutText, failureText } from './failure-text.ts';
-import type { Frame } from './frames.ts';
-import { RUNNER_PROTOCOL, numberOf, textOf } from './frames.ts';
+import type { Frame } from '#shared/protocol/frames.ts';
+import { RUNNER_PROTOCOL, numberOf, textOf } from '#shared/protocol/frames.ts';
 import { SocketListener } from './listener.ts';
 import { RunnerProcesses } from './processes.ts';
 import { OOM_TEXT, errorBody, firstHeader, outcomeOf, partHeader } from './run-frames.ts';
+import { ContainerStreams } from './streams.ts';
+import type { CarryCall } from './streams.ts';
 
 /** Time for a process to dial again after its connection ended, before its attempts end too. */
 const AWAY_MS = 1000;
@@ -77,6 +80,14 @@ export interface ContainerExit {
   readonly text?: string;
 }
 
+/** Where streamed calls go. */
+export interface StreamWay {
+  /** Opens a stream to the scheduler; undefined: there is no session. */
+  readonly open: () => CarryCall | undefined;
+  /** Called with 1 when a stream opens, with -1 when it is over. */
+  readonly onCount: (by: number) => void;
+}
+
 export interface SlotFacts {
   readonly containerId: string;
   readonly workers: number;
@@ -117,8 +128,15 @@ export class ContainerSlots {
   readonly #workers: number;
   readonly #budget: SocketBudget;
   readonly #adoption: Adoption;
+  readonly #streams: ContainerStreams;
 
-  constructor(facts: SlotFacts, attempts: UnacknowledgedAttempts, events: ContainerSlotsEvents, log: Log) {
+  constructor(
+    facts: SlotFacts,
+    attempts: UnacknowledgedAttempts,
+    events: ContainerSlotsEvents,
+    way: StreamWay,
+    log: Log,
+  ) {
     this.facts = facts;
     this.#ready = facts.ready;
     this.#attempts = attempts;
@@ -131,6 +149,12 @@ export class ContainerSlots {
     this.#listener = new SocketListener(facts.socketPath, (socket) => this.#accept(socket), {
       most: SPARE_CONNECTIONS + 2 * this.#workers,
       onRefused: () => this.#countRare(1),
+    });
+    this.#streams = new ContainerStreams({
+      ...way,
+      path: join(dirname(facts.socketPath), 'streams.sock'),
+      slots: this.#mostSlots,
+      onFault: () => this.#countFault(),
     });
   }
 
@@ -167,6 +191,7 @@ export class ContainerSlots {
   close(): void {
     this.#over = true;
     this.#listener.close();
+    this.#streams.close();
     this.#processes.destroyAll();
   }
 
@@ -192,12 +217,20 @@ export class ContainerSlots {
     const connection = this.#processes.pick();
     if (connection === undefined) return 'no_free_slot';
     if (connection.unsentBytes > MOST_UNSENT_BYTES) return 'not_reading';
+    const listening = task.stream ? this.#streams.listen() : undefined;
+    if (task.stream && !this.#streams.expect(task.taskId, task.token)) return 'no_session';
     // A header that is too long for a frame throws here, before a slot is taken.
-    connection.send('run', firstHeader(task), task.input);
+    const send = (): void => connection.send('run', firstHeader(task), task.input);
+    if (listening === undefined) send();
     const attempt = this.#newAttempt(key, task.taskId, task.token, connection.process, task.timeoutMs);
     this.#attempts.add(attempt);
     connection.inHand.add(key);
     this.#attempts.start(attempt);
+    // The first streamed call of a container waits until its socket is there.
+    listening?.then(send, (error: unknown) => {
+      this.#log.warn({ err: error, containerId: this.facts.containerId }, 'no socket for streamed calls');
+      this.#end(attempt, 'lost', 'the agent could not open the socket for streamed calls');
+    });
     return undefined;
   }
 
@@ -340,6 +373,15 @@ export class ContainerSlots {
       case 'cancel':
       case 'kill':
       case 'drain':
+      // Frames of streamed calls have a socket of their own.
+      case 'stream':
+      case 'request':
+      case 'response':
+      case 'data':
+      case 'end':
+      case 'reading':
+      case 'message':
+      case 'close':
       case undefined:
         return;
     }
@@ -484,6 +526,7 @@ export class ContainerSlots {
     }
     // A result repeated after a new hello: the first one counts.
     if (attempt.result !== undefined) return;
+    this.#streams.over(attempt.key);
     const durationMs = Math.max(0, Math.round(numberOf(header, 'durationMs')));
     if (attempt.chunkBytes > MAX_RESULT_BYTES) {
       this.#attempts.discardChunks(attempt);
@@ -614,6 +657,7 @@ export class ContainerSlots {
   /** Ends an attempt whose process is gone. An attempt that was being ended anyway keeps that outcome. */
   #end(attempt: Attempt, outcome: Outcome, text: string): void {
     if (attempt.result !== undefined) return;
+    this.#streams.over(attempt.key);
     const durationMs = Math.round(performance.now() - attempt.sinceMs);
     this.#attempts.discardChunks(attempt);
     if (attempt.ending !== undefined) this.#attempts.finish(attempt, attempt.ending, durationMs, NOTHING);

@@ -29,6 +29,7 @@ export function firstHeader(task: RunTask__Output): object {
     last: task.last,
     // The hand-over counts as the start: the runner need not send a frame for it.
     started: false,
+    ...(task.stream ? { stream: true } : {}),
   };
   return task.query === '' ? base : { ...base, query: JSON.parse(task.query) as unknown };
 }

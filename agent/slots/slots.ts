@@ -9,7 +9,7 @@ import type { Log } from '#shared/log.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { TaskSink } from './attempts.ts';
 import { UnacknowledgedAttempts, keyOf } from './attempts.ts';
-import type { ContainerExit, ContainerSlotsEvents, SlotFacts } from './container-slots.ts';
+import type { ContainerExit, ContainerSlotsEvents, SlotFacts, StreamWay } from './container-slots.ts';
 import { ContainerSlots } from './container-slots.ts';
 
 type Told<Event extends keyof ContainerSlotsEvents> = Parameters<ContainerSlotsEvents[Event]>;
@@ -35,9 +35,11 @@ export class RunnerSlots {
     onViolation: (...told) => this.#violated.tell(...told),
     onRestarting: (...told) => this.#restarting.tell(...told),
   };
+  readonly #way: StreamWay;
   readonly #log: Log;
 
-  constructor(log: Log) {
+  constructor(way: StreamWay, log: Log) {
+    this.#way = way;
     this.#log = log;
   }
 
@@ -80,7 +82,7 @@ export class RunnerSlots {
   /** Listens for a container's runner processes. */
   async add(facts: SlotFacts): Promise<void> {
     this.#containers.get(facts.containerId)?.close();
-    const slots = new ContainerSlots(facts, this.#attempts, this.#events, this.#log);
+    const slots = new ContainerSlots(facts, this.#attempts, this.#events, this.#way, this.#log);
     this.#containers.set(facts.containerId, slots);
     await slots.listen();
   }

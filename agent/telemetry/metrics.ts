@@ -253,6 +253,10 @@ export class AgentMetrics {
     ['result'],
   );
   readonly gatewayCallsActive = this.#gauge('gateway_calls_active', 'Calls of containers under way');
+  readonly streamsActive = this.#gauge(
+    'streams_active',
+    'Streamed calls under way: bytes between callers and containers',
+  );
   readonly gatewayCallDuration = this.#histogram(
     'gateway_call_duration_seconds',
     'Calls of containers that were carried to the scheduler, synchronous tasks with all their waiting',

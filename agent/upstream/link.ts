@@ -25,6 +25,7 @@ import type {
 import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { UpstreamCall } from '../gateway/relay.ts';
+import type { CarryCall } from '../slots/streams.ts';
 import type { Permission } from '../reconcile/agent-state.ts';
 import type { RunnerSlots } from '../slots/slots.ts';
 import { cutText } from '../slots/failure-text.ts';
@@ -34,7 +35,7 @@ import type { AgentMetrics } from '../telemetry/metrics.ts';
 import { bearer } from './channel.ts';
 import type { Contact } from './contact.ts';
 import { Dialler } from './dialler.ts';
-import { GatewayChannel } from './gateway-channel.ts';
+import { BodyChannels } from './body-channels.ts';
 import type { IdentityFile } from './identity.ts';
 import type { JoinFacts } from './join.ts';
 import { Membership } from './membership.ts';
@@ -96,14 +97,14 @@ export class Link {
   #wasLinked = false;
   #everConnected = false;
   readonly #dialler: Dialler;
-  readonly #gateway: GatewayChannel;
+  readonly #bodies: BodyChannels;
   readonly #membership: Membership;
   readonly #reports: Reports;
 
   constructor(parts: LinkParts) {
     this.#parts = parts;
     this.#dialler = new Dialler(parts.joinFacts);
-    this.#gateway = new GatewayChannel(this.#dialler);
+    this.#bodies = new BodyChannels(this.#dialler);
     const { identity, joinFacts, log } = parts;
     this.#membership = new Membership({ identity, joinFacts, log, dialler: this.#dialler, signal: this.#abort.signal });
     this.#reports = new Reports(parts, () => this.#session);
@@ -159,7 +160,7 @@ export class Link {
     await this.#session?.close({
       goodbye: { reason: this.#parts.hostDrain() === undefined ? 'restarting' : 'shutdown' },
     });
-    this.#gateway.close();
+    this.#bodies.close();
     this.#ended?.();
     await this.#dialling;
   }
@@ -216,7 +217,15 @@ export class Link {
     const sessionId = this.#session?.welcome?.sessionId;
     const identity = this.#parts.identity.current;
     if (sessionId === undefined || identity === undefined) return undefined;
-    return this.#gateway.open(identity, sessionId, deadlineMs);
+    return this.#bodies.open(identity, sessionId, deadlineMs);
+  }
+
+  /** Opens the stream of a streamed call; undefined: there is no session. */
+  carry(): CarryCall | undefined {
+    const sessionId = this.#session?.welcome?.sessionId;
+    const identity = this.#parts.identity.current;
+    if (sessionId === undefined || identity === undefined) return undefined;
+    return this.#bodies.carry(identity, sessionId);
   }
 
   /** Fetches the bytes of a code archive. */

@@ -48,7 +48,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { infrastructure, identity, clusterState, tokens, linkParts, certificate } = setup;
   const { objects, directory, targets, workers, pools, explains } = setup;
   const { queues } = setup.localQueue;
-  const { actions, deploymentStops, containerActions } = setup.actionParts;
+  const { actions, cancellation, deploymentStops, containerActions } = setup.actionParts;
   const { db, general, clock, log, registry, settings } = infrastructure;
   const { sealer, installation, limits, rates, refusals, tenants, secrets } = identity;
   const { containers, machines, joining, presence, feasibility } = clusterState;
@@ -61,6 +61,8 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     pools,
     explains,
     submissions: setup.taskParts.submissions,
+    streams: setup.taskParts.streams,
+    cancelTask: (taskId, ending) => cancellation.cancel(taskId, ending),
     tasks: setup.taskParts.reads,
     containerActions,
     callbackProblem: setup.webhooks.urlProblem,

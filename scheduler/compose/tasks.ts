@@ -53,6 +53,7 @@ import { recordOfRow } from '../tasks/records/recording.ts';
 import type { TaskReadsParts } from '../tasks/records/reads.ts';
 import { TaskReads } from '../tasks/records/reads.ts';
 import type { TaskRecords } from '../tasks/records/records.ts';
+import { Streams } from '../tasks/streams/streams.ts';
 import type { Directory } from '../workspaces/deployments/directory.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -112,6 +113,7 @@ export interface TaskPath {
   readonly renewal: Renewal;
   readonly lostJobs: LostJobs;
   readonly reads: TaskReads;
+  readonly streams: Streams;
   /** Starts the upkeep of this replica's attempts and callers; stopped, it answers all waiting callers. */
   readonly tasks: { readonly name: string; start(): void; stop(): void };
 }
@@ -174,6 +176,7 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
     renewal,
     lostJobs,
     reads: new TaskReads(needs),
+    streams: new Streams(instance),
     tasks: {
       name: 'tasks',
       start: () => {

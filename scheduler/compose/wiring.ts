@@ -69,7 +69,7 @@ export interface WiredLinks {
     readonly loads: Pick<Loads, 'forget'>;
   };
   readonly linkParts: LinkParts;
-  readonly taskParts: Pick<TaskParts, 'dispatcher' | 'drainCutoff' | 'reports'>;
+  readonly taskParts: Pick<TaskParts, 'attempts' | 'dispatcher' | 'drainCutoff' | 'reports' | 'streams'>;
 }
 
 export function wire(parts: Wired): void {
@@ -154,6 +154,13 @@ export function wireLinks({ clusterState, linkParts, taskParts }: WiredLinks): v
   clusterState.machines.onChange((machine) => links.machineChanged(machine));
   images.onOrder((machineId, order) => links.prepareImage(machineId, order));
   pages.onOrder((machineId, requestId) => links.orderMetrics(machineId, requestId));
+  const { attempts, streams } = taskParts;
+  links.onStream((machineId, taskId, token, bytes) => {
+    const attempt = attempts.find(taskId, token);
+    // The attempt has ended meanwhile, or is another machine's.
+    if (attempt === undefined || attempt.machineId !== machineId || attempt.ending !== undefined) bytes.destroy();
+    else streams.arrived(attempt.job, bytes);
+  });
   links.onQueuesReady((queues) => {
     for (const queue of queues) taskParts.dispatcher.wake(queue);
   });

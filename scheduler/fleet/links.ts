@@ -2,15 +2,18 @@
 // sessions, sessions to machines, and tells dispatch which containers it can reach.
 // Invariant: a machine has one current session, and the newer wins. Every
 // stream shows a machine credential, and speaks for that machine only.
-import type { MachineId, QueueName } from '#shared/domain/ids.ts';
+import type { AttemptToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
 import type { sendUnaryData, ServerDuplexStream, ServerUnaryCall } from '@grpc/grpc-js';
 import type { Clock } from '#shared/clock.ts';
+import { sleep } from '#shared/backoff.ts';
 import { AppError, messageOf, StartupError } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { loadLink, MAX_MESSAGE_BYTES } from '#shared/protocol/link.ts';
 import type {
+  CarryFromAgent__Output,
+  CarryHead__Output,
   ChallengeRequest__Output,
   ChallengeResponse,
   Delivered,
@@ -36,6 +39,8 @@ import type { LogCall } from './logs/log-streams.ts';
 import type { MachineCredentials } from './credentials.ts';
 import type { AgentReports } from './agent-reports.ts';
 import { AcceptRate } from './accept-rate.ts';
+import { CarriedBytes } from './carried-bytes.ts';
+import type { CarryCall } from './carried-bytes.ts';
 import { sendCode } from './code-stream.ts';
 import type { CodeCall } from './code-stream.ts';
 import { grpcError } from './grpc-errors.ts';
@@ -51,6 +56,9 @@ import { PartsBudget } from './result-parts.ts';
 import type { TaskCall } from './task-stream.ts';
 import type { StreamedTasks } from './task-stream.ts';
 import { TaskStream } from './task-stream.ts';
+
+/** Time for the first message of a streamed call. */
+const HEAD_WITHIN_MS = 10_000;
 
 export interface LinksParts {
   readonly machines: Machines;
@@ -78,6 +86,9 @@ export interface LinksParts {
   readonly settings: SessionSettings;
 }
 
+/** Takes the bytes of a streamed call to its caller. */
+export type StreamedCall = (machineId: MachineId, taskId: TaskId, token: AttemptToken, bytes: CarriedBytes) => void;
+
 export type ContainerCall = ServerDuplexStream<GatewayRequest__Output, GatewayResponse>;
 
 interface Connection {
@@ -93,6 +104,7 @@ export class Links {
   readonly #logStreams: LogStreams;
   readonly #partsBudget = new PartsBudget();
   readonly #accepting: AcceptRate;
+  #takeStream: StreamedCall = (_machineId, _taskId, _token, bytes) => bytes.destroy();
   readonly #queuesReady = new Listeners<[Iterable<QueueName>]>();
   #serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void> = () =>
     Promise.reject(new Error('calls of containers are not served'));
@@ -132,6 +144,7 @@ export class Links {
       ) => void answer(this.#pullImage(call), done),
       FetchCode: (call: CodeCall) => void this.#fetchCode(call),
       CallGateway: (call: ContainerCall) => void this.#containerCall(call),
+      Carry: (call: CarryCall) => void this.#carry(call),
     });
   }
 
@@ -143,6 +156,11 @@ export class Links {
   /** Called with a call of one of that machine's containers. The handler serves it, then resolves. */
   onContainerCall(handler: (machineId: MachineId, call: ContainerCall) => Promise<void>): void {
     this.#serveCall = handler;
+  }
+
+  /** Called with the bytes of a streamed call that an agent opened. */
+  onStream(handler: StreamedCall): void {
+    this.#takeStream = handler;
   }
 
   machineChanged({ row }: Machine): void {
@@ -392,6 +410,22 @@ export class Links {
     }
   }
 
+  async #carry(call: CarryCall): Promise<void> {
+    call.pause();
+    call.on('error', () => undefined);
+    try {
+      const machineId = await this.#parts.credentials.authenticate(call.metadata);
+      const head = await headOf(call);
+      if (head === undefined || call.cancelled) {
+        call.emit('error', grpcError(new AppError('invalid_request', 'a stream without a head')));
+        return;
+      }
+      this.#takeStream(machineId, head.taskId as TaskId, head.token as AttemptToken, new CarriedBytes(call));
+    } catch (error) {
+      call.emit('error', grpcError(error));
+    }
+  }
+
   async #deliverMetrics(call: ServerUnaryCall<MetricsPage__Output, Delivered>): Promise<Delivered> {
     const machineId = await this.#parts.credentials.authenticate(call.metadata);
     this.#parts.pages.delivered(machineId, call.request.requestId, call.request.page);
@@ -408,6 +442,23 @@ export class Links {
     session.fetchMetrics(requestId);
     return true;
   }
+}
+
+/** Reads the first message of a streamed call, and pauses it again; undefined: none came in time. */
+async function headOf(call: CarryCall): Promise<CarryHead__Output | undefined> {
+  const abort = new AbortController();
+  const first = new Promise<CarryFromAgent__Output | undefined>((resolve) => {
+    call.once('data', (message: CarryFromAgent__Output) => {
+      call.pause();
+      resolve(message);
+    });
+    call.once('end', () => resolve(undefined));
+    call.once('cancelled', () => resolve(undefined));
+  });
+  const late = sleep(HEAD_WITHIN_MS, abort.signal).then(() => undefined);
+  const message = await Promise.race([first, late]);
+  abort.abort();
+  return message?.head ?? undefined;
 }
 
 async function answer<T>(work: Promise<T>, done: sendUnaryData<T>): Promise<void> {

@@ -139,6 +139,7 @@ export class TaskStream implements TaskLink {
       containerId: order.containerId,
       timeoutMs: order.timeoutMs,
       query: order.query === undefined ? '' : JSON.stringify(order.query),
+      stream: order.stream === true,
     };
     let part = 0;
     let offset = 0;

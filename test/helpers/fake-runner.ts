@@ -1,8 +1,8 @@
 /** A runner process for tests of the agent: dials its unix socket and speaks frames as told, nothing by itself. */
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';
-import type { Frame, FrameKind } from '../../agent/slots/frames.ts';
-import { FrameReader, encodeFrame } from '../../agent/slots/frames.ts';
+import type { Frame, FrameKind } from '../../shared/protocol/frames.ts';
+import { FrameReader, encodeFrame } from '../../shared/protocol/frames.ts';
 import { until } from './fake-scheduler.ts';
 
 export class FakeRunner {

@@ -53,7 +53,10 @@ export const test = base.extend('world', async ({}, { onCleanup }): Promise<Worl
   const dir = await mkdtemp(join(tmpdir(), 'lss-'));
   const path = join(dir, 's', 'agent.sock');
   const world = { log: [], failures: [], stops: [], violations: [], readies: [], restarting: [] } as unknown as World;
-  const table = new RunnerSlots(createLog({ name: 'test', level: 'silent' }));
+  const table = new RunnerSlots(
+    { open: () => undefined, onCount: () => undefined },
+    createLog({ name: 'test', level: 'silent' }),
+  );
   table.onReady((_id, ready) => world.readies.push(ready));
   table.onFailed((_id, message) => world.failures.push(message));
   table.onLog((record) => world.log.push(record));
@@ -95,6 +98,7 @@ export const test = base.extend('world', async ({}, { onCleanup }): Promise<Worl
         input: Buffer.from('{"a":1}'),
         part: 0,
         last: true,
+        stream: false,
         ...rest,
       }),
   });

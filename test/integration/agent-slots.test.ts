@@ -1,5 +1,5 @@
 import { expect, vi } from 'vitest';
-import { encodeFrame } from '../../agent/slots/frames.ts';
+import { encodeFrame } from '../../shared/protocol/frames.ts';
 import { FakeRunner } from '../helpers/fake-runner.ts';
 import { until } from '../helpers/fake-scheduler.ts';
 import { ID, Sink, named, test } from '../helpers/slot-world.ts';

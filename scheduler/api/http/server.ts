@@ -20,6 +20,7 @@ import { NARROWED, listenPlace } from './listen-policy.ts';
 import type { ListenWish } from './listen-policy.ts';
 import { problemOf, sendProblem } from './error-map.ts';
 import { closeUnread, dropLate } from './polite-close.ts';
+import { asksForWebSocket, routeUpgrades } from './streams/upgrades.ts';
 
 export interface HttpServerParts {
   readonly log: Log;
@@ -37,6 +38,8 @@ export interface HttpServerParts {
   readonly maxConnections?: number;
   /** Rewrites the URL for routing, given the Host header and the URL as sent. Absent: the URL stays as sent. */
   readonly rewriteUrl?: (host: string | undefined, url: string) => string;
+  /** Called when the server begins to stop: connections that it does not know as requests are ended. */
+  readonly onStop?: () => void;
   /** Addresses and ranges of proxies whose X-Forwarded-For is believed; empty: none. */
   readonly trustedProxies?: readonly string[];
 }
@@ -94,8 +97,13 @@ function proxies(trusted: readonly string[]): false | string[] {
 
 const isWithin = (bits: number, most: number): boolean => bits >= 1 && bits <= most;
 
-/** Longest request, which only uploads need: every other body has its minimum rate (bodies.ts). */
-const WHOLE_REQUEST_MS = 3_600_000;
+/**
+ * No bound on the whole of a request: a streamed body may take any time. Every other body has its minimum rate
+ * (bodies.ts), and uploads one of their own.
+ */
+const WHOLE_REQUEST_MS = 0;
+/** A connection that is silent for so long is probed, so that a caller whose machine is gone does not stay. */
+const KEEP_ALIVE_MS = 30_000;
 const HEADERS_MS = 20_000;
 const HANDSHAKE_MS = 10_000;
 const CLOSE_IDLE_EVERY_MS = 100;
@@ -133,6 +141,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   if (parts.maxConnections !== undefined) app.server.maxConnections = parts.maxConnections;
   // `100 Continue` is sent only where a body will be read: bodies.ts and the uploads send it.
   app.server.on('checkContinue', (request, response) => void app.server.emit('request', request, response));
+  routeUpgrades(app);
   app.decorateRequest('admission', null);
   app.decorateRequest('sender', null);
   app.decorateRequest('heldBytes', 0);
@@ -185,6 +194,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   let stopped: Promise<void> | undefined;
   const close = async (graceMs: number): Promise<void> => {
     draining = true;
+    parts.onStop?.();
     const abort = new AbortController();
     // A connection whose answer began before the drain is idle after it, and would stay.
     const idle = setInterval(() => app.server.closeIdleConnections(), CLOSE_IDLE_EVERY_MS);
@@ -270,7 +280,13 @@ type HttpOptions = Pick<FastifyHttpOptions<Server>, 'http'>;
 
 /** Options of the server; the bounds are the same with and without a certificate. */
 function serverOptions(certificate: CertificateWatch | undefined): HttpOptions {
-  const bounds = { headersTimeout: HEADERS_MS, connectionsCheckingInterval: LOOK_AT_CONNECTIONS_MS };
+  const bounds = {
+    headersTimeout: HEADERS_MS,
+    connectionsCheckingInterval: LOOK_AT_CONNECTIONS_MS,
+    keepAlive: true,
+    keepAliveInitialDelay: KEEP_ALIVE_MS,
+    shouldUpgradeCallback: asksForWebSocket,
+  };
   if (certificate === undefined) return { http: bounds };
   const { cert, key } = certificate.current;
   const https = { ...bounds, cert, key, minVersion: MIN_TLS, handshakeTimeout: HANDSHAKE_MS };

@@ -4,7 +4,7 @@ import type { LimitsRecord } from '#shared/api/rest/limits.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Clock } from '#shared/clock.ts';
-import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { ContainerActions } from '../../fleet/containers/actions.ts';
@@ -44,6 +44,8 @@ import type { WorkspaceRow } from '../../stores/store/queries/workspaces.ts';
 import type { TaskActions } from '../../tasks/actions.ts';
 import type { Submissions } from '../../tasks/admission/submissions.ts';
 import type { TaskReads } from '../../tasks/records/reads.ts';
+import type { Streams } from '../../tasks/streams/streams.ts';
+import type { Ending } from '../../domain/endings.ts';
 import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
 import type { CertificateWatch } from './certificate.ts';
 import { bindOperations, GATEWAY_BASE, GATEWAY_BODY_LIMIT } from './bind.ts';
@@ -63,6 +65,9 @@ import { restRate } from './rest/limits.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
 import { restRoutes } from './rest/routes.ts';
 import { createHttpServer } from './server.ts';
+import { StreamMetrics } from './streams/metrics.ts';
+import { StreamRoom } from './streams/room.ts';
+import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
 import type { DeploymentEffects } from '../../workspaces/deployments/needs.ts';
 
@@ -118,6 +123,9 @@ export interface SurfaceParts {
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
   readonly feasibility: Pick<FeasibilityCheck, 'warning'>;
   readonly submissions: Pick<Submissions, 'submit'>;
+  readonly streams: Pick<Streams, 'expect'>;
+  /** Ends a running task, because its caller or its limit wants so. */
+  readonly cancelTask: (taskId: TaskId, ending: Ending) => Promise<void>;
   readonly tasks: Pick<TaskReads, 'read' | 'list' | 'resultText'>;
   readonly taskActions: Pick<TaskActions, 'startTask' | 'endTask' | 'stopTasks'>;
   /** Number of a queue's tasks that have not ended. */
@@ -185,6 +193,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     labels: parts.labels,
     ...limits,
   });
+  const webSockets = new WebSockets();
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],
@@ -193,7 +202,8 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT),
     ...(parts.settings.maxConnections === undefined ? {} : { maxConnections: parts.settings.maxConnections }),
     rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
-    register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes }),
+    onStop: () => webSockets.closeAll(),
+    register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes, webSockets }),
   });
   return { server, stubs, deployments };
 }
@@ -216,9 +226,14 @@ function registerAll(
   app: FastifyInstance,
   state: ServerState,
   parts: SurfaceParts,
-  made: { readonly stubs: Stubs; readonly deployments: Deployments; readonly volumes: Volumes },
+  made: {
+    readonly stubs: Stubs;
+    readonly deployments: Deployments;
+    readonly volumes: Volumes;
+    readonly webSockets: WebSockets;
+  },
 ): void {
-  const { stubs, deployments, volumes } = made;
+  const { stubs, deployments, volumes, webSockets } = made;
   const { settings, directory, log } = parts;
   const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
   const urls = { invokeDomain: settings.invokeDomain };
@@ -278,6 +293,11 @@ function registerAll(
       log,
       maxBodyBytes: settings.maxInvokeBodyBytes,
       release: (request) => state.bodies.release(request),
+      streams: parts.streams,
+      cancel: parts.cancelTask,
+      webSockets,
+      room: new StreamRoom(),
+      streamMetrics: new StreamMetrics(parts.registry),
     });
   });
 

@@ -29,6 +29,8 @@ export const TaskJob = Type.Object({
   inputObjectId: Type.Optional(Id<ObjectId>()),
   /** Query parameters of the invoke, each with its values in order. */
   query: Type.Optional(Type.Record(Type.String(), Type.Array(Type.String()))),
+  /** Whether the bytes of the call pass through a stream of their own. Absent: the input is here. */
+  stream: Type.Optional(Type.Boolean()),
   /** Stub whose container put the task, and may read it. Absent: no container did. */
   putBy: Type.Optional(Id<StubId>()),
   /** Execution limit of one attempt, in milliseconds; 0: none. */

@@ -49,8 +49,9 @@ export class Callers {
   async #left(waiting: Waiting): Promise<void> {
     try {
       if (!this.#parts.replies.has(waiting.taskId)) return;
-      // Nobody reads the rest of a generator's items.
-      if (this.#parts.replies.hasBegun(waiting.taskId)) await this.#readerLeft(waiting.taskId, CALLER_LEFT);
+      // Nobody reads the rest of a generator's items, or of a streamed answer.
+      const isRead = waiting.job.stream === true || this.#parts.replies.hasBegun(waiting.taskId);
+      if (isRead) await this.#readerLeft(waiting.taskId, CALLER_LEFT);
       // A task that cannot be taken out is in a container: it runs on and is recorded.
       else await this.#parts.completion.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
     } catch (error) {

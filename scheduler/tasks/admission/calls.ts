@@ -9,6 +9,8 @@ export interface Call {
   readonly query?: Readonly<Record<string, readonly string[]>>;
   /** Takes a generator's items while it runs; `finished` has all of them. */
   readonly onItem?: (taskId: TaskId, event: string) => void;
+  /** Told the id of a task whose bytes pass through a stream, before it can be seen. Absent: no stream. */
+  readonly onStreamed?: (taskId: TaskId) => void;
   /** URL that is told how the task ended, instead of the stub's. */
   readonly callbackUrl?: string;
   /** Stub whose container calls; absent: no container does. */

@@ -187,7 +187,10 @@ export class Submissions {
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
       ...(call.callerStubId === undefined ? {} : { putBy: call.callerStubId }),
+      // The caller's replica keeps the limit of a streamed call: it ends with the response's head.
+      ...(call.onStreamed === undefined ? {} : { stream: true, timeoutMs: 0 }),
     };
+    call.onStreamed?.(taskId);
     // The caller waits before the job can be seen: another fetch may bring the job back before our own add is answered.
     const { onItem } = call;
     const waiting: Waiting = { taskId, queue: target.queue, job, ...(onItem === undefined ? {} : { onItem }) };

@@ -171,6 +171,7 @@ export class Sender {
       timeoutMs: job.timeoutMs,
       query: job.query,
       input,
+      ...(job.stream === true ? { stream: true } : {}),
     });
     if (!sent) {
       await this.#giveBack(claim, true);

@@ -26,6 +26,8 @@ export interface RunOrder {
   readonly timeoutMs: number;
   readonly query: Readonly<Record<string, readonly string[]>> | undefined;
   readonly input: string;
+  /** Absent: the task has an input, and no stream. */
+  readonly stream?: boolean;
 }
 
 export interface ReadyContainer extends Candidate {

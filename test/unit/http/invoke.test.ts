@@ -7,6 +7,10 @@ import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
 import { COMPLETED, DEPLOYMENT_STOPPED, LOST, WAIT_LIMIT } from '../../../scheduler/domain/endings.ts';
 import type { StubConfig, Target } from '../../../scheduler/domain/stub-config.ts';
 import { hostRewriter, readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
+import { StreamMetrics } from '../../../scheduler/api/http/streams/metrics.ts';
+import { StreamRoom } from '../../../scheduler/api/http/streams/room.ts';
+import { WebSockets } from '../../../scheduler/api/http/streams/websockets.ts';
+import { Registry } from '../../../shared/metrics.ts';
 import { registerInvoke } from '../../../scheduler/api/http/invoke/invoke.ts';
 import { createHttpServer } from '../../../scheduler/api/http/server.ts';
 import type { HttpServer } from '../../../scheduler/api/http/server.ts';
@@ -103,6 +107,11 @@ beforeEach(() => {
           log,
           maxBodyBytes: 1000,
           release: () => undefined,
+          streams: { expect: () => () => undefined },
+          cancel: () => Promise.resolve(),
+          webSockets: new WebSockets(),
+          room: new StreamRoom(),
+          streamMetrics: new StreamMetrics(new Registry()),
         });
         next();
       });

@@ -20,36 +20,40 @@ export function answer(
   events: EventStream,
   fail: (error: unknown) => void,
 ): void {
-  // The add to the queue seemed to fail, yet a container got the task and its events went out.
-  if (submission.kind !== 'accepted' && events.hasBegun) return events.cut();
+  if (submission.kind !== 'accepted') {
+    // The add to the queue seemed to fail, yet a container got the task and its events went out.
+    if (events.hasBegun) return events.cut();
+    return answerRefused(submission, reply);
+  }
+  reply.headers(headersOf(submission.taskId));
+  if (submission.isReplay === true) reply.header('idempotency-replayed', 'true');
+  if (!target.sync) return send(reply, 200, JSON.stringify({ task_id: submission.taskId }));
+  const { raw } = reply;
+  const left = (): void => {
+    if (!raw.writableEnded) submission.callerLeft();
+  };
+  raw.once('close', left);
+  submission.finished.then(
+    (finished: Finished) => {
+      raw.off('close', left);
+      if (events.hasBegun) events.end(finished);
+      else if (finished.status === 'COMPLETE' && isEventStream(finished.body))
+        void reply.code(200).headers(EVENT_STREAM).send(finished.body);
+      else send(reply, outcomes.httpStatusOf(finished.status, finished.reason), finished.body);
+      if (finished.body.length > MOST_UNWATCHED) cutWhenUnread(raw);
+    },
+    (error: unknown) => {
+      raw.off('close', left);
+      fail(error);
+    },
+  );
+  // A caller who hung up before this line causes no further `close` event.
+  if (raw.destroyed) left();
+}
+
+/** The answer to a call that was not taken. */
+export function answerRefused(submission: Exclude<Submission, { kind: 'accepted' }>, reply: FastifyReply): void {
   switch (submission.kind) {
-    case 'accepted': {
-      reply.headers(headersOf(submission.taskId));
-      if (submission.isReplay === true) reply.header('idempotency-replayed', 'true');
-      if (!target.sync) return send(reply, 200, JSON.stringify({ task_id: submission.taskId }));
-      const { raw } = reply;
-      const left = (): void => {
-        if (!raw.writableEnded) submission.callerLeft();
-      };
-      raw.once('close', left);
-      submission.finished.then(
-        (finished: Finished) => {
-          raw.off('close', left);
-          if (events.hasBegun) events.end(finished);
-          else if (finished.status === 'COMPLETE' && isEventStream(finished.body))
-            void reply.code(200).headers(EVENT_STREAM).send(finished.body);
-          else send(reply, outcomes.httpStatusOf(finished.status, finished.reason), finished.body);
-          if (finished.body.length > MOST_UNWATCHED) cutWhenUnread(raw);
-        },
-        (error: unknown) => {
-          raw.off('close', left);
-          fail(error);
-        },
-      );
-      // A caller who hung up before this line causes no further `close` event.
-      if (raw.destroyed) left();
-      return;
-    }
     case 'queue_full':
       return send(reply, 429, JSON.stringify({ error: `exceeded max pending tasks: ${submission.maxPendingTasks}` }));
     case 'queue_bytes_reached':

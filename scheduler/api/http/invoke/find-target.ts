@@ -5,7 +5,7 @@ import type { Target } from '../../../domain/stub-config.ts';
 import type { Targets } from '../../../workspaces/deployments/targets.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { readHostLabel } from './host-form.ts';
-import { KINDS } from './kinds.ts';
+import { isInvoked } from './kinds.ts';
 import { INACTIVE, NOT_PUBLIC, NO_DEPLOYMENT, NO_STUB, NO_VERSION, OTHER_WORKSPACE, UNAUTHORIZED } from './refusal.ts';
 import type { Refusal } from './refusal.ts';
 
@@ -41,7 +41,7 @@ export function byStub(
     const stubId = (params['stubId'] ?? '').toLowerCase();
     if (!isUuid(stubId)) return unknown;
     const pick = (target: Target | undefined): Found =>
-      target === undefined || !(kind === null ? Object.hasOwn(KINDS, target.kind) : target.kind === kind)
+      target === undefined || !(kind === null ? isInvoked(target.kind) : target.kind === kind)
         ? unknown
         : choose(caller, target);
     const found = parts.targets.byStub(stubId);
@@ -57,7 +57,7 @@ export function byHost(parts: FindParts): Find {
     if (label === undefined) return unknown;
     if (label.kind === 'stub') return ofStub(caller, { stubId: label.stubId });
     const pick = (target: Target | undefined): Found =>
-      target === undefined || !Object.hasOwn(KINDS, target.kind) ? unknown : ownOrPublic(caller, target);
+      target === undefined || !isInvoked(target.kind) ? unknown : ownOrPublic(caller, target);
     const found = parts.targets.bySubdomain(label.subdomain, label.version);
     return found instanceof Promise ? found.then(pick) : pick(found);
   };
@@ -75,6 +75,12 @@ export const namesVersion = (params: Params): boolean => {
 export function versionParam(params: Params): number | undefined {
   const [, digits] = /^v([0-9]{1,9})$/.exec(params['version'] ?? '') ?? [];
   return digits === undefined ? undefined : Number(digits);
+}
+
+/** The version that the first part of a sub-path names; null: the newest, as without one. */
+export function versionInPath(params: Params): number | null {
+  const [first = ''] = (params['*'] ?? '').split('/', 1);
+  return versionParam({ version: first }) ?? null;
 }
 
 const deployed = (target: Target | undefined): Found =>

@@ -1,35 +1,50 @@
-// The hot path: an invoke URL to a task and back. The routes find caller and target in memory before the body is read
+// The hot path: an invoke URL to a task and back. Kinds that stream leave it once caller and target are known
+// (streams/stream-call.ts). The routes find caller and target in memory before the body is read
 // (find-target.ts), and check that the body is a JSON object (input.ts). Then they hand the text to the task service,
 // and send the answer's bytes as they are (answer.ts).
 // Invariant: when token and target are known, nothing here reads SQL, validates
 // a schema or writes a body anew. Nothing awaits a value that is already there.
+import { METHODS as httpMethods } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ContainerActions } from '../../../fleet/containers/actions.ts';
 import { hasLimitedNetwork } from '../../../workspaces/deployments/container-stubs.ts';
 import type { Target } from '../../../domain/stub-config.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Call } from '../../../tasks/admission/calls.ts';
-import type { Submissions } from '../../../tasks/admission/submissions.ts';
-import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
 import { admit } from '../bodies.ts';
 import { problemOf, withRetryAfter } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
+import { streamCall } from '../streams/stream-call.ts';
+import type { StreamCallParts } from '../streams/stream-call.ts';
+import { credentialOf, isForeign, isPage, redirectWithCookie } from './credential.ts';
+import type { Credential } from './credential.ts';
 import { EventStream } from './event-stream.ts';
 import { HOST_BASE } from './host-form.ts';
 import { callKeyOf, KEY_PROBLEM, keyOf } from './idempotency-key.ts';
 import { answer } from './answer.ts';
 import type { Find, FindParts, Found, Params } from './find-target.ts';
-import { byHost, byName, byStub, latest, namesVersion, ownOrPublic, publicOnly, versionParam } from './find-target.ts';
+import {
+  byHost,
+  byName,
+  byStub,
+  latest,
+  namesVersion,
+  ownOrPublic,
+  publicOnly,
+  versionInPath,
+  versionParam,
+} from './find-target.ts';
 import type { Input } from './input.ts';
 import { inputOf, queryOf } from './input.ts';
 import type { InvokedKind, Method } from './kinds.ts';
-import { KINDS } from './kinds.ts';
+import { isStreamed, KINDS, STREAMED_KINDS } from './kinds.ts';
 import type { FailureParts } from './refusal.ts';
 import {
   BAD_PAYLOAD,
   CALLBACK_OF_NOBODY,
   CALLBACK_OUTSIDE,
+  FOREIGN_ORIGIN,
   INTERNAL,
   NOT_FOUND,
   Refusal,
@@ -41,9 +56,8 @@ import {
   sendRefusal,
 } from './refusal.ts';
 
-export interface InvokeParts extends FindParts, FailureParts {
+export interface InvokeParts extends FindParts, FailureParts, StreamCallParts {
   readonly authenticator: Authenticator;
-  readonly submissions: Pick<Submissions, 'submit'>;
   readonly containers: Pick<ContainerActions, 'warmUp'>;
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
@@ -51,12 +65,17 @@ export interface InvokeParts extends FindParts, FailureParts {
   readonly release: (request: FastifyRequest) => void;
 }
 
+/** Every method that a server can read; CONNECT asks for a tunnel, which nothing here is. */
+const ALL_METHODS = httpMethods.filter((method) => method !== 'CONNECT');
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 
 /** Registers both forms of every kind at the root of `scope` (a plugin of its own: its errors have their own shape). */
 export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void {
   scope.setErrorHandler((error, _request, reply) => sendFailure(error, reply, parts));
   scope.decorateRequest('invoked', null);
+  for (const method of ALL_METHODS) {
+    if (!scope.supportedMethods.includes(method)) scope.addHttpMethod(method, { hasBody: true });
+  }
   const add = (url: string, methods: readonly Method[], find: Find, handler: Handler): void => {
     scope.route({ method: [...methods], url, onRequest: resolving(find, parts), handler });
     const others = METHODS.filter((method) => !(methods as readonly string[]).includes(method));
@@ -75,9 +94,57 @@ export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void
     const find = byStub(parts, kind, publicOnly);
     add(`/${kind}/public/:stubId`, invoked.methods, find, invokeHandler(find, parts));
   }
-  // The kind of a host's deployment is known once the deployment is, so both methods are bound.
-  addBoth(`${HOST_BASE}/:label`, { methods: ['GET', 'POST'], warmsUp: true }, byHost(parts));
-  scope.all(`${HOST_BASE}/:label/*`, (_request, reply) => sendRefusal(reply, NOT_FOUND));
+  for (const [kind, streamed] of Object.entries(STREAMED_KINDS)) registerStreamed(scope, kind, streamed, parts);
+  registerHosts(scope, parts);
+}
+
+/** Registers a kind that streams: any method, and any path below. */
+function registerStreamed(
+  scope: FastifyInstance,
+  kind: string,
+  { mayBePublic, warmsUp }: Omit<InvokedKind, 'methods'>,
+  parts: InvokeParts,
+): void {
+  const add = (url: string, find: Find): void => {
+    for (const path of [url, `${url}/*`]) {
+      const onRequest = resolving(find, parts, 'path');
+      scope.route({
+        method: ALL_METHODS,
+        url: path,
+        onRequest,
+        handler: (_request, reply) => sendRefusal(reply, INTERNAL),
+      });
+    }
+  };
+  const byId = byStub(parts, kind, ownOrPublic);
+  add(`/${kind}/:name`, byName(parts, kind, versionInPath));
+  add(`/${kind}/id/:stubId`, byId);
+  if (mayBePublic) add(`/${kind}/public/:stubId`, byStub(parts, kind, publicOnly));
+  if (!warmsUp) return;
+  const addWarmUp = (url: string, find: Find): void =>
+    void scope.route({
+      method: 'POST',
+      url,
+      onRequest: resolving(find, parts, 'warmup'),
+      handler: warmUpHandler(parts),
+    });
+  addWarmUp(`/${kind}/:name/warmup`, byName(parts, kind, latest));
+  addWarmUp(`/${kind}/:name/latest/warmup`, byName(parts, kind, latest));
+  addWarmUp(`/${kind}/:name/:version/warmup`, byName(parts, kind, versionParam));
+  addWarmUp(`/${kind}/id/:stubId/warmup`, byId);
+}
+
+/** Registers the host form. The kind of a host's deployment is known once the deployment is. */
+function registerHosts(scope: FastifyInstance, parts: InvokeParts): void {
+  const find = byHost(parts);
+  const base = `${HOST_BASE}/:label`;
+  const onRequest = resolving(find, parts, 'host');
+  const others = ALL_METHODS.filter((method) => method !== 'GET' && method !== 'POST');
+  scope.route({ method: ['GET', 'POST'], url: base, onRequest, handler: invokeHandler(find, parts) });
+  scope.route({ method: others, url: base, onRequest, handler: (_request, reply) => sendRefusal(reply, WRONG_METHOD) });
+  scope.route({ method: 'POST', url: `${base}/warmup`, onRequest, handler: warmUpHandler(parts) });
+  const handler: Handler = (_request, reply) => sendRefusal(reply, NOT_FOUND);
+  scope.route({ method: ALL_METHODS, url: `${base}/*`, onRequest, handler });
 }
 
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
@@ -190,14 +257,23 @@ function warmUpHandler(parts: InvokeParts): Handler {
 
 type OnRequest = (request: FastifyRequest, reply: FastifyReply, next: () => void) => void;
 
-/** Finds caller and target, and admits the body; refuses with the body unread. */
-function resolving(find: Find, parts: InvokeParts): OnRequest {
+/** Form of the URL: by path, by host, or the warm-up of either. */
+type Form = 'path' | 'host' | 'warmup';
+
+/** Finds caller and target, and admits the body or hands a streamed call on; refuses with the body unread. */
+function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnRequest {
   const { maxBodyBytes: limitBytes } = parts;
+  const isHost = form === 'host';
   return (request, reply, next) => {
     const fail = (error: unknown): void => sendFailure(error, reply, parts);
+    const credential = credentialOf(request, isHost);
     const resolve = (caller: Caller | null): void => {
       const go = (found: Found): void => {
         if (found instanceof Refusal) return sendRefusal(reply, found);
+        if (form !== 'warmup' && isStreamed(found.kind))
+          return stream(found, caller, credential, { isHost, request, reply, parts });
+        // A cookie is for pages, which these kinds do not have.
+        if (credential.from === 'cookie') return sendRefusal(reply, UNAUTHORIZED);
         request.invoked = { caller, target: found };
         admit(request, reply, {
           sender: caller === null ? 'public' : 'known',
@@ -210,7 +286,7 @@ function resolving(find: Find, parts: InvokeParts): OnRequest {
       if (found instanceof Promise) found.then(go, fail);
       else go(found);
     };
-    const token = tokenOf(request.headers.authorization, request.query as Readonly<Record<string, unknown>>);
+    const { token } = credential;
     if (token === null) return resolve(null);
     const caller = parts.authenticator.authenticate(token);
     const authenticated = (known: Caller | null): void => {
@@ -221,6 +297,33 @@ function resolving(find: Find, parts: InvokeParts): OnRequest {
     if (caller instanceof Promise) caller.then(authenticated, fail);
     else authenticated(caller);
   };
+}
+
+function stream(
+  target: Target,
+  caller: Caller | null,
+  { token, from }: Credential,
+  how: {
+    readonly isHost: boolean;
+    readonly request: FastifyRequest;
+    readonly reply: FastifyReply;
+    readonly parts: InvokeParts;
+  },
+): void {
+  const { isHost, request, reply, parts } = how;
+  if (from === 'cookie' && isForeign(request)) return sendRefusal(reply, FOREIGN_ORIGIN);
+  if (isHost && from === 'query' && token !== null && isPage(request)) return redirectWithCookie(token, request, reply);
+  const rootPath = isHost ? '' : rootPathOf(request.originalUrl, target);
+  streamCall({ target, caller, rootPath, tokenInHeader: from === 'header' }, request, reply, parts);
+}
+
+/** The part of a URL's path that names the deployment: `/asgi/name`, `/asgi/name/v3`, `/asgi/id/…`. */
+function rootPathOf(url: string, { kind }: Target): string {
+  const [path = ''] = url.split('?', 1);
+  const [, , second = '', third = ''] = path.split('/');
+  const isNamed = second !== 'id' && second !== 'public';
+  const length = isNamed && third !== 'latest' && versionParam({ version: third }) === undefined ? 2 : 3;
+  return `/${[kind, second, third].slice(0, length).join('/')}`;
 }
 
 /** Refuses a token: 401, or 429 where too many were refused. */

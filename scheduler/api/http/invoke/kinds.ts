@@ -19,3 +19,11 @@ export const KINDS: Readonly<Record<string, InvokedKind>> = {
   function: PER_CALL,
   schedule: PER_CALL,
 };
+
+/** The kinds whose callers speak with an application in the container: any method, any path below. */
+export const STREAMED_KINDS: Readonly<Record<string, Omit<InvokedKind, 'methods'>>> = {
+  asgi: { mayBePublic: true, warmsUp: true },
+};
+
+export const isStreamed = (kind: string): boolean => Object.hasOwn(STREAMED_KINDS, kind);
+export const isInvoked = (kind: string): boolean => Object.hasOwn(KINDS, kind) || isStreamed(kind);

@@ -31,6 +31,13 @@ export const CALLBACK_OUTSIDE = new Refusal(
 );
 export const WRONG_METHOD = new Refusal(405, 'message', 'Method Not Allowed');
 export const NOT_FOUND = new Refusal(404, 'message', 'Not Found');
+export const BAD_GATEWAY = new Refusal(502, 'error', 'Backend route unavailable');
+export const NO_ROOM = new Refusal(503, 'error', 'too many streamed calls are under way: wait until some have ended');
+export const FOREIGN_ORIGIN = new Refusal(
+  403,
+  'message',
+  'a page of another origin may not use the cookie of this one',
+);
 export const INTERNAL = new Refusal(500, 'error', 'Internal server error');
 
 export function send(reply: FastifyReply, status: number, body: string): void {

@@ -10,6 +10,7 @@ export interface RunTask {
   'input'?: (Buffer | Uint8Array | string);
   'part'?: (number);
   'last'?: (boolean);
+  'stream'?: (boolean);
 }
 
 export interface RunTask__Output {
@@ -21,4 +22,5 @@ export interface RunTask__Output {
   'input': (Buffer);
   'part': (number);
   'last': (boolean);
+  'stream': (boolean);
 }

@@ -1,9 +1,10 @@
 /**
- * The frame codec of the socket between agent and runner. A frame is 4 bytes length (big-endian, of the rest, at most 1
+ * The frame codec of the sockets between agent and runner, and of streamed calls between scheduler and runner
+ * (docs/runner-protocol.md lists the kinds). A frame is 4 bytes length (big-endian, of the rest, at most 1
  * MiB), 1 byte kind, 2 bytes header length, header (JSON), body (bytes, never re-encoded). The numbers are the same in
  * `python/longshore/runner/protocol.py`.
  */
-import { MAX_MESSAGE_BYTES } from '#shared/protocol/link.ts';
+import { MAX_MESSAGE_BYTES } from './link.ts';
 
 /** The protocol version this agent speaks. */
 export const RUNNER_PROTOCOL = 1;
@@ -24,6 +25,14 @@ export const FRAME_KINDS = {
   kill: 13,
   drain: 14,
   exited: 15,
+  stream: 16,
+  request: 17,
+  response: 18,
+  data: 19,
+  end: 20,
+  reading: 21,
+  message: 22,
+  close: 23,
 } as const;
 export type FrameKind = keyof typeof FRAME_KINDS;
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { FRAME_KINDS, FrameReader, encodeFrame } from '../../../agent/slots/frames.ts';
-import type { FrameKind } from '../../../agent/slots/frames.ts';
+import { FRAME_KINDS, FrameReader, encodeFrame } from '../../../shared/protocol/frames.ts';
+import type { FrameKind } from '../../../shared/protocol/frames.ts';
 
 const frames = [
   encodeFrame('hello', { version: 1, containerId: 'c', holding: [{ taskId: 't', token: 'x' }] }),

@@ -1,0 +1,61 @@
+// The credential of an invocation: a header, a query parameter, or, in the host form, a cookie for browsers. A browser
+// cannot send `Authorization` with a page, so `?auth_token=` on one becomes a cookie of that host alone.
+// Invariant: a cookie is used for pages of its own origin only, and never for kinds with a JSON body. Source: decision
+// 0136.
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { tokenOf } from '../auth.ts';
+import { cookieOf, queryWithout } from '../streams/head.ts';
+
+/** Cookie that holds a caller's token. */
+export const TOKEN_COOKIE = 'longshore_token';
+
+export interface Credential {
+  readonly token: string | null;
+  readonly from: 'header' | 'query' | 'cookie' | 'nowhere';
+}
+
+/** @param isHost - the URL is in the host form */
+export function credentialOf(request: FastifyRequest, isHost: boolean): Credential {
+  const inHeader = tokenOf(request.headers.authorization);
+  if (inHeader !== null) return { token: inHeader, from: 'header' };
+  const inQuery = tokenOf(undefined, request.query as Readonly<Record<string, unknown>>);
+  if (inQuery !== null) return { token: inQuery, from: 'query' };
+  const inCookie = isHost ? cookieOf(request.headers.cookie, TOKEN_COOKIE) : undefined;
+  if (inCookie !== undefined && inCookie !== '') return { token: inCookie, from: 'cookie' };
+  return { token: null, from: 'nowhere' };
+}
+
+/**
+ * Whether a page of another origin made the request. Other tenants' pages are on hosts of the same site, so the
+ * cookie's `SameSite` does not keep them out.
+ */
+export function isForeign({ headers, method, host }: FastifyRequest): boolean {
+  const { origin } = headers;
+  if (origin !== undefined && origin !== 'null' && URL.parse(origin)?.host !== host.toLowerCase()) return true;
+  if (origin === 'null') return true;
+  const site = headers['sec-fetch-site'];
+  if (site === undefined || site === 'same-origin' || site === 'none') return false;
+  // A link from elsewhere may lead here.
+  return !(headers['sec-fetch-mode'] === 'navigate' && (method === 'GET' || method === 'HEAD'));
+}
+
+/** Whether a browser asks for a page. */
+export const isPage = ({ method, headers }: FastifyRequest): boolean =>
+  (method === 'GET' || method === 'HEAD') &&
+  headers.upgrade === undefined &&
+  (headers.accept ?? '').toLowerCase().includes('text/html');
+
+/** Keeps the token in a cookie, and leads the browser to the same page without it. */
+export function redirectWithCookie(token: string, request: FastifyRequest, reply: FastifyReply): void {
+  const [path = '/', query = ''] = request.originalUrl.split('?', 2);
+  const left = queryWithout(query, 'auth_token');
+  const secure = request.protocol === 'https' ? '; Secure' : '';
+  void reply
+    .code(303)
+    .header('set-cookie', `${TOKEN_COOKIE}=${token}; Path=/; HttpOnly; SameSite=Lax${secure}`)
+    .header('cache-control', 'no-store')
+    .header('referrer-policy', 'no-referrer')
+    // With two leading slashes it would name another host.
+    .header('location', `${path.replace(/^\/+/, '/')}${left === '' ? '' : `?${left}`}`)
+    .send();
+}

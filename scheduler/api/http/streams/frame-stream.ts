@@ -1,0 +1,100 @@
+// The frames of one streamed call, on the bytes between this caller and the runner process. Frames are read as they
+// come; reading stops while the other side of the call is full. Kinds: docs/runner-protocol.md.
+import type { Duplex } from 'node:stream';
+import { FrameReader, encodeHead } from '#shared/protocol/frames.ts';
+import type { Frame, FrameKind } from '#shared/protocol/frames.ts';
+
+/** Largest piece of a body in a frame. */
+export const PIECE_BYTES = 256 * 1024;
+
+const NOTHING = {};
+
+export interface FrameEvents {
+  onFrame(frame: Frame): void;
+  /** No further frame comes; called once. */
+  onOver(): void;
+}
+
+export class FrameStream {
+  readonly #bytes: Duplex;
+  #events: FrameEvents;
+  readonly #reader = new FrameReader();
+  #isOver = false;
+
+  constructor(bytes: Duplex, events: FrameEvents) {
+    this.#bytes = bytes;
+    this.#events = events;
+    const over = (): void => {
+      if (this.#isOver) return;
+      this.#isOver = true;
+      this.#events.onOver();
+    };
+    bytes.on('error', over);
+    bytes.on('end', over);
+    bytes.on('close', over);
+    bytes.on('data', (chunk: Buffer) => {
+      if (this.#isOver) return;
+      try {
+        for (const frame of this.#reader.push(chunk)) if (!this.#isOver) this.#events.onFrame(frame);
+      } catch {
+        // Bytes that are no frames: the runner process cannot be understood any more.
+        bytes.destroy();
+        over();
+      }
+    });
+  }
+
+  /** Gives all further frames to another reader. */
+  handOver(events: FrameEvents): void {
+    this.#events = events;
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** Sends a frame. @returns false: the way is full until {@link onceWritable} */
+  send(kind: FrameKind, header: object = NOTHING, body?: Uint8Array): boolean {
+    if (this.#bytes.destroyed || this.#bytes.writableEnded) return true;
+    const head = encodeHead(kind, header, body?.length ?? 0);
+    if (body === undefined || body.length === 0) return this.#bytes.write(head);
+    this.#bytes.cork();
+    this.#bytes.write(head);
+    const hasRoom = this.#bytes.write(body);
+    this.#bytes.uncork();
+    return hasRoom;
+  }
+
+  /** Sends bytes of any size as frames of bounded size. @returns as `send` */
+  sendPieces(kind: 'data', bytes: Uint8Array): boolean {
+    let hasRoom = true;
+    for (let at = 0; at < bytes.length; at += PIECE_BYTES)
+      hasRoom = this.send(kind, NOTHING, bytes.subarray(at, at + PIECE_BYTES));
+    return hasRoom;
+  }
+
+  onceWritable(then: () => void): void {
+    this.#bytes.once('drain', then);
+  }
+
+  pause(): void {
+    this.#bytes.pause();
+  }
+
+  resume(): void {
+    this.#bytes.resume();
+  }
+
+  /** Ends the call behind what was sent. */
+  end(): void {
+    this.#isOver = true;
+    this.#bytes.end();
+    this.#bytes.resume();
+  }
+
+  /** Ends the call: the runner process sees that its caller is gone, or done. */
+  close(): void {
+    this.#isOver = true;
+    this.#bytes.destroy();
+  }
+}

@@ -1,0 +1,198 @@
+// The heads of streamed calls: what of a request reaches the container, and what of its response reaches the caller.
+// Pure. Source: RFC 9110 §7.6 (headers of one connection), docs/runner-protocol.md.
+import type { IncomingMessage } from 'node:http';
+
+export type HeaderList = readonly (readonly [name: string, value: string])[];
+
+/** Headers of one connection, which a proxy keeps. */
+const HOP_BY_HOP: ReadonlySet<string> = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'http2-settings',
+]);
+
+/** Headers that say where a request came from: the platform writes them itself. */
+const FORWARDED: ReadonlySet<string> = new Set([
+  'forwarded',
+  'x-forwarded-for',
+  'x-forwarded-host',
+  'x-forwarded-port',
+  'x-forwarded-prefix',
+  'x-forwarded-proto',
+  'x-real-ip',
+]);
+
+/** Headers of a WebSocket's handshake: each side of the platform has its own. */
+const HANDSHAKE: ReadonlySet<string> = new Set([
+  'sec-websocket-accept',
+  'sec-websocket-extensions',
+  'sec-websocket-key',
+  'sec-websocket-version',
+]);
+
+/** Names that `Connection` declares to belong to one connection. */
+function declared(raw: readonly string[]): Set<string> {
+  const names = new Set<string>();
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    if ((raw[at] ?? '').toLowerCase() !== 'connection') continue;
+    for (const name of (raw[at + 1] ?? '').split(',')) names.add(name.trim().toLowerCase());
+  }
+  return names;
+}
+
+export interface Forwarded {
+  /** Addresses of the caller and of the proxies it came through. */
+  readonly for: string;
+  readonly host: string;
+  readonly proto: string;
+  /** Part of the path that names the deployment; empty in the host form. */
+  readonly prefix: string;
+}
+
+export interface PlatformCredential {
+  /** The request's `Authorization` is the platform's token. */
+  readonly inHeader: boolean;
+  /** Name of the cookie that holds the platform's token. */
+  readonly cookie: string;
+}
+
+/** Headers of a request for the container: without those of this connection, and without the platform's credential. */
+export function requestHeaders(
+  raw: readonly string[],
+  forwarded: Forwarded,
+  { inHeader, cookie }: PlatformCredential,
+): HeaderList {
+  const own = declared(raw);
+  const passed: [string, string][] = [];
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const name = (raw[at] ?? '').toLowerCase();
+    const value = raw[at + 1] ?? '';
+    if (HOP_BY_HOP.has(name) || FORWARDED.has(name) || HANDSHAKE.has(name) || name === 'expect' || own.has(name))
+      continue;
+    if (name === 'authorization' && inHeader) continue;
+    if (name === 'cookie') {
+      const left = withoutCookie(value, cookie);
+      if (left !== '') passed.push([name, left]);
+    } else passed.push([name, value]);
+  }
+  passed.push(['x-forwarded-for', forwarded.for]);
+  passed.push(['x-forwarded-host', forwarded.host]);
+  passed.push(['x-forwarded-proto', forwarded.proto]);
+  if (forwarded.prefix !== '') passed.push(['x-forwarded-prefix', forwarded.prefix]);
+  return passed;
+}
+
+/** A `Cookie` header without one of its cookies. */
+export function withoutCookie(header: string, name: string): string {
+  return header
+    .split(';')
+    .map((part) => part.trim())
+    .filter((part) => part !== '' && part !== name && !part.startsWith(`${name}=`))
+    .join('; ');
+}
+
+/** The value of a cookie in a `Cookie` header; undefined: it has none. */
+export function cookieOf(header: string | undefined, name: string): string | undefined {
+  for (const part of (header ?? '').split(';')) {
+    const text = part.trim();
+    if (text.startsWith(`${name}=`)) return text.slice(name.length + 1);
+  }
+  return undefined;
+}
+
+/** A query without some of its parameters, otherwise as it was sent. */
+export function queryWithout(query: string, name: string): string {
+  if (!query.includes(name)) return query;
+  return query
+    .split('&')
+    .filter((pair) => decoded(pair.split('=', 1)[0] ?? '') !== name)
+    .join('&');
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text.replaceAll('+', ' '));
+  } catch {
+    return text;
+  }
+}
+
+export interface ResponseHead {
+  readonly status: number;
+  readonly headers: HeaderList;
+  readonly trailers: boolean;
+  /** Content-Length; undefined: none. */
+  readonly length: number | undefined;
+}
+
+/** The acceptance of a WebSocket. */
+export interface Acceptance {
+  readonly accept: true;
+  readonly subprotocol: string | null;
+  readonly headers: HeaderList;
+}
+
+const TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
+/** Characters that a header's value may not have: those that end it, and those that no client reads. */
+// oxlint-disable-next-line no-control-regex
+const BAD_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
+
+/** Reads the head of a response. @returns undefined: the container sent none that can be passed on */
+export function responseHead(body: Uint8Array): ResponseHead | Acceptance | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('utf8'));
+  } catch {
+    return undefined;
+  }
+  if (typeof value !== 'object' || value === null) return undefined;
+  const head = value as Readonly<Record<string, unknown>>;
+  const headers = headerList(head['headers']);
+  if (headers === undefined) return undefined;
+  if (head['accept'] === true) {
+    const { subprotocol } = head;
+    const chosen = typeof subprotocol === 'string' ? subprotocol : null;
+    if (chosen !== null && !TOKEN.test(chosen)) return undefined;
+    return { accept: true, subprotocol: chosen, headers: headers.filter(([name]) => !HANDSHAKE.has(name)) };
+  }
+  const { status } = head;
+  if (typeof status !== 'number' || !Number.isInteger(status) || status < 200 || status > 999) return undefined;
+  const lengths = new Set(headers.filter(([name]) => name === 'content-length').map(([, text]) => text.trim()));
+  const [text] = lengths;
+  if (lengths.size > 1 || (text !== undefined && !/^[0-9]{1,15}$/.test(text))) return undefined;
+  return {
+    status,
+    headers: headers.filter(([name], at) => name !== 'content-length' || isFirst(headers, at)),
+    trailers: head['trailers'] === true,
+    length: text === undefined ? undefined : Number(text),
+  };
+}
+
+const isFirst = (headers: HeaderList, at: number): boolean =>
+  headers.findIndex(([name]) => name === headers[at]?.[0]) === at;
+
+/** Reads a list of headers without those of one connection; undefined: not such a list. */
+export function headerList(value: unknown): HeaderList | undefined {
+  if (!Array.isArray(value)) return undefined;
+  const passed: [string, string][] = [];
+  const own = new Set<string>();
+  for (const pair of value as readonly unknown[]) {
+    if (!Array.isArray(pair) || typeof pair[0] !== 'string' || typeof pair[1] !== 'string') return undefined;
+    const [name, text] = [pair[0].toLowerCase(), pair[1]];
+    if (!TOKEN.test(name) || BAD_VALUE.test(text)) return undefined;
+    if (name === 'connection') for (const one of text.split(',')) own.add(one.trim().toLowerCase());
+    if (!HOP_BY_HOP.has(name)) passed.push([name, text]);
+  }
+  return passed.filter(([name]) => !own.has(name));
+}
+
+/** Whether the request has a body, or may have one. */
+export const hasBody = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
+  headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0';

@@ -1,0 +1,188 @@
+// A streamed HTTP call, once its stream is there: the request's bytes to the runner process, the response's bytes to the
+// caller, each no faster than the other side takes them.
+// Invariant: nothing is held beyond the buffers of the connections. A response that is not complete is cut.
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import type { Frame } from '#shared/protocol/frames.ts';
+import { FrameStream } from './frame-stream.ts';
+import { hasBody, headerList, responseHead } from './head.ts';
+import type { Acceptance, HeaderList, ResponseHead } from './head.ts';
+
+export interface HttpExchangeParts {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** The head of the request, for the runner process. */
+  readonly head: Uint8Array;
+  readonly bytes: Duplex;
+  /** Takes the response over: from here on nobody else writes it. @returns headers to send beside the container's */
+  readonly begin: () => HeaderList;
+  /** Takes the frames of a WebSocket that the container accepts. Absent: the request asks for none. */
+  readonly accept?: (acceptance: Acceptance, frames: FrameStream) => void;
+  /** The exchange is over. @param isWhole - the response went out to its end; false: it was cut, or never began */
+  readonly onOver: (isWhole: boolean) => void;
+  /** Counts bytes of bodies. */
+  readonly onBytes: (direction: 'in' | 'out', count: number) => void;
+}
+
+/** A caller who reads nothing of a waiting response for so long counts as gone. */
+const UNREAD_MS = 300_000;
+/** How much of a body, and how long, is still taken after its response is complete. */
+const LATE_BODY = { mostBytes: 64 * 1024 * 1024, withinMs: 15_000 };
+
+export class HttpExchange {
+  readonly #parts: HttpExchangeParts;
+  readonly #frames: FrameStream;
+  #head: ResponseHead | undefined;
+  #sentBytes = 0;
+  #isOver = false;
+
+  constructor(parts: HttpExchangeParts) {
+    this.#parts = parts;
+    const { request, response, bytes } = parts;
+    this.#frames = new FrameStream(bytes, {
+      onFrame: (frame) => this.#onFrame(frame),
+      onOver: () => this.#cut(),
+    });
+    response.once('close', () => {
+      if (!this.#isOver) this.#cut();
+    });
+    this.#frames.send('request', {}, parts.head);
+    if (parts.accept !== undefined) return;
+    if (hasBody(request)) this.#sendBody();
+    else this.#frames.send('end');
+  }
+
+  /** Whether the response has begun. */
+  get hasBegun(): boolean {
+    return this.#head !== undefined;
+  }
+
+  #sendBody(): void {
+    const { request, onBytes } = this.#parts;
+    let lateBytes = 0;
+    request.on('data', (chunk: Buffer) => {
+      if (this.#isOver) {
+        lateBytes += chunk.length;
+        if (lateBytes > LATE_BODY.mostBytes) request.destroy();
+        return;
+      }
+      onBytes('in', chunk.length);
+      if (this.#frames.sendPieces('data', chunk)) return;
+      request.pause();
+      this.#frames.onceWritable(() => request.resume());
+    });
+    request.once('end', () => {
+      if (!this.#isOver) this.#frames.send('end');
+    });
+    // A body that was cut off: its caller is gone, and the response closes too.
+    request.on('error', () => this.#cut());
+  }
+
+  #onFrame({ kind, body }: Frame): void {
+    const { response, onBytes } = this.#parts;
+    switch (kind) {
+      case 'response':
+        if (this.#head === undefined) this.#begin(body);
+        return;
+      case 'data': {
+        const head = this.#head;
+        if (head === undefined) return this.#cut();
+        this.#sentBytes += body.length;
+        // More than the container has announced: the caller would take the rest for the next response.
+        if (head.length !== undefined && this.#sentBytes > head.length && this.#carriesBody(head)) return this.#cut();
+        if (!this.#carriesBody(head)) return;
+        onBytes('out', body.length);
+        if (response.write(body)) return;
+        this.#frames.pause();
+        response.setTimeout(UNREAD_MS, () => response.destroy());
+        response.once('drain', () => {
+          response.setTimeout(0);
+          this.#frames.resume();
+        });
+        return;
+      }
+      case 'end':
+        return this.#end(body);
+      case 'reading':
+        if (!response.headersSent) response.writeContinue();
+        return;
+      default:
+    }
+  }
+
+  #carriesBody({ status }: ResponseHead): boolean {
+    return this.#parts.request.method !== 'HEAD' && status !== 204 && status !== 304;
+  }
+
+  #begin(body: Uint8Array): void {
+    const { response, begin } = this.#parts;
+    const head = responseHead(body);
+    if (head !== undefined && 'accept' in head) {
+      if (this.#parts.accept === undefined) return this.#cut();
+      this.#isOver = true;
+      return this.#parts.accept(head, this.#frames);
+    }
+    if (head === undefined) return this.#cut();
+    this.#head = head;
+    const names = new Set(head.headers.map(([name]) => name));
+    const added = begin().filter(([name]) => !names.has(name));
+    response.writeHead(
+      head.status,
+      [...added, ...head.headers].flatMap(([name, value]) => [name, value]),
+    );
+    // The head goes out with what has come of the body: a container may send its first event much later.
+    process.nextTick(() => {
+      if (!response.destroyed) response.flushHeaders();
+    });
+  }
+
+  #end(trailers: Uint8Array): void {
+    const { response } = this.#parts;
+    const head = this.#head;
+    if (head === undefined) return this.#cut();
+    if (head.length !== undefined && this.#sentBytes < head.length && this.#carriesBody(head)) return this.#cut();
+    if (head.trailers && trailers.length > 0) addTrailers(response, trailers);
+    this.#isOver = true;
+    response.end();
+    this.#dropLateBody();
+    this.#finish(true);
+  }
+
+  /** A response may be complete before its request is: the rest of the body is not wanted. */
+  #dropLateBody(): void {
+    const { request } = this.#parts;
+    if (request.complete || !hasBody(request)) return;
+    request.resume();
+    const late = setTimeout(() => request.destroy(), LATE_BODY.withinMs);
+    late.unref();
+    request.once('close', () => clearTimeout(late));
+    request.once('end', () => clearTimeout(late));
+  }
+
+  /** The container, its machine or the caller is gone: the response, if it began, is cut. */
+  #cut(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    if (this.#head !== undefined) this.#parts.response.destroy();
+    this.#finish(false);
+  }
+
+  /** Ends a response that would have no end: its task has ended otherwise. */
+  cut(): void {
+    this.#cut();
+  }
+
+  #finish(isWhole: boolean): void {
+    this.#frames.close();
+    this.#parts.onOver(isWhole);
+  }
+}
+
+function addTrailers(response: ServerResponse, body: Uint8Array): void {
+  try {
+    const list = headerList(JSON.parse(Buffer.from(body).toString('utf8')));
+    if (list !== undefined) response.addTrailers(list.map(([name, value]): [string, string] => [name, value]));
+  } catch {
+    // Trailers that cannot be read are left out.
+  }
+}

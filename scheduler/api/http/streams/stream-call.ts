@@ -1,0 +1,336 @@
+// A streamed call from its request to its end: the same admission, queue and slot as any synchronous task, then the
+// bytes themselves (http-exchange.ts, websockets.ts) instead of an input and a result.
+// Invariant: no byte of the body is read before a container has the task. Until the container's head has come, every
+// failure is answered as for an endpoint; from then on the connection is cut.
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { TaskId } from '#shared/domain/ids.ts';
+import type { Ending } from '../../../domain/endings.ts';
+import type { Target } from '../../../domain/stub-config.ts';
+import type { Submissions } from '../../../tasks/admission/submissions.ts';
+import type { Finished } from '../../../tasks/dispatch/replies.ts';
+import type { Streams } from '../../../tasks/streams/streams.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { answerRefused } from '../invoke/answer.ts';
+import { TOKEN_COOKIE } from '../invoke/credential.ts';
+import { outcomes } from '../invoke/outcomes.ts';
+import { BAD_GATEWAY, NO_ROOM, Refusal, send, sendFailure, sendRefusal } from '../invoke/refusal.ts';
+import type { FailureParts } from '../invoke/refusal.ts';
+import { closeUnread } from '../polite-close.ts';
+import { hasBody, queryWithout, requestHeaders } from './head.ts';
+import type { HeaderList } from './head.ts';
+import { HttpExchange } from './http-exchange.ts';
+import type { StreamMetrics } from './metrics.ts';
+import type { StreamRoom } from './room.ts';
+import { upgradeOf } from './upgrades.ts';
+import { handshakeProblem, subprotocolsOf } from './websockets.ts';
+import type { WebSockets } from './websockets.ts';
+
+export interface StreamCallParts extends FailureParts {
+  readonly submissions: Pick<Submissions, 'submit'>;
+  readonly streams: Pick<Streams, 'expect'>;
+  /** Ends a task that runs, because its caller or its limit wants so. */
+  readonly cancel: (taskId: TaskId, ending: Ending) => Promise<void>;
+  readonly webSockets: WebSockets;
+  readonly room: StreamRoom;
+  readonly streamMetrics: StreamMetrics;
+}
+
+/** Where a streamed call goes, and how it came. */
+export interface StreamedTo {
+  readonly target: Target;
+  readonly caller: Caller | null;
+  /** Part of the path that names the deployment; empty in the host form. */
+  readonly rootPath: string;
+  /** The caller's token came in the `Authorization` header. */
+  readonly tokenInHeader: boolean;
+}
+
+/** Time for the stream of a task that has ended to bring its last bytes. */
+const LAST_BYTES_MS = 10_000;
+/** Time for an application to end after its WebSocket was closed. */
+const AFTER_CLOSE_MS = 30_000;
+
+const BAD_KEY = new Refusal(400, 'error', 'Sec-WebSocket-Key is missing or not a key');
+
+export function streamCall(to: StreamedTo, request: FastifyRequest, reply: FastifyReply, parts: StreamCallParts): void {
+  const upgrade = upgradeOf(request.raw);
+  const problem = upgrade && handshakeProblem(request.raw);
+  if (problem === 'version') {
+    void reply.header('sec-websocket-version', '13');
+    return send(reply, 426, JSON.stringify({ error: 'Sec-WebSocket-Version must be 13' }));
+  }
+  if (problem === 'key') return sendRefusal(reply, BAD_KEY);
+  const { workspaceId } = to.target;
+  if (!parts.room.take(workspaceId)) return sendRefusal(reply, NO_ROOM);
+  new StreamCall(to, request, reply, parts).begin(() => parts.room.giveBack(workspaceId));
+}
+
+class StreamCall {
+  readonly #to: StreamedTo;
+  readonly #request: FastifyRequest;
+  readonly #reply: FastifyReply;
+  readonly #parts: StreamCallParts;
+  readonly #protocol: 'http' | 'websocket';
+  #taskId: TaskId | undefined;
+  #forget: () => void = () => undefined;
+  #callerLeft: () => void = () => undefined;
+  #exchange: HttpExchange | undefined;
+  #limit: NodeJS.Timeout | undefined;
+  #last: NodeJS.Timeout | undefined;
+  #finished: Finished | undefined;
+  #hasBegun = false;
+  #isOver = false;
+  #hasLeft = false;
+  #onGone: () => void = () => undefined;
+
+  constructor(to: StreamedTo, request: FastifyRequest, reply: FastifyReply, parts: StreamCallParts) {
+    this.#to = to;
+    this.#request = request;
+    this.#reply = reply;
+    this.#parts = parts;
+    this.#protocol = upgradeOf(request.raw) === undefined ? 'http' : 'websocket';
+  }
+
+  begin(onOver: () => void): void {
+    const { streams, submissions, streamMetrics } = this.#parts;
+    const { target, caller } = this.#to;
+    const { raw } = this.#reply;
+    const protocol = this.#protocol;
+    streamMetrics.active.inc({ protocol });
+    this.#onGone = () => {
+      this.#onGone = () => undefined;
+      streamMetrics.active.dec({ protocol });
+      onOver();
+    };
+    raw.once('close', () => {
+      this.#onGone();
+      if (!raw.writableEnded) this.#left();
+    });
+    const callerStubId = caller?.container?.stubId;
+    submissions
+      .submit(target, {
+        input: '',
+        ...(callerStubId === undefined ? {} : { callerStubId }),
+        onStreamed: (taskId) => {
+          this.#taskId = taskId;
+          this.#forget = streams.expect(taskId, (bytes) => this.#connect(bytes));
+        },
+      })
+      .then((submission) => {
+        if (submission.kind !== 'accepted') {
+          this.#forget();
+          if (this.#hasBegun) return this.#exchange?.cut();
+          this.#isOver = true;
+          closeUnread(this.#request, this.#reply);
+          return answerRefused(submission, this.#reply);
+        }
+        this.#callerLeft = submission.callerLeft;
+        if (this.#hasLeft) submission.callerLeft();
+        return submission.finished.then((finished) => this.#end(finished));
+      })
+      .catch((error: unknown) => {
+        this.#forget();
+        if (!this.#hasBegun) sendFailure(error, this.#reply, this.#parts);
+        else this.#exchange?.cut();
+      });
+  }
+
+  /** A runner process is there: from now on bytes pass. */
+  #connect(bytes: Duplex): void {
+    if (this.#isOver || this.#reply.raw.destroyed) return void bytes.destroy();
+    const { target } = this.#to;
+    const { timeoutSeconds } = target.config;
+    if (timeoutSeconds > 0) {
+      this.#limit = setTimeout(() => this.#tooLong(timeoutSeconds), timeoutSeconds * 1000);
+      this.#limit.unref();
+    }
+    const { raw: request } = this.#request;
+    const { raw: response } = this.#reply;
+    const upgrade = upgradeOf(request);
+    const { webSockets, streamMetrics } = this.#parts;
+    const onBytes = (direction: 'in' | 'out', count: number): void => streamMetrics.bytes.inc({ direction }, count);
+    this.#exchange = new HttpExchange({
+      request,
+      response,
+      bytes,
+      head: Buffer.from(JSON.stringify(this.#head()), 'utf8'),
+      begin: () => this.#begun(),
+      onBytes,
+      onOver: (isWhole) => this.#over(isWhole),
+      ...(upgrade === undefined
+        ? {}
+        : {
+            accept: (acceptance, frames) => {
+              const added = this.#begun();
+              webSockets.accept(
+                request,
+                response,
+                upgrade,
+                { acceptance, added, frames },
+                {
+                  onBytes,
+                  onOver: (code) => this.#webSocketClosed(code),
+                },
+              );
+            },
+          }),
+    });
+  }
+
+  /** The head of the request, as the runner process gets it. */
+  #head(): object {
+    const { rootPath, tokenInHeader } = this.#to;
+    const request = this.#request;
+    const { raw } = request;
+    const isWebSocket = this.#protocol === 'websocket';
+    const isSealed = request.protocol === 'https';
+    const [path, query] = splitUrl(request.originalUrl);
+    const { remotePort, localAddress, localPort } = raw.socket;
+    return {
+      type: isWebSocket ? 'websocket' : 'http',
+      method: raw.method ?? 'GET',
+      path: path === rootPath ? `${path}/` : path,
+      rootPath,
+      query: queryWithout(query, 'auth_token'),
+      scheme: isWebSocket ? (isSealed ? 'wss' : 'ws') : isSealed ? 'https' : 'http',
+      httpVersion: raw.httpVersion,
+      headers: requestHeaders(
+        raw.rawHeaders,
+        {
+          for: [...(request.ips ?? [request.ip])].toReversed().join(', '),
+          host: request.host,
+          proto: request.protocol,
+          prefix: rootPath,
+        },
+        { inHeader: tokenInHeader, cookie: TOKEN_COOKIE },
+      ),
+      client: [request.ip, remotePort ?? 0],
+      server: [localAddress ?? '', localPort ?? 0],
+      ...(isWebSocket ? { subprotocols: subprotocolsOf(raw) } : {}),
+      ...(waitsForContinue(raw) ? { expectsContinue: true } : {}),
+    };
+  }
+
+  /** The container has answered: the response is its own from here. @returns headers of the platform */
+  #begun(): HeaderList {
+    this.#hasBegun = true;
+    clearTimeout(this.#limit);
+    const added = Object.entries(this.#reply.getHeaders()).map(([name, value]): [string, string] => [
+      name,
+      String(value),
+    ]);
+    this.#reply.hijack();
+    return [...added, ['x-task-id', this.#taskId ?? '']];
+  }
+
+  /** No head within the execution limit. */
+  #tooLong(seconds: number): void {
+    if (!this.#hasBegun && !this.#isOver) this.#cancelAtLimit(`no response began within the limit of ${seconds} s`);
+  }
+
+  #cancelAtLimit(detail: string): void {
+    const taskId = this.#taskId;
+    if (taskId === undefined) return;
+    const ending: Ending = { status: 'TIMEOUT', reason: 'execution_timeout', detail };
+    this.#parts.cancel(taskId, ending).catch((error: unknown) => {
+      this.#parts.log.warn({ err: error, taskId }, 'a streamed call could not be ended at its limit');
+      this.#answer({ status: 'TIMEOUT', reason: 'execution_timeout', body: JSON.stringify({ error: detail }) });
+    });
+  }
+
+  #webSocketClosed(code: number): void {
+    this.#over(code !== 1006);
+    this.#onGone();
+    if (code === 1006) return this.#left();
+    this.#last = setTimeout(() => this.#callerLeft(), AFTER_CLOSE_MS);
+    this.#last.unref();
+    if (this.#finished !== undefined) clearTimeout(this.#last);
+  }
+
+  /** The exchange is over; what follows depends on how the task ends. */
+  #over(isWhole: boolean): void {
+    clearTimeout(this.#limit);
+    clearTimeout(this.#last);
+    const protocol = this.#protocol;
+    if (this.#hasBegun) {
+      this.#isOver = true;
+      this.#parts.streamMetrics.ended.inc({ protocol, result: isWhole ? 'whole' : 'cut' });
+      if (isWhole && protocol === 'http' && this.#finished === undefined) this.#boundRest();
+      return;
+    }
+    // The stream ended without a head: the end of the task has the reason, if it comes soon.
+    if (this.#finished !== undefined) return this.#answer(this.#finished);
+    this.#last = setTimeout(() => this.#answer(undefined), LAST_BYTES_MS);
+  }
+
+  /** An application may go on after its response: its execution limit begins anew. */
+  #boundRest(): void {
+    const { timeoutSeconds } = this.#to.target.config;
+    if (timeoutSeconds === 0) return;
+    this.#limit = setTimeout(
+      () => this.#cancelAtLimit(`it ran for ${timeoutSeconds} s after its response`),
+      timeoutSeconds * 1000,
+    );
+    this.#limit.unref();
+  }
+
+  /** The task has ended. */
+  #end(finished: Finished): void {
+    this.#finished = finished;
+    this.#forget();
+    if (this.#isOver) {
+      clearTimeout(this.#limit);
+      clearTimeout(this.#last);
+      return;
+    }
+    // The bytes come by another way than the end, and may be behind it.
+    const isBehind = finished.status === 'COMPLETE' && this.#exchange !== undefined;
+    if (this.#hasBegun) {
+      if (finished.status === 'COMPLETE') return;
+      this.#last = setTimeout(() => this.#exchange?.cut(), LAST_BYTES_MS);
+      this.#last.unref();
+      return;
+    }
+    if (!isBehind) return this.#answer(finished);
+    clearTimeout(this.#last);
+    this.#last = setTimeout(() => this.#answer(undefined), LAST_BYTES_MS);
+  }
+
+  /** Answers in the container's place. */
+  #answer(finished: Finished | undefined): void {
+    if (this.#isOver || this.#hasBegun) return;
+    this.#isOver = true;
+    clearTimeout(this.#limit);
+    clearTimeout(this.#last);
+    this.#forget();
+    const { raw } = this.#reply;
+    if (raw.destroyed) return;
+    this.#parts.streamMetrics.ended.inc({ protocol: this.#protocol, result: 'answered' });
+    closeUnread(this.#request, this.#reply);
+    this.#request.raw.resume();
+    void this.#reply.header('x-task-id', this.#taskId ?? '');
+    if (finished === undefined || finished.status === 'COMPLETE') return sendRefusal(this.#reply, BAD_GATEWAY);
+    send(this.#reply, outcomes.httpStatusOf(finished.status, finished.reason), finished.body);
+  }
+
+  /** The caller is gone. */
+  #left(): void {
+    if (this.#hasLeft) return;
+    this.#hasLeft = true;
+    this.#isOver = true;
+    clearTimeout(this.#limit);
+    clearTimeout(this.#last);
+    this.#forget();
+    this.#exchange?.cut();
+    if (this.#finished === undefined) this.#callerLeft();
+  }
+}
+
+function splitUrl(url: string): readonly [path: string, query: string] {
+  const at = url.indexOf('?');
+  return at < 0 ? [url, ''] : [url.slice(0, at), url.slice(at + 1)];
+}
+
+const waitsForContinue = (raw: IncomingMessage): boolean => raw.headers.expect !== undefined && hasBody(raw);

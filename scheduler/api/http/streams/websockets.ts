@@ -1,0 +1,184 @@
+// WebSockets of callers. The protocol is spoken here; messages travel as frames between the caller and the runner
+// process, each no faster than the other takes them.
+// Invariant: a message is passed on whole, in order, as text or bytes as it was sent. A container that is gone never
+// looks like a regular close.
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { WebSocketServer } from 'ws';
+import type { RawData, WebSocket } from 'ws';
+import type { Frame } from '#shared/protocol/frames.ts';
+import { numberOf, textOf } from '#shared/protocol/frames.ts';
+import type { FrameStream } from './frame-stream.ts';
+import { PIECE_BYTES } from './frame-stream.ts';
+import type { Acceptance, HeaderList } from './head.ts';
+import type { Upgrade } from './upgrades.ts';
+
+/** Largest message of a caller: it is in memory whole while it is passed on. */
+export const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
+/** Bytes that wait for a caller above which its container has to wait. */
+const MOST_BEHIND_BYTES = 1024 * 1024;
+const RESUME_BELOW_BYTES = 256 * 1024;
+/** Interval of pings: a caller who answers none until the next counts as gone. */
+const PING_MS = 30_000;
+/** Longest reason of a close, in bytes. Source: RFC 6455 §5.5. */
+const MOST_REASON_BYTES = 123;
+
+const KEY = /^[+/0-9A-Za-z]{22}==$/;
+
+/** Why the handshake cannot be answered; undefined: it can. */
+export function handshakeProblem({ headers }: Pick<IncomingMessage, 'headers'>): 'version' | 'key' | undefined {
+  const version = headers['sec-websocket-version'];
+  if (version !== '13' && version !== '8') return 'version';
+  return KEY.test(headers['sec-websocket-key'] ?? '') ? undefined : 'key';
+}
+
+/** Subprotocols that a caller offers. */
+export const subprotocolsOf = ({ headers }: Pick<IncomingMessage, 'headers'>): readonly string[] =>
+  (headers['sec-websocket-protocol'] ?? '')
+    .split(',')
+    .map((name) => name.trim())
+    .filter((name) => name !== '');
+
+export interface BridgeEvents {
+  /** @param code - the code of the close, 1006 without one */
+  onOver(code: number): void;
+  onBytes(direction: 'in' | 'out', count: number): void;
+}
+
+export class WebSockets {
+  readonly #server: WebSocketServer;
+  readonly #accepting = new WeakMap<IncomingMessage, { readonly acceptance: Acceptance; readonly added: HeaderList }>();
+  readonly #open = new Set<WebSocket>();
+
+  constructor() {
+    this.#server = new WebSocketServer({
+      noServer: true,
+      clientTracking: false,
+      maxPayload: MAX_MESSAGE_BYTES,
+      // Without context each message costs a little more, and a silent connection no memory.
+      perMessageDeflate: {
+        serverNoContextTakeover: true,
+        clientNoContextTakeover: true,
+        threshold: 1024,
+        concurrencyLimit: 4,
+        zlibDeflateOptions: { level: 1, memLevel: 7 },
+      },
+      handleProtocols: (_offered, request) => this.#accepting.get(request)?.acceptance.subprotocol ?? false,
+    });
+    this.#server.on('headers', (lines, request) => {
+      const { acceptance, added } = this.#accepting.get(request) ?? {};
+      for (const [name, value] of [...(added ?? []), ...(acceptance?.headers ?? [])])
+        if (name !== 'sec-websocket-protocol') lines.push(`${name}: ${value}`);
+    });
+  }
+
+  /** Answers the handshake, and passes messages on until either side ends. */
+  accept(
+    request: IncomingMessage,
+    response: ServerResponse,
+    { socket, head }: Upgrade,
+    accepted: { readonly acceptance: Acceptance; readonly added: HeaderList; readonly frames: FrameStream },
+    events: BridgeEvents,
+  ): void {
+    this.#accepting.set(request, accepted);
+    response.removeAllListeners('finish');
+    response.removeAllListeners('close');
+    response.detachSocket(socket as Parameters<ServerResponse['detachSocket']>[0]);
+    let isOpen = false;
+    this.#server.handleUpgrade(request, socket, head, (webSocket) => {
+      isOpen = true;
+      this.#open.add(webSocket);
+      bridge(webSocket, accepted.frames, {
+        onBytes: (direction, count) => events.onBytes(direction, count),
+        onOver: (code) => {
+          this.#open.delete(webSocket);
+          events.onOver(code);
+        },
+      });
+    });
+    // The handshake was refused: the caller hung up meanwhile.
+    if (!isOpen) whenRefused(socket, accepted.frames, events);
+  }
+
+  /** Ends all WebSockets, because this process stops: callers are told to come again. */
+  closeAll(): void {
+    for (const webSocket of this.#open) webSocket.close(1012, 'the service restarts');
+  }
+}
+
+function whenRefused(socket: Duplex, frames: FrameStream, events: BridgeEvents): void {
+  socket.destroy();
+  frames.close();
+  events.onOver(1006);
+}
+
+function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents): void {
+  let isAlive = true;
+  const pings = setInterval(() => {
+    if (!isAlive) return webSocket.terminate();
+    isAlive = false;
+    webSocket.ping();
+  }, PING_MS);
+  pings.unref();
+  webSocket.on('pong', () => (isAlive = true));
+  webSocket.on('message', (data: RawData, isBinary: boolean) => {
+    isAlive = true;
+    const bytes = data as Buffer;
+    events.onBytes('in', bytes.length);
+    let hasRoom = true;
+    let at = 0;
+    do {
+      const piece = bytes.subarray(at, at + PIECE_BYTES);
+      at += PIECE_BYTES;
+      hasRoom = frames.send('message', { text: !isBinary, ...(at < bytes.length ? { more: true } : {}) }, piece);
+    } while (at < bytes.length);
+    if (hasRoom || frames.isOver) return;
+    webSocket.pause();
+    frames.onceWritable(() => webSocket.resume());
+  });
+  // A fault in the protocol: the close that follows has its code.
+  webSocket.on('error', () => undefined);
+  webSocket.on('close', (code, reason) => {
+    clearInterval(pings);
+    if (!frames.isOver) {
+      if (code !== 1006) frames.send('close', { code, reason: reason.toString('utf8') });
+      frames.end();
+    }
+    events.onOver(code);
+  });
+  let isWaiting = false;
+  const sent = (): void => {
+    if (!isWaiting || webSocket.bufferedAmount > RESUME_BELOW_BYTES) return;
+    isWaiting = false;
+    frames.resume();
+  };
+  frames.handOver({
+    onFrame: (frame) => {
+      if (webSocket.readyState !== webSocket.OPEN) return;
+      if (frame.kind === 'message') {
+        events.onBytes('out', frame.body.length);
+        webSocket.send(frame.body, { binary: frame.header['text'] !== true, fin: frame.header['more'] !== true }, sent);
+        if (isWaiting || webSocket.bufferedAmount <= MOST_BEHIND_BYTES) return;
+        isWaiting = true;
+        frames.pause();
+      } else if (frame.kind === 'close') closeAs(webSocket, frame);
+    },
+    onOver: () => {
+      if (webSocket.readyState === webSocket.OPEN) webSocket.close(1011, 'the container is gone');
+    },
+  });
+}
+
+function closeAs(webSocket: WebSocket, { header }: Frame): void {
+  const code = numberOf(header, 'code');
+  const reason = Buffer.from(textOf(header, 'reason'), 'utf8');
+  const isCode = (code >= 1000 && code <= 1014 && (code < 1004 || code > 1006)) || (code >= 3000 && code <= 4999);
+  webSocket.close(isCode ? code : 1011, cutText(reason));
+}
+
+/** The text, cut between characters to the longest reason. */
+function cutText(bytes: Buffer): Buffer {
+  let end = Math.min(bytes.length, MOST_REASON_BYTES);
+  while (end < bytes.length && end > 0 && ((bytes[end] ?? 0) & 0xc0) === 0x80) end -= 1;
+  return bytes.subarray(0, end);
+}

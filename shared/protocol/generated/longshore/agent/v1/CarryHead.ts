@@ -1,0 +1,12 @@
+// Original file: shared/protocol/agent.proto
+
+
+export interface CarryHead {
+  'taskId'?: (string);
+  'token'?: (string);
+}
+
+export interface CarryHead__Output {
+  'taskId': (string);
+  'token': (string);
+}
