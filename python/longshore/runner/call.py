@@ -41,6 +41,9 @@ class Application:
         self.settings = settings
         kind = settings.stub_type.partition('/')[0]
         self.retries = kind == 'taskqueue'
+        self.is_asgi = kind == 'asgi'
+        #: Whether the function is called for each message of a WebSocket.
+        self.is_realtime = getattr(handler, 'decorator', '') == 'realtime' and self.function is not handler
         #: A generator's items are sent as they come when a caller waits for the answer; otherwise they become a list.
         self.streams = kind in ('endpoint', '')
         self.retry_for: Tuple[Any, ...] = getattr(handler, 'retry_for', ()) if self.function is not handler else ()
@@ -48,6 +51,8 @@ class Application:
         flags, names, takes_any = _shape(self.function)
         self.is_async = bool(flags & (_COROUTINE | _ASYNC_GENERATOR))
         self.wants_context = 'context' in names
+        #: Where a `realtime` handler takes the message: by this name; empty: as the first input; None: nowhere.
+        self.input_name = next((name for name in names if name not in ('context', 'self')), None if names and not takes_any else '')
         #: The scheduler has read this input; a handler without a parameter for it does not get it.
         self.takes_callback_url = takes_any or 'callback_url' in names
         _CurrentContext._source = self._current
@@ -75,14 +80,15 @@ class Application:
             return False
         return not self.retry_for or isinstance(error, self.retry_for)
 
-    def context(self, task: Task) -> Context:
+    def context(self, task: Optional[Task]) -> Context:
+        """The context of a task, or of a process that runs none yet."""
         settings = self.settings
         return Context(
             container_id=settings.container_id,
             stub_id=settings.stub_id,
             stub_type=settings.stub_type,
-            task_id=task.task_id,
-            timeout=task.timeout_ms / 1000 if task.timeout_ms else settings.timeout,
+            task_id=task.task_id if task is not None else '',
+            timeout=task.timeout_ms / 1000 if task is not None and task.timeout_ms else settings.timeout,
             python_version=settings.python_version,
             callback_url=settings.callback_url,
             workers=settings.workers,
@@ -257,6 +263,8 @@ def started(settings: Settings, entering: Callable[[str], None]) -> Tuple[Applic
     """Imports the handler and runs ON_START, `module:function`; an asynchronous one is awaited. Returns the
     milliseconds it took."""
     entering('import')
+    if settings.stub_type.startswith('asgi'):
+        from . import asgi  # noqa: F401  (here, so that forked processes share it)
     application = Application(load(settings.handler, 'HANDLER'), settings)
     entering('on_start')
     if not settings.on_start:
@@ -282,5 +290,19 @@ def started_or_told(
     try:
         return start(entering)
     except BaseException as error:
-        text, trace = (str(error), '') if isinstance(error, SettingsError) else logs.failure(error)
-        tell_failure(phases[-1], text, trace)
+        tell_failure(phases[-1], *_told(error))
+
+
+def prepared_or_told(prepare: Callable[[], None], tell_failure: Callable[[str, str, str], NoReturn]) -> int:
+    """Runs a server's `prepare`. An exception is reported as a failed `on_start`. Returns the milliseconds it took."""
+    began = time.monotonic()
+    try:
+        prepare()
+    except BaseException as error:
+        tell_failure('on_start', *_told(error))
+    return int((time.monotonic() - began) * 1000)
+
+
+def _told(error: BaseException) -> Tuple[str, str]:
+    """Text and traceback of a failed start."""
+    return (str(error), '') if isinstance(error, SettingsError) else logs.failure(error)

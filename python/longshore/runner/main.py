@@ -14,7 +14,7 @@ import sys
 import time
 
 from . import logs, protocol, task
-from .call import Application, started, started_or_told
+from .call import Application, prepared_or_told, started, started_or_told
 from .connection import Link
 from .server import hello_header, leave
 from .serving import make_server
@@ -65,10 +65,10 @@ def _serve(application: Application, control: Control, on_start_ms: int) -> NoRe
     settings = application.settings
     if settings.workers > 1:
         if settings.worker_mode == 'thread':
-            Supervisor(settings, control, on_start_ms, 'thread', application).run()
+            Supervisor(settings, control, fail, on_start_ms, 'thread', application).run()
         why = _unsafe_to_fork(settings)
         if not why:
-            Supervisor(settings, control, on_start_ms, 'fork', application).run()
+            Supervisor(settings, control, fail, on_start_ms, 'fork', application).run()
         logs.note(
             "one worker instead of %d: %s, and a fork is not safe then. Set worker_mode to 'spawn' (a process per worker, each runs on_start) "
             "or 'thread' (handlers side by side in one process)" % (settings.workers, why)
@@ -80,6 +80,7 @@ def _serve(application: Application, control: Control, on_start_ms: int) -> NoRe
     link.greeting = lambda: [*control.repeated, *server._greeting()]
     task.install()
     serve_here(server, link)
+    on_start_ms += prepared_or_told(server.prepare, lambda phase, text, trace: fail(link, phase, text, trace))
     control.ready('single', settings.slots, on_start_ms)
     server.serve()
     server.exit()

@@ -1,4 +1,4 @@
-"""Frames between the runner and the agent: Python's only definition of the kind numbers.
+"""Frames between the runner, the agent and the scheduler: Python's only definition of the kind numbers.
 
 A frame is 4 bytes of length (big-endian, of the rest, at most 1 MiB), 1 byte of kind, 2 bytes of header length, the
 header (JSON) and the body (bytes). Unknown kinds and header fields are ignored, so that neighbouring versions
@@ -41,6 +41,17 @@ LOG = 12
 KILL = 13
 DRAIN = 14
 EXITED = 15
+# Frames of `streams.sock`.
+STREAM = 16
+REQUEST = 17
+RESPONSE = 18
+DATA = 19
+END = 20
+READING = 21
+MESSAGE = 22
+CLOSE = 23
+#: Bound on the body of a DATA or MESSAGE frame.
+PIECE_BYTES = 256 * 1024
 
 
 _PREFIX = struct.Struct('>IBH')
@@ -58,6 +69,11 @@ def pack(kind: int, header: Header, body: bytes = b'') -> bytes:
     if length > MAX_FRAME_BYTES or len(head) > 0xFFFF:
         raise FrameError('frame of %d bytes with a header of %d is over the limit' % (length, len(head)))
     return _PREFIX.pack(length, kind, len(head)) + head + body
+
+
+def prefix(kind: int, body_length: int) -> bytes:
+    """The beginning of a frame without a header, whose body is sent behind it."""
+    return _PREFIX.pack(3 + body_length, kind, 0)
 
 
 class FrameCutter:

@@ -33,6 +33,9 @@ ACKNOWLEDGE_SECONDS = 2.0
 #: Time for running tasks after SIGTERM; Docker's KILL comes at 30 s.
 TERM_SECONDS = 25.0
 
+_STREAMED = 'TypeError: a streamed call needs an ASGI application, and this handler is called with inputs'
+_NOT_STREAMED = 'TypeError: an ASGI application is called by HTTP requests and WebSockets, not with inputs'
+
 
 def hello_header(container_id: str, process: int, slots: int) -> Header:
     """The fields of a hello without `holding`."""
@@ -48,6 +51,9 @@ def hello_header(container_id: str, process: int, slots: int) -> Header:
 
 class Server:
     """The common part of all ways to serve: bookkeeping of tasks and results on one connection."""
+
+    #: Whether tasks are streamed; a task of the other sort is an error.
+    takes_streams = False
 
     def __init__(self, application: Application, link: Link, hello: Header) -> None:
         self.application = application
@@ -103,6 +109,7 @@ class Server:
             task.sink = self.link
             # An agent that counts the hand-over as the start says so, and saves a frame per task.
             task.announce = header.get('started') is not False
+            task.streamed = header.get('stream') is True
             self.held[key] = task
         elif not task.parts:
             return  # sent twice: it is in hand
@@ -120,7 +127,10 @@ class Server:
         if header.get('last', True):
             task.body = b''.join(task.parts)
             task.parts = []
-            self.accept(task)
+            if task.streamed == self.takes_streams:
+                self.accept(task)
+            else:
+                self._answer(task, 'error', error_body(_STREAMED if task.streamed else _NOT_STREAMED))
 
     def accept(self, task: Task) -> None:
         """Takes a complete task, which waits for a slot."""
@@ -231,6 +241,9 @@ class Server:
 
     def exit_now(self, code: int) -> None:
         leave(self.link, code)
+
+    def prepare(self) -> None:
+        """Runs before the process says that it is ready. An exception is a failed start."""
 
     def serve(self) -> None:
         raise NotImplementedError

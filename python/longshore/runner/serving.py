@@ -1,5 +1,6 @@
 """Three ways to call the handler, by its kind: `InlineServer` (one slot: the handler runs in the reading thread),
 `PoolServer` (plain handler, several slots: a thread each), `AsyncServer` (asynchronous handler: one event loop).
+ASGI applications have a fourth (`asgi`).
 """
 
 from __future__ import annotations
@@ -189,11 +190,16 @@ class AsyncServer(Server):
         self._running = 0
         self._attached = -1
 
-    def serve(self) -> None:
+    def _make_loop(self) -> None:
         import asyncio
 
-        self._loop = loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(loop)
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+
+    def serve(self) -> None:
+        if self._loop is None:
+            self._make_loop()
+        loop = self._loop
         if threading.get_ident() == threading.main_thread().ident:
             loop.add_signal_handler(signal.SIGTERM, self.on_term)
         self._attach()
@@ -204,11 +210,14 @@ class AsyncServer(Server):
         super().drain(seconds)
         self._stop_if_done()
         if self.deadline is not None:
-            self._loop.call_later(max(0.0, self.deadline - time.monotonic()), self._loop.stop)
+            self._loop.call_later(max(0.0, self.deadline - time.monotonic()), self._stop)
 
     def _stop_if_done(self) -> None:
         if self.draining and not self._running:
-            self._loop.stop()
+            self._stop()
+
+    def _stop(self) -> None:
+        self._loop.stop()
 
     def _tick(self) -> None:
         """Sends log lines that the socket did not accept when they were printed."""
@@ -283,6 +292,10 @@ class AsyncServer(Server):
 
 def make_server(application: Application, link: Link, hello: Header) -> Server:
     """The server that suits the handler."""
+    if application.is_asgi:
+        from .asgi import AsgiServer  # with asyncio, which other handlers do not pay for
+
+        return AsgiServer(application, link, hello)
     if application.is_async:
         return AsyncServer(application, link, hello)
     if application.settings.slots > 1:

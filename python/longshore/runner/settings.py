@@ -24,6 +24,8 @@ class Settings:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.socket_path = environ.get('LONGSHORE_AGENT_SOCKET') or DEFAULT_SOCKET
+        #: The socket for the bytes of streamed calls.
+        self.streams_path = self.socket_path.rpartition('/')[0] + '/streams.sock'
         self.container_id = environ.get('CONTAINER_ID', '')
         self.stub_id = environ.get('STUB_ID', '')
         self.stub_type = environ.get('STUB_TYPE', '')
@@ -47,6 +49,8 @@ class Settings:
         self.cores = int(cores) if cores.isdigit() else 0
         if self.worker_mode not in MODES:
             self.problem = 'LONGSHORE_WORKER_MODE must be fork, thread or spawn, not %r' % self.worker_mode
+        if self.worker_mode == 'thread' and self.workers > 1 and self.stub_type.startswith('asgi'):
+            self.problem = "LONGSHORE_WORKER_MODE 'thread' does not suit an ASGI application: use 'fork', 'spawn' or concurrent_requests"
         self.timeout = self._number(environ, 'TIMEOUT')
 
     def _count(self, environ: Mapping[str, str], name: str, least: int) -> int:

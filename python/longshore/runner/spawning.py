@@ -8,12 +8,11 @@ and that it is ready, or why it failed.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 
 from . import logs, protocol, task
-from .call import started, started_or_told
+from .call import prepared_or_told, started, started_or_told
 from .connection import Link
 from .protocol import FrameCutter, pack
 from .server import hello_header, leave
@@ -23,17 +22,17 @@ from .supervise import Child, Control, Supervisor, serve_here
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional, Set, Tuple
+    from typing import Any, Dict, Iterable, List, NoReturn, Optional, Set, Tuple
 
     from .protocol import Header
+    from .supervise import Fail
 
 
 class Spawner(Supervisor):
-    """The first process. `fail` ends it with a start that failed by the user's cause."""
+    """The first process."""
 
-    def __init__(self, settings: Settings, control: Control, fail: Callable[[Link, str, str, str], NoReturn]) -> None:
-        super().__init__(settings, control, 0, 'spawn', None)
-        self.fail = fail
+    def __init__(self, settings: Settings, control: Control, fail: Fail) -> None:
+        super().__init__(settings, control, fail, 0, 'spawn', None)
         self.pipes: Dict[int, Tuple[int, FrameCutter]] = {}
         self.phases: Set[str] = set()
 
@@ -78,12 +77,7 @@ class Spawner(Supervisor):
             self.on_start_ms = max(self.on_start_ms, header['onStartMs'])
             self.waiting_for_ready.discard(process)
         elif kind == protocol.FAILED:
-            trace = body.decode('utf-8', 'replace')
-            if not self.control.repeated:
-                self._kill_all()
-                self.fail(self.link, header['phase'], header['error'], trace)
-            for line in (trace or header['error']).rstrip('\n').split('\n'):
-                logs.emit(None, 'stderr', line)
+            self._on_failed(header, body)
 
     def _on_ended(self, code: Optional[int], killer: Optional[int]) -> None:
         # The report of the reason arrives before the end.
@@ -93,10 +87,6 @@ class Spawner(Supervisor):
         # Before the container was ready, this is a failed start, as with a single process that runs `on_start`.
         self._kill_all()
         leave(self.link, 128 + killer if killer is not None else code or 1)
-
-    def _kill_all(self) -> None:
-        for child in self.children.values():
-            os.kill(child.pid, signal.SIGKILL)
 
 
 class _Report:
@@ -155,6 +145,7 @@ def serve_spawned(settings: Settings) -> NoReturn:
     server = make_server(application, link, hello_header(settings.container_id, process, settings.slots))
     task.install()
     serve_here(server, link)
+    on_start_ms += prepared_or_told(server.prepare, failed)
     link.dial_until_connected(lambda: server.draining)
     report.tell(protocol.READY, {'onStartMs': on_start_ms})
     server.serve()

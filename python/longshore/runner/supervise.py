@@ -15,22 +15,26 @@ import threading
 import time
 
 from . import logs, protocol, task
-from .call import Application
+from .call import Application, prepared_or_told
 from .connection import Link
-from .protocol import pack
+from .protocol import FrameCutter, pack
 from .server import TERM_SECONDS, Server, hello_header, leave
 from .serving import InlineServer, PoolServer, make_server
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Optional
+    from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional
 
     from .protocol import Header
     from .settings import Settings
 
+    Fail = Callable[[Link, str, str, str], NoReturn]
+
 #: Age up to which a runner process that dies is restarted more slowly each time.
 _YOUNG_SECONDS = 1.0
 _MAX_RESTART_DELAY = 5.0
+#: Bound on a child's report: a pipe takes 4096 bytes as one piece.
+_REPORT_BYTES = 4096
 
 
 def thread_count() -> int:
@@ -73,10 +77,20 @@ class Child:
 
 
 class Supervisor:
-    """Runner processes (or threads) 0 to `workers` - 1."""
+    """Runner processes (or threads) 0 to `workers` - 1. `fail` ends the first process with a start that failed by the
+    user's cause."""
 
-    def __init__(self, settings: Settings, control: Control, on_start_ms: int, mode: str, application: Optional[Application]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        control: Control,
+        fail: Fail,
+        on_start_ms: int,
+        mode: str,
+        application: Optional[Application],
+    ) -> None:
         self.settings = settings
+        self.fail = fail
         self.application = application
         self.control = control
         self.link = control.link
@@ -92,6 +106,7 @@ class Supervisor:
         self.deadline: Optional[float] = None
         self.killed = False
         self.report_read, self.report_write = os.pipe()
+        self.reports = FrameCutter()
         self.wake_read, self.wake_write = os.pipe()
         for descriptor in (self.report_read, self.wake_read, self.wake_write):
             os.set_blocking(descriptor, False)
@@ -155,6 +170,8 @@ class Supervisor:
     def _become_child(self, process: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Until the child serves, it has nothing to finish.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         # The parent owns the connection: a shutdown here would end it for both.
         self.link.close()
         self.link.take_unsent_logs()
@@ -173,11 +190,20 @@ class Supervisor:
         self.servers.append(server)
         if not self.threads:
             serve_here(server, link)
+        prepared_or_told(server.prepare, lambda phase, text, trace: self._tell_failure(link, phase, text, trace))
         link.dial_until_connected(lambda: server.draining)
-        os.write(self.report_write, bytes([process % 256]))
+        os.write(self.report_write, pack(protocol.READY, {'process': process}))
         server.serve()
         if not self.threads:
             server.exit()
+
+    def _tell_failure(self, link: Link, phase: str, text: str, trace: str) -> NoReturn:
+        """Reports from a child that its start failed, in one write that the pipe does not tear."""
+        report = pack(protocol.FAILED, {'phase': phase, 'error': text[:200]})
+        body = trace.encode('utf-8', 'backslashreplace')[len(report) - _REPORT_BYTES :]
+        os.write(self.report_write, pack(protocol.FAILED, {'phase': phase, 'error': text[:200]}, body))
+        leave(link, 1)
+        raise AssertionError('leave returned')
 
     # ---- watching ----------------------------------------------------------------------------------------------------
     def _wait(self) -> None:
@@ -224,6 +250,8 @@ class Supervisor:
 
     def _on_ended(self, code: Optional[int], killer: Optional[int]) -> None:
         """Called when a runner process has ended by itself; it is restarted when this returns."""
+        # The report of a failed start arrives before the end.
+        self._read_reports()
 
     def _restart_delay(self, process: int, child: Child) -> float:
         if time.monotonic() - child.started > _YOUNG_SECONDS:
@@ -260,9 +288,25 @@ class Supervisor:
             reports = os.read(self.report_read, 4096)
         except BlockingIOError:
             return
-        for process in reports:
-            self.waiting_for_ready = {number for number in self.waiting_for_ready if number % 256 != process}
+        for kind, header, body in self.reports.feed(reports):
+            if kind == protocol.READY:
+                self.waiting_for_ready.discard(header['process'])
+            elif kind == protocol.FAILED:
+                self._on_failed(header, body)
         self._tell_ready()
+
+    def _on_failed(self, header: Header, body: bytes) -> None:
+        """A child's start failed. Before the container is ready this is its failed start, later one more restart."""
+        trace = body.decode('utf-8', 'replace')
+        if not self.control.repeated:
+            self._kill_all()
+            self.fail(self.link, header['phase'], header['error'], trace)
+        for line in (trace or header['error']).rstrip('\n').split('\n'):
+            logs.emit(None, 'stderr', line)
+
+    def _kill_all(self) -> None:
+        for child in self.children.values():
+            os.kill(child.pid, signal.SIGKILL)
 
     def _tell_ready(self) -> None:
         if not self.waiting_for_ready and not self.control.repeated:
@@ -296,8 +340,7 @@ class Supervisor:
             leave(self.link, 137 if self.killed else 0)
         if time.monotonic() >= self.deadline and not self.killed:
             self.killed = True
-            for child in self.children.values():
-                os.kill(child.pid, signal.SIGKILL)
+            self._kill_all()
             self.deadline = time.monotonic() + 5.0
         elif not self.killed:
             # The signal is sent again: a child that was just forked had not begun to handle it.

@@ -46,6 +46,10 @@ class Task:
         #: Whether a frame of its own reports the start.
         self.announce = True
         self.coroutine: Any = None
+        #: Whether bytes travel on a connection of the task's own (`streams`).
+        self.streamed = False
+        #: The running call of an ASGI application.
+        self.call: Any = None
         self._open = False
         self._thread = 0
         self._right: List[bool] = []
