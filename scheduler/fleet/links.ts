@@ -417,7 +417,7 @@ export class Links {
       const machineId = await this.#parts.credentials.authenticate(call.metadata);
       const head = await headOf(call);
       if (head === undefined || call.cancelled) {
-        call.emit('error', grpcError(new AppError('invalid_request', 'a stream without a head')));
+        call.emit('error', grpcError(new AppError('bad_request', 'a stream without a head')));
         return;
       }
       this.#takeStream(machineId, head.taskId as TaskId, head.token as AttemptToken, new CarriedBytes(call));
@@ -454,6 +454,7 @@ async function headOf(call: CarryCall): Promise<CarryHead__Output | undefined> {
     });
     call.once('end', () => resolve(undefined));
     call.once('cancelled', () => resolve(undefined));
+    call.resume();
   });
   const late = sleep(HEAD_WITHIN_MS, abort.signal).then(() => undefined);
   const message = await Promise.race([first, late]);

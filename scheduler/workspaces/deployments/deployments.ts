@@ -84,7 +84,7 @@ const MAX_NAME = 255;
  * Kinds that can be invoked. A stub of any kind may be made,
  * because clients make one before they ask for a refused operation.
  */
-const RUNNABLE: ReadonlySet<string> = new Set(['endpoint', 'taskqueue', 'function', 'schedule']);
+const RUNNABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'function', 'schedule']);
 /** Kinds whose number of containers a person may set. */
 const SCALABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'pod']);
 const NOT_FOUND = { kind: 'not_found' } as const satisfies ChangeOutcome;

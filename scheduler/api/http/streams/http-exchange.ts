@@ -1,5 +1,5 @@
-// A streamed HTTP call, once its stream is there: the request's bytes to the runner process, the response's bytes to the
-// caller, each no faster than the other side takes them.
+// A streamed HTTP call, once its stream is there: the bytes of the request to the runner process, those of the response
+// to the caller, each no faster than the other side takes them.
 // Invariant: nothing is held beyond the buffers of the connections. A response that is not complete is cut.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -163,8 +163,18 @@ export class HttpExchange {
   #cut(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    if (this.#head !== undefined) this.#parts.response.destroy();
+    if (this.#head !== undefined) this.#cutResponse(this.#head);
     this.#finish(false);
+  }
+
+  #cutResponse({ length }: ResponseHead): void {
+    const { request, response } = this.#parts;
+    const { socket } = response;
+    // Without a length and without chunks, the end of the connection would look like the end of the body.
+    const isUnframed = length === undefined && request.httpVersion === '1.0';
+    if (isUnframed && socket !== null && 'resetAndDestroy' in socket) socket.resetAndDestroy();
+    // What has come goes out first.
+    else process.nextTick(() => response.destroy());
   }
 
   /** Ends a response that would have no end: its task has ended otherwise. */

@@ -1,0 +1,574 @@
+// Streamed calls through a whole installation: an ASGI application in a container, HTTP and WebSockets through
+// scheduler, agent and runner. Requests are written by hand, so that each byte is known.
+import { createHash, randomBytes } from 'node:crypto';
+import { describe, expect } from 'vitest';
+import { WebSocket } from 'ws';
+import { jsonOf, test as base } from '../helpers/platform.ts';
+import type { Deployment, Platform } from '../helpers/platform.ts';
+import type { RawAnswer } from '../helpers/raw-http.ts';
+import { RawConnection } from '../helpers/raw-http.ts';
+import { waitFor } from '../helpers/services.ts';
+
+interface Web extends Deployment {
+  /** Path of its URL. */
+  readonly path: string;
+}
+
+const test = base
+  .extend('web', { scope: 'file' }, async ({ platform }): Promise<Web> => {
+    const deployment = await platform.deploy({
+      app: 'web.py',
+      handler: 'app',
+      name: 'web',
+      stubType: 'asgi/deployment',
+      concurrentRequests: 50,
+      maxPendingTasks: 200,
+      keepWarmSeconds: 60,
+    });
+    expect(await platform.call(`${deployment.url}/`)).toMatchObject({ status: 200 });
+    return { ...deployment, path: new URL(deployment.url).pathname };
+  })
+  .extend('raw', async ({ platform }, { onCleanup }) => {
+    const open: RawConnection[] = [];
+    onCleanup(() => open.forEach((connection) => connection.close()));
+    return async (): Promise<RawConnection> => {
+      const connection = new RawConnection(platform.httpAddress);
+      open.push(connection);
+      await connection.opened;
+      return connection;
+    };
+  });
+
+const stateOf = async (platform: Platform, web: Web) =>
+  jsonOf<{ seen: Record<string, number>; gone: unknown[]; pid: number }>(await platform.call(`${web.url}/`));
+
+interface Case {
+  readonly name: string;
+  readonly method?: string;
+  readonly path?: string;
+  readonly version?: string;
+  readonly headers?: readonly string[];
+  readonly body?: string | Buffer;
+  readonly check: (answer: RawAnswer, seen: Seen) => void;
+}
+
+interface Seen {
+  readonly method: string;
+  readonly path: string;
+  readonly raw_path: string;
+  readonly root_path: string;
+  readonly query: string;
+  readonly scheme: string;
+  readonly http_version: string;
+  readonly headers: readonly (readonly [string, string])[];
+  readonly body: string;
+}
+
+const headerOf = (seen: Seen, name: string): string[] =>
+  seen.headers.filter(([one]) => one === name).map(([, value]) => value);
+
+const passed = (name: string, rest: Omit<Case, 'name'>): Case => ({ name, path: '/request', ...rest });
+const chunks = (...pieces: readonly string[]): string =>
+  [...pieces, ''].map((piece) => `${Buffer.byteLength(piece).toString(16)}\r\n${piece}\r\n`).join('');
+
+const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'PROPFIND', 'REPORT', 'PURGE', 'QUERY', 'MKCOL'];
+
+const CASES: readonly Case[] = [
+  ...METHODS.map((method) =>
+    passed(`method ${method}`, { method, check: (_answer, seen) => expect(seen.method).toBe(method) }),
+  ),
+  passed('HEAD has the headers, and no body', {
+    method: 'HEAD',
+    check: (answer) => {
+      expect(answer.status).toBe(200);
+      expect(Number(answer.headers['content-length'])).toBeGreaterThan(10);
+    },
+  }),
+  ...['GET', 'DELETE', 'OPTIONS'].map((method) =>
+    passed(`a body with ${method}`, {
+      method,
+      headers: ['Content-Length: 5'],
+      body: 'hello',
+      check: (_answer, seen) => expect(seen.body).toBe('hello'),
+    }),
+  ),
+  passed('a query, as it was sent', {
+    path: '/request?a=1&a=2&b=%20x+y&c&%41=%zz',
+    check: (_answer, seen) => expect(seen.query).toBe('a=1&a=2&b=%20x+y&c&%41=%zz'),
+  }),
+  passed('a token in the query is cut out', {
+    path: '/request?a=1&auth_token=TOKEN&b=2',
+    headers: ['no-authorization'],
+    check: (_answer, seen) => {
+      expect(seen.query).toBe('a=1&b=2');
+      expect(JSON.stringify(seen)).not.toContain('eyJ');
+    },
+  }),
+  passed('a path with escapes', {
+    path: '/request/a%20b/%C3%A9/c%2Fd',
+    check: (_answer, seen) => {
+      expect(seen.path).toMatch(/\/request\/a b\/é\/c\/d$/);
+      expect(seen.raw_path).toMatch(/\/request\/a%20b\/%C3%A9\/c%2Fd$/);
+    },
+  }),
+  passed('a path with dots and doubled slashes', {
+    path: '/request//a/../b/./c',
+    check: (_answer, seen) => expect(seen.raw_path).toMatch(/\/request\/\/a\/\.\.\/b\/\.\/c$/),
+  }),
+  passed('a trailing slash', {
+    path: '/request/',
+    check: (_answer, seen) => expect(seen.path).toMatch(/\/request\/$/),
+  }),
+  passed('the root path names the deployment', {
+    check: (_answer, seen) => expect(seen.path).toBe(`${seen.root_path}/request`),
+  }),
+  passed('a long path', {
+    path: `/request/${'x'.repeat(4000)}`,
+    check: (_answer, seen) => expect(seen.path.length).toBeGreaterThan(4000),
+  }),
+  passed('repeated headers', {
+    headers: ['X-A: 1', 'X-A: 2', 'x-a: 3'],
+    check: (_answer, seen) => expect(headerOf(seen, 'x-a')).toEqual(['1', '2', '3']),
+  }),
+  passed('an empty header', {
+    headers: ['X-Empty:'],
+    check: (_answer, seen) => expect(headerOf(seen, 'x-empty')).toEqual(['']),
+  }),
+  passed('a header with bytes above ASCII', {
+    headers: ['X-Latin: caf\xe9'],
+    check: (_answer, seen) => expect(headerOf(seen, 'x-latin')).toEqual(['caf\xe9']),
+  }),
+  passed('a large header', {
+    headers: [`X-Large: ${'y'.repeat(8000)}`],
+    check: (_answer, seen) => expect(headerOf(seen, 'x-large')[0]?.length).toBe(8000),
+  }),
+  passed('cookies', {
+    headers: ['Cookie: a=1; longshore_token=secret; b=2'],
+    check: (_answer, seen) => expect(headerOf(seen, 'cookie')).toEqual(['a=1; b=2']),
+  }),
+  passed('the host as it was sent', {
+    check: (_answer, seen) => expect(headerOf(seen, 'host')).toEqual(['web.test']),
+  }),
+  passed('the platform’s token is not passed on', {
+    check: (_answer, seen) => expect(headerOf(seen, 'authorization')).toEqual([]),
+  }),
+  ...[
+    'Connection: keep-alive, X-Mine',
+    'Keep-Alive: timeout=5',
+    'Proxy-Connection: keep-alive',
+    'TE: trailers',
+    'Proxy-Authorization: Basic x',
+  ].map((line) =>
+    passed(`${line.split(':')[0]} belongs to the connection`, {
+      headers: [line, 'X-Mine: 1'],
+      check: (_answer, seen) => {
+        const [name = ''] = line.toLowerCase().split(':');
+        expect(headerOf(seen, name)).toEqual([]);
+        if (line.includes('X-Mine')) expect(headerOf(seen, 'x-mine')).toEqual([]);
+      },
+    }),
+  ),
+  passed('an upgrade to another protocol is not taken up', {
+    headers: ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABkAAQAAP__'],
+    check: (answer, seen) => {
+      expect(answer.status).toBe(200);
+      expect(headerOf(seen, 'upgrade')).toEqual([]);
+      expect(headerOf(seen, 'http2-settings')).toEqual([]);
+    },
+  }),
+  passed('who asked is told anew', {
+    headers: ['X-Forwarded-For: 1.2.3.4', 'X-Forwarded-Proto: https', 'Forwarded: for=1.2.3.4', 'X-Real-Ip: 1.2.3.4'],
+    check: (_answer, seen) => {
+      expect(headerOf(seen, 'x-forwarded-for')).toEqual(['127.0.0.1']);
+      expect(headerOf(seen, 'x-forwarded-proto')).toEqual(['http']);
+      expect(headerOf(seen, 'x-forwarded-host')).toEqual(['web.test']);
+      expect(headerOf(seen, 'forwarded')).toEqual([]);
+      expect(headerOf(seen, 'x-real-ip')).toEqual([]);
+    },
+  }),
+  passed('a body with its length', {
+    method: 'POST',
+    headers: ['Content-Length: 11'],
+    body: 'hello\0world',
+    check: (_answer, seen) => {
+      expect(seen.body).toBe('hello\0world');
+      expect(headerOf(seen, 'content-length')).toEqual(['11']);
+    },
+  }),
+  passed('an empty body with its length', {
+    method: 'POST',
+    headers: ['Content-Length: 0'],
+    check: (_answer, seen) => expect(seen.body).toBe(''),
+  }),
+  passed('a body in chunks', {
+    method: 'POST',
+    headers: ['Transfer-Encoding: chunked'],
+    body: chunks('he', 'l', 'lo'),
+    check: (_answer, seen) => {
+      expect(seen.body).toBe('hello');
+      expect(headerOf(seen, 'transfer-encoding')).toEqual([]);
+    },
+  }),
+  passed('no chunk at all', {
+    method: 'POST',
+    headers: ['Transfer-Encoding: chunked'],
+    body: chunks(),
+    check: (_answer, seen) => expect(seen.body).toBe(''),
+  }),
+  passed('chunks with extensions and trailers', {
+    method: 'POST',
+    headers: ['Transfer-Encoding: chunked', 'Trailer: X-T'],
+    body: '5;a=b\r\nhello\r\n0\r\nX-T: 1\r\n\r\n',
+    check: (_answer, seen) => expect(seen.body).toBe('hello'),
+  }),
+  passed('chunk sizes in capitals and with zeros', {
+    method: 'POST',
+    headers: ['Transfer-Encoding: CHUNKED'],
+    body: `000A\r\n0123456789\r\n0\r\n\r\n`,
+    check: (_answer, seen) => expect(seen.body).toBe('0123456789'),
+  }),
+  passed('any content type', {
+    method: 'POST',
+    headers: ['Content-Type: application/x-nothing; weird', 'Content-Length: 2'],
+    body: '{}',
+    check: (_answer, seen) => expect(headerOf(seen, 'content-type')).toEqual(['application/x-nothing; weird']),
+  }),
+  passed('a content type that is none', {
+    method: 'POST',
+    headers: ['Content-Type: ;;', 'Content-Length: 2'],
+    body: '{}',
+    check: (_answer, seen) => expect(headerOf(seen, 'content-type')).toEqual([';;']),
+  }),
+  passed('Expect: 100-continue', {
+    method: 'POST',
+    headers: ['Expect: 100-continue', 'Content-Length: 2'],
+    body: 'ok',
+    check: (answer, seen) => {
+      expect(answer.informational).toEqual([100]);
+      expect(seen.body).toBe('ok');
+      expect(headerOf(seen, 'expect')).toEqual([]);
+    },
+  }),
+  {
+    name: 'Expect: anything else',
+    path: '/request',
+    headers: ['Expect: 200-ok'],
+    check: ({ status }) => expect(status).toBe(417),
+  },
+  passed('HTTP/1.0', {
+    version: '1.0',
+    check: (answer, seen) => {
+      expect(answer.status).toBe(200);
+      expect(seen.http_version).toBe('1.0');
+    },
+  }),
+  {
+    name: 'HTTP/1.0 gets a streamed answer without chunks',
+    path: '/download?size=200000',
+    version: '1.0',
+    check: (answer) => {
+      expect(answer.headers['transfer-encoding']).toBeUndefined();
+      expect(answer.body.length).toBe(200_000);
+    },
+  },
+  {
+    name: 'an answer without a length comes in chunks',
+    path: '/download?size=200000',
+    check: (answer) => {
+      expect(answer.headers['transfer-encoding']).toBe('chunked');
+      expect(answer.body.length).toBe(200_000);
+    },
+  },
+  {
+    name: 'an answer with a length keeps it',
+    path: '/download?size=200000&length=1',
+    check: (answer) => {
+      expect(answer.headers['content-length']).toBe('200000');
+      expect(answer.body.length).toBe(200_000);
+    },
+  },
+  ...[200, 201, 202, 206, 301, 302, 304, 307, 400, 404, 418, 429, 500, 503, 599].map((status): Case => ({
+    name: `status ${status}`,
+    path: `/status?${status}`,
+    check: (answer) => {
+      expect(answer.status).toBe(status);
+      expect(answer.headers['x-kept']).toBe('yes');
+      expect(answer.headers['x-hop']).toBeUndefined();
+      expect(answer.body.toString()).toBe(status === 304 ? '' : 'body');
+    },
+  })),
+  {
+    name: 'status 204 has no body',
+    path: '/status?204',
+    check: (answer) => {
+      expect(answer.status).toBe(204);
+      expect(answer.headers['transfer-encoding']).toBeUndefined();
+    },
+  },
+  { name: 'a status that is none', path: '/status?99', check: ({ status }) => expect(status).toBe(500) },
+  {
+    name: 'repeated headers of an answer',
+    path: '/cookies',
+    check: (answer) => expect(answer.lists.get('set-cookie')).toEqual(['a=1', 'b=2']),
+  },
+  {
+    name: 'trailers of an answer',
+    path: '/trailers',
+    headers: ['TE: trailers'],
+    check: (answer) => {
+      expect(answer.body.toString()).toBe('with trailers');
+      expect(answer.trailers).toEqual({ 'x-sum': '42' });
+    },
+  },
+  {
+    name: 'an answer shorter than announced is cut',
+    path: '/short',
+    check: (answer) => expect(answer.isWhole).toBe(false),
+  },
+  {
+    name: 'an exception before the answer',
+    path: '/fail',
+    check: (answer) => {
+      expect(answer.status).toBe(500);
+      expect(JSON.parse(answer.body.toString())).toEqual({ error: 'ValueError: before the response' });
+    },
+  },
+  {
+    name: 'an exception within the answer cuts it',
+    path: '/fail-late',
+    check: (answer) => {
+      expect(answer.status).toBe(200);
+      expect(answer.isWhole).toBe(false);
+    },
+  },
+  {
+    name: 'an early answer to a body that goes on',
+    path: '/early',
+    method: 'POST',
+    headers: ['Content-Length: 100000'],
+    body: 'x'.repeat(1000),
+    check: (answer) => expect(answer.status).toBe(413),
+  },
+  {
+    name: 'ids of request and task',
+    path: '/',
+    check: ({ headers }) => {
+      expect(headers['x-task-id']).toMatch(/^[0-9a-f-]{36}$/);
+      expect(headers['x-request-id']).toBeTruthy();
+    },
+  },
+  { name: 'another path', path: '/nothing/here', check: ({ status }) => expect(status).toBe(404) },
+];
+
+/** Requests that a proxy must not pass on, since others may read them differently. */
+const MALFORMED: readonly (readonly [name: string, lines: readonly string[], body: string])[] = [
+  ['both lengths', ['Content-Length: 5', 'Transfer-Encoding: chunked'], '0\r\n\r\n'],
+  ['two different lengths', ['Content-Length: 5', 'Content-Length: 6'], 'hello'],
+  ['a list of lengths', ['Content-Length: 5, 6'], 'hello'],
+  ['a length that is no number', ['Content-Length: 5x'], 'hello'],
+  ['a negative length', ['Content-Length: -5'], 'hello'],
+  ['a length with a sign', ['Content-Length: +5'], 'hello'],
+  ['a chunk size that is none', ['Transfer-Encoding: chunked'], 'zz\r\nhello\r\n0\r\n\r\n'],
+  ['a chunk size with a prefix', ['Transfer-Encoding: chunked'], '0x5\r\nhello\r\n0\r\n\r\n'],
+  ['a negative chunk size', ['Transfer-Encoding: chunked'], '-5\r\nhello\r\n0\r\n\r\n'],
+  ['a chunk size beyond all bounds', ['Transfer-Encoding: chunked'], 'ffffffffffffffffff\r\nhello\r\n0\r\n\r\n'],
+  ['a chunk longer than its size', ['Transfer-Encoding: chunked'], '3\r\nhello\r\n0\r\n\r\n'],
+  ['chunked twice', ['Transfer-Encoding: chunked, chunked'], '0\r\n\r\n'],
+  ['chunked that is not the last', ['Transfer-Encoding: chunked, identity'], '0\r\n\r\n'],
+  ['an encoding that looks like chunked', ['Transfer-Encoding: xchunked'], '0\r\n\r\n'],
+  ['a folded header', ['X-Folded: a\r\n b'], ''],
+  ['a space before the colon', ['X-Spaced : 1'], ''],
+  ['a name with a space', ['X Spaced: 1'], ''],
+  ['a line without a colon', ['nothing'], ''],
+  ['a null byte in a header', ['X-Null: a\0b'], ''],
+  ['a bare carriage return in a header', ['X-Cr: a\rb'], ''],
+];
+
+describe('an ASGI application', () => {
+  test.for(CASES)(
+    '$name',
+    async ({ method = 'GET', path = '/', version = '1.1', headers = [], body = '', check }, { platform, web, raw }) => {
+      const connection = await raw();
+      const authorization = headers.includes('no-authorization') ? [] : [`Authorization: Bearer ${platform.token}`];
+      const lines = [
+        `${method} ${web.path}${path.replace('TOKEN', platform.token)} HTTP/${version}`,
+        'Host: web.test',
+        ...authorization,
+        ...headers.filter((line) => line !== 'no-authorization'),
+        '',
+        '',
+      ];
+      connection.send(Buffer.from(lines.join('\r\n'), 'latin1'));
+      if (headers.some((line) => line.startsWith('Expect: 100')))
+        await connection.until((bytes) => bytes.includes('100'));
+      connection.send(body);
+      const answer = await connection.answer(method);
+      const isSeen = path.startsWith('/request') && method !== 'HEAD' && answer.status === 200;
+      check(answer, (isSeen ? JSON.parse(answer.body.toString()) : {}) as Seen);
+    },
+  );
+
+  test.for(MALFORMED)('refuses %s', async ([, headers, body], { platform, web, raw }) => {
+    const before = (await stateOf(platform, web)).seen['calls'] ?? 0;
+    const connection = await raw();
+    const authorization = `Authorization: Bearer ${platform.token}`;
+    const smuggled = `GET ${web.path}/ HTTP/1.1\r\nHost: web.test\r\n${authorization}\r\n\r\n`;
+    const head = [`POST ${web.path}/request HTTP/1.1`, 'Host: web.test', authorization, ...headers, '', ''];
+    connection.send(Buffer.from(head.join('\r\n') + body + smuggled, 'latin1'));
+    await connection.until(() => false);
+    // Either the head is refused at once, or the body turns out to be bad: no answer of the application is whole.
+    const text = connection.received.toString('latin1');
+    expect(text === '' || /^HTTP\/1\.1 (400|500|502)/.test(text), text.slice(0, 200)).toBe(true);
+    expect(text).not.toContain('"hello"');
+    const after = (await stateOf(platform, web)).seen['calls'] ?? 0;
+    expect(after - before).toBeLessThanOrEqual(2);
+  });
+});
+
+describe('bodies', () => {
+  test('of any size pass both ways, each byte as it was', async ({ platform, web }) => {
+    const body = randomBytes(20 * 1024 * 1024);
+    const upload = await platform.call(`${web.url}/upload`, { method: 'POST', body });
+    expect(jsonOf(upload)).toEqual({ sha256: createHash('sha256').update(body).digest('hex'), size: body.length });
+    const answer = await fetch(`${web.url}/echo`, {
+      method: 'POST',
+      body,
+      headers: { authorization: `Bearer ${platform.token}` },
+    });
+    expect(Buffer.from(await answer.arrayBuffer()).equals(body)).toBe(true);
+  });
+
+  test('come back while they are sent', async ({ platform, web, raw }) => {
+    const connection = await raw();
+    const head = [`POST ${web.path}/echo HTTP/1.1`, 'Host: w', `Authorization: Bearer ${platform.token}`];
+    connection.send(`${[...head, 'Transfer-Encoding: chunked', '', ''].join('\r\n')}5\r\nfirst\r\n`);
+    await connection.until((bytes) => bytes.includes('first'));
+    connection.send('6\r\nsecond\r\n');
+    await connection.until((bytes) => bytes.includes('second'));
+    connection.send('0\r\n\r\n');
+    expect((await connection.answer()).body.toString()).toBe('firstsecond');
+  });
+
+  test('that nobody reads make the application wait', async ({ platform, web, raw }) => {
+    const connection = await raw();
+    connection.socket.pause();
+    const before = (await stateOf(platform, web)).seen['sent'] ?? 0;
+    connection.send(
+      `GET ${web.path}/download?size=1000000000 HTTP/1.1\r\nHost: w\r\nAuthorization: Bearer ${platform.token}\r\n\r\n`,
+    );
+    let sent = -1;
+    await waitFor(
+      async () => {
+        const now = ((await stateOf(platform, web)).seen['sent'] ?? 0) - before;
+        const isSteady = now > 0 && now === sent;
+        sent = now;
+        return isSteady;
+      },
+      'the application sends no more',
+      20_000,
+    );
+    expect(sent).toBeLessThan(32 * 1024 * 1024);
+  });
+});
+
+describe('a caller who leaves', () => {
+  test('ends a stream of events, whose application sees it', async ({ platform, web, raw }) => {
+    const before = (await stateOf(platform, web)).seen['disconnects'] ?? 0;
+    const connection = await raw();
+    connection.send(`GET ${web.path}/events HTTP/1.1\r\nHost: w\r\nAuthorization: Bearer ${platform.token}\r\n\r\n`);
+    await connection.until((bytes) => bytes.includes('data: 3'));
+    const taskId = /x-task-id: ([0-9a-f-]+)/i.exec(connection.received.toString())?.[1] ?? '';
+    connection.close();
+    await waitFor(async () => (await stateOf(platform, web)).seen['disconnects'] === before + 1, 'it is told');
+    await platform.taskIs(taskId, 'CANCELLED');
+  });
+});
+
+describe('a container that dies', () => {
+  test('before its answer: 500', async ({ platform, web }) => {
+    expect(await platform.call(`${web.url}/die`)).toMatchObject({ status: 500 });
+    await waitFor(async () => (await platform.call(`${web.url}/`)).status === 200, 'another serves', 30_000);
+  });
+
+  test('within its answer: the answer is cut', async ({ platform, web, raw }) => {
+    const connection = await raw();
+    connection.send(`GET ${web.path}/die?late HTTP/1.1\r\nHost: w\r\nAuthorization: Bearer ${platform.token}\r\n\r\n`);
+    const answer = await connection.answer();
+    expect(answer.isWhole).toBe(false);
+    expect(answer.body.toString()).toBe('a part');
+    await waitFor(async () => (await platform.call(`${web.url}/`)).status === 200, 'another serves', 30_000);
+  });
+});
+
+interface Socketed {
+  readonly socket: WebSocket;
+  readonly messages: (string | Buffer)[];
+  readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
+}
+
+async function open(platform: Platform, web: Web, path: string, protocols: string[] = []): Promise<Socketed> {
+  const socket = new WebSocket(`ws://${platform.httpAddress}${web.path}${path}`, protocols, {
+    headers: { authorization: `Bearer ${platform.token}` },
+  });
+  const messages: (string | Buffer)[] = [];
+  socket.on('message', (data, isBinary) => messages.push(isBinary ? (data as Buffer) : (data as Buffer).toString()));
+  const closed = new Promise<{ code: number; reason: string }>((resolve) =>
+    socket.on('close', (code, reason) => resolve({ code, reason: reason.toString() })),
+  );
+  await new Promise<void>((resolve, reject) => {
+    socket.once('open', () => resolve());
+    socket.once('error', reject);
+  });
+  return { socket, messages, closed };
+}
+
+describe('a WebSocket', () => {
+  test('carries messages both ways, and tells its end', async ({ platform, web }) => {
+    const { socket, messages, closed } = await open(platform, web, '/socket', ['chat', 'other']);
+    expect(socket.protocol).toBe('chat');
+    socket.send('hello');
+    socket.send(Buffer.from([0, 1, 255]));
+    socket.send('é'.repeat(100_000));
+    await waitFor(() => messages.length === 3, 'three came back');
+    expect(messages).toEqual(['hello', Buffer.from([0, 1, 255]), 'é'.repeat(100_000)]);
+    socket.close(4002, 'done');
+    expect(await closed).toEqual({ code: 4002, reason: 'done' });
+    const { gone } = await stateOf(platform, web);
+    expect(gone).toContainEqual(['websocket', 4002, 'done']);
+  });
+
+  test('is refused with 403 where the application refuses it', async ({ platform, web }) => {
+    await expect(open(platform, web, '/refused')).rejects.toThrow('403');
+  });
+
+  test('needs a token like any call', async ({ platform, web }) => {
+    const socket = new WebSocket(`ws://${platform.httpAddress}${web.path}/socket`);
+    const error = await new Promise<Error>((resolve) => socket.once('error', resolve));
+    expect(error.message).toContain('401');
+  });
+
+  test('is closed by the application with its code', async ({ platform, web }) => {
+    const { closed } = await open(platform, web, '/close');
+    expect(await closed).toEqual({ code: 4001, reason: 'enough' });
+  });
+
+  test('whose application raises is closed with 1011', async ({ platform, web }) => {
+    const { closed } = await open(platform, web, '/raise');
+    expect((await closed).code).toBe(1011);
+  });
+
+  test('whose container dies never closes cleanly', async ({ platform, web }) => {
+    const { closed } = await open(platform, web, '/die');
+    expect((await closed).code).toBe(1011);
+    await waitFor(async () => (await platform.call(`${web.url}/`)).status === 200, 'another serves', 30_000);
+  });
+
+  test('whose caller vanishes is 1006 for the application', async ({ platform, web }) => {
+    const { socket } = await open(platform, web, '/socket');
+    socket.terminate();
+    await waitFor(
+      async () => (await stateOf(platform, web)).gone.some((one) => Array.isArray(one) && one[1] === 1006),
+      'the application is told',
+    );
+  });
+});
