@@ -139,11 +139,13 @@ export class StreamedCall {
     this.connection.send(kind, header, Buffer.from(body));
   }
 
-  /** Sends bytes in `data` frames; a promise that the socket took them all. */
+  /** Sends bytes in `data` frames until the socket took them all, or was closed. */
   async sendBody(body: Uint8Array, pieceBytes = 256 * 1024): Promise<void> {
     for (let at = 0; at < body.length; at += pieceBytes) {
       const frame = packFrame(KIND.data, {}, body.subarray(at, at + pieceBytes));
-      if (!this.connection.socket.write(frame)) await once(this.connection.socket, 'drain');
+      const { socket } = this.connection;
+      if (!socket.writable) return;
+      if (!socket.write(frame)) await Promise.race([once(socket, 'drain'), once(socket, 'close')]);
     }
   }
 
@@ -170,8 +172,7 @@ export class StreamedCall {
 
   /** The message with this number, put together, as `text …` or `bytes …`. */
   async message(number: number): Promise<string> {
-    const whole = await this.agent.until(`message ${number} for ${this.taskId}`, () => this.messages()[number]);
-    return whole;
+    return await this.agent.until(`message ${number} for ${this.taskId}`, () => this.messages()[number]);
   }
 
   messages(): string[] {
