@@ -8,7 +8,7 @@
 
 `task_queue` instead makes a queue: `handler.put(name='you')` returns at once, and the function runs when there is room.
 `function` starts a container for each waiting call: `handler.remote(name='you')` waits for its result.
-`schedule(when='@hourly')` runs it by itself. `put`, `remote`, `invoke` and `get_task` work in a handler as they do on
+`schedule(when='@hourly')` runs it by itself. `asgi` serves a web application, `realtime` a WebSocket. `put`, `remote`, `invoke` and `get_task` work in a handler as they do on
 your machine: a container calls its own installation.
 
 On your machine the decorator records its parameters, and the function stays callable. In a container it checks nothing.
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from .handlers import Endpoint, TaskQueue, endpoint, task_queue
     from .results import TaskError
     from .task_context import Context, context
+    from .web import Asgi, Realtime, asgi, realtime
 
 __version__ = '0.1.0'
 
 _HOMES = {
+    'Asgi': 'web',
     'DefinitionError': 'checks',
     'Endpoint': 'handlers',
     'Function': 'functions',
@@ -40,12 +42,15 @@ _HOMES = {
     'Image': 'definitions',
     'PythonVersion': 'definitions',
     'QueueDepthAutoscaler': 'definitions',
+    'Realtime': 'web',
     'Schedule': 'functions',
     'TaskError': 'results',
     'TaskQueue': 'handlers',
     'Volume': 'definitions',
+    'asgi': 'web',
     'endpoint': 'handlers',
     'function': 'functions',
+    'realtime': 'web',
     'schedule': 'functions',
     'task_queue': 'handlers',
     'Context': 'task_context',
@@ -53,6 +58,7 @@ _HOMES = {
 }
 
 __all__ = [
+    'Asgi',
     'Context',
     'DefinitionError',
     'Endpoint',
@@ -61,14 +67,17 @@ __all__ = [
     'Image',
     'PythonVersion',
     'QueueDepthAutoscaler',
+    'Realtime',
     'Schedule',
     'TaskError',
     'TaskQueue',
     'Volume',
+    'asgi',
     'context',
     'endpoint',
     'function',
     'get_task',
+    'realtime',
     'schedule',
     'task_queue',
 ]

@@ -19,9 +19,11 @@ from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from .checks import DefinitionError
 from .handlers import Handler
+from .web import Asgi
 
 _USAGE = 'give the app file and perhaps a handler in it: app.py:handler'
-_DECORATE = 'Decorate a function with @endpoint(…), @task_queue(…), @function(…) or @schedule(…) from longshore.'
+_DECORATORS = ('endpoint', 'task_queue', 'function', 'schedule', 'asgi', 'realtime')
+_DECORATE = 'Decorate a function with %s or @realtime(…) from longshore.' % ', '.join('@%s(…)' % name for name in _DECORATORS[:-1])
 _LIBRARY_HINT = (
     '%s is not installed here. Install it on this machine, or import it inside the handler or in on_start, which run in the container.'
 )
@@ -45,7 +47,8 @@ def describe(target: str, directory: str) -> Dict[str, Any]:
     if wanted:
         found = getattr(module, wanted, None)
         if not isinstance(found, Handler):
-            what = 'has no %s' % wanted if found is None else '%s is not decorated with @endpoint, @task_queue, @function or @schedule' % wanted
+            listed = ', '.join('@' + name for name in _DECORATORS[:-1])
+            what = 'has no %s' % wanted if found is None else '%s is not decorated with %s or @realtime' % (wanted, listed)
             raise _Problem('%s: %s' % (path, what), _names_hint(module))
         others = [name for value, name in _defined(module) if value is not found]
         return {'handlers': [_describe(found, module_name, wanted)], 'others': others}
@@ -122,7 +125,10 @@ def _describe(found: Handler, module_name: str, name: str) -> Dict[str, Any]:
 
 
 def _required_inputs(found: Handler) -> Optional[List[str]]:
-    """Names of the parameters without a default, except the runner's context; None: the function does not tell."""
+    """Names of the parameters without a default, except the runner's context; None: the function does not tell, or is
+    called by other means than inputs."""
+    if isinstance(found, Asgi):
+        return None
     try:
         parameters = inspect.signature(found.__longshore_function__).parameters.values()
     except (TypeError, ValueError):

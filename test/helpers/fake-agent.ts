@@ -26,6 +26,14 @@ export const KIND = {
   kill: 13,
   drain: 14,
   exited: 15,
+  stream: 16,
+  request: 17,
+  response: 18,
+  data: 19,
+  end: 20,
+  reading: 21,
+  message: 22,
+  close: 23,
 } as const;
 export type Kind = keyof typeof KIND;
 const NAMES = new Map<number, Kind>(Object.entries(KIND).map(([name, number]) => [number, name as Kind]));
@@ -37,6 +45,20 @@ export interface SeenFrame {
   readonly body: Buffer;
   readonly connection: RunnerConnection;
 }
+
+/** A plain request's head. */
+const REQUEST: Header = {
+  type: 'http',
+  method: 'GET',
+  path: '/',
+  query: '',
+  rootPath: '',
+  scheme: 'http',
+  httpVersion: '1.1',
+  headers: [['host', 'test']],
+  client: ['10.0.0.9', 5000],
+  server: ['test', 80],
+};
 
 /** A frame as bytes. */
 export function packFrame(kind: number, header: Header, body: Uint8Array = new Uint8Array()): Buffer {
@@ -63,7 +85,8 @@ export class RunnerConnection {
         const length = this.kept.readUInt32BE(0);
         if (this.kept.length < 4 + length) return;
         const headEnd = 7 + this.kept.readUInt16BE(5);
-        const header = JSON.parse(this.kept.subarray(7, headEnd).toString()) as Header;
+        const head = this.kept.subarray(7, headEnd).toString();
+        const header = (head === '' ? {} : JSON.parse(head)) as Header;
         const kind = NAMES.get(this.kept.readUInt8(4)) ?? 'unknown';
         const body = Buffer.from(this.kept.subarray(headEnd, 4 + length));
         this.kept = this.kept.subarray(4 + length);
@@ -99,6 +122,83 @@ export class RunnerConnection {
   }
 }
 
+/** The scheduler's end of a streamed call, on the connection that a runner process dialled for it. */
+export class StreamedCall {
+  readonly frames: SeenFrame[] = [];
+  readonly connection: RunnerConnection;
+  readonly taskId: string;
+  private readonly agent: FakeAgent;
+
+  constructor(agent: FakeAgent, connection: RunnerConnection, taskId: string) {
+    this.agent = agent;
+    this.connection = connection;
+    this.taskId = taskId;
+  }
+
+  send(kind: Kind, body: Uint8Array | string = '', header: Header = {}): void {
+    this.connection.send(kind, header, Buffer.from(body));
+  }
+
+  /** Sends bytes in `data` frames until the socket took them all, or was closed. */
+  async sendBody(body: Uint8Array, pieceBytes = 256 * 1024): Promise<void> {
+    for (let at = 0; at < body.length; at += pieceBytes) {
+      const frame = packFrame(KIND.data, {}, body.subarray(at, at + pieceBytes));
+      const { socket } = this.connection;
+      if (!socket.writable) return;
+      if (!socket.write(frame)) await Promise.race([once(socket, 'drain'), once(socket, 'close')]);
+    }
+  }
+
+  of(kind: Kind): SeenFrame[] {
+    return this.frames.filter((frame) => frame.kind === kind);
+  }
+
+  /** The head of the answer. */
+  async head(): Promise<Record<string, unknown>> {
+    const frame = await this.agent.until(`a head for ${this.taskId}`, () => this.of('response')[0]);
+    return JSON.parse(frame.body.toString()) as Record<string, unknown>;
+  }
+
+  /** Bytes of the body so far. */
+  body(): Buffer {
+    return Buffer.concat(this.of('data').map((frame) => frame.body));
+  }
+
+  /** Waits for the end of the body; gives the trailers, if there are any. */
+  async ended(): Promise<unknown> {
+    const frame = await this.agent.until(`the end for ${this.taskId}`, () => this.of('end')[0]);
+    return frame.body.length > 0 ? (JSON.parse(frame.body.toString()) as unknown) : undefined;
+  }
+
+  /** The message with this number, put together, as `text …` or `bytes …`. */
+  async message(number: number): Promise<string> {
+    return await this.agent.until(`message ${number} for ${this.taskId}`, () => this.messages()[number]);
+  }
+
+  messages(): string[] {
+    const messages: string[] = [];
+    let parts: Buffer[] = [];
+    for (const frame of this.of('message')) {
+      parts.push(frame.body);
+      if (frame.header['more'] === true) continue;
+      const data = Buffer.concat(parts).toString();
+      messages.push(`${frame.header['text'] === true ? 'text' : 'bytes'} ${data}`);
+      parts = [];
+    }
+    return messages;
+  }
+
+  /** The close frame. */
+  async closed(): Promise<Header> {
+    return await this.agent.until(`close for ${this.taskId}`, () => this.of('close')[0]?.header);
+  }
+
+  /** Waits until the runner has closed the connection. */
+  async over(): Promise<void> {
+    await this.agent.until(`the end of the connection of ${this.taskId}`, () => !this.connection.open);
+  }
+}
+
 export interface RunnerOptions {
   /** Files of `/mnt/code`, by path. */
   readonly files: Readonly<Record<string, string>>;
@@ -118,6 +218,8 @@ export interface Invocation {
   readonly query?: Readonly<Record<string, string | readonly string[]>>;
   readonly taskId?: string;
   readonly on?: RunnerConnection;
+  /** True: the task's bytes travel on `streams.sock`. */
+  readonly stream?: boolean;
 }
 export interface Answer {
   readonly outcome: string;
@@ -135,6 +237,8 @@ export class FakeAgent {
   stdout = '';
   stderr = '';
   acknowledge = true;
+  readonly streams: StreamedCall[] = [];
+  private streamServer: Server | undefined;
   private server: Server | undefined;
   private waiters = new Set<() => void>();
   private tasks = 0;
@@ -168,15 +272,42 @@ export class FakeAgent {
     this.server = server;
     server.listen(this.socketPath);
     await once(server, 'listening');
+    await this.listenForStreams();
+  }
+
+  private async listenForStreams(): Promise<void> {
+    const path = join(this.directory, 'streams.sock');
+    await rm(path, { force: true });
+    const server = createServer({ allowHalfOpen: false }, (socket) => {
+      let call: StreamedCall | undefined;
+      const connection = new RunnerConnection(
+        socket,
+        (frame) => {
+          if (frame.kind === 'stream') {
+            call = new StreamedCall(this, connection, String(frame.header['taskId']));
+            this.streams.push(call);
+          }
+          call?.frames.push(frame);
+          this.wake();
+        },
+        this.wake,
+      );
+    });
+    this.streamServer = server;
+    server.listen(path);
+    await once(server, 'listening');
   }
 
   /** Imitates a restart of the agent: no listener, every connection cut. */
   async hangUp(): Promise<void> {
-    const server = this.server;
+    const servers = [this.server, this.streamServer];
     this.server = undefined;
+    this.streamServer = undefined;
     for (const connection of this.connections) connection.socket.destroy();
-    if (server === undefined) return;
-    await new Promise<void>((resolve) => server.close(() => resolve()));
+    for (const call of this.streams) call.connection.socket.destroy();
+    for (const server of servers) {
+      if (server !== undefined) await new Promise<void>((resolve) => server.close(() => resolve()));
+    }
   }
 
   private spawn(options: RunnerOptions): void {
@@ -276,9 +407,23 @@ export class FakeAgent {
     const taskId = invocation.taskId ?? `task-${this.tasks}`;
     const token = `token-${this.tasks}`;
     const body = invocation.input === undefined ? '' : JSON.stringify(invocation.input);
-    const header = { taskId, token, timeoutMs: 180_000, query: invocation.query ?? {}, part: 0, last: true };
+    const stream = invocation.stream === true ? { stream: true } : {};
+    const header = { taskId, token, timeoutMs: 180_000, query: invocation.query ?? {}, part: 0, last: true, ...stream };
     connection.send('run', header, Buffer.from(body));
     return { taskId, token, connection };
+  }
+
+  /** Sends a streamed task, waits for its connection and sends the head of a request there. */
+  async request(head: Header = {}, on?: RunnerConnection): Promise<StreamedCall> {
+    const { taskId } = await this.run({ stream: true, ...(on === undefined ? {} : { on }) });
+    const call = await this.stream(taskId);
+    call.send('request', JSON.stringify({ ...REQUEST, ...head }));
+    return call;
+  }
+
+  /** The connection of a streamed task. */
+  async stream(taskId: string): Promise<StreamedCall> {
+    return await this.until(`the connection of ${taskId}`, () => this.streams.find((call) => call.taskId === taskId));
   }
 
   /** The answer to a task; parts of a large result are put together. */
