@@ -197,6 +197,8 @@ describe('GPUs', () => {
   test('a model nobody knows is told, and kept', () => {
     const result = normaliseStub(aRequest({ gpu: 'T4,Z80' }));
     expect(result).toMatchObject({ kind: 'config', unsupportedGpus: ['Z80'], config: { gpu: ['T4', 'Z80'] } });
+    const slice = normaliseStub(aRequest({ gpu: 'h100-mig-3g.40gb' }));
+    expect(slice).toMatchObject({ warnMsg: '', unsupportedGpus: [], config: { gpu: ['H100-MIG-3g.40gb'] } });
   });
 });
 
