@@ -43,7 +43,7 @@ const BY_LOWER: ReadonlyMap<string, string> = new Map(
 /** The interface's spelling of a model's name; undefined for unknown models. */
 export const knownGpu = (name: string): string | undefined => BY_LOWER.get(name.toLowerCase());
 
-/** The name of a MIG slice of a known model (`H100-MIG-3g.40gb`), in the agents' spelling; undefined for other names. */
+/** The name of a MIG slice of a known model (`H100-MIG-3g.40gb`), in the agents' spelling; undefined: another name. */
 export function knownSlice(name: string): string | undefined {
   const [, model = '', profile = ''] = /^(.+)-MIG-((?:\d+c\.)?\d+g\.\d+gb(?:[+-][a-z0-9.]+)*)$/i.exec(name) ?? [];
   const known = knownGpu(model);
