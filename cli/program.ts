@@ -167,7 +167,10 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
 
   command(program, 'explain', 'Say why a task, a container or a deployment is as it is, and what it waits for')
     .argument('<what>', "a task's, container's or deployment's id, or a deployment's name (hello, hello/v3)")
-    .addHelpText('after', '\nExamples:\n  longshore explain hello\n  longshore explain 5f0c… --json')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  longshore explain hello\n  longshore explain 5f0c… --json\n\nA machine: longshore machine show ID',
+    )
     .action(async (reference: string) => {
       const { runExplain } = await import('./commands/explain.ts');
       await runExplain(reference, { options: globals(program), env: process.env });

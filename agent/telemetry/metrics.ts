@@ -184,14 +184,14 @@ export class AgentMetrics {
     collect: () => this.#collectGpus(),
   });
   readonly #gpuLeased = this.#gauge('gpu_leased', '1 while a container has the GPU', GPU_LABELS);
-  readonly #gpuUtilization = this.#gauge('gpu_utilization_ratio', 'As of the last probe', GPU_LABELS);
-  readonly #gpuMemoryUsed = this.#gauge('gpu_memory_used_bytes', 'As of the last probe', GPU_LABELS);
+  readonly #gpuUtilization = this.#gauge('gpu_utilization_ratio', 'As of the last look', GPU_LABELS);
+  readonly #gpuMemoryUsed = this.#gauge('gpu_memory_used_bytes', 'As of the last look', GPU_LABELS);
   readonly #gpuMemoryTotal = this.#gauge('gpu_memory_total_bytes', 'As the driver says', GPU_LABELS);
-  readonly #gpuTemperature = this.#gauge('gpu_temperature_celsius', 'As of the last probe', GPU_LABELS);
-  readonly #gpuPower = this.#gauge('gpu_power_watts', 'As of the last probe', GPU_LABELS);
+  readonly #gpuTemperature = this.#gauge('gpu_temperature_celsius', 'As of the last look', GPU_LABELS);
+  readonly #gpuPower = this.#gauge('gpu_power_watts', 'As of the last look', GPU_LABELS);
   readonly #gpuSlowed = this.#gauge(
     'gpu_slowed',
-    '1 while heat or the power supply holds the clocks of the GPU down, as of the last probe',
+    '1 while heat or the power supply holds the clocks of the GPU down, as of the last look',
     GPU_LABELS,
   );
   readonly gpuXidErrors = bounded(

@@ -3,6 +3,7 @@ import type { ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { ageOf, counted } from '../format.ts';
+import { listField } from '../json.ts';
 import { print, printJson } from '../print.ts';
 import { runningId, SHORT } from './container.ts';
 import { oneDeployment } from './deployment-reference.ts';
@@ -17,8 +18,10 @@ export async function runExplain(reference: string, invocation: Invocation): Pro
   await withClient(invocation, async (client) => {
     const id = await idOf(client, reference);
     const path = `/explain/${await client.workspaceId()}/${encodeURIComponent(id)}`;
-    const found = await client.rest(path).catch((error: unknown) => {
+    const found = await client.rest(path).catch(async (error: unknown) => {
       if (!(error instanceof CliError) || error.status !== 404) throw error;
+      const refusal = await machineRefusal(client, reference, error);
+      if (refusal !== undefined) throw refusal;
       const ended = SHORT.test(reference) ? '; a container that ended long ago is meant by its whole id' : '';
       const hint = `\`longshore task list\`, \`container list\` and \`deployment list\` show what there is${ended}`;
       throw new CliError(`there is no task, container or deployment ${reference}: ${hint}`, { cause: error });
@@ -26,6 +29,27 @@ export async function runExplain(reference: string, invocation: Invocation): Pro
     if (invocation.options.json === true) printJson(found);
     else for (const line of linesOf(found as unknown as Explanation, Date.now())) print(line);
   });
+}
+
+/**
+ * The refusal of a machine's id, which only `machine show` describes.
+ * @returns undefined: no machine has that id, or this token sees none
+ * @internal exported for its test
+ */
+export async function machineRefusal(
+  client: Pick<Client, 'gateway'>,
+  reference: string,
+  cause: unknown,
+): Promise<CliError | undefined> {
+  if (!/^[0-9a-f]{8}$/.test(reference)) return undefined;
+  const answer = await client
+    .gateway('GET', `/machines?machineId=${encodeURIComponent(reference)}`)
+    .catch(() => undefined);
+  if (answer === undefined || listField(answer, 'machines').length === 0) return undefined;
+  return new CliError(
+    `${reference} is a machine, and explain knows tasks, containers and deployments: \`longshore machine show ${reference}\` tells of a machine`,
+    { cause },
+  );
 }
 
 /**

@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { ageOf, coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
+import type { JsonObject } from '../json.ts';
 import { listField, numberField, objectField, textField, textsField } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
 import { unknownPool } from './pool-words.ts';
@@ -13,7 +14,7 @@ import type { Invocation } from './run.ts';
 /** Admits one machine, and prints its join token and the command that uses it. The token is shown only here. */
 export async function runMachineCreate(pool: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const answer = await client.gateway('POST', '/machines', { poolName: pool });
+    const answer = await admitted(client, pool);
     if (invocation.options.json === true) {
       printJson(answer);
       return;
@@ -27,21 +28,40 @@ export async function runMachineCreate(pool: string, invocation: Invocation): Pr
     print('');
     print(`  ${token}`);
     print('');
-    const install = await installLine(client, url, textField(answer, 'agentUpstreamBranch'), token);
+    const install = answer.installLine;
     print(
-      install === undefined
+      install === null
         ? 'Run its agent there (Docker and Longshore installed):'
         : 'Run this there (Linux with systemd and Docker; it installs the agent as a service):',
     );
     print('');
     print(`  ${install ?? agentLine(url, token)}`);
-    const http =
-      install === undefined ? '' : 'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994 (with a certificate: docs/https.md), ';
+    const http = install === null ? '' : 'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994 (with a certificate: docs/https.md), ';
     noteLoopback(
       hostOf(url),
       `${http}LONGSHORE_AGENT_ADDRESS=0.0.0.0:1995, and LONGSHORE_EXTERNAL_AGENT_ADDRESS at the host:port that they dial.`,
     );
   });
+}
+
+/**
+ * Admits a machine to a pool.
+ * @returns the scheduler's answer, and the line that installs the agent; null when the scheduler gives out no release
+ * @internal exported for its test
+ */
+export async function admitted(
+  client: Pick<Client, 'gateway' | 'call' | 'context'>,
+  pool: string,
+): Promise<JsonObject & { readonly installLine: string | null }> {
+  const answer = await client.gateway('POST', '/machines', { poolName: pool });
+  const text = (name: string): string => textField(answer, name);
+  const line = await installLine(
+    client,
+    text('agentUpstreamUrl'),
+    text('agentUpstreamBranch'),
+    text('agentUpstreamToken'),
+  );
+  return { ...answer, installLine: line ?? null };
 }
 
 /**
@@ -81,7 +101,7 @@ export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
  * @returns undefined when the scheduler has no release to give out
  */
 async function installLine(
-  client: Client,
+  client: Pick<Client, 'call' | 'context'>,
   upstreamUrl: string,
   channel: string,
   token?: string,

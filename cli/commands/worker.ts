@@ -59,6 +59,10 @@ export async function runWorkerDrain(id: string, flags: DrainFlags, invocation: 
       throw new CliError(`there is no worker ${id}: \`longshore worker list\` shows them`, { cause: error });
     });
     let drain = await drainOf(client, id);
+    if (drain === undefined && (await neverJoined(client, id)))
+      throw new CliError(
+        `machine ${id} never joined, so nothing runs there: \`longshore machine delete ${id}\` forgets it, \`longshore worker uncordon ${id}\` lets it take work once it joins`,
+      );
     let said = '';
     while (flags.wait === true && drain !== undefined && numberField(drain, 'remaining') > 0) {
       const text = progressOf(drain);
@@ -82,6 +86,17 @@ async function drainOf(client: Client, id: string): Promise<JsonObject | undefin
   const workers = listField(await client.gateway('GET', '/workers'), 'workers');
   const drain = workers.find((worker) => textField(worker, 'id') === id)?.['drain'];
   return isRecord(drain) ? drain : undefined;
+}
+
+/**
+ * Whether a machine has a join token only: lists of workers lack it.
+ * @internal exported for its test
+ */
+export async function neverJoined(client: Pick<Client, 'gateway'>, id: string): Promise<boolean> {
+  const answer = await client.gateway('GET', `/machines?machineId=${encodeURIComponent(id)}`);
+  return listField(answer, 'machines').some(
+    (machine) => textField(machine, 'id') === id && textField(machine, 'status') === 'pending',
+  );
 }
 
 const WHY: Readonly<Record<string, string>> = {

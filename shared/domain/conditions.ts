@@ -34,8 +34,8 @@ export const CONDITIONS = {
   },
   SuspectHost: {
     blocks: true,
-    says: 'starts of several deployments that failed there, or several broken GPUs',
-    step: "look at that machine (`nvidia-smi`, its kernel log) and at its agent's log, then uncordon it",
+    says: 'several broken GPUs',
+    step: 'look at `nvidia-smi` and the kernel log of that machine; it takes containers again by itself once fewer than two of its GPUs are broken',
   },
   Unauthorized: {
     blocks: false,

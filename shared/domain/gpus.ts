@@ -43,6 +43,13 @@ const BY_LOWER: ReadonlyMap<string, string> = new Map(
 /** The interface's spelling of a model's name; undefined for unknown models. */
 export const knownGpu = (name: string): string | undefined => BY_LOWER.get(name.toLowerCase());
 
+/** The name of a MIG slice of a known model (`H100-MIG-3g.40gb`), in the agents' spelling; undefined: another name. */
+export function knownSlice(name: string): string | undefined {
+  const [, model = '', profile = ''] = /^(.+)-MIG-((?:\d+c\.)?\d+g\.\d+gb(?:[+-][a-z0-9.]+)*)$/i.exec(name) ?? [];
+  const known = knownGpu(model);
+  return known === undefined || known === ANY_GPU ? undefined : `${known}-MIG-${profile.toLowerCase()}`;
+}
+
 /**
  * Maps the driver's names to the interface's; the first match
  * counts. A virtual GPU profile (`A10-24Q`) is no whole device.

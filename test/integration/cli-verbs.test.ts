@@ -423,6 +423,25 @@ describe('machines, workers and pools', () => {
       code: 1,
       stderr: expect.stringContaining(`pool quay has machines: ${id} (admitted, never came)`) as string,
     });
+    // The scheduler of this test has no release to give out.
+    const other = await line.json<{ machine: { id: string }; installLine: null }>([
+      'machine',
+      'create',
+      '--pool',
+      'quay',
+    ]);
+    expect(other.installLine).toBeNull();
+    expect((await line.run(['machine', 'delete', other.machine.id])).code).toBe(0);
+    expect(await line.run(['worker', 'drain', id, '--wait'])).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(`machine ${id} never joined.*\`longshore machine delete ${id}\``) as string,
+    });
+    expect(await line.run(['explain', id])).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(
+        `${id} is a machine, and explain knows tasks, .*\`longshore machine show ${id}\``,
+      ) as string,
+    });
     expect((await line.run(['machine', 'delete', id])).stdout).toBe(`deleted machine ${id}\n`);
     expect(await line.run(['machine', 'delete', id])).toMatchObject({
       code: 1,

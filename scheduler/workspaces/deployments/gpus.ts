@@ -1,4 +1,4 @@
-import { knownGpu } from '#shared/domain/gpus.ts';
+import { knownGpu, knownSlice } from '#shared/domain/gpus.ts';
 
 /**
  * Reads `A10G, t4` in order of preference; names that are not
@@ -10,7 +10,7 @@ export function parseGpus(text: string): { readonly gpus: readonly string[]; rea
   for (const part of text.split(',')) {
     const name = part.trim();
     if (name === '' || name.toUpperCase() === 'NO_GPU') continue;
-    const known = knownGpu(name);
+    const known = knownGpu(name) ?? knownSlice(name);
     if (known === undefined) unknown.push(name);
     const spelled = known ?? name;
     if (!gpus.includes(spelled)) gpus.push(spelled);

@@ -98,8 +98,8 @@ function isHttpUrl(text: string): boolean {
 export function refuseWorkerMode(asked: unknown, gpuCount: number): string | null {
   if (asked === undefined || asked === null) return null;
   if (!WORKER_MODES.some((mode) => mode === asked))
-    return `extra.workerMode must be ${WORKER_MODES.join(', ')}, got ${JSON.stringify(asked)}`;
-  if (asked === 'fork' && gpuCount > 0) return 'extra.workerMode must be thread or spawn with a GPU, got "fork"';
+    return `worker_mode must be ${WORKER_MODES.join(', ')}, got ${JSON.stringify(asked)}`;
+  if (asked === 'fork' && gpuCount > 0) return 'worker_mode must be thread or spawn with a GPU, got "fork"';
   return null;
 }
 

@@ -8,21 +8,38 @@ import { meaningOf } from '../../../agent/devices/xid.ts';
 const TEXT = readFileSync(join(import.meta.dirname, '../../../docs/gpus.md'), 'utf8');
 const NUMBERS = Array.from({ length: 400 }, (_, number) => number);
 
-test('the table of states names exactly the errors that take a device out', () => {
-  const row = /^\| unhealthy \| (.*) \|$/m.exec(TEXT)?.[1] ?? '';
-  const listed = (words: RegExp): number[] => (words.exec(row)?.[1] ?? '').split(', ').map(Number);
-  const by = (meaning: string): number[] => NUMBERS.filter((number) => meaningOf(number, 0, '') === meaning);
-  expect(listed(/Xid ([\d, ]+) \(74 the second time\)/)).toEqual(by('fatal'));
-  expect(listed(/; Xid (\d+), or Xid 154 that names a drain: what runs goes on/)).toEqual(by('drain'));
+/** The effect of each row of the table of Xids: the first cell, and the two after it. */
+const XIDS = [
+  ...(TEXT.split('### What an Xid does')[1]?.split('\n\n')[1] ?? '').matchAll(/^\| (.+?) \| (.+?) \| (.+?) \|$/gm),
+].map(([, cell = '', device = '', container = '']) => ({ cell, device, container }));
+const listed = (cell: string): number[] => (/^[\d, ]+$/.test(cell) ? cell.split(', ').map(Number) : []);
+const by = (meaning: string): number[] => NUMBERS.filter((number) => meaningOf(number, 0, '') === meaning);
+
+test('the table of Xids names exactly the errors that take a device out', () => {
+  const fatal = XIDS.find(({ device, container }) => device === 'unhealthy' && container.startsWith('fails as'));
+  expect(listed(fatal?.cell ?? '')).toEqual(by('fatal'));
+  const drain = XIDS.filter(({ device, container }) => device === 'unhealthy' && container === 'goes on');
+  expect(drain.flatMap(({ cell }) => listed(cell))).toEqual(by('drain'));
   expect(meaningOf(74, 1, '')).toBe('fatal');
+  expect(XIDS.find(({ cell }) => cell === '74')?.device).toMatch(/the second time unhealthy$/);
 });
 
 test('an error that ends its container alone takes the device out until a probe has passed, and the text says so', () => {
-  const [contained, ...others] = NUMBERS.filter((number) => meaningOf(number, 0, '') === 'container');
+  const [contained, ...others] = by('container');
   expect(others).toEqual([]);
   const { state } = healthAfter(HEALTHY, { kind: 'doubted', why: `Xid ${contained}` });
-  const [sentence] = new RegExp(`Xid ${contained} fails its container[^.]*\\.`).exec(TEXT) ?? [];
-  expect(sentence).toContain(`the device becomes \`${state}\``);
+  expect(XIDS.find(({ cell }) => cell === String(contained))).toEqual({
+    cell: String(contained),
+    device: state,
+    container: 'fails',
+  });
   const [row] = new RegExp(`^\\| ${state} \\|.*$`, 'm').exec(TEXT) ?? [];
   expect(row).toContain(`after Xid ${contained},`);
+});
+
+test('every alert about GPUs is in the table of alerts', () => {
+  const rules = readFileSync(join(import.meta.dirname, '../../../deploy/prometheus/alerts.yml'), 'utf8');
+  const names = [...rules.matchAll(/alert: (Longshore\w*(?:Gpu|NvidiaSmi)\w*)/g)].map(([, name = '']) => name);
+  expect(names.length).toBeGreaterThan(5);
+  expect(names.filter((name) => !TEXT.includes(`\n| \`${name}\` |`))).toEqual([]);
 });

@@ -60,12 +60,9 @@ describe('refusals', () => {
     [{ extra: '{"stopAfterDisconnect":59}' }, /extra.stopAfterDisconnect must be true .* from 60 to 86400, got 59/],
     [{ extra: '{"stopAfterDisconnect":90.5}' }, /got 90.5/],
     [{ extra: '{"stopAfterDisconnect":"5m"}' }, /got "5m"/],
-    [{ extra: '{"workerMode":"threads"}' }, /^extra.workerMode must be fork, thread, spawn, got "threads"$/],
-    [{ extra: '{"workerMode":["spawn"]}' }, /^extra.workerMode must be fork, thread, spawn, got \["spawn"\]$/],
-    [
-      { extra: '{"workerMode":"fork"}', gpu: 'H100' },
-      /^extra.workerMode must be thread or spawn with a GPU, got "fork"$/,
-    ],
+    [{ extra: '{"workerMode":"threads"}' }, /^worker_mode must be fork, thread, spawn, got "threads"$/],
+    [{ extra: '{"workerMode":["spawn"]}' }, /^worker_mode must be fork, thread, spawn, got \["spawn"\]$/],
+    [{ extra: '{"workerMode":"fork"}', gpu: 'H100' }, /^worker_mode must be thread or spawn with a GPU, got "fork"$/],
     [{ name: 'x'.repeat(300) }, /name must have at most/],
     [{ stubType: 'schedule' }, /^extra\.when must say when/],
     [{ stubType: 'schedule/deployment', extra: '{"when": "soon"}' }, /^extra\.when "soon" has 1 fields/],
@@ -197,6 +194,8 @@ describe('GPUs', () => {
   test('a model nobody knows is told, and kept', () => {
     const result = normaliseStub(aRequest({ gpu: 'T4,Z80' }));
     expect(result).toMatchObject({ kind: 'config', unsupportedGpus: ['Z80'], config: { gpu: ['T4', 'Z80'] } });
+    const slice = normaliseStub(aRequest({ gpu: 'h100-mig-3g.40gb' }));
+    expect(slice).toMatchObject({ warnMsg: '', unsupportedGpus: [], config: { gpu: ['H100-MIG-3g.40gb'] } });
   });
 });
 

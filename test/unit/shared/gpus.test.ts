@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { GPU_MODELS, gpuMatches, gpuModelOf } from '#shared/domain/gpus.ts';
+import { GPU_MODELS, gpuMatches, gpuModelOf, knownSlice } from '#shared/domain/gpus.ts';
 
 describe("a device's model is called as people ask for it", () => {
   test.each([
@@ -68,4 +68,16 @@ test.each([
   ['T4', [], false],
 ])('%s serves who asks for %j: %s', (model, wanted, matches) => {
   expect(gpuMatches(model, wanted)).toBe(matches);
+});
+
+test.each([
+  ['h100-mig-3G.40GB', 'H100-MIG-3g.40gb'],
+  ['A100-80-MIG-1g.10gb+me', 'A100-80-MIG-1g.10gb+me'],
+  ['H100-MIG-1c.3g.40gb', 'H100-MIG-1c.3g.40gb'],
+  ['Z80-MIG-3g.40gb', undefined],
+  ['any-MIG-3g.40gb', undefined],
+  ['H100-MIG-half', undefined],
+  ['H100', undefined],
+])('the name of a slice, %s, is read as %s', (name, slice) => {
+  expect(knownSlice(name)).toBe(slice);
 });
