@@ -27,7 +27,7 @@ import { openScaling } from './compose/scaling.ts';
 import { openSchedules } from './compose/schedules.ts';
 import { beginStores } from './compose/stores.ts';
 import type { Opening } from './compose/stores.ts';
-import { openCertificate, openContainerCalls, openSurfaces } from './compose/surfaces.ts';
+import { openCertificate, openContainerCalls, openStreamRelay, openSurfaces } from './compose/surfaces.ts';
 import { openTaskMaintenance } from './compose/task-maintenance.ts';
 import { openTasks } from './compose/tasks.ts';
 import { openWebhooks } from './compose/webhooks.ts';
@@ -131,8 +131,10 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   // Requests from outside, and work by time.
   const scheduleParts = openSchedules({ ...base, taskParts });
   const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts });
+  const streamRelay = openStreamRelay(infrastructure, identity, clusterState, certificate);
   const surfaces = openSurfaces({
     ...base,
+    streamRelay,
     ...workerParts,
     ...poolParts,
     taskParts,
@@ -155,6 +157,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     maintenance,
     replicas,
     containerCalls,
+    streamRelay,
     explain,
     relay,
     gauges,

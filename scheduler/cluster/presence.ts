@@ -57,6 +57,12 @@ export class Presence {
     await this.#renew();
   }
 
+  /** Where a replica listens; undefined: it is not present, or does not listen. */
+  async addressOf(instance: InstanceId): Promise<string | undefined> {
+    const address = await this.#redis.get(this.#keys.presence(instance));
+    return address?.includes(':') === true ? address : undefined;
+  }
+
   /** Addresses of the replicas that are present, as of the last renewal. */
   get addresses(): readonly string[] {
     return this.#addresses;

@@ -1,4 +1,5 @@
 // The HTTP surfaces for people and programs, built from the settings that shape them and the services behind them.
+import { X509Certificate } from 'node:crypto';
 import type { SchedulerSettings } from '../config.ts';
 import { CertificateWatch } from '../api/http/certificate.ts';
 import { StartupError } from '#shared/errors.ts';
@@ -25,6 +26,7 @@ import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { TaskParts } from './tasks.ts';
 import type { Webhooks } from './webhooks.ts';
+import { StreamRelay } from '../replicas/stream-relay.ts';
 
 const VERSION = '0.1.0';
 
@@ -42,6 +44,7 @@ export interface SurfacesSetup extends Pick<
   readonly actionParts: ActionParts;
   readonly webhooks: Webhooks;
   readonly certificate: CertificateWatch | undefined;
+  readonly streamRelay: StreamRelay;
 }
 
 export function openSurfaces(setup: SurfacesSetup): Surfaces {
@@ -62,6 +65,10 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     explains,
     submissions: setup.taskParts.submissions,
     streams: setup.taskParts.streams,
+    relay: {
+      isReplica: (taskId, credential) => setup.streamRelay.isGood(taskId, credential),
+      take: (taskId, bytes) => setup.taskParts.streams.take(taskId, bytes),
+    },
     cancelTask: (taskId, ending) => cancellation.cancel(taskId, ending),
     tasks: setup.taskParts.reads,
     containerActions,
@@ -123,6 +130,23 @@ export function httpPart({ server }: Surfaces, { settings }: Infrastructure, { p
     },
     stop: () => server.stop(),
   };
+}
+
+/** Streamed calls between this replica and others, by the HTTP server's own address. */
+export function openStreamRelay(
+  { clock, log }: Infrastructure,
+  { installation }: Identity,
+  { presence }: ClusterState,
+  certificate: CertificateWatch | undefined,
+): StreamRelay {
+  return new StreamRelay({
+    addressOf: (replica) => presence.addressOf(replica),
+    fingerprint:
+      certificate === undefined ? undefined : () => new X509Certificate(certificate.current.cert).fingerprint256,
+    keys: () => installation.deriveKeys('replica-streams'),
+    nowMs: () => clock.nowMs(),
+    log,
+  });
 }
 
 /** Calls of containers, which come over the links of agents and are served by the HTTP server. */

@@ -14,6 +14,7 @@ import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Workers } from '../fleet/workers.ts';
 import { readRevoke } from '../replicas/outcome-messages.ts';
+import type { StreamRelay } from '../replicas/stream-relay.ts';
 import type { Objects } from '../stores/objects/service.ts';
 import type { Cancellation } from '../tasks/completion/cancellation.ts';
 import type { DeploymentStops } from '../tasks/deployment-stops.ts';
@@ -56,6 +57,7 @@ export interface Wired {
   readonly workers: Workers;
   readonly drains: Drains;
   readonly containerCalls: ContainerCalls;
+  readonly streamRelay: StreamRelay;
   readonly explain: Explain;
   readonly relay: ScalingRelay;
   readonly gauges: Gauges;
@@ -83,6 +85,7 @@ export function wire(parts: Wired): void {
   wireScaling({ containers, machines, agentReports, targets, general: infrastructure.general, ...scaling });
   wireLinks(parts);
   parts.linkParts.links.onContainerCall((machineId, call) => parts.containerCalls.serve(machineId, call));
+  taskParts.streams.onElsewhere((replica, taskId, bytes) => parts.streamRelay.carry(replica, taskId, bytes));
   wireGivenUp(containers, taskParts.callers);
   wireLocalQueue(containers, machines, localQueue.queues);
   wireContainers(parts);

@@ -7,6 +7,7 @@
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
+import { echoStream } from './simulated-stream.ts';
 import { bearer, openChannel } from '#agent/upstream/channel.ts';
 import { redialWaitMs } from '#agent/upstream/redial.ts';
 import { readTrustedCa } from '#agent/upstream/trust.ts';
@@ -117,6 +118,7 @@ export class SimulatedAgent {
   #credential = '';
   #caPem = '';
   #client: AgentLinkClient | undefined;
+  #sessionId = '';
   #control: ClientDuplexStream<ControlFromAgent, ControlToAgent__Output> | undefined;
   #tasks: ClientDuplexStream<TaskFromAgent, TaskToAgent__Output> | undefined;
   #batch: TaskFromAgent[] = [];
@@ -389,6 +391,8 @@ export class SimulatedAgent {
 
   #openTasks(client: AgentLinkClient, sessionId: string, end: () => void, onLinked: () => void): void {
     const tasks = client.tasks(bearer(this.#credential, sessionId));
+    this.#client = client;
+    this.#sessionId = sessionId;
     tasks.on('error', end);
     tasks.on('end', end);
     tasks.on('data', (message: TaskToAgent__Output) => {
@@ -417,7 +421,7 @@ export class SimulatedAgent {
     }
   }
 
-  #onRun({ taskId, token, containerId, input, last, part }: RunTask__Output): void {
+  #onRun({ taskId, token, containerId, input, last, part, stream }: RunTask__Output): void {
     if (part === 0 && this.#containers.get(containerId)?.phase !== 'running') {
       this.#send({ refused: { taskId, token, reason: 'container_not_running' } });
       return;
@@ -428,8 +432,18 @@ export class SimulatedAgent {
       attempt = { taskId, token, containerId, stop: new AbortController(), parts: [], items: 0, result: undefined };
       this.#attempts.set(token, attempt);
     }
+    if (stream) return void this.#stream(attempt);
     attempt.parts.push(Buffer.from(input));
     if (last) void this.#handle(attempt);
+  }
+
+  async #stream(attempt: Attempt): Promise<void> {
+    const { taskId, token, containerId } = attempt;
+    const client = this.#client;
+    this.runs.push({ taskId, containerId });
+    if (client === undefined) return;
+    const body = await echoStream({ client, credential: this.#credential, sessionId: this.#sessionId, taskId, token });
+    this.#finish(attempt, body === undefined ? 'cancelled' : 'ok', body ?? '');
   }
 
   async #handle(attempt: Attempt): Promise<void> {

@@ -20,7 +20,7 @@ import { NARROWED, listenPlace } from './listen-policy.ts';
 import type { ListenWish } from './listen-policy.ts';
 import { problemOf, sendProblem } from './error-map.ts';
 import { closeUnread, dropLate } from './polite-close.ts';
-import { asksForWebSocket, routeUpgrades } from './streams/upgrades.ts';
+import { isUpgraded, routeUpgrades } from './streams/upgrades.ts';
 
 export interface HttpServerParts {
   readonly log: Log;
@@ -285,7 +285,7 @@ function serverOptions(certificate: CertificateWatch | undefined): HttpOptions {
     connectionsCheckingInterval: LOOK_AT_CONNECTIONS_MS,
     keepAlive: true,
     keepAliveInitialDelay: KEEP_ALIVE_MS,
-    shouldUpgradeCallback: asksForWebSocket,
+    shouldUpgradeCallback: isUpgraded,
   };
   if (certificate === undefined) return { http: bounds };
   const { cert, key } = certificate.current;

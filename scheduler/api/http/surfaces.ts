@@ -66,6 +66,8 @@ import { bindRest, REST_BASE } from './rest/rest.ts';
 import { restRoutes } from './rest/routes.ts';
 import { createHttpServer } from './server.ts';
 import { StreamMetrics } from './streams/metrics.ts';
+import { registerRelay } from './streams/relay-route.ts';
+import type { RelayRouteParts } from './streams/relay-route.ts';
 import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
@@ -124,6 +126,8 @@ export interface SurfaceParts {
   readonly feasibility: Pick<FeasibilityCheck, 'warning'>;
   readonly submissions: Pick<Submissions, 'submit'>;
   readonly streams: Pick<Streams, 'expect'>;
+  /** Streamed calls that other replicas pass to their callers here. */
+  readonly relay: RelayRouteParts;
   /** Ends a running task, because its caller or its limit wants so. */
   readonly cancelTask: (taskId: TaskId, ending: Ending) => Promise<void>;
   readonly tasks: Pick<TaskReads, 'read' | 'list' | 'resultText'>;
@@ -309,6 +313,8 @@ function registerAll(
       onReplaced: (objectId) => parts.targets.codeChanged(objectId),
     });
   });
+
+  plugin(app, '', (scope) => registerRelay(scope, parts.relay));
 
   registerHealth(app, {
     readiness: new Readiness(parts.checks),

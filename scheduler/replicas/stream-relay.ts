@@ -1,0 +1,127 @@
+// Streamed calls that cross replicas: the runner process is on a machine linked here, its caller waits at another
+// replica. This replica dials that one's HTTP address, and passes the bytes on unread.
+// Invariant: a stream is given to the caller of its own task alone, by a credential of that task, which only replicas of
+// this installation can make.
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import type { Duplex } from 'node:stream';
+import type { TLSSocket } from 'node:tls';
+import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+
+/** The path that a replica dials, with the task's id behind it. */
+export const RELAY_PATH = '/~streams/';
+/** The protocol that the connection is upgraded to. */
+export const RELAY_PROTOCOL = 'longshore-stream';
+
+const DIAL_WITHIN_MS = 5_000;
+/** How long a credential is good: clocks of replicas may differ. */
+const GOOD_FOR_MS = 60_000;
+
+type Keys = readonly [Uint8Array, ...Uint8Array[]];
+
+export interface StreamRelayParts {
+  /** `host:port` of a replica; undefined: it is not present. */
+  readonly addressOf: (replica: InstanceId) => Promise<string | undefined>;
+  /** Fingerprint (SHA-256) of the certificate that replicas share; undefined: HTTP in clear. */
+  readonly fingerprint: (() => string) | undefined;
+  /** Keys of all replicas: the first signs, all verify. */
+  readonly keys: () => Keys;
+  readonly nowMs: () => number;
+  readonly log: Log;
+}
+
+export class StreamRelay {
+  readonly #parts: StreamRelayParts;
+
+  constructor(parts: StreamRelayParts) {
+    this.#parts = parts;
+  }
+
+  /** Passes the bytes to the caller's replica. A failure ends them: the caller is answered by the end of its task. */
+  carry(replica: InstanceId, taskId: TaskId, bytes: Duplex): void {
+    bytes.on('error', () => undefined);
+    this.#dial(replica, taskId, bytes).catch((error: unknown) => {
+      this.#parts.log.warn({ err: error, taskId, replica }, 'a streamed call could not be passed to its replica');
+      bytes.destroy();
+    });
+  }
+
+  async #dial(replica: InstanceId, taskId: TaskId, bytes: Duplex): Promise<void> {
+    const { addressOf, fingerprint, keys, nowMs } = this.#parts;
+    const address = await addressOf(replica);
+    if (address === undefined) throw new Error('the replica of its caller is not present');
+    const untilMs = nowMs() + GOOD_FOR_MS;
+    const at = address.lastIndexOf(':');
+    const options = {
+      host: address.slice(0, at).replace(/^\[|\]$/g, ''),
+      port: Number(address.slice(at + 1)),
+      path: `${RELAY_PATH}${taskId}`,
+      headers: {
+        connection: 'Upgrade',
+        upgrade: RELAY_PROTOCOL,
+        authorization: `${untilMs}.${signature(keys()[0], taskId, untilMs)}`,
+      },
+      agent: false,
+    } as const;
+    // Replicas share a certificate, whose name need not be that of their addresses.
+    const request =
+      fingerprint === undefined ? httpRequest(options) : httpsRequest({ ...options, rejectUnauthorized: false });
+    const timer = setTimeout(() => request.destroy(new Error('no answer in time')), DIAL_WITHIN_MS);
+    try {
+      const socket = await new Promise<Duplex>((resolve, reject) => {
+        request.once('upgrade', (_response, upgraded: Duplex, head: Buffer) => {
+          if (head.length > 0) upgraded.unshift(head);
+          resolve(upgraded);
+        });
+        request.once('response', ({ statusCode }) => reject(new Error(`answered ${statusCode}`)));
+        request.once('error', reject);
+        if (fingerprint !== undefined) {
+          request.once('socket', (dialled) => {
+            dialled.once('secureConnect', () => {
+              const { fingerprint256 } = (dialled as TLSSocket).getPeerCertificate();
+              if (fingerprint256 !== fingerprint()) request.destroy(new Error('it shows another certificate'));
+            });
+          });
+        }
+        request.end();
+      });
+      joinStreams(bytes, socket);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Whether a replica may take the stream's place of that task. */
+  isGood(taskId: string, credential: string | undefined): boolean {
+    const [until = '', given = ''] = (credential ?? '').split('.', 2);
+    const untilMs = Number(until);
+    const now = this.#parts.nowMs();
+    if (!(untilMs > now - GOOD_FOR_MS && untilMs < now + 2 * GOOD_FOR_MS)) return false;
+    const bytes = Buffer.from(given, 'base64url');
+    return this.#parts.keys().some((key) => {
+      const expected = Buffer.from(signature(key, taskId, untilMs), 'base64url');
+      return expected.length === bytes.length && timingSafeEqual(expected, bytes);
+    });
+  }
+}
+
+const signature = (key: Uint8Array, taskId: string, untilMs: number): string =>
+  createHmac('sha256', key).update(`${taskId} ${untilMs}`).digest('base64url');
+
+/** Passes bytes both ways until both sides have ended; the loss of one side ends the other. */
+export function joinStreams(one: Duplex, other: Duplex): void {
+  for (const [from, to] of [
+    [one, other],
+    [other, one],
+  ] as const) {
+    from.on('error', () => undefined);
+    from.pipe(to);
+    from.once('close', () => {
+      // What a side has sent before its end is still passed on.
+      if (!from.readableEnded) to.destroy();
+      else if (!to.writableEnded) to.end();
+    });
+  }
+}
