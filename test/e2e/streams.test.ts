@@ -572,3 +572,85 @@ describe('a WebSocket', () => {
     );
   });
 });
+
+/** A stream of events under way, and what it takes to see its end. */
+async function streaming(platform: Platform, web: Web, raw: () => Promise<RawConnection>) {
+  const { pid, seen } = await stateOf(platform, web);
+  const connection = await raw();
+  connection.send(`GET ${web.path}/events HTTP/1.1\r\nHost: w\r\nAuthorization: Bearer ${platform.token}\r\n\r\n`);
+  await connection.until((bytes) => bytes.includes('data: 3'));
+  const taskId = /x-task-id: ([0-9a-f-]+)/i.exec(connection.received.toString())?.[1] ?? '';
+  const endsInContainer = (): Promise<unknown> =>
+    waitFor(
+      async () => {
+        const answer = await platform.call(`${web.url}/`).catch(() => undefined);
+        if (answer?.status !== 200) return false;
+        const now = jsonOf<{ pid: number; seen: Record<string, number> }>(answer);
+        expect(now.pid, 'the same process serves').toBe(pid);
+        return (now.seen['disconnects'] ?? 0) > (seen['disconnects'] ?? 0);
+      },
+      'the application saw the end',
+      30_000,
+    );
+  return { connection, taskId, endsInContainer };
+}
+
+describe('in the middle of a stream', () => {
+  test('an agent that is killed cuts it; the application sees the end, and goes on serving', async ({
+    platform,
+    web,
+    raw,
+  }) => {
+    const { connection, taskId, endsInContainer } = await streaming(platform, web, raw);
+    const killedAtMs = performance.now();
+    await platform.agent.kill();
+    expect((await connection.answer()).isWhole).toBe(false);
+    expect(performance.now() - killedAtMs).toBeLessThan(5_000);
+    await platform.agent.start();
+    await endsInContainer();
+    await waitFor(
+      async () => /CANCELLED|ERROR/.test((await platform.task(taskId)).status),
+      'its task has ended',
+      30_000,
+    );
+  }, 60_000);
+
+  test('a scheduler that is killed cuts it; the application sees the end, and goes on serving', async ({
+    platform,
+    web,
+    raw,
+  }) => {
+    const { connection, taskId, endsInContainer } = await streaming(platform, web, raw);
+    await platform.scheduler.kill();
+    expect((await connection.answer()).isWhole).toBe(false);
+    await platform.startScheduler();
+    await endsInContainer();
+    await waitFor(
+      async () => /CANCELLED|ERROR/.test((await platform.task(taskId)).status),
+      'its task has ended',
+      30_000,
+    );
+  }, 60_000);
+
+  test('a scheduler that stops lets answers end, and tells WebSockets to come again', async ({
+    platform,
+    web,
+    raw,
+  }) => {
+    const { closed } = await open(platform, web, '/socket');
+    const connection = await raw();
+    connection.send(`GET ${web.path}/sleep?2 HTTP/1.1\r\nHost: w\r\nAuthorization: Bearer ${platform.token}\r\n\r\n`);
+    await waitFor(async () => (await stateOf(platform, web)).seen['calls'] !== undefined, 'it serves');
+    await platform.scheduler.stop();
+    expect((await closed).code).toBe(1012);
+    expect(await connection.answer()).toMatchObject({ status: 200, isWhole: true });
+    await platform.startScheduler();
+    await waitFor(async () => (await platform.call(`${web.url}/`)).status === 200, 'calls are served', 30_000);
+  }, 60_000);
+
+  test('nothing is left of streams that have ended', async ({ platform }) => {
+    const metrics = await platform.call('/metrics');
+    expect(metrics.text).toMatch(/longshore_scheduler_streams_active\{protocol="http"\} 0/);
+    expect(metrics.text).toMatch(/longshore_scheduler_streams_active\{protocol="websocket"\} 0/);
+  });
+});

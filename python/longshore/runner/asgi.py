@@ -178,13 +178,16 @@ class AsgiServer(AsyncServer):
                 if not stream.gone and protocol.CLOSE not in stream.seen:
                     raise
             result = call.result()
+            is_cut = call.is_cut
         except SystemExit:
             raise
         except BaseException as error:
             await call.finish(error)
             raise
         await call.finish(None)
-        return cancelled(task) if task.cancel_reason else ('ok', json.dumps(result).encode('ascii'))
+        if task.cancel_reason:
+            return cancelled(task)
+        return ('cancelled', error_body('the caller left')) if is_cut else ('ok', json.dumps(result).encode('ascii'))
 
     def cancel_running(self, task: Task, reason: str) -> None:
         """Shows the application that its caller is gone; ends it when that does not."""

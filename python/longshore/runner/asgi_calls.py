@@ -103,6 +103,11 @@ class Call:
         """Shows the application that its caller is gone."""
         self.stream.abort()
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the caller left before the answer was complete."""
+        return self._next != 'end' and self.stream.gone
+
     def result(self) -> Dict[str, int]:
         """The result of an application that returned. Raises ResultError when its answer is not complete."""
         if self._next != 'end' and not self.stream.gone:
@@ -322,6 +327,10 @@ class WebSocketCall(Call):
         self._reason = cut_reason(reason)
         self.stream.write(pack(protocol.CLOSE, {'code': code, 'reason': self._reason}))
         self.stream.wake()
+
+    @property
+    def is_cut(self) -> bool:
+        return not self._accepted and super().is_cut
 
     def result(self) -> Dict[str, int]:
         if not self._accepted:
