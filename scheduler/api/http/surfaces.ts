@@ -56,6 +56,7 @@ import type { DiscoveryParts } from './ops/discovery.ts';
 import { registerHealth } from './ops/health-page.ts';
 import { registerInstall } from './ops/install.ts';
 import { registerMetrics } from './ops/metrics-page.ts';
+import { registerDownload } from './ops/download.ts';
 import { registerUpload } from './ops/upload.ts';
 import { originReader } from './origin.ts';
 import type { Explains } from './rest/explain.ts';
@@ -289,6 +290,8 @@ function registerAll(
       onReplaced: (objectId) => parts.targets.codeChanged(objectId),
     });
   });
+
+  plugin(app, '', (scope) => registerDownload(scope, { objects: parts.objects, log }));
 
   registerHealth(app, {
     readiness: new Readiness(parts.checks),
