@@ -1,11 +1,22 @@
 // Signed downloads with ranges and conditions, and uploads that go on after a cut, over sockets on a real scheduler
 // that keeps files.
+import { execFile } from 'node:child_process';
 import { createHash, randomBytes, randomInt } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, readdirSync, renameSync, statSync, truncateSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  statSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
+import { promisify } from 'node:util';
 import { request } from 'undici';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
@@ -177,6 +188,24 @@ describe('a download', () => {
     expect([rest.status, rest.body.toString()]).toEqual([200, 'the newer bytes']);
   });
 
+  test('has the ETag of exactly its bytes while the object is replaced again and again', async () => {
+    const versions = [randomBytes(2_000), randomBytes(2_000)];
+    const object = await uploaded(versions[0]!);
+    const address = await downloadUrl(object.id);
+    let isOver = false;
+    const replacing = (async () => {
+      for (let at = 1; at <= 40; at += 1) {
+        expect((await send('PUT', object.url, {}, versions[at % 2])).status).toBe(200);
+      }
+      isOver = true;
+    })();
+    while (!isOver) {
+      const { status, headers, body } = await send('GET', address);
+      expect([status, headers['etag']]).toEqual([200, `"${sha256(body)}"`]);
+    }
+    await replacing;
+  });
+
   test('of bytes that are fewer than recorded is no success, and one that is cut ends with an error', async () => {
     const large = randomBytes(32 * 1024 * 1024);
     const object = await uploaded(large);
@@ -289,6 +318,21 @@ describe('an upload that was cut off', () => {
     });
     expect((await send('GET', await downloadUrl(object.id))).body.equals(bytes)).toBe(true);
     expect(incomingOf(object.id)).toEqual([]);
+  });
+
+  test('goes on by `curl -C`, and so does a download', async () => {
+    const bytes = randomBytes(400_000);
+    const object = await announce(bytes.length);
+    await cutPut(object, bytes, 150_000);
+    const file = join(directory.path, 'file');
+    writeFileSync(file, bytes);
+    const curl = async (...args: readonly string[]) => (await promisify(execFile)('curl', ['-fsS', ...args])).stdout;
+    expect(await curl('-I', object.url)).toMatch(/upload-offset: 150000\r/i);
+    expect(JSON.parse(await curl('-C', '150000', '-T', file, object.url))).toMatchObject({ sha256: sha256(bytes) });
+    const copy = join(directory.path, 'copy');
+    writeFileSync(copy, bytes.subarray(0, 1_234));
+    await curl('-C', '-', '-o', copy, await downloadUrl(object.id));
+    expect(readFileSync(copy).equals(bytes)).toBe(true);
   });
 
   test('may come in parts, each told by 202 how many bytes have arrived', async () => {
