@@ -107,6 +107,28 @@ test('an address that was changed, or is for something else, is refused by the s
   expect(await objects.head(owner, 'tampered')).toBeUndefined();
 });
 
+test('a download goes to the store by a signed address that serves ranges, and uploads nothing', async () => {
+  const bytes = randomBytes(50_000);
+  const { objectId, url } = await announced('download', bytes.length);
+  expect(await objects.signDownload(owner, objectId)).toBeUndefined();
+  await put(url, bytes);
+  const signed = await objects.signDownload(owner, objectId);
+  expect(signed).toMatchObject({ size: bytes.length, sha256: sha256(bytes) });
+  const path = signed?.path ?? '';
+  expect(path.startsWith(`${server.endpoint}/longshore/team/objects/`)).toBe(true);
+  const part = await fetch(path, { headers: { range: 'bytes=-10' } });
+  expect([part.status, part.headers.get('content-range')]).toEqual([206, 'bytes 49990-49999/50000']);
+  expect(Buffer.from(await part.arrayBuffer()).equals(bytes.subarray(-10))).toBe(true);
+  expect(Buffer.from(await (await fetch(path)).arrayBuffer()).equals(bytes)).toBe(true);
+  expect((await fetch(path, { headers: { range: 'bytes=50000-' } })).status).toBe(416);
+  expect((await put(path, bytes)).status).toBe(403);
+  const other = { workspaceId: (await aWorkspace(opened.db)).id };
+  expect(await objects.signDownload(other, objectId)).toBeUndefined();
+  // The store takes uploads; the scheduler has neither parts nor bytes.
+  await expect(objects.uploadState(objectId)).rejects.toMatchObject({ code: 'object_not_found' });
+  expect(await objects.openDownload(objectId)).toBeUndefined();
+});
+
 test('an upload that is too large is gone, and says so', async () => {
   const { objectId, url } = await announced('large', 10);
   expect((await put(url, Buffer.alloc(1_000_001))).status).toBe(200);

@@ -117,6 +117,33 @@ describe('objects', () => {
     expect(await textOf((await objects.open(objectId))!.stream)).toBe('whole');
   });
 
+  test('unfinished uploads go a day after their last byte, those of a lost writer too, and younger ones stay', async () => {
+    const begun = async (hash: string, ageMs: number): Promise<ObjectId> => {
+      const { objectId } = await objects.create(owner, { hash, size: 4, overwrite: true });
+      await objects.receivePart(objectId, { first: 0, end: 2, total: 4 }, chunks('ab'));
+      const path = join(directory, 'incoming', `${objectId}.4.part`);
+      const at = new Date(Date.now() - ageMs);
+      utimesSync(path, at, at);
+      return objectId;
+    };
+    const old = await begun('old', 86_400_001);
+    const young = await begun('young', 86_300_000);
+    const lost = await objects.create(owner, { hash: 'lost', size: 4, overwrite: true });
+    const left = join(directory, 'incoming', `${lost.objectId}.4.0123456789abcdef.writing`);
+    writeFileSync(left, 'abc');
+    utimesSync(left, new Date(0), new Date(0));
+    expect(await objects.takeUploads(0, 1_000)).toBe(2);
+    expect((await objects.uploadState(old)).unfinished).toBeUndefined();
+    expect((await objects.uploadState(lost.objectId)).unfinished).toBeUndefined();
+    expect((await objects.uploadState(young)).unfinished).toMatchObject({ received: 2, total: 4, isBusy: false });
+    await expect(objects.receivePart(old, { first: 2, end: 4, total: 4 }, chunks('cd'))).rejects.toMatchObject({
+      code: 'upload_offset_mismatch',
+      details: { received: 0 },
+    });
+    await objects.receivePart(young, { first: 2, end: 4, total: 4 }, chunks('cd'));
+    expect(await textOf((await objects.open(young))!.stream)).toBe('abcd');
+  });
+
   test('a full disk is told apart', async () => {
     const { objectId } = await objects.create(owner, { hash: 'full', size: 1, overwrite: true });
     const full = Object.assign(new Error('no space left on device'), { code: 'ENOSPC' });

@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => platform.stop());
 
-const { unique, aContainer, aDeployment, aTask, isActive, isListed, statusOf } = kitOf(() => platform);
+const { unique, aContainer, aDeployment, anObject, aTask, isActive, isListed, statusOf } = kitOf(() => platform);
 
 const NOT_JSON: Expected = { status: 400 };
 const rest = (path: string): string => path.replace('{ws}', platform.own.workspaceId);
@@ -227,6 +227,15 @@ const REST: readonly Verb[] = [
     unknown: { status: 404 },
     foreign: { status: 401 },
     done: async (id) => !(await secretsOf()).some((row) => row['name'] === id),
+  },
+  {
+    name: 'GET /object/{ws}/{objectId}/download-url',
+    line: (id) => `GET /object/{ws}/${id}/download-url`,
+    make: async () => (await anObject('bytes')).objectId,
+    ok: { status: 200 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    ...READS_NOTHING,
   },
   {
     name: 'DELETE /task/{ws}',

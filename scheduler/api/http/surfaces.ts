@@ -58,6 +58,7 @@ import type { DiscoveryParts } from './ops/discovery.ts';
 import { registerHealth } from './ops/health-page.ts';
 import { registerInstall } from './ops/install.ts';
 import { registerMetrics } from './ops/metrics-page.ts';
+import { registerDownload } from './ops/download.ts';
 import { registerUpload } from './ops/upload.ts';
 import { originReader } from './origin.ts';
 import type { Explains } from './rest/explain.ts';
@@ -315,6 +316,7 @@ function registerAll(
   });
 
   plugin(app, '', (scope) => registerRelay(scope, parts.relay));
+  plugin(app, '', (scope) => registerDownload(scope, { objects: parts.objects, log }));
 
   registerHealth(app, {
     readiness: new Readiness(parts.checks),

@@ -38,14 +38,78 @@ export interface DirectUploads {
   drop(key: string): Promise<void>;
 }
 
+/** An upload that was cut off and may go on. */
+export interface UnfinishedUpload {
+  /** Bytes that arrived. */
+  readonly received: number;
+  /** Size of the whole, as the upload announced it. */
+  readonly total: number;
+  /** Whether a request is sending it now. */
+  readonly isBusy: boolean;
+}
+
+/** A part of an upload: the bytes from `first` to before `end`, of `total`. */
+export interface UploadedPart {
+  readonly first: number;
+  readonly end: number;
+  readonly total: number;
+}
+
+export interface PutOptions {
+  /** Size of the whole: an upload that is cut off is kept when `mayKeep` says so. Absent: nothing is kept. */
+  readonly keep?: { readonly total: number; readonly mayKeep: () => Promise<boolean> };
+  /** Moves the complete bytes to their place, by calling `place`. Absent: they are moved at once. */
+  readonly settle?: Settle;
+}
+
+export type Settle = (stored: StoredBytes, place: () => Promise<void>) => Promise<void>;
+
+/** Uploads in parts, through the scheduler. */
+export interface ResumableUploads {
+  /** undefined: nothing of an upload is there. */
+  find(key: string): Promise<UnfinishedUpload | undefined>;
+  /**
+   * Adds a part to an unfinished upload, or begins anew at 0. A part that is cut off keeps what arrived of it.
+   * @returns the stored object after the last part; else the number of bytes that arrived
+   * @throws AppError `upload_offset_mismatch` (details.received), `upload_in_progress`, and as `put`
+   */
+  append(
+    key: string,
+    part: UploadedPart,
+    source: AsyncIterable<Uint8Array>,
+    settle: Settle,
+  ): Promise<StoredBytes | { readonly received: number }>;
+  /** Lists unfinished uploads that no request is sending. */
+  list(): AsyncIterable<KeptObject>;
+  drop(key: string): Promise<void>;
+}
+
+/** Opened bytes of an object; the reader has them also when the object is replaced meanwhile. */
+export interface OpenedBytes {
+  readonly size: number;
+  /** Bytes of a range, both ends included. Call it once; it closes the object at its end. */
+  read(first: number, last: number): Readable;
+  /** Closes an object that was not read. */
+  close(): Promise<void>;
+}
+
+/** Downloads through the scheduler, or past it by an address that the store signs. */
+export type Downloads =
+  | { readonly kind: 'here'; open(key: string): Promise<OpenedBytes | undefined> }
+  | { readonly kind: 'direct'; sign(key: string, lifeSeconds: number): Promise<string> };
+
 export interface ObjectBackend {
   /** Direct uploads; absent: uploads come through the scheduler. */
   readonly uploads?: DirectUploads;
+  /** Uploads in parts; absent: only whole ones. */
+  readonly resumable?: ResumableUploads;
+  /** Absent: no downloads by clients. */
+  readonly downloads?: Downloads;
   /**
    * Stores the whole stream under the key, or nothing of it; an older object of that key is replaced at the end.
    * @throws AppError `body_too_large` above `maxBytes`, `disk_full`, `disk_read_only`, `object_store_failed`
    */
-  put(key: string, source: AsyncIterable<Uint8Array>, maxBytes: number): Promise<StoredBytes>;
+  put(key: string, source: AsyncIterable<Uint8Array>, maxBytes: number, options?: PutOptions): Promise<StoredBytes>;
   /**
    * Opens the object; undefined: it does not exist. The reader keeps the
    * opened bytes, also when the object is replaced or removed meanwhile.

@@ -16,7 +16,7 @@ import {
 } from '@aws-sdk/client-s3';
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
 import { AppError, StartupError, messageOf } from '#shared/errors.ts';
-import type { DirectUploads, KeptObject, ObjectBackend, StoredBytes, StoredVersion } from './backend.ts';
+import type { DirectUploads, Downloads, KeptObject, ObjectBackend, StoredBytes, StoredVersion } from './backend.ts';
 import { tooLarge } from './files.ts';
 
 export interface S3Settings {
@@ -78,6 +78,7 @@ export async function openS3Objects(settings: S3Settings): Promise<ObjectBackend
 
 class S3Objects implements ObjectBackend {
   readonly uploads: DirectUploads;
+  readonly downloads: Downloads;
   readonly #client: S3Client;
   readonly #bucket: string;
   readonly #prefix: string;
@@ -87,12 +88,22 @@ class S3Objects implements ObjectBackend {
     this.#bucket = bucket;
     this.#prefix = prefix;
     this.uploads = {
-      sign: (key, lifeS) => this.#sign(key, lifeS),
+      sign: (key, lifeS) => {
+        const command = new PutObjectCommand({ Bucket: this.#bucket, Key: this.#incoming(key) });
+        return this.#signed(command, lifeS);
+      },
       take: (key, maxBytes) => this.#take(key, maxBytes),
       measure: (key) => this.#measure(key),
       versionOf: async (key) => (await this.#look(this.#kept(key)))?.etag,
       drop: (key) => this.#delete(this.#incoming(key)),
       list: () => this.#list(this.#incoming('')),
+    };
+    this.downloads = {
+      kind: 'direct',
+      sign: (key, lifeS) => {
+        const command = new GetObjectCommand({ Bucket: this.#bucket, Key: this.#kept(key) });
+        return this.#signed(command, lifeS);
+      },
     };
   }
 
@@ -138,8 +149,7 @@ class S3Objects implements ObjectBackend {
 
   // ---- uploads ------------------------------------------------------------------------------------------------------
 
-  async #sign(key: string, lifeS: number): Promise<string> {
-    const command = new PutObjectCommand({ Bucket: this.#bucket, Key: this.#incoming(key) });
+  async #signed(command: PutObjectCommand | GetObjectCommand, lifeS: number): Promise<string> {
     return await this.#asking('sign an address', CALL_MS, () =>
       getSignedUrl(this.#client, command, { expiresIn: lifeS }),
     );

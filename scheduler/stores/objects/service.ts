@@ -1,9 +1,9 @@
 // Uploaded archives and large bodies: the rows of `objects` and the bytes behind them. The gateway's object operations,
 // the signed upload route, the agents' code downloads and the task path call it.
 // Invariant: a row says "uploaded" only when all its bytes are stored, and one workspace never sees another's objects.
-import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { AppError } from '#shared/errors.ts';
+import { sleep } from '#shared/backoff.ts';
 import { systemClock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -11,6 +11,7 @@ import { isUuid, newId } from '#shared/domain/ids.ts';
 import type { ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../store/db.ts';
 import {
+  countObjectsAmong,
   getOrCreateObject,
   markObjectUploaded,
   objectById,
@@ -19,14 +20,35 @@ import {
 } from '../store/queries/objects.ts';
 import type { ObjectRow } from '../store/queries/objects.ts';
 import { objectUse } from '../store/queries/quotas.ts';
-import type { KeptObject, ObjectBackend, StoredBytes } from './backend.ts';
+import type {
+  KeptObject,
+  ObjectBackend,
+  OpenedBytes,
+  Settle,
+  StoredBytes,
+  UnfinishedUpload,
+  UploadedPart,
+} from './backend.ts';
 import { tooLarge } from './files.ts';
+import { SignedAddresses } from './signatures.ts';
+import type { SignedQuery } from './signatures.ts';
 
 export const DEFAULT_MAX_OBJECT_BYTES = 4 * 1024 ** 3;
 /** Life of a signed upload address. */
 export const UPLOAD_LIFE_MS = 86_400_000;
 /** Path of uploads; the object id follows, with `expires` and `signature` in the query. */
 export const UPLOAD_PATH = '/api/v1/gateway/objects/upload/';
+/** Life of a signed download address. */
+export const DOWNLOAD_LIFE_MS = 86_400_000;
+/** Path of downloads; the object id follows, with `expires` and `signature` in the query. */
+export const DOWNLOAD_PATH = '/api/v1/gateway/objects/download/';
+/** Most uploads of a workspace that are cut off and kept. */
+export const MOST_UNFINISHED = 16;
+/** Time after its last byte for which an upload that is cut off is kept. */
+export const UNFINISHED_LIFE_MS = 86_400_000;
+/** Looks at an object that is being replaced. */
+const MOST_LOOKS = 20;
+const LOOK_AGAIN_MS = 50;
 const MAX_HASH_LENGTH = 256;
 const BYTES_KEY = /^[A-Za-z0-9_-]{2,128}$/;
 
@@ -49,14 +71,47 @@ export interface Objects {
     object: { readonly hash: string; readonly size: number; readonly overwrite: boolean },
   ): Promise<{ readonly objectId: ObjectId; readonly uploadPath: string | null }>;
   /** Whether the signed address lets its bearer upload. */
-  verifyUpload(objectId: string, query: { readonly expires?: string; readonly signature?: string }): boolean;
+  verifyUpload(objectId: string, query: SignedQuery): boolean;
+  /** Whether the signed address lets its bearer download. */
+  verifyDownload(objectId: string, query: SignedQuery): boolean;
+  /**
+   * Signs the address of an uploaded object. `path`: below this server's own address, or a whole address elsewhere.
+   * @returns undefined: unknown, another workspace's, or not uploaded
+   */
+  signDownload(owner: ObjectOwner, objectId: string): Promise<SignedDownload | undefined>;
+  /**
+   * Opens an object for a verified download; `sha256` is the hash of exactly these bytes.
+   * @returns undefined: unknown, not uploaded, or its bytes are gone
+   */
+  openDownload(objectId: string): Promise<OpenedDownload | undefined>;
+  /**
+   * How far a verified upload is, and the hash of the bytes that the object has now.
+   * @throws AppError `object_not_found`
+   */
+  uploadState(objectId: string): Promise<UploadState>;
+  /**
+   * Takes a part of a verified upload. A part that is cut off keeps what arrived.
+   * @returns the stored object after the last part; else the number of bytes that arrived
+   * @throws AppError `upload_offset_mismatch`, `upload_in_progress`, `too_many_unfinished_uploads`, and as `receive`
+   */
+  receivePart(
+    objectId: string,
+    part: UploadedPart,
+    source: AsyncIterable<Uint8Array>,
+  ): Promise<StoredBytes | { readonly received: number }>;
   /**
    * Takes the bytes of a verified upload.
    * @param contentLength - as announced; fewer bytes are refused
+   * @param isResumable - whether the bytes of an upload that is cut off are kept, as far as there is room
    * @throws AppError `object_not_found`, `body_too_large`, `object_quota_reached`, `upload_incomplete`, `disk_full`,
    * `disk_read_only`, `object_store_failed`; nothing is left behind
    */
-  receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes>;
+  receive(
+    objectId: string,
+    source: AsyncIterable<Uint8Array>,
+    contentLength?: number,
+    isResumable?: boolean,
+  ): Promise<StoredBytes>;
   /**
    * The row of an object that a stub is about to name, uploaded or not; of any
    * workspace, callers compare it. The object is kept for a whole grace from now.
@@ -64,6 +119,7 @@ export interface Objects {
   use(objectId: string): Promise<ObjectRow | undefined>;
   /**
    * Takes in direct uploads older than that moment that nobody asked for since; uploads without a row are deleted.
+   * Uploads through this server that were cut off a day ago are deleted, too.
    * @returns the number of uploads handled, at most `most`
    */
   takeUploads(uploadedBeforeMs: number, most: number): Promise<number>;
@@ -81,6 +137,21 @@ export interface Objects {
   removeBytes(objectId: ObjectId): Promise<void>;
   /** All stored bytes, uploads too, with the time they were written. */
   keptBytes(): AsyncIterable<KeptObject>;
+}
+
+export interface SignedDownload extends StoredBytes {
+  readonly path: string;
+  readonly untilMs: number;
+}
+
+export interface OpenedDownload extends OpenedBytes {
+  readonly sha256: string;
+}
+
+export interface UploadState {
+  /** Absent: nothing of an upload is there. */
+  readonly unfinished?: UnfinishedUpload;
+  readonly sha256: string | null;
 }
 
 export interface ObjectOwner {
@@ -121,7 +192,10 @@ export function createObjects(options: ObjectsOptions): Objects {
 class ObjectService implements Objects {
   readonly #db: Queryable;
   readonly #backend: ObjectBackend;
-  readonly #uploadKeys: () => readonly [Uint8Array, ...Uint8Array[]];
+  readonly #uploadAddresses: SignedAddresses;
+  readonly #downloadAddresses: SignedAddresses;
+  /** Objects whose bytes and row this process is exchanging, one exchange after another. */
+  readonly #settling = new Map<ObjectId, Promise<void>>();
   readonly #maxBytes: number;
   readonly #replaced = new Listeners<[ObjectId]>();
   readonly #clock: Clock;
@@ -131,7 +205,10 @@ class ObjectService implements Objects {
     this.#quotaOf = options.quotaOf;
     this.#db = options.db;
     this.#backend = options.backend;
-    this.#uploadKeys = () => options.installation.deriveKeys('object-upload');
+    const { installation } = options;
+    this.#uploadAddresses = new SignedAddresses(UPLOAD_PATH, 'put', () => installation.deriveKeys('object-upload'));
+    const downloadKeys = () => installation.deriveKeys('object-download');
+    this.#downloadAddresses = new SignedAddresses(DOWNLOAD_PATH, 'get', downloadKeys);
     this.#maxBytes = options.maxObjectBytes ?? DEFAULT_MAX_OBJECT_BYTES;
     this.#clock = options.clock ?? systemClock;
   }
@@ -174,37 +251,123 @@ class ObjectService implements Objects {
     return { objectId: row.id, uploadPath };
   }
 
-  verifyUpload(objectId: string, query: { readonly expires?: string; readonly signature?: string }): boolean {
-    const { expires, signature } = query;
-    if (!isUuid(objectId) || expires === undefined || signature === undefined || !/^\d{1,15}$/.test(expires))
-      return false;
-    const given = Buffer.from(signature);
-    const isOurs = this.#uploadKeys().some((key) => {
-      const expected = Buffer.from(signatureOf(key, objectId, expires));
-      return given.length === expected.length && timingSafeEqual(given, expected);
-    });
-    if (!isOurs) return false;
-    return Number(expires) * 1000 > this.#clock.nowMs();
+  verifyUpload(objectId: string, query: SignedQuery): boolean {
+    return this.#uploadAddresses.isValid(objectId, query, this.#clock.nowMs());
   }
 
-  async receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes> {
-    if (contentLength !== undefined && contentLength > this.#maxBytes) throw tooLarge(this.#maxBytes);
+  verifyDownload(objectId: string, query: SignedQuery): boolean {
+    return this.#downloadAddresses.isValid(objectId, query, this.#clock.nowMs());
+  }
+
+  async signDownload(owner: ObjectOwner, objectId: string): Promise<SignedDownload | undefined> {
+    const { downloads } = this.#backend;
+    if (!isUuid(objectId) || downloads === undefined) return undefined;
+    const known = await this.find(owner, objectId);
+    // The address lives for a day, and the object is kept for a whole grace from now.
+    const row = known === undefined ? undefined : await this.use(objectId);
+    if (row === undefined || row.sha256 === null || !(await this.#backend.exists(row.id))) return undefined;
+    const untilMs = this.#clock.nowMs() + DOWNLOAD_LIFE_MS;
+    const path =
+      downloads.kind === 'direct'
+        ? await downloads.sign(row.id, DOWNLOAD_LIFE_MS / 1000)
+        : this.#downloadAddresses.sign(row.id, untilMs);
+    return { path, untilMs, size: row.size, sha256: row.sha256 };
+  }
+
+  async openDownload(objectId: string): Promise<OpenedDownload | undefined> {
+    const { downloads } = this.#backend;
+    if (downloads?.kind !== 'here') return undefined;
+    for (let looks = 0; looks < MOST_LOOKS; looks += 1) {
+      const row = await useObject(this.#db, objectId);
+      if (row === undefined || row.sha256 === null) return undefined;
+      const opened = await downloads.open(row.id);
+      if (opened === undefined) return undefined;
+      // The row was the same before and after, so these bytes have this hash.
+      const isSettled = !this.#settling.has(row.id);
+      const after = await objectById(this.#db, row.id);
+      const isSame = after?.sha256 === row.sha256 && after.uploadedAtMs === row.uploadedAtMs;
+      if (isSettled && isSame && opened.size === row.size) return { ...opened, sha256: row.sha256 };
+      await opened.close();
+      await sleep(LOOK_AGAIN_MS);
+    }
+    throw new AppError('object_store_failed', 'the object changes faster than it can be read');
+  }
+
+  async uploadState(objectId: string): Promise<UploadState> {
+    const row = await useObject(this.#db, objectId);
+    if (row === undefined || this.#backend.uploads !== undefined) throw notFound();
+    const unfinished = await this.#backend.resumable?.find(row.id);
+    return { sha256: row.sha256, ...(unfinished === undefined ? {} : { unfinished }) };
+  }
+
+  async receive(
+    objectId: string,
+    source: AsyncIterable<Uint8Array>,
+    contentLength?: number,
+    isResumable = false,
+  ): Promise<StoredBytes> {
+    const row = await this.#receiver(objectId, contentLength ?? 0);
+    const whole = contentLength === undefined ? source : exactly(source, contentLength);
+    // Announced bytes are counted already; further bytes are accepted only while there is room.
+    const most = contentLength === undefined ? await this.#mostOf(row) : this.#maxBytes;
+    const keep =
+      isResumable && contentLength !== undefined
+        ? { keep: { total: contentLength, mayKeep: () => this.#mayKeep(row) } }
+        : {};
+    return await this.#backend.put(row.id, whole, most, { ...keep, settle: this.#settle(row.id) });
+  }
+
+  async receivePart(
+    objectId: string,
+    part: UploadedPart,
+    source: AsyncIterable<Uint8Array>,
+  ): Promise<StoredBytes | { readonly received: number }> {
+    const { resumable } = this.#backend;
+    if (resumable === undefined) throw notFound();
+    const row = await this.#receiver(objectId, part.total);
+    if (part.first === 0 && part.end < part.total && !(await this.#mayKeep(row))) {
+      const text = `this workspace has ${MOST_UNFINISHED} unfinished uploads: finish them, or wait a day`;
+      throw new AppError('too_many_unfinished_uploads', text);
+    }
+    return await resumable.append(row.id, part, exactly(source, part.end - part.first), this.#settle(row.id));
+  }
+
+  /** The row that may receive so many bytes. @throws AppError as `receive` */
+  async #receiver(objectId: string, bytes: number): Promise<ObjectRow> {
+    if (bytes > this.#maxBytes) throw tooLarge(this.#maxBytes);
     // A store with direct uploads takes none here.
     if (this.#backend.uploads !== undefined) throw notFound();
     const row = await useObject(this.#db, objectId);
     if (row === undefined) throw notFound();
-    if (contentLength !== undefined && contentLength > row.size) {
-      await this.#requireRoom(row.workspaceId, row.hash, contentLength);
-    }
-    const whole = contentLength === undefined ? source : exactly(source, contentLength);
-    // Announced bytes are counted already; further bytes are accepted only while there is room.
-    const most = contentLength === undefined ? await this.#mostOf(row) : this.#maxBytes;
-    const stored = await this.#backend.put(row.id, whole, most);
-    const marked = await markObjectUploaded(this.#db, row.id, stored);
-    if (marked !== undefined) return stored;
-    // The workspace was deleted while the bytes came.
-    await this.#backend.remove(row.id);
-    throw notFound();
+    if (bytes > row.size) await this.#requireRoom(row.workspaceId, row.hash, bytes);
+    return row;
+  }
+
+  /** Writes the row together with the bytes' move, so that downloads never mistake the one for the other. */
+  #settle(id: ObjectId): Settle {
+    return async (stored, place) => {
+      for (let other = this.#settling.get(id); other !== undefined; other = this.#settling.get(id)) await other;
+      const done = Promise.withResolvers<void>();
+      this.#settling.set(id, done.promise);
+      try {
+        await place();
+        if ((await markObjectUploaded(this.#db, id, stored)) !== undefined) return;
+        // The workspace was deleted while the bytes came.
+        await this.#backend.remove(id);
+        throw notFound();
+      } finally {
+        this.#settling.delete(id);
+        done.resolve();
+      }
+    };
+  }
+
+  /** Whether the workspace may have this unfinished upload, too. */
+  async #mayKeep(row: ObjectRow): Promise<boolean> {
+    const keys = new Set<string>();
+    for await (const { key } of this.#backend.resumable?.list() ?? []) if (key !== row.id) keys.add(key);
+    if (keys.size < MOST_UNFINISHED) return true;
+    return (await countObjectsAmong(this.#db, row.workspaceId, [...keys])) < MOST_UNFINISHED;
   }
 
   async use(objectId: string): Promise<ObjectRow | undefined> {
@@ -213,7 +376,7 @@ class ObjectService implements Objects {
 
   async takeUploads(uploadedBeforeMs: number, most: number): Promise<number> {
     const { uploads } = this.#backend;
-    if (uploads === undefined) return 0;
+    if (uploads === undefined) return await this.#dropUnfinished(most);
     let dealtWith = 0;
     for await (const { key, writtenAtMs } of uploads.list()) {
       if (dealtWith >= most) break;
@@ -224,6 +387,19 @@ class ObjectService implements Objects {
       else await this.#taken(row).catch(ignoreTooLarge);
     }
     return dealtWith;
+  }
+
+  async #dropUnfinished(most: number): Promise<number> {
+    const { resumable } = this.#backend;
+    const beforeMs = this.#clock.nowMs() - UNFINISHED_LIFE_MS;
+    let dropped = 0;
+    for await (const { key, writtenAtMs } of resumable?.list() ?? []) {
+      if (dropped >= most) break;
+      if (writtenAtMs >= beforeMs) continue;
+      await resumable?.drop(key);
+      dropped += 1;
+    }
+    return dropped;
   }
 
   /**
@@ -316,13 +492,9 @@ class ObjectService implements Objects {
   async #signUpload(objectId: ObjectId): Promise<string> {
     const { uploads } = this.#backend;
     if (uploads !== undefined) return await uploads.sign(objectId, UPLOAD_LIFE_MS / 1000);
-    const expires = String(Math.floor((this.#clock.nowMs() + UPLOAD_LIFE_MS) / 1000));
-    return `${UPLOAD_PATH}${objectId}?expires=${expires}&signature=${signatureOf(this.#uploadKeys()[0], objectId, expires)}`;
+    return this.#uploadAddresses.sign(objectId, this.#clock.nowMs() + UPLOAD_LIFE_MS);
   }
 }
-
-const signatureOf = (key: Uint8Array, objectId: string, expires: string): string =>
-  createHmac('sha256', key).update(`put\n${objectId}\n${expires}`).digest('hex');
 
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
@@ -333,6 +505,7 @@ async function* exactly(source: AsyncIterable<Uint8Array>, expected: number): As
   let size = 0;
   for await (const chunk of source) {
     size += chunk.length;
+    if (size > expected) break;
     yield chunk;
   }
   if (size === expected) return;

@@ -48,13 +48,12 @@ const named = (name: string): Described => {
 test('every answer is described with its statuses, and what refers to something finds it', () => {
   for (const { name, described } of routes) {
     const statuses = Object.keys(described.responses);
-    expect(
-      statuses.filter((status) => status.startsWith('2')),
-      name,
-    ).toHaveLength(statuses.includes('501') ? 0 : 1);
+    const good = statuses.filter((status) => status.startsWith('2') && !(IN_PARTS.test(name) && status !== '200'));
+    expect(good, name).toHaveLength(statuses.includes('501') ? 0 : 1);
     expect(statuses.includes('500'), name).toBe(/^POST \/endpoint\/(?!.*\/warmup$)/.test(name));
     expect(statuses, name).not.toContain('default');
-    for (const { content, $ref } of Object.values(described.responses)) {
+    for (const [status, { content, $ref }] of Object.entries(described.responses)) {
+      if (IN_PARTS.test(name) && (status === '202' || status === '304')) continue;
       expect(content !== undefined || $ref !== undefined || EMPTY.test(name), name).toBe(true);
     }
   }
@@ -63,7 +62,9 @@ test('every answer is described with its statuses, and what refers to something 
   }
 });
 /** Routes whose success has no body. */
-const EMPTY = /^(?:POST|DELETE) \/api\/v1\/(?:deployment|secret)\/|^POST \/\w+\/.*\/warmup$/;
+const EMPTY = /^(?:POST|DELETE) \/api\/v1\/(?:deployment|secret)\/|^POST \/\w+\/.*\/warmup$|^HEAD /;
+/** Routes with further good answers, for parts of the bytes. */
+const IN_PARTS = /\/objects\/(?:upload|download)\//;
 
 test('a route of the REST API says what it takes, what it answers and by which codes it refuses', () => {
   const made = named('POST /api/v1/secret/{ws}');

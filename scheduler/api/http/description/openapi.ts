@@ -175,7 +175,7 @@ function describePlain(route: PlainRoute, path: string): Described {
   ]);
   const others = Object.entries(route.others ?? {}).map(([status, { description, content }]) => [
     status,
-    { description, content: contentOf([content]) },
+    { description, ...(content === undefined ? {} : { content: contentOf([content]) }) },
   ]);
   const query = (route.query ?? []).map((name) => [name, { type: 'string' }] as const);
   return {

@@ -25,7 +25,7 @@ export interface PlainRoute {
   /** Refusals of calls, by status. */
   readonly refusals?: RefusalTexts;
   /** Answers with another body, by status. */
-  readonly others?: Readonly<Record<number, { readonly description: string; readonly content: Content }>>;
+  readonly others?: Readonly<Record<number, { readonly description: string; readonly content?: Content }>>;
 }
 
 export interface Content {
@@ -167,19 +167,69 @@ export const PLAIN_ROUTES: readonly PlainRoute[] = [
     summary: 'Upload to the address that CreateObject gave',
     open: true,
     query: ['expires', 'signature'],
+    headers: {
+      'Content-Range': 'bytes FIRST-LAST/TOTAL: a part of the upload; bytes */TOTAL: how many bytes have arrived',
+    },
     body: bytes('application/octet-stream'),
     answer: json(Type.Object({ size: Count('bytes'), sha256: Type.String() })),
+    others: {
+      202: { description: 'More bytes are to come: Upload-Offset says from which on' },
+    },
     errors: [
       'upload_incomplete',
+      'invalid_content_range',
       'upload_refused',
       'object_not_found',
+      'body_too_slow',
+      'upload_offset_mismatch',
+      'upload_in_progress',
       'body_too_large',
+      'too_many_unfinished_uploads',
       'database_unavailable',
       'database_timeout',
       'disk_read_only',
       'disk_full',
+      'object_quota_reached',
     ],
   },
+  {
+    http: 'HEAD /api/v1/gateway/objects/upload/{objectId}',
+    tag: 'objects',
+    summary: 'How many bytes of an upload have arrived: Upload-Offset, and Upload-Length of the whole',
+    open: true,
+    query: ['expires', 'signature'],
+    errors: ['upload_refused', 'object_not_found', 'database_unavailable', 'database_timeout'],
+  },
+  ...(['GET', 'HEAD'] as const).map((method) => ({
+    http: `${method} /api/v1/gateway/objects/download/{objectId}`,
+    tag: 'objects' as const,
+    summary:
+      method === 'GET'
+        ? 'Download from the address that download-url gave, whole or a range'
+        : 'Size and ETag of an object, at the address that download-url gave',
+    open: true,
+    query: ['expires', 'signature'],
+    headers: {
+      ...(method === 'GET' ? { Range: 'one range of bytes; several are ignored', 'If-Range': 'the ETag' } : {}),
+      'If-None-Match': 'the ETag',
+      'If-Match': 'the ETag',
+    },
+    ...(method === 'GET' ? { answer: bytes('application/octet-stream') } : {}),
+    others: {
+      ...(method === 'GET'
+        ? { 206: { description: 'A range of the bytes', content: bytes('application/octet-stream') } }
+        : {}),
+      304: { description: 'The client has these bytes' },
+    },
+    errors: [
+      'download_refused',
+      'object_not_found',
+      'precondition_failed',
+      ...(method === 'GET' ? ['range_not_satisfiable'] : []),
+      'database_unavailable',
+      'database_timeout',
+    ],
+  })),
   ...KINDS.flatMap(invokeRoutes),
   {
     http: 'GET /metrics',

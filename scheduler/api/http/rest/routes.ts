@@ -19,12 +19,14 @@ import type { LimitsParts } from './limits.ts';
 import { readLogs } from './logs.ts';
 import type { RestRoute } from './route.ts';
 import { notBuiltRoutes } from './not-built.ts';
+import { downloadUrl } from './objects.ts';
+import type { ObjectRouteParts } from './objects.ts';
 import { secretRoutes } from './secrets.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
-export interface RestRouteParts extends AppRouteParts, DeploymentRouteParts, LimitsParts {
+export interface RestRouteParts extends AppRouteParts, DeploymentRouteParts, LimitsParts, ObjectRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
@@ -52,6 +54,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   readLogs(parts.logs),
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
+  downloadUrl(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,
 ];

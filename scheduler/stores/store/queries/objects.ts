@@ -105,6 +105,16 @@ export async function unknownObjectKeys(db: Queryable, keys: readonly string[]):
   return rows.map((row) => row.key);
 }
 
+/** How many of these keys name objects of the workspace. */
+export function countObjectsAmong(db: Queryable, workspaceId: WorkspaceId, keys: readonly string[]): Promise<number> {
+  return one(
+    db,
+    'select count(*)::int as count from objects where workspace_id = $1 and id = any($2::text[])',
+    [workspaceId, keys],
+    (row: { count: number }) => row.count,
+  );
+}
+
 /** The row of that hash, made with `newId` when there is none; an existing row stays as it is. */
 export function getOrCreateObject(
   db: Queryable,
