@@ -1,7 +1,7 @@
 // Streamed calls that cross replicas: the runner process is on a machine linked here, its caller waits at another
 // replica. This replica dials that one's HTTP address, and passes the bytes on unread.
-// Invariant: a stream is given to the caller of its own task alone, by a credential of that task, which only replicas of
-// this installation can make.
+// Invariant: a stream is given to the caller of its own task alone, by a credential of that task. Only replicas of this
+// installation can make one.
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -119,7 +119,7 @@ export function joinStreams(one: Duplex, other: Duplex): void {
     from.on('error', () => undefined);
     from.pipe(to);
     from.once('close', () => {
-      // What a side has sent before its end is still passed on.
+      // Bytes that a side sent before its end are still passed on.
       if (!from.readableEnded) to.destroy();
       else if (!to.writableEnded) to.end();
     });

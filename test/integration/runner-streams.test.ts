@@ -1,4 +1,4 @@
-// ASGI applications and WebSockets in the real runner (the host's python3, no Docker), over the sockets of a fake agent.
+// ASGI applications and WebSockets in the real runner (python3 of the host, no Docker), over sockets of a fake agent.
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test as base, describe, expect } from 'vitest';

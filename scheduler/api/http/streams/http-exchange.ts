@@ -34,6 +34,7 @@ export class HttpExchange {
   readonly #frames: FrameStream;
   #head: ResponseHead | undefined;
   #sentBytes = 0;
+  #unread: NodeJS.Timeout | undefined;
   #isOver = false;
 
   constructor(parts: HttpExchangeParts) {
@@ -94,9 +95,10 @@ export class HttpExchange {
         onBytes('out', body.length);
         if (response.write(body)) return;
         this.#frames.pause();
-        response.setTimeout(UNREAD_MS, () => response.destroy());
+        this.#unread = setTimeout(() => response.destroy(), UNREAD_MS);
+        this.#unread.unref();
         response.once('drain', () => {
-          response.setTimeout(0);
+          clearTimeout(this.#unread);
           this.#frames.resume();
         });
         return;
@@ -173,7 +175,7 @@ export class HttpExchange {
     // Without a length and without chunks, the end of the connection would look like the end of the body.
     const isUnframed = length === undefined && request.httpVersion === '1.0';
     if (isUnframed && socket !== null && 'resetAndDestroy' in socket) socket.resetAndDestroy();
-    // What has come goes out first.
+    // Bytes that have come go out first.
     else process.nextTick(() => response.destroy());
   }
 
@@ -183,6 +185,7 @@ export class HttpExchange {
   }
 
   #finish(isWhole: boolean): void {
+    clearTimeout(this.#unread);
     this.#frames.close();
     this.#parts.onOver(isWhole);
   }

@@ -1,5 +1,5 @@
-// Requests for a WebSocket or another upgrade. Node hands their sockets over; they pass the same routes as any other request, so that a
-// refusal is the same answer. A route that accepts takes the socket from here.
+// Requests for a WebSocket or another upgrade. Node hands their sockets over; they pass the same routes as any other
+// request, so that a refusal is the same answer. A route that accepts takes the socket from here.
 import { ServerResponse } from 'node:http';
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
