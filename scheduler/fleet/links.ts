@@ -57,6 +57,8 @@ import type { TaskCall } from './task-stream.ts';
 import type { StreamedTasks } from './task-stream.ts';
 import { TaskStream } from './task-stream.ts';
 
+/** Most streams of one connection: streamed calls of a machine share one. */
+const MOST_STREAMS = 20_000;
 /** Time for the first message of a streamed call. */
 const HEAD_WITHIN_MS = 10_000;
 
@@ -118,7 +120,7 @@ export class Links {
     this.#server = new Server({
       'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
       'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,
-      'grpc.max_concurrent_streams': 1000,
+      'grpc.max_concurrent_streams': MOST_STREAMS,
     });
     this.#server.addService(loadLink().longshore.agent.v1.AgentLink.service, {
       Join: (call: ServerUnaryCall<JoinRequest__Output, JoinResponse>, done: sendUnaryData<JoinResponse>) =>

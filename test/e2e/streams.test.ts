@@ -563,6 +563,33 @@ describe('a WebSocket', () => {
     await waitFor(async () => (await platform.call(`${web.url}/`)).status === 200, 'another serves', 30_000);
   });
 
+  test('whose caller leaves before it is accepted ends with him', async ({ platform, raw }) => {
+    const cold = await platform.deploy({
+      app: 'web.py',
+      handler: 'app',
+      name: 'cold',
+      stubType: 'asgi/deployment',
+      cpu: 100_000,
+    });
+    const connection = await raw();
+    const handshake = [
+      'Connection: Upgrade',
+      'Upgrade: websocket',
+      'Sec-WebSocket-Version: 13',
+      'Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==',
+    ];
+    const authorization = `Authorization: Bearer ${platform.token}`;
+    connection.send(
+      `GET ${new URL(cold.url).pathname}/socket HTTP/1.1\r\nHost: w\r\n${authorization}\r\n${handshake.join('\r\n')}\r\n\r\n`,
+    );
+    await waitFor(async () => (await platform.tasks(cold)).some(({ status }) => status === 'PENDING'), 'it waits');
+    connection.close();
+    await waitFor(
+      async () => (await platform.tasks(cold)).every(({ status }) => status === 'CANCELLED'),
+      'it is cancelled',
+    );
+  });
+
   test('whose caller vanishes is 1006 for the application', async ({ platform, web }) => {
     const { socket } = await open(platform, web, '/socket');
     socket.terminate();

@@ -141,7 +141,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   if (parts.maxConnections !== undefined) app.server.maxConnections = parts.maxConnections;
   // `100 Continue` is sent only where a body will be read: bodies.ts and the uploads send it.
   app.server.on('checkContinue', (request, response) => void app.server.emit('request', request, response));
-  routeUpgrades(app);
+  const upgrades = routeUpgrades(app);
   app.decorateRequest('admission', null);
   app.decorateRequest('sender', null);
   app.decorateRequest('heldBytes', 0);
@@ -199,7 +199,9 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     // A connection whose answer began before the drain is idle after it, and would stay.
     const idle = setInterval(() => app.server.closeIdleConnections(), CLOSE_IDLE_EVERY_MS);
     const cut = sleep(graceMs, abort.signal).then((expired) => {
-      if (expired) app.server.closeAllConnections();
+      if (!expired) return;
+      app.server.closeAllConnections();
+      upgrades.destroyAll();
     });
     try {
       await app.close();

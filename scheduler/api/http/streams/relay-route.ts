@@ -22,12 +22,11 @@ export function registerRelay(scope: FastifyInstance, { isReplica, take }: Relay
       return sendRefusal(reply, NOT_FOUND);
     reply.hijack();
     const { raw } = reply;
+    const { socket, head } = upgrade.take();
     raw.removeAllListeners('finish');
-    raw.detachSocket(upgrade.socket as Parameters<typeof raw.detachSocket>[0]);
-    upgrade.socket.write(
-      `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: ${RELAY_PROTOCOL}\r\n\r\n`,
-    );
-    if (upgrade.head.length > 0) upgrade.socket.unshift(upgrade.head);
-    take(taskId as TaskId, upgrade.socket);
+    raw.detachSocket(socket as Parameters<typeof raw.detachSocket>[0]);
+    socket.write(`HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: ${RELAY_PROTOCOL}\r\n\r\n`);
+    if (head.length > 0) socket.unshift(head);
+    take(taskId as TaskId, socket);
   });
 }

@@ -63,6 +63,8 @@ export function streamCall(to: StreamedTo, request: FastifyRequest, reply: Fasti
   }
   if (problem === 'key') return sendRefusal(reply, BAD_KEY);
   const { workspaceId } = to.target;
+  // The caller hung up while its token was looked up: no further event tells of it.
+  if (reply.raw.destroyed) return;
   if (!parts.room.take(workspaceId)) return sendRefusal(reply, NO_ROOM);
   new StreamCall(to, request, reply, parts).begin(() => parts.room.giveBack(workspaceId));
 }

@@ -7,10 +7,12 @@ import type { FastifyInstance } from 'fastify';
 import { RELAY_PROTOCOL } from '../../../replicas/stream-relay.ts';
 
 export interface Upgrade {
-  readonly socket: Duplex;
-  /** Bytes that came behind the request's head. */
-  readonly head: Buffer;
+  /** Takes the socket over. @returns bytes that came behind the request's head */
+  readonly take: () => { readonly socket: Duplex; readonly head: Buffer };
 }
+
+/** Most bytes that may come before the upgrade is answered: a client has nothing to send until then. */
+const MOST_EARLY_BYTES = 64 * 1024;
 
 const upgrades = new WeakMap<IncomingMessage, Upgrade>();
 
@@ -24,14 +26,49 @@ const PROTOCOLS: ReadonlySet<string> = new Set(['websocket', RELAY_PROTOCOL]);
 export const isUpgraded = ({ method, headers }: Pick<IncomingMessage, 'method' | 'headers'>): boolean =>
   method === 'GET' && PROTOCOLS.has(headers.upgrade?.toLowerCase() ?? '');
 
-export function routeUpgrades(app: FastifyInstance): void {
+export interface Upgrades {
+  /** Cuts all connections that were handed over: the server does not count them as requests. */
+  destroyAll(): void;
+}
+
+export function routeUpgrades(app: FastifyInstance): Upgrades {
+  const open = new Set<Duplex>();
   app.server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    open.add(socket);
     socket.on('error', () => undefined);
-    upgrades.set(request, { socket, head });
+    socket.once('close', () => open.delete(socket));
+    upgrades.set(request, waiting(socket, head));
     const response = new ServerResponse(request);
     response.shouldKeepAlive = false;
     response.assignSocket(socket as Parameters<ServerResponse['assignSocket']>[0]);
     response.once('finish', () => socket.end());
     app.routing(request, response);
   });
+  return {
+    destroyAll: () => {
+      for (const socket of open) socket.destroy();
+    },
+  };
+}
+
+/** Reads a socket until it is taken, since only a socket that is read tells when its caller hangs up. */
+function waiting(socket: Duplex, head: Buffer): Upgrade {
+  const early = [head];
+  let bytes = head.length;
+  const read = (chunk: Buffer): void => {
+    early.push(chunk);
+    bytes += chunk.length;
+    if (bytes > MOST_EARLY_BYTES) socket.destroy();
+  };
+  const gone = (): void => void socket.destroy();
+  socket.on('data', read);
+  socket.once('end', gone);
+  return {
+    take: () => {
+      socket.off('data', read);
+      socket.off('end', gone);
+      // The socket goes on flowing: whoever takes it listens in the same turn.
+      return { socket, head: Buffer.concat(early) };
+    },
+  };
 }

@@ -76,10 +76,11 @@ export class WebSockets {
   accept(
     request: IncomingMessage,
     response: ServerResponse,
-    { socket, head }: Upgrade,
+    upgrade: Upgrade,
     accepted: { readonly acceptance: Acceptance; readonly added: HeaderList; readonly frames: FrameStream },
     events: BridgeEvents,
   ): void {
+    const { socket, head } = upgrade.take();
     this.#accepting.set(request, accepted);
     response.removeAllListeners('finish');
     response.removeAllListeners('close');
