@@ -425,6 +425,80 @@ describe('an ASGI application', () => {
   });
 });
 
+describe('who may call', () => {
+  test('each form asks for a token of its workspace', async ({ platform, web }) => {
+    const theirs = jsonOf<{ token: string }>(
+      await platform.call('/api/v1/workspace', { body: { name: 'theirs' } }),
+    ).token;
+    const { token: made } = await platform.gateway<{ token: { tokenId: string; key: string } }>('/tokens', {});
+    await platform.gateway(`/tokens/${made.tokenId}/toggle`, {});
+    const forms = [
+      web.url,
+      `${platform.url}/asgi/web`,
+      `${platform.url}/asgi/web/latest`,
+      `${platform.url}/asgi/web/v1`,
+      `${platform.url}/asgi/id/${web.stubId}`,
+    ];
+    for (const form of forms) {
+      for (const path of ['', '/', '/request?a=1']) {
+        const url = `${form}${path}`;
+        expect(await platform.call(url), url).toMatchObject({ status: 200 });
+        expect(await platform.call(url, { token: '' }), url).toMatchObject({ status: 401 });
+        expect(await platform.call(url, { token: 'nonsense' }), url).toMatchObject({ status: 401 });
+        expect(await platform.call(url, { token: made.key }), url).toMatchObject({ status: 401 });
+        const foreign = await platform.call(url, { token: theirs });
+        expect([400, 401], `${url} ${foreign.text}`).toContain(foreign.status);
+      }
+    }
+    expect(await platform.call(`/asgi/public/${web.stubId}/`, { token: '' })).toMatchObject({ status: 400 });
+    expect(await platform.call('/asgi/nothing/here')).toMatchObject({
+      status: 400,
+      text: '{"message":"Invalid deployment"}',
+    });
+    expect(await platform.call('/asgi/web/v99/')).toMatchObject({ status: 400 });
+    expect(await platform.call(`/endpoint/id/${web.stubId}`, { body: {} })).toMatchObject({ status: 400 });
+  });
+
+  test('a public application gets every credential itself, and no more calls than may be pending', async ({
+    platform,
+    raw,
+  }) => {
+    const open = await platform.deploy({
+      app: 'web.py',
+      handler: 'app',
+      name: 'open',
+      stubType: 'asgi/deployment',
+      authorized: false,
+      concurrentRequests: 10,
+      maxPendingTasks: 3,
+    });
+    const path = `/asgi/public/${open.stubId}`;
+    const seen = jsonOf<Seen>(await platform.call(`${path}/request`, { token: '' }));
+    expect(seen.root_path).toBe(path);
+    for (let at = 0; at < 3; at += 1) {
+      const connection = await raw();
+      connection.send(`GET ${path}/idle HTTP/1.1\r\nHost: w\r\n\r\n`);
+      await connection.until((bytes) => bytes.includes(': here'));
+    }
+    expect(await platform.call(`${path}/`, { token: '' })).toMatchObject({
+      status: 429,
+      text: '{"error":"exceeded max pending tasks: 3"}',
+    });
+  });
+
+  test('a container may be wanted ahead', async ({ platform, web }) => {
+    for (const path of [
+      `${web.url}/warmup`,
+      '/asgi/web/warmup',
+      '/asgi/web/latest/warmup',
+      `/asgi/id/${web.stubId}/warmup`,
+    ]) {
+      expect(await platform.call(path, { method: 'POST' }), path).toMatchObject({ status: 200, text: '' });
+      expect(await platform.call(path), path).toMatchObject({ status: 404 });
+    }
+  });
+});
+
 describe('bodies', () => {
   test('of any size pass both ways, each byte as it was', async ({ platform, web }) => {
     const body = randomBytes(20 * 1024 * 1024);

@@ -245,7 +245,7 @@ function warmUpHandler(parts: InvokeParts): Handler {
   return ({ invoked }, reply) => {
     if (invoked === null) return sendRefusal(reply, INTERNAL);
     const { target, caller } = invoked;
-    if (KINDS[target.kind]?.warmsUp !== true) return sendRefusal(reply, NOT_FOUND);
+    if ((KINDS[target.kind] ?? STREAMED_KINDS[target.kind])?.warmsUp !== true) return sendRefusal(reply, NOT_FOUND);
     // A container may submit tasks, but not decide which containers are kept warm.
     if (caller?.type === 'container') return sendRefusal(reply, UNAUTHORIZED);
     parts.containers.warmUp(target).then(
