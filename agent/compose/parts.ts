@@ -107,6 +107,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
       return {
         ...withImages(inventory, found),
         volumeDrivers: [...volumes.offered],
+        streams: true,
         diskTotalBytes: disk.totalBytes,
         diskFreeBytes: disk.freeBytes,
         gpus: gpus.report(),

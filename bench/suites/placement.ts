@@ -111,6 +111,7 @@ function worldOf(count: number): World {
     freeDiskBytes: 2 ** 40,
     gpus: [],
     volumeDrivers: new Set(['local'] as const),
+    streams: true,
     images: new Set(n % 3 === 0 ? ['image:1'] : []),
   }));
   const request: PlacementRequest = {
@@ -126,6 +127,7 @@ function worldOf(count: number): World {
     arch: '',
     volumeHomes: new Set(),
     volumeDrivers: [],
+    streams: false,
     avoid: new Set(),
     overQuota: false,
     siblings: new Map([['machine-3' as MachineId, 2]]),

@@ -96,6 +96,10 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     says: 'cannot mount its volume: not its home, or without its driver',
     step: 'bring the machine back that its volume is on, or give machines its driver (docs/volumes.md)',
   },
+  agent_too_old: {
+    says: 'whose agents are too old for web applications',
+    step: 'upgrade the agents (docs/machines.md)',
+  },
   image_unavailable: {
     says: 'without its image, which was built elsewhere',
     step: 'bring the machine back that built the image, or name a registry',

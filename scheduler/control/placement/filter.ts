@@ -43,6 +43,8 @@ export interface PlacementMachine {
   readonly gpus: readonly PlacementGpu[];
   /** Drivers of volumes that can be mounted there now. */
   readonly volumeDrivers: ReadonlySet<VolumeDriverName>;
+  /** Whether its agent carries streamed calls; an older one would run them without their bytes. */
+  readonly streams: boolean;
   /** Image references known to be there. */
   readonly images: ReadonlySet<string>;
 }
@@ -67,6 +69,8 @@ export interface PlacementRequest {
   readonly volumeHomes: ReadonlySet<MachineId>;
   /** Drivers of the volumes that it mounts. */
   readonly volumeDrivers: readonly VolumeDriverName[];
+  /** Whether its calls are streamed. */
+  readonly streams: boolean;
   /** Machines that must not be taken, because they just refused it. */
   readonly avoid: ReadonlySet<MachineId>;
   /** Whether the workspace has used up its limits. */
@@ -90,6 +94,7 @@ export const REJECTION_REASONS = [
   'memory',
   'disk',
   'volume',
+  'agent_too_old',
   'image_unavailable',
   'arch',
   'anti_affinity',
@@ -115,6 +120,7 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   if (request.gpuCount > 0 && !machine.gpus.some((gpu) => gpuMatches(gpu.model, request.gpu))) return 'gpu_model';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
   if (!request.volumeDrivers.every((driver) => machine.volumeDrivers.has(driver))) return 'volume';
+  if (request.streams && !machine.streams) return 'agent_too_old';
   if (request.imageOnlyOn?.has(machine.machineId) === false) return 'image_unavailable';
   if (!machine.ready) return 'machine_not_ready';
   if (!machine.intentActive) return 'cordoned';

@@ -117,6 +117,7 @@ export class PlacementSnapshot {
       imageOnlyOn: spec.imageMachineId === undefined ? null : new Set([spec.imageMachineId]),
       arch: spec.arch ?? '',
       volumeDrivers: [...new Set((spec.wire.volumes ?? []).map(driverOf))],
+      streams: spec.wire.kind === 'asgi',
       siblings: this.#siblingsOf(spec.queue),
       seed: row.id,
       overQuota: quota !== undefined && this.#isOver(entry, quota),
@@ -235,6 +236,7 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
       leasedAtMs: parts.leasedAtMs(gpu.uuid),
     })),
     volumeDrivers: new Set(volumeDriversOf(machine)),
+    streams: inventory?.streams === true,
     images: new Set(inventory?.images ?? []),
   };
 }

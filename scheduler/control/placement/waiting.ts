@@ -57,6 +57,7 @@ const LASTING: ReadonlySet<string> = new Set([
   'arch',
   'gpu_model',
   'volume',
+  'agent_too_old',
   'image_unavailable',
   'too_small',
 ]);

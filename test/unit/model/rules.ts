@@ -64,6 +64,7 @@ function candidate(world: World, machine: Machine): PlacementMachine {
     intentActive: machine.intent === 'active',
     blockedBy: machine.conditions,
     volumeDrivers: new Set(['local'] as const),
+    streams: true,
     freeCpuMillicores: free.cpu,
     freeMemoryBytes: free.memory,
     totalCpuMillicores: machine.cpu,

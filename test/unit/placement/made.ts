@@ -27,6 +27,7 @@ export function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMach
     totalMemoryBytes: 8192 * MIB,
     gpus: [],
     volumeDrivers: new Set(['local']),
+    streams: true,
     images: new Set(),
     ...changes,
   };
@@ -46,6 +47,7 @@ export function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequ
     arch: '',
     volumeHomes: new Set(),
     volumeDrivers: [],
+    streams: false,
     avoid: new Set(),
     overQuota: false,
     siblings: new Map(),
@@ -94,6 +96,7 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
     ),
     hasImage: fc.boolean(),
     volumeDrivers: fc.subarray(['local', 'shared'] as const).map((some) => new Set<VolumeDriverName>(some)),
+    streams: fc.boolean(),
   })
   .map(({ hasImage, ...rest }) => ({
     ...rest,
@@ -128,6 +131,7 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
     arch: fc.constantFrom('', 'x86_64'),
     volumeHomes: fc.constantFrom(ids(), ids(), ids('m-0'), ids('m-0', 'm-1')),
     volumeDrivers: fc.constantFrom<readonly VolumeDriverName[]>([], [], ['local'], ['shared']),
+    streams: fc.boolean(),
     avoid: fc.constantFrom(ids(), ids('m-1')),
     overQuota: fc.constantFrom(false, false, true),
     siblings: fc.constantFrom(new Map(), new Map([['m-0' as MachineId, 2]])),

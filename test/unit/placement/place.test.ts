@@ -134,6 +134,7 @@ describe('why a machine is rejected', () => {
     ['volume', aMachine(), aRequest({ volumeDrivers: ['local', 'shared'] })],
     ['volume', aMachine({ volumeDrivers: new Set(['shared']) }), aRequest({ volumeDrivers: ['local'] })],
     [undefined, aMachine({ volumeDrivers: new Set(['local', 'nfs']) }), aRequest({ volumeDrivers: ['nfs'] })],
+    ['agent_too_old', aMachine({ streams: false }), aRequest({ streams: true })],
     ['image_unavailable', aMachine(), aRequest({ imageOnlyOn: ids('m-elsewhere') })],
     ['arch', aMachine(), aRequest({ arch: 'arm64' })],
     ['anti_affinity', aMachine({ machineId: 'm-refused' as MachineId }), aRequest({ avoid: ids('m-refused') })],

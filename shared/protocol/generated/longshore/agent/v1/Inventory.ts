@@ -21,6 +21,7 @@ export interface Inventory {
   'conditionWords'?: ({[key: string]: string});
   'volumeBytes'?: ({[key: string]: number | string | Long});
   'host'?: (_longshore_agent_v1_HostFacts | null);
+  'streams'?: (boolean);
 }
 
 export interface Inventory__Output {
@@ -40,4 +41,5 @@ export interface Inventory__Output {
   'conditionWords': ({[key: string]: string});
   'volumeBytes': ({[key: string]: number});
   'host': (_longshore_agent_v1_HostFacts__Output | null);
+  'streams': (boolean);
 }
