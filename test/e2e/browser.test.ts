@@ -298,6 +298,19 @@ describe('the host form', () => {
     }
   });
 
+  test('takes labels of the newest version below its own domain only', async ({ platform, apps: { web } }) => {
+    const lines = [bearer(platform.token)];
+    for (const label of [web.label, `${web.label}-latest`, `${web.label}-LATEST`]) {
+      const answer = await ask(platform, { host: `${label}.localhost:${portOf(platform)}`, path: '/request/x', lines });
+      expect([label, answer.status]).toEqual([label, 200]);
+      expect((JSON.parse(answer.body.toString()) as Seen).raw_path).toBe('/request/x');
+      // Elsewhere a machine may happen to have such a name.
+      expect((await ask(platform, { host: `${label}.apps.test`, path: '/request/x', lines })).status).toBe(404);
+    }
+    const withCookie = await ask(platform, { host: `${web.label}-latest.localhost`, lines: [cookie(platform.token)] });
+    expect(withCookie.status).toBe(200);
+  });
+
   test.for([
     ['an unknown version', (web: Hosted) => `${web.label}-v9.apps.test`, 400],
     ['an unknown name', () => `nothing-0123456789abcdef-v1.apps.test`, 400],
@@ -402,6 +415,10 @@ describe('the host form', () => {
     expect((await call([cookie(platform.token)])).status).toBe(401);
     expect((await call([token], { path: '/below' })).status).toBe(404);
     expect((await call([token], { method: 'PUT' })).status).toBe(405);
+    // An upgrade that nothing takes up is a call like any other.
+    const upgrade = ['Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13'];
+    const upgraded = await ask(platform, { host, path: '/?name=socket', lines: [token, ...upgrade] });
+    expect([upgraded.status, upgraded.isWhole]).toEqual([200, true]);
     // No page comes of it: the token stays with the request that carries it.
     const asPage = await call(['Accept: text/html'], { path: `/?auth_token=${platform.token}` });
     expect([asPage.status, asPage.headers['set-cookie']]).toEqual([200, undefined]);

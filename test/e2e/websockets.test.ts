@@ -598,6 +598,14 @@ describe('a handshake', () => {
     }
   });
 
+  test('that the application answers by itself brings all of that answer', async ({ sides: { through } }) => {
+    const { address, path, lines } = through;
+    const { answer, connection } = await openRaw({ address, path: `${path}/denied`, lines });
+    connection.close();
+    expect([answer.status, answer.headers['x-why'], answer.isWhole]).toEqual([451, 'closed', true]);
+    expect(answer.body.length).toBe(64 * 131_072);
+  });
+
   test('with frames right behind it loses none', async ({ sides }) => {
     const received = await Promise.all(
       [sides.direct, sides.through].map(async ({ address, path, lines }) => {
