@@ -128,7 +128,8 @@ function whenRefused(socket: Duplex, frames: FrameStream, events: BridgeEvents):
 function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents): void {
   let isAlive = true;
   const pings = setInterval(() => {
-    if (!isAlive) return webSocket.terminate();
+    // Pongs of a caller whose messages wait for the container wait behind them; a ping still finds a broken connection.
+    if (!isAlive && !webSocket.isPaused) return webSocket.terminate();
     isAlive = false;
     webSocket.ping();
   }, PING_MS);
@@ -147,7 +148,10 @@ function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents)
     } while (at < bytes.length);
     if (hasRoom || frames.isOver) return;
     webSocket.pause();
-    frames.onceWritable(() => webSocket.resume());
+    frames.onceWritable(() => {
+      isAlive = true;
+      webSocket.resume();
+    });
   });
   // A fault in the protocol: the close that follows has its code.
   webSocket.on('error', () => undefined);
