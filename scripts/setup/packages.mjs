@@ -62,6 +62,11 @@ const PROGRAMS = {
     found: () => findProgram('docker-registry'),
     what: 'docker-registry',
   },
+  chromium: {
+    packages: ['chromium', 'fonts-dejavu-core'],
+    found: () => findProgram('chromium') ?? findProgram('google-chrome'),
+    what: 'Chromium',
+  },
   downloads: {
     packages: ['ca-certificates'],
     found: () => existsSync(process.env.SSL_CERT_FILE ?? '/etc/ssl/certs/ca-certificates.crt'),

@@ -22,7 +22,7 @@ import { ensureSystemdImage } from './systemd-image.mjs';
  */
 const PROFILES = {
   start: ['redis', 'python'],
-  test: ['redis', 'postgres', 'pytest', 'curl', 'ip', 'mount', 'promtool', 'registry'],
+  test: ['redis', 'postgres', 'pytest', 'curl', 'ip', 'mount', 'promtool', 'registry', 'chromium'],
 };
 // Machines that systemd runs, and the S3 server, use images of their own, which take a while to build.
 PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime'];

@@ -35,8 +35,9 @@ export function isForeign({ headers, method, host }: FastifyRequest): boolean {
   if (origin === 'null') return true;
   const site = headers['sec-fetch-site'];
   if (site === undefined || site === 'same-origin' || site === 'none') return false;
-  // A link from elsewhere may lead here.
-  return !(headers['sec-fetch-mode'] === 'navigate' && (method === 'GET' || method === 'HEAD'));
+  // A link from elsewhere may lead here, but a page from elsewhere may not show this one in a frame.
+  const isLink = headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document';
+  return !(isLink && (method === 'GET' || method === 'HEAD'));
 }
 
 /** Whether a browser asks for a page. */

@@ -53,15 +53,17 @@ const LAST_BYTES_MS = 10_000;
 const AFTER_CLOSE_MS = 30_000;
 
 const BAD_KEY = new Refusal(400, 'error', 'Sec-WebSocket-Key is missing or not a key');
+const BAD_SUBPROTOCOLS = new Refusal(400, 'error', 'Sec-WebSocket-Protocol is not a list of different names');
 
 export function streamCall(to: StreamedTo, request: FastifyRequest, reply: FastifyReply, parts: StreamCallParts): void {
   const upgrade = upgradeOf(request.raw);
   const problem = upgrade && handshakeProblem(request.raw);
   if (problem === 'version') {
-    void reply.header('sec-websocket-version', '13');
+    void reply.headers({ 'sec-websocket-version': '13', upgrade: 'websocket', connection: 'upgrade, close' });
     return send(reply, 426, JSON.stringify({ error: 'Sec-WebSocket-Version must be 13' }));
   }
   if (problem === 'key') return sendRefusal(reply, BAD_KEY);
+  if (problem === 'subprotocols') return sendRefusal(reply, BAD_SUBPROTOCOLS);
   const { workspaceId } = to.target;
   // The caller hung up while its token was looked up: no further event tells of it.
   if (reply.raw.destroyed) return;

@@ -42,6 +42,8 @@ export function routeUpgrades(app: FastifyInstance): Upgrades {
     response.shouldKeepAlive = false;
     response.assignSocket(socket as Parameters<ServerResponse['assignSocket']>[0]);
     response.once('finish', () => socket.end());
+    // Node tells a response of room in its socket only where the socket is still its own.
+    socket.on('drain', () => response.emit('drain'));
     app.routing(request, response);
   });
   return {

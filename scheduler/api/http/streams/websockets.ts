@@ -23,13 +23,32 @@ const PING_MS = 30_000;
 /** Longest reason of a close, in bytes. Source: RFC 6455 §5.5. */
 const MOST_REASON_BYTES = 123;
 
+/** Terms of compression. Without context each message costs a little more, and a silent connection no memory. */
+export const DEFLATE = {
+  serverNoContextTakeover: true,
+  clientNoContextTakeover: true,
+  threshold: 1024,
+  concurrencyLimit: 4,
+  zlibDeflateOptions: { level: 1, memLevel: 7 },
+} as const;
+
 const KEY = /^[+/0-9A-Za-z]{22}==$/;
 
+/** A list of names between commas. */
+const NAMES = /^[\w!#$%&'*+.^`|~-]+(?:[ \t]*,[ \t]*[\w!#$%&'*+.^`|~-]+)*$/;
+
 /** Why the handshake cannot be answered; undefined: it can. */
-export function handshakeProblem({ headers }: Pick<IncomingMessage, 'headers'>): 'version' | 'key' | undefined {
+export function handshakeProblem(
+  request: Pick<IncomingMessage, 'headers'>,
+): 'version' | 'key' | 'subprotocols' | undefined {
+  const { headers } = request;
   const version = headers['sec-websocket-version'];
   if (version !== '13' && version !== '8') return 'version';
-  return KEY.test(headers['sec-websocket-key'] ?? '') ? undefined : 'key';
+  if (!KEY.test(headers['sec-websocket-key'] ?? '')) return 'key';
+  const offered = headers['sec-websocket-protocol'];
+  if (offered === undefined) return undefined;
+  const names = subprotocolsOf(request);
+  return NAMES.test(offered) && new Set(names).size === names.length ? undefined : 'subprotocols';
 }
 
 /** Subprotocols that a caller offers. */
@@ -55,14 +74,7 @@ export class WebSockets {
       noServer: true,
       clientTracking: false,
       maxPayload: MAX_MESSAGE_BYTES,
-      // Without context each message costs a little more, and a silent connection no memory.
-      perMessageDeflate: {
-        serverNoContextTakeover: true,
-        clientNoContextTakeover: true,
-        threshold: 1024,
-        concurrencyLimit: 4,
-        zlibDeflateOptions: { level: 1, memLevel: 7 },
-      },
+      perMessageDeflate: DEFLATE,
       handleProtocols: (_offered, request) => this.#accepting.get(request)?.acceptance.subprotocol ?? false,
     });
     this.#server.on('headers', (lines, request) => {
@@ -97,7 +109,7 @@ export class WebSockets {
         },
       });
     });
-    // The handshake was refused: the caller hung up meanwhile.
+    // The caller hung up meanwhile, or its extensions cannot be read, and the library has answered.
     if (!isOpen) whenRefused(socket, accepted.frames, events);
   }
 
@@ -108,7 +120,8 @@ export class WebSockets {
 }
 
 function whenRefused(socket: Duplex, frames: FrameStream, events: BridgeEvents): void {
-  socket.destroy();
+  // An answer of the library ends the connection itself.
+  if (!socket.writableEnded) socket.destroy();
   frames.close();
   events.onOver(1006);
 }
@@ -116,7 +129,8 @@ function whenRefused(socket: Duplex, frames: FrameStream, events: BridgeEvents):
 function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents): void {
   let isAlive = true;
   const pings = setInterval(() => {
-    if (!isAlive) return webSocket.terminate();
+    // Pongs of a caller whose messages wait for the container wait behind them; a ping still finds a broken connection.
+    if (!isAlive && !webSocket.isPaused) return webSocket.terminate();
     isAlive = false;
     webSocket.ping();
   }, PING_MS);
@@ -135,7 +149,10 @@ function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents)
     } while (at < bytes.length);
     if (hasRoom || frames.isOver) return;
     webSocket.pause();
-    frames.onceWritable(() => webSocket.resume());
+    frames.onceWritable(() => {
+      isAlive = true;
+      webSocket.resume();
+    });
   });
   // A fault in the protocol: the close that follows has its code.
   webSocket.on('error', () => undefined);

@@ -1,0 +1,109 @@
+// WebSockets of callers, with a real socket and a runner process that this test plays.
+import { once } from 'node:events';
+import { ServerResponse, createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { Duplex } from 'node:stream';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { WebSocket } from 'ws';
+import { FrameStream } from '#scheduler/api/http/streams/frame-stream.ts';
+import { WebSockets } from '#scheduler/api/http/streams/websockets.ts';
+import { waitFor } from '../../helpers/programs.ts';
+
+/** More than the interval of pings. */
+const INTERVAL_MS = 30_001;
+
+/** The way to a runner process: takes nothing more until it is told to. */
+class SlowRunner extends Duplex {
+  taken = 0;
+  #held: (() => void) | undefined;
+  isSlow = true;
+
+  constructor() {
+    super({ highWaterMark: 1024 });
+  }
+
+  override _read(): void {
+    // The test sends nothing from this side.
+  }
+
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.taken += chunk.length;
+    if (this.isSlow) this.#held = done;
+    else done();
+  }
+
+  go(): void {
+    this.isSlow = false;
+    this.#held?.();
+  }
+}
+
+beforeEach(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
+afterEach(() => void vi.useRealTimers());
+
+async function bridged() {
+  const webSockets = new WebSockets();
+  const runner = new SlowRunner();
+  const ends: number[] = [];
+  const server = createServer();
+  server.on('upgrade', (request, socket, head) => {
+    const frames = new FrameStream(runner, { onFrame: () => undefined, onOver: () => undefined });
+    const acceptance = { accept: true, subprotocol: null, headers: [] } as const;
+    const response = new ServerResponse(request);
+    response.assignSocket(socket as Parameters<ServerResponse['assignSocket']>[0]);
+    webSockets.accept(
+      request,
+      response,
+      { socket, head },
+      { acceptance, added: [], frames },
+      { onOver: (code) => ends.push(code), onBytes: () => undefined },
+    );
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const client = new WebSocket(`ws://127.0.0.1:${port}`, { autoPong: false });
+  let pings = 0;
+  client.on('ping', (data: Buffer) => {
+    pings += 1;
+    client.pong(data);
+  });
+  client.on('error', () => undefined);
+  await once(client, 'open');
+  return {
+    client,
+    runner,
+    ends,
+    pings: () => pings,
+    close: () => {
+      client.terminate();
+      server.close();
+    },
+  };
+}
+
+test('a caller whose messages wait for the container is not taken for gone', async () => {
+  const { client, runner, ends, pings, close } = await bridged();
+  for (let sent = 0; sent < 20; sent += 1) client.send(Buffer.alloc(100_000));
+  await waitFor(() => runner.taken > 0, 'the first message is on its way');
+  for (let round = 0; round < 4; round += 1) {
+    vi.advanceTimersByTime(INTERVAL_MS);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  expect(ends).toEqual([]);
+  runner.go();
+  await waitFor(() => runner.taken > 2_000_000, 'all messages are there');
+  vi.advanceTimersByTime(INTERVAL_MS);
+  await waitFor(() => pings() === 5, 'every ping came');
+  close();
+});
+
+test('a caller who answers no ping is gone', async () => {
+  const { client, ends, close } = await bridged();
+  client.pause();
+  vi.advanceTimersByTime(INTERVAL_MS);
+  vi.advanceTimersByTime(INTERVAL_MS);
+  await waitFor(() => ends.length === 1, 'the WebSocket is over');
+  expect(ends).toEqual([1006]);
+  close();
+});
