@@ -22,10 +22,10 @@ import { ensureSystemdImage } from './systemd-image.mjs';
  */
 const PROFILES = {
   start: ['redis', 'python'],
-  test: ['redis', 'postgres', 'pytest', 'curl', 'ip', 'mount', 'promtool', 'registry', 'chromium'],
+  test: ['redis', 'postgres', 'pytest', 'curl', 'ip', 'mount', 'promtool', 'registry'],
 };
 // Machines that systemd runs, and the S3 server, use images of their own, which take a while to build.
-PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime'];
+PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime', 'chromium'];
 
 /**
  * @param {keyof typeof PROFILES} profile

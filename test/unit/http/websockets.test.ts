@@ -54,7 +54,7 @@ async function bridged() {
     webSockets.accept(
       request,
       response,
-      { socket, head },
+      { take: () => ({ socket, head }) },
       { acceptance, added: [], frames },
       { onOver: (code) => ends.push(code), onBytes: () => undefined },
     );

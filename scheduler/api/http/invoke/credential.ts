@@ -6,8 +6,12 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { tokenOf } from '../auth.ts';
 import { cookieOf, queryWithout } from '../streams/head.ts';
 
-/** Cookie that holds a caller's token. */
-export const TOKEN_COOKIE = 'longshore_token';
+/** Cookies that hold a caller's token. With HTTPS the prefix keeps other hosts of the domain from setting it. */
+const SEALED_COOKIE = '__Host-longshore_token';
+const PLAIN_COOKIE = 'longshore_token';
+export const TOKEN_COOKIES: readonly string[] = [SEALED_COOKIE, PLAIN_COOKIE];
+
+const cookieNameOf = ({ protocol }: FastifyRequest): string => (protocol === 'https' ? SEALED_COOKIE : PLAIN_COOKIE);
 
 export interface Credential {
   readonly token: string | null;
@@ -20,21 +24,21 @@ export function credentialOf(request: FastifyRequest, isHost: boolean): Credenti
   if (inHeader !== null) return { token: inHeader, from: 'header' };
   const inQuery = tokenOf(undefined, request.query as Readonly<Record<string, unknown>>);
   if (inQuery !== null) return { token: inQuery, from: 'query' };
-  const inCookie = isHost ? cookieOf(request.headers.cookie, TOKEN_COOKIE) : undefined;
+  const inCookie = isHost ? cookieOf(request.headers.cookie, cookieNameOf(request)) : undefined;
   if (inCookie !== undefined && inCookie !== '') return { token: inCookie, from: 'cookie' };
   return { token: null, from: 'nowhere' };
 }
 
 /**
- * Whether a page of another origin made the request. Other tenants' pages are on hosts of the same site, so the
- * cookie's `SameSite` does not keep them out.
+ * Whether a page of another origin may have made the request. Other tenants' pages are on hosts of the same site, so the
+ * cookie's `SameSite` does not keep them out. Browsers tell the origin with HTTPS and on localhost only: elsewhere a
+ * request that does not tell counts as foreign.
  */
 export function isForeign({ headers, method, host }: FastifyRequest): boolean {
   const { origin } = headers;
-  if (origin !== undefined && origin !== 'null' && URL.parse(origin)?.host !== host.toLowerCase()) return true;
-  if (origin === 'null') return true;
+  if (origin !== undefined) return URL.parse(origin)?.host !== host.toLowerCase();
   const site = headers['sec-fetch-site'];
-  if (site === undefined || site === 'same-origin' || site === 'none') return false;
+  if (site === 'same-origin' || site === 'none') return false;
   // A link from elsewhere may lead here, but a page from elsewhere may not show this one in a frame.
   const isLink = headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document';
   return !(isLink && (method === 'GET' || method === 'HEAD'));
@@ -53,7 +57,7 @@ export function redirectWithCookie(token: string, request: FastifyRequest, reply
   const secure = request.protocol === 'https' ? '; Secure' : '';
   void reply
     .code(303)
-    .header('set-cookie', `${TOKEN_COOKIE}=${token}; Path=/; HttpOnly; SameSite=Lax${secure}`)
+    .header('set-cookie', `${cookieNameOf(request)}=${token}; Path=/; HttpOnly; SameSite=Lax${secure}`)
     .header('cache-control', 'no-store')
     .header('referrer-policy', 'no-referrer')
     // With two leading slashes it would name another host.

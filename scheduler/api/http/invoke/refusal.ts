@@ -36,7 +36,7 @@ export const NO_ROOM = new Refusal(503, 'error', 'too many streamed calls are un
 export const FOREIGN_ORIGIN = new Refusal(
   403,
   'message',
-  'a page of another origin may not use the cookie of this one',
+  'only a page of this host may use its cookie, and a browser says so with HTTPS or on localhost only',
 );
 export const INTERNAL = new Refusal(500, 'error', 'Internal server error');
 

@@ -59,15 +59,15 @@ export interface Forwarded {
 export interface PlatformCredential {
   /** The request's `Authorization` is the platform's token. */
   readonly inHeader: boolean;
-  /** Name of the cookie that holds the platform's token. */
-  readonly cookie: string;
+  /** Names of the cookies that hold the platform's token. */
+  readonly cookies: readonly string[];
 }
 
 /** Headers of a request for the container: without those of this connection, and without the platform's credential. */
 export function requestHeaders(
   raw: readonly string[],
   forwarded: Forwarded,
-  { inHeader, cookie }: PlatformCredential,
+  { inHeader, cookies }: PlatformCredential,
 ): HeaderList {
   const own = declared(raw);
   const passed: [string, string][] = [];
@@ -78,7 +78,7 @@ export function requestHeaders(
       continue;
     if (name === 'authorization' && inHeader) continue;
     if (name === 'cookie') {
-      const left = withoutCookie(value, cookie);
+      const left = cookies.reduce(withoutCookie, value);
       if (left !== '') passed.push([name, left]);
     } else passed.push([name, value]);
   }

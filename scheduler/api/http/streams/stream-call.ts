@@ -13,7 +13,7 @@ import type { Finished } from '../../../tasks/dispatch/replies.ts';
 import type { Streams } from '../../../tasks/streams/streams.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { answerRefused } from '../invoke/answer.ts';
-import { TOKEN_COOKIE } from '../invoke/credential.ts';
+import { TOKEN_COOKIES } from '../invoke/credential.ts';
 import { outcomes } from '../invoke/outcomes.ts';
 import { BAD_GATEWAY, NO_ROOM, Refusal, send, sendFailure, sendRefusal } from '../invoke/refusal.ts';
 import type { FailureParts } from '../invoke/refusal.ts';
@@ -208,7 +208,7 @@ class StreamCall {
           proto: request.protocol,
           prefix: rootPath,
         },
-        { inHeader: tokenInHeader, cookie: TOKEN_COOKIE },
+        { inHeader: tokenInHeader, cookies: TOKEN_COOKIES },
       ),
       client: [request.ip, remotePort ?? 0],
       server: [localAddress ?? '', localPort ?? 0],
