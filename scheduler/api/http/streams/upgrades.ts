@@ -11,7 +11,7 @@ export interface Upgrade {
   readonly take: () => { readonly socket: Duplex; readonly head: Buffer };
 }
 
-/** Most bytes that may come before the upgrade is answered: a client has nothing to send until then. */
+/** Most bytes that are read before the upgrade is answered: a client should send none until then. */
 const MOST_EARLY_BYTES = 64 * 1024;
 
 const upgrades = new WeakMap<IncomingMessage, Upgrade>();
@@ -60,7 +60,7 @@ function waiting(socket: Duplex, head: Buffer): Upgrade {
   const read = (chunk: Buffer): void => {
     early.push(chunk);
     bytes += chunk.length;
-    if (bytes > MOST_EARLY_BYTES) socket.destroy();
+    if (bytes > MOST_EARLY_BYTES) socket.pause();
   };
   const gone = (): void => void socket.destroy();
   socket.on('data', read);
@@ -69,7 +69,8 @@ function waiting(socket: Duplex, head: Buffer): Upgrade {
     take: () => {
       socket.off('data', read);
       socket.off('end', gone);
-      // The socket goes on flowing: whoever takes it listens in the same turn.
+      // The socket flows: whoever takes it listens in the same turn.
+      socket.resume();
       return { socket, head: Buffer.concat(early) };
     },
   };
