@@ -27,9 +27,14 @@ export async function runDeploy(
     print('Call it:');
     const program = programName(env);
     const input = exampleInput(deployed.requiredInputs ?? []);
-    print(`  curl -X POST ${deployed.url} -H "Authorization: Bearer $(${program} context token)" -d '${input}'`);
-    const kind = deployed.kind === 'endpoint' ? '' : ` --kind ${deployed.kind}`;
-    print(`  ${program} invoke ${deployed.name}${kind}${input === '{}' ? '' : ` --data '${input}'`}`);
+    const token = `-H "Authorization: Bearer $(${program} context token)"`;
+    if (deployed.kind === 'asgi') {
+      print(`  curl ${deployed.url} ${token}`);
+    } else {
+      print(`  curl -X POST ${deployed.url} ${token} -d '${input}'`);
+      const kind = deployed.kind === 'endpoint' ? '' : ` --kind ${deployed.kind}`;
+      print(`  ${program} invoke ${deployed.name}${kind}${input === '{}' ? '' : ` --data '${input}'`}`);
+    }
     if (deployed.otherHandlers.length === 0) return;
     print('');
     print('Others in this file:');

@@ -65,7 +65,8 @@ function chooseHandler(handlers: unknown, target: string): HandlerDefinition {
   const [only] = found;
   if (only === undefined)
     throw new CliError(
-      `${target} defines no handler: decorate a function with @endpoint(...), @task_queue(...), @function(...) or @schedule(...)`,
+      `${target} defines no handler: decorate a function with @endpoint(...), @task_queue(...), @function(...), ` +
+        '@schedule(...), @asgi(...) or @realtime(...)',
     );
   if (found.length > 1) {
     const names = found.map((handler) => textField(handler, 'handler').split(':').at(-1)).join(', ');

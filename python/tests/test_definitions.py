@@ -366,7 +366,10 @@ def handler(): ...
             self.assertEqual([found['handler'] for found in answer['handlers']], ['pkg.app:' + wanted])
             self.assertEqual(answer['others'], others)
         self.assertEqual(self.refused('pkg/app.py:none')[0], 'pkg/app.py: has no none')
-        self.assertEqual(self.refused('pkg/app.py:plain')[0], 'pkg/app.py: plain is not decorated with @endpoint, @task_queue, @function or @schedule')
+        self.assertEqual(
+            self.refused('pkg/app.py:plain')[0],
+            'pkg/app.py: plain is not decorated with @endpoint, @task_queue, @function, @schedule, @asgi or @realtime',
+        )
 
     def test_prints_go_to_stderr_and_threads_do_not_hold_the_end(self) -> None:
         self.write(

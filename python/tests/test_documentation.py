@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 from unittest import mock
 
 import longshore
-from longshore import Context, Image, QueueDepthAutoscaler, Volume, endpoint, function, schedule, task_queue
+from longshore import Context, Image, QueueDepthAutoscaler, Volume, asgi, endpoint, function, realtime, schedule, task_queue
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs', 'python.md')
 #: In the order in which the page gives their defaults.
@@ -42,6 +42,10 @@ class Documentation(unittest.TestCase):
             del parameters['function']
         names = {name for parameters in signatures for name in parameters}
         return {name: [one[name].default if name in one else _NONE for one in signatures] for name in names}
+
+    def test_asgi_and_realtime_have_the_parameters_of_endpoint(self) -> None:
+        for one in (asgi, realtime):
+            self.assertEqual(inspect.signature(one), inspect.signature(endpoint))
 
     def test_so_has_everything_that_is_given_to_them(self) -> None:
         said = dict(re.findall(r'`(\w+\(\w+)=…\)`[^|]*\| ([^|]*)\|', self.page))
@@ -74,4 +78,4 @@ class Documentation(unittest.TestCase):
                 with self.subTest(text.splitlines()[0]):
                     names: Dict[str, Any] = {'__name__': 'app'}
                     exec(compile(text, 'docs/python.md', 'exec'), names)
-                    self.assertTrue(any(isinstance(one, longshore.Endpoint) for one in names.values()))
+                    self.assertTrue(any(hasattr(one, '__longshore_function__') for one in names.values()))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Time of a cancelled application to end by itself, after it was told that its caller is gone.
 CANCEL_SECONDS = 5.0
+#: Exceptions by which an application ends when its caller has left: ours, and Starlette's for HTTP and WebSockets.
+_LEAVING = (ClientGone.__name__, 'ClientDisconnect', 'WebSocketDisconnect')
 _VARIABLE = 0x04  # `*args`, in the flags of a function's code
 #: Time for the application's shutdown: with nothing left to do, and when calls outlasted the drain.
 _SHUTDOWN_SECONDS = 5.0
@@ -174,8 +176,8 @@ class AsgiServer(AsyncServer):
         try:
             try:
                 await self._app(call.scope, call.receive, call.send)
-            except ClientGone:
-                if not stream.gone and protocol.CLOSE not in stream.seen:
+            except Exception as error:
+                if not call.left or type(error).__name__ not in _LEAVING:
                     raise
             result = call.result()
             is_cut = call.is_cut

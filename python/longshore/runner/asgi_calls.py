@@ -64,10 +64,10 @@ def _decoded(path: bytes) -> str:
     first, *rest = path.split(b'%')
     pieces = [first]
     for piece in rest:
-        try:
-            pieces.append(bytes((int(piece[:2].decode('ascii'), 16),)) + piece[2:] if piece[:2].isalnum() else b'%' + piece)
-        except ValueError:
-            pieces.append(b'%' + piece)
+        digits = piece[:2]
+        # A sign or a space counts as part of a number for `int`, and a lone digit as a whole one.
+        is_byte = len(digits) == 2 and all(digit in b'0123456789abcdefABCDEF' for digit in digits)
+        pieces.append(bytes((int(digits, 16),)) + piece[2:] if is_byte else b'%' + piece)
     data = b''.join(pieces)
     try:
         return data.decode('utf-8')
@@ -98,6 +98,11 @@ class Call:
 
     async def send(self, message: Message) -> None:
         raise NotImplementedError
+
+    @property
+    def left(self) -> bool:
+        """Whether the caller has left."""
+        return self.stream.gone
 
     def leave(self) -> None:
         """Shows the application that its caller is gone."""
@@ -285,7 +290,7 @@ class WebSocketCall(Call):
             await self._answer(kind, message)
         elif kind not in ('websocket.send', 'websocket.close'):
             raise RuntimeError("expected ASGI message 'websocket.send' or 'websocket.close', but got '%s'" % kind)
-        elif self.stream.gone or protocol.CLOSE in self.stream.seen:
+        elif self.left:
             if kind == 'websocket.send':
                 raise ClientGone('the other side of the WebSocket has left')
         elif self._code is not None:
@@ -331,6 +336,10 @@ class WebSocketCall(Call):
     @property
     def is_cut(self) -> bool:
         return not self._accepted and super().is_cut
+
+    @property
+    def left(self) -> bool:
+        return self.stream.gone or protocol.CLOSE in self.stream.seen
 
     def result(self) -> Dict[str, int]:
         if not self._accepted:
