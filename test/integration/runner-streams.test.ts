@@ -258,7 +258,7 @@ async def app(scope, receive, send):
     await call.head();
     call.connection.socket.destroy();
     const answer = await agent.answer(call.taskId);
-    expect([answer.outcome, answer.body]).toEqual(['ok', '{"status": 200}']);
+    expect([answer.outcome, answer.body]).toEqual(['cancelled', '{"error": "the caller left"}']);
     expect(agent.lines()).toEqual(['stdout task-1 http.disconnect', 'stdout task-1 http.disconnect']);
   });
 
