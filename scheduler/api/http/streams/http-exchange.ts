@@ -173,7 +173,7 @@ export class HttpExchange {
     // Without a length and without chunks, the end of the connection would look like the end of the body.
     const isUnframed = length === undefined && request.httpVersion === '1.0';
     if (isUnframed && socket !== null && 'resetAndDestroy' in socket) socket.resetAndDestroy();
-    // What has come goes out first.
+    // Bytes that have come go out first.
     else process.nextTick(() => response.destroy());
   }
 
