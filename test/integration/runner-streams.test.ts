@@ -1,4 +1,4 @@
-// ASGI applications and WebSockets in the real runner (the host's python3, no Docker), over the sockets of a fake agent.
+// ASGI applications and WebSockets in the real runner, over the sockets of a fake agent: the host's python3, no Docker.
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test as base, describe, expect } from 'vitest';
