@@ -3,7 +3,6 @@
 import { Duplex } from 'node:stream';
 import { status as GrpcStatus } from '@grpc/grpc-js';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
-import { PART_BYTES } from '#shared/protocol/link.ts';
 import type { CarryFromAgent__Output } from '#shared/protocol/generated/messages.ts';
 
 /** Written messages hold pieces, in the place of one buffer: {@link serializeCarried}. */
@@ -31,6 +30,12 @@ export function serializeCarried({ data }: { readonly data: readonly Buffer[] })
   for (const piece of data) at += piece.copy(message, at);
   return message.subarray(0, at);
 }
+
+/**
+ * Largest message: a read of a connection with its frame's head. Larger blocks are no faster, and the C library of an
+ * agent would give each back to the kernel (`shared/agent-process.ts`).
+ */
+const MESSAGE_BYTES = 96 * 1024;
 
 /** Bytes that are held here in either direction, beside those of the link's own window. */
 const HELD_BYTES = 256 * 1024;
@@ -69,9 +74,9 @@ export class CarriedBytes extends Duplex {
       bytes = 0;
     };
     for (const { chunk } of chunks)
-      for (let at = 0; at < chunk.length; at += PART_BYTES) {
-        const piece = chunk.subarray(at, at + PART_BYTES);
-        if (bytes + piece.length > PART_BYTES) flush();
+      for (let at = 0; at < chunk.length; at += MESSAGE_BYTES) {
+        const piece = chunk.subarray(at, at + MESSAGE_BYTES);
+        if (bytes + piece.length > MESSAGE_BYTES) flush();
         pieces.push(piece);
         bytes += piece.length;
       }
