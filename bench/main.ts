@@ -37,6 +37,7 @@ import { rest } from './suites/rest.ts';
 import { restart } from './suites/restart.ts';
 import { scale } from './suites/scale.ts';
 import { start } from './suites/start.ts';
+import { streams } from './suites/streams.ts';
 import type { Check, SuiteContext, SuiteResult } from './suites/suite.ts';
 import { resultTable } from './table.ts';
 import type { Workplace } from './workplace.ts';
@@ -52,6 +53,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   placement,
   records,
   crossing,
+  streams,
   list,
   agent,
   'agent-gpus': agentGpus,

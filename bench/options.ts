@@ -20,6 +20,7 @@ export const SUITES = [
   'placement',
   'records',
   'crossing',
+  'streams',
   'list',
   'loss',
   'restart',

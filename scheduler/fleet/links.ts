@@ -39,8 +39,9 @@ import type { LogCall } from './logs/log-streams.ts';
 import type { MachineCredentials } from './credentials.ts';
 import type { AgentReports } from './agent-reports.ts';
 import { AcceptRate } from './accept-rate.ts';
-import { CarriedBytes } from './carried-bytes.ts';
+import { CarriedBytes, serializeCarried } from './carried-bytes.ts';
 import type { CarryCall } from './carried-bytes.ts';
+import { widenCarryWindows } from './carry-windows.ts';
 import { sendCode } from './code-stream.ts';
 import type { CodeCall } from './code-stream.ts';
 import { grpcError } from './grpc-errors.ts';
@@ -117,37 +118,43 @@ export class Links {
     this.#accepting = new AcceptRate(parts.clock);
     this.#logStreams = new LogStreams(parts.logs, parts.log);
     const { credentials } = parts;
+    widenCarryWindows();
     this.#server = new Server({
       'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
       'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,
       'grpc.max_concurrent_streams': MOST_STREAMS,
     });
-    this.#server.addService(loadLink().longshore.agent.v1.AgentLink.service, {
-      Join: (call: ServerUnaryCall<JoinRequest__Output, JoinResponse>, done: sendUnaryData<JoinResponse>) =>
-        void answer(credentials.join(call.request), done),
-      RenewCredential: (
-        call: ServerUnaryCall<unknown, RenewCredentialResponse>,
-        done: sendUnaryData<RenewCredentialResponse>,
-      ) => void answer(credentials.renew(call.metadata), done),
-      Challenge: (
-        call: ServerUnaryCall<ChallengeRequest__Output, ChallengeResponse>,
-        done: sendUnaryData<ChallengeResponse>,
-      ) => void answer(credentials.challenge(call.request), done),
-      Prove: (call: ServerUnaryCall<ProveRequest__Output, ProveResponse>, done: sendUnaryData<ProveResponse>) =>
-        void answer(credentials.prove(call.request), done),
-      Control: (call: ControlCall) => void this.#control(call),
-      Tasks: (call: TaskCall) => void this.#tasks(call),
-      Logs: (call: LogCall) => void this.#logs(call),
-      DeliverMetrics: (call: ServerUnaryCall<MetricsPage__Output, Delivered>, done: sendUnaryData<Delivered>) =>
-        void answer(this.#deliverMetrics(call), done),
-      PullImage: (
-        call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>,
-        done: sendUnaryData<PullImageResponse>,
-      ) => void answer(this.#pullImage(call), done),
-      FetchCode: (call: CodeCall) => void this.#fetchCode(call),
-      CallGateway: (call: ContainerCall) => void this.#containerCall(call),
-      Carry: (call: CarryCall) => void this.#carry(call),
-    });
+    const { service } = loadLink().longshore.agent.v1.AgentLink;
+    const carry = { ...service.Carry, responseSerialize: serializeCarried };
+    this.#server.addService(
+      { ...service, Carry: carry },
+      {
+        Join: (call: ServerUnaryCall<JoinRequest__Output, JoinResponse>, done: sendUnaryData<JoinResponse>) =>
+          void answer(credentials.join(call.request), done),
+        RenewCredential: (
+          call: ServerUnaryCall<unknown, RenewCredentialResponse>,
+          done: sendUnaryData<RenewCredentialResponse>,
+        ) => void answer(credentials.renew(call.metadata), done),
+        Challenge: (
+          call: ServerUnaryCall<ChallengeRequest__Output, ChallengeResponse>,
+          done: sendUnaryData<ChallengeResponse>,
+        ) => void answer(credentials.challenge(call.request), done),
+        Prove: (call: ServerUnaryCall<ProveRequest__Output, ProveResponse>, done: sendUnaryData<ProveResponse>) =>
+          void answer(credentials.prove(call.request), done),
+        Control: (call: ControlCall) => void this.#control(call),
+        Tasks: (call: TaskCall) => void this.#tasks(call),
+        Logs: (call: LogCall) => void this.#logs(call),
+        DeliverMetrics: (call: ServerUnaryCall<MetricsPage__Output, Delivered>, done: sendUnaryData<Delivered>) =>
+          void answer(this.#deliverMetrics(call), done),
+        PullImage: (
+          call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>,
+          done: sendUnaryData<PullImageResponse>,
+        ) => void answer(this.#pullImage(call), done),
+        FetchCode: (call: CodeCall) => void this.#fetchCode(call),
+        CallGateway: (call: ContainerCall) => void this.#containerCall(call),
+        Carry: (call: CarryCall) => void this.#carry(call),
+      },
+    );
   }
 
   /** Told when a container takes tasks now, or a machine came back: their queues may be served. */

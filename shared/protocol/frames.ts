@@ -75,14 +75,30 @@ export function encodeFrame(kind: FrameKind, header: object, body: Uint8Array = 
 
 /** Cuts a byte stream into frames, for any boundaries of the reads. Never holds more than one frame and one read. */
 export class FrameReader {
+  readonly #splitsData: boolean;
   #pending: Buffer[] = [];
   #bytes = 0;
+  /** Bytes of a data frame that are still to come, where such frames are handed on in parts. */
+  #rest = 0;
+
+  /** @param options.splitsData - hands on each `data` frame in parts, as its bytes come, and joins none */
+  constructor({ splitsData = false }: { readonly splitsData?: boolean } = {}) {
+    this.#splitsData = splitsData;
+  }
 
   /**
    * @param chunk - bytes of a read; bodies of the returned frames may share its memory
    * @throws FrameError when the stream cannot be read any further
    */
   push(chunk: Buffer): Frame[] {
+    if (this.#rest === 0) return this.#read(chunk);
+    const part = dataFrame(chunk.subarray(0, this.#rest));
+    const behind = chunk.subarray(this.#rest);
+    this.#rest -= part.body.length;
+    return behind.length === 0 ? [part] : [part, ...this.#read(behind)];
+  }
+
+  #read(chunk: Buffer): Frame[] {
     this.#bytes += chunk.length;
     let data: Buffer;
     if (this.#pending.length === 0) data = chunk;
@@ -99,7 +115,14 @@ export class FrameReader {
       const length = data.readUInt32BE(at);
       if (length < 3 || length > MAX_MESSAGE_BYTES) throw new FrameError(`frame length ${length} is out of bounds`);
       if (data.length - at < 4 + length) {
-        this.#needed = 4 + length;
+        if (this.#splitsData && isBareData(data, at)) {
+          const part = data.subarray(at + PREFIX_BYTES);
+          if (part.length > 0) frames.push(dataFrame(part));
+          this.#rest = length - 3 - part.length;
+          at = data.length;
+          break;
+        }
+        this.#needed = this.#splitsData && data.length - at < PREFIX_BYTES ? PREFIX_BYTES : 4 + length;
         break;
       }
       frames.push(readFrame(data.subarray(at + 4, at + 4 + length)));
@@ -113,6 +136,12 @@ export class FrameReader {
   /** Bytes needed before the next attempt, so that a large frame in many reads is joined once. */
   #needed = 4;
 }
+
+/** Whether the prefix at this place has come whole, and is that of a data frame without a header. */
+const isBareData = (data: Buffer, at: number): boolean =>
+  data.length - at >= PREFIX_BYTES && data.readUInt8(at + 4) === FRAME_KINDS.data && data.readUInt16BE(at + 5) === 0;
+
+const dataFrame = (body: Buffer): Frame => ({ kind: 'data', header: {}, body });
 
 function readFrame(data: Buffer): Frame {
   const headerLength = data.readUInt16BE(1);

@@ -2,8 +2,18 @@
 import { describe, expect } from 'vitest';
 import { jsonOf, test } from '../helpers/platform.ts';
 import type { AppRequest, Deployment, Platform } from '../helpers/platform.ts';
-import { waitFor } from '../helpers/services.ts';
-import { kmeansImage } from './kmeans-image.ts';
+import { pipImage } from '../helpers/pip-image.ts';
+import { TEST_LABEL, waitFor } from '../helpers/services.ts';
+import type { TestDocker } from '../helpers/services.ts';
+
+const kmeansImage = ({ client, baseImage, label }: TestDocker): Promise<string> =>
+  pipImage({
+    client,
+    baseImage,
+    repository: 'longshore-test-kmeans',
+    packages: 'scikit-learn==1.5.2',
+    label: [TEST_LABEL, label],
+  });
 
 interface Served {
   readonly centers: number;

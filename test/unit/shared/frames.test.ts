@@ -31,6 +31,37 @@ test('a stream fed byte by byte gives the same frames', () => {
   expect(found.map((frame) => frame.kind)).toEqual(['hello', 'run', 'log', 'acked']);
 });
 
+test('a data frame can be handed on in parts, wherever the stream is cut', () => {
+  const body = Buffer.from('0123456789'.repeat(20));
+  const bytes = Buffer.concat([
+    encodeFrame('response', {}, Buffer.from('{}')),
+    encodeFrame('data', {}, body),
+    encodeFrame('message', { text: true }, body),
+    encodeFrame('data', {}, Buffer.from('more')),
+    encodeFrame('end', {}),
+  ]);
+  fc.assert(
+    fc.property(fc.array(fc.nat({ max: bytes.length })), (cuts) => {
+      const reader = new FrameReader({ splitsData: true });
+      const found: [string | undefined, string][] = [];
+      let data = '';
+      const edges = [0, ...cuts.toSorted((a, b) => a - b), bytes.length];
+      for (const [number, edge] of edges.slice(1).entries()) {
+        for (const frame of reader.push(bytes.subarray(edges[number], edge))) {
+          if (frame.kind === 'data') data += frame.body.toString();
+          else found.push([frame.kind, frame.body.toString()]);
+        }
+      }
+      expect(data).toBe(`${body.toString()}more`);
+      expect(found).toEqual([
+        ['response', '{}'],
+        ['message', body.toString()],
+        ['end', ''],
+      ]);
+    }),
+  );
+});
+
 test('any header and body survive the way there', () => {
   fc.assert(
     fc.property(

@@ -31,8 +31,8 @@ export function credentialOf(request: FastifyRequest, isHost: boolean): Credenti
 
 /**
  * Whether a page of another origin may have made the request. Other tenants' pages are on hosts of the same site, so
- * `SameSite` does not keep them out. Browsers tell the origin with HTTPS and on localhost only: elsewhere a request that
- * does not tell counts as foreign.
+ * `SameSite` does not keep them out. Browsers tell the origin with HTTPS and on localhost only: elsewhere a request
+ * that does not tell counts as foreign.
  */
 export function isForeign({ headers, method, host }: FastifyRequest): boolean {
   const { origin } = headers;

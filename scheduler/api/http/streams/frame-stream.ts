@@ -18,7 +18,7 @@ export interface FrameEvents {
 export class FrameStream {
   readonly #bytes: Duplex;
   #events: FrameEvents;
-  readonly #reader = new FrameReader();
+  readonly #reader = new FrameReader({ splitsData: true });
   #isOver = false;
 
   constructor(bytes: Duplex, events: FrameEvents) {

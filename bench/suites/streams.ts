@@ -1,0 +1,311 @@
+// `streams`: calls of a web application whose bytes pass through scheduler, agent and runner. The baseline is a direct
+// connection to a container that serves the same application. Both sides have one caller, this process, on the same
+// cores.
+import { readFileSync } from 'node:fs';
+import { sleep } from '#shared/backoff.ts';
+import { startAsgiServer } from '../baselines/asgi-server.ts';
+import type { Figures, Round } from '../measure.ts';
+import { measureOf } from '../measure.ts';
+import type { Product } from '../product.ts';
+import { inTurn } from '../rounds.ts';
+import { percentile } from '../stats.ts';
+import { EchoSocket, WebClient } from '../streams-client.ts';
+import type { EventStream, WebTarget } from '../streams-client.ts';
+import type { Check, SuiteContext, SuiteResult } from './suite.ts';
+
+const MIB = 1024 * 1024;
+const SIZES = {
+  full: { calls: 1000, bodyBytes: 1024 * MIB, echoMs: 4000, loadMs: 10_000, idleMs: 300_000 },
+  quick: { calls: 300, bodyBytes: 256 * MIB, echoMs: 2000, loadMs: 4000, idleMs: 20_000 },
+} as const;
+type Sizes = (typeof SIZES)[keyof typeof SIZES];
+
+const WARM_UP_CALLS = 100;
+const WARM_UP_BYTES = 32 * MIB;
+const MESSAGE = Buffer.alloc(1024, 'm');
+const SOCKETS = [1, 64] as const;
+const IDLE = { sockets: 500, events: 200, atOnce: 20, settleMs: 3000 } as const;
+/** Calls of the endpoint beside bodies: per second, and how many may be under way. */
+const CALLS = { perSecond: 50, connections: 32, body: '{"name":"bench"}' } as const;
+/** Bytes per second of the bodies beside the calls: half of them down, half up. */
+const BESIDE_BYTES = 20_000_000;
+/** Larger than anything that is read of it. */
+const UNREAD_BYTES = 1024 * MIB;
+const SAMPLE_MS = 50;
+
+type Daemon = keyof Product['pids'];
+const DAEMONS: readonly Daemon[] = ['scheduler', 'agent'];
+
+interface Bench {
+  readonly context: SuiteContext;
+  readonly sizes: Sizes;
+  readonly product: Product;
+  /** The application by way of Longshore. */
+  readonly ours: WebTarget;
+  /** The endpoint that is called beside it. */
+  readonly calls: WebTarget;
+}
+
+export async function streams(context: SuiteContext): Promise<SuiteResult> {
+  const { place, slack } = context;
+  const sizes = context.isQuick ? SIZES.quick : SIZES.full;
+  const product = await context.product();
+  const headers = { authorization: `Bearer ${product.client.context.token}` };
+  const app = await product.deploy('bench/apps/streams/app.py:streams');
+  const endpoint = await product.deploy('bench/apps/streams/app.py:call');
+  const ours = { url: app.url, headers };
+  const bench: Bench = { context, sizes, product, ours, calls: { url: endpoint.url, headers } };
+  await warmUp(ours);
+  const spec = { image: product.image, network: product.network, cpuMillicores: 1000, memoryBytes: 512 * MIB };
+  const direct = { url: await startAsgiServer(place.engine, spec), headers: {} };
+  await warmUp(direct);
+
+  // First, because memory that a load has left behind hides the memory of streams.
+  const idle = await idleStreams(bench);
+  const beside = await context.runRounds(
+    'streams',
+    inTurn(
+      () => measured(bench, direct),
+      () => measured(bench, ours),
+    ),
+  );
+  const calls = await callsBeside(bench);
+  const stalled = await besideUnread(bench);
+  // The warm containers are stopped, because other suites need their cores.
+  for (const { deploymentId } of [app, endpoint])
+    await product.client.gateway('POST', `/deployments/${deploymentId}/stop`);
+  const alone = withoutBaseline(beside);
+  return {
+    measures: [
+      ...['first byte p50', 'first byte p99', 'first chunk p50', 'first chunk p99'].map((name) =>
+        measureOf('streams', name, 'ms', beside, slack),
+      ),
+      ...['download', 'upload'].map((name) => measureOf('streams', name, 'MB/s', beside, slack)),
+      ...['download', 'upload'].flatMap((name) =>
+        DAEMONS.map((daemon) => measureOf('streams', `${name} ${daemon} grows`, 'MiB', alone, slack)),
+      ),
+      ...SOCKETS.flatMap((count) => [
+        measureOf('streams', `echo ${count} p50`, 'ms', beside, slack),
+        measureOf('streams', `echo ${count} rate`, '/s', beside, slack),
+      ]),
+      ...DAEMONS.map((daemon) => measureOf('streams', `idle ${daemon}`, 'KiB a stream', [idle.round], slack)),
+      measureOf('streams', 'calls p95', 'ms', calls, slack),
+      measureOf('streams', 'unread p95', 'ms', stalled, slack),
+      ...DAEMONS.map((daemon) =>
+        measureOf('streams', `unread ${daemon} grows`, 'MiB', withoutBaseline(stalled), slack),
+      ),
+    ],
+    rounds: beside,
+    checks: [idle.check],
+  };
+}
+
+/** Rounds whose figures have nothing to compare with. */
+const withoutBaseline = (rounds: readonly Round[]): readonly Round[] =>
+  rounds.map((round) => ({ ...round, baseline: undefined }));
+
+async function warmUp(target: WebTarget): Promise<void> {
+  const client = new WebClient(target);
+  try {
+    await client.firstBytes('/small', { calls: WARM_UP_CALLS });
+    await client.firstBytes('/streamed', { calls: WARM_UP_CALLS });
+    await client.download(WARM_UP_BYTES);
+    await client.upload(WARM_UP_BYTES);
+  } finally {
+    client.close();
+  }
+  const socket = await EchoSocket.open(target);
+  for (let call = 0; call < WARM_UP_CALLS; call += 1) await socket.roundTrip(MESSAGE);
+  socket.close();
+}
+
+/** Everything that both sides do, on one of them. */
+async function measured({ context, sizes, product }: Bench, target: WebTarget): Promise<Figures> {
+  const { signal } = context.place;
+  const figures: Record<string, number> = {};
+  const client = new WebClient(target);
+  try {
+    for (const [name, path] of [
+      ['first byte', '/small'],
+      ['first chunk', '/streamed'],
+    ] as const) {
+      signal.throwIfAborted();
+      const took = await client.firstBytes(path, { calls: sizes.calls });
+      figures[`${name} p50`] = percentile(took, 50);
+      figures[`${name} p99`] = percentile(took, 99);
+    }
+    for (const direction of ['download', 'upload'] as const) {
+      signal.throwIfAborted();
+      const { value, grown } = await growthDuring(product, () => client[direction](sizes.bodyBytes));
+      figures[direction] = sizes.bodyBytes / 1e6 / value;
+      for (const daemon of DAEMONS) figures[`${direction} ${daemon} grows`] = grown[daemon];
+    }
+  } finally {
+    client.close();
+  }
+  for (const count of SOCKETS) {
+    signal.throwIfAborted();
+    const { p50 = 0, rate = 0 } = await echo(target, count, sizes.echoMs);
+    figures[`echo ${count} p50`] = p50;
+    figures[`echo ${count} rate`] = rate;
+  }
+  return figures;
+}
+
+/** Round trips on so many WebSockets at a time. */
+async function echo(target: WebTarget, count: number, ms: number): Promise<Figures> {
+  const sockets = await Promise.all(Array.from({ length: count }, () => EchoSocket.open(target)));
+  const took: number[] = [];
+  const startedMs = performance.now();
+  await Promise.all(
+    sockets.map(async (socket) => {
+      while (performance.now() - startedMs < ms) took.push(await socket.roundTrip(MESSAGE));
+    }),
+  );
+  const seconds = (performance.now() - startedMs) / 1000;
+  for (const socket of sockets) socket.close();
+  return { p50: percentile(took, 50), rate: took.length / seconds };
+}
+
+/** Memory of streams on which next to nothing happens, and whether all of them last. */
+async function idleStreams({ context, sizes, product, ours }: Bench): Promise<{ round: Round; check: Check }> {
+  const { signal } = context.place;
+  await sleep(IDLE.settleMs, signal);
+  const before = residentMib(product);
+  const client = new WebClient(ours, Infinity);
+  const sockets: EchoSocket[] = [];
+  const events: EventStream[] = [];
+  try {
+    while (sockets.length < IDLE.sockets)
+      sockets.push(...(await Promise.all(Array.from({ length: IDLE.atOnce }, () => EchoSocket.open(ours)))));
+    while (events.length < IDLE.events)
+      events.push(...(await Promise.all(Array.from({ length: IDLE.atOnce }, () => client.events('/events')))));
+    await sleep(sizes.idleMs, signal);
+    const after = residentMib(product);
+    const counted = events.map((one) => one.count());
+    // Half of the events that are due, for a machine that is slow.
+    const due = Math.floor(sizes.idleMs / 5000 / 2);
+    const echoed = await Promise.allSettled(sockets.map((socket) => socket.roundTrip(MESSAGE)));
+    const alive =
+      sockets.filter((socket, at) => socket.isAlive && echoed[at]?.status === 'fulfilled').length +
+      events.filter((one, at) => one.isAlive() && (counted[at] ?? 0) >= due).length;
+    const all = sockets.length + events.length;
+    const figures: Record<string, number> = {};
+    for (const daemon of DAEMONS) figures[`idle ${daemon}`] = ((after[daemon] - before[daemon]) * 1024) / all;
+    const text = `${alive} of ${all} after ${sizes.idleMs / 1000} s`;
+    return {
+      round: { number: 1, baseline: undefined, product: figures, outside: 0, isKept: true },
+      check: { suite: 'streams', name: 'idle streams are alive', isRight: alive === all, text },
+    };
+  } finally {
+    for (const one of [...sockets, ...events]) one.close();
+    client.close();
+  }
+}
+
+/** Calls of an endpoint at a fixed rate: without bodies beside them, and with. */
+async function callsBeside({ context, sizes, ours, calls }: Bench): Promise<readonly Round[]> {
+  const client = new WebClient(calls, CALLS.connections);
+  const expected = await client.call(CALLS.body);
+  const offered = async (ms: number): Promise<Figures> => {
+    context.place.signal.throwIfAborted();
+    const took: Promise<number>[] = [];
+    const startedMs = performance.now();
+    for (let number = 0; number < (ms / 1000) * CALLS.perSecond; number += 1) {
+      const dueMs = startedMs + (number / CALLS.perSecond) * 1000;
+      const waitMs = dueMs - performance.now();
+      if (waitMs > 0) await sleep(waitMs);
+      took.push(
+        client.call(CALLS.body).then((answer) => {
+          if (answer !== expected) throw new Error(`a call was answered with ${answer}`);
+          return performance.now() - dueMs;
+        }),
+      );
+    }
+    return { 'calls p95': percentile(await Promise.all(took), 95) };
+  };
+  await offered(sizes.loadMs / 4);
+  const rounds = await context.runRounds(
+    'streams',
+    inTurn(
+      () => offered(sizes.loadMs),
+      () => besideBodies(ours, () => offered(sizes.loadMs)),
+    ),
+  );
+  client.close();
+  return rounds;
+}
+
+/** Runs work while bodies flow at a fixed rate. */
+async function besideBodies<T>(target: WebTarget, work: () => Promise<T>): Promise<T> {
+  const client = new WebClient(target, 2);
+  const over = new AbortController();
+  const { signal } = over;
+  const flow = [
+    client.download(UNREAD_BYTES, BESIDE_BYTES / 2, signal),
+    client.upload(UNREAD_BYTES, BESIDE_BYTES / 2, signal),
+  ];
+  const broken = new Promise<never>((_, reject) => {
+    for (const one of flow) one.then(() => reject(new Error('a body ended too soon')), reject);
+  });
+  try {
+    return await Promise.race([work(), broken]);
+  } finally {
+    broken.catch(() => undefined);
+    over.abort();
+    client.close();
+  }
+}
+
+/** First bytes of other calls: alone, and beside a caller who reads nothing of a download. */
+async function besideUnread({ context, sizes, product, ours }: Bench): Promise<readonly Round[]> {
+  const client = new WebClient(ours);
+  const first = async (): Promise<Figures> => {
+    context.place.signal.throwIfAborted();
+    return { 'unread p95': percentile(await client.firstBytes('/small', { calls: sizes.calls }), 95) };
+  };
+  await first();
+  const rounds = await context.runRounds(
+    'streams',
+    inTurn(first, async () => {
+      const reader = new WebClient(ours);
+      const { value, grown } = await growthDuring(product, async () => {
+        const end = await reader.stalled(`/download?${UNREAD_BYTES}`);
+        const figures = await first();
+        end();
+        return figures;
+      });
+      reader.close();
+      return { ...value, 'unread scheduler grows': grown.scheduler, 'unread agent grows': grown.agent };
+    }),
+  );
+  client.close();
+  return rounds;
+}
+
+/** The largest growth of each daemon over its memory before the work. */
+async function growthDuring<T>(
+  product: Product,
+  work: () => Promise<T>,
+): Promise<{ readonly value: T; readonly grown: Readonly<Record<Daemon, number>> }> {
+  const before = residentMib(product);
+  const grown = { scheduler: 0, agent: 0 };
+  const sample = (): void => {
+    const now = residentMib(product);
+    for (const daemon of DAEMONS) grown[daemon] = Math.max(grown[daemon], now[daemon] - before[daemon]);
+  };
+  const timer = setInterval(sample, SAMPLE_MS);
+  try {
+    const value = await work();
+    sample();
+    return { value, grown };
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+function residentMib({ pids }: Product): Readonly<Record<Daemon, number>> {
+  const of = (pid: number): number =>
+    Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
+  return { scheduler: of(pids.scheduler), agent: of(pids.agent) };
+}
