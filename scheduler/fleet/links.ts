@@ -41,7 +41,6 @@ import type { AgentReports } from './agent-reports.ts';
 import { AcceptRate } from './accept-rate.ts';
 import { CarriedBytes, serializeCarried } from './carried-bytes.ts';
 import type { CarryCall } from './carried-bytes.ts';
-import { widenCarryWindows } from './carry-windows.ts';
 import { sendCode } from './code-stream.ts';
 import type { CodeCall } from './code-stream.ts';
 import { grpcError } from './grpc-errors.ts';
@@ -116,7 +115,8 @@ export class Links {
     this.#accepting = new AcceptRate(parts.clock);
     this.#logStreams = new LogStreams(parts.logs, parts.log);
     const { credentials } = parts;
-    widenCarryWindows();
+    // The windows towards this end stay at Node's 64 KiB for a connection. Node stops reading an HTTP/2 connection
+    // while a write of its own waits: with more in flight than the kernels hold, both ends would wait for ever.
     this.#server = new Server({
       'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
       'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,

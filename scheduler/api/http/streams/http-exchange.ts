@@ -34,6 +34,8 @@ export class HttpExchange {
   readonly #frames: FrameStream;
   #head: ResponseHead | undefined;
   #sentBytes = 0;
+  /** The caller reads more slowly than the container sends. */
+  #isFull = false;
   #isOver = false;
 
   constructor(parts: HttpExchangeParts) {
@@ -45,6 +47,9 @@ export class HttpExchange {
     });
     response.once('close', () => {
       if (!this.#isOver) this.#cut();
+    });
+    response.on('timeout', () => {
+      if (this.#isFull) response.destroy();
     });
     this.#frames.send('request', {}, parts.head);
     if (parts.accept !== undefined) return;
@@ -94,8 +99,12 @@ export class HttpExchange {
         onBytes('out', body.length);
         if (response.write(body)) return;
         this.#frames.pause();
-        response.setTimeout(UNREAD_MS, () => response.destroy());
+        // Several frames of one read may come behind the one that filled the way.
+        if (this.#isFull) return;
+        this.#isFull = true;
+        response.setTimeout(UNREAD_MS);
         response.once('drain', () => {
+          this.#isFull = false;
           response.setTimeout(0);
           this.#frames.resume();
         });
