@@ -12,7 +12,9 @@ export interface WebTarget {
 }
 
 const PIECE = Buffer.alloc(256 * 1024, 'x');
-/** Share of a second by which a paced body may be ahead. */
+/** A connection on which nothing passes for so long is stuck. */
+const SILENT_MS = 60_000;
+/** Milliseconds by which a paced body may be ahead. */
 const PACE_MS = 20;
 
 /** Calls on connections that stay open. */
@@ -122,6 +124,9 @@ export class WebClient {
       agent: this.#agent,
       ...(signal === undefined ? {} : { signal }),
     });
+    sent.setTimeout(SILENT_MS, () =>
+      sent.destroy(new Error(`${method} ${path}: nothing came for ${SILENT_MS / 1000} s`)),
+    );
     if (isWhole) sent.end();
     return sent;
   }

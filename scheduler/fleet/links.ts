@@ -6,7 +6,6 @@ import type { AttemptToken, MachineId, QueueName, TaskId } from '#shared/domain/
 import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
 import type { sendUnaryData, ServerDuplexStream, ServerUnaryCall } from '@grpc/grpc-js';
 import type { Clock } from '#shared/clock.ts';
-import { sleep } from '#shared/backoff.ts';
 import { AppError, messageOf, StartupError } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
@@ -41,7 +40,6 @@ import type { AgentReports } from './agent-reports.ts';
 import { AcceptRate } from './accept-rate.ts';
 import { CarriedBytes, serializeCarried } from './carried-bytes.ts';
 import type { CarryCall } from './carried-bytes.ts';
-import { widenCarryWindows } from './carry-windows.ts';
 import { sendCode } from './code-stream.ts';
 import type { CodeCall } from './code-stream.ts';
 import { grpcError } from './grpc-errors.ts';
@@ -118,7 +116,8 @@ export class Links {
     this.#accepting = new AcceptRate(parts.clock);
     this.#logStreams = new LogStreams(parts.logs, parts.log);
     const { credentials } = parts;
-    widenCarryWindows();
+    // The windows towards this end stay at Node's 64 KiB for a connection. Node stops reading an HTTP/2 connection
+    // while a write of its own waits: with more in flight than the kernels hold, both ends would wait for ever.
     this.#server = new Server({
       'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
       'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,
@@ -454,21 +453,21 @@ export class Links {
 }
 
 /** Reads the first message of a streamed call, and pauses it again; undefined: none came in time. */
-async function headOf(call: CarryCall): Promise<CarryHead__Output | undefined> {
-  const abort = new AbortController();
-  const first = new Promise<CarryFromAgent__Output | undefined>((resolve) => {
+function headOf(call: CarryCall): Promise<CarryHead__Output | undefined> {
+  return new Promise((resolve) => {
+    const late = setTimeout(() => resolve(undefined), HEAD_WITHIN_MS);
+    const read = (message?: CarryFromAgent__Output): void => {
+      clearTimeout(late);
+      resolve(message?.head ?? undefined);
+    };
     call.once('data', (message: CarryFromAgent__Output) => {
       call.pause();
-      resolve(message);
+      read(message);
     });
-    call.once('end', () => resolve(undefined));
-    call.once('cancelled', () => resolve(undefined));
+    call.once('end', () => read());
+    call.once('cancelled', () => read());
     call.resume();
   });
-  const late = sleep(HEAD_WITHIN_MS, abort.signal).then(() => undefined);
-  const message = await Promise.race([first, late]);
-  abort.abort();
-  return message?.head ?? undefined;
 }
 
 async function answer<T>(work: Promise<T>, done: sendUnaryData<T>): Promise<void> {

@@ -34,6 +34,7 @@ export class HttpExchange {
   readonly #frames: FrameStream;
   #head: ResponseHead | undefined;
   #sentBytes = 0;
+  /** Runs while the caller reads more slowly than the container sends. */
   #unread: NodeJS.Timeout | undefined;
   #isOver = false;
 
@@ -95,10 +96,13 @@ export class HttpExchange {
         onBytes('out', body.length);
         if (response.write(body)) return;
         this.#frames.pause();
+        // Several frames of one read may come behind the one that filled the way.
+        if (this.#unread !== undefined) return;
         this.#unread = setTimeout(() => response.destroy(), UNREAD_MS);
         this.#unread.unref();
         response.once('drain', () => {
           clearTimeout(this.#unread);
+          this.#unread = undefined;
           this.#frames.resume();
         });
         return;
