@@ -151,7 +151,7 @@ const NEVER_HERE = [
   /longshore_scheduler_(?:backlog|unschedulable)_requests|longshore_scheduler_drains_active/,
   /longshore_autoscaler_(?:deployment_queue_depth|degraded_deployments)|longshore_task_(?:in_state|oldest_pending_seconds)/,
   /longshore_agent_(?:image_pulls|container_exits|log_records|gpu_probe_failures|gpu_lease_refusals|gpu_xid_errors|gpu_faults)_total/,
-  /longshore_scheduler_(?:schedule_tick|rate_limited|deliver|container_calls|objects_collected|retention_|log_lines_dropped)|longshore_agent_gateway_calls/,
+  /longshore_scheduler_(?:schedule_tick|rate_limited|deliver|container_calls|streams_ended|stream_bytes|objects_collected|retention_|log_lines_dropped)|longshore_agent_gateway_calls/,
   /health=~"SUSPECT\|LOST"/,
 ];
 
