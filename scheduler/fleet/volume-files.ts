@@ -180,10 +180,5 @@ function add(counts: Map<string, number>, key: string, by: number): void {
 const tooMany = (text: string): AppError =>
   new AppError('too_many_transfers', text, { details: { retryAfterSeconds: 5 } });
 
-const signatureOf = (
-  key: Uint8Array,
-  purpose: FilePurpose,
-  volumeId: string,
-  path: string,
-  expires: string,
-): string => createHmac('sha256', key).update(`${purpose}\n${volumeId}\n${expires}\n${path}`).digest('hex');
+const signatureOf = (key: Uint8Array, purpose: FilePurpose, volumeId: string, path: string, expires: string): string =>
+  createHmac('sha256', key).update(`${purpose}\n${volumeId}\n${expires}\n${path}`).digest('hex');

@@ -181,7 +181,10 @@ describe('upload', () => {
     const rest = await put(url, bytes.subarray(half), {
       'content-range': `bytes ${half}-${bytes.length - 1}/${bytes.length}`,
     });
-    expect([rest.status, rest.bytes.toString()]).toEqual([200, JSON.stringify({ size: bytes.length }).replace(':', ': ')]);
+    expect([rest.status, rest.bytes.toString()]).toEqual([
+      200,
+      JSON.stringify({ size: bytes.length }).replace(':', ': '),
+    ]);
 
     const seen = await files.inside<{ uid: number; root: number }>({ do: 'read', path: 'models/new/weights.bin' });
     expect(seen).toMatchObject({ sha256: sha256(bytes), mode: '0o644' });
@@ -253,7 +256,10 @@ describe('who may', () => {
     const { id, token } = jsonOf<{ id: string; token: string }>(other);
     const path = urlOf(platform, 'data', 'who');
     expect((await platform.call(path, { token: '' })).status).toBe(401);
-    expect((await platform.call(path, { token: 'revoked' })).status).toBe(401);
+    const { token: made } = await platform.gateway<{ token: { key: string; tokenId: string } }>('/tokens', {});
+    expect((await platform.call(path, { token: made.key })).status).toBe(200);
+    await platform.gateway(`/tokens/${made.tokenId}/toggle`, {});
+    expect((await platform.call(path, { token: made.key })).status).toBe(401);
     expect((await platform.call(path, { token })).status).toBe(401);
     const foreign = await platform.call(path.replace(platform.workspaceId, id), { token });
     expect([foreign.status, jsonOf(foreign)['code']]).toEqual([404, 'volume_not_found']);
@@ -267,31 +273,32 @@ describe('who may', () => {
   });
 });
 
-test('an agent killed in an upload leaves no half file, and the upload goes on', { timeout: 120_000 }, async ({
-  platform,
-  files,
-}) => {
-  const bytes = randomBytes(8 * MIB);
-  const url = await files.address('killed.bin', 'PUT');
-  const request = httpRequest(url, { method: 'PUT', headers: { 'content-length': String(bytes.length) } });
-  request.on('error', () => undefined);
-  request.write(bytes.subarray(0, 3 * MIB));
-  await waitFor(async () => (await received(url)) === 3 * MIB, 'the first part has arrived');
-  await platform.agent.kill();
-  request.destroy();
-  await platform.agent.start();
-  const offset = await waitFor(
-    async () => {
-      const { status, headers } = await ask(url, { method: 'HEAD' });
-      return status === 200 && Number(headers.get('upload-offset'));
-    },
-    'the upload is known again',
-    60_000,
-  );
-  expect((await get(await files.address('killed.bin'))).status).toBe(404);
-  const rest = await put(url, bytes.subarray(offset), {
-    'content-range': `bytes ${offset}-${bytes.length - 1}/${bytes.length}`,
-  });
-  expect(rest.status).toBe(200);
-  expect(await files.inside({ do: 'read', path: 'killed.bin' })).toMatchObject({ sha256: sha256(bytes) });
-});
+test(
+  'an agent killed in an upload leaves no half file, and the upload goes on',
+  { timeout: 120_000 },
+  async ({ platform, files }) => {
+    const bytes = randomBytes(8 * MIB);
+    const url = await files.address('killed.bin', 'PUT');
+    const request = httpRequest(url, { method: 'PUT', headers: { 'content-length': String(bytes.length) } });
+    request.on('error', () => undefined);
+    request.write(bytes.subarray(0, 3 * MIB));
+    await waitFor(async () => (await received(url)) === 3 * MIB, 'the first part has arrived');
+    await platform.agent.kill();
+    request.destroy();
+    await platform.agent.start();
+    const offset = await waitFor(
+      async () => {
+        const { status, headers } = await ask(url, { method: 'HEAD' });
+        return status === 200 && Number(headers.get('upload-offset'));
+      },
+      'the upload is known again',
+      60_000,
+    );
+    expect((await get(await files.address('killed.bin'))).status).toBe(404);
+    const rest = await put(url, bytes.subarray(offset), {
+      'content-range': `bytes ${offset}-${bytes.length - 1}/${bytes.length}`,
+    });
+    expect(rest.status).toBe(200);
+    expect(await files.inside({ do: 'read', path: 'killed.bin' })).toMatchObject({ sha256: sha256(bytes) });
+  },
+);

@@ -28,7 +28,7 @@ import { fileUrl } from './volumes.ts';
 import type { VolumeRouteParts } from './volumes.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
-export interface RestRouteParts 
+export interface RestRouteParts
   extends AppRouteParts, DeploymentRouteParts, LimitsParts, ObjectRouteParts, VolumeRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];

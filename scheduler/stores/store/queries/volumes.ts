@@ -68,12 +68,7 @@ export function volumesByIds(db: Queryable, workspaceId: WorkspaceId, ids: reado
 
 /** The workspace's volume of that name. */
 export function volumeByName(db: Queryable, workspaceId: WorkspaceId, name: string): Promise<VolumeRow | undefined> {
-  return maybeOne(
-    db,
-    `select ${COLUMNS} from volumes where workspace_id = $1 and name = $2`,
-    [workspaceId, name],
-    map,
-  );
+  return maybeOne(db, `select ${COLUMNS} from volumes where workspace_id = $1 and name = $2`, [workspaceId, name], map);
 }
 
 /** A volume of any workspace, for a caller who was told its id. */
