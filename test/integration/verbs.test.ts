@@ -242,7 +242,7 @@ const REST: readonly Verb[] = [
     line: (id) => `GET /volume/{ws}/${id}/file-url?path=a`,
     make: async () => {
       const name = unique('volume');
-      await platform.gateway('POST /volumes', { body: { name, driver: 'shared' } });
+      await platform.gateway('POST /volumes', { name, driver: 'shared' });
       return name;
     },
     ok: { status: 200 },

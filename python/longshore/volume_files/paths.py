@@ -88,7 +88,11 @@ def _below(root: int, folder: int, part: bytes, make: bool) -> int:
 def give(root: int, fd: int, mode: int) -> None:
     """Gives a new file or folder to the owner of the volume."""
     owner = os.fstat(root)
-    os.fchown(fd, owner.st_uid, owner.st_gid)
+    try:
+        os.fchown(fd, owner.st_uid, owner.st_gid)
+    except PermissionError:
+        # A server of network files may keep every file with one user of its own.
+        pass
     os.fchmod(fd, mode)
 
 

@@ -61,6 +61,7 @@ import { registerInstall } from './ops/install.ts';
 import { registerMetrics } from './ops/metrics-page.ts';
 import { registerDownload } from './ops/download.ts';
 import { registerUpload } from './ops/upload.ts';
+import { VolumeFileMetrics } from './ops/volume-file-metrics.ts';
 import { registerVolumeFiles } from './ops/volume-files.ts';
 import { originReader } from './origin.ts';
 import type { Explains } from './rest/explain.ts';
@@ -321,7 +322,9 @@ function registerAll(
 
   plugin(app, '', (scope) => registerRelay(scope, parts.relay));
   plugin(app, '', (scope) => registerDownload(scope, { objects: parts.objects, log }));
-  plugin(app, '', (scope) => registerVolumeFiles(scope, { files: parts.volumeFiles, log }));
+  plugin(app, '', (scope) =>
+    registerVolumeFiles(scope, { files: parts.volumeFiles, metrics: new VolumeFileMetrics(parts.registry), log }),
+  );
 
   registerHealth(app, {
     readiness: new Readiness(parts.checks),

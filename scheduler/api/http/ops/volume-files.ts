@@ -13,9 +13,11 @@ import type { PaceRules } from '../pace.ts';
 import { closeUnread } from '../polite-close.ts';
 import { hasBody } from '../streams/head.ts';
 import { HttpExchange } from '../streams/http-exchange.ts';
+import type { VolumeFileMetrics } from './volume-file-metrics.ts';
 
 export interface VolumeFileParts {
   readonly files: Pick<VolumeFiles, 'verify' | 'open'>;
+  readonly metrics: VolumeFileMetrics;
   readonly log: Log;
   readonly pace?: PaceRules;
 }
@@ -74,7 +76,12 @@ interface Asked {
 function transfer(request: FastifyRequest, reply: FastifyReply, asked: Asked, parts: VolumeFileParts): void {
   const left = new AbortController();
   const { raw } = reply;
-  raw.once('close', () => left.abort());
+  const { purpose } = asked;
+  parts.metrics.active.inc({ purpose });
+  raw.once('close', () => {
+    parts.metrics.active.dec({ purpose });
+    left.abort();
+  });
   parts.files
     .open(asked.volumeId, left.signal)
     .then((opened) => {
@@ -82,6 +89,7 @@ function transfer(request: FastifyRequest, reply: FastifyReply, asked: Asked, pa
       return exchange(request, reply, asked, opened, parts);
     })
     .catch((error: unknown) => {
+      parts.metrics.ended.inc({ purpose, result: 'failed' });
       if (!raw.destroyed) void reply.send(error);
     });
 }
@@ -92,7 +100,7 @@ function exchange(
   reply: FastifyReply,
   asked: Asked,
   { bytes, done }: OpenedFile,
-  { pace = PACE_RULES }: VolumeFileParts,
+  { metrics, pace = PACE_RULES }: VolumeFileParts,
 ): void {
   const { raw } = request;
   let failure = new AppError('volume_failed', 'the machine of the volume broke the transfer off');
@@ -114,8 +122,12 @@ function exchange(
       reply.hijack();
       return added;
     },
-    onBytes: (direction, count) => watch.passed(direction, count),
-    onOver: () => {
+    onBytes: (direction, count) => {
+      metrics.bytes.inc({ direction }, count);
+      watch.passed(direction, count);
+    },
+    onOver: (isWhole) => {
+      metrics.ended.inc({ purpose: asked.purpose, result: isWhole ? 'whole' : hasBegun ? 'cut' : 'failed' });
       watch.end();
       done();
       if (hasBegun || reply.raw.destroyed) return;
