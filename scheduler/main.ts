@@ -30,6 +30,7 @@ import type { Opening } from './compose/stores.ts';
 import { openCertificate, openContainerCalls, openStreamRelay, openSurfaces } from './compose/surfaces.ts';
 import { openTaskMaintenance } from './compose/task-maintenance.ts';
 import { openTasks } from './compose/tasks.ts';
+import { openVolumeFiles } from './compose/volume-files.ts';
 import { openWebhooks } from './compose/webhooks.ts';
 import { wire } from './compose/wiring.ts';
 import { openWorkers } from './compose/workers.ts';
@@ -132,8 +133,10 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const scheduleParts = openSchedules({ ...base, taskParts });
   const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts });
   const streamRelay = openStreamRelay(infrastructure, identity, clusterState, certificate);
+  const volumeFileParts = openVolumeFiles(infrastructure, identity, clusterState, taskParts);
   const surfaces = openSurfaces({
     ...base,
+    ...volumeFileParts,
     streamRelay,
     ...workerParts,
     ...poolParts,
@@ -158,6 +161,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     replicas,
     containerCalls,
     streamRelay,
+    ...volumeFileParts,
     explain,
     relay,
     gauges,

@@ -53,6 +53,7 @@ const LAYERS = {
     'reconcile',
     'devices',
     'gateway',
+    'transfers',
     'slots',
     'images',
     'volumes',

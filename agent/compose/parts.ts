@@ -34,6 +34,7 @@ import { Link } from '../upstream/link.ts';
 import { localRoot } from '../volumes/directories.ts';
 import { makeVolumes } from '../volumes/open.ts';
 import { VolumeUse } from '../volumes/use.ts';
+import { VolumeFiles } from '../transfers/volume-files.ts';
 import type { GpuOptions } from './gpus.ts';
 import { makeGpus } from './gpus.ts';
 import type { Host } from './host.ts';
@@ -172,6 +173,16 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     tell: (bytes) => link.send({ volumeUse: { bytes: { ...bytes } } }),
     log,
   });
+  const volumeFiles = new VolumeFiles({
+    runtime,
+    volumes,
+    image: async () => (await images.ensure(baseImageOf(host), () => undefined)).id,
+    runnerDir,
+    socketsDir: join(stateDir, 's'),
+    open: () => link.carry(),
+    labels,
+    log,
+  });
   const rootLimits = new RootLimits({ runtime, labels, wanted: containerDisks.limitBytes > 0, log });
 
   // The reconciliation of the desired and the observed state.
@@ -239,6 +250,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     engineTrials,
     containerDisks,
     volumeUse,
+    volumeFiles,
     rootLimits,
     logs,
     positions,

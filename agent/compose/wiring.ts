@@ -85,7 +85,11 @@ function wireMachine({ conditions }: Host, { gpus, executor, logs, link, disks, 
 }
 
 /** Messages to the scheduler, and messages from it. */
-function wireLink({ log }: Host, { link, logs, hostDrain, preparer, orders }: Parts, root: LinkEvents): void {
+function wireLink(
+  { log }: Host,
+  { link, logs, hostDrain, preparer, orders, volumeFiles }: Parts,
+  root: LinkEvents,
+): void {
   logs.onResult((result) => {
     if (result === 'accepted') link.logsWaiting();
   });
@@ -93,6 +97,7 @@ function wireLink({ log }: Host, { link, logs, hostDrain, preparer, orders }: Pa
   link.onPrepareImage((order) => {
     preparer.take(order).catch((error: unknown) => log.warn({ err: error, image: order.image }, 'image not prepared'));
   });
+  link.onServeVolume((order) => volumeFiles.serve(order));
   link.onDesired((desired) => orders.desired(desired));
   link.onProceed((assignmentId, permission) => orders.proceed(assignmentId, permission));
   link.onSession(root.onSession);

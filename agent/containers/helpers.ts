@@ -65,7 +65,7 @@ export async function emptyByContainer(
 
 /**
  * Runs a shell script over a mount, past the permissions of its files. Must stay true: only a program of ours, from the
- * image of pause containers, gets that capability.
+ * image of pause containers (or a base image, `serveFiles`), gets that capability.
  * @param args - `$1`, `$2`, …
  */
 export async function runWithMount(
@@ -80,6 +80,52 @@ export async function runWithMount(
   const spec = helper(PAUSE_IMAGE, ['sh', '-c', script, 'sh', ...args], [mount], labels);
   const code = await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE', 'FOWNER'] }, deadlineMs);
   if (code !== 0) throw new Error(`helper container exited with ${code}`);
+}
+
+/** The module of the runner's folder that serves a volume's files. */
+const FILE_SERVER = 'longshore.volume_files';
+/** Bound on the processes and threads of a file server: one for each transfer. */
+const FILE_SERVER_PIDS = 128;
+
+export interface FileServer {
+  /** Id of a base image, whose Python is trusted. */
+  readonly image: string;
+  readonly runnerDir: string;
+  /** Directory with the socket that the server dials. */
+  readonly socketDir: string;
+  /** The volume, at `/volume`. */
+  readonly volume: Mount;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly deadlineMs: number;
+}
+
+/**
+ * Serves the files of one volume, past their permissions, until the program ends. Must stay true: the program is ours,
+ * and its image is one of the operator's base images; a tenant's image never gets these capabilities.
+ */
+export async function serveFiles(runtime: ContainerRuntime, server: FileServer): Promise<void> {
+  const mounts: Mount[] = [
+    { kind: 'bind', target: '/run/longshore', readOnly: true, source: server.socketDir },
+    { kind: 'bind', target: RUNNER_TARGET, readOnly: true, source: server.runnerDir },
+    server.volume,
+  ];
+  const lines: string[] = [];
+  const code = await runtime.runOnce(
+    {
+      ...helper(server.image, ['python3', '-m', FILE_SERVER], mounts, server.labels),
+      env: [`PYTHONPATH=${RUNNER_TARGET}`, 'PYTHONUNBUFFERED=1', 'PYTHONDONTWRITEBYTECODE=1'],
+      // A base image may name another user.
+      user: '0:0',
+      readOnlyRoot: true,
+      pids: FILE_SERVER_PIDS,
+      capabilities: ['CHOWN', 'DAC_OVERRIDE', 'FOWNER'],
+    },
+    server.deadlineMs,
+    (line) => {
+      if (lines.push(line) > 20) lines.shift();
+    },
+  );
+  if (code !== 0) throw new Error(`the file server exited with ${code}: ${lines.join(' ').slice(0, 1000)}`);
 }
 
 /** @returns bytes of blocks that the files below these folders take, for every owner */

@@ -119,7 +119,7 @@ export class ContainerStreams {
         // The caller left while the runner dialled, or no runner dialled at all.
         if (call === undefined) return void socket.destroy();
         this.#expected.delete(key);
-        join(socket, call);
+        joinCarried(socket, call);
       } catch {
         this.#refuse(socket);
       }
@@ -138,8 +138,8 @@ export class ContainerStreams {
   }
 }
 
-/** Passes bytes between a runner's connection and its stream until both are over. */
-function join(socket: Socket, call: CarryCall): void {
+/** Passes bytes between a connection of a container and its stream until both are over. */
+export function joinCarried(socket: Socket, call: CarryCall): void {
   let isOver = false;
   socket.on('data', (data: Buffer) => {
     if (isOver || call.write({ data })) return;

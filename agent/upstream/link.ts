@@ -19,6 +19,7 @@ import type {
   ObservedContainer,
   PrepareImage__Output,
   PullImageResponse__Output,
+  ServeVolume__Output,
   TaskToAgent__Output,
   Welcome__Output,
 } from '#shared/protocol/generated/messages.ts';
@@ -79,6 +80,7 @@ export interface LinkParts {
 export class Link {
   readonly #parts: LinkParts;
   readonly #prepareImage = new Listeners<[PrepareImage__Output]>();
+  readonly #serveVolume = new Listeners<[ServeVolume__Output]>();
   readonly #sessionBegan = new Listeners<[]>();
   readonly #disconnected = new Listeners<[]>();
   readonly #desired = new Listeners<[Desired__Output]>();
@@ -113,6 +115,11 @@ export class Link {
   /** Told of an image that is ordered ahead. */
   onPrepareImage(listener: (order: PrepareImage__Output) => void): void {
     this.#prepareImage.add(listener);
+  }
+
+  /** Told of a stream that wants the files of a volume. */
+  onServeVolume(listener: (order: ServeVolume__Output) => void): void {
+    this.#serveVolume.add(listener);
   }
 
   /** Told when a session began. */
@@ -395,6 +402,10 @@ export class Link {
       case 'prepareImage':
         if (message.prepareImage !== null && message.prepareImage !== undefined)
           this.#prepareImage.tell(message.prepareImage);
+        return;
+      case 'serveVolume':
+        if (message.serveVolume !== null && message.serveVolume !== undefined)
+          this.#serveVolume.tell(message.serveVolume);
         return;
       case 'superseded':
         this.#parts.log.warn('another agent connected as this machine; waiting before trying again');

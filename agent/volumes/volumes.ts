@@ -87,6 +87,13 @@ export class Volumes {
     return mounts;
   }
 
+  /** The mount of one volume for a helper. Creates the volume if missing. @throws AppError `mount_error` */
+  async mountAt(volume: VolumeId, driver: string, target: string): Promise<Mount> {
+    if (!VOLUME_ID.test(volume.workspaceId) || !VOLUME_ID.test(volume.volumeId))
+      throw new AppError('mount_error', 'the ids of a volume are not ids');
+    return mountOf(await this.#source(driver, volume), target, this.#parts.labels());
+  }
+
   /** Deletes a volume with all its content. @throws AppError `mount_error` */
   async remove(driver: string, volume: VolumeId): Promise<void> {
     if (!VOLUME_ID.test(volume.workspaceId) || !VOLUME_ID.test(volume.volumeId))

@@ -12,6 +12,7 @@ import type { ContainerRegistry } from '../fleet/containers/container-registry.t
 import type { Loads } from '../cluster/loads.ts';
 import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
+import type { VolumeStreams } from '../fleet/volume-streams.ts';
 import type { Workers } from '../fleet/workers.ts';
 import { readRevoke } from '../replicas/outcome-messages.ts';
 import type { StreamRelay } from '../replicas/stream-relay.ts';
@@ -58,6 +59,7 @@ export interface Wired {
   readonly drains: Drains;
   readonly containerCalls: ContainerCalls;
   readonly streamRelay: StreamRelay;
+  readonly volumeStreams: VolumeStreams;
   readonly explain: Explain;
   readonly relay: ScalingRelay;
   readonly gauges: Gauges;
@@ -86,6 +88,7 @@ export function wire(parts: Wired): void {
   wireLinks(parts);
   parts.linkParts.links.onContainerCall((machineId, call) => parts.containerCalls.serve(machineId, call));
   taskParts.streams.onElsewhere((replica, taskId, bytes) => parts.streamRelay.carry(replica, taskId, bytes));
+  wireVolumeStreams(parts);
   wireGivenUp(containers, taskParts.callers);
   wireLocalQueue(containers, machines, localQueue.queues);
   wireContainers(parts);
@@ -167,6 +170,12 @@ export function wireLinks({ clusterState, linkParts, taskParts }: WiredLinks): v
   links.onQueuesReady((queues) => {
     for (const queue of queues) taskParts.dispatcher.wake(queue);
   });
+}
+
+/** Streams to the files of volumes. */
+function wireVolumeStreams({ linkParts: { links }, volumeStreams }: Wired): void {
+  volumeStreams.onOrder((machineId, order) => links.serveVolume(machineId, order));
+  links.onOrderedStream((machineId, streamId, bytes) => volumeStreams.arrived(machineId, streamId, bytes));
 }
 
 /**

@@ -27,6 +27,7 @@ import type {
   ProveResponse,
   MetricsPage__Output,
   RenewCredentialResponse,
+  ServeVolume,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntryChange, ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { Reports } from '../tasks/completion/reports.ts';
@@ -90,6 +91,9 @@ export interface LinksParts {
 /** Takes the bytes of a streamed call to its caller. */
 export type StreamedCall = (machineId: MachineId, taskId: TaskId, token: AttemptToken, bytes: CarriedBytes) => void;
 
+/** Takes the bytes of a stream that was ordered from an agent. */
+export type OrderedStream = (machineId: MachineId, streamId: string, bytes: CarriedBytes) => void;
+
 export type ContainerCall = ServerDuplexStream<GatewayRequest__Output, GatewayResponse>;
 
 interface Connection {
@@ -106,6 +110,7 @@ export class Links {
   readonly #partsBudget = new PartsBudget();
   readonly #accepting: AcceptRate;
   #takeStream: StreamedCall = (_machineId, _taskId, _token, bytes) => bytes.destroy();
+  #takeOrdered: OrderedStream = (_machineId, _streamId, bytes) => bytes.destroy();
   readonly #queuesReady = new Listeners<[Iterable<QueueName>]>();
   #serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void> = () =>
     Promise.reject(new Error('calls of containers are not served'));
@@ -169,6 +174,11 @@ export class Links {
   /** Called with the bytes of a streamed call that an agent opened. */
   onStream(handler: StreamedCall): void {
     this.#takeStream = handler;
+  }
+
+  /** Called with the bytes of a stream that was ordered from an agent. */
+  onOrderedStream(handler: OrderedStream): void {
+    this.#takeOrdered = handler;
   }
 
   machineChanged({ row }: Machine): void {
@@ -399,6 +409,14 @@ export class Links {
     return true;
   }
 
+  /** Orders a stream for the files of a volume. @returns false when that machine is not linked here */
+  serveVolume(machineId: MachineId, order: ServeVolume): boolean {
+    const session = this.#connections.get(machineId)?.session;
+    if (session?.alive !== true) return false;
+    session.serveVolume(order);
+    return true;
+  }
+
   async #fetchCode(call: CodeCall): Promise<void> {
     try {
       const machineId = await this.#parts.credentials.authenticate(call.metadata);
@@ -428,7 +446,9 @@ export class Links {
         call.emit('error', grpcError(new AppError('bad_request', 'a stream without a head')));
         return;
       }
-      this.#takeStream(machineId, head.taskId as TaskId, head.token as AttemptToken, new CarriedBytes(call));
+      const bytes = new CarriedBytes(call);
+      if (head.streamId !== '') this.#takeOrdered(machineId, head.streamId, bytes);
+      else this.#takeStream(machineId, head.taskId as TaskId, head.token as AttemptToken, bytes);
     } catch (error) {
       call.emit('error', grpcError(error));
     }

@@ -17,6 +17,7 @@ import type {
   Refuse__Output,
   Revoked,
   Samples__Output,
+  ServeVolume,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { SecretValues } from '../workspaces/secrets/service.ts';
@@ -287,6 +288,10 @@ export class Session {
 
   prepareImage(order: PrepareImage): void {
     this.#write({ prepareImage: order });
+  }
+
+  serveVolume(order: ServeVolume): void {
+    this.#write({ serveVolume: order });
   }
 
   #takesWork(): boolean {

@@ -51,6 +51,8 @@ export interface SimulatedAgentOptions {
   readonly cpuMillicores?: number;
   readonly memoryBytes?: number;
   readonly gpus?: readonly { readonly uuid: string; readonly model: string; readonly memoryBytes: number }[];
+  /** Drivers of volumes beside `local`. */
+  readonly volumeDrivers?: readonly string[];
   /** How long a container takes from `proceed` to ready. */
   readonly startMs?: number;
 }
@@ -235,7 +237,8 @@ export class SimulatedAgent {
         else if (message.proceed) {
           this.tokens.set(message.proceed.containerId, message.proceed.containerToken);
           this.#create(message.proceed.containerId, message.proceed.epoch);
-        } else if (message.superseded) end();
+        } else if (message.serveVolume) this.#echoFile(client, message.serveVolume.streamId);
+        else if (message.superseded) end();
         else if (message.welcome) {
           this.#wasLinked = true;
           this.#windowMs = message.welcome.reconnectWindowMs;
@@ -245,6 +248,12 @@ export class SimulatedAgent {
       });
       control.write({ hello: this.#hello() });
     });
+  }
+
+  /** Answers an ordered stream with its own body. */
+  #echoFile(client: AgentLinkClient, streamId: string): void {
+    const credential = this.#credential;
+    void echoStream({ client, credential, sessionId: this.#sessionId, taskId: '', token: '', streamId });
   }
 
   #hello(): Hello {
@@ -266,6 +275,7 @@ export class SimulatedAgent {
         diskFreeBytes: 400e9,
         gpus: [...gpus],
         images: [],
+        volumeDrivers: [...(this.#options.volumeDrivers ?? [])],
       },
       observed: [...this.#containers.keys()].map((id) => this.#observed(id)).filter((one) => one !== undefined),
     };

@@ -11,6 +11,8 @@ export interface SimulatedStream {
   readonly sessionId: string;
   readonly taskId: string;
   readonly token: string;
+  /** Names an ordered stream, instead of a task. */
+  readonly streamId?: string;
 }
 
 /** Serves the call. @returns the result's body, or undefined when its caller left */
@@ -20,6 +22,7 @@ export function echoStream({
   sessionId,
   taskId,
   token,
+  streamId = '',
 }: SimulatedStream): Promise<string | undefined> {
   return new Promise((resolve) => {
     const call = client.carry(bearer(credential, sessionId));
@@ -54,6 +57,6 @@ export function echoStream({
         }
       }
     });
-    call.write({ head: { taskId, token } });
+    call.write({ head: { taskId, token, streamId } });
   });
 }

@@ -21,7 +21,7 @@ const test = base.extend('two', { scope: 'file' }, async ({ postgres, redis }, {
   onCleanup(() => set.stop());
   const far = await set.add();
   const near = await set.add();
-  await set.agent({ addresses: () => [near.agentAddress] });
+  await set.agent({ addresses: () => [near.agentAddress], volumeDrivers: ['shared'] });
   const web = await set.deploy(far, 'web', { stubType: 'asgi/deployment', concurrentRequests: 50 });
   return { set, far, near, web };
 });
@@ -107,4 +107,20 @@ test('the replica with the machine dies in the middle: the answer is cut, never 
     'calls are served again',
     60_000,
   );
+});
+
+test('the file of a volume passes through the replica that has its machine', async ({ two }) => {
+  const { set, far, near } = two;
+  const made = await set.call(far, '/api/v1/gateway/volumes', { body: { name: 'files', driver: 'shared' } });
+  expect(made.status, made.text).toBe(200);
+  for (const at of [far, near]) {
+    const signed = await set.call(at, `/api/v1/volume/${set.workspaceId}/files/file-url?path=a%2Fb&method=PUT`);
+    expect(signed.status, signed.text).toBe(200);
+    const { url } = JSON.parse(signed.text) as { url: string };
+    const body = randomBytes(4 * 1024 * 1024);
+    const answer = await fetch(url, { method: 'PUT', body });
+    expect(Buffer.from(await answer.arrayBuffer()).equals(body)).toBe(true);
+    const seen = JSON.parse(Buffer.from(answer.headers.get('x-request') ?? '', 'base64').toString()) as object;
+    expect(seen).toMatchObject({ type: 'file', purpose: 'put', method: 'PUT', path: 'a/b' });
+  }
 });

@@ -238,6 +238,19 @@ const REST: readonly Verb[] = [
     ...READS_NOTHING,
   },
   {
+    name: 'GET /volume/{ws}/{volumeName}/file-url',
+    line: (id) => `GET /volume/{ws}/${id}/file-url?path=a`,
+    make: async () => {
+      const name = unique('volume');
+      await platform.gateway('POST /volumes', { name, driver: 'shared' });
+      return name;
+    },
+    ok: { status: 200 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    malformed: { line: 'GET /volume/{ws}/files/file-url?path=..' },
+  },
+  {
     name: 'DELETE /task/{ws}',
     line: () => 'DELETE /task/{ws}',
     body: (id) => ({ ids: [id] }),

@@ -18,6 +18,7 @@ import type { Targets } from '../../workspaces/deployments/targets.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
 import type { PoolService } from '../../fleet/pools.ts';
+import type { VolumeFiles } from '../../fleet/volume-files.ts';
 import type { WorkerService } from '../../fleet/worker-service.ts';
 import type { Usage } from '../../fleet/usage.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
@@ -60,6 +61,8 @@ import { registerInstall } from './ops/install.ts';
 import { registerMetrics } from './ops/metrics-page.ts';
 import { registerDownload } from './ops/download.ts';
 import { registerUpload } from './ops/upload.ts';
+import { VolumeFileMetrics } from './ops/volume-file-metrics.ts';
+import { registerVolumeFiles } from './ops/volume-files.ts';
 import { originReader } from './origin.ts';
 import type { Explains } from './rest/explain.ts';
 import { restRate } from './rest/limits.ts';
@@ -151,6 +154,8 @@ export interface SurfaceParts {
   readonly releases: Pick<Releases, 'installer' | 'open'>;
   readonly logs: LogReads;
   readonly explains: Explains;
+  /** Files of volumes by signed addresses. */
+  readonly volumeFiles: Pick<VolumeFiles, 'sign' | 'verify' | 'open'>;
   /** Checks of readiness: `database`, `redis`. */
   readonly checks: HealthChecks;
 }
@@ -317,6 +322,9 @@ function registerAll(
 
   plugin(app, '', (scope) => registerRelay(scope, parts.relay));
   plugin(app, '', (scope) => registerDownload(scope, { objects: parts.objects, log }));
+  plugin(app, '', (scope) =>
+    registerVolumeFiles(scope, { files: parts.volumeFiles, metrics: new VolumeFileMetrics(parts.registry), log }),
+  );
 
   registerHealth(app, {
     readiness: new Readiness(parts.checks),

@@ -73,6 +73,8 @@ export interface Keys {
   readonly explainChannel: string;
   /** Metrics pages of machines that are linked to another replica. */
   readonly pagesChannel: string;
+  /** Streams ordered from machines that are linked to another replica. */
+  readonly orderedStreamsChannel: string;
   /** Number of a workspace's requests in one minute; the key expires. */
   readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
   /** Resource usage of the containers of a machine; the key expires. */
@@ -114,6 +116,7 @@ export function keysOf(prefix = 'ls'): Keys {
     decideChannel: `${prefix}:decide`,
     explainChannel: `${prefix}:explain`,
     pagesChannel: `${prefix}:pages`,
+    orderedStreamsChannel: `${prefix}:ordered-streams`,
     rate: (kind: string, workspace: WorkspaceId, minute: number) => `${prefix}:rate:${kind}:${workspace}:${minute}`,
     usage: (machineId: MachineId) => `${prefix}:usage:${machineId}`,
   });

@@ -67,6 +67,7 @@ import type { Revoked as _longshore_agent_v1_Revoked, Revoked__Output as _longsh
 import type { RevokedAttempt as _longshore_agent_v1_RevokedAttempt, RevokedAttempt__Output as _longshore_agent_v1_RevokedAttempt__Output } from './longshore/agent/v1/RevokedAttempt.ts';
 import type { RunTask as _longshore_agent_v1_RunTask, RunTask__Output as _longshore_agent_v1_RunTask__Output } from './longshore/agent/v1/RunTask.ts';
 import type { Samples as _longshore_agent_v1_Samples, Samples__Output as _longshore_agent_v1_Samples__Output } from './longshore/agent/v1/Samples.ts';
+import type { ServeVolume as _longshore_agent_v1_ServeVolume, ServeVolume__Output as _longshore_agent_v1_ServeVolume__Output } from './longshore/agent/v1/ServeVolume.ts';
 import type { StatusReport as _longshore_agent_v1_StatusReport, StatusReport__Output as _longshore_agent_v1_StatusReport__Output } from './longshore/agent/v1/StatusReport.ts';
 import type { Superseded as _longshore_agent_v1_Superseded, Superseded__Output as _longshore_agent_v1_Superseded__Output } from './longshore/agent/v1/Superseded.ts';
 import type { TaskBatchFromAgent as _longshore_agent_v1_TaskBatchFromAgent, TaskBatchFromAgent__Output as _longshore_agent_v1_TaskBatchFromAgent__Output } from './longshore/agent/v1/TaskBatchFromAgent.ts';
@@ -156,6 +157,7 @@ export interface ProtoGrpcType {
         RevokedAttempt: MessageTypeDefinition<_longshore_agent_v1_RevokedAttempt, _longshore_agent_v1_RevokedAttempt__Output>
         RunTask: MessageTypeDefinition<_longshore_agent_v1_RunTask, _longshore_agent_v1_RunTask__Output>
         Samples: MessageTypeDefinition<_longshore_agent_v1_Samples, _longshore_agent_v1_Samples__Output>
+        ServeVolume: MessageTypeDefinition<_longshore_agent_v1_ServeVolume, _longshore_agent_v1_ServeVolume__Output>
         StatusReport: MessageTypeDefinition<_longshore_agent_v1_StatusReport, _longshore_agent_v1_StatusReport__Output>
         Superseded: MessageTypeDefinition<_longshore_agent_v1_Superseded, _longshore_agent_v1_Superseded__Output>
         TaskBatchFromAgent: MessageTypeDefinition<_longshore_agent_v1_TaskBatchFromAgent, _longshore_agent_v1_TaskBatchFromAgent__Output>

@@ -64,6 +64,7 @@ export type * from './longshore/agent/v1/Revoked.ts';
 export type * from './longshore/agent/v1/RevokedAttempt.ts';
 export type * from './longshore/agent/v1/RunTask.ts';
 export type * from './longshore/agent/v1/Samples.ts';
+export type * from './longshore/agent/v1/ServeVolume.ts';
 export type * from './longshore/agent/v1/StatusReport.ts';
 export type * from './longshore/agent/v1/Superseded.ts';
 export type * from './longshore/agent/v1/TaskBatchFromAgent.ts';

@@ -160,6 +160,40 @@ const Health = Type.Object({
 const METRICS_READERS = ['unauthorized', 'rate_limited'];
 const PROMETHEUS = text('text/plain');
 
+const FILE_SUMMARIES = {
+  GET: 'Download a file of a volume from the address that file-url gave, whole or a range',
+  HEAD: 'Size and ETag of a file; at an address for PUT: how many bytes of an upload have arrived, as Upload-Offset',
+  PUT: 'Upload a file of a volume to the address that file-url gave',
+} as const;
+const CONDITIONS = { 'If-None-Match': 'the ETag', 'If-Match': 'the ETag' };
+const FILE_HEADERS: Readonly<Record<'GET' | 'HEAD' | 'PUT', Readonly<Record<string, string>>>> = {
+  GET: { Range: 'one range of bytes; several are ignored', 'If-Range': 'the ETag', ...CONDITIONS },
+  HEAD: CONDITIONS,
+  PUT: { 'Content-Range': 'bytes FIRST-LAST/TOTAL: a part of the upload; bytes */TOTAL: how many bytes have arrived' },
+};
+const FILE_ERRORS = [
+  'volume_not_found',
+  'volume_without_home',
+  'volume_file_irregular',
+  'too_many_transfers',
+  'machine_away',
+  'volume_failed',
+  'machine_silent',
+  'database_unavailable',
+  'database_timeout',
+];
+const GET_FILE_ERRORS = ['download_refused', 'volume_file_not_found', 'precondition_failed', 'range_not_satisfiable'];
+const PUT_FILE_ERRORS = [
+  'upload_refused',
+  'upload_incomplete',
+  'invalid_content_range',
+  'body_too_slow',
+  'upload_offset_mismatch',
+  'upload_in_progress',
+  'disk_full',
+  'disk_read_only',
+];
+
 export const PLAIN_ROUTES: readonly PlainRoute[] = [
   {
     http: 'PUT /api/v1/gateway/objects/upload/{objectId}',
@@ -229,6 +263,28 @@ export const PLAIN_ROUTES: readonly PlainRoute[] = [
       'database_unavailable',
       'database_timeout',
     ],
+  })),
+  ...(['GET', 'HEAD', 'PUT'] as const).map((method) => ({
+    http: `${method} /api/v1/gateway/volumes/files/{volumeId}`,
+    tag: 'objects' as const,
+    summary: FILE_SUMMARIES[method],
+    open: true,
+    query: ['path', 'expires', 'signature'],
+    headers: FILE_HEADERS[method],
+    ...(method === 'PUT'
+      ? { body: bytes('application/octet-stream'), answer: json(Type.Object({ size: Count('bytes') })) }
+      : {}),
+    ...(method === 'GET' ? { answer: bytes('application/octet-stream') } : {}),
+    others:
+      method === 'PUT'
+        ? { 202: { description: 'More bytes are to come: Upload-Offset says from which on' } }
+        : {
+            ...(method === 'GET'
+              ? { 206: { description: 'A range of the bytes', content: bytes('application/octet-stream') } }
+              : {}),
+            304: { description: 'The client has these bytes' },
+          },
+    errors: [...(method === 'PUT' ? PUT_FILE_ERRORS : GET_FILE_ERRORS), ...FILE_ERRORS],
   })),
   ...KINDS.flatMap(invokeRoutes),
   {

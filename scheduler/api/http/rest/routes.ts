@@ -24,9 +24,12 @@ import type { ObjectRouteParts } from './objects.ts';
 import { secretRoutes } from './secrets.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
+import { fileUrl } from './volumes.ts';
+import type { VolumeRouteParts } from './volumes.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
-export interface RestRouteParts extends AppRouteParts, DeploymentRouteParts, LimitsParts, ObjectRouteParts {
+export interface RestRouteParts
+  extends AppRouteParts, DeploymentRouteParts, LimitsParts, ObjectRouteParts, VolumeRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
@@ -55,6 +58,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
   downloadUrl(parts),
+  fileUrl(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,
 ];

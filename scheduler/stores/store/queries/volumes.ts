@@ -66,6 +66,16 @@ export function volumesByIds(db: Queryable, workspaceId: WorkspaceId, ids: reado
   );
 }
 
+/** The workspace's volume of that name. */
+export function volumeByName(db: Queryable, workspaceId: WorkspaceId, name: string): Promise<VolumeRow | undefined> {
+  return maybeOne(db, `select ${COLUMNS} from volumes where workspace_id = $1 and name = $2`, [workspaceId, name], map);
+}
+
+/** A volume of any workspace, for a caller who was told its id. */
+export function volumeById(db: Queryable, id: string): Promise<VolumeRow | undefined> {
+  return maybeOne(db, `select ${COLUMNS} from volumes where id = $1`, [id], map);
+}
+
 /** The machines that hold these volumes' directories; a volume that was mounted nowhere yet is absent. */
 export async function volumeHomes(db: Queryable, ids: readonly string[]): Promise<ReadonlyMap<string, MachineId>> {
   const rows = await many<{ id: string; home_machine_id: string }, readonly [string, MachineId]>(

@@ -4,9 +4,11 @@
 export interface CarryHead {
   'taskId'?: (string);
   'token'?: (string);
+  'streamId'?: (string);
 }
 
 export interface CarryHead__Output {
   'taskId': (string);
   'token': (string);
+  'streamId': (string);
 }

@@ -9,6 +9,7 @@ import type { Revoked as _longshore_agent_v1_Revoked, Revoked__Output as _longsh
 import type { PrepareImage as _longshore_agent_v1_PrepareImage, PrepareImage__Output as _longshore_agent_v1_PrepareImage__Output } from '../../../longshore/agent/v1/PrepareImage.ts';
 import type { HeartbeatAck as _longshore_agent_v1_HeartbeatAck, HeartbeatAck__Output as _longshore_agent_v1_HeartbeatAck__Output } from '../../../longshore/agent/v1/HeartbeatAck.ts';
 import type { FetchMetrics as _longshore_agent_v1_FetchMetrics, FetchMetrics__Output as _longshore_agent_v1_FetchMetrics__Output } from '../../../longshore/agent/v1/FetchMetrics.ts';
+import type { ServeVolume as _longshore_agent_v1_ServeVolume, ServeVolume__Output as _longshore_agent_v1_ServeVolume__Output } from '../../../longshore/agent/v1/ServeVolume.ts';
 
 export interface ControlToAgent {
   'welcome'?: (_longshore_agent_v1_Welcome | null);
@@ -20,7 +21,8 @@ export interface ControlToAgent {
   'prepareImage'?: (_longshore_agent_v1_PrepareImage | null);
   'heartbeatAck'?: (_longshore_agent_v1_HeartbeatAck | null);
   'fetchMetrics'?: (_longshore_agent_v1_FetchMetrics | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics";
+  'serveVolume'?: (_longshore_agent_v1_ServeVolume | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume";
 }
 
 export interface ControlToAgent__Output {
@@ -33,5 +35,6 @@ export interface ControlToAgent__Output {
   'prepareImage'?: (_longshore_agent_v1_PrepareImage__Output | null);
   'heartbeatAck'?: (_longshore_agent_v1_HeartbeatAck__Output | null);
   'fetchMetrics'?: (_longshore_agent_v1_FetchMetrics__Output | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics";
+  'serveVolume'?: (_longshore_agent_v1_ServeVolume__Output | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume";
 }

@@ -1,0 +1,234 @@
+/**
+ * Files of volumes for signed addresses. The scheduler orders a stream; its bytes go unread to a helper container that
+ * has only that volume, and plays a file server there (python/longshore/volume_files). Users of containers own the
+ * files, so this process itself touches none. Must stay true: a helper serves one volume, has no network, and ends when
+ * nobody has used it for seconds; transfers are bounded.
+ */
+import { randomBytes } from 'node:crypto';
+import { rm } from 'node:fs/promises';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
+import { AppError, messageOf } from '#shared/errors.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import { encodeFrame } from '#shared/protocol/frames.ts';
+import type { ServeVolume__Output } from '#shared/protocol/generated/messages.ts';
+import { serveFiles } from '../containers/helpers.ts';
+import type { ContainerRuntime } from '../containers/runtime.ts';
+import { SocketListener } from '../slots/listener.ts';
+import { joinCarried } from '../slots/streams.ts';
+import type { CarryCall } from '../slots/streams.ts';
+import type { Volumes } from '../volumes/volumes.ts';
+
+/** Most transfers of this machine at once. */
+export const MOST_TRANSFERS = 32;
+/** Time without a transfer after which a helper ends. */
+const IDLE_MS = 10_000;
+/** Deadline for a helper to dial, its image's pull included. */
+const DIAL_MS = 120_000;
+/** A helper ends after this time, and its transfers with it: they go on with another. */
+const LIFE_MS = 24 * 3_600_000;
+/** Time for helpers to end when the agent stops. */
+const STOP_MS = 10_000;
+/** Connections beside those of transfers: the one that waits, and those that end. */
+const SPARE_CONNECTIONS = 16;
+
+export interface VolumeFilesParts {
+  readonly runtime: ContainerRuntime;
+  readonly volumes: Pick<Volumes, 'mountAt'>;
+  /** The engine's id of the base image. */
+  readonly image: () => Promise<string>;
+  readonly runnerDir: string;
+  /** Directory for a directory of each helper, with its socket. */
+  readonly socketsDir: string;
+  /** Opens a stream to the scheduler; undefined: there is no session. */
+  readonly open: () => CarryCall | undefined;
+  readonly labels: () => Readonly<Record<string, string>>;
+  readonly log: Log;
+}
+
+type Order = Pick<ServeVolume__Output, 'workspaceId' | 'volumeId' | 'driver'>;
+
+export class VolumeFiles {
+  readonly #parts: VolumeFilesParts;
+  readonly #helpers = new Map<string, Helper>();
+  readonly #ending = new Set<Promise<void>>();
+  #transfers = 0;
+  #isClosed = false;
+
+  constructor(parts: VolumeFilesParts) {
+    this.#parts = parts;
+  }
+
+  /** Answers an order with a stream. */
+  serve(order: ServeVolume__Output): void {
+    const call = this.#isClosed ? undefined : this.#parts.open();
+    if (call === undefined) return;
+    call.write({ head: { streamId: order.streamId } });
+    if (this.#transfers >= MOST_TRANSFERS)
+      return refuse(call, 429, 'too_many_transfers', `the machine has ${MOST_TRANSFERS} transfers of files at once`);
+    this.#transfers += 1;
+    let isOver = false;
+    const over = (): void => {
+      if (isOver) return;
+      isOver = true;
+      this.#transfers -= 1;
+    };
+    for (const event of ['error', 'close', 'status']) call.on(event, over);
+    this.#helperOf(order).take(call);
+  }
+
+  /** Ends all transfers and their helpers. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const helper of this.#helpers.values()) helper.close();
+    await Promise.race([Promise.all(this.#ending), sleep(STOP_MS)]);
+  }
+
+  #helperOf(order: Order): Helper {
+    const key = `${order.driver} ${order.workspaceId} ${order.volumeId}`;
+    const there = this.#helpers.get(key);
+    if (there?.isOpen === true) return there;
+    const helper = new Helper(this.#parts, order);
+    this.#helpers.set(key, helper);
+    const ended = helper.run().finally(() => {
+      this.#ending.delete(ended);
+      if (this.#helpers.get(key) === helper) this.#helpers.delete(key);
+    });
+    this.#ending.add(ended);
+    return helper;
+  }
+}
+
+/** A helper container, with the streams that it serves or will serve. */
+class Helper {
+  readonly #parts: VolumeFilesParts;
+  readonly #order: Order;
+  readonly #directory: string;
+  readonly #listener: SocketListener;
+  /** Streams that no connection serves yet. */
+  readonly #waiting = new Set<CarryCall>();
+  /** Connections without a stream: the helper holds one. */
+  readonly #spare = new Set<Socket>();
+  readonly #serving = new Set<Socket>();
+  #idle: NodeJS.Timeout | undefined;
+  #isOpen = true;
+
+  constructor(parts: VolumeFilesParts, order: Order) {
+    this.#parts = parts;
+    this.#order = order;
+    this.#directory = join(parts.socketsDir, randomBytes(6).toString('hex'));
+    this.#listener = new SocketListener(join(this.#directory, 'files.sock'), (socket) => this.#dialled(socket), {
+      most: MOST_TRANSFERS + SPARE_CONNECTIONS,
+    });
+  }
+
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  /** Runs the container. Resolves when it is gone. */
+  async run(): Promise<void> {
+    const { runtime, volumes, image, runnerDir, labels, log } = this.#parts;
+    const late = setTimeout(() => this.#fail(504, 'machine_silent', 'the volume was not opened in time'), DIAL_MS);
+    late.unref();
+    try {
+      const { driver, ...volume } = this.#order;
+      await this.#listener.listen();
+      const [mount, imageId] = await Promise.all([volumes.mountAt(volume, driver, '/volume'), image()]);
+      if (this.#isOpen)
+        await serveFiles(runtime, {
+          image: imageId,
+          runnerDir,
+          socketDir: this.#directory,
+          volume: mount,
+          labels: labels(),
+          deadlineMs: LIFE_MS,
+        });
+      this.#fail(502, 'volume_failed', 'the file server of the volume ended');
+    } catch (error) {
+      log.warn({ err: error, volumeId: this.#order.volumeId }, 'files of a volume could not be served');
+      const isOurs = error instanceof AppError;
+      this.#fail(502, 'volume_failed', isOurs ? messageOf(error) : 'the file server of the volume failed');
+    } finally {
+      clearTimeout(late);
+      this.close();
+      await rm(this.#directory, { recursive: true, force: true });
+    }
+  }
+
+  /** Serves a stream as soon as a connection is there. */
+  take(call: CarryCall): void {
+    clearTimeout(this.#idle);
+    this.#waiting.add(call);
+    const gone = (): void => {
+      if (this.#waiting.delete(call)) this.#watchIdle();
+    };
+    for (const event of ['error', 'close', 'status']) call.on(event, gone);
+    this.#match();
+  }
+
+  #dialled(socket: Socket): void {
+    socket.on('error', () => undefined);
+    socket.pause();
+    this.#spare.add(socket);
+    socket.once('close', () => {
+      this.#spare.delete(socket);
+      if (this.#serving.delete(socket)) this.#watchIdle();
+    });
+    this.#match();
+    this.#watchIdle();
+  }
+
+  #match(): void {
+    for (const call of this.#waiting) {
+      const [socket] = this.#spare;
+      if (socket === undefined) return;
+      this.#waiting.delete(call);
+      this.#spare.delete(socket);
+      this.#serving.add(socket);
+      joinCarried(socket, call);
+    }
+  }
+
+  #watchIdle(): void {
+    clearTimeout(this.#idle);
+    if (!this.#isOpen || this.#waiting.size > 0 || this.#serving.size > 0) return;
+    this.#idle = setTimeout(() => this.close(), IDLE_MS);
+    this.#idle.unref();
+  }
+
+  #fail(status: number, code: string, message: string): void {
+    for (const call of this.#waiting) refuse(call, status, code, message);
+    this.#waiting.clear();
+    this.#watchIdle();
+  }
+
+  /** Ends the container: it has no connection left that could bring a request. */
+  close(): void {
+    clearTimeout(this.#idle);
+    this.#isOpen = false;
+    this.#listener.close();
+    this.#fail(502, 'volume_failed', 'the file server of the volume ended');
+    for (const socket of [...this.#spare, ...this.#serving]) socket.destroy();
+  }
+}
+
+/** Answers a stream's request in the helper's place. */
+function refuse(call: CarryCall, status: number, code: string, message: string): void {
+  const body = Buffer.from(JSON.stringify({ message, code }), 'utf8');
+  const headers = [
+    ['content-type', 'application/json'],
+    ['content-length', String(body.length)],
+    ['retry-after', '5'],
+  ];
+  call.write({
+    data: Buffer.concat([
+      encodeFrame('response', {}, Buffer.from(JSON.stringify({ status, headers }), 'utf8')),
+      encodeFrame('data', {}, body),
+      encodeFrame('end', {}),
+    ]),
+  });
+  call.end();
+  call.resume();
+}

@@ -1,0 +1,241 @@
+"""Uploads that may be cut off and go on.
+
+The bytes lie in a folder beside the file, in a file whose name begins with the size of the whole. The file is renamed
+when it is whole. Must stay true: a file has its earlier bytes, or is absent, until the last byte has arrived. One
+request at a time writes an upload, by a lock that ends with its process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import stat
+import time
+
+from . import paths
+from .paths import UPLOADS_PREFIX
+from .wire import Refusal
+
+TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
+if TYPE_CHECKING:
+    from typing import Iterator, List, Optional
+
+#: Time after its last byte for which an upload that was cut off is kept.
+LIFE_SECONDS = 86_400
+#: Bound on the names of a folder that are looked through for old uploads.
+_MOST_NAMES = 10_000
+#: Bytes after which they are written to the disk, so that the end of a large upload does not take long.
+_SYNC_BYTES = 256 * 1024 * 1024
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ENTRY = re.compile(rb'([0-9]{1,15}|x)-[0-9a-f]{16}')
+
+
+def uploads_name(name: bytes) -> bytes:
+    return UPLOADS_PREFIX + hashlib.sha256(name).hexdigest()[:32].encode('ascii')
+
+
+class Upload:
+    """The open file of one upload, locked. `total` is None while the size of the whole is not known."""
+
+    def __init__(self, entry: bytes, fd: int) -> None:
+        self.entry = entry
+        self.fd = fd
+        self.total = total_of(entry)
+        self.received = os.fstat(fd).st_size
+        self._unsynced = 0
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self.fd, view, self.received)
+            self.received += written
+            self._unsynced += written
+            view = view[written:]
+        if self._unsynced >= _SYNC_BYTES:
+            os.fdatasync(self.fd)
+            self._unsynced = 0
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def total_of(entry: bytes) -> Optional[int]:
+    text = entry.split(b'-')[0]
+    return None if text == b'x' else int(text)
+
+
+class Uploads:
+    """The uploads to one name of a folder."""
+
+    def __init__(self, root: int, folder: int, name: bytes) -> None:
+        self._root = root
+        self._folder = folder
+        self._name = name
+        self._own = uploads_name(name)
+        self._fd = -1
+
+    def open(self, make: bool) -> bool:
+        """Opens the folder of this name's uploads. Returns whether there is one."""
+        if make:
+            try:
+                os.mkdir(self._own, 0o700, dir_fd=self._folder)
+            except FileExistsError:
+                pass
+        try:
+            self._fd = os.open(self._own, _FOLDER, dir_fd=self._folder)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Removes the folder if nothing is in it."""
+        if self._fd < 0:
+            return
+        os.close(self._fd)
+        self._fd = -1
+        try:
+            os.rmdir(self._own, dir_fd=self._folder)
+        except OSError:
+            pass
+
+    def entries(self) -> List[bytes]:
+        return [one for one in (os.fsencode(name) for name in os.listdir(self._fd)) if _ENTRY.fullmatch(one)]
+
+    def newest(self) -> Optional[bytes]:
+        """The upload that may go on; None: there is none, or only such of unknown size."""
+        found = [(self._stat(entry), entry) for entry in self.entries() if total_of(entry) is not None]
+        there = [(seen.st_mtime_ns, entry) for seen, entry in found if seen is not None]
+        return max(there)[1] if there else None
+
+    def size_of(self, entry: bytes) -> int:
+        found = self._stat(entry)
+        return 0 if found is None else found.st_size
+
+    def _stat(self, entry: bytes) -> Optional[os.stat_result]:
+        try:
+            found = os.stat(entry, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return found if stat.S_ISREG(found.st_mode) else None
+
+    def begin(self, total: Optional[int], replace_running: bool) -> Upload:
+        """Begins an upload anew. Raises Refusal while another request sends one, unless that one may be replaced."""
+        for entry in self.entries():
+            if not replace_running:
+                self._lock(entry).close()
+            self.remove(entry)
+        entry = b'%s-%s' % (b'x' if total is None else b'%d' % total, os.urandom(8).hex().encode('ascii'))
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(entry, flags, 0o600, dir_fd=self._fd)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return Upload(entry, fd)
+
+    def go_on(self, total: int, first: int) -> Upload:
+        """Opens the upload that a part continues."""
+        entry = self.newest()
+        if entry is None or total_of(entry) != total:
+            raise _mismatch(0 if entry is None else self.size_of(entry), None if entry is None else total_of(entry))
+        upload = self._lock(entry)
+        if upload.received != first:
+            upload.close()
+            raise _mismatch(upload.received, total)
+        return upload
+
+    def _lock(self, entry: bytes) -> Upload:
+        try:
+            fd = os.open(entry, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._fd)
+        except FileNotFoundError:
+            raise _in_progress() from None
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise paths.irregular(self._name)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _in_progress() from None
+            if os.fstat(fd).st_nlink == 0:
+                raise _in_progress()
+            return Upload(entry, fd)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def remove(self, entry: bytes) -> None:
+        try:
+            os.unlink(entry, dir_fd=self._fd)
+        except FileNotFoundError:
+            pass
+
+    def finish(self, upload: Upload) -> os.stat_result:
+        """Gives the whole upload its name. Returns the facts of the file."""
+        os.fdatasync(upload.fd)
+        paths.give(self._root, upload.fd, 0o644)
+        require_free(self._folder, self._name)
+        try:
+            os.rename(upload.entry, self._name, src_dir_fd=self._fd, dst_dir_fd=self._folder)
+        except FileNotFoundError:
+            # A newer whole upload took this one's place.
+            raise _in_progress() from None
+        except (IsADirectoryError, NotADirectoryError):
+            raise paths.irregular(self._name) from None
+        os.fsync(self._folder)
+        return os.fstat(upload.fd)
+
+
+def require_free(folder: int, name: bytes) -> None:
+    """Raises Refusal where the name is taken by something that an upload may not replace."""
+    try:
+        paths.require_ordinary(folder, name)
+    except Refusal as refusal:
+        if refusal.status != 404:
+            raise
+
+
+def remove_old(folder: int, now: float) -> None:
+    """Removes uploads of a folder that were cut off long ago."""
+    for own in _upload_folders(folder):
+        try:
+            fd = os.open(own, _FOLDER, dir_fd=folder)
+        except OSError:
+            continue
+        try:
+            for entry in map(os.fsencode, os.listdir(fd)):
+                seen = os.stat(entry, dir_fd=fd, follow_symlinks=False)
+                if now - seen.st_mtime > LIFE_SECONDS:
+                    os.unlink(entry, dir_fd=fd)
+            os.rmdir(own, dir_fd=folder)
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
+
+
+def _upload_folders(folder: int) -> Iterator[bytes]:
+    with os.scandir(folder) as names:
+        for at, one in enumerate(names):
+            if at >= _MOST_NAMES:
+                return
+            name = os.fsencode(one.name)
+            if name.startswith(UPLOADS_PREFIX):
+                yield name
+
+
+def offset_headers(received: int, total: Optional[int]) -> List[tuple]:
+    headers = [('upload-offset', str(received)), ('cache-control', 'no-store')]
+    return headers if total is None else [*headers, ('upload-length', str(total))]
+
+
+def _mismatch(received: int, total: Optional[int]) -> Refusal:
+    text = '%d bytes have arrived: the next part must begin there and name the same total' % received
+    return Refusal(409, 'upload_offset_mismatch', text, offset_headers(received, total))
+
+
+def _in_progress() -> Refusal:
+    return Refusal(409, 'upload_in_progress', 'another request is sending this upload', [('retry-after', '5')])
+
+
+def now() -> float:
+    return time.time()

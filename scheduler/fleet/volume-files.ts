@@ -1,0 +1,184 @@
+// Files of volumes by signed addresses: who may have one, the machine whose agent serves the file, and the bounds of
+// transfers. The bytes themselves pass in api/http/ops/volume-files.ts.
+// Invariant: an address leads to one file of one volume, for one direction. Its signature is the credential.
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import type { Duplex } from 'node:stream';
+import { AppError } from '#shared/errors.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { filePathProblem } from '#shared/domain/volume-file-paths.ts';
+import type { Clock } from '#shared/clock.ts';
+import { mayUsePool } from '../domain/pools.ts';
+import type { Queryable } from '../stores/store/db.ts';
+import { volumeById, volumeByName, volumeHomes } from '../stores/store/queries/volumes.ts';
+import type { VolumeRow } from '../stores/store/queries/volumes.ts';
+import type { Machine } from './machine.ts';
+import { isSchedulable } from './machine.ts';
+import type { VolumeStreams } from './volume-streams.ts';
+
+/** Path of the files' addresses; the volume's id follows, with `path`, `expires` and `signature` in the query. */
+export const VOLUME_FILES_PATH = '/api/v1/gateway/volumes/files/';
+/** Life of an address. */
+export const FILE_ADDRESS_LIFE_MS = 86_400_000;
+/** Most transfers through this replica at once. */
+export const MOST_OF_WORKSPACE = 16;
+export const MOST_OF_MACHINE = 32;
+
+/** Direction of an address: `get` serves GET and HEAD, `put` serves PUT and HEAD. */
+export type FilePurpose = 'get' | 'put';
+
+export interface SignedFileQuery {
+  readonly path?: string;
+  readonly expires?: string;
+  readonly signature?: string;
+}
+
+/** An open transfer. */
+export interface OpenedFile {
+  readonly bytes: Duplex;
+  /** Gives the place of the transfer back; further calls have no effect. */
+  readonly done: () => void;
+}
+
+type Keys = readonly [Uint8Array, ...Uint8Array[]];
+
+export interface VolumeFilesParts {
+  readonly db: Queryable;
+  readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
+  readonly streams: Pick<VolumeStreams, 'open'>;
+  /** Keys of addresses: the first signs, all verify. */
+  readonly keys: () => Keys;
+  readonly clock: Pick<Clock, 'nowMs'>;
+}
+
+export class VolumeFiles {
+  readonly #parts: VolumeFilesParts;
+  readonly #ofWorkspace = new Map<string, number>();
+  readonly #ofMachine = new Map<string, number>();
+
+  constructor(parts: VolumeFilesParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Signs the address of a file, which need not be there.
+   * @throws AppError `invalid_query`, `volume_not_found`, `volume_without_home`
+   */
+  async sign(
+    workspaceId: WorkspaceId,
+    volumeName: string,
+    path: string,
+    purpose: FilePurpose,
+  ): Promise<{ readonly path: string; readonly untilMs: number }> {
+    const problem = filePathProblem(path);
+    if (problem !== undefined) throw new AppError('invalid_query', `path ${problem}`, { details: { field: 'path' } });
+    const volume = await volumeByName(this.#parts.db, workspaceId, volumeName);
+    if (volume === undefined) throw new AppError('volume_not_found', 'the workspace has no volume of that name');
+    await this.#homeOf(volume);
+    const untilMs = this.#parts.clock.nowMs() + FILE_ADDRESS_LIFE_MS;
+    const expires = String(Math.floor(untilMs / 1000));
+    const signature = signatureOf(this.#parts.keys()[0], purpose, volume.id, path, expires);
+    const query = `path=${encodeURIComponent(path)}&expires=${expires}&signature=${signature}`;
+    return { path: `${VOLUME_FILES_PATH}${volume.id}?${query}`, untilMs };
+  }
+
+  /** Whether the address lets its bearer do that. */
+  verify(purpose: FilePurpose, volumeId: string, { path, expires, signature }: SignedFileQuery): boolean {
+    // A parameter that comes twice is a list.
+    if (typeof path !== 'string' || typeof expires !== 'string' || typeof signature !== 'string') return false;
+    if (!isUuid(volumeId) || !/^\d{1,15}$/.test(expires) || filePathProblem(path) !== undefined) return false;
+    const given = Buffer.from(signature);
+    const isOurs = this.#parts.keys().some((key) => {
+      const expected = Buffer.from(signatureOf(key, purpose, volumeId, path, expires));
+      return given.length === expected.length && timingSafeEqual(given, expected);
+    });
+    return isOurs && Number(expires) * 1000 > this.#parts.clock.nowMs();
+  }
+
+  /**
+   * Opens a transfer of a verified address.
+   * @throws AppError `volume_not_found`, `volume_without_home`, `machine_away`, `machine_silent`, `too_many_transfers`
+   */
+  async open(volumeId: string, signal: AbortSignal): Promise<OpenedFile> {
+    const volume = await volumeById(this.#parts.db, volumeId);
+    if (volume === undefined) throw new AppError('volume_not_found', 'the volume is not there any more');
+    const machineId = await this.#machineOf(volume);
+    const { workspaceId, driver } = volume;
+    const done = this.#take(workspaceId, machineId);
+    try {
+      const bytes = await this.#parts.streams.open(machineId, { workspaceId, volumeId, driver }, signal);
+      bytes.once('close', done);
+      return { bytes, done };
+    } catch (error) {
+      done();
+      throw error;
+    }
+  }
+
+  async #homeOf({ id, driver }: VolumeRow): Promise<MachineId | undefined> {
+    if (driver !== 'local') return undefined;
+    const home = (await volumeHomes(this.#parts.db, [id])).get(id);
+    if (home !== undefined) return home;
+    const text = 'no container has mounted the volume yet, so no machine has it: start one that mounts it';
+    throw new AppError('volume_without_home', text);
+  }
+
+  async #machineOf(volume: VolumeRow): Promise<MachineId> {
+    const { machines } = this.#parts;
+    const home = await this.#homeOf(volume);
+    if (home !== undefined) {
+      const machine = machines.get(home);
+      if (machine === undefined || !isConnected(machine)) {
+        throw new AppError('machine_away', `the machine that has the volume is not connected (${home})`);
+      }
+      return home;
+    }
+    const able = [...machines.all()].filter((machine) => isConnected(machine) && mayServe(machine, volume));
+    // A machine that is linked here spares the bytes a replica.
+    const chosen = able.find(({ sessionId }) => sessionId !== undefined) ?? able[0];
+    if (chosen === undefined) {
+      throw new AppError('machine_away', `no connected machine has ${volume.driver} volumes for this workspace`);
+    }
+    return chosen.row.id;
+  }
+
+  #take(workspaceId: string, machineId: string): () => void {
+    if ((this.#ofWorkspace.get(workspaceId) ?? 0) >= MOST_OF_WORKSPACE) {
+      throw tooMany(`this workspace has ${MOST_OF_WORKSPACE} transfers of files at once`);
+    }
+    if ((this.#ofMachine.get(machineId) ?? 0) >= MOST_OF_MACHINE) {
+      throw tooMany(`the volume's machine has ${MOST_OF_MACHINE} transfers of files at once`);
+    }
+    add(this.#ofWorkspace, workspaceId, 1);
+    add(this.#ofMachine, machineId, 1);
+    let isDone = false;
+    return () => {
+      if (isDone) return;
+      isDone = true;
+      add(this.#ofWorkspace, workspaceId, -1);
+      add(this.#ofMachine, machineId, -1);
+    };
+  }
+}
+
+const isConnected = ({ health }: Machine): boolean => health === 'READY' || health === 'RECONCILING';
+
+function mayServe(machine: Machine, { workspaceId, driver }: VolumeRow): boolean {
+  const { row, inventory } = machine;
+  if (!isSchedulable(machine) || inventory?.volumeDrivers.includes(driver) !== true) return false;
+  const { requiresPoolSelector } = row.poolSettings;
+  const pool = { poolName: row.poolName, poolOwner: row.poolWorkspaceId, requiresPoolSelector };
+  return mayUsePool(pool, { workspaceId, poolName: requiresPoolSelector ? row.poolName : '' });
+}
+
+function add(counts: Map<string, number>, key: string, by: number): void {
+  const count = (counts.get(key) ?? 0) + by;
+  if (count > 0) counts.set(key, count);
+  else counts.delete(key);
+}
+
+const tooMany = (text: string): AppError =>
+  new AppError('too_many_transfers', text, { details: { retryAfterSeconds: 5 } });
+
+const signatureOf = (key: Uint8Array, purpose: FilePurpose, volumeId: string, path: string, expires: string): string =>
+  createHmac('sha256', key).update(`${purpose}\n${volumeId}\n${expires}\n${path}`).digest('hex');
