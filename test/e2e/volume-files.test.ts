@@ -156,10 +156,14 @@ describe('upload', () => {
     const url = await files.address('models/new/weights.bin', 'PUT');
     expect(await received(url)).toBe(0);
     await cutUpload(url, bytes.subarray(0, 20 * MIB), bytes.length);
-    const offset = await waitFor(async () => {
-      const at = await received(url);
-      return at > 0 && at === (await received(url)) && at;
-    }, 'the cut upload has arrived');
+    const offset = await waitFor(
+      async () => {
+        const at = await received(url);
+        return at > 0 && at === (await received(url)) && at;
+      },
+      'the cut upload has arrived',
+      20_000,
+    );
     expect(offset).toBeLessThanOrEqual(20 * MIB);
     expect((await get(await files.address('models/new/weights.bin'))).status).toBe(404);
 
@@ -213,7 +217,7 @@ describe('upload', () => {
     const slow = httpRequest(url, { method: 'PUT', headers: { 'content-length': String(MIB) } });
     slow.on('error', () => undefined);
     slow.write(Buffer.alloc(1000));
-    await waitFor(async () => (await received(url)) === 1000, 'its beginning has arrived');
+    await waitFor(async () => (await received(url)) === 1000, 'its beginning has arrived', 20_000);
     const part = await put(url, Buffer.alloc(1000), { 'content-range': `bytes 1000-1999/${MIB}` });
     expect([part.status, codeOf(part)]).toEqual([409, 'upload_in_progress']);
     expect((await put(url, Buffer.from('whole'))).status).toBe(200);
@@ -282,7 +286,7 @@ test(
     const request = httpRequest(url, { method: 'PUT', headers: { 'content-length': String(bytes.length) } });
     request.on('error', () => undefined);
     request.write(bytes.subarray(0, 3 * MIB));
-    await waitFor(async () => (await received(url)) === 3 * MIB, 'the first part has arrived');
+    await waitFor(async () => (await received(url)) === 3 * MIB, 'the first part has arrived', 20_000);
     await platform.agent.kill();
     request.destroy();
     await platform.agent.start();
