@@ -6,6 +6,7 @@ import type { Duplex } from 'node:stream';
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { volumesDownCondition } from '#shared/domain/volume-drivers.ts';
 import { filePathProblem } from '#shared/domain/volume-file-paths.ts';
 import type { Clock } from '#shared/clock.ts';
 import { mayUsePool } from '../domain/pools.ts';
@@ -164,8 +165,9 @@ export class VolumeFiles {
 const isConnected = ({ health }: Machine): boolean => health === 'READY' || health === 'RECONCILING';
 
 function mayServe(machine: Machine, { workspaceId, driver }: VolumeRow): boolean {
-  const { row, inventory } = machine;
+  const { row, inventory, conditions } = machine;
   if (!isSchedulable(machine) || inventory?.volumeDrivers.includes(driver) !== true) return false;
+  if (conditions.includes(volumesDownCondition(driver))) return false;
   const { requiresPoolSelector } = row.poolSettings;
   const pool = { poolName: row.poolName, poolOwner: row.poolWorkspaceId, requiresPoolSelector };
   return mayUsePool(pool, { workspaceId, poolName: requiresPoolSelector ? row.poolName : '' });

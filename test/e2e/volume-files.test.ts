@@ -306,3 +306,27 @@ test(
     expect(await files.inside({ do: 'read', path: 'killed.bin' })).toMatchObject({ sha256: sha256(bytes) });
   },
 );
+
+test('the helper of a volume has no network and no other mounts, and ends when nobody uses it', async ({
+  platform,
+  files,
+}) => {
+  const url = await files.address('helper', 'PUT');
+  expect((await put(url, Buffer.from('x'))).status).toBe(200);
+  const helpers = async () => (await platform.containers()).filter(({ Names: [name] }) => name?.includes('c-helper-'));
+  const [helper] = await helpers();
+  if (helper === undefined) throw new Error('no helper runs');
+  const { HostConfig, Mounts } = await platform.engine.client.getContainer(helper.Id).inspect();
+  expect(HostConfig).toMatchObject({
+    NetworkMode: 'none',
+    CapDrop: ['ALL'],
+    ReadonlyRootfs: true,
+    Privileged: false,
+    SecurityOpt: expect.arrayContaining(['no-new-privileges']),
+  });
+  expect(
+    (HostConfig.CapAdd as readonly string[] | undefined)?.map((name) => name.replace('CAP_', '')).toSorted(),
+  ).toEqual(['CHOWN', 'DAC_OVERRIDE', 'FOWNER']);
+  expect(Mounts.filter(({ RW }) => RW).map(({ Destination }) => Destination)).toEqual(['/volume']);
+  await waitFor(async () => (await helpers()).length === 0, 'the helper has ended', 30_000);
+});

@@ -1,0 +1,142 @@
+import { PassThrough } from 'node:stream';
+import { expect, test } from 'vitest';
+import { newId } from '#shared/domain/ids.ts';
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '#scheduler/stores/store/db.ts';
+import type { Machine } from '#scheduler/fleet/machine.ts';
+import { MOST_OF_WORKSPACE, VolumeFiles } from '#scheduler/fleet/volume-files.ts';
+import type { FilePurpose } from '#scheduler/fleet/volume-files.ts';
+
+const NOW_MS = 1_800_000_000_000;
+const DAY_MS = 86_400_000;
+const workspaceId = newId<WorkspaceId>();
+const home = newId<MachineId>();
+const signal = new AbortController().signal;
+
+interface World {
+  readonly driver?: string;
+  readonly home?: MachineId | null;
+  readonly machines?: readonly Machine[];
+}
+
+const aMachine = (id: MachineId, facts: Partial<Omit<Machine, 'row'>> & { readonly row?: object } = {}): Machine =>
+  ({
+    health: 'READY',
+    sessionId: undefined,
+    conditions: [],
+    inventory: { volumeDrivers: ['shared'] },
+    ...facts,
+    row: {
+      id,
+      intent: 'active',
+      hostDrainUntilMs: null,
+      systemCordon: false,
+      poolName: 'default',
+      poolWorkspaceId: null,
+      poolSettings: { requiresPoolSelector: false },
+      ...facts.row,
+    },
+  }) as unknown as Machine;
+
+function aWorld({ driver = 'local', home: at = home, machines = [aMachine(home)] }: World = {}) {
+  const id = newId();
+  const row = { id, workspace_id: workspaceId, name: 'v', driver, created_at: new Date(), updated_at: new Date() };
+  const db = {
+    query: (sql: string, params: readonly unknown[]) => {
+      if (sql.includes('home_machine_id')) return { rows: at === null ? [] : [{ id, home_machine_id: at }] };
+      const isFound = sql.includes('where id') ? params[0] === id : params[0] === workspaceId && params[1] === 'v';
+      return { rows: isFound ? [row] : [] };
+    },
+  } as unknown as Queryable;
+  const asked: MachineId[] = [];
+  let nowMs = NOW_MS;
+  let keys: [Uint8Array, ...Uint8Array[]] = [new Uint8Array(32).fill(1)];
+  const files = new VolumeFiles({
+    db,
+    machines: { all: () => machines, get: (machineId) => machines.find((one) => one.row.id === machineId) },
+    streams: {
+      open: async (machineId) => {
+        asked.push(machineId);
+        return new PassThrough();
+      },
+    },
+    keys: () => keys,
+    clock: { nowMs: () => nowMs },
+  });
+  return {
+    id,
+    files,
+    asked,
+    later: (ms: number) => void (nowMs += ms),
+    useKeys: (...next: [Uint8Array, ...Uint8Array[]]) => void (keys = next),
+    sign: async (path: string, purpose: FilePurpose) => {
+      const signed = await files.sign(workspaceId, 'v', path, purpose);
+      return Object.fromEntries(new URL(signed.path, 'http://x').searchParams);
+    },
+  };
+}
+
+test('an address is for one file, one direction and a day, under each key of the installation', async () => {
+  const { id, files, sign, later, useKeys } = aWorld();
+  const query = await sign('a/ü b%2F.bin', 'get');
+  expect(files.verify('get', id, query)).toBe(true);
+  expect(files.verify('put', id, query)).toBe(false);
+  expect(files.verify('get', newId(), query)).toBe(false);
+  expect(files.verify('get', id, { ...query, path: 'a' })).toBe(false);
+  expect(files.verify('get', id, { ...query, expires: String(Number(query['expires']) + 1) })).toBe(false);
+  expect(files.verify('get', id, { ...query, signature: '' })).toBe(false);
+  expect(files.verify('get', id, { ...query, path: ['a', 'a'] as unknown as string })).toBe(false);
+  useKeys(new Uint8Array(32).fill(2), new Uint8Array(32).fill(1));
+  later(DAY_MS - 1);
+  expect(files.verify('get', id, query)).toBe(true);
+  later(1);
+  expect(files.verify('get', id, query)).toBe(false);
+  useKeys(new Uint8Array(32).fill(2));
+  later(-DAY_MS);
+  expect(files.verify('get', id, query)).toBe(false);
+});
+
+test('only volumes of the workspace, with a home, and paths of files are signed', async () => {
+  const { files } = aWorld();
+  await expect(files.sign(newId<WorkspaceId>(), 'v', 'a', 'get')).rejects.toMatchObject({ code: 'volume_not_found' });
+  await expect(files.sign(workspaceId, 'other', 'a', 'get')).rejects.toMatchObject({ code: 'volume_not_found' });
+  await expect(files.sign(workspaceId, 'v', '../a', 'get')).rejects.toMatchObject({ code: 'invalid_query' });
+  const homeless = aWorld({ home: null });
+  await expect(homeless.sign('a', 'put')).rejects.toMatchObject({ code: 'volume_without_home' });
+  await expect(homeless.files.open(homeless.id, signal)).rejects.toMatchObject({ code: 'volume_without_home' });
+});
+
+test('the home serves a local volume, also while it takes no containers; else a machine that has the driver', async () => {
+  const cordoned = aWorld({ machines: [aMachine(newId()), aMachine(home, { row: { systemCordon: true } })] });
+  await cordoned.files.open(cordoned.id, signal);
+  expect(cordoned.asked).toEqual([home]);
+  const away = aWorld({ machines: [aMachine(home, { health: 'SUSPECT' })] });
+  await expect(away.files.open(away.id, signal)).rejects.toMatchObject({ code: 'machine_away' });
+
+  const [linked, foreign, without] = [newId<MachineId>(), newId<MachineId>(), newId<MachineId>()];
+  const machines = [
+    aMachine(foreign, { sessionId: 's', row: { poolWorkspaceId: newId<WorkspaceId>() } }),
+    aMachine(without, { sessionId: 's', inventory: { volumeDrivers: [] } as unknown as Machine['inventory'] }),
+    aMachine(home),
+    aMachine(linked, { sessionId: 's' }),
+  ];
+  const shared = aWorld({ driver: 'shared', home: null, machines });
+  await shared.files.open(shared.id, signal);
+  expect(shared.asked).toEqual([linked]);
+  const down = aMachine(newId(), { conditions: ['SharedVolumesDown'] });
+  const none = aWorld({ driver: 'shared', home: null, machines: [...machines.slice(0, 2), down] });
+  await expect(none.files.open(none.id, signal)).rejects.toMatchObject({ code: 'machine_away' });
+});
+
+test('a workspace has so many transfers at once; an end gives its place back once', async () => {
+  const { id, files } = aWorld();
+  const open = [];
+  for (let at = 0; at < MOST_OF_WORKSPACE; at += 1) open.push(await files.open(id, signal));
+  await expect(files.open(id, signal)).rejects.toMatchObject({ code: 'too_many_transfers' });
+  open[0]?.done();
+  open[0]?.done();
+  open[1]?.bytes.destroy();
+  await new Promise(setImmediate);
+  for (let at = 0; at < 2; at += 1) await files.open(id, signal);
+  await expect(files.open(id, signal)).rejects.toMatchObject({ code: 'too_many_transfers' });
+});

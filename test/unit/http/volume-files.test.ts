@@ -1,0 +1,178 @@
+// The addresses of volume files over real HTTP, with a file server in this process at the other end of the stream.
+import { once } from 'node:events';
+import { request as httpRequest } from 'node:http';
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { duplexPair } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { pino } from 'pino';
+import { afterEach, expect, test } from 'vitest';
+import { AppError } from '#shared/errors.ts';
+import { Registry } from '#shared/metrics.ts';
+import { FrameReader, encodeFrame } from '#shared/protocol/frames.ts';
+import type { Frame } from '#shared/protocol/frames.ts';
+import { VolumeFileMetrics } from '../../../scheduler/api/http/ops/volume-file-metrics.ts';
+import { registerVolumeFiles } from '../../../scheduler/api/http/ops/volume-files.ts';
+import { createHttpServer } from '../../../scheduler/api/http/server.ts';
+import type { HttpServer } from '../../../scheduler/api/http/server.ts';
+import { VOLUME_FILES_PATH } from '../../../scheduler/fleet/volume-files.ts';
+import { waitFor } from '../../helpers/programs.ts';
+
+const PACE = { windowMs: 60, bytesPerWindow: 1000 };
+const servers: HttpServer[] = [];
+afterEach(async () => {
+  for (const server of servers.splice(0)) await server.stop(0);
+});
+
+interface Served {
+  readonly url: string;
+  /** Ends of transfers: what gave their places back. */
+  readonly done: readonly string[];
+  readonly closed: readonly string[];
+  readonly registry: Registry;
+}
+
+/** @param onFrame - the file server, for each frame of a request */
+async function serve(onFrame: (frame: Frame, end: Duplex) => void, refusal?: AppError): Promise<Served> {
+  const [done, closed]: [string[], string[]] = [[], []];
+  const registry = new Registry();
+  const server = createHttpServer({
+    log: pino({ level: 'silent' }),
+    register: (app) =>
+      void app.register((scope, _options, ready) => {
+        registerVolumeFiles(scope, {
+          files: {
+            verify: (purpose, _volumeId, { path }) => path === purpose || path === 'both',
+            open: async () => {
+              if (refusal !== undefined) throw refusal;
+              const [own, end] = duplexPair();
+              const reader = new FrameReader();
+              end.on('data', (data: Buffer) => reader.push(data).forEach((frame) => onFrame(frame, end)));
+              end.on('error', () => undefined);
+              own.once('close', () => closed.push('closed'));
+              return { bytes: own, done: () => void done.push('done') };
+            },
+          },
+          metrics: new VolumeFileMetrics(registry),
+          log: pino({ level: 'silent' }),
+          pace: PACE,
+        });
+        ready();
+      }),
+  });
+  servers.push(server);
+  await server.start('127.0.0.1:0');
+  return { url: `http://${server.address}${VOLUME_FILES_PATH}v?path=`, done, closed, registry };
+}
+
+const headOf = (status: number, length: number): Buffer =>
+  encodeFrame(
+    'response',
+    {},
+    Buffer.from(JSON.stringify({ status, headers: [['content-length', String(length)]] }), 'utf8'),
+  );
+const codeOf = async (answer: Response): Promise<readonly [number, unknown]> => [
+  answer.status,
+  ((await answer.json()) as { code: unknown }).code,
+];
+/** Begins an upload of so many bytes, of which those are sent. */
+function begin(url: string, total: number, sent: number) {
+  const request = httpRequest(url, { method: 'PUT', headers: { 'content-length': String(total) } });
+  request.on('error', () => undefined);
+  request.write(Buffer.alloc(sent));
+  return request;
+}
+
+test('each method needs an address of its kind, and the file server hears which one it was', async () => {
+  const heads: object[] = [];
+  const { url, registry } = await serve(({ kind, body }, end) => {
+    if (kind === 'request') heads.push(JSON.parse(body.toString('utf8')) as object);
+    if (kind === 'end') end.write(Buffer.concat([headOf(200, 0), encodeFrame('end', {})]));
+  });
+  expect(await codeOf(await fetch(`${url}put`))).toEqual([403, 'download_refused']);
+  expect(await codeOf(await fetch(`${url}get`, { method: 'PUT', body: 'x' }))).toEqual([403, 'upload_refused']);
+  expect((await fetch(`${url}none`, { method: 'HEAD' })).status).toBe(403);
+  expect((await fetch(`${url}get`, { headers: { range: 'bytes=1-', cookie: 'secret' } })).status).toBe(200);
+  for (const path of ['get', 'put', 'both']) await fetch(url + path, { method: 'HEAD' });
+  await fetch(`${url}put`, { method: 'PUT', body: 'x' });
+  expect(heads).toMatchObject([
+    { purpose: 'get', method: 'GET', path: 'get', headers: [['range', 'bytes=1-']] },
+    { purpose: 'get', method: 'HEAD' },
+    { purpose: 'put', method: 'HEAD' },
+    { purpose: 'get', method: 'HEAD' },
+    { purpose: 'put', method: 'PUT', headers: [['content-length', '1']] },
+  ]);
+  expect(await registry.metrics()).toMatch(/volume_transfers_ended_total\{purpose="put",result="whole"\} 2/);
+});
+
+test('a refusal before the stream, and a stream that breaks before its answer', async () => {
+  const refused = await serve(() => undefined, new AppError('machine_away', 'not connected'));
+  expect(await codeOf(await fetch(`${refused.url}get`))).toEqual([502, 'machine_away']);
+  const broken = await serve((_frame, end) => void end.destroy());
+  expect(await codeOf(await fetch(`${broken.url}get`))).toEqual([502, 'volume_failed']);
+  expect(await codeOf(await fetch(`${broken.url}put`, { method: 'PUT', body: 'x'.repeat(100_000) }))).toEqual([
+    502,
+    'volume_failed',
+  ]);
+  await waitFor(() => broken.done.length === 2, 'both gave their places back');
+});
+
+test('a download that ends early breaks its connection', async () => {
+  const { url } = await serve(({ kind }, end) => {
+    if (kind !== 'end') return;
+    end.write(Buffer.concat([headOf(200, 100), encodeFrame('data', {}, Buffer.alloc(50))]));
+    end.end();
+  });
+  const answer = await fetch(`${url}get`);
+  expect(answer.status).toBe(200);
+  await expect(answer.arrayBuffer()).rejects.toThrow();
+});
+
+test('an upload that comes too slowly ends with 408; one that is being written does not', async () => {
+  const slow = await serve(() => undefined);
+  const request = begin(`${slow.url}put`, 100_000, 10);
+  const [answer] = (await once(request, 'response')) as [IncomingMessage];
+  expect([answer.statusCode, await text(answer)]).toEqual([408, expect.stringContaining('body_too_slow')]);
+  expect(slow.closed).toEqual(['closed']);
+
+  const patient = await serve(({ kind }, end) => {
+    if (kind === 'end')
+      setTimeout(() => end.write(Buffer.concat([headOf(200, 0), encodeFrame('end', {})])), 5 * PACE.windowMs);
+  });
+  expect((await fetch(`${patient.url}put`, { method: 'PUT', body: 'x'.repeat(10) })).status).toBe(200);
+});
+
+test('a download that brings nothing, or that nobody reads, is ended', async () => {
+  const silent = await serve(() => undefined);
+  expect(await codeOf(await fetch(`${silent.url}get`))).toEqual([502, 'volume_failed']);
+
+  const piece = encodeFrame('data', {}, Buffer.alloc(256 * 1024));
+  const endless = await serve(({ kind }, end) => {
+    if (kind !== 'end') return;
+    end.write(headOf(200, 1024 ** 4));
+    const more = (): void => {
+      while (!end.destroyed && end.write(piece));
+    };
+    end.on('drain', more);
+    more();
+  });
+  const request = httpRequest(`${endless.url}get`);
+  request.on('error', () => undefined);
+  request.end();
+  const [answer] = (await once(request, 'response')) as [IncomingMessage];
+  answer.on('error', () => undefined);
+  await waitFor(() => endless.closed.length === 1, 'the stream is closed');
+  expect(endless.done).toEqual(['done']);
+  answer.destroy();
+});
+
+test('a caller who leaves an upload ends its stream', async () => {
+  let bytes = 0;
+  const { url, closed, done } = await serve(({ kind, body }) => {
+    if (kind === 'data') bytes += body.length;
+  });
+  const request = begin(`${url}put`, 100_000, 5000);
+  await waitFor(() => bytes === 5000, 'its bytes came');
+  request.destroy();
+  await waitFor(() => closed.length === 1 && done.length === 1, 'the stream is closed');
+});
