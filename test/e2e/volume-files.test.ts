@@ -3,6 +3,9 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { request as httpRequest } from 'node:http';
 import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { execa } from 'execa';
 import { describe, expect } from 'vitest';
 import { jsonOf, test as base } from '../helpers/platform.ts';
 import type { Platform } from '../helpers/platform.ts';
@@ -227,6 +230,25 @@ describe('upload', () => {
     expect(late.statusCode).toBe(409);
     expect((await get(await files.address('contested'))).bytes.toString()).toBe('whole');
   });
+});
+
+test("curl's own resumption, both ways", async ({ platform, files }) => {
+  const [source, target] = [join(platform.directory, 'source'), join(platform.directory, 'target')];
+  const bytes = randomBytes(5 * MIB);
+  writeFileSync(source, bytes);
+  const up = await files.address('curl/file', 'PUT');
+  await cutUpload(up, bytes.subarray(0, 2 * MIB), bytes.length);
+  const offset = await waitFor(async () => {
+    const at = await received(up);
+    return at > 0 && at === (await received(up)) && at;
+  }, 'the cut upload has arrived');
+  await execa('curl', ['-fsS', '-C', String(offset), '-T', source, up]);
+  expect(await files.inside({ do: 'read', path: 'curl/file' })).toMatchObject({ sha256: sha256(bytes) });
+  const down = await files.address('curl/file');
+  writeFileSync(target, bytes.subarray(0, MIB));
+  await execa('curl', ['-fsS', '-C', '-', '-o', target, down]);
+  expect(sha256(readFileSync(target))).toBe(sha256(bytes));
+  await execa('curl', ['-fsS', '-T', source, up]);
 });
 
 describe('who may', () => {
