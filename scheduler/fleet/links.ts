@@ -4,7 +4,7 @@
 // stream shows a machine credential, and speaks for that machine only.
 import type { AttemptToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
-import type { sendUnaryData, ServerDuplexStream, ServerUnaryCall } from '@grpc/grpc-js';
+import type { Metadata, sendUnaryData, ServerDuplexStream, ServerUnaryCall } from '@grpc/grpc-js';
 import type { Clock } from '#shared/clock.ts';
 import { AppError, messageOf, StartupError } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
@@ -99,6 +99,8 @@ export type ContainerCall = ServerDuplexStream<GatewayRequest__Output, GatewayRe
 interface Connection {
   readonly session: Session;
   tasks: TaskStream | undefined;
+  /** Authorization that was found good for this session's machine last. */
+  authorization: string;
 }
 
 export class Links {
@@ -106,6 +108,7 @@ export class Links {
   readonly #parts: LinksParts;
   readonly #server: Server;
   readonly #connections = new Map<MachineId, Connection>();
+  readonly #bySession = new Map<string, Connection>();
   readonly #logStreams: LogStreams;
   readonly #partsBudget = new PartsBudget();
   readonly #accepting: AcceptRate;
@@ -292,7 +295,10 @@ export class Links {
       onEnd: (ended, reason) => this.#sessionEnded(ended, reason),
     });
     const previous = this.#connections.get(machineId);
-    this.#connections.set(machineId, { session, tasks: undefined });
+    const connection = { session, tasks: undefined, authorization: authorizationOf(call.metadata) };
+    this.#connections.set(machineId, connection);
+    this.#bySession.set(session.id, connection);
+    if (!session.alive) this.#bySession.delete(session.id);
     metrics.sessions.set({ protocol: '1' }, this.#connections.size);
     if (previous !== undefined) {
       previous.tasks?.close();
@@ -328,6 +334,7 @@ export class Links {
   }
 
   #sessionEnded(session: Session, reason: string): void {
+    this.#bySession.delete(session.id);
     // A superseded session ends in SUSPECT as well: until the
     // newer session has said hello, none speaks for the machine.
     this.#parts.agentReports.suspect(session.machineId, session.id, reason);
@@ -436,11 +443,31 @@ export class Links {
     }
   }
 
+  /**
+   * The machine of a session that lives, by the authorization that was found good for it: a streamed call then waits
+   * for no check of a signature and no database. Session ids are secrets of their agents.
+   */
+  #knownMachine(metadata: Metadata): MachineId | undefined {
+    const connection = this.#bySession.get(String(metadata.get('session-id')[0] ?? ''));
+    if (connection === undefined || !connection.session.alive) return undefined;
+    const isSame = connection.authorization !== '' && connection.authorization === authorizationOf(metadata);
+    return isSame ? connection.session.machineId : undefined;
+  }
+
+  /** Authenticates in full, and remembers the authorization for the machine's session: agents renew it. */
+  async #authenticate(metadata: Metadata): Promise<MachineId> {
+    const machineId = await this.#parts.credentials.authenticate(metadata);
+    const connection = this.#bySession.get(String(metadata.get('session-id')[0] ?? ''));
+    if (connection?.session.machineId === machineId) connection.authorization = authorizationOf(metadata);
+    return machineId;
+  }
+
   async #carry(call: CarryCall): Promise<void> {
     call.pause();
     call.on('error', () => undefined);
     try {
-      const machineId = await this.#parts.credentials.authenticate(call.metadata);
+      const known = this.#knownMachine(call.metadata);
+      const machineId = known ?? (await this.#authenticate(call.metadata));
       const head = await headOf(call);
       if (head === undefined || call.cancelled) {
         call.emit('error', grpcError(new AppError('bad_request', 'a stream without a head')));
@@ -471,6 +498,8 @@ export class Links {
     return true;
   }
 }
+
+const authorizationOf = (metadata: Metadata): string => String(metadata.get('authorization')[0] ?? '');
 
 /** Reads the first message of a streamed call, and pauses it again; undefined: none came in time. */
 function headOf(call: CarryCall): Promise<CarryHead__Output | undefined> {
