@@ -66,7 +66,10 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
 
   // The state of containers and of the machine, and the link that reports it.
   const { logs, positions } = makeLogs(host);
-  const slots = new RunnerSlots({ open: () => link.carry(), onCount: (by) => metrics.streamsActive.inc(by) }, log);
+  const slots = new RunnerSlots(
+    { open: (line) => link.openBytes(line), onCount: (by) => metrics.streamsActive.inc(by) },
+    log,
+  );
   const adoptedRunners = new AdoptedRunners(slots);
   const agentState = new AgentState(journal, config.LONGSHORE_AGENT_ORPHAN_SECONDS * 1000);
   const engineTrials = new EngineTrials({
@@ -179,7 +182,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     image: async () => (await images.ensure(baseImageOf(host), () => undefined)).id,
     runnerDir,
     socketsDir: join(stateDir, 's'),
-    open: () => link.carry(),
+    open: (line) => link.openBytes(line),
     labels,
     log,
   });

@@ -21,7 +21,7 @@ import { SocketListener } from './listener.ts';
 import { RunnerProcesses } from './processes.ts';
 import { OOM_TEXT, errorBody, firstHeader, outcomeOf, partHeader } from './run-frames.ts';
 import { ContainerStreams } from './streams.ts';
-import type { CarryCall } from './streams.ts';
+import type { OpenBytes } from './streams.ts';
 
 /** Time for a process to dial again after its connection ended, before its attempts end too. */
 const AWAY_MS = 1000;
@@ -82,8 +82,7 @@ export interface ContainerExit {
 
 /** Where streamed calls go. */
 export interface StreamWay {
-  /** Opens a stream to the scheduler; undefined: there is no session. */
-  readonly open: () => CarryCall | undefined;
+  readonly open: OpenBytes;
   /** Called with 1 when a stream opens, with -1 when it is over. */
   readonly onCount: (by: number) => void;
 }

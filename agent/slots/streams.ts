@@ -1,17 +1,17 @@
 /**
- * Streamed calls of one container. The agent opens a stream to the scheduler for each, a runner process dials
+ * Streamed calls of one container. The agent opens a connection to the scheduler for each, a runner process dials
  * `streams.sock`, and the bytes pass between the two unread, with back-pressure both ways. The socket is made with the
- * container's first streamed call. Must stay true: a connection gets the stream of an attempt that its own container
- * holds, once; the end of either side ends the other.
+ * container's first streamed call. Must stay true: a runner process gets the connection of an attempt that its own
+ * container holds, once; the end of either side ends the other.
  */
 import type { Socket } from 'node:net';
-import type { ClientDuplexStream } from '@grpc/grpc-js';
-import type { CarryFromAgent, CarryToAgent__Output } from '#shared/protocol/generated/messages.ts';
+import type { StreamLine } from '#shared/protocol/byte-connections.ts';
 import { FrameReader, textOf } from '#shared/protocol/frames.ts';
 import { keyOf } from './attempts.ts';
 import { SocketListener } from './listener.ts';
 
-export type CarryCall = ClientDuplexStream<CarryFromAgent, CarryToAgent__Output>;
+/** Opens a connection to the scheduler for the bytes of a stream; undefined: there is no session. */
+export type OpenBytes = (line: StreamLine) => Promise<Socket> | undefined;
 
 /** Connections beside one of each slot: those that end, and strangers. */
 const SPARE_CONNECTIONS = 16;
@@ -26,8 +26,7 @@ export interface ContainerStreamsParts {
   readonly path: string;
   /** Slots of the container: it has at most so many streamed calls. */
   readonly slots: number;
-  /** Opens a stream to the scheduler; undefined: there is no session. */
-  readonly open: () => CarryCall | undefined;
+  readonly open: OpenBytes;
   /** Called for a connection that no runner makes. */
   readonly onFault: () => void;
   /** Called with 1 when a stream opens, with -1 when it is over. */
@@ -39,7 +38,7 @@ export class ContainerStreams {
   readonly #listener: SocketListener;
   readonly #sockets = new Set<Socket>();
   /** Streams whose runner has not dialled yet, by attempt. */
-  readonly #expected = new Map<string, CarryCall>();
+  readonly #expected = new Map<string, Expected>();
   #listening: Promise<void> | undefined;
   #isListening = false;
 
@@ -60,39 +59,27 @@ export class ContainerStreams {
 
   /** Opens the stream of an attempt, before its runner is told. @returns false: there is no session */
   expect(taskId: string, token: string): boolean {
-    const call = this.#parts.open();
-    if (call === undefined) return false;
+    const opening = this.#parts.open({ taskId, token });
+    if (opening === undefined) return false;
     const key = keyOf(taskId, token);
-    this.#expected.set(key, call);
-    this.#parts.onCount(1);
-    let isOver = false;
-    const over = (): void => {
-      if (isOver) return;
-      isOver = true;
+    const expected = new Expected(opening, () => {
       this.#parts.onCount(-1);
-      if (this.#expected.get(key) === call) this.#expected.delete(key);
-    };
-    // The scheduler's refusal or end: the runner then finds no stream, or its end.
-    call.on('error', over);
-    call.on('close', over);
-    call.on('status', over);
-    call.write({ head: { taskId, token } });
+      if (this.#expected.get(key) === expected) this.#expected.delete(key);
+    });
+    this.#expected.set(key, expected);
+    this.#parts.onCount(1);
     return true;
   }
 
   /** The attempt has ended: a stream whose runner never dialled ends too. */
   over(key: string): void {
-    const call = this.#expected.get(key);
-    if (call === undefined) return;
+    this.#expected.get(key)?.end();
     this.#expected.delete(key);
-    call.end();
-    // The scheduler's answer is not awaited: it ends the stream when its caller is answered.
-    call.resume();
   }
 
   close(): void {
     this.#listener.close();
-    for (const call of this.#expected.values()) call.cancel();
+    for (const expected of this.#expected.values()) expected.end();
     this.#expected.clear();
     for (const socket of this.#sockets) socket.destroy();
   }
@@ -115,11 +102,11 @@ export class ContainerStreams {
         socket.off('data', read);
         socket.pause();
         const key = keyOf(textOf(frame.header, 'taskId'), textOf(frame.header, 'token'));
-        const call = frame.kind === 'stream' ? this.#expected.get(key) : undefined;
+        const expected = frame.kind === 'stream' ? this.#expected.get(key) : undefined;
         // The caller left while the runner dialled, or no runner dialled at all.
-        if (call === undefined) return void socket.destroy();
+        if (expected === undefined) return void socket.destroy();
         this.#expected.delete(key);
-        joinCarried(socket, call);
+        expected.join(socket);
       } catch {
         this.#refuse(socket);
       }
@@ -138,37 +125,70 @@ export class ContainerStreams {
   }
 }
 
-/** Passes bytes between a connection of a container and its stream until both are over. */
-export function joinCarried(socket: Socket, call: CarryCall): void {
-  let isOver = false;
-  socket.on('data', (data: Buffer) => {
-    if (isOver || call.write({ data })) return;
-    socket.pause();
-    call.once('drain', () => socket.resume());
+/** A connection to the scheduler, opened or still being opened, whose runner process is awaited. */
+class Expected {
+  readonly #opening: Promise<Socket>;
+  #isEnded = false;
+
+  /** @param onOver - called once, when the connection is over or was not opened */
+  constructor(opening: Promise<Socket>, onOver: () => void) {
+    this.#opening = opening;
+    opening.then(
+      // The scheduler's refusal or end comes as the end of a connection that is read.
+      (link) => {
+        if (link.destroyed) onOver();
+        else link.once('close', onOver);
+      },
+      onOver,
+    );
+  }
+
+  join(runner: Socket): void {
+    this.#opening.then(
+      (link) => joinSockets(runner, link),
+      () => runner.destroy(),
+    );
+  }
+
+  /** Ends a connection that no runner process takes. */
+  end(): void {
+    if (this.#isEnded) return;
+    this.#isEnded = true;
+    this.#opening.then(
+      (link) => {
+        link.end();
+        lingering(link);
+      },
+      () => undefined,
+    );
+  }
+}
+
+/** Reads what the scheduler still sends, until it ends its side too. */
+export function lingering(link: Socket): void {
+  link.resume();
+  const late = setTimeout(() => link.destroy(), LINGER_MS);
+  late.unref();
+  link.once('close', () => clearTimeout(late));
+}
+
+/** Passes bytes between a connection of a container and one of the scheduler until both are over. */
+export function joinSockets(runner: Socket, link: Socket): void {
+  if (link.destroyed) return void runner.destroy();
+  if (runner.destroyed) {
+    link.end();
+    return lingering(link);
+  }
+  runner.pipe(link);
+  link.pipe(runner);
+  runner.once('close', () => {
+    runner.unpipe(link);
+    link.unpipe(runner);
+    link.end();
+    lingering(link);
   });
-  socket.once('end', () => call.end());
-  socket.once('close', () => {
-    if (isOver) return;
-    call.end();
-    call.resume();
-    setTimeout(() => {
-      if (!isOver) call.cancel();
-    }, LINGER_MS).unref();
-  });
-  call.on('data', ({ data }: CarryToAgent__Output) => {
-    if (socket.destroyed || socket.write(data)) return;
-    call.pause();
-    socket.once('drain', () => call.resume());
-  });
-  const over = (): void => {
-    if (isOver) return;
-    isOver = true;
-    // Nobody reads what the runner still sends: it hears of the end at its next read or write.
-    socket.destroySoon();
-  };
-  call.on('end', over);
-  call.on('error', over);
-  call.on('close', over);
-  call.on('status', over);
-  socket.resume();
+  // Nobody reads what the runner still sends: it hears of the end at its next read or write.
+  const over = (): void => runner.destroySoon();
+  link.once('end', over);
+  link.once('close', over);
 }

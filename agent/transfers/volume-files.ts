@@ -16,8 +16,8 @@ import type { ServeVolume__Output } from '#shared/protocol/generated/messages.ts
 import { serveFiles } from '../containers/helpers.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import { SocketListener } from '../slots/listener.ts';
-import { joinCarried } from '../slots/streams.ts';
-import type { CarryCall } from '../slots/streams.ts';
+import { joinSockets, lingering } from '../slots/streams.ts';
+import type { OpenBytes } from '../slots/streams.ts';
 import type { Volumes } from '../volumes/volumes.ts';
 
 /** Most transfers of this machine at once. */
@@ -41,8 +41,7 @@ export interface VolumeFilesParts {
   readonly runnerDir: string;
   /** Directory for a directory of each helper, with its socket. */
   readonly socketsDir: string;
-  /** Opens a stream to the scheduler; undefined: there is no session. */
-  readonly open: () => CarryCall | undefined;
+  readonly open: OpenBytes;
   readonly labels: () => Readonly<Record<string, string>>;
   readonly log: Log;
 }
@@ -62,20 +61,21 @@ export class VolumeFiles {
 
   /** Answers an order with a stream. */
   serve(order: ServeVolume__Output): void {
-    const call = this.#isClosed ? undefined : this.#parts.open();
-    if (call === undefined) return;
-    call.write({ head: { streamId: order.streamId } });
+    const opening = this.#isClosed ? undefined : this.#parts.open({ streamId: order.streamId });
+    opening?.then(
+      (link) => this.#begin(order, link),
+      // The scheduler waits for the stream in vain, and says so to its caller.
+      (error: unknown) => this.#parts.log.warn({ err: error }, 'a stream for files of a volume could not be opened'),
+    );
+  }
+
+  #begin(order: Order, link: Socket): void {
+    if (this.#isClosed || link.destroyed) return void link.destroy();
     if (this.#transfers >= MOST_TRANSFERS)
-      return refuse(call, 429, 'too_many_transfers', `the machine has ${MOST_TRANSFERS} transfers of files at once`);
+      return refuse(link, 429, 'too_many_transfers', `the machine has ${MOST_TRANSFERS} transfers of files at once`);
     this.#transfers += 1;
-    let isOver = false;
-    const over = (): void => {
-      if (isOver) return;
-      isOver = true;
-      this.#transfers -= 1;
-    };
-    for (const event of ['error', 'close', 'status']) call.on(event, over);
-    this.#helperOf(order).take(call);
+    link.once('close', () => (this.#transfers -= 1));
+    this.#helperOf(order).take(link);
   }
 
   /** Ends all transfers and their helpers. */
@@ -107,7 +107,7 @@ class Helper {
   readonly #directory: string;
   readonly #listener: SocketListener;
   /** Streams that no connection serves yet. */
-  readonly #waiting = new Set<CarryCall>();
+  readonly #waiting = new Set<Socket>();
   /** Connections without a stream: the helper holds one. */
   readonly #spare = new Set<Socket>();
   readonly #serving = new Set<Socket>();
@@ -158,13 +158,12 @@ class Helper {
   }
 
   /** Serves a stream as soon as a connection is there. */
-  take(call: CarryCall): void {
+  take(link: Socket): void {
     clearTimeout(this.#idle);
-    this.#waiting.add(call);
-    const gone = (): void => {
-      if (this.#waiting.delete(call)) this.#watchIdle();
-    };
-    for (const event of ['error', 'close', 'status']) call.on(event, gone);
+    this.#waiting.add(link);
+    link.once('close', () => {
+      if (this.#waiting.delete(link)) this.#watchIdle();
+    });
     this.#match();
   }
 
@@ -181,13 +180,13 @@ class Helper {
   }
 
   #match(): void {
-    for (const call of this.#waiting) {
+    for (const link of this.#waiting) {
       const [socket] = this.#spare;
       if (socket === undefined) return;
-      this.#waiting.delete(call);
+      this.#waiting.delete(link);
       this.#spare.delete(socket);
       this.#serving.add(socket);
-      joinCarried(socket, call);
+      joinSockets(socket, link);
     }
   }
 
@@ -199,7 +198,7 @@ class Helper {
   }
 
   #fail(status: number, code: string, message: string): void {
-    for (const call of this.#waiting) refuse(call, status, code, message);
+    for (const link of this.#waiting) refuse(link, status, code, message);
     this.#waiting.clear();
     this.#watchIdle();
   }
@@ -215,20 +214,19 @@ class Helper {
 }
 
 /** Answers a stream's request in the helper's place. */
-function refuse(call: CarryCall, status: number, code: string, message: string): void {
+function refuse(link: Socket, status: number, code: string, message: string): void {
   const body = Buffer.from(JSON.stringify({ message, code }), 'utf8');
   const headers = [
     ['content-type', 'application/json'],
     ['content-length', String(body.length)],
     ['retry-after', '5'],
   ];
-  call.write({
-    data: Buffer.concat([
+  link.end(
+    Buffer.concat([
       encodeFrame('response', {}, Buffer.from(JSON.stringify({ status, headers }), 'utf8')),
       encodeFrame('data', {}, body),
       encodeFrame('end', {}),
     ]),
-  });
-  call.end();
-  call.resume();
+  );
+  lingering(link);
 }

@@ -1,7 +1,9 @@
 // Chooses each session's way: the socket of the scheduler on this machine where it exists, else its address with TLS.
 // Must stay true: a way that fails does not keep the agent from trying the other one next.
 import { lstatSync } from 'node:fs';
+import type { Socket } from 'node:net';
 import { dirname } from 'node:path';
+import { bytesSocketOf } from '#shared/protocol/byte-connections.ts';
 import type { AgentLinkClient } from '#shared/protocol/generated/messages.ts';
 import { isPrivateDirectory } from '#shared/socket-path.ts';
 import type { ChannelUse } from './channel.ts';
@@ -9,6 +11,7 @@ import { openChannel, openLocalChannel } from './channel.ts';
 import type { Identity } from './identity.ts';
 import type { JoinFacts } from './join.ts';
 import { routeTo } from '../proxy.ts';
+import { dialBytes, dialLocalBytes } from './byte-sockets.ts';
 
 export class Dialler {
   readonly #facts: JoinFacts;
@@ -36,6 +39,15 @@ export class Dialler {
     return socketPath !== undefined && isOwnSocket(socketPath)
       ? openLocalChannel(socketPath, 'bodies')
       : this.#overNetwork(identity, 'bodies');
+  }
+
+  /** Dials a connection for bytes by the current session's way. @throws AppError or Error: nobody answers there */
+  async bytes(identity: Identity): Promise<Socket> {
+    const { socketPath } = this.#facts;
+    const bytesPath = socketPath === undefined ? undefined : bytesSocketOf(socketPath);
+    if (bytesPath !== undefined && isOwnSocket(bytesPath)) return dialLocalBytes(bytesPath);
+    const address = this.#facts.address ?? identity.address;
+    return await dialBytes(address, identity.caPem, routeTo(address, this.#facts.proxies).proxy);
   }
 
   #overNetwork(identity: Identity, use: ChannelUse): AgentLinkClient {

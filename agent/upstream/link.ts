@@ -6,6 +6,7 @@
  */
 import type { PullQuestion } from '../images/permits.ts';
 import { randomBytes } from 'node:crypto';
+import type { Socket } from 'node:net';
 import { sleep } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
@@ -23,10 +24,10 @@ import type {
   TaskToAgent__Output,
   Welcome__Output,
 } from '#shared/protocol/generated/messages.ts';
+import type { StreamLine } from '#shared/protocol/byte-connections.ts';
 import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { UpstreamCall } from '../gateway/relay.ts';
-import type { CarryCall } from '../slots/streams.ts';
 import type { Permission } from '../reconcile/agent-state.ts';
 import type { RunnerSlots } from '../slots/slots.ts';
 import { cutText } from '../slots/failure-text.ts';
@@ -36,7 +37,8 @@ import type { AgentMetrics } from '../telemetry/metrics.ts';
 import { bearer } from './channel.ts';
 import type { Contact } from './contact.ts';
 import { Dialler } from './dialler.ts';
-import { BodyChannels } from './body-channels.ts';
+import { ByteConnections } from './byte-connections.ts';
+import { CallChannel } from './call-channel.ts';
 import type { IdentityFile } from './identity.ts';
 import type { JoinFacts } from './join.ts';
 import { Membership } from './membership.ts';
@@ -99,14 +101,16 @@ export class Link {
   #wasLinked = false;
   #everConnected = false;
   readonly #dialler: Dialler;
-  readonly #bodies: BodyChannels;
+  readonly #calls: CallChannel;
+  readonly #bytes: ByteConnections;
   readonly #membership: Membership;
   readonly #reports: Reports;
 
   constructor(parts: LinkParts) {
     this.#parts = parts;
     this.#dialler = new Dialler(parts.joinFacts);
-    this.#bodies = new BodyChannels(this.#dialler);
+    this.#calls = new CallChannel(this.#dialler);
+    this.#bytes = new ByteConnections({ dial: (identity) => this.#dialler.bytes(identity) });
     const { identity, joinFacts, log } = parts;
     this.#membership = new Membership({ identity, joinFacts, log, dialler: this.#dialler, signal: this.#abort.signal });
     this.#reports = new Reports(parts, () => this.#session);
@@ -167,7 +171,8 @@ export class Link {
     await this.#session?.close({
       goodbye: { reason: this.#parts.hostDrain() === undefined ? 'restarting' : 'shutdown' },
     });
-    this.#bodies.close();
+    this.#calls.close();
+    this.#bytes.close();
     this.#ended?.();
     await this.#dialling;
   }
@@ -224,15 +229,15 @@ export class Link {
     const sessionId = this.#session?.welcome?.sessionId;
     const identity = this.#parts.identity.current;
     if (sessionId === undefined || identity === undefined) return undefined;
-    return this.#bodies.open(identity, sessionId, deadlineMs);
+    return this.#calls.open(identity, sessionId, deadlineMs);
   }
 
-  /** Opens the stream of a streamed call; undefined: there is no session. */
-  carry(): CarryCall | undefined {
+  /** Opens a connection for the bytes of a stream; undefined: there is no session. */
+  openBytes(line: StreamLine): Promise<Socket> | undefined {
     const sessionId = this.#session?.welcome?.sessionId;
     const identity = this.#parts.identity.current;
     if (sessionId === undefined || identity === undefined) return undefined;
-    return this.#bodies.carry(identity, sessionId);
+    return this.#bytes.open(identity, sessionId, line);
   }
 
   /** Fetches the bytes of a code archive. */

@@ -2,17 +2,17 @@
 // sessions, sessions to machines, and tells dispatch which containers it can reach.
 // Invariant: a machine has one current session, and the newer wins. Every
 // stream shows a machine credential, and speaks for that machine only.
-import type { AttemptToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
-import type { Metadata, sendUnaryData, ServerDuplexStream, ServerUnaryCall } from '@grpc/grpc-js';
+import type { MachineId, QueueName } from '#shared/domain/ids.ts';
+import { Metadata, Server } from '@grpc/grpc-js';
+import type { sendUnaryData, ServerDuplexStream, ServerUnaryCall } from '@grpc/grpc-js';
+import type { Socket } from 'node:net';
 import type { Clock } from '#shared/clock.ts';
-import { AppError, messageOf, StartupError } from '#shared/errors.ts';
+import { AppError } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
+import type { SessionLine } from '#shared/protocol/byte-connections.ts';
 import { loadLink, MAX_MESSAGE_BYTES } from '#shared/protocol/link.ts';
 import type {
-  CarryFromAgent__Output,
-  CarryHead__Output,
   ChallengeRequest__Output,
   ChallengeResponse,
   Delivered,
@@ -39,12 +39,12 @@ import type { LogCall } from './logs/log-streams.ts';
 import type { MachineCredentials } from './credentials.ts';
 import type { AgentReports } from './agent-reports.ts';
 import { AcceptRate } from './accept-rate.ts';
-import { CarriedBytes, serializeCarried } from './carried-bytes.ts';
-import type { CarryCall } from './carried-bytes.ts';
+import { AgentPort } from './agent-port.ts';
+import { ByteConnections } from './byte-connections.ts';
+import type { OrderedStream, StreamedCall } from './byte-connections.ts';
 import { sendCode } from './code-stream.ts';
 import type { CodeCall } from './code-stream.ts';
 import { grpcError } from './grpc-errors.ts';
-import { listenLocally } from './local-socket.ts';
 import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
 import type { Usage } from './usage.ts';
@@ -56,11 +56,6 @@ import { PartsBudget } from './result-parts.ts';
 import type { TaskCall } from './task-stream.ts';
 import type { StreamedTasks } from './task-stream.ts';
 import { TaskStream } from './task-stream.ts';
-
-/** Most streams of one connection: streamed calls of a machine share one. */
-const MOST_STREAMS = 20_000;
-/** Time for the first message of a streamed call. */
-const HEAD_WITHIN_MS = 10_000;
 
 export interface LinksParts {
   readonly machines: Machines;
@@ -88,12 +83,6 @@ export interface LinksParts {
   readonly settings: SessionSettings;
 }
 
-/** Takes the bytes of a streamed call to its caller. */
-export type StreamedCall = (machineId: MachineId, taskId: TaskId, token: AttemptToken, bytes: CarriedBytes) => void;
-
-/** Takes the bytes of a stream that was ordered from an agent. */
-export type OrderedStream = (machineId: MachineId, streamId: string, bytes: CarriedBytes) => void;
-
 export type ContainerCall = ServerDuplexStream<GatewayRequest__Output, GatewayResponse>;
 
 interface Connection {
@@ -101,6 +90,9 @@ interface Connection {
   tasks: TaskStream | undefined;
   /** Authorization that was found good for this session's machine last. */
   authorization: string;
+  readonly machineId: MachineId;
+  /** Connections for bytes that wait for their stream. */
+  readonly waiting: Set<Socket>;
 }
 
 export class Links {
@@ -112,56 +104,55 @@ export class Links {
   readonly #logStreams: LogStreams;
   readonly #partsBudget = new PartsBudget();
   readonly #accepting: AcceptRate;
-  #takeStream: StreamedCall = (_machineId, _taskId, _token, bytes) => bytes.destroy();
-  #takeOrdered: OrderedStream = (_machineId, _streamId, bytes) => bytes.destroy();
+  readonly #port: AgentPort;
+  readonly #bytes: ByteConnections;
   readonly #queuesReady = new Listeners<[Iterable<QueueName>]>();
   #serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void> = () =>
     Promise.reject(new Error('calls of containers are not served'));
-  #address = '';
 
   constructor(parts: LinksParts) {
     this.#parts = parts;
     this.#accepting = new AcceptRate(parts.clock);
     this.#logStreams = new LogStreams(parts.logs, parts.log);
     const { credentials } = parts;
-    // The windows towards this end stay at Node's 64 KiB for a connection. Node stops reading an HTTP/2 connection
-    // while a write of its own waits: with more in flight than the kernels hold, both ends would wait for ever.
     this.#server = new Server({
       'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
       'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,
-      'grpc.max_concurrent_streams': MOST_STREAMS,
     });
     const { service } = loadLink().longshore.agent.v1.AgentLink;
-    const carry = { ...service.Carry, responseSerialize: serializeCarried };
-    this.#server.addService(
-      { ...service, Carry: carry },
-      {
-        Join: (call: ServerUnaryCall<JoinRequest__Output, JoinResponse>, done: sendUnaryData<JoinResponse>) =>
-          void answer(credentials.join(call.request), done),
-        RenewCredential: (
-          call: ServerUnaryCall<unknown, RenewCredentialResponse>,
-          done: sendUnaryData<RenewCredentialResponse>,
-        ) => void answer(credentials.renew(call.metadata), done),
-        Challenge: (
-          call: ServerUnaryCall<ChallengeRequest__Output, ChallengeResponse>,
-          done: sendUnaryData<ChallengeResponse>,
-        ) => void answer(credentials.challenge(call.request), done),
-        Prove: (call: ServerUnaryCall<ProveRequest__Output, ProveResponse>, done: sendUnaryData<ProveResponse>) =>
-          void answer(credentials.prove(call.request), done),
-        Control: (call: ControlCall) => void this.#control(call),
-        Tasks: (call: TaskCall) => void this.#tasks(call),
-        Logs: (call: LogCall) => void this.#logs(call),
-        DeliverMetrics: (call: ServerUnaryCall<MetricsPage__Output, Delivered>, done: sendUnaryData<Delivered>) =>
-          void answer(this.#deliverMetrics(call), done),
-        PullImage: (
-          call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>,
-          done: sendUnaryData<PullImageResponse>,
-        ) => void answer(this.#pullImage(call), done),
-        FetchCode: (call: CodeCall) => void this.#fetchCode(call),
-        CallGateway: (call: ContainerCall) => void this.#containerCall(call),
-        Carry: (call: CarryCall) => void this.#carry(call),
-      },
-    );
+    this.#server.addService(service, {
+      Join: (call: ServerUnaryCall<JoinRequest__Output, JoinResponse>, done: sendUnaryData<JoinResponse>) =>
+        void answer(credentials.join(call.request), done),
+      RenewCredential: (
+        call: ServerUnaryCall<unknown, RenewCredentialResponse>,
+        done: sendUnaryData<RenewCredentialResponse>,
+      ) => void answer(credentials.renew(call.metadata), done),
+      Challenge: (
+        call: ServerUnaryCall<ChallengeRequest__Output, ChallengeResponse>,
+        done: sendUnaryData<ChallengeResponse>,
+      ) => void answer(credentials.challenge(call.request), done),
+      Prove: (call: ServerUnaryCall<ProveRequest__Output, ProveResponse>, done: sendUnaryData<ProveResponse>) =>
+        void answer(credentials.prove(call.request), done),
+      Control: (call: ControlCall) => void this.#control(call),
+      Tasks: (call: TaskCall) => void this.#tasks(call),
+      Logs: (call: LogCall) => void this.#logs(call),
+      DeliverMetrics: (call: ServerUnaryCall<MetricsPage__Output, Delivered>, done: sendUnaryData<Delivered>) =>
+        void answer(this.#deliverMetrics(call), done),
+      PullImage: (
+        call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>,
+        done: sendUnaryData<PullImageResponse>,
+      ) => void answer(this.#pullImage(call), done),
+      FetchCode: (call: CodeCall) => void this.#fetchCode(call),
+      CallGateway: (call: ContainerCall) => void this.#containerCall(call),
+    });
+    this.#bytes = new ByteConnections({ sessionOf: (line) => this.#sessionOf(line) });
+    this.#port = new AgentPort({
+      grpc: this.#server,
+      onBytes: (socket) => this.#bytes.accept(socket),
+      certificate: parts.server,
+      address: parts.address,
+      socketPath: parts.socketPath,
+    });
   }
 
   /** Told when a container takes tasks now, or a machine came back: their queues may be served. */
@@ -176,12 +167,12 @@ export class Links {
 
   /** Called with the bytes of a streamed call that an agent opened. */
   onStream(handler: StreamedCall): void {
-    this.#takeStream = handler;
+    this.#bytes.onStream(handler);
   }
 
   /** Called with the bytes of a stream that was ordered from an agent. */
   onOrderedStream(handler: OrderedStream): void {
-    this.#takeOrdered = handler;
+    this.#bytes.onOrderedStream(handler);
   }
 
   machineChanged({ row }: Machine): void {
@@ -200,39 +191,18 @@ export class Links {
 
   /** `host:port` as bound. */
   get address(): string {
-    return this.#address;
+    return this.#port.address;
   }
 
   /** @throws StartupError `port_in_use`, `data_dir_unusable` */
   async start(): Promise<void> {
-    const { server, address, socketPath } = this.#parts;
-    // gRPC also writes its errors to stderr; the same errors reach this code, which logs them once.
-    setLogVerbosity(logVerbosity.NONE);
-    const credentials = ServerCredentials.createSsl(null, [
-      { private_key: Buffer.from(server.keyPem), cert_chain: Buffer.from(server.chainPem) },
-    ]);
-    const port = await new Promise<number>((resolve, reject) => {
-      this.#server.bindAsync(address, credentials, (error, bound) => {
-        if (error === null) resolve(bound);
-        else {
-          reject(
-            new StartupError(
-              'port_in_use',
-              messageOf(error).includes('EADDRINUSE')
-                ? `cannot listen for agents on ${address}: another program has that port; stop it or set LONGSHORE_AGENT_ADDRESS to a free one (port 0 picks one)`
-                : `cannot listen for agents on ${address} (${messageOf(error)}): set LONGSHORE_AGENT_ADDRESS to an address of this host`,
-              { cause: error },
-            ),
-          );
-        }
-      });
-    });
-    this.#address = `${address.slice(0, address.lastIndexOf(':'))}:${port}`;
-    if (socketPath !== undefined) await listenLocally(this.#server, socketPath);
+    await this.#port.start();
   }
 
   async stop(): Promise<void> {
     for (const { session } of this.#connections.values()) session.end('scheduler_stopping');
+    this.#port.stop();
+    this.#bytes.close();
     await new Promise<void>((resolve) => {
       const force = setTimeout(() => {
         this.#server.forceShutdown();
@@ -295,7 +265,8 @@ export class Links {
       onEnd: (ended, reason) => this.#sessionEnded(ended, reason),
     });
     const previous = this.#connections.get(machineId);
-    const connection = { session, tasks: undefined, authorization: authorizationOf(call.metadata) };
+    const authorization = authorizationOf(call.metadata);
+    const connection: Connection = { session, tasks: undefined, authorization, machineId, waiting: new Set() };
     this.#connections.set(machineId, connection);
     this.#bySession.set(session.id, connection);
     if (!session.alive) this.#bySession.delete(session.id);
@@ -334,7 +305,9 @@ export class Links {
   }
 
   #sessionEnded(session: Session, reason: string): void {
+    const ended = this.#bySession.get(session.id);
     this.#bySession.delete(session.id);
+    if (ended !== undefined) this.#bytes.end(ended);
     // A superseded session ends in SUSPECT as well: until the
     // newer session has said hello, none speaks for the machine.
     this.#parts.agentReports.suspect(session.machineId, session.id, reason);
@@ -444,41 +417,23 @@ export class Links {
   }
 
   /**
-   * The machine of a session that lives, by the authorization that was found good for it: a streamed call then waits
-   * for no check of a signature and no database. Session ids are secrets of their agents.
+   * The session that a connection for bytes names. The authorization that was found good for it last needs no check of
+   * its signature and no database; another one may be a renewed one.
    */
-  #knownMachine(metadata: Metadata): MachineId | undefined {
-    const connection = this.#bySession.get(String(metadata.get('session-id')[0] ?? ''));
+  #sessionOf({ sessionId, authorization }: SessionLine): Connection | undefined | Promise<Connection | undefined> {
+    const connection = this.#bySession.get(sessionId);
     if (connection === undefined || !connection.session.alive) return undefined;
-    const isSame = connection.authorization !== '' && connection.authorization === authorizationOf(metadata);
-    return isSame ? connection.session.machineId : undefined;
+    if (connection.authorization === authorization) return connection;
+    return this.#renewed(connection, sessionId, authorization);
   }
 
-  /** Authenticates in full, and remembers the authorization for the machine's session: agents renew it. */
-  async #authenticate(metadata: Metadata): Promise<MachineId> {
+  async #renewed(connection: Connection, sessionId: string, authorization: string): Promise<Connection | undefined> {
+    const metadata = new Metadata();
+    metadata.set('authorization', authorization);
     const machineId = await this.#parts.credentials.authenticate(metadata);
-    const connection = this.#bySession.get(String(metadata.get('session-id')[0] ?? ''));
-    if (connection?.session.machineId === machineId) connection.authorization = authorizationOf(metadata);
-    return machineId;
-  }
-
-  async #carry(call: CarryCall): Promise<void> {
-    call.pause();
-    call.on('error', () => undefined);
-    try {
-      const known = this.#knownMachine(call.metadata);
-      const machineId = known ?? (await this.#authenticate(call.metadata));
-      const head = await headOf(call);
-      if (head === undefined || call.cancelled) {
-        call.emit('error', grpcError(new AppError('bad_request', 'a stream without a head')));
-        return;
-      }
-      const bytes = new CarriedBytes(call);
-      if (head.streamId !== '') this.#takeOrdered(machineId, head.streamId, bytes);
-      else this.#takeStream(machineId, head.taskId as TaskId, head.token as AttemptToken, bytes);
-    } catch (error) {
-      call.emit('error', grpcError(error));
-    }
+    if (machineId !== connection.machineId || this.#bySession.get(sessionId) !== connection) return undefined;
+    connection.authorization = authorization;
+    return connection;
   }
 
   async #deliverMetrics(call: ServerUnaryCall<MetricsPage__Output, Delivered>): Promise<Delivered> {
@@ -500,24 +455,6 @@ export class Links {
 }
 
 const authorizationOf = (metadata: Metadata): string => String(metadata.get('authorization')[0] ?? '');
-
-/** Reads the first message of a streamed call, and pauses it again; undefined: none came in time. */
-function headOf(call: CarryCall): Promise<CarryHead__Output | undefined> {
-  return new Promise((resolve) => {
-    const late = setTimeout(() => resolve(undefined), HEAD_WITHIN_MS);
-    const read = (message?: CarryFromAgent__Output): void => {
-      clearTimeout(late);
-      resolve(message?.head ?? undefined);
-    };
-    call.once('data', (message: CarryFromAgent__Output) => {
-      call.pause();
-      read(message);
-    });
-    call.once('end', () => read());
-    call.once('cancelled', () => read());
-    call.resume();
-  });
-}
 
 async function answer<T>(work: Promise<T>, done: sendUnaryData<T>): Promise<void> {
   try {

@@ -34,7 +34,8 @@ import {
   makeCertificateAuthority,
 } from '../../scheduler/workspaces/identity/certificates.ts';
 import { signClaims } from '../../scheduler/workspaces/identity/jwt.ts';
-import { listenLocally } from '../../scheduler/fleet/local-socket.ts';
+import { bindLocally } from '../../scheduler/fleet/agent-port.ts';
+import { listenPrivately } from '../../scheduler/fleet/local-socket.ts';
 
 type ControlStream = ServerDuplexStream<ControlFromAgent__Output, ControlToAgent>;
 type TaskStream = ServerDuplexStream<TaskFromAgent__Output, TaskToAgent>;
@@ -192,7 +193,7 @@ export class FakeScheduler {
     const certificate = this.#certificate;
     if (certificate === undefined) throw new Error('not started');
     // The socket comes first, because an agent that dials in between looks for the socket first.
-    if (this.socketPath !== undefined) await listenLocally(server, this.socketPath);
+    if (this.socketPath !== undefined) await listenPrivately(this.socketPath, (path) => bindLocally(server, path));
     const bound = await new Promise<number>((resolve, reject) => {
       server.bindAsync(
         `${this.host}:${port}`,

@@ -8,6 +8,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { echoStream } from './simulated-stream.ts';
+import type { StreamLine } from '#shared/protocol/byte-connections.ts';
 import { bearer, openChannel } from '#agent/upstream/channel.ts';
 import { redialWaitMs } from '#agent/upstream/redial.ts';
 import { readTrustedCa } from '#agent/upstream/trust.ts';
@@ -237,7 +238,7 @@ export class SimulatedAgent {
         else if (message.proceed) {
           this.tokens.set(message.proceed.containerId, message.proceed.containerToken);
           this.#create(message.proceed.containerId, message.proceed.epoch);
-        } else if (message.serveVolume) this.#echoFile(client, message.serveVolume.streamId);
+        } else if (message.serveVolume) void this.#echo({ streamId: message.serveVolume.streamId });
         else if (message.superseded) end();
         else if (message.welcome) {
           this.#wasLinked = true;
@@ -250,10 +251,15 @@ export class SimulatedAgent {
     });
   }
 
-  /** Answers an ordered stream with its own body. */
-  #echoFile(client: AgentLinkClient, streamId: string): void {
-    const credential = this.#credential;
-    void echoStream({ client, credential, sessionId: this.#sessionId, taskId: '', token: '', streamId });
+  /** Answers a stream with its own body. @returns the result's body, or undefined when its caller left */
+  #echo(line: StreamLine): Promise<string | undefined> {
+    return echoStream({
+      address: this.#address,
+      caPem: this.#caPem,
+      credential: this.#credential,
+      sessionId: this.#sessionId,
+      line,
+    }).catch(() => undefined);
   }
 
   #hello(): Hello {
@@ -450,10 +456,8 @@ export class SimulatedAgent {
 
   async #stream(attempt: Attempt): Promise<void> {
     const { taskId, token, containerId } = attempt;
-    const client = this.#client;
     this.runs.push({ taskId, containerId });
-    if (client === undefined) return;
-    const body = await echoStream({ client, credential: this.#credential, sessionId: this.#sessionId, taskId, token });
+    const body = await this.#echo({ taskId, token });
     this.#finish(attempt, body === undefined ? 'cancelled' : 'ok', body ?? '');
   }
 

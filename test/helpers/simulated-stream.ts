@@ -1,46 +1,43 @@
 // The runner process of a simulated container in a streamed call: sends the body back as it comes, and WebSocket
 // messages likewise. It speaks the frames that a real one speaks through its agent.
-import type { AgentLinkClient, CarryToAgent__Output } from '#shared/protocol/generated/messages.ts';
-import { bearer } from '#agent/upstream/channel.ts';
+import { dialBytes } from '#agent/upstream/byte-sockets.ts';
+import { encodeLine } from '#shared/protocol/byte-connections.ts';
+import type { StreamLine } from '#shared/protocol/byte-connections.ts';
 import { FrameReader, encodeFrame } from '#shared/protocol/frames.ts';
 import type { FrameKind } from '#shared/protocol/frames.ts';
 
 export interface SimulatedStream {
-  readonly client: AgentLinkClient;
+  /** `host:port` of the scheduler. */
+  readonly address: string;
+  readonly caPem: string;
   readonly credential: string;
   readonly sessionId: string;
-  readonly taskId: string;
-  readonly token: string;
-  /** Names an ordered stream, instead of a task. */
-  readonly streamId?: string;
+  readonly line: StreamLine;
 }
 
 /** Serves the call. @returns the result's body, or undefined when its caller left */
-export function echoStream({
-  client,
-  credential,
-  sessionId,
-  taskId,
-  token,
-  streamId = '',
-}: SimulatedStream): Promise<string | undefined> {
+export async function echoStream(stream: SimulatedStream): Promise<string | undefined> {
+  const { address, caPem, credential, sessionId, line } = stream;
+  const socket = await dialBytes(address, caPem, undefined);
+  socket.write(encodeLine({ sessionId, authorization: `Bearer ${credential}` }));
+  socket.write(encodeLine(line));
   return new Promise((resolve) => {
-    const call = client.carry(bearer(credential, sessionId));
     const reader = new FrameReader();
     const send = (kind: FrameKind, header: object = {}, body?: Uint8Array): void => {
-      if (!call.write({ data: encodeFrame(kind, header, body) })) {
-        call.pause();
-        call.once('drain', () => call.resume());
+      if (!socket.write(encodeFrame(kind, header, body))) {
+        socket.pause();
+        socket.once('drain', () => socket.resume());
       }
     };
     let isWebSocket = false;
     const over = (body: string | undefined): void => {
-      call.end();
+      socket.end();
       resolve(body);
     };
-    call.on('error', () => resolve(undefined));
-    call.on('end', () => over(undefined));
-    call.on('data', ({ data }: CarryToAgent__Output) => {
+    socket.on('error', () => resolve(undefined));
+    socket.on('end', () => over(undefined));
+    socket.on('close', () => resolve(undefined));
+    socket.on('data', (data: Buffer) => {
       for (const { kind, header, body } of reader.push(data)) {
         if (kind === 'request') {
           isWebSocket = (JSON.parse(body.toString()) as { type: string }).type === 'websocket';
@@ -57,6 +54,5 @@ export function echoStream({
         }
       }
     });
-    call.write({ head: { taskId, token, streamId } });
   });
 }

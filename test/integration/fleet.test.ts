@@ -3,12 +3,12 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { chmodSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { Server, status } from '@grpc/grpc-js';
+import { status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { ObjectId } from '#shared/domain/ids.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { isSchedulable } from '#scheduler/fleet/machine.ts';
-import { listenLocally } from '#scheduler/fleet/local-socket.ts';
+import { listenPrivately } from '#scheduler/fleet/local-socket.ts';
 import { deleteMachine, machinesById } from '#scheduler/stores/store/queries/machines.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
@@ -86,7 +86,7 @@ describe('joining', () => {
     const directory = tempDirectory('open');
     try {
       chmodSync(directory.path, 0o755);
-      const refused = listenLocally(new Server(), join(directory.path, 'agent.sock'));
+      const refused = listenPrivately(join(directory.path, 'agent.sock'), () => Promise.resolve());
       await expect(refused).rejects.toMatchObject({ code: 'data_dir_unusable' });
     } finally {
       directory.remove();

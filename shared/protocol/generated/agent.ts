@@ -8,9 +8,6 @@ import type { Assignment as _longshore_agent_v1_Assignment, Assignment__Output a
 import type { AttemptsKnown as _longshore_agent_v1_AttemptsKnown, AttemptsKnown__Output as _longshore_agent_v1_AttemptsKnown__Output } from './longshore/agent/v1/AttemptsKnown.ts';
 import type { BodyChunk as _longshore_agent_v1_BodyChunk, BodyChunk__Output as _longshore_agent_v1_BodyChunk__Output } from './longshore/agent/v1/BodyChunk.ts';
 import type { CancelTask as _longshore_agent_v1_CancelTask, CancelTask__Output as _longshore_agent_v1_CancelTask__Output } from './longshore/agent/v1/CancelTask.ts';
-import type { CarryFromAgent as _longshore_agent_v1_CarryFromAgent, CarryFromAgent__Output as _longshore_agent_v1_CarryFromAgent__Output } from './longshore/agent/v1/CarryFromAgent.ts';
-import type { CarryHead as _longshore_agent_v1_CarryHead, CarryHead__Output as _longshore_agent_v1_CarryHead__Output } from './longshore/agent/v1/CarryHead.ts';
-import type { CarryToAgent as _longshore_agent_v1_CarryToAgent, CarryToAgent__Output as _longshore_agent_v1_CarryToAgent__Output } from './longshore/agent/v1/CarryToAgent.ts';
 import type { ChallengeRequest as _longshore_agent_v1_ChallengeRequest, ChallengeRequest__Output as _longshore_agent_v1_ChallengeRequest__Output } from './longshore/agent/v1/ChallengeRequest.ts';
 import type { ChallengeResponse as _longshore_agent_v1_ChallengeResponse, ChallengeResponse__Output as _longshore_agent_v1_ChallengeResponse__Output } from './longshore/agent/v1/ChallengeResponse.ts';
 import type { CodeArchive as _longshore_agent_v1_CodeArchive, CodeArchive__Output as _longshore_agent_v1_CodeArchive__Output } from './longshore/agent/v1/CodeArchive.ts';
@@ -98,9 +95,6 @@ export interface ProtoGrpcType {
         AttemptsKnown: MessageTypeDefinition<_longshore_agent_v1_AttemptsKnown, _longshore_agent_v1_AttemptsKnown__Output>
         BodyChunk: MessageTypeDefinition<_longshore_agent_v1_BodyChunk, _longshore_agent_v1_BodyChunk__Output>
         CancelTask: MessageTypeDefinition<_longshore_agent_v1_CancelTask, _longshore_agent_v1_CancelTask__Output>
-        CarryFromAgent: MessageTypeDefinition<_longshore_agent_v1_CarryFromAgent, _longshore_agent_v1_CarryFromAgent__Output>
-        CarryHead: MessageTypeDefinition<_longshore_agent_v1_CarryHead, _longshore_agent_v1_CarryHead__Output>
-        CarryToAgent: MessageTypeDefinition<_longshore_agent_v1_CarryToAgent, _longshore_agent_v1_CarryToAgent__Output>
         ChallengeRequest: MessageTypeDefinition<_longshore_agent_v1_ChallengeRequest, _longshore_agent_v1_ChallengeRequest__Output>
         ChallengeResponse: MessageTypeDefinition<_longshore_agent_v1_ChallengeResponse, _longshore_agent_v1_ChallengeResponse__Output>
         CodeArchive: MessageTypeDefinition<_longshore_agent_v1_CodeArchive, _longshore_agent_v1_CodeArchive__Output>

@@ -42,6 +42,7 @@ export class FrameStream {
         over();
       }
     });
+    bytes.resume();
   }
 
   /** Gives all further frames to another reader. */

@@ -3,8 +3,6 @@
 import type * as grpc from '@grpc/grpc-js'
 import type { MethodDefinition } from '@grpc/proto-loader'
 import type { BodyChunk as _longshore_agent_v1_BodyChunk, BodyChunk__Output as _longshore_agent_v1_BodyChunk__Output } from '../../../longshore/agent/v1/BodyChunk.ts';
-import type { CarryFromAgent as _longshore_agent_v1_CarryFromAgent, CarryFromAgent__Output as _longshore_agent_v1_CarryFromAgent__Output } from '../../../longshore/agent/v1/CarryFromAgent.ts';
-import type { CarryToAgent as _longshore_agent_v1_CarryToAgent, CarryToAgent__Output as _longshore_agent_v1_CarryToAgent__Output } from '../../../longshore/agent/v1/CarryToAgent.ts';
 import type { ChallengeRequest as _longshore_agent_v1_ChallengeRequest, ChallengeRequest__Output as _longshore_agent_v1_ChallengeRequest__Output } from '../../../longshore/agent/v1/ChallengeRequest.ts';
 import type { ChallengeResponse as _longshore_agent_v1_ChallengeResponse, ChallengeResponse__Output as _longshore_agent_v1_ChallengeResponse__Output } from '../../../longshore/agent/v1/ChallengeResponse.ts';
 import type { ControlFromAgent as _longshore_agent_v1_ControlFromAgent, ControlFromAgent__Output as _longshore_agent_v1_ControlFromAgent__Output } from '../../../longshore/agent/v1/ControlFromAgent.ts';
@@ -32,11 +30,6 @@ export interface AgentLinkClient extends grpc.Client {
   CallGateway(options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayResponse__Output>;
   callGateway(metadata: grpc.Metadata, options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayResponse__Output>;
   callGateway(options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayResponse__Output>;
-  
-  Carry(metadata: grpc.Metadata, options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_CarryFromAgent, _longshore_agent_v1_CarryToAgent__Output>;
-  Carry(options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_CarryFromAgent, _longshore_agent_v1_CarryToAgent__Output>;
-  carry(metadata: grpc.Metadata, options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_CarryFromAgent, _longshore_agent_v1_CarryToAgent__Output>;
-  carry(options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_CarryFromAgent, _longshore_agent_v1_CarryToAgent__Output>;
   
   Challenge(argument: _longshore_agent_v1_ChallengeRequest, metadata: grpc.Metadata, options: grpc.CallOptions, callback: grpc.requestCallback<_longshore_agent_v1_ChallengeResponse__Output>): grpc.ClientUnaryCall;
   Challenge(argument: _longshore_agent_v1_ChallengeRequest, metadata: grpc.Metadata, callback: grpc.requestCallback<_longshore_agent_v1_ChallengeResponse__Output>): grpc.ClientUnaryCall;
@@ -117,8 +110,6 @@ export interface AgentLinkClient extends grpc.Client {
 export interface AgentLinkHandlers extends grpc.UntypedServiceImplementation {
   CallGateway: grpc.handleBidiStreamingCall<_longshore_agent_v1_GatewayRequest__Output, _longshore_agent_v1_GatewayResponse>;
   
-  Carry: grpc.handleBidiStreamingCall<_longshore_agent_v1_CarryFromAgent__Output, _longshore_agent_v1_CarryToAgent>;
-  
   Challenge: grpc.handleUnaryCall<_longshore_agent_v1_ChallengeRequest__Output, _longshore_agent_v1_ChallengeResponse>;
   
   Control: grpc.handleBidiStreamingCall<_longshore_agent_v1_ControlFromAgent__Output, _longshore_agent_v1_ControlToAgent>;
@@ -143,7 +134,6 @@ export interface AgentLinkHandlers extends grpc.UntypedServiceImplementation {
 
 export interface AgentLinkDefinition extends grpc.ServiceDefinition {
   CallGateway: MethodDefinition<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayResponse, _longshore_agent_v1_GatewayRequest__Output, _longshore_agent_v1_GatewayResponse__Output>
-  Carry: MethodDefinition<_longshore_agent_v1_CarryFromAgent, _longshore_agent_v1_CarryToAgent, _longshore_agent_v1_CarryFromAgent__Output, _longshore_agent_v1_CarryToAgent__Output>
   Challenge: MethodDefinition<_longshore_agent_v1_ChallengeRequest, _longshore_agent_v1_ChallengeResponse, _longshore_agent_v1_ChallengeRequest__Output, _longshore_agent_v1_ChallengeResponse__Output>
   Control: MethodDefinition<_longshore_agent_v1_ControlFromAgent, _longshore_agent_v1_ControlToAgent, _longshore_agent_v1_ControlFromAgent__Output, _longshore_agent_v1_ControlToAgent__Output>
   DeliverMetrics: MethodDefinition<_longshore_agent_v1_MetricsPage, _longshore_agent_v1_Delivered, _longshore_agent_v1_MetricsPage__Output, _longshore_agent_v1_Delivered__Output>

@@ -1,0 +1,125 @@
+// The port that agents dial, and the unix sockets where the agent of this machine reaches the scheduler without TLS.
+// TLS names the protocol of a connection (ALPN): gRPC gets the link's, and `onBytes` those for bytes.
+// Invariant: every protocol asks for the machine's credential on every way.
+import { createServer } from 'node:net';
+import type { Server as SocketServer, Socket } from 'node:net';
+import { createServer as createTlsServer } from 'node:tls';
+import { ServerCredentials, logVerbosity, setLogVerbosity } from '@grpc/grpc-js';
+import type { Server } from '@grpc/grpc-js';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import { BYTES_ALPN, bytesSocketOf } from '#shared/protocol/byte-connections.ts';
+import { listenPrivately } from './local-socket.ts';
+
+/** Protocol of gRPC in the TLS handshake. */
+const GRPC_ALPN = 'h2';
+/** Time for a TLS handshake. */
+const HANDSHAKE_MS = 10_000;
+/** Bytes that a stream holds here in either direction: more than a read, so that a read is passed on in one piece. */
+const HELD_BYTES = 256 * 1024;
+
+export interface AgentPortParts {
+  readonly grpc: Server;
+  /** Takes a connection for bytes. */
+  readonly onBytes: (socket: Socket) => void;
+  readonly certificate: { readonly chainPem: string; readonly keyPem: string };
+  /** `host:port`; port 0 picks one. */
+  readonly address: string;
+  /** Unix socket that the agent of this machine may dial as well. */
+  readonly socketPath: string | undefined;
+}
+
+export class AgentPort {
+  readonly #parts: AgentPortParts;
+  readonly #servers: SocketServer[] = [];
+  #address = '';
+
+  constructor(parts: AgentPortParts) {
+    this.#parts = parts;
+  }
+
+  /** `host:port` as bound. */
+  get address(): string {
+    return this.#address;
+  }
+
+  /** @throws StartupError `port_in_use`, `data_dir_unusable` */
+  async start(): Promise<void> {
+    const { address, socketPath } = this.#parts;
+    // gRPC also writes its errors to stderr; the same errors reach this code, which logs them once.
+    setLogVerbosity(logVerbosity.NONE);
+    const colon = address.lastIndexOf(':');
+    const host = address.slice(0, colon);
+    try {
+      const port = await this.#listenForAll(host.replace(/^\[|\]$/g, ''), Number(address.slice(colon + 1)));
+      this.#address = `${host}:${port}`;
+    } catch (error) {
+      throw new StartupError(
+        'port_in_use',
+        messageOf(error).includes('EADDRINUSE')
+          ? `cannot listen for agents on ${address}: another program has that port; stop it or set LONGSHORE_AGENT_ADDRESS to a free one (port 0 picks one)`
+          : `cannot listen for agents on ${address} (${messageOf(error)}): set LONGSHORE_AGENT_ADDRESS to an address of this host`,
+        { cause: error },
+      );
+    }
+    if (socketPath !== undefined) await this.#listenLocally(socketPath);
+  }
+
+  /** Takes no further connection. */
+  stop(): void {
+    for (const server of this.#servers) server.close();
+  }
+
+  async #listenForAll(host: string, port: number): Promise<number> {
+    const { grpc, onBytes, certificate } = this.#parts;
+    const injector = grpc.createConnectionInjector(ServerCredentials.createInsecure());
+    const server = createTlsServer({
+      cert: certificate.chainPem,
+      key: certificate.keyPem,
+      ALPNProtocols: [BYTES_ALPN, GRPC_ALPN],
+      handshakeTimeout: HANDSHAKE_MS,
+      noDelay: true,
+      highWaterMark: HELD_BYTES,
+    });
+    server.on('secureConnection', (socket) => {
+      socket.on('error', () => undefined);
+      if (socket.alpnProtocol === BYTES_ALPN) onBytes(socket);
+      else injector.injectConnection(socket);
+    });
+    const address = await listening(server, { host, port });
+    this.#servers.push(server);
+    return typeof address === 'object' && address !== null ? address.port : port;
+  }
+
+  async #listenLocally(socketPath: string): Promise<void> {
+    const { grpc, onBytes } = this.#parts;
+    await listenPrivately(bytesSocketOf(socketPath), async (path) => {
+      const server = createServer({ highWaterMark: HELD_BYTES }, onBytes);
+      await listening(server, { path });
+      this.#servers.push(server);
+    });
+    await listenPrivately(socketPath, (path) => bindLocally(grpc, path));
+  }
+}
+
+/** Lets gRPC listen on a unix socket. */
+export function bindLocally(grpc: Server, path: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    grpc.bindAsync(`unix:${path}`, ServerCredentials.createInsecure(), (error) =>
+      error === null ? resolve() : reject(error),
+    );
+  });
+}
+
+function listening(
+  server: SocketServer,
+  at: { readonly host: string; readonly port: number } | { readonly path: string },
+): Promise<ReturnType<SocketServer['address']>> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(at, () => {
+      server.off('error', reject);
+      server.on('error', () => undefined);
+      resolve(server.address());
+    });
+  });
+}

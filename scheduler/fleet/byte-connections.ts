@@ -1,0 +1,140 @@
+// Connections that agents dial for bytes: each waits here, authenticated, until its agent names the stream that it is
+// for. Shape: shared/protocol/byte-connections.ts.
+// Invariant: a connection belongs to one session that lives. It ends with that session unless a stream has it, and a
+// stream gets it once.
+import type { Socket } from 'node:net';
+import type { AttemptToken, MachineId, TaskId } from '#shared/domain/ids.ts';
+import { MOST_LINE_BYTES, SessionLine, StreamLine, decodeLine } from '#shared/protocol/byte-connections.ts';
+
+/** Time for the line that names the session. */
+const NAMED_WITHIN_MS = 10_000;
+/** Connections whose session is not known yet: beyond it, new ones are closed. */
+const MOST_UNKNOWN = 1024;
+/** Connections of a session that wait for their stream: beyond it, new ones are closed. */
+const MOST_WAITING = 64;
+/** Time after which the kernel asks a silent peer whether it is still there. */
+const KEEP_ALIVE_MS = 30_000;
+const NEWLINE = 0x0a;
+const NOTHING: Buffer = Buffer.alloc(0);
+
+/** Takes the bytes of a streamed call to its caller. */
+export type StreamedCall = (machineId: MachineId, taskId: TaskId, token: AttemptToken, bytes: Socket) => void;
+
+/** Takes the bytes of a stream that was ordered from an agent. */
+export type OrderedStream = (machineId: MachineId, streamId: string, bytes: Socket) => void;
+
+export interface BytesSession {
+  readonly machineId: MachineId;
+  /** Connections that wait for their stream. */
+  readonly waiting: Set<Socket>;
+}
+
+export interface ByteConnectionsParts {
+  /** The session that lives by that id, when the authorization is its machine's; undefined: refused. */
+  readonly sessionOf: (line: SessionLine) => BytesSession | undefined | Promise<BytesSession | undefined>;
+}
+
+export class ByteConnections {
+  readonly #parts: ByteConnectionsParts;
+  readonly #open = new Set<Socket>();
+  #unknown = 0;
+  #takeStream: StreamedCall = (_machineId, _taskId, _token, bytes) => bytes.destroy();
+  #takeOrdered: OrderedStream = (_machineId, _streamId, bytes) => bytes.destroy();
+
+  constructor(parts: ByteConnectionsParts) {
+    this.#parts = parts;
+  }
+
+  onStream(handler: StreamedCall): void {
+    this.#takeStream = handler;
+  }
+
+  onOrderedStream(handler: OrderedStream): void {
+    this.#takeOrdered = handler;
+  }
+
+  accept(socket: Socket): void {
+    socket.on('error', () => undefined);
+    if (this.#unknown >= MOST_UNKNOWN) return void socket.destroy();
+    this.#open.add(socket);
+    socket.once('close', () => this.#open.delete(socket));
+    socket.setKeepAlive(true, KEEP_ALIVE_MS);
+    this.#unknown += 1;
+    const late = setTimeout(() => socket.destroy(), NAMED_WITHIN_MS);
+    late.unref();
+    let isKnown = false;
+    const known = (): void => {
+      if (isKnown) return;
+      isKnown = true;
+      this.#unknown -= 1;
+      clearTimeout(late);
+    };
+    socket.once('close', known);
+    readLine(socket, (first, rest) => void this.#named(socket, first, rest, known));
+  }
+
+  async #named(socket: Socket, first: Buffer, rest: Buffer, known: () => void): Promise<void> {
+    try {
+      const line = decodeLine(SessionLine, first);
+      const found = line && this.#parts.sessionOf(line);
+      const session = found instanceof Promise ? await found : found;
+      if (session === undefined || session.waiting.size >= MOST_WAITING) return void socket.destroy();
+      known();
+      if (socket.destroyed) return;
+      session.waiting.add(socket);
+      const gone = (): void => void session.waiting.delete(socket);
+      socket.once('close', gone);
+      readLine(
+        socket,
+        (second, behind) => {
+          gone();
+          socket.off('close', gone);
+          this.#handOver(session.machineId, socket, second, behind);
+        },
+        rest,
+      );
+    } catch {
+      socket.destroy();
+    }
+  }
+
+  #handOver(machineId: MachineId, socket: Socket, second: Buffer, behind: Buffer): void {
+    const line = decodeLine(StreamLine, second);
+    if (line === undefined) return void socket.destroy();
+    if (behind.length > 0) socket.unshift(behind);
+    if ('streamId' in line) this.#takeOrdered(machineId, line.streamId, socket);
+    else this.#takeStream(machineId, line.taskId as TaskId, line.token as AttemptToken, socket);
+  }
+
+  /** Ends the connections of a session that wait for their stream. */
+  end(session: BytesSession): void {
+    for (const socket of session.waiting) socket.destroy();
+  }
+
+  /** Ends all connections. */
+  close(): void {
+    for (const socket of this.#open) socket.destroy();
+  }
+}
+
+/**
+ * Calls back with the next line and what came behind it; the socket is paused then. A longer line than any of the
+ * protocol's, or the peer's end, closes the connection.
+ * @param begun - bytes that have come already
+ */
+function readLine(socket: Socket, then: (line: Buffer, rest: Buffer) => void, begun: Buffer = NOTHING): void {
+  let pending: Buffer = NOTHING;
+  /** @returns whether reading is over */
+  const read = (chunk: Buffer): boolean => {
+    pending = pending.length === 0 ? chunk : Buffer.concat([pending, chunk]);
+    const at = pending.indexOf(NEWLINE);
+    if (at < 0 && pending.length <= MOST_LINE_BYTES) return false;
+    socket.pause();
+    socket.off('data', read);
+    if (at < 0 || at > MOST_LINE_BYTES) socket.destroy();
+    else then(pending.subarray(0, at), pending.subarray(at + 1));
+    return true;
+  };
+  socket.on('data', read);
+  if (begun.length === 0 || !read(begun)) socket.resume();
+}

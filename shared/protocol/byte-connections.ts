@@ -1,0 +1,42 @@
+/**
+ * Connections between agent and scheduler whose bytes are a stream's own: one for each streamed call, dialled by the
+ * agent. On the scheduler's port the protocol of TLS (ALPN) tells them from the link's; beside its unix socket they
+ * have a socket of their own. Each begins with two lines of JSON: the session that it belongs to, and the stream that
+ * it is for. The second may come much later: agents dial ahead. Every byte behind it passes between the scheduler and
+ * a runner process.
+ */
+import { dirname, join } from 'node:path';
+import { Type } from 'typebox';
+import type { Static, TSchema } from 'typebox';
+import { Value } from 'typebox/value';
+
+/** The protocol's name in the TLS handshake. */
+export const BYTES_ALPN = 'longshore-bytes/1';
+
+/** The socket for bytes, beside the link's. */
+export const bytesSocketOf = (linkSocket: string): string => join(dirname(linkSocket), 'bytes.sock');
+
+const Text = Type.String({ maxLength: 4096 });
+
+/** The first line. */
+export const SessionLine = Type.Object({ sessionId: Text, authorization: Text });
+export type SessionLine = Static<typeof SessionLine>;
+
+/** The second line: the attempt of a streamed call, or the id of a `ServeVolume` order. */
+export const StreamLine = Type.Union([Type.Object({ taskId: Text, token: Text }), Type.Object({ streamId: Text })]);
+export type StreamLine = Static<typeof StreamLine>;
+
+/** Both lines are shorter. */
+export const MOST_LINE_BYTES = 16 * 1024;
+
+export const encodeLine = (line: SessionLine | StreamLine): Buffer => Buffer.from(`${JSON.stringify(line)}\n`, 'utf8');
+
+/** @returns undefined for a line that is not of that shape */
+export function decodeLine<T extends TSchema>(shape: T, line: Buffer): Static<T> | undefined {
+  try {
+    const value: unknown = JSON.parse(line.toString('utf8'));
+    return Value.Check(shape, value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
