@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { Duplex } from 'node:stream';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { WebSocket } from 'ws';
+import { encodeFrame } from '#shared/protocol/frames.ts';
 import { FrameStream } from '#scheduler/api/http/streams/frame-stream.ts';
 import { WebSockets } from '#scheduler/api/http/streams/websockets.ts';
 import { waitFor } from '../../helpers/programs.ts';
@@ -105,5 +106,30 @@ test('a caller who answers no ping is gone', async () => {
   vi.advanceTimersByTime(INTERVAL_MS);
   await waitFor(() => ends.length === 1, 'the WebSocket is over');
   expect(ends).toEqual([1006]);
+  close();
+});
+
+test('a caller who reads nothing of many small messages makes the container wait', async () => {
+  const { client, runner, close } = await bridged();
+  client.pause();
+  const message = encodeFrame('message', { text: true }, Buffer.from('x'));
+  const many = Buffer.concat(Array.from({ length: 1000 }, () => message));
+  let sent = 0;
+  await waitFor(async () => {
+    // As much as the runner process has room for.
+    for (let at = 0; at < 20 && runner.push(many); at += 1) sent += 1000;
+    const before = sent;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    return runner.readableLength > 0 && sent === before && runner.isPaused();
+  }, 'the runner process has to wait');
+  expect(sent).toBeLessThan(1_000_000);
+  close();
+});
+
+test('many messages at once to a container that waits add no listener each', async () => {
+  const { client, runner, close } = await bridged();
+  for (let sent = 0; sent < 5_000; sent += 1) client.send('x');
+  await waitFor(() => runner.writableLength > 50_000, 'they wait');
+  expect(runner.listenerCount('drain')).toBeLessThan(3);
   close();
 });

@@ -196,3 +196,7 @@ export function headerList(value: unknown): HeaderList | undefined {
 /** Whether the request has a body, or may have one. */
 export const hasBody = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
   headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0';
+
+/** Whether the caller sends its body only after `100 Continue`. */
+export const waitsForContinue = (request: Pick<IncomingMessage, 'headers'>): boolean =>
+  request.headers.expect !== undefined && hasBody(request);

@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Frame } from '#shared/protocol/frames.ts';
 import { FrameStream } from './frame-stream.ts';
-import { hasBody, headerList, responseHead } from './head.ts';
+import { hasBody, headerList, responseHead, waitsForContinue } from './head.ts';
 import type { Acceptance, HeaderList, ResponseHead } from './head.ts';
 
 export interface HttpExchangeParts {
@@ -33,6 +33,8 @@ export class HttpExchange {
   readonly #parts: HttpExchangeParts;
   readonly #frames: FrameStream;
   #head: ResponseHead | undefined;
+  /** The caller waits for `100 Continue`, and has not got it. A container may ask any number of times. */
+  #waitsForContinue: boolean;
   #sentBytes = 0;
   /** Runs while the caller reads more slowly than the container sends. */
   #unread: NodeJS.Timeout | undefined;
@@ -41,6 +43,7 @@ export class HttpExchange {
   constructor(parts: HttpExchangeParts) {
     this.#parts = parts;
     const { request, response, bytes } = parts;
+    this.#waitsForContinue = waitsForContinue(request);
     this.#frames = new FrameStream(bytes, {
       onFrame: (frame) => this.#onFrame(frame),
       onOver: () => this.#cut(),
@@ -110,7 +113,8 @@ export class HttpExchange {
       case 'end':
         return this.#end(body);
       case 'reading':
-        if (!response.headersSent) response.writeContinue();
+        if (this.#waitsForContinue && !response.headersSent) response.writeContinue();
+        this.#waitsForContinue = false;
         return;
       default:
     }

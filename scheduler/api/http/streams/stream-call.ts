@@ -2,7 +2,6 @@
 // bytes themselves (http-exchange.ts, websockets.ts) instead of an input and a result.
 // Invariant: no byte of the body is read before a container has the task. Until the container's head has come, every
 // failure is answered as for an endpoint; from then on the connection is cut.
-import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { TaskId } from '#shared/domain/ids.ts';
@@ -18,7 +17,7 @@ import { outcomes } from '../invoke/outcomes.ts';
 import { BAD_GATEWAY, NO_ROOM, Refusal, send, sendFailure, sendRefusal } from '../invoke/refusal.ts';
 import type { FailureParts } from '../invoke/refusal.ts';
 import { closeUnread } from '../polite-close.ts';
-import { hasBody, queryWithout, requestHeaders } from './head.ts';
+import { queryWithout, requestHeaders, waitsForContinue } from './head.ts';
 import type { HeaderList } from './head.ts';
 import { HttpExchange } from './http-exchange.ts';
 import type { StreamMetrics } from './metrics.ts';
@@ -336,5 +335,3 @@ function splitUrl(url: string): readonly [path: string, query: string] {
   const at = url.indexOf('?');
   return at < 0 ? [url, ''] : [url.slice(0, at), url.slice(at + 1)];
 }
-
-const waitsForContinue = (raw: IncomingMessage): boolean => raw.headers.expect !== undefined && hasBody(raw);
