@@ -185,3 +185,20 @@ test('a caller who did not ask is never told to send its body', async () => {
   await turned(() => text().includes('200 OK'));
   expect(text()).not.toContain('100 Continue');
 });
+
+test('a caller who leaves the end of a response unread is cut off', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const { address, task, active } = await serve();
+  const { socket } = connected(address);
+  socket.pause();
+  socket.write(GET);
+  const one = await task(1);
+  one.begin();
+  one.send('response', {}, OK);
+  // More than the kernel takes, and the end right behind it.
+  const pieces = Array.from({ length: 30 }, () => encodeFrame('data', {}, Buffer.alloc(1_000_000)));
+  one.runner.write(Buffer.concat([...pieces, encodeFrame('end', {})]));
+  await turned(() => one.isOver);
+  vi.advanceTimersByTime(300_001);
+  await turned(async () => (await active()) === '0');
+});

@@ -154,8 +154,18 @@ export class HttpExchange {
     if (head.trailers && trailers.length > 0) addTrailers(response, trailers);
     this.#isOver = true;
     response.end();
+    this.#cutWhenUnread();
     this.#dropLateBody();
     this.#finish(true);
+  }
+
+  /** The last bytes of a response may lie unread, too. */
+  #cutWhenUnread(): void {
+    const { response } = this.#parts;
+    if (response.writableFinished) return;
+    const unread = setTimeout(() => response.destroy(), UNREAD_MS);
+    unread.unref();
+    response.once('close', () => clearTimeout(unread));
   }
 
   /** A response may be complete before its request is: the rest of the body is not wanted. */
