@@ -5,6 +5,7 @@ import type { Duplex } from 'node:stream';
 import { duplexPair } from 'node:stream';
 import { pino } from 'pino';
 import { afterEach, expect, test, vi } from 'vitest';
+import { WebSocket } from 'ws';
 import { Registry } from '#shared/metrics.ts';
 import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { FrameReader, encodeFrame } from '#shared/protocol/frames.ts';
@@ -201,4 +202,23 @@ test('a caller who leaves the end of a response unread is cut off', async () => 
   await turned(() => one.isOver);
   vi.advanceTimersByTime(300_001);
   await turned(async () => (await active()) === '0');
+});
+
+test('a WebSocket ends with its task, also where its bytes do not', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const { address, task } = await serve();
+  const webSocket = new WebSocket(`ws://${address}${PATH}/`);
+  const codes: number[] = [];
+  webSocket.on('close', (code) => codes.push(code));
+  webSocket.on('error', () => undefined);
+  const one = await task(1);
+  one.begin();
+  one.send('response', {}, { accept: true, subprotocol: null, headers: [] });
+  await turned(() => webSocket.readyState === WebSocket.OPEN);
+  one.finish({ status: 'ERROR', reason: 'lost', body: '' } as Finished);
+  await turned(() => true);
+  await new Promise((resolve) => setImmediate(resolve));
+  vi.advanceTimersByTime(10_001);
+  await turned(() => codes.length === 1);
+  expect(codes).toEqual([1011]);
 });

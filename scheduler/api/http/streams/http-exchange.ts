@@ -39,6 +39,8 @@ export class HttpExchange {
   /** Runs while the caller reads more slowly than the container sends. */
   #unread: NodeJS.Timeout | undefined;
   #isOver = false;
+  /** A WebSocket has the frames. */
+  #isAccepted = false;
 
   constructor(parts: HttpExchangeParts) {
     this.#parts = parts;
@@ -130,6 +132,7 @@ export class HttpExchange {
     if (head !== undefined && 'accept' in head) {
       if (this.#parts.accept === undefined) return this.#cut();
       this.#isOver = true;
+      this.#isAccepted = true;
       return this.#parts.accept(head, this.#frames);
     }
     if (head === undefined) return this.#cut();
@@ -199,7 +202,9 @@ export class HttpExchange {
 
   /** Ends a response that would have no end: its task has ended otherwise. */
   cut(): void {
-    this.#cut();
+    // A WebSocket takes the loss of its frames for the loss of the container.
+    if (!this.#isAccepted) this.#cut();
+    else if (!this.#frames.isOver) this.#parts.bytes.destroy();
   }
 
   #finish(isWhole: boolean): void {
