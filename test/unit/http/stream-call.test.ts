@@ -222,3 +222,17 @@ test('a WebSocket ends with its task, also where its bytes do not', async () => 
   await turned(() => codes.length === 1);
   expect(codes).toEqual([1011]);
 });
+
+test('a task whose response cannot be passed on is ended', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const { address, task } = await serve();
+  const { socket, text } = connected(address);
+  socket.write(GET);
+  const one = await task(1);
+  one.begin();
+  one.send('response', {}, { status: 200, headers: [['x-bad', 'a\nb']] });
+  await turned(() => one.isOver);
+  vi.advanceTimersByTime(10_001);
+  await turned(() => text().includes('502'));
+  await turned(() => one.hasLeft);
+});

@@ -314,6 +314,8 @@ class StreamCall {
     closeUnread(this.#request, this.#reply);
     this.#request.raw.resume();
     void this.#reply.header('x-task-id', this.#taskId ?? '');
+    // The application may go on, with a response that nobody gets.
+    if (this.#finished === undefined) this.#callerLeft();
     if (finished === undefined || finished.status === 'COMPLETE') return sendRefusal(this.#reply, BAD_GATEWAY);
     send(this.#reply, outcomes.httpStatusOf(finished.status, finished.reason), finished.body);
   }
