@@ -236,3 +236,21 @@ test('a task whose response cannot be passed on is ended', async () => {
   await turned(() => text().includes('502'));
   await turned(() => one.hasLeft);
 });
+
+test.for([
+  ['in the query', '/?a=1&auth_token=TOKEN', ''],
+  ['in the query, escaped', '/?a=1&auth%5ftoken=TOKEN', ''],
+  ['behind a number sign', '/a#auth_token=TOKEN', ''],
+  ['in the address of the page before', '/', `Referer: http://x${PATH}/?a=1&auth_token=TOKEN`],
+  ['in a header', '/', 'Authorization: Bearer TOKEN'],
+] as const)('the platform’s token does not reach the container: %s', async ([, path, line]) => {
+  const { address, task } = await serve();
+  const { socket } = connected(address);
+  const text = `GET ${PATH}${path} HTTP/1.1\r\nHost: x\r\n${line}${line === '' ? '' : '\r\n'}\r\n`;
+  socket.write(text.replace('TOKEN', TOKEN));
+  const one = await task(1);
+  one.begin();
+  await turned(() => one.head !== '');
+  expect(one.head).not.toContain(TOKEN);
+  if (line.startsWith('Referer')) expect(one.head).toContain(`http://x${PATH}/?a=1"`);
+});
