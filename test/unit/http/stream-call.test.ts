@@ -11,6 +11,7 @@ import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { FrameReader, encodeFrame } from '#shared/protocol/frames.ts';
 import type { FrameKind } from '#shared/protocol/frames.ts';
 import type { Target } from '../../../scheduler/domain/stub-config.ts';
+import { hostRewriter } from '../../../scheduler/api/http/invoke/host-form.ts';
 import { registerInvoke } from '../../../scheduler/api/http/invoke/invoke.ts';
 import type { InvokeParts } from '../../../scheduler/api/http/invoke/invoke.ts';
 import { createHttpServer } from '../../../scheduler/api/http/server.ts';
@@ -115,6 +116,7 @@ async function serve() {
   };
   const server = createHttpServer({
     log: parts.log,
+    rewriteUrl: hostRewriter([]),
     register: (app) =>
       void app.register((scope, _options, ready) => {
         registerInvoke(scope, parts as unknown as InvokeParts);
@@ -253,4 +255,17 @@ test.for([
   await turned(() => one.head !== '');
   expect(one.head).not.toContain(TOKEN);
   if (line.startsWith('Referer')) expect(one.head).toContain(`http://x${PATH}/?a=1"`);
+});
+
+test('the redirect of a page that brings its token never leads to another host', async () => {
+  const { address } = await serve();
+  for (const path of ['//other.test/a', '/\\other.test/a', '/\\/other.test/a', '/\\\\other.test/a']) {
+    const { socket, text } = connected(address);
+    const host = '00000000-0000-4000-8000-000000000000.apps.test';
+    socket.write(`GET ${path}?auth_token=${TOKEN} HTTP/1.1\r\nHost: ${host}\r\nAccept: text/html\r\n\r\n`);
+    await turned(() => text().includes('\r\n\r\n'));
+    expect(text()).toContain('HTTP/1.1 303');
+    const location = /^location: (.*)$/im.exec(text())?.[1] ?? '';
+    expect(new URL(location, `http://${host}/`).host).toBe(host);
+  }
 });

@@ -62,7 +62,7 @@ export function redirectWithCookie(token: string, request: FastifyRequest, reply
     .header('set-cookie', `${cookieNameOf(request)}=${token}; Path=/; HttpOnly; SameSite=Lax${secure}`)
     .header('cache-control', 'no-store')
     .header('referrer-policy', 'no-referrer')
-    // With two leading slashes it would name another host.
-    .header('location', `${path.replace(/^\/+/, '/')}${left === '' ? '' : `?${left}`}`)
+    // With two leading slashes it would name another host; browsers read a backslash as a slash.
+    .header('location', `${path.replace(/^[/\\]+/, '/')}${left === '' ? '' : `?${left}`}`)
     .send();
 }
