@@ -269,3 +269,18 @@ test('the redirect of a page that brings its token never leads to another host',
     expect(new URL(location, `http://${host}/`).host).toBe(host);
   }
 });
+
+test('a path of the application that ends like a warm-up is the application’s', async () => {
+  const { address, task } = await serve();
+  const { socket, text } = connected(address);
+  const authorization = `Authorization: Bearer ${TOKEN}`;
+  socket.write(`POST /asgi/app/users/warmup HTTP/1.1\r\nHost: x\r\n${authorization}\r\nContent-Length: 0\r\n\r\n`);
+  const one = await task(1);
+  one.begin();
+  await turned(() => one.head !== '');
+  expect(JSON.parse(one.head)).toMatchObject({ path: '/asgi/app/users/warmup', rootPath: '/asgi/app' });
+  socket.write(`POST /asgi/app/v3/warmup HTTP/1.1\r\nHost: x\r\n${authorization}\r\nContent-Length: 0\r\n\r\n`);
+  one.send('response', {}, OK);
+  one.send('end');
+  await turned(() => text().split('200 OK').length === 3);
+});

@@ -130,7 +130,8 @@ function registerStreamed(
     });
   addWarmUp(`/${kind}/:name/warmup`, byName(parts, kind, latest));
   addWarmUp(`/${kind}/:name/latest/warmup`, byName(parts, kind, latest));
-  addWarmUp(`/${kind}/:name/:version/warmup`, byName(parts, kind, versionParam));
+  // Any other part belongs to the application, as the path behind it does.
+  addWarmUp(`/${kind}/:name/:version(^v[0-9]{1,9}$)/warmup`, byName(parts, kind, versionParam));
   addWarmUp(`/${kind}/id/:stubId/warmup`, byId);
 }
 
