@@ -284,3 +284,21 @@ test('a path of the application that ends like a warm-up is the application’s'
   one.send('end');
   await turned(() => text().split('200 OK').length === 3);
 });
+
+test('a public application gets the credentials of its own users', async () => {
+  const { address, task } = await serve();
+  for (const [at, credential] of ['Basic dTpw', 'Bearer of.their.own'].entries()) {
+    const { socket } = connected(address);
+    socket.write(`GET ${PATH}/ HTTP/1.1\r\nHost: x\r\nAuthorization: ${credential}\r\n\r\n`);
+    const one = await task(at + 1);
+    one.begin();
+    await turned(() => one.head !== '');
+    expect(JSON.parse(one.head)).toMatchObject({ headers: expect.arrayContaining([['authorization', credential]]) });
+  }
+  // A kind with a JSON body, and an application that is not public, need a good token.
+  for (const path of ['/endpoint/public/00000000-0000-4000-8000-000000000000', '/asgi/app']) {
+    const { socket, text } = connected(address);
+    socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic dTpw\r\n\r\n`);
+    await turned(() => text().includes('401 Unauthorized'));
+  }
+});
