@@ -202,3 +202,32 @@ describe('the server', () => {
     expect(() => parseAddress(address)).toThrow(/LONGSHORE_HTTP_ADDRESS/);
   });
 });
+
+describe('a refused upgrade', () => {
+  const UPGRADE = 'GET /nothing HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n';
+  const answered = async (server: HttpServer, early: Buffer) => {
+    const [host = '', port = ''] = server.address.split(':');
+    const socket = connect({ host, port: Number(port), allowHalfOpen: true });
+    let text = '';
+    socket.on('data', (chunk: Buffer) => (text += chunk.toString('latin1'))).on('error', () => undefined);
+    socket.write(Buffer.concat([Buffer.from(UPGRADE), early]));
+    await expect.poll(() => text).toContain('HTTP/1.1 404');
+    return socket;
+  };
+
+  test('leaves no connection behind whose caller sent bytes and is gone', async () => {
+    const server = aServer();
+    await server.start('127.0.0.1:0');
+    const socket = await answered(server, Buffer.alloc(1024 * 1024));
+    socket.destroy();
+    await expect.poll(() => connectionsOf(server), { timeout: 8_000 }).toBe(0);
+  }, 10_000);
+
+  test('leaves no connection behind whose caller does not close it', async () => {
+    const server = aServer();
+    await server.start('127.0.0.1:0');
+    const socket = await answered(server, Buffer.alloc(0));
+    await expect.poll(() => connectionsOf(server), { timeout: 8_000 }).toBe(0);
+    socket.destroy();
+  }, 10_000);
+});

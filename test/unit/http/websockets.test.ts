@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { Duplex } from 'node:stream';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { WebSocket } from 'ws';
+import { encodeFrame } from '#shared/protocol/frames.ts';
 import { FrameStream } from '#scheduler/api/http/streams/frame-stream.ts';
 import { WebSockets } from '#scheduler/api/http/streams/websockets.ts';
 import { waitFor } from '../../helpers/programs.ts';
@@ -45,8 +46,10 @@ async function bridged() {
   const webSockets = new WebSockets();
   const runner = new SlowRunner();
   const ends: number[] = [];
+  const sockets: Duplex[] = [];
   const server = createServer();
   server.on('upgrade', (request, socket, head) => {
+    sockets.push(socket);
     const frames = new FrameStream(runner, { onFrame: () => undefined, onOver: () => undefined });
     const acceptance = { accept: true, subprotocol: null, headers: [] } as const;
     const response = new ServerResponse(request);
@@ -75,6 +78,8 @@ async function bridged() {
     runner,
     ends,
     pings: () => pings,
+    /** Bytes for the caller that the kernel has not taken. */
+    unsentBytes: () => sockets.reduce((sum, { writableLength }) => sum + writableLength, 0),
     close: () => {
       client.terminate();
       server.close();
@@ -105,5 +110,27 @@ test('a caller who answers no ping is gone', async () => {
   vi.advanceTimersByTime(INTERVAL_MS);
   await waitFor(() => ends.length === 1, 'the WebSocket is over');
   expect(ends).toEqual([1006]);
+  close();
+});
+
+test('a caller who reads nothing of many small messages makes the container wait', async () => {
+  const { client, runner, unsentBytes, close } = await bridged();
+  client.pause();
+  const message = encodeFrame('message', { text: true }, Buffer.from('x'));
+  const many = Buffer.concat(Array.from({ length: 1000 }, () => message));
+  await waitFor(() => {
+    for (let sent = 0; sent < 50 && !runner.isPaused(); sent += 1) runner.push(many);
+    return runner.isPaused();
+  }, 'the runner process has to wait');
+  // A message of three bytes costs some hundred.
+  expect(unsentBytes()).toBeLessThan(50_000);
+  close();
+});
+
+test('many messages at once to a container that waits add no listener each', async () => {
+  const { client, runner, close } = await bridged();
+  for (let sent = 0; sent < 5_000; sent += 1) client.send('x');
+  await waitFor(() => runner.writableLength > 50_000, 'they wait');
+  expect(runner.listenerCount('drain')).toBeLessThan(3);
   close();
 });

@@ -4,12 +4,14 @@
 // 0136.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { tokenOf } from '../auth.ts';
-import { cookieOf, queryWithout } from '../streams/head.ts';
+import { cookieOf, queryWithout, splitTarget } from '../streams/head.ts';
 
 /** Cookies that hold a caller's token. With HTTPS the prefix keeps other hosts of the domain from setting it. */
 const SEALED_COOKIE = '__Host-longshore_token';
 const PLAIN_COOKIE = 'longshore_token';
 export const TOKEN_COOKIES: readonly string[] = [SEALED_COOKIE, PLAIN_COOKIE];
+/** Query parameter with a caller's token. */
+export const TOKEN_QUERY = 'auth_token';
 
 const cookieNameOf = ({ protocol }: FastifyRequest): string => (protocol === 'https' ? SEALED_COOKIE : PLAIN_COOKIE);
 
@@ -52,15 +54,15 @@ export const isPage = ({ method, headers }: FastifyRequest): boolean =>
 
 /** Keeps the token in a cookie, and leads the browser to the same page without it. */
 export function redirectWithCookie(token: string, request: FastifyRequest, reply: FastifyReply): void {
-  const [path = '/', query = ''] = request.originalUrl.split('?', 2);
-  const left = queryWithout(query, 'auth_token');
+  const { path, query } = splitTarget(request.originalUrl);
+  const left = queryWithout(query, TOKEN_QUERY);
   const secure = request.protocol === 'https' ? '; Secure' : '';
   void reply
     .code(303)
     .header('set-cookie', `${cookieNameOf(request)}=${token}; Path=/; HttpOnly; SameSite=Lax${secure}`)
     .header('cache-control', 'no-store')
     .header('referrer-policy', 'no-referrer')
-    // With two leading slashes it would name another host.
-    .header('location', `${path.replace(/^\/+/, '/')}${left === '' ? '' : `?${left}`}`)
+    // With two leading slashes it would name another host; browsers read a backslash as a slash.
+    .header('location', `${path.replace(/^[/\\]+/, '/')}${left === '' ? '' : `?${left}`}`)
     .send();
 }

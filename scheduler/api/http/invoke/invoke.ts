@@ -130,7 +130,8 @@ function registerStreamed(
     });
   addWarmUp(`/${kind}/:name/warmup`, byName(parts, kind, latest));
   addWarmUp(`/${kind}/:name/latest/warmup`, byName(parts, kind, latest));
-  addWarmUp(`/${kind}/:name/:version/warmup`, byName(parts, kind, versionParam));
+  // Any other part belongs to the application, as the path behind it does.
+  addWarmUp(`/${kind}/:name/:version(^v[0-9]{1,9}$)/warmup`, byName(parts, kind, versionParam));
   addWarmUp(`/${kind}/id/:stubId/warmup`, byId);
 }
 
@@ -267,11 +268,16 @@ function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnReque
   return (request, reply, next) => {
     const fail = (error: unknown): void => sendFailure(error, reply, parts);
     const credential = credentialOf(request, isHost);
-    const resolve = (caller: Caller | null): void => {
+    /** @param ownCredential - the caller's `Authorization` is not the platform's, but may be the application's */
+    const resolve = (caller: Caller | null, ownCredential = false): void => {
       const go = (found: Found): void => {
+        const streams = form !== 'warmup' && !(found instanceof Refusal) && isStreamed(found.kind);
+        if (ownCredential && !streams) return refuseToken(request, reply, parts);
         if (found instanceof Refusal) return sendRefusal(reply, found);
-        if (form !== 'warmup' && isStreamed(found.kind))
-          return stream(found, caller, credential, { isHost, request, reply, parts });
+        if (streams) {
+          const given: Credential = ownCredential ? { token: null, from: 'nowhere' } : credential;
+          return stream(found, caller, given, { isHost, request, reply, parts });
+        }
         // A cookie is for pages, which these kinds do not have.
         if (credential.from === 'cookie') return sendRefusal(reply, UNAUTHORIZED);
         request.invoked = { caller, target: found };
@@ -290,9 +296,11 @@ function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnReque
     if (token === null) return resolve(null);
     const caller = parts.authenticator.authenticate(token);
     const authenticated = (known: Caller | null): void => {
-      // A token that is presented must be good, even where none is needed.
-      if (known === null) refuseToken(request, reply, parts);
-      else resolve(known);
+      if (known !== null) return resolve(known);
+      // A token that is presented must be good, even where none is needed. The header alone may have another meaning:
+      // a public application has users and credentials of its own.
+      if (credential.from === 'header') resolve(null, true);
+      else refuseToken(request, reply, parts);
     };
     if (caller instanceof Promise) caller.then(authenticated, fail);
     else authenticated(caller);

@@ -11,7 +11,7 @@ import { problemOf, sendProblem } from '../error-map.ts';
 import { PACE_RULES } from '../pace.ts';
 import type { PaceRules } from '../pace.ts';
 import { closeUnread } from '../polite-close.ts';
-import { hasBody } from '../streams/head.ts';
+import { hasBody, waitsForContinue } from '../streams/head.ts';
 import { HttpExchange } from '../streams/http-exchange.ts';
 import type { VolumeFileMetrics } from './volume-file-metrics.ts';
 
@@ -150,7 +150,7 @@ function headOf(request: FastifyRequest, { path, purpose }: Asked): object {
       return typeof value === 'string' ? [[name, value]] : [];
     }),
     requestId: request.id,
-    ...(raw.headers.expect !== undefined && hasBody(raw) ? { expectsContinue: true } : {}),
+    ...(waitsForContinue(raw) ? { expectsContinue: true } : {}),
   };
 }
 

@@ -61,13 +61,15 @@ export interface PlatformCredential {
   readonly inHeader: boolean;
   /** Names of the cookies that hold the platform's token. */
   readonly cookies: readonly string[];
+  /** Name of the query parameter that holds it. */
+  readonly queryToken: string;
 }
 
 /** Headers of a request for the container: without those of this connection, and without the platform's credential. */
 export function requestHeaders(
   raw: readonly string[],
   forwarded: Forwarded,
-  { inHeader, cookies }: PlatformCredential,
+  { inHeader, cookies, queryToken }: PlatformCredential,
 ): HeaderList {
   const own = declared(raw);
   const passed: [string, string][] = [];
@@ -77,6 +79,10 @@ export function requestHeaders(
     if (HOP_BY_HOP.has(name) || FORWARDED.has(name) || HANDSHAKE.has(name) || name === 'expect' || own.has(name))
       continue;
     if (name === 'authorization' && inHeader) continue;
+    if (name === 'referer') {
+      passed.push([name, refererWithout(value, queryToken)]);
+      continue;
+    }
     if (name === 'cookie') {
       const left = cookies.reduce(withoutCookie, value);
       if (left !== '') passed.push([name, left]);
@@ -107,9 +113,23 @@ export function cookieOf(header: string | undefined, name: string): string | und
   return undefined;
 }
 
+/** The address of the page before, without a token in its query. */
+function refererWithout(address: string, name: string): string {
+  const { path, query } = splitTarget(address);
+  const left = queryWithout(query, name);
+  return query === left ? address : `${path}${left === '' ? '' : `?${left}`}`;
+}
+
+/** Splits a request's target as the router does: a number sign begins a query, too. */
+export function splitTarget(target: string): { readonly path: string; readonly query: string } {
+  const at = target.search(/[#?]/);
+  return at < 0 ? { path: target, query: '' } : { path: target.slice(0, at), query: target.slice(at + 1) };
+}
+
 /** A query without some of its parameters, otherwise as it was sent. */
 export function queryWithout(query: string, name: string): string {
-  if (!query.includes(name)) return query;
+  // A name may be escaped.
+  if (!query.includes(name) && !query.includes('%')) return query;
   return query
     .split('&')
     .filter((pair) => decoded(pair.split('=', 1)[0] ?? '') !== name)
@@ -196,3 +216,7 @@ export function headerList(value: unknown): HeaderList | undefined {
 /** Whether the request has a body, or may have one. */
 export const hasBody = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
   headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0';
+
+/** Whether the caller sends its body only after `100 Continue`. */
+export const waitsForContinue = (request: Pick<IncomingMessage, 'headers'>): boolean =>
+  request.headers.expect !== undefined && hasBody(request);

@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Frame } from '#shared/protocol/frames.ts';
 import { FrameStream } from './frame-stream.ts';
-import { hasBody, headerList, responseHead } from './head.ts';
+import { hasBody, headerList, responseHead, waitsForContinue } from './head.ts';
 import type { Acceptance, HeaderList, ResponseHead } from './head.ts';
 
 export interface HttpExchangeParts {
@@ -33,14 +33,19 @@ export class HttpExchange {
   readonly #parts: HttpExchangeParts;
   readonly #frames: FrameStream;
   #head: ResponseHead | undefined;
+  /** The caller waits for `100 Continue`, and has not got it. A container may ask any number of times. */
+  #waitsForContinue: boolean;
   #sentBytes = 0;
   /** Runs while the caller reads more slowly than the container sends. */
   #unread: NodeJS.Timeout | undefined;
   #isOver = false;
+  /** A WebSocket has the frames. */
+  #isAccepted = false;
 
   constructor(parts: HttpExchangeParts) {
     this.#parts = parts;
     const { request, response, bytes } = parts;
+    this.#waitsForContinue = waitsForContinue(request);
     this.#frames = new FrameStream(bytes, {
       onFrame: (frame) => this.#onFrame(frame),
       onOver: () => this.#cut(),
@@ -110,7 +115,8 @@ export class HttpExchange {
       case 'end':
         return this.#end(body);
       case 'reading':
-        if (!response.headersSent) response.writeContinue();
+        if (this.#waitsForContinue && !response.headersSent) response.writeContinue();
+        this.#waitsForContinue = false;
         return;
       default:
     }
@@ -126,6 +132,7 @@ export class HttpExchange {
     if (head !== undefined && 'accept' in head) {
       if (this.#parts.accept === undefined) return this.#cut();
       this.#isOver = true;
+      this.#isAccepted = true;
       return this.#parts.accept(head, this.#frames);
     }
     if (head === undefined) return this.#cut();
@@ -150,8 +157,18 @@ export class HttpExchange {
     if (head.trailers && trailers.length > 0) addTrailers(response, trailers);
     this.#isOver = true;
     response.end();
+    this.#cutWhenUnread();
     this.#dropLateBody();
     this.#finish(true);
+  }
+
+  /** The last bytes of a response may lie unread, too. */
+  #cutWhenUnread(): void {
+    const { response } = this.#parts;
+    if (response.writableFinished) return;
+    const unread = setTimeout(() => response.destroy(), UNREAD_MS);
+    unread.unref();
+    response.once('close', () => clearTimeout(unread));
   }
 
   /** A response may be complete before its request is: the rest of the body is not wanted. */
@@ -185,7 +202,9 @@ export class HttpExchange {
 
   /** Ends a response that would have no end: its task has ended otherwise. */
   cut(): void {
-    this.#cut();
+    // A WebSocket takes the loss of its frames for the loss of the container.
+    if (!this.#isAccepted) this.#cut();
+    else if (!this.#frames.isOver) this.#parts.bytes.destroy();
   }
 
   #finish(isWhole: boolean): void {

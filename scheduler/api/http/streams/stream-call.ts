@@ -2,7 +2,6 @@
 // bytes themselves (http-exchange.ts, websockets.ts) instead of an input and a result.
 // Invariant: no byte of the body is read before a container has the task. Until the container's head has come, every
 // failure is answered as for an endpoint; from then on the connection is cut.
-import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { TaskId } from '#shared/domain/ids.ts';
@@ -13,12 +12,12 @@ import type { Finished } from '../../../tasks/dispatch/replies.ts';
 import type { Streams } from '../../../tasks/streams/streams.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { answerRefused } from '../invoke/answer.ts';
-import { TOKEN_COOKIES } from '../invoke/credential.ts';
+import { TOKEN_COOKIES, TOKEN_QUERY } from '../invoke/credential.ts';
 import { outcomes } from '../invoke/outcomes.ts';
 import { BAD_GATEWAY, NO_ROOM, Refusal, send, sendFailure, sendRefusal } from '../invoke/refusal.ts';
 import type { FailureParts } from '../invoke/refusal.ts';
 import { closeUnread } from '../polite-close.ts';
-import { hasBody, queryWithout, requestHeaders } from './head.ts';
+import { queryWithout, requestHeaders, splitTarget, waitsForContinue } from './head.ts';
 import type { HeaderList } from './head.ts';
 import { HttpExchange } from './http-exchange.ts';
 import type { StreamMetrics } from './metrics.ts';
@@ -190,14 +189,14 @@ class StreamCall {
     const { raw } = request;
     const isWebSocket = this.#protocol === 'websocket';
     const isSealed = request.protocol === 'https';
-    const [path, query] = splitUrl(request.originalUrl);
+    const { path, query } = splitTarget(request.originalUrl);
     const { remotePort, localAddress, localPort } = raw.socket;
     return {
       type: isWebSocket ? 'websocket' : 'http',
       method: raw.method ?? 'GET',
       path: path === rootPath ? `${path}/` : path,
       rootPath,
-      query: queryWithout(query, 'auth_token'),
+      query: queryWithout(query, TOKEN_QUERY),
       scheme: isWebSocket ? (isSealed ? 'wss' : 'ws') : isSealed ? 'https' : 'http',
       httpVersion: raw.httpVersion,
       headers: requestHeaders(
@@ -208,7 +207,7 @@ class StreamCall {
           proto: request.protocol,
           prefix: rootPath,
         },
-        { inHeader: tokenInHeader, cookies: TOKEN_COOKIES },
+        { inHeader: tokenInHeader, cookies: TOKEN_COOKIES, queryToken: TOKEN_QUERY },
       ),
       client: [request.ip, remotePort ?? 0],
       server: [localAddress ?? '', localPort ?? 0],
@@ -315,6 +314,8 @@ class StreamCall {
     closeUnread(this.#request, this.#reply);
     this.#request.raw.resume();
     void this.#reply.header('x-task-id', this.#taskId ?? '');
+    // The application may go on, with a response that nobody gets.
+    if (this.#finished === undefined) this.#callerLeft();
     if (finished === undefined || finished.status === 'COMPLETE') return sendRefusal(this.#reply, BAD_GATEWAY);
     send(this.#reply, outcomes.httpStatusOf(finished.status, finished.reason), finished.body);
   }
@@ -331,10 +332,3 @@ class StreamCall {
     if (this.#finished === undefined) this.#callerLeft();
   }
 }
-
-function splitUrl(url: string): readonly [path: string, query: string] {
-  const at = url.indexOf('?');
-  return at < 0 ? [url, ''] : [url.slice(0, at), url.slice(at + 1)];
-}
-
-const waitsForContinue = (raw: IncomingMessage): boolean => raw.headers.expect !== undefined && hasBody(raw);

@@ -13,6 +13,8 @@ export interface Upgrade {
 
 /** Most bytes that are read before the upgrade is answered: a client should send none until then. */
 const MOST_EARLY_BYTES = 64 * 1024;
+/** Time for a caller to close its side after a refusal. */
+const CLOSE_WITHIN_MS = 3_000;
 
 const upgrades = new WeakMap<IncomingMessage, Upgrade>();
 
@@ -41,7 +43,7 @@ export function routeUpgrades(app: FastifyInstance): Upgrades {
     const response = new ServerResponse(request);
     response.shouldKeepAlive = false;
     response.assignSocket(socket as Parameters<ServerResponse['assignSocket']>[0]);
-    response.once('finish', () => socket.end());
+    response.once('finish', () => endSoon(socket));
     // Node tells a response of room in its socket only where the socket is still its own.
     socket.on('drain', () => response.emit('drain'));
     app.routing(request, response);
@@ -51,6 +53,17 @@ export function routeUpgrades(app: FastifyInstance): Upgrades {
       for (const socket of open) socket.destroy();
     },
   };
+}
+
+/** Ends a socket whose upgrade was refused, with time for its caller to read the answer and to close. */
+function endSoon(socket: Duplex): void {
+  socket.end();
+  socket.removeAllListeners('data');
+  // Only a socket that is read tells when its caller hangs up.
+  socket.resume();
+  const late = setTimeout(() => socket.destroy(), CLOSE_WITHIN_MS);
+  late.unref();
+  socket.once('close', () => clearTimeout(late));
 }
 
 /** Reads a socket until it is taken, since only a socket that is read tells when its caller hangs up. */

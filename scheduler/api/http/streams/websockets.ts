@@ -18,6 +18,8 @@ export const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 /** Bytes that wait for a caller above which its container has to wait. */
 const MOST_BEHIND_BYTES = 1024 * 1024;
 const RESUME_BELOW_BYTES = 256 * 1024;
+/** Share of a message in them beside its own bytes, so that many small messages are bounded, too. */
+const MESSAGE_COST_BYTES = 256;
 /** Interval of pings: a caller who answers none until the next counts as gone. */
 const PING_MS = 30_000;
 /** Longest reason of a close, in bytes. Source: RFC 6455 §5.5. */
@@ -147,7 +149,8 @@ function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents)
       at += PIECE_BYTES;
       hasRoom = frames.send('message', { text: !isBinary, ...(at < bytes.length ? { more: true } : {}) }, piece);
     } while (at < bytes.length);
-    if (hasRoom || frames.isOver) return;
+    // Messages that were read together come one after the other, also after the first of them found no room.
+    if (hasRoom || frames.isOver || webSocket.isPaused) return;
     webSocket.pause();
     frames.onceWritable(() => {
       isAlive = true;
@@ -165,8 +168,11 @@ function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents)
     events.onOver(code);
   });
   let isWaiting = false;
+  let unsent = 0;
+  const bytesBehind = (): number => webSocket.bufferedAmount + unsent * MESSAGE_COST_BYTES;
   const sent = (): void => {
-    if (!isWaiting || webSocket.bufferedAmount > RESUME_BELOW_BYTES) return;
+    unsent -= 1;
+    if (!isWaiting || bytesBehind() > RESUME_BELOW_BYTES) return;
     isWaiting = false;
     frames.resume();
   };
@@ -175,8 +181,9 @@ function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents)
       if (webSocket.readyState !== webSocket.OPEN) return;
       if (frame.kind === 'message') {
         events.onBytes('out', frame.body.length);
+        unsent += 1;
         webSocket.send(frame.body, { binary: frame.header['text'] !== true, fin: frame.header['more'] !== true }, sent);
-        if (isWaiting || webSocket.bufferedAmount <= MOST_BEHIND_BYTES) return;
+        if (isWaiting || bytesBehind() <= MOST_BEHIND_BYTES) return;
         isWaiting = true;
         frames.pause();
       } else if (frame.kind === 'close') closeAs(webSocket, frame);

@@ -1,0 +1,304 @@
+// Streamed calls over real HTTP, with a queue and runner processes that this test plays.
+import { connect } from 'node:net';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { duplexPair } from 'node:stream';
+import { pino } from 'pino';
+import { afterEach, expect, test, vi } from 'vitest';
+import { WebSocket } from 'ws';
+import { Registry } from '#shared/metrics.ts';
+import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { FrameReader, encodeFrame } from '#shared/protocol/frames.ts';
+import type { FrameKind } from '#shared/protocol/frames.ts';
+import type { Target } from '../../../scheduler/domain/stub-config.ts';
+import { hostRewriter } from '../../../scheduler/api/http/invoke/host-form.ts';
+import { registerInvoke } from '../../../scheduler/api/http/invoke/invoke.ts';
+import type { InvokeParts } from '../../../scheduler/api/http/invoke/invoke.ts';
+import { createHttpServer } from '../../../scheduler/api/http/server.ts';
+import type { HttpServer } from '../../../scheduler/api/http/server.ts';
+import { StreamMetrics } from '../../../scheduler/api/http/streams/metrics.ts';
+import { StreamRoom } from '../../../scheduler/api/http/streams/room.ts';
+import { WebSockets } from '../../../scheduler/api/http/streams/websockets.ts';
+import type { Finished } from '../../../scheduler/tasks/dispatch/replies.ts';
+import type { TakeBytes } from '../../../scheduler/tasks/streams/streams.ts';
+
+const PATH = '/asgi/public/00000000-0000-4000-8000-000000000000';
+const TOKEN = 'eyJtoken';
+const TARGET = {
+  workspaceId: 'w' as WorkspaceId,
+  kind: 'asgi',
+  active: true,
+  config: { timeoutSeconds: 0, authorized: false },
+} as unknown as Target;
+
+const servers: HttpServer[] = [];
+const sockets: Socket[] = [];
+afterEach(async () => {
+  vi.useRealTimers();
+  for (const socket of sockets.splice(0)) socket.destroy();
+  for (const server of servers.splice(0)) await server.stop(0);
+});
+
+/** A task, and the runner process that may serve it. */
+interface Played {
+  readonly taskId: TaskId;
+  /** Kinds of frames that the runner process has got. */
+  readonly got: string[];
+  /** The head of the request, as the runner process has got it. */
+  head: string;
+  hasLeft: boolean;
+  isOver: boolean;
+  begin(): void;
+  send(kind: FrameKind, header?: object, body?: object | string): void;
+  finish(finished: Finished): void;
+  readonly runner: Duplex;
+}
+
+async function serve() {
+  const tasks: Played[] = [];
+  const registry = new Registry();
+  const parts = {
+    log: pino({ level: 'silent' }),
+    maxBodyBytes: 1000,
+    cancel: () => Promise.resolve(),
+    webSockets: new WebSockets(),
+    room: new StreamRoom(),
+    streamMetrics: new StreamMetrics(registry),
+    targets: { byStub: () => TARGET, byName: () => TARGET },
+    containers: { warmUp: () => Promise.resolve() },
+    authenticator: { authenticate: (token: string) => (token === TOKEN ? { workspaceId: 'w' } : null) },
+    streams: {
+      expect: (taskId: TaskId, take: TakeBytes) => {
+        const task = tasks.find((one) => one.taskId === taskId);
+        if (task !== undefined) task.begin = () => take((task as unknown as { own: Duplex }).own);
+        return () => undefined;
+      },
+    },
+    submissions: {
+      submit: (_target: Target, call: { readonly onStreamed?: (taskId: TaskId) => void }) => {
+        const taskId = `task-${tasks.length + 1}` as TaskId;
+        const { promise, resolve } = Promise.withResolvers<Finished>();
+        const [own, runner] = duplexPair();
+        const reader = new FrameReader();
+        const task: Played & { readonly own: Duplex } = {
+          taskId,
+          got: [],
+          head: '',
+          hasLeft: false,
+          isOver: false,
+          begin: () => undefined,
+          send: (kind, header = {}, body = '') => {
+            const text = typeof body === 'string' ? body : JSON.stringify(body);
+            runner.write(encodeFrame(kind, header, Buffer.from(text, 'latin1')));
+          },
+          finish: resolve,
+          own,
+          runner,
+        };
+        runner.on('error', () => undefined);
+        runner.on('data', (data: Buffer) =>
+          reader.push(data).forEach(({ kind, body }) => {
+            task.got.push(kind ?? '');
+            if (kind === 'request') task.head = body.toString('utf8');
+          }),
+        );
+        own.on('close', () => (task.isOver = true));
+        tasks.push(task);
+        call.onStreamed?.(taskId);
+        return Promise.resolve({
+          kind: 'accepted' as const,
+          taskId,
+          finished: promise,
+          callerLeft: () => void (task.hasLeft = true),
+        });
+      },
+    },
+  };
+  const server = createHttpServer({
+    log: parts.log,
+    rewriteUrl: hostRewriter([]),
+    register: (app) =>
+      void app.register((scope, _options, ready) => {
+        registerInvoke(scope, parts as unknown as InvokeParts);
+        ready();
+      }),
+  });
+  servers.push(server);
+  await server.start('127.0.0.1:0');
+  return {
+    address: server.address,
+    tasks,
+    active: async () => /streams_active\{protocol="http"\} (\d+)/.exec(await registry.metrics())?.[1],
+    task: async (number: number) => {
+      await turned(() => tasks[number - 1] !== undefined);
+      return tasks[number - 1] as Played;
+    },
+  };
+}
+
+/** Waits by turns of the event loop: timers may be faked. */
+async function turned(isSo: () => boolean | Promise<boolean>): Promise<void> {
+  const untilMs = performance.now() + 5_000;
+  while (!(await isSo())) {
+    if (performance.now() > untilMs) throw new Error('it did not become so');
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+function connected(address: string): { socket: Socket; text: () => string; isClosed: () => boolean } {
+  const [host = '', port = ''] = address.split(':');
+  const socket = connect(Number(port), host);
+  sockets.push(socket);
+  let text = '';
+  let isClosed = false;
+  socket.on('error', () => undefined);
+  socket.on('data', (chunk: Buffer) => (text += chunk.toString('latin1')));
+  socket.on('close', () => (isClosed = true));
+  return { socket, text: () => text, isClosed: () => isClosed };
+}
+
+const OK = { status: 200, headers: [] };
+const GET = `GET ${PATH}/ HTTP/1.1\r\nHost: x\r\n\r\n`;
+
+test('a caller is told once to send its body, however often the container asks', async () => {
+  const { address, task } = await serve();
+  const { socket, text } = connected(address);
+  socket.write(`POST ${PATH}/ HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n`);
+  const one = await task(1);
+  one.begin();
+  for (let asked = 0; asked < 100; asked += 1) one.send('reading');
+  await turned(() => text().includes('100 Continue'));
+  socket.write('ok');
+  await turned(() => one.got.includes('end'));
+  one.send('response', {}, OK);
+  one.send('end');
+  await turned(() => text().includes('200 OK'));
+  expect(text().split('100 Continue')).toHaveLength(2);
+});
+
+test('a caller who did not ask is never told to send its body', async () => {
+  const { address, task } = await serve();
+  const { socket, text } = connected(address);
+  socket.write(GET);
+  const one = await task(1);
+  one.begin();
+  one.send('reading');
+  one.send('response', {}, OK);
+  one.send('end');
+  await turned(() => text().includes('200 OK'));
+  expect(text()).not.toContain('100 Continue');
+});
+
+test('a caller who leaves the end of a response unread is cut off', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const { address, task, active } = await serve();
+  const { socket } = connected(address);
+  socket.pause();
+  socket.write(GET);
+  const one = await task(1);
+  one.begin();
+  one.send('response', {}, OK);
+  // More than the kernel takes, and the end right behind it.
+  const pieces = Array.from({ length: 30 }, () => encodeFrame('data', {}, Buffer.alloc(1_000_000)));
+  one.runner.write(Buffer.concat([...pieces, encodeFrame('end', {})]));
+  await turned(() => one.isOver);
+  vi.advanceTimersByTime(300_001);
+  await turned(async () => (await active()) === '0');
+});
+
+test('a WebSocket ends with its task, also where its bytes do not', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const { address, task } = await serve();
+  const webSocket = new WebSocket(`ws://${address}${PATH}/`);
+  const codes: number[] = [];
+  webSocket.on('close', (code) => codes.push(code));
+  webSocket.on('error', () => undefined);
+  const one = await task(1);
+  one.begin();
+  one.send('response', {}, { accept: true, subprotocol: null, headers: [] });
+  await turned(() => webSocket.readyState === WebSocket.OPEN);
+  one.finish({ status: 'ERROR', reason: 'lost', body: '' } as Finished);
+  await turned(() => true);
+  await new Promise((resolve) => setImmediate(resolve));
+  vi.advanceTimersByTime(10_001);
+  await turned(() => codes.length === 1);
+  expect(codes).toEqual([1011]);
+});
+
+test('a task whose response cannot be passed on is ended', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const { address, task } = await serve();
+  const { socket, text } = connected(address);
+  socket.write(GET);
+  const one = await task(1);
+  one.begin();
+  one.send('response', {}, { status: 200, headers: [['x-bad', 'a\nb']] });
+  await turned(() => one.isOver);
+  vi.advanceTimersByTime(10_001);
+  await turned(() => text().includes('502'));
+  await turned(() => one.hasLeft);
+});
+
+test.for([
+  ['in the query', '/?a=1&auth_token=TOKEN', ''],
+  ['in the query, escaped', '/?a=1&auth%5ftoken=TOKEN', ''],
+  ['behind a number sign', '/a#auth_token=TOKEN', ''],
+  ['in the address of the page before', '/', `Referer: http://x${PATH}/?a=1&auth_token=TOKEN`],
+  ['in a header', '/', 'Authorization: Bearer TOKEN'],
+] as const)('the platform’s token does not reach the container: %s', async ([, path, line]) => {
+  const { address, task } = await serve();
+  const { socket } = connected(address);
+  const text = `GET ${PATH}${path} HTTP/1.1\r\nHost: x\r\n${line}${line === '' ? '' : '\r\n'}\r\n`;
+  socket.write(text.replace('TOKEN', TOKEN));
+  const one = await task(1);
+  one.begin();
+  await turned(() => one.head !== '');
+  expect(one.head).not.toContain(TOKEN);
+  if (line.startsWith('Referer')) expect(one.head).toContain(`http://x${PATH}/?a=1"`);
+});
+
+test('the redirect of a page that brings its token never leads to another host', async () => {
+  const { address } = await serve();
+  for (const path of ['//other.test/a', '/\\other.test/a', '/\\/other.test/a', '/\\\\other.test/a']) {
+    const { socket, text } = connected(address);
+    const host = '00000000-0000-4000-8000-000000000000.apps.test';
+    socket.write(`GET ${path}?auth_token=${TOKEN} HTTP/1.1\r\nHost: ${host}\r\nAccept: text/html\r\n\r\n`);
+    await turned(() => text().includes('\r\n\r\n'));
+    expect(text()).toContain('HTTP/1.1 303');
+    const location = /^location: (.*)$/im.exec(text())?.[1] ?? '';
+    expect(new URL(location, `http://${host}/`).host).toBe(host);
+  }
+});
+
+test('a path of the application that ends like a warm-up is the application’s', async () => {
+  const { address, task } = await serve();
+  const { socket, text } = connected(address);
+  const authorization = `Authorization: Bearer ${TOKEN}`;
+  socket.write(`POST /asgi/app/users/warmup HTTP/1.1\r\nHost: x\r\n${authorization}\r\nContent-Length: 0\r\n\r\n`);
+  const one = await task(1);
+  one.begin();
+  await turned(() => one.head !== '');
+  expect(JSON.parse(one.head)).toMatchObject({ path: '/asgi/app/users/warmup', rootPath: '/asgi/app' });
+  socket.write(`POST /asgi/app/v3/warmup HTTP/1.1\r\nHost: x\r\n${authorization}\r\nContent-Length: 0\r\n\r\n`);
+  one.send('response', {}, OK);
+  one.send('end');
+  await turned(() => text().split('200 OK').length === 3);
+});
+
+test('a public application gets the credentials of its own users', async () => {
+  const { address, task } = await serve();
+  for (const [at, credential] of ['Basic dTpw', 'Bearer of.their.own'].entries()) {
+    const { socket } = connected(address);
+    socket.write(`GET ${PATH}/ HTTP/1.1\r\nHost: x\r\nAuthorization: ${credential}\r\n\r\n`);
+    const one = await task(at + 1);
+    one.begin();
+    await turned(() => one.head !== '');
+    expect(JSON.parse(one.head)).toMatchObject({ headers: expect.arrayContaining([['authorization', credential]]) });
+  }
+  // A kind with a JSON body, and an application that is not public, need a good token.
+  for (const path of ['/endpoint/public/00000000-0000-4000-8000-000000000000', '/asgi/app']) {
+    const { socket, text } = connected(address);
+    socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic dTpw\r\n\r\n`);
+    await turned(() => text().includes('401 Unauthorized'));
+  }
+});
