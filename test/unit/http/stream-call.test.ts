@@ -302,3 +302,10 @@ test('a public application gets the credentials of its own users', async () => {
     await turned(() => text().includes('401 Unauthorized'));
   }
 });
+
+test('two hosts in a request are refused', async () => {
+  const { address } = await serve();
+  const { socket, text } = connected(address);
+  socket.write(`GET ${PATH}/ HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n`);
+  await turned(() => text().includes('400 Bad Request'));
+});
