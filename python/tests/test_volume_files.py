@@ -246,6 +246,23 @@ class Uploading(Volume):
         self.assertEqual(self.put('a', b'C', '2-2/3').status, 200)
         self.assertEqual(self.read('a'), b'ABC')
 
+    def test_uploads_to_a_folder_at_once_do_not_disturb_each_other(self) -> None:
+        answers: List[Answer] = []
+
+        def upload(name: str) -> None:
+            for _ in range(50):
+                answers.append(self.put(name, b'x'))
+
+        for names, codes in ((['a', 'b', 'c', 'd'], set()), (['e'] * 4, {'upload_in_progress'})):
+            threads = [threading.Thread(target=upload, args=(name,)) for name in names]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual({answer.code for answer in answers if answer.status != 200} - codes, set())
+            answers.clear()
+        self.assertEqual(self.left(), [])
+
     def test_bytes_that_were_not_announced_are_refused(self) -> None:
         self.assertEqual(self.put('a', b'abc', length=2).code, 'upload_incomplete')
         self.assertEqual(self.put('a', b'ab', length=3).code, 'upload_incomplete')

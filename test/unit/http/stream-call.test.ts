@@ -217,7 +217,7 @@ test('a WebSocket ends with its task, also where its bytes do not', async () => 
   one.begin();
   one.send('response', {}, { accept: true, subprotocol: null, headers: [] });
   await turned(() => webSocket.readyState === WebSocket.OPEN);
-  one.finish({ status: 'ERROR', reason: 'lost', body: '' } as Finished);
+  one.finish({ status: 'ERROR', reason: 'lost', body: '' });
   await turned(() => true);
   await new Promise((resolve) => setImmediate(resolve));
   vi.advanceTimersByTime(10_001);
@@ -301,4 +301,11 @@ test('a public application gets the credentials of its own users', async () => {
     socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic dTpw\r\n\r\n`);
     await turned(() => text().includes('401 Unauthorized'));
   }
+});
+
+test('two hosts in a request are refused', async () => {
+  const { address } = await serve();
+  const { socket, text } = connected(address);
+  socket.write(`GET ${PATH}/ HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n`);
+  await turned(() => text().includes('400 Bad Request'));
 });

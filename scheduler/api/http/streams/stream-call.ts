@@ -52,9 +52,12 @@ const LAST_BYTES_MS = 10_000;
 const AFTER_CLOSE_MS = 30_000;
 
 const BAD_KEY = new Refusal(400, 'error', 'Sec-WebSocket-Key is missing or not a key');
+const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
 const BAD_SUBPROTOCOLS = new Refusal(400, 'error', 'Sec-WebSocket-Protocol is not a list of different names');
 
 export function streamCall(to: StreamedTo, request: FastifyRequest, reply: FastifyReply, parts: StreamCallParts): void {
+  // The platform reads the first, and an application may read another. Source: RFC 9112 §3.2.
+  if ((request.raw.headersDistinct['host']?.length ?? 0) > 1) return sendRefusal(reply, TWO_HOSTS);
   const upgrade = upgradeOf(request.raw);
   const problem = upgrade && handshakeProblem(request.raw);
   if (problem === 'version') {
