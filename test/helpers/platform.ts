@@ -229,7 +229,7 @@ export class Platform {
   constructor(
     engine: TestDocker,
     settings: NodeJS.ProcessEnv | ((daemon: 'scheduler' | 'agent') => NodeJS.ProcessEnv) = {},
-    flags: Readonly<Record<'scheduler' | 'agent', readonly string[]>> | undefined = undefined,
+    flags?: Readonly<Record<'scheduler' | 'agent', readonly string[]>>,
   ) {
     const made = tempDirectory('e2e');
     this.directory = made.path;
