@@ -9,7 +9,7 @@ import type { RunTask__Output, TaskFromAgent, TaskResult } from '#shared/protoco
 import { createLog } from '#shared/log.ts';
 import type { TaskSink } from '../../agent/slots/attempts.ts';
 import type { ReadyFacts } from '../../agent/slots/container-slots.ts';
-import type { CarryCall } from '../../agent/slots/streams.ts';
+import type { OpenBytes } from '../../agent/slots/streams.ts';
 import { RunnerSlots } from '../../agent/slots/slots.ts';
 import { FakeRunner } from './fake-runner.ts';
 import { until } from './fake-scheduler.ts';
@@ -46,7 +46,7 @@ export interface World {
   readonly restarting: number[];
   add(facts?: { workers?: number; concurrentRequests?: number; ready?: ReadyFacts; timeoutMs?: number }): Promise<void>;
   /** Says how streams to the scheduler are opened; none can be until then. */
-  opens(opening: () => CarryCall | undefined): void;
+  opens(opening: OpenBytes): void;
   /** A single-mode runner that is ready. */
   single(slots?: number): Promise<FakeRunner>;
   run(taskId: string, rest?: Partial<RunTask__Output>): void;
@@ -56,9 +56,9 @@ export const test = base.extend('world', async ({}, { onCleanup }): Promise<Worl
   const dir = await mkdtemp(join(tmpdir(), 'lss-'));
   const path = join(dir, 's', 'agent.sock');
   const world = { log: [], failures: [], stops: [], violations: [], readies: [], restarting: [] } as unknown as World;
-  let open: () => CarryCall | undefined = () => undefined;
+  let open: OpenBytes = () => undefined;
   const table = new RunnerSlots(
-    { open: () => open(), onCount: () => undefined },
+    { open: (line) => open(line), onCount: () => undefined },
     createLog({ name: 'test', level: 'silent' }),
   );
   table.onReady((_id, ready) => world.readies.push(ready));

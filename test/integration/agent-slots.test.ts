@@ -1,6 +1,5 @@
-import { Duplex } from 'node:stream';
+import { Socket } from 'node:net';
 import { expect, vi } from 'vitest';
-import type { CarryCall } from '../../agent/slots/streams.ts';
 import { encodeFrame } from '../../shared/protocol/frames.ts';
 import { FakeRunner } from '../helpers/fake-runner.ts';
 import { until } from '../helpers/fake-scheduler.ts';
@@ -408,12 +407,7 @@ test('frames may arrive cut at any byte', async ({ world }) => {
 });
 
 test('a streamed call that is cancelled before its socket is there never reaches the runner', async ({ world }) => {
-  world.opens(
-    () =>
-      Object.assign(new Duplex({ objectMode: true, read: () => undefined, write: (_a, _b, done) => done() }), {
-        cancel: () => undefined,
-      }) as unknown as CarryCall,
-  );
+  world.opens(() => Promise.resolve(new Socket()));
   await world.add();
   const runner = await world.single();
   world.run('t1', { stream: true });
