@@ -16,7 +16,7 @@ const [FIRST_MIB, PART_MIB, LARGE_MIB] = [32, 256, 1024];
 /** Most that a daemon may grow over its memory after the first, small bodies, for a body of any size. */
 const MOST_GROWN_MIB = 128;
 /** Noise between the peaks of as many bytes in four bodies and in one: they depend on when garbage is collected. */
-const NOISE_MIB = 64;
+const NOISE_MIB = 96;
 const CALLS_BESIDE = 50;
 const READINGS_AT_REST = 5;
 const DAEMONS = ['scheduler', 'agent'] as const;
@@ -97,4 +97,4 @@ test('FastAPI takes and sends 1 GiB within fixed memory on scheduler and agent',
     expect(Math.max(ofParts, ofWhole), said[at]).toBeLessThan(MOST_GROWN_MIB);
     expect(ofWhole - ofParts, said[at]).toBeLessThan(NOISE_MIB);
   }
-});
+}, 300_000);
