@@ -37,15 +37,25 @@ export async function upload<T>({ url, token }: Target, size: number): Promise<{
   return { sha256: hash.digest('hex'), answer };
 }
 
-/** Reads an answer to its end, as fast as it comes. */
-export async function download({ url, token }: Target): Promise<{ sha256: string; size: number }> {
+export interface Pause {
+  readonly atBytes: number;
+  /** Nothing is read until it has ended. */
+  readonly until: () => Promise<void>;
+}
+
+/** Reads an answer to its end, as fast as it comes but for a pause. */
+export async function download({ url, token }: Target, pause?: Pause): Promise<{ sha256: string; size: number }> {
   const hash = createHash('sha256');
   let size = 0;
+  let isBefore = true;
   const sent = request(url, { headers: { authorization: `Bearer ${token}` }, agent: false });
   sent.end();
   for await (const piece of (await answerOf(sent)) as AsyncIterable<Buffer>) {
     hash.update(piece);
     size += piece.length;
+    if (pause === undefined || !isBefore || size < pause.atBytes) continue;
+    isBefore = false;
+    await pause.until();
   }
   return { sha256: hash.digest('hex'), size };
 }
