@@ -117,7 +117,7 @@ export class WebSockets {
     if (!isOpen) whenRefused(socket, accepted.frames, events);
   }
 
-  /** Ends all WebSockets, also those that are accepted from here on, because this process stops: callers are told to come again. */
+  /** Ends all WebSockets, also those that are accepted later, because this process stops: callers shall come again. */
   closeAll(): void {
     this.#isStopping = true;
     for (const webSocket of this.#open) closeForRestart(webSocket);
