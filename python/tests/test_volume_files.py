@@ -191,6 +191,12 @@ class Downloads(Volume):
         head = self.get('a', {'range': 'bytes=0-0'}, 'HEAD')
         self.assertEqual((head.status, head.headers['content-length'], head.body), (200, '700000', b''))
 
+    def test_a_range_with_more_digits_than_a_number_may_have_is_answered(self) -> None:
+        self.write('a', b'0123456789')
+        digits = '9' * 5000
+        for sent, status in (('bytes=%s-' % digits, 416), ('bytes=0-%s' % digits, 206), ('bytes=-%s' % digits, 206)):
+            self.assertEqual(self.get('a', {'range': sent}).status, status)
+
     def test_a_file_that_changes_meanwhile_breaks_off_before_its_end(self) -> None:
         size = 8 * 1024 * 1024
         self.write('a', b'1' * size)

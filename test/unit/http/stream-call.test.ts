@@ -309,3 +309,14 @@ test('two hosts in a request are refused', async () => {
   socket.write(`GET ${PATH}/ HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n`);
   await turned(() => text().includes('400 Bad Request'));
 });
+
+test('a browser whose token is good no more still reads a public application', async () => {
+  const { address, task } = await serve();
+  const { socket } = connected(address);
+  const host = '00000000-0000-4000-8000-000000000000.apps.test';
+  socket.write(`GET / HTTP/1.1\r\nHost: ${host}\r\nCookie: a=1; longshore_token=revoked\r\n\r\n`);
+  const one = await task(1);
+  one.begin();
+  await turned(() => one.head !== '');
+  expect(JSON.parse(one.head)).toMatchObject({ headers: expect.arrayContaining([['cookie', 'a=1']]) });
+});
