@@ -21,8 +21,7 @@ from longshore import Image, asgi
 PIECE_BYTES = 256 * 1024
 
 
-# A slow caller's upload may take an hour: `timeout` ends requests whose answer has not begun.
-@asgi(name='fastapi', image=Image(base_image='fastapi:1'), cpu=1, memory='512mi', concurrent_requests=50, timeout=3600)
+@asgi(name='fastapi', image=Image(base_image='fastapi:1'), cpu=1, memory='512mi', concurrent_requests=50)
 def site():
     import hashlib
     import time
