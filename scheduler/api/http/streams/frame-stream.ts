@@ -7,7 +7,11 @@ import type { Frame, FrameKind } from '#shared/protocol/frames.ts';
 /** Largest piece of a body in a frame. */
 export const PIECE_BYTES = 256 * 1024;
 
+/** Frames with a shorter body are joined with those before and behind them. */
+const SMALL_BYTES = 4096;
+
 const NOTHING = {};
+const EMPTY = new Uint8Array();
 
 export interface FrameEvents {
   onFrame(frame: Frame): void;
@@ -20,6 +24,9 @@ export class FrameStream {
   #events: FrameEvents;
   readonly #reader = new FrameReader({ splitsData: true });
   #isOver = false;
+  /** Small frames that go out at the end of this turn. */
+  #small: Uint8Array[] = [];
+  #smallBytes = 0;
 
   constructor(bytes: Duplex, events: FrameEvents) {
     this.#bytes = bytes;
@@ -55,15 +62,35 @@ export class FrameStream {
   }
 
   /** Sends a frame. @returns false: the way is full until {@link onceWritable} */
-  send(kind: FrameKind, header: object = NOTHING, body?: Uint8Array): boolean {
+  send(kind: FrameKind, header: object = NOTHING, body: Uint8Array = EMPTY): boolean {
     if (this.#bytes.destroyed || this.#bytes.writableEnded) return true;
-    const head = encodeHead(kind, header, body?.length ?? 0);
-    if (body === undefined || body.length === 0) return this.#bytes.write(head);
+    const head = encodeHead(kind, header, body.length);
+    if (body.length < SMALL_BYTES) return this.#sendSmall(head, body);
+    this.#flush();
     this.#bytes.cork();
     this.#bytes.write(head);
     const hasRoom = this.#bytes.write(body);
     this.#bytes.uncork();
     return hasRoom;
+  }
+
+  /** Small frames of a turn are joined: a buffer for each would take many times its bytes while it waits. */
+  #sendSmall(head: Uint8Array, body: Uint8Array): boolean {
+    if (this.#smallBytes === 0) process.nextTick(() => this.#flush());
+    this.#small.push(head, body);
+    this.#smallBytes += head.length + body.length;
+    const { writableNeedDrain, writableLength, writableHighWaterMark } = this.#bytes;
+    if (writableNeedDrain) return false;
+    // A full way is full for the stream, too, so that it tells of room.
+    return writableLength + this.#smallBytes < writableHighWaterMark || this.#flush();
+  }
+
+  #flush(): boolean {
+    if (this.#smallBytes === 0) return true;
+    const joined = Buffer.concat(this.#small, this.#smallBytes);
+    this.#small = [];
+    this.#smallBytes = 0;
+    return this.#bytes.destroyed || this.#bytes.writableEnded || this.#bytes.write(joined);
   }
 
   /** Sends bytes of any size as frames of bounded size. @returns as `send` */
@@ -88,6 +115,7 @@ export class FrameStream {
 
   /** Ends the call behind what was sent. */
   end(): void {
+    this.#flush();
     this.#isOver = true;
     this.#bytes.end();
     this.#bytes.resume();
