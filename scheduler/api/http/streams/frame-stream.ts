@@ -1,6 +1,7 @@
 // The frames of one streamed call, on the bytes between this caller and the runner process. Frames are read as they
 // come; reading stops while the other side of the call is full. Kinds: docs/runner-protocol.md.
 import type { Duplex } from 'node:stream';
+import { giveBack } from '#shared/pass-on.ts';
 import { FrameReader, encodeHead } from '#shared/protocol/frames.ts';
 import type { Frame, FrameKind } from '#shared/protocol/frames.ts';
 
@@ -14,7 +15,8 @@ const NOTHING = {};
 const EMPTY = new Uint8Array();
 
 export interface FrameEvents {
-  onFrame(frame: Frame): void;
+  /** @param used - may be called once nobody reads the body's memory any more */
+  onFrame(frame: Frame, used?: () => void): void;
   /** No further frame comes; called once. */
   onOver(): void;
 }
@@ -42,7 +44,9 @@ export class FrameStream {
     bytes.on('data', (chunk: Buffer) => {
       if (this.#isOver) return;
       try {
-        for (const frame of this.#reader.push(chunk)) if (!this.#isOver) this.#events.onFrame(frame);
+        const frames = this.#reader.push(chunk);
+        const used = this.#giverOf(chunk, frames);
+        for (const frame of frames) if (!this.#isOver) this.#events.onFrame(frame, used);
       } catch {
         // Bytes that are no frames: the runner process cannot be understood any more.
         bytes.destroy();
@@ -50,6 +54,16 @@ export class FrameStream {
       }
     });
     bytes.resume();
+  }
+
+  /** A function to be called for each frame: the last call gives the memory back. Undefined: others may read it. */
+  #giverOf(chunk: Buffer, frames: readonly Frame[]): (() => void) | undefined {
+    if (this.#reader.isWithinFrame || frames.some(({ kind }) => kind !== 'data')) return undefined;
+    let left = frames.length;
+    return () => {
+      left -= 1;
+      if (left === 0) giveBack(chunk);
+    };
   }
 
   /** Gives all further frames to another reader. */
@@ -61,15 +75,19 @@ export class FrameStream {
     return this.#isOver;
   }
 
-  /** Sends a frame. @returns false: the way is full until {@link onceWritable} */
-  send(kind: FrameKind, header: object = NOTHING, body: Uint8Array = EMPTY): boolean {
+  /**
+   * Sends a frame.
+   * @param used - may be called once nobody reads the body's memory any more
+   * @returns false: the way is full until {@link onceWritable}
+   */
+  send(kind: FrameKind, header: object = NOTHING, body: Uint8Array = EMPTY, used?: () => void): boolean {
     if (this.#bytes.destroyed || this.#bytes.writableEnded) return true;
     const head = encodeHead(kind, header, body.length);
     if (body.length < SMALL_BYTES) return this.#sendSmall(head, body);
     this.#flush();
     this.#bytes.cork();
     this.#bytes.write(head);
-    const hasRoom = this.#bytes.write(body);
+    const hasRoom = this.#bytes.write(body, used);
     this.#bytes.uncork();
     return hasRoom;
   }
@@ -93,8 +111,9 @@ export class FrameStream {
     return this.#bytes.destroyed || this.#bytes.writableEnded || this.#bytes.write(joined);
   }
 
-  /** Sends bytes of any size as frames of bounded size. @returns as `send` */
+  /** Sends bytes of any size as frames of bounded size, and gives their memory back. @returns as `send` */
   sendPieces(kind: 'data', bytes: Uint8Array): boolean {
+    if (bytes.length <= PIECE_BYTES) return this.send(kind, NOTHING, bytes, () => giveBack(bytes));
     let hasRoom = true;
     for (let at = 0; at < bytes.length; at += PIECE_BYTES)
       hasRoom = this.send(kind, NOTHING, bytes.subarray(at, at + PIECE_BYTES));
