@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { sentenceOf, unreachable } from '#cli/client.ts';
-import { exampleInput } from '#cli/commands/deploy.ts';
+import { callLines, exampleInput } from '#cli/commands/deploy.ts';
 import { failureText, invokePath, readInput } from '#cli/commands/invoke.ts';
 import { splitTarget } from '#cli/deploy/describe.ts';
 import { CliError } from '#cli/errors.ts';
@@ -10,6 +10,26 @@ import { clientUrl, daemonEnv, linkSocket, schedulerEnv, upSettings } from '#cli
 const answer = (status: number, body: string) => ({ status, headers: {}, body: Buffer.from(body) });
 
 describe('what a person is told', () => {
+  test('after a deploy: how to call it, without a token where anybody may', () => {
+    const site = { kind: 'asgi', name: 'site', requiredInputs: null, url: 'https://a:1/asgi/site/v1' };
+    const token = `-H "Authorization: Bearer $(longshore context token)"`;
+    expect(callLines(site, 'longshore')).toEqual([
+      `curl https://a:1/asgi/site/v1 ${token}`,
+      'WebSockets: wss://a:1/asgi/site/v1, with the same header',
+    ]);
+    expect(callLines({ ...site, url: 'http://a:1/asgi/public/1-2' }, 'longshore')).toEqual([
+      'curl http://a:1/asgi/public/1-2',
+      'WebSockets: ws://a:1/asgi/public/1-2',
+    ]);
+    const sum = { kind: 'taskqueue', name: 'sum', requiredInputs: ['a'], url: 'http://a:1/taskqueue/public/v1' };
+    expect(callLines({ ...sum, url: 'http://a:1/taskqueue/public/1-2' }, 'longshore')).toEqual([
+      `curl -X POST http://a:1/taskqueue/public/1-2 -d '{"a": …}'`,
+      `longshore invoke sum --kind taskqueue --data '{"a": …}'`,
+    ]);
+    // A deployment of the name `public` is one as any other.
+    expect(callLines(sum, 'longshore')[0]).toContain(token);
+  });
+
   test('when nothing listens: the address, and how to start a scheduler', () => {
     const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
     expect(unreachable('http://127.0.0.1:1994/api/v1/health', refused, 1000).message).toBe(
