@@ -217,7 +217,7 @@ test('a WebSocket ends with its task, also where its bytes do not', async () => 
   one.begin();
   one.send('response', {}, { accept: true, subprotocol: null, headers: [] });
   await turned(() => webSocket.readyState === WebSocket.OPEN);
-  one.finish({ status: 'ERROR', reason: 'lost', body: '' } as Finished);
+  one.finish({ status: 'ERROR', reason: 'lost', body: '' });
   await turned(() => true);
   await new Promise((resolve) => setImmediate(resolve));
   vi.advanceTimersByTime(10_001);

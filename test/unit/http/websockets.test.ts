@@ -65,7 +65,9 @@ async function bridged() {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
+  const connections: Duplex[] = [];
   const client = new WebSocket(`ws://127.0.0.1:${port}`, { autoPong: false });
+  client.on('upgrade', ({ socket }) => connections.push(socket));
   let pings = 0;
   client.on('ping', (data: Buffer) => {
     pings += 1;
@@ -75,6 +77,8 @@ async function bridged() {
   await once(client, 'open');
   return {
     client,
+    /** The client's own, below its WebSocket. */
+    connection: () => connections[0] as Duplex,
     runner,
     ends,
     pings: () => pings,
@@ -128,8 +132,10 @@ test('a caller who reads nothing of many small messages makes the container wait
 });
 
 test('many messages at once to a container that waits add no listener each', async () => {
-  const { client, runner, close } = await bridged();
-  for (let sent = 0; sent < 5_000; sent += 1) client.send('x');
+  const { connection, runner, close } = await bridged();
+  // In a single write: the messages must arrive together, before the pause holds up what is behind them.
+  const message = Buffer.from([0x81, 0x81, 0, 0, 0, 0, 0x78]);
+  connection().write(Buffer.concat(Array.from({ length: 5_000 }, () => message)));
   await waitFor(() => runner.writableLength > 50_000, 'they wait');
   expect(runner.listenerCount('drain')).toBeLessThan(3);
   close();
