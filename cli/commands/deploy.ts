@@ -39,16 +39,21 @@ export async function runDeploy(
 
 /** Ways to call what was deployed. */
 export function callLines(
-  deployed: Pick<Deployed, 'kind' | 'name' | 'requiredInputs' | 'url'>,
+  deployed: Pick<Deployed, 'hostUrl' | 'isPublic' | 'kind' | 'name' | 'requiredInputs' | 'url'>,
   program: string,
 ): string[] {
-  const { kind, name, url } = deployed;
-  // Anybody may call a public application, and no token should be sent to it.
-  const isPublic = /^\/[^/]+\/public\/(?!(?:v\d+|latest)$)/.test(new URL(url).pathname);
+  const { hostUrl, isPublic, kind, name, url } = deployed;
   const token = isPublic ? '' : ` -H "Authorization: Bearer $(${program} context token)"`;
   if (kind === 'asgi') {
     const webSockets = `WebSockets: ${url.replace(/^http/, 'ws')}`;
-    return [`curl ${url}${token}`, isPublic ? webSockets : `${webSockets}, with the same header`];
+    const lines = [`curl ${url}${token}`, isPublic ? webSockets : `${webSockets}, with the same header`];
+    // Below an address there are no names, and the URL is the other one.
+    if (hostUrl === null || new URL(hostUrl).pathname !== '/') return lines;
+    const page = `a browser: ${hostUrl}/`;
+    return [
+      ...lines,
+      isPublic ? page : `${page}?auth_token=TOKEN, where TOKEN is what \`${program} context token\` prints`,
+    ];
   }
   const input = exampleInput(deployed.requiredInputs ?? []);
   const ofKind = kind === 'endpoint' ? '' : ` --kind ${kind}`;

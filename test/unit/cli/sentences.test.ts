@@ -11,23 +11,27 @@ const answer = (status: number, body: string) => ({ status, headers: {}, body: B
 
 describe('what a person is told', () => {
   test('after a deploy: how to call it, without a token where anybody may', () => {
-    const site = { kind: 'asgi', name: 'site', requiredInputs: null, url: 'https://a:1/asgi/site/v1' };
+    const url = 'https://a:1/asgi/site/v1';
+    const hostUrl = 'https://site-1-v1.a:1';
+    const site = { kind: 'asgi', name: 'site', requiredInputs: null, url, hostUrl, isPublic: false };
     const token = `-H "Authorization: Bearer $(longshore context token)"`;
+    const ofSite = [`curl ${url} ${token}`, 'WebSockets: wss://a:1/asgi/site/v1, with the same header'];
     expect(callLines(site, 'longshore')).toEqual([
-      `curl https://a:1/asgi/site/v1 ${token}`,
-      'WebSockets: wss://a:1/asgi/site/v1, with the same header',
+      ...ofSite,
+      `a browser: ${hostUrl}/?auth_token=TOKEN, where TOKEN is what \`longshore context token\` prints`,
     ]);
-    expect(callLines({ ...site, url: 'http://a:1/asgi/public/1-2' }, 'longshore')).toEqual([
+    expect(callLines({ ...site, hostUrl: url }, 'longshore')).toEqual(ofSite);
+    expect(callLines({ ...site, isPublic: true, url: 'http://a:1/asgi/public/1-2' }, 'longshore')).toEqual([
       'curl http://a:1/asgi/public/1-2',
       'WebSockets: ws://a:1/asgi/public/1-2',
+      `a browser: ${hostUrl}/`,
     ]);
-    const sum = { kind: 'taskqueue', name: 'sum', requiredInputs: ['a'], url: 'http://a:1/taskqueue/public/v1' };
-    expect(callLines({ ...sum, url: 'http://a:1/taskqueue/public/1-2' }, 'longshore')).toEqual([
-      `curl -X POST http://a:1/taskqueue/public/1-2 -d '{"a": …}'`,
+    const sum = { ...site, kind: 'taskqueue', name: 'sum', requiredInputs: ['a'], url: 'http://a:1/x', hostUrl: null };
+    expect(callLines(sum, 'longshore')[0]).toContain(token);
+    expect(callLines({ ...sum, isPublic: true }, 'longshore')).toEqual([
+      `curl -X POST http://a:1/x -d '{"a": …}'`,
       `longshore invoke sum --kind taskqueue --data '{"a": …}'`,
     ]);
-    // A deployment of the name `public` is one as any other.
-    expect(callLines(sum, 'longshore')[0]).toContain(token);
   });
 
   test('when nothing listens: the address, and how to start a scheduler', () => {
