@@ -8,6 +8,10 @@ push it to a registry that the machines reach:
     RUN pip install --no-cache-dir fastapi
     ENV PYTHONDONTWRITEBYTECODE=1
     END
+
+Without a container build, put FastAPI beside a copy of this file, and leave out `image=`. The base image has Python 3.11:
+
+    pip install --target . --python-version 3.11 --only-binary=:all: fastapi
 """
 
 from longshore import Image, asgi
