@@ -53,7 +53,7 @@ export function answer(
   if (raw.destroyed) left();
 }
 
-/** The body of an answer. Strangers who call a public deployment get the last line of a failed start, not its traceback. */
+/** The body of an answer. Strangers who call a public deployment get the last line of a failed start alone. */
 export function bodyFor({ reason, body }: Finished, isOwn: boolean): string {
   if (isOwn || reason !== 'start_failed') return body;
   const { error } = JSON.parse(body) as { readonly error: string };
