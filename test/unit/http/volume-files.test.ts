@@ -46,6 +46,9 @@ async function serve(onFrame: (frame: Frame, end: Duplex) => void, refusal?: App
             open: async () => {
               if (refusal !== undefined) throw refusal;
               const [own, end] = duplexPair();
+              // This pair hands on the very bytes that are written, whose memory the sender takes back.
+              const write = own._write.bind(own);
+              own._write = (chunk: Buffer, encoding, written) => write(Buffer.from(chunk), encoding, written);
               const reader = new FrameReader();
               end.on('data', (data: Buffer) => reader.push(data).forEach((frame) => onFrame(frame, end)));
               end.on('error', () => undefined);

@@ -1,7 +1,7 @@
 // WebSockets of callers, with a real socket and a runner process that this test plays.
 import { once } from 'node:events';
 import { ServerResponse, createServer } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { Duplex } from 'node:stream';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { WebSocket } from 'ws';
