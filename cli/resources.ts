@@ -6,6 +6,7 @@ import type { DeploymentListFlags, DeploymentVerbFlags, TaskListFlags } from './
 import { command, examples, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
+import { addVolume } from './volume-resources.ts';
 import { addKey, addSecret, addToken, addWorkspace } from './workspace-resources.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
@@ -20,6 +21,7 @@ export function addResourceCommands(program: Command, invocation: () => Invocati
   addToken(program, invocation);
   addKey(program, invocation);
   addSecret(program, invocation);
+  addVolume(program, invocation);
   addRegistryCommands(program, invocation);
 }
 
