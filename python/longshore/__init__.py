@@ -23,16 +23,29 @@ if TYPE_CHECKING:
 
     from .checks import DefinitionError
     from .client import GatewayError, get_task
-    from .definitions import Image, PythonVersion, QueueDepthAutoscaler, Volume
+    from . import env, schema
+    from .definitions import GpuType, Image, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
     from .functions import Function, Schedule, function, schedule
     from .handlers import Endpoint, TaskQueue, endpoint, task_queue
+    from .handles import Client, Deployment, Task
+    from .published import NotServedError
     from .results import TaskError
     from .task_context import Context, context
     from .web import Asgi, Realtime, asgi, realtime
 
 __version__ = '0.1.0'
 
+#: Modules of the package that are names of it, too.
+_MODULES = ('env', 'schema')
 _HOMES = {
+    'Client': 'handles',
+    'Deployment': 'handles',
+    'GpuType': 'definitions',
+    'NotServedError': 'published',
+    'Pool': 'definitions',
+    'Secret': 'definitions',
+    'Task': 'handles',
+    'TaskPolicy': 'definitions',
     'Asgi': 'web',
     'DefinitionError': 'checks',
     'Endpoint': 'handlers',
@@ -59,37 +72,48 @@ _HOMES = {
 
 __all__ = [
     'Asgi',
+    'Client',
     'Context',
     'DefinitionError',
+    'Deployment',
     'Endpoint',
     'Function',
     'GatewayError',
+    'GpuType',
     'Image',
+    'NotServedError',
+    'Pool',
     'PythonVersion',
     'QueueDepthAutoscaler',
     'Realtime',
     'Schedule',
+    'Secret',
+    'Task',
     'TaskError',
+    'TaskPolicy',
     'TaskQueue',
     'Volume',
     'asgi',
     'context',
     'endpoint',
+    'env',
     'function',
     'get_task',
     'realtime',
     'schedule',
+    'schema',
     'task_queue',
 ]
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = name if name in _MODULES else _HOMES.get(name)
     if home is None:
         raise AttributeError('module %r has no attribute %r' % (__name__, name))
     from importlib import import_module
 
-    value = getattr(import_module('.' + home, __name__), name)
+    module = import_module('.' + home, __name__)
+    value = module if name in _MODULES else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -12,8 +12,11 @@ import json
 import os
 import time
 from http.client import HTTPException
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from urllib import error, parse, request
+
+if TYPE_CHECKING:
+    from .handles import Task
 
 _TIMEOUT_SECONDS = 30
 #: Bound on a synchronous call, which waits for a container and then for the handler: at most ten minutes each.
@@ -28,6 +31,7 @@ _PAUSES = (0.25, 0.5, 1.0)
 _AWAY = (502, 503, 504)
 #: The workspace has reached its limit of keys in the last 24 hours.
 _NO_ROOM = 'too_many_idempotency_keys'
+_JSON = 'application/json'
 #: Host in URLs over the socket: it belongs to nobody, and only the path counts.
 _SOCKET_HOST = 'gateway.longshore.internal'
 
@@ -44,6 +48,10 @@ class _NotAnswered(GatewayError):
     """The call may have arrived, or not."""
 
 
+#: URL and token of an installation.
+At = Tuple[str, str]
+
+
 class _Answer:
     def __init__(self, status: int, data: bytes, has_task: bool) -> None:
         self.status = status
@@ -56,15 +64,17 @@ class _Answer:
 _KINDS = {'taskqueue': ('task queue', 'put a task in'), 'function': ('function', 'call'), 'schedule': ('schedule', 'call')}
 
 
-def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> str:
-    """Queues one task of the deployment `name` and returns its id."""
+def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Task:
+    """Queues one task of the deployment `name` and returns its handle, which is its id."""
     noun, verb = _KINDS[kind]
     what = 'cannot %s %s' % (verb, name)
     found = _object(_asked(_path(kind, name), what, _inputs(what, args, kwargs), 'no %s is deployed as %s' % (noun, name), key=_new_key()))
     task_id = found.get('task_id')
     if not isinstance(task_id, str) or not task_id:
         raise GatewayError('%s: the answer has no task_id' % what)
-    return task_id
+    from .handles import Task  # which imports this module
+
+    return Task(task_id)
 
 
 def invoke(name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
@@ -104,10 +114,35 @@ def get_task(task_id: str) -> Dict[str, Any]:
     return call('/api/v1/task/%s/%s' % (parse.quote(workspace, safe=''), parse.quote(str(task_id), safe='')), what)
 
 
-def call(path: str, what: str, body: Optional[bytes] = None, unknown: str = '') -> Dict[str, Any]:
+def call(path: str, what: str, body: Optional[bytes] = None, unknown: str = '', at: Optional[At] = None) -> Dict[str, Any]:
     """Makes a request, a POST if there is a body. what: start of its error texts. unknown: text for `Invalid
-    deployment`."""
-    return _object(_asked(path, what, body, unknown))
+    deployment`. at: another installation than the current one."""
+    return _object(_asked(path, what, body, unknown, at=at))
+
+
+def exchange(
+    method: str,
+    path: str,
+    what: str,
+    body: Optional[bytes] = None,
+    content_type: str = 'application/octet-stream',
+    seconds: float = _TIMEOUT_SECONDS,
+    at: Optional[At] = None,
+    key: str = '',
+) -> Tuple[int, bytes]:
+    """Makes a request of any method and content type; answers of 200 to 299, and 404, are given back with their
+    status. Raises GatewayError for others."""
+    try:
+        until = time.monotonic() + seconds
+        if key:
+            answer = _again_and_again(path, body, until, key, at, method, content_type)
+        else:
+            answer = _once(path, body, seconds, '', at, method, content_type)
+    except GatewayError as problem:
+        raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
+    if not 200 <= answer.status < 300 and answer.status != 404:
+        raise GatewayError('%s: %s' % (what, _sentence(answer.status, '', answer.data)), answer.status)
+    return answer.status, answer.data
 
 
 def installation() -> Tuple[str, str]:
@@ -137,16 +172,24 @@ def _new_key() -> str:
     return os.urandom(16).hex()
 
 
-def _asked(path: str, what: str, body: Optional[bytes], unknown: str, seconds: float = _TIMEOUT_SECONDS, key: str = '') -> bytes:
+def _asked(
+    path: str,
+    what: str,
+    body: Optional[bytes],
+    unknown: str,
+    seconds: float = _TIMEOUT_SECONDS,
+    key: str = '',
+    at: Optional[At] = None,
+) -> bytes:
     """The body of a good answer. With a key, the call is repeated within its time when it gets no answer or nobody was
     there."""
     until = time.monotonic() + seconds
     try:
-        answer = _again_and_again(path, body, until, key) if key else _once(path, body, seconds, '')
+        answer = _again_and_again(path, body, until, key, at) if key else _once(path, body, seconds, '', at)
         if key and answer.status == 429 and _object(answer.data).get('code') == _NO_ROOM:
             # Nothing of the call was accepted. Without a key it is sent once, since a second one could not be
             # recognised.
-            answer = _once(path, body, max(1.0, until - time.monotonic()), '')
+            answer = _once(path, body, max(1.0, until - time.monotonic()), '', at)
     except GatewayError as problem:
         raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
     if answer.status != 200:
@@ -154,32 +197,50 @@ def _asked(path: str, what: str, body: Optional[bytes], unknown: str, seconds: f
     return answer.data
 
 
-def _again_and_again(path: str, body: Optional[bytes], until: float, key: str) -> _Answer:
+def _again_and_again(
+    path: str,
+    body: Optional[bytes],
+    until: float,
+    key: str,
+    at: Optional[At] = None,
+    method: str = '',
+    content_type: str = _JSON,
+) -> _Answer:
     for pause in _PAUSES:
         try:
-            answer = _once(path, body, max(1.0, until - time.monotonic()), key)
+            answer = _once(path, body, max(1.0, until - time.monotonic()), key, at, method, content_type)
             if answer.status not in _AWAY or answer.has_task or time.monotonic() + pause > until:
                 return answer
         except _NotAnswered:
             if time.monotonic() + pause > until:
                 raise
         time.sleep(pause)
-    return _once(path, body, max(1.0, until - time.monotonic()), key)
+    return _once(path, body, max(1.0, until - time.monotonic()), key, at, method, content_type)
 
 
-def _once(path: str, body: Optional[bytes], seconds: float, key: str) -> _Answer:
-    method = 'GET' if body is None else 'POST'
-    headers = {'Content-Type': 'application/json'}
+def _once(
+    path: str,
+    body: Optional[bytes],
+    seconds: float,
+    key: str,
+    at: Optional[At] = None,
+    method: str = '',
+    content_type: str = _JSON,
+) -> _Answer:
+    method = method or ('GET' if body is None else 'POST')
+    headers = {'Content-Type': content_type}
     if key:
         headers['Idempotency-Key'] = key
     socket_path = os.environ.get('LONGSHORE_GATEWAY_SOCKET', '')
-    if socket_path and os.environ.get('CONTAINER_ID'):
+    if socket_path and os.environ.get('CONTAINER_ID') and at is None:
         return _by_socket(socket_path, method, path, body, headers, seconds)
-    return _by_url(method, path, body, headers, seconds)
+    return _by_url(method, path, body, headers, seconds, at)
 
 
-def _by_url(method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float) -> _Answer:
-    url, token = installation()
+def _by_url(
+    method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float, at: Optional[At] = None
+) -> _Answer:
+    url, token = at or installation()
     call = request.Request(url + path, data=body, headers={'Authorization': 'Bearer ' + token, **headers}, method=method)
     try:
         with _opener(url).open(call, timeout=seconds) as answer:

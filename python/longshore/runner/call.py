@@ -47,6 +47,8 @@ class Application:
         #: A generator's items are sent as they come when a caller waits for the answer; otherwise they become a list.
         self.streams = kind in ('endpoint', '')
         self.retry_for: Tuple[Any, ...] = getattr(handler, 'retry_for', ()) if self.function is not handler else ()
+        #: Schemas of the inputs and of the outputs, or None.
+        self.inputs, self.outputs = getattr(handler, 'schemas', (None, None)) if self.function is not handler else (None, None)
         self.on_start_value: Any = None
         flags, names, takes_any = _shape(self.function)
         self.is_async = bool(flags & (_COROUTINE | _ASYNC_GENERATOR))
@@ -68,11 +70,29 @@ class Application:
             raise
         except (ValueError, RecursionError) as error:
             raise InputError('the input must be a JSON object: %s' % error) from None
-        if not self.takes_callback_url:
+        if not self.takes_callback_url or self.inputs is not None:
             keywords.pop('callback_url', None)
+        if self.inputs is not None:
+            positional, keywords = [self._checked_input(positional, keywords)], {}
         if self.wants_context:
             keywords['context'] = self.context(task)
         return positional, keywords
+
+    def _checked_input(self, positional: List[Any], keywords: Dict[str, Any]) -> Any:
+        from ..schema import ValidationError, checked_input  # the app has imported it
+
+        try:
+            return checked_input(self.inputs, positional, keywords)
+        except ValidationError as error:
+            raise InputError(str(error)) from error
+
+    def encoded(self, value: Any) -> bytes:
+        """The result as JSON bytes, checked by the schema of the outputs."""
+        if self.outputs is not None:
+            from ..schema import checked_output  # the app has imported it
+
+            value = checked_output(self.outputs, value)
+        return encode_result(value)
 
     def is_retried(self, error: BaseException) -> bool:
         """Whether the task is tried again after an exception of a task queue's handler; never for an invalid input."""
@@ -190,7 +210,7 @@ def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, b
             positional, keywords = application.arguments(task)
             value = application.function(*positional, **keywords)
             if not isinstance(value, types.GeneratorType):
-                body = encode_result(_settled(value))
+                body = application.encoded(_settled(value))
             elif application.streams:
                 for item in value:
                     send_chunk(task, encode_event(item))
@@ -243,7 +263,7 @@ async def run_async(application: Application, task: Task, send_chunk: Callable[[
         positional, keywords = application.arguments(task)
         value = application.function(*positional, **keywords)
         if not hasattr(value, '__aiter__'):
-            body = encode_result(await value if hasattr(value, '__await__') else value)
+            body = application.encoded(await value if hasattr(value, '__await__') else value)
         elif application.streams:
             async for item in value:
                 send_chunk(task, encode_event(item))
