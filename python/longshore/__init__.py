@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from .functions import Function, Schedule, function, schedule
     from .handlers import Endpoint, TaskQueue, endpoint, task_queue
     from .handles import Client, Deployment, Task
+    from .output import Output
     from .published import NotServedError
     from .results import TaskError
+    from .shared_state import Map, Queue, Signal
     from .task_context import Context, context
     from .web import Asgi, Realtime, asgi, realtime
 
@@ -38,36 +40,40 @@ __version__ = '0.1.0'
 #: Modules of the package that are names of it, too.
 _MODULES = ('env', 'schema')
 _HOMES = {
-    'Client': 'handles',
-    'Deployment': 'handles',
-    'GpuType': 'definitions',
-    'NotServedError': 'published',
-    'Pool': 'definitions',
-    'Secret': 'definitions',
-    'Task': 'handles',
-    'TaskPolicy': 'definitions',
     'Asgi': 'web',
+    'Client': 'handles',
+    'Context': 'task_context',
     'DefinitionError': 'checks',
+    'Deployment': 'handles',
     'Endpoint': 'handlers',
     'Function': 'functions',
     'GatewayError': 'client',
-    'get_task': 'client',
+    'GpuType': 'definitions',
     'Image': 'definitions',
+    'Map': 'shared_state',
+    'NotServedError': 'published',
+    'Output': 'output',
+    'Pool': 'definitions',
     'PythonVersion': 'definitions',
+    'Queue': 'shared_state',
     'QueueDepthAutoscaler': 'definitions',
     'Realtime': 'web',
     'Schedule': 'functions',
+    'Secret': 'definitions',
+    'Signal': 'shared_state',
+    'Task': 'handles',
     'TaskError': 'results',
+    'TaskPolicy': 'definitions',
     'TaskQueue': 'handlers',
     'Volume': 'definitions',
     'asgi': 'web',
+    'context': 'task_context',
     'endpoint': 'handlers',
     'function': 'functions',
+    'get_task': 'client',
     'realtime': 'web',
     'schedule': 'functions',
     'task_queue': 'handlers',
-    'Context': 'task_context',
-    'context': 'task_context',
 }
 
 __all__ = [
@@ -81,13 +87,17 @@ __all__ = [
     'GatewayError',
     'GpuType',
     'Image',
+    'Map',
     'NotServedError',
+    'Output',
     'Pool',
     'PythonVersion',
+    'Queue',
     'QueueDepthAutoscaler',
     'Realtime',
     'Schedule',
     'Secret',
+    'Signal',
     'Task',
     'TaskError',
     'TaskPolicy',

@@ -21,21 +21,25 @@ class Function(Queued):
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """
-        Runs a call with these inputs, which must be JSON, in a container, and waits for its result. The call goes to
-        the latest deployment of this name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the
-        current context. Raises TaskError when the task did not complete, and GatewayError when it could not be put or
-        read.
+        Runs a call with these inputs in a container, and waits for its result. Inputs and results that are not JSON
+        are pickled, by the library cloudpickle where it is installed. The call goes to the latest deployment of this
+        name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context. Raises TaskError
+        when the task did not complete, and GatewayError when it could not be put or read.
         """
         from .results import wait  # not paid on a cold start
 
         return wait(self.put(*args, **kwargs))
 
     def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
-        """Runs `remote` for each of the inputs, several at a time. Results come in the order of the inputs. Raises the
-        same errors."""
-        from .results import in_order  # not paid on a cold start
+        """
+        Runs a call for each of the inputs, put in one request as far as there is room. A tuple or a list has the
+        positional inputs of a call, anything else is its one input. Results come in the order of the inputs. Raises
+        as `remote`.
+        """
+        from .client import put_many  # not paid on a cold start
+        from .results import in_order
 
-        return in_order(self.put, inputs)
+        return in_order(lambda calls: put_many(self.stub_type, self.deployment_name, calls), inputs)
 
 
 class Schedule(Function):

@@ -79,11 +79,12 @@ class Endpoint(Handler):
 class Queued(Handler):
     """A handler whose calls are tasks: nobody has to wait for them."""
 
-    def put(self, *args: Any, **kwargs: Any) -> str:
+    def put(self, *args: Any, **kwargs: Any) -> Task:
         """
-        Queues a call with these inputs, which must be JSON, and returns the task's id at once. The call goes to the
+        Queues a call with these inputs and returns the task at once: its id, a text with methods. The call goes to the
         latest deployment of this name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current
-        context. A handler's container needs no settings: its own installation is used. Raises GatewayError.
+        context. A handler's container needs no settings: its own installation is used. Inputs of a task queue must be
+        JSON. Raises GatewayError.
         """
         from .client import put  # not paid on a cold start
 
@@ -224,7 +225,7 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
     """The fields of a stub request for a decorator's parameters. default: the autoscaler if none is given; None: the
     kind's own."""
     if os.environ.get('CONTAINER_ID'):
-        return {'name': given['name'] or '', 'schemas': (given.get('inputs'), given.get('outputs'))}
+        return {'name': given['name'] or '', 'schemas': _schemas(given)}
     pool = _pool(given['pool'])
     gpus = gpu_names(given['gpu']) or pool.gpu
     options: Dict[str, Any] = {
@@ -261,7 +262,7 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
         options['checkpointEnabled'] = True
     if given.get('task_policy') is not None:
         options['taskPolicy'] = instance('task_policy', given['task_policy'], TaskPolicy).described()
-    options['schemas'] = (_schema('inputs', given.get('inputs')), _schema('outputs', given.get('outputs')))
+    options['schemas'] = _schemas(given)
     for field, schema in zip(('inputs', 'outputs'), options['schemas']):
         if schema is not None:
             options[field] = schema.to_dict()
@@ -288,6 +289,10 @@ def _pool(value: Any) -> Pool:
 def _secrets(value: Any) -> List[str]:
     given = sequence('secrets', value or ())
     return texts('secrets', [one.name if isinstance(one, Secret) else one for one in given])
+
+
+def _schemas(given: Dict[str, Any]) -> Tuple[Any, Any]:
+    return _schema('inputs', given.get('inputs')), _schema('outputs', given.get('outputs'))
 
 
 def _schema(name: str, value: Any) -> Any:

@@ -8,11 +8,11 @@ import os
 from typing import Any, Callable, Dict, List, Optional, Union
 from urllib import parse, request
 
-from .client import At, GatewayError, call, exchange, installation
+from .client import At, GatewayError, call, exchange, installation, send_file, workspace_of
 from .results import OVER, ended, result_of
 
 _ANSWER_SECONDS = 1260
-_UPLOAD_SECONDS = 1800
+_DOWNLOAD_SECONDS = 1800
 _PIECE_BYTES = 1 << 20
 
 
@@ -36,7 +36,7 @@ class Task(str):
     def read(self) -> Dict[str, Any]:
         """The task's present state, as `get_task` gives it."""
         what = 'cannot read task %s' % self
-        return call('/api/v1/task/%s/%s' % (_workspace(what, self._at), parse.quote(str(self), safe='')), what, at=self._at)
+        return call('/api/v1/task/%s/%s' % (workspace_of(what, self._at), parse.quote(str(self), safe='')), what, at=self._at)
 
     def status(self) -> str:
         """`PENDING`, `RUNNING`, `RETRY`, or one of the ends: `COMPLETE`, `ERROR`, `CANCELLED`, `TIMEOUT`, `EXPIRED`."""
@@ -133,7 +133,7 @@ class Client:
 
     def get_deployment_by_id(self, id: str) -> Deployment:
         what = 'cannot find deployment %s' % id
-        path = '/api/v1/deployment/%s/%s' % (_workspace(what, self._at), parse.quote(id, safe=''))
+        path = '/api/v1/deployment/%s/%s' % (workspace_of(what, self._at), parse.quote(id, safe=''))
         return Deployment(str(call(path, what, at=self._at).get('stub_id')), id, self._at)
 
     def get_deployment_by_stub_id(self, stub_id: str) -> Deployment:
@@ -178,31 +178,17 @@ class Client:
             raise GatewayError('%s: %s' % (what, found.get('errorMsg') or 'it was refused'))
         if found.get('presignedUrl'):
             with open(local_path, 'rb') as file:
-                send(str(found['presignedUrl']), file, size, what)
-        path = '/api/v1/object/%s/%s/download-url' % (_workspace(what, self._at), found.get('objectId'))
+                send_file(str(found['presignedUrl']), file, size, what)
+        path = '/api/v1/object/%s/%s/download-url' % (workspace_of(what, self._at), found.get('objectId'))
         return str(call(path, what, at=self._at).get('url'))
 
     def download_file(self, url: str, local_path: str) -> bytes:
         """Writes the bytes of a signed address to a file, and returns them."""
-        with request.urlopen(url, timeout=_UPLOAD_SECONDS) as answer:
+        with request.urlopen(url, timeout=_DOWNLOAD_SECONDS) as answer:
             data: bytes = answer.read()
         with open(local_path, 'wb') as file:
             file.write(data)
         return data
-
-
-def send(url: str, file: Any, size: int, what: str) -> None:
-    """Sends a file to a signed address, by PUT and without a credential."""
-    headers = {'Content-Length': str(size), 'Content-Type': 'application/octet-stream'}
-    try:
-        with request.urlopen(request.Request(url, data=file, headers=headers, method='PUT'), timeout=_UPLOAD_SECONDS):
-            return
-    except OSError as problem:
-        raise GatewayError('%s: %s' % (what, problem), getattr(problem, 'code', 0)) from problem
-
-
-def _workspace(what: str, at: Optional[At]) -> str:
-    return parse.quote(str(call('/api/v1/workspace/current', what, at=at).get('external_id') or ''), safe='')
 
 
 def _json(value: Any) -> bytes:

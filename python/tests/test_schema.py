@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import unittest
 from typing import Any, Tuple
+from unittest import mock
 
 from longshore import endpoint, schema, task_queue
 from longshore.checks import DefinitionError
@@ -98,6 +100,11 @@ class InTheRunner(unittest.TestCase):
             {'args': ['a', 3]},
         ):
             self.assertEqual(call(pack, body), ('ok', {'packed': 3}))
+
+    def test_in_a_container_a_mapping_is_a_schema_as_well(self) -> None:
+        with mock.patch.dict(os.environ, {'CONTAINER_ID': 'c'}):
+            handler = endpoint(inputs={'n': schema.Integer()})(lambda given: given.n + 1)
+        self.assertEqual(call(handler, {'n': 1}), ('ok', 2))
 
     def test_a_wrong_input_is_no_reason_for_another_try(self) -> None:
         @task_queue(inputs=Order, retries=3)

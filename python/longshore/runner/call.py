@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 import time
 import types
 
 from ..task_context import Context, _CurrentContext
 from . import logs
-from .inputs import InputError, arguments
+from .inputs import ENCODING, PICKLED_KEYS, InputError, arguments, is_pickled, pickled_arguments
 from .protocol import MAX_BODY_BYTES
 from .settings import Settings, SettingsError, split_reference
 from .task import Task, TaskCancelled
@@ -24,12 +25,18 @@ if TYPE_CHECKING:
 _COROUTINE = 0x80
 _ASYNC_GENERATOR = 0x200
 _KEYWORDS = 0x08
+#: Beginnings of a pickled result, whose keys come in either order.
+_PICKLED_BEGIN = tuple(b'{"%s":' % key.encode() for key in PICKLED_KEYS)
 
 _json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(',', ':')).encode
 
 
 class ResultError(Exception):
     """The handler's result cannot be sent; the text is for its author."""
+
+
+class NotJson(ResultError):
+    """The handler's result is not JSON."""
 
 
 class Application:
@@ -42,6 +49,8 @@ class Application:
         kind = settings.stub_type.partition('/')[0]
         self.retries = kind == 'taskqueue'
         self.is_asgi = kind == 'asgi'
+        #: Inputs and results of these kinds may be pickled: each caller has a token, and the module as its client.
+        self.takes_pickled = kind in ('function', 'schedule')
         #: Whether the function is called for each message of a WebSocket.
         self.is_realtime = getattr(handler, 'decorator', '') == 'realtime' and self.function is not handler
         #: A generator's items are sent as they come when a caller waits for the answer; otherwise they become a list.
@@ -65,7 +74,10 @@ class Application:
 
     def arguments(self, task: Task) -> Tuple[List[Any], Dict[str, Any]]:
         try:
-            positional, keywords = arguments(task.body, task.query)
+            if self.takes_pickled and is_pickled(task.query):
+                positional, keywords = pickled_arguments(task.body)
+            else:
+                positional, keywords = arguments(task.body, task.query)
         except InputError:
             raise
         except (ValueError, RecursionError) as error:
@@ -86,13 +98,22 @@ class Application:
         except ValidationError as error:
             raise InputError(str(error)) from error
 
-    def encoded(self, value: Any) -> bytes:
-        """The result as JSON bytes, checked by the schema of the outputs."""
-        if self.outputs is not None:
+    def encoded(self, value: Any, is_checked: bool = True) -> bytes:
+        """The result as JSON bytes, held to the schema of the outputs if it is to be checked."""
+        if is_checked and self.outputs is not None:
             from ..schema import checked_output  # the app has imported it
 
             value = checked_output(self.outputs, value)
-        return encode_result(value)
+        if not self.takes_pickled:
+            return encode_result(value)
+        try:
+            data = encode_result(value)
+        except NotJson as error:
+            return _pickled(value, str(error))
+        # A handler's own object of the form of a pickled result must not be read as one.
+        if data.startswith(_PICKLED_BEGIN) and set(json.loads(data)) == PICKLED_KEYS:
+            return _pickled(value, 'its keys are those of a pickled result')
+        return data
 
     def is_retried(self, error: BaseException) -> bool:
         """Whether the task is tried again after an exception of a task queue's handler; never for an invalid input."""
@@ -164,11 +185,11 @@ def encode_result(value: Any) -> bytes:
     try:
         text = _json(value)
     except RecursionError:
-        raise ResultError('ValueError: the handler returned a value that is nested too deeply for JSON') from None
+        raise NotJson('ValueError: the handler returned a value that is nested too deeply for JSON') from None
     except TypeError as error:
-        raise ResultError('TypeError: the handler returned a value that is not JSON: %s' % error) from None
+        raise NotJson('TypeError: the handler returned a value that is not JSON: %s' % error) from None
     except ValueError as error:
-        raise ResultError('ValueError: the handler returned a value that is not JSON: %s' % error) from None
+        raise NotJson('ValueError: the handler returned a value that is not JSON: %s' % error) from None
     try:
         data = text.encode('utf-8')
     except UnicodeEncodeError:  # half of a surrogate pair: only the escaped form can hold it
@@ -176,6 +197,16 @@ def encode_result(value: Any) -> bytes:
     if len(data) > MAX_BODY_BYTES:
         raise ResultError('ValueError: the result has %d bytes, more than %d' % (len(data), MAX_BODY_BYTES))
     return data
+
+
+def _pickled(value: Any, why: str) -> bytes:
+    """A result that is not JSON, for the caller's module."""
+    from ..values import ValueProblem, pickled  # not paid where results are JSON
+
+    try:
+        return encode_result({'base64': pickled(value), 'encoding': ENCODING})
+    except ValueProblem as problem:
+        raise ResultError('%s; and %s' % (why, problem)) from None
 
 
 def error_body(text: str) -> bytes:
@@ -216,7 +247,7 @@ def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, b
                     send_chunk(task, encode_event(item))
                 body = b''
             else:
-                body = encode_result(list(value))
+                body = application.encoded(list(value), False)
             task.close()
         except TaskCancelled:
             raise
@@ -269,7 +300,7 @@ async def run_async(application: Application, task: Task, send_chunk: Callable[[
                 send_chunk(task, encode_event(item))
             body = b''
         else:
-            body = encode_result([item async for item in value])
+            body = application.encoded([item async for item in value], False)
         return cancelled(task) if task.cancel_reason else ('ok', body)
     except asyncio.CancelledError as error:
         return cancelled(task) if task.cancel_reason else failed(application, task, error)
@@ -321,6 +352,13 @@ def prepared_or_told(prepare: Callable[[], None], tell_failure: Callable[[str, s
     except BaseException as error:
         tell_failure('on_start', *_told(error))
     return int((time.monotonic() - began) * 1000)
+
+
+def watch_signals() -> None:
+    """Begins to look at the app's signals (`Signal`), where it has any."""
+    module = sys.modules.get('longshore.shared_state')
+    if module is not None:
+        module.watch()
 
 
 def _told(error: BaseException) -> Tuple[str, str]:
