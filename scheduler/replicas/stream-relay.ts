@@ -9,6 +9,7 @@ import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
+import { passOn } from '#shared/pass-on.ts';
 
 /** The path that a replica dials, with the task's id behind it. */
 export const RELAY_PATH = '/~streams/';
@@ -112,12 +113,18 @@ const signature = (key: Uint8Array, taskId: string, untilMs: number): string =>
 
 /** Passes bytes both ways until both sides have ended; the loss of one side ends the other. */
 export function joinStreams(one: Duplex, other: Duplex): void {
+  // A side that was lost before tells nobody any more.
+  if (one.destroyed || other.destroyed) {
+    one.destroy();
+    other.destroy();
+    return;
+  }
   for (const [from, to] of [
     [one, other],
     [other, one],
   ] as const) {
     from.on('error', () => undefined);
-    from.pipe(to);
+    passOn(from, to);
     from.once('close', () => {
       // Bytes that a side sent before its end are still passed on.
       if (!from.readableEnded) to.destroy();
