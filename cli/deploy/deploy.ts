@@ -2,8 +2,11 @@
 // deploy. `longshore deploy` and the example of `longshore up` both use it, and nothing else does.
 import { createReadStream } from 'node:fs';
 import type { Client } from '../client.ts';
+import { sleep } from '#shared/backoff.ts';
+import { isRecord } from '#shared/json.ts';
 import { CliError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
 import { packFiles } from './archive.ts';
 import type { Archive } from './archive.ts';
 import { describeApp } from './describe.ts';
@@ -65,14 +68,15 @@ async function deployHandler(
   objectId: string,
   request: DeployRequest,
 ): Promise<Omit<Deployed, 'otherHandlers'>> {
-  const { requiredInputs, ...recipe } = handler;
+  const { requiredInputs, onDeployHandler: _, ...recipe } = handler;
   const isPublic = recipe['authorized'] === false;
   const kind = handler.stubType.split('/', 1)[0] ?? 'endpoint';
   const name = request.name ?? handler.name;
   const stubType = `${kind}/deployment`;
   const volumes = await resolveVolumes(client, handler);
+  const hook = await runOnDeploy(client, handler, objectId, request.onStep);
   const stub = await client
-    .gateway('POST', '/stubs', { ...recipe, volumes, stubType, objectId })
+    .gateway('POST', '/stubs', { ...recipe, ...hook, volumes, stubType, objectId })
     .catch((error: unknown) => {
       throw withLimitCure(withSecretCure(error));
     });
@@ -127,6 +131,56 @@ async function hostUrlOf(
   // The deployment stands, whatever becomes of this question.
   const address = await client.gateway('GET', path).catch(() => null);
   return address === null ? null : textField(address, 'url');
+}
+
+/** Longest pause between two looks at the hook's task. */
+const HOOK_PAUSE_MS = 1_000;
+
+/**
+ * Runs the function that `on_deploy` names, with the code of this deployment, and waits for its end.
+ * @returns the stub's field; nothing where there is no such function
+ * @throws CliError when the function did not complete: nothing is deployed then
+ */
+async function runOnDeploy(
+  client: Client,
+  handler: HandlerDefinition,
+  objectId: string,
+  onStep: (line: string) => void,
+): Promise<{ readonly onDeployStubId?: string }> {
+  const hook = handler['onDeployHandler'];
+  if (!isRecord(hook)) return {};
+  const definition = { ...hook, requiredInputs: null } as unknown as HandlerDefinition;
+  refuseImageBuild(definition);
+  const volumes = await resolveVolumes(client, definition);
+  const { requiredInputs: _, ...recipe } = definition;
+  const stub = await client
+    .gateway('POST', '/stubs', { ...recipe, volumes, stubType: 'function', objectId })
+    .catch((error: unknown) => {
+      throw withLimitCure(withSecretCure(error));
+    });
+  const onDeployStubId = textField(stub, 'stubId');
+  onStep(`running ${definition.name} before the deployment`);
+  const taskId = await putTask(client, onDeployStubId, definition.name);
+  for (;;) {
+    const listed = await client.gateway('GET', `/tasks?limit=1&filters=task-id=${taskId}`);
+    const [task] = listField(listed, 'tasks');
+    const status = task === undefined ? '' : textField(task, 'status');
+    if (status === 'COMPLETE') return { onDeployStubId };
+    if (['ERROR', 'CANCELLED', 'TIMEOUT', 'EXPIRED'].includes(status)) {
+      throw new CliError(
+        `on_deploy: ${definition.name} ended as ${status}, so nothing was deployed: \`longshore logs --task ${taskId}\` shows its output`,
+      );
+    }
+    await sleep(HOOK_PAUSE_MS);
+  }
+}
+
+/** Puts a task of a function's stub, without inputs. */
+async function putTask(client: Client, stubId: string, name: string): Promise<string> {
+  const answer = await client.call(`/function/id/${stubId}`, { method: 'POST', body: '{}' });
+  const text = answer.body.toString('utf8');
+  if (answer.status !== 200) throw new CliError(`on_deploy: ${name} was refused with ${answer.status}: ${text}`);
+  return textField(JSON.parse(text) as JsonObject, 'task_id');
 }
 
 /**

@@ -1,4 +1,12 @@
-"""App files written for `beam` run unchanged: its names, given by `longshore`."""
+"""App files written for `beam` run unchanged: its names, and those of `longshore`. `longshore.published` has the table."""
 
-from longshore import *  # noqa: F403
-from longshore import __all__  # noqa: F401
+from longshore import __all__ as _own
+from longshore.published import SERVED, UNSERVED, getter
+
+__all__ = sorted({*_own, *SERVED, *UNSERVED})
+
+__getattr__ = getter(__name__, __all__)
+
+
+def __dir__() -> list:
+    return list(__all__)

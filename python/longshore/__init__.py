@@ -23,73 +23,107 @@ if TYPE_CHECKING:
 
     from .checks import DefinitionError
     from .client import GatewayError, get_task
-    from .definitions import Image, PythonVersion, QueueDepthAutoscaler, Volume
+    from . import env, schema
+    from .definitions import GpuType, Image, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
     from .functions import Function, Schedule, function, schedule
     from .handlers import Endpoint, TaskQueue, endpoint, task_queue
+    from .handles import Client, Deployment, Task
+    from .output import Output
+    from .published import NotServedError
     from .results import TaskError
+    from .shared_state import Map, Queue, Signal
     from .task_context import Context, context
     from .web import Asgi, Realtime, asgi, realtime
 
 __version__ = '0.1.0'
 
+#: Modules of the package that are names of it, too.
+_MODULES = ('env', 'schema')
 _HOMES = {
     'Asgi': 'web',
+    'Client': 'handles',
+    'Context': 'task_context',
     'DefinitionError': 'checks',
+    'Deployment': 'handles',
     'Endpoint': 'handlers',
     'Function': 'functions',
     'GatewayError': 'client',
-    'get_task': 'client',
+    'GpuType': 'definitions',
     'Image': 'definitions',
+    'Map': 'shared_state',
+    'NotServedError': 'published',
+    'Output': 'output',
+    'Pool': 'definitions',
     'PythonVersion': 'definitions',
+    'Queue': 'shared_state',
     'QueueDepthAutoscaler': 'definitions',
     'Realtime': 'web',
     'Schedule': 'functions',
+    'Secret': 'definitions',
+    'Signal': 'shared_state',
+    'Task': 'handles',
     'TaskError': 'results',
+    'TaskPolicy': 'definitions',
     'TaskQueue': 'handlers',
     'Volume': 'definitions',
     'asgi': 'web',
+    'context': 'task_context',
     'endpoint': 'handlers',
     'function': 'functions',
+    'get_task': 'client',
     'realtime': 'web',
     'schedule': 'functions',
     'task_queue': 'handlers',
-    'Context': 'task_context',
-    'context': 'task_context',
 }
 
 __all__ = [
     'Asgi',
+    'Client',
     'Context',
     'DefinitionError',
+    'Deployment',
     'Endpoint',
     'Function',
     'GatewayError',
+    'GpuType',
     'Image',
+    'Map',
+    'NotServedError',
+    'Output',
+    'Pool',
     'PythonVersion',
+    'Queue',
     'QueueDepthAutoscaler',
     'Realtime',
     'Schedule',
+    'Secret',
+    'Signal',
+    'Task',
     'TaskError',
+    'TaskPolicy',
     'TaskQueue',
     'Volume',
     'asgi',
     'context',
     'endpoint',
+    'env',
     'function',
     'get_task',
     'realtime',
     'schedule',
+    'schema',
     'task_queue',
 ]
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = name if name in _MODULES else _HOMES.get(name)
     if home is None:
         raise AttributeError('module %r has no attribute %r' % (__name__, name))
     from importlib import import_module
 
-    value = getattr(import_module('.' + home, __name__), name)
+    module = import_module('.' + home, __name__)
+    value = module if name in _MODULES else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -12,12 +12,17 @@ import json
 import os
 import time
 from http.client import HTTPException
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 from urllib import error, parse, request
+
+if TYPE_CHECKING:
+    from .handles import Task
 
 _TIMEOUT_SECONDS = 30
 #: Bound on a synchronous call, which waits for a container and then for the handler: at most ten minutes each.
 _ANSWER_SECONDS = 1260
+#: Bound on the sending of a file.
+_SEND_SECONDS = 1800
 #: Bound on an answer, which may be a task with its result.
 _MAX_ANSWER_BYTES = 1 << 30
 #: Time in which an unsent call is tried again while no scheduler answers.
@@ -28,6 +33,16 @@ _PAUSES = (0.25, 0.5, 1.0)
 _AWAY = (502, 503, 504)
 #: The workspace has reached its limit of keys in the last 24 hours.
 _NO_ROOM = 'too_many_idempotency_keys'
+_JSON = 'application/json'
+_NDJSON = 'application/x-ndjson'
+#: Bounds on one request with many calls.
+_MOST_CALLS = 1000
+_MOST_CALLS_BYTES = 8 << 20
+_MANY_SECONDS = 120
+#: Kinds whose inputs and results may be pickled, how the address says so, and the beginning of such a body.
+_PICKLED = ('function', 'schedule')
+_AS_PICKLED = '?longshore_values=pickle'
+_PICKLED_BODY = b'{"pickle": "'
 #: Host in URLs over the socket: it belongs to nobody, and only the path counts.
 _SOCKET_HOST = 'gateway.longshore.internal'
 
@@ -44,6 +59,10 @@ class _NotAnswered(GatewayError):
     """The call may have arrived, or not."""
 
 
+#: URL and token of an installation.
+At = Tuple[str, str]
+
+
 class _Answer:
     def __init__(self, status: int, data: bytes, has_task: bool) -> None:
         self.status = status
@@ -56,15 +75,91 @@ class _Answer:
 _KINDS = {'taskqueue': ('task queue', 'put a task in'), 'function': ('function', 'call'), 'schedule': ('schedule', 'call')}
 
 
-def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> str:
-    """Queues one task of the deployment `name` and returns its id."""
+def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Task:
+    """Queues one task of the deployment `name` and returns its handle, which is its id."""
     noun, verb = _KINDS[kind]
     what = 'cannot %s %s' % (verb, name)
-    found = _object(_asked(_path(kind, name), what, _inputs(what, args, kwargs), 'no %s is deployed as %s' % (noun, name), key=_new_key()))
+    body = _inputs(what, args, kwargs, kind in _PICKLED)
+    path = _path(kind, name) + (_AS_PICKLED if body.startswith(_PICKLED_BODY) else '')
+    found = _object(_asked(path, what, body, 'no %s is deployed as %s' % (noun, name), key=_new_key()))
     task_id = found.get('task_id')
     if not isinstance(task_id, str) or not task_id:
         raise GatewayError('%s: the answer has no task_id' % what)
-    return task_id
+    from .handles import Task  # which imports this module
+
+    return Task(task_id)
+
+
+#: The workspace of each installation and token that was called.
+_workspaces: Dict[Tuple[str, str], str] = {}
+
+
+def workspace_of(what: str, at: Optional[At] = None) -> str:
+    """The id of the token's workspace, for paths; asked once."""
+    environ = os.environ
+    of = at or (environ.get('LONGSHORE_URL') or environ.get('CONTAINER_ID', ''), environ.get('LONGSHORE_TOKEN', ''))
+    # An installation of the context file may change.
+    if of not in _workspaces or not of[0]:
+        found = str(call('/api/v1/workspace/current', what, at=at).get('external_id') or '')
+        _workspaces[of] = parse.quote(found, safe='')
+    return _workspaces[of]
+
+
+def send_file(url: str, file: Any, size: int, what: str) -> None:
+    """Sends a file to a signed address, by PUT and without a credential. In a container, addresses of the installation
+    go through the socket."""
+    headers = {'Content-Length': str(size), 'Content-Type': 'application/octet-stream'}
+    parts = parse.urlsplit(url)
+    socket_path = os.environ.get('LONGSHORE_GATEWAY_SOCKET', '')
+    try:
+        if parts.hostname == _SOCKET_HOST and socket_path:
+            path = parts.path + ('?' + parts.query if parts.query else '')
+            answer = _by_socket(socket_path, 'PUT', path, file, headers, _SEND_SECONDS)
+        else:
+            answer = _sent(url, file, headers)
+    except GatewayError as problem:
+        raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
+    if answer.status != 200:
+        raise GatewayError('%s: %s' % (what, _sentence(answer.status, '', answer.data)), answer.status)
+
+
+def _sent(url: str, file: Any, headers: Dict[str, str]) -> _Answer:
+    call = request.Request(url, data=file, headers=headers, method='PUT')
+    try:
+        with _opener(url).open(call, timeout=_SEND_SECONDS) as answer:
+            return _Answer(answer.status, answer.read(_MAX_ANSWER_BYTES), False)
+    except error.HTTPError as refused:
+        with refused:
+            return _Answer(refused.code, refused.read(_MAX_ANSWER_BYTES), False)
+    except (OSError, HTTPException) as problem:
+        raise _NotAnswered('the address does not answer (%s)' % getattr(problem, 'reason', problem)) from problem
+
+
+def put_many(kind: str, name: str, calls: Sequence[Sequence[Any]]) -> List[Optional[str]]:
+    """
+    Queues one task for each of the calls, which are positional inputs, in one request. Returns the ids of the first
+    calls, in their order, as many as a request takes; None: there was no room for this one. Raises GatewayError when
+    none was taken.
+    """
+    noun, verb = _KINDS[kind]
+    what = 'cannot %s %s' % (verb, name)
+    taken = list(calls[:_MOST_CALLS])
+    lines = [_inputs(what, list(one), {}, kind in _PICKLED) for one in taken]
+    as_pickled = any(line.startswith(_PICKLED_BODY) for line in lines)
+    if as_pickled:
+        # The address says for all lines how they are written.
+        lines = [line if line.startswith(_PICKLED_BODY) else _pickled_inputs(what, list(one), {}) for line, one in zip(lines, taken)]
+    count, size = 0, 0
+    while count < len(lines) and (count == 0 or size + len(lines[count]) < _MOST_CALLS_BYTES):
+        size += len(lines[count]) + 1
+        count += 1
+    path = _path(kind, name) + (_AS_PICKLED if as_pickled else '')
+    unknown = 'no %s is deployed as %s' % (noun, name)
+    data = _asked(path, what, b'\n'.join(lines[:count]), unknown, _MANY_SECONDS, _new_key(), content_type=_NDJSON)
+    ids = _object(data).get('task_ids')
+    if not isinstance(ids, list) or len(ids) != count:
+        raise GatewayError('%s: the answer has no task_ids' % what)
+    return ids
 
 
 def invoke(name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
@@ -104,10 +199,35 @@ def get_task(task_id: str) -> Dict[str, Any]:
     return call('/api/v1/task/%s/%s' % (parse.quote(workspace, safe=''), parse.quote(str(task_id), safe='')), what)
 
 
-def call(path: str, what: str, body: Optional[bytes] = None, unknown: str = '') -> Dict[str, Any]:
+def call(path: str, what: str, body: Optional[bytes] = None, unknown: str = '', at: Optional[At] = None) -> Dict[str, Any]:
     """Makes a request, a POST if there is a body. what: start of its error texts. unknown: text for `Invalid
-    deployment`."""
-    return _object(_asked(path, what, body, unknown))
+    deployment`. at: another installation than the current one."""
+    return _object(_asked(path, what, body, unknown, at=at))
+
+
+def exchange(
+    method: str,
+    path: str,
+    what: str,
+    body: Optional[bytes] = None,
+    content_type: str = 'application/octet-stream',
+    seconds: float = _TIMEOUT_SECONDS,
+    at: Optional[At] = None,
+    key: str = '',
+) -> Tuple[int, bytes]:
+    """Makes a request of any method and content type; answers of 200 to 299, and 404, are given back with their
+    status. Raises GatewayError for others."""
+    try:
+        until = time.monotonic() + seconds
+        if key:
+            answer = _again_and_again(path, body, until, key, at, method, content_type)
+        else:
+            answer = _once(path, body, seconds, '', at, method, content_type)
+    except GatewayError as problem:
+        raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
+    if not 200 <= answer.status < 300 and answer.status != 404:
+        raise GatewayError('%s: %s' % (what, _sentence(answer.status, '', answer.data)), answer.status)
+    return answer.status, answer.data
 
 
 def installation() -> Tuple[str, str]:
@@ -137,49 +257,79 @@ def _new_key() -> str:
     return os.urandom(16).hex()
 
 
-def _asked(path: str, what: str, body: Optional[bytes], unknown: str, seconds: float = _TIMEOUT_SECONDS, key: str = '') -> bytes:
+def _asked(
+    path: str,
+    what: str,
+    body: Optional[bytes],
+    unknown: str,
+    seconds: float = _TIMEOUT_SECONDS,
+    key: str = '',
+    at: Optional[At] = None,
+    content_type: str = _JSON,
+) -> bytes:
     """The body of a good answer. With a key, the call is repeated within its time when it gets no answer or nobody was
     there."""
     until = time.monotonic() + seconds
     try:
-        answer = _again_and_again(path, body, until, key) if key else _once(path, body, seconds, '')
+        if key:
+            answer = _again_and_again(path, body, until, key, at, '', content_type)
+        else:
+            answer = _once(path, body, seconds, '', at, '', content_type)
         if key and answer.status == 429 and _object(answer.data).get('code') == _NO_ROOM:
             # Nothing of the call was accepted. Without a key it is sent once, since a second one could not be
             # recognised.
-            answer = _once(path, body, max(1.0, until - time.monotonic()), '')
+            answer = _once(path, body, max(1.0, until - time.monotonic()), '', at, '', content_type)
     except GatewayError as problem:
         raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
-    if answer.status != 200:
+    if not 200 <= answer.status < 300:
         raise GatewayError('%s: %s' % (what, _sentence(answer.status, unknown, answer.data)), answer.status)
     return answer.data
 
 
-def _again_and_again(path: str, body: Optional[bytes], until: float, key: str) -> _Answer:
+def _again_and_again(
+    path: str,
+    body: Optional[bytes],
+    until: float,
+    key: str,
+    at: Optional[At] = None,
+    method: str = '',
+    content_type: str = _JSON,
+) -> _Answer:
     for pause in _PAUSES:
         try:
-            answer = _once(path, body, max(1.0, until - time.monotonic()), key)
+            answer = _once(path, body, max(1.0, until - time.monotonic()), key, at, method, content_type)
             if answer.status not in _AWAY or answer.has_task or time.monotonic() + pause > until:
                 return answer
         except _NotAnswered:
             if time.monotonic() + pause > until:
                 raise
         time.sleep(pause)
-    return _once(path, body, max(1.0, until - time.monotonic()), key)
+    return _once(path, body, max(1.0, until - time.monotonic()), key, at, method, content_type)
 
 
-def _once(path: str, body: Optional[bytes], seconds: float, key: str) -> _Answer:
-    method = 'GET' if body is None else 'POST'
-    headers = {'Content-Type': 'application/json'}
+def _once(
+    path: str,
+    body: Optional[bytes],
+    seconds: float,
+    key: str,
+    at: Optional[At] = None,
+    method: str = '',
+    content_type: str = _JSON,
+) -> _Answer:
+    method = method or ('GET' if body is None else 'POST')
+    headers = {'Content-Type': content_type}
     if key:
         headers['Idempotency-Key'] = key
     socket_path = os.environ.get('LONGSHORE_GATEWAY_SOCKET', '')
-    if socket_path and os.environ.get('CONTAINER_ID'):
+    if socket_path and os.environ.get('CONTAINER_ID') and at is None:
         return _by_socket(socket_path, method, path, body, headers, seconds)
-    return _by_url(method, path, body, headers, seconds)
+    return _by_url(method, path, body, headers, seconds, at)
 
 
-def _by_url(method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float) -> _Answer:
-    url, token = installation()
+def _by_url(
+    method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float, at: Optional[At] = None
+) -> _Answer:
+    url, token = at or installation()
     call = request.Request(url + path, data=body, headers={'Authorization': 'Bearer ' + token, **headers}, method=method)
     try:
         with _opener(url).open(call, timeout=seconds) as answer:
@@ -193,7 +343,7 @@ def _by_url(method: str, path: str, body: Optional[bytes], headers: Dict[str, st
         raise _NotAnswered('%s does not answer (%s)' % (url, getattr(problem, 'reason', problem))) from problem
 
 
-def _by_socket(socket_path: str, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float) -> _Answer:
+def _by_socket(socket_path: str, method: str, path: str, body: Any, headers: Dict[str, str], seconds: float) -> _Answer:
     until = time.monotonic() + _AWAY_SECONDS
     pause = 0.1
     while True:
@@ -204,9 +354,11 @@ def _by_socket(socket_path: str, method: str, path: str, body: Optional[bytes], 
             return answer
         time.sleep(pause)
         pause = min(pause * 2, 1.0)
+        if hasattr(body, 'seek'):
+            body.seek(0)
 
 
-def _once_by_socket(socket_path: str, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float) -> _Answer:
+def _once_by_socket(socket_path: str, method: str, path: str, body: Any, headers: Dict[str, str], seconds: float) -> _Answer:
     import http.client
     import socket
 
@@ -224,11 +376,22 @@ def _once_by_socket(socket_path: str, method: str, path: str, body: Optional[byt
         connection.close()
 
 
-def _inputs(what: str, args: List[Any], kwargs: Dict[str, Any]) -> bytes:
+def _inputs(what: str, args: List[Any], kwargs: Dict[str, Any], may_be_pickled: bool = False) -> bytes:
     try:
         return json.dumps({'args': args, 'kwargs': kwargs}, allow_nan=False).encode('utf-8')
     except (TypeError, ValueError) as problem:
+        if may_be_pickled:
+            return _pickled_inputs(what, args, kwargs)
         raise GatewayError('%s: its inputs are not JSON: %s' % (what, problem)) from None
+
+
+def _pickled_inputs(what: str, args: List[Any], kwargs: Dict[str, Any]) -> bytes:
+    from .values import ValueProblem, pickled  # not paid where inputs are JSON
+
+    try:
+        return _PICKLED_BODY + pickled({'args': args, 'kwargs': kwargs}).encode('ascii') + b'"}'
+    except ValueProblem as problem:
+        raise GatewayError('%s: its inputs are neither JSON nor can be pickled: %s' % (what, problem)) from None
 
 
 def _current_context() -> Dict[str, Any]:

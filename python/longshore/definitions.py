@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Sequence, Union
+from enum import Enum
+from typing import Any, Dict, List, Optional, Sequence, Union
 
-from .checks import DefinitionError, text, texts, whole
+from .checks import DefinitionError, gpu_names, text, texts, whole
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
 _VOLUME_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,62}')
@@ -26,6 +27,45 @@ class PythonVersion:
     Python312 = 'python3.12'
     Python313 = 'python3.13'
     Python314 = 'python3.14'
+
+
+class GpuType(str, Enum):
+    """Names for `gpu=…`. Any other text that the scheduler knows will do as well."""
+
+    NoGPU = ''
+    Any = 'any'
+    T4 = 'T4'
+    L4 = 'L4'
+    L40 = 'L40'
+    L40S = 'L40S'
+    A10 = 'A10'
+    A10G = 'A10G'
+    A16 = 'A16'
+    A30 = 'A30'
+    A40 = 'A40'
+    A100 = 'A100'
+    A100_40 = 'A100-40'
+    A100_80 = 'A100-80'
+    A4000 = 'A4000'
+    A5000 = 'A5000'
+    A6000 = 'A6000'
+    H100 = 'H100'
+    H200 = 'H200'
+    GH200 = 'GH200'
+    B200 = 'B200'
+    B300 = 'B300'
+    V100 = 'V100'
+    V100_32 = 'V100-32'
+    RTX4000Ada = 'RTX4000Ada'
+    RTX4090 = 'RTX4090'
+    RTX5090 = 'RTX5090'
+    RTX6000 = 'RTX6000'
+    RTX6000Ada = 'RTX6000Ada'
+    RTXPro6000 = 'RTXPro6000'
+    GAUDI2 = 'GAUDI2'
+
+    def __str__(self) -> str:
+        return str(self.value)
 
 
 class Image:
@@ -94,6 +134,69 @@ class QueueDepthAutoscaler:
         if self.window_seconds > 0:
             described['windowSeconds'] = self.window_seconds
         return described
+
+
+class TaskPolicy:
+    """
+    `timeout` and `retries` of a handler's calls by other names, and `ttl`: seconds that a call may wait for a
+    container, at most 86400. 0 leaves each as the decorator has it. A negative timeout: as long as it takes.
+    """
+
+    def __init__(self, max_retries: int = 0, timeout: int = 0, ttl: int = 0) -> None:
+        self.max_retries = whole('max_retries', max_retries, 0)
+        self.timeout = whole('timeout', timeout, -1)
+        self.ttl = whole('ttl', ttl, 0)
+        if self.ttl > 86_400:
+            raise DefinitionError('ttl: must be 86400 seconds or less, not %d' % ttl)
+
+    def described(self) -> Dict[str, Any]:
+        return {'maxRetries': self.max_retries, 'timeout': self.timeout, 'ttl': self.ttl}
+
+
+class Secret:
+    """
+    A secret of the workspace by its name, for `secrets=[…]`: `longshore secret set NAME` gives it a value. In a
+    container that was given the secret, `value` reads it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = text('name', name, empty=False)
+
+    def __repr__(self) -> str:
+        return 'Secret(%r)' % self.name
+
+    @property
+    def value(self) -> str:
+        """The value, in a container whose handler names the secret. Raises KeyError elsewhere."""
+        try:
+            return os.environ[self.name]
+        except KeyError:
+            raise KeyError('secret %s is not here: name it in secrets=[…] of the handler' % self.name) from None
+
+
+class Pool:
+    """
+    A pool of machines by its name, for `pool=…`, and models of GPUs, which count where `gpu` names none. Machines are
+    not rented for a pool, so the other parameters are refused.
+    """
+
+    def __init__(
+        self,
+        name: Optional[str] = None,
+        gpu: Union[str, Sequence[str], None] = None,
+        nodes: Optional[int] = None,
+        ttl: Optional[str] = None,
+        max_spend: Optional[float] = None,
+        providers: Optional[Sequence[str]] = None,
+        regions: Optional[Sequence[str]] = None,
+        min_reliability: Optional[float] = None,
+    ) -> None:
+        self.name = text('name', name or '')
+        self.gpu = gpu_names(gpu)
+        rented = {'nodes': nodes, 'ttl': ttl, 'max_spend': max_spend, 'providers': providers, 'regions': regions}
+        for parameter, value in dict(rented, min_reliability=min_reliability).items():
+            if value:
+                raise DefinitionError('%s: machines are not rented for a pool; add them with `longshore machine create`' % parameter)
 
 
 class Volume:

@@ -122,7 +122,15 @@ def _line(error: BaseException, directory: str) -> str:
 
 def _describe(found: Handler, module_name: str, name: str) -> Dict[str, Any]:
     described = found.described('%s:%s' % (module_name, name), _on_start(found.options['onStartFunction']))
+    hook = found.options.get('onDeployFunction')
+    if hook is not None:
+        described.update(onDeploy=_on_start(hook, 'on_deploy'), onDeployHandler=_describe_hook(hook))
     return dict(described, requiredInputs=_required_inputs(found))
+
+
+def _describe_hook(hook: Handler) -> Dict[str, Any]:
+    """The stub request of the function that runs before the deployment."""
+    return hook.described(_on_start(hook, 'on_deploy'), _on_start(hook.options['onStartFunction']))
 
 
 def _required_inputs(found: Handler) -> Optional[List[str]]:
@@ -130,6 +138,8 @@ def _required_inputs(found: Handler) -> Optional[List[str]]:
     called by other means than inputs."""
     if isinstance(found, Asgi):
         return None
+    if found.schemas[0] is not None:
+        return list(found.schemas[0]._fields)
     try:
         parameters = inspect.signature(found.__longshore_function__).parameters.values()
     except (TypeError, ValueError):
@@ -138,7 +148,7 @@ def _required_inputs(found: Handler) -> Optional[List[str]]:
     return [one.name for one in parameters if one.kind in named and one.default is one.empty and one.name != 'context']
 
 
-def _on_start(value: Any) -> str:
+def _on_start(value: Any, parameter: str = 'on_start') -> str:
     if value is None or isinstance(value, str):
         text = value or ''
         if text and not all(text.partition(':')):
@@ -152,7 +162,7 @@ def _on_start(value: Any) -> str:
         found = getattr(found, part, None)
     if getattr(found, '__longshore_function__', found) is not value:
         raise _Problem(
-            'on_start: %r cannot be found by its name in a container' % (name or value),
+            '%s: %r cannot be found by its name in a container' % (parameter, name or value),
             'Define it with def at the top level of a module.',
         )
     return '%s:%s' % (module_name, name)

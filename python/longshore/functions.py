@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Type, Union
 
 from .checks import DefinitionError, text
-from .definitions import Image, QueueDepthAutoscaler, Volume
+from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .handlers import Queued, decorate, stub_options
+
+if TYPE_CHECKING:
+    from .schema import Schema
 
 
 class Function(Queued):
@@ -18,21 +21,25 @@ class Function(Queued):
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """
-        Runs a call with these inputs, which must be JSON, in a container, and waits for its result. The call goes to
-        the latest deployment of this name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the
-        current context. Raises TaskError when the task did not complete, and GatewayError when it could not be put or
-        read.
+        Runs a call with these inputs in a container, and waits for its result. Inputs and results that are not JSON
+        are pickled, by the library cloudpickle where it is installed. The call goes to the latest deployment of this
+        name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context. Raises TaskError
+        when the task did not complete, and GatewayError when it could not be put or read.
         """
         from .results import wait  # not paid on a cold start
 
         return wait(self.put(*args, **kwargs))
 
     def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
-        """Runs `remote` for each of the inputs, several at a time. Results come in the order of the inputs. Raises the
-        same errors."""
-        from .results import in_order  # not paid on a cold start
+        """
+        Runs a call for each of the inputs, put in one request as far as there is room. A tuple or a list has the
+        positional inputs of a call, anything else is its one input. Results come in the order of the inputs. Raises
+        as `remote`.
+        """
+        from .client import put_many  # not paid on a cold start
+        from .results import in_order
 
-        return in_order(self.put, inputs)
+        return in_order(lambda calls: put_many(self.stub_type, self.deployment_name, calls), inputs)
 
 
 class Schedule(Function):
@@ -51,7 +58,7 @@ def function(
     memory: Union[int, float, str] = 128,
     gpu: Union[str, Sequence[str], None] = '',
     gpu_count: int = 0,
-    pool: str = '',
+    pool: Union[str, Pool, None] = '',
     image: Optional[Image] = None,
     on_start: Union[Callable[..., Any], str, None] = None,
     workers: int = 1,
@@ -62,13 +69,20 @@ def function(
     retries: int = 3,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
     env: Optional[Mapping[str, str]] = None,
-    secrets: Optional[Sequence[str]] = None,
+    secrets: Optional[Sequence[Union[str, Secret]]] = None,
     volumes: Optional[Sequence[Volume]] = None,
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
+    inputs: Optional[Type[Schema]] = None,
+    outputs: Optional[Type[Schema]] = None,
+    task_policy: Optional[TaskPolicy] = None,
+    on_deploy: Optional[Callable[..., Any]] = None,
+    checkpoint_enabled: bool = False,
+    disks: Optional[Sequence[Any]] = None,
+    headless: bool = False,
 ) -> Any:
     """
     A function that runs in its own container: `remote` waits for its result, `put` (or a request) returns a task's id
@@ -78,6 +92,7 @@ def function(
     retries: how often a call is tried again (at most 5) when its process exits or runs out of memory; never when the
     handler raises.
     autoscaler: None gives each call that waits a container, up to the installation's cap.
+    headless: accepted for app files of other platforms; a call goes on without its caller in any case.
     """
     options = stub_options(dict(locals()), {})
     return decorate(function, lambda decorated: Function(decorated, options))
@@ -94,7 +109,7 @@ def schedule(
     memory: Union[int, float, str] = 128,
     gpu: Union[str, Sequence[str], None] = '',
     gpu_count: int = 0,
-    pool: str = '',
+    pool: Union[str, Pool, None] = '',
     image: Optional[Image] = None,
     on_start: Union[Callable[..., Any], str, None] = None,
     workers: int = 1,
@@ -105,13 +120,20 @@ def schedule(
     retries: int = 3,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
     env: Optional[Mapping[str, str]] = None,
-    secrets: Optional[Sequence[str]] = None,
+    secrets: Optional[Sequence[Union[str, Secret]]] = None,
     volumes: Optional[Sequence[Volume]] = None,
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
+    inputs: Optional[Type[Schema]] = None,
+    outputs: Optional[Type[Schema]] = None,
+    task_policy: Optional[TaskPolicy] = None,
+    on_deploy: Optional[Callable[..., Any]] = None,
+    checkpoint_enabled: bool = False,
+    disks: Optional[Sequence[Any]] = None,
+    headless: bool = False,
 ) -> Any:
     """
     A function that runs by itself, without inputs, at every time that `when` names, while its deployment is active. A

@@ -10,11 +10,15 @@ from __future__ import annotations
 import functools
 import json
 import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from .checks import DefinitionError, flag, gpu_names, gpu_number, instance, number, one_of, quantity, sequence, start_function, text, texts, variables, whole
-from .definitions import Image, QueueDepthAutoscaler, Volume
+from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .quantities import cpu_millicores, memory_mib
+
+if TYPE_CHECKING:
+    from .handles import Task
+    from .schema import Schema
 
 
 class Handler:
@@ -28,6 +32,8 @@ class Handler:
             raise DefinitionError('%s: decorates a function, not %r' % (self.decorator, function))
         self.__longshore_function__ = function
         self.options = options
+        #: Schemas of the inputs and of the outputs, or None.
+        self.schemas = options.get('schemas') or (None, None)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -46,7 +52,8 @@ class Handler:
     def described(self, handler: str, on_start: str) -> Dict[str, Any]:
         """The fields of a stub request; `handler` and `on_start` are `module:function`."""
         described = dict(self.options)
-        described.pop('onStartFunction', None)
+        for name in ('onStartFunction', 'onDeployFunction', 'schemas'):
+            described.pop(name, None)
         name = self.deployment_name
         described.update(stubType=self.stub_type, name=name, handler=handler, onStart=on_start, appName=described['appName'] or name)
         return described
@@ -72,11 +79,12 @@ class Endpoint(Handler):
 class Queued(Handler):
     """A handler whose calls are tasks: nobody has to wait for them."""
 
-    def put(self, *args: Any, **kwargs: Any) -> str:
+    def put(self, *args: Any, **kwargs: Any) -> Task:
         """
-        Queues a call with these inputs, which must be JSON, and returns the task's id at once. The call goes to the
+        Queues a call with these inputs and returns the task at once: its id, a text with methods. The call goes to the
         latest deployment of this name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current
-        context. A handler's container needs no settings: its own installation is used. Raises GatewayError.
+        context. A handler's container needs no settings: its own installation is used. Inputs of a task queue must be
+        JSON. Raises GatewayError.
         """
         from .client import put  # not paid on a cold start
 
@@ -104,7 +112,7 @@ def endpoint(
     memory: Union[int, float, str] = 128,
     gpu: Union[str, Sequence[str], None] = '',
     gpu_count: int = 0,
-    pool: str = '',
+    pool: Union[str, Pool, None] = '',
     image: Optional[Image] = None,
     on_start: Union[Callable[..., Any], str, None] = None,
     workers: int = 1,
@@ -115,7 +123,7 @@ def endpoint(
     timeout: Optional[int] = 180,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
     env: Optional[Mapping[str, str]] = None,
-    secrets: Optional[Sequence[str]] = None,
+    secrets: Optional[Sequence[Union[str, Secret]]] = None,
     volumes: Optional[Sequence[Volume]] = None,
     authorized: bool = True,
     callback_url: Optional[str] = '',
@@ -123,6 +131,12 @@ def endpoint(
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
+    inputs: Optional[Type[Schema]] = None,
+    outputs: Optional[Type[Schema]] = None,
+    task_policy: Optional[TaskPolicy] = None,
+    on_deploy: Optional[Callable[..., Any]] = None,
+    checkpoint_enabled: bool = False,
+    disks: Optional[Sequence[Any]] = None,
 ) -> Any:
     """
     An HTTP endpoint: a request is a JSON object of keyword inputs, the answer is what the function returns.
@@ -142,6 +156,10 @@ def endpoint(
     run twice. Otherwise containers run on.
     block_network: containers reach nothing but the platform itself (`put`, `invoke`). allow_list: they reach these ranges alone
     (`'10.0.0.0/8'`, at most ten).
+    inputs, outputs: schemas (`longshore.schema`): the handler's one input, and its result, are checked.
+    task_policy: timeout and retries by other names, and how long a call may wait.
+    on_deploy: a `@function` that `longshore deploy` runs, and waits for, before the new version is deployed.
+    checkpoint_enabled: accepted for app files of other platforms; nothing follows from it. disks: refused.
     """
     # locals() are the parameters by name: only the list above has them all.
     options = stub_options(dict(locals(), retries=0), {}, QueueDepthAutoscaler())
@@ -157,7 +175,7 @@ def task_queue(
     memory: Union[int, float, str] = 128,
     gpu: Union[str, Sequence[str], None] = '',
     gpu_count: int = 0,
-    pool: str = '',
+    pool: Union[str, Pool, None] = '',
     image: Optional[Image] = None,
     on_start: Union[Callable[..., Any], str, None] = None,
     workers: int = 1,
@@ -170,7 +188,7 @@ def task_queue(
     retry_for: Optional[Sequence[Type[BaseException]]] = None,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
     env: Optional[Mapping[str, str]] = None,
-    secrets: Optional[Sequence[str]] = None,
+    secrets: Optional[Sequence[Union[str, Secret]]] = None,
     volumes: Optional[Sequence[Volume]] = None,
     authorized: bool = True,
     callback_url: Optional[str] = '',
@@ -178,6 +196,12 @@ def task_queue(
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
+    inputs: Optional[Type[Schema]] = None,
+    outputs: Optional[Type[Schema]] = None,
+    task_policy: Optional[TaskPolicy] = None,
+    on_deploy: Optional[Callable[..., Any]] = None,
+    checkpoint_enabled: bool = False,
+    disks: Optional[Sequence[Any]] = None,
 ) -> Any:
     """
     A queue of tasks: `put` (or a request) returns a task's id at once, and the function runs when there is room.
@@ -201,14 +225,16 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
     """The fields of a stub request for a decorator's parameters. default: the autoscaler if none is given; None: the
     kind's own."""
     if os.environ.get('CONTAINER_ID'):
-        return {'name': given['name'] or ''}
+        return {'name': given['name'] or '', 'schemas': _schemas(given)}
+    pool = _pool(given['pool'])
+    gpus = gpu_names(given['gpu']) or pool.gpu
     options: Dict[str, Any] = {
         'name': text('name', given['name'] or ''),
         'appName': text('app', given['app'] or ''),
         'cpu': quantity(cpu_millicores, given['cpu']),
         'memory': quantity(memory_mib, given['memory']),
-        'gpu': gpu_names(given['gpu']),
-        'gpuCount': gpu_number(given['gpu_count'], gpu_names(given['gpu'])),
+        'gpu': gpus,
+        'gpuCount': gpu_number(given['gpu_count'], gpus),
         'image': instance('image', given['image'] or Image(), Image).described(),
         'onStartFunction': start_function(given['on_start']),
         'workers': whole('workers', given['workers'], 1),
@@ -219,7 +245,7 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
         'retries': whole('retries', given['retries'], 0),
         'autoscaler': _autoscaler(given['autoscaler'], default),
         'env': variables(given['env']),
-        'secrets': [{'name': secret} for secret in texts('secrets', given['secrets'] or ())],
+        'secrets': [{'name': secret} for secret in _secrets(given['secrets'])],
         'volumes': _volumes(given['volumes']),
         'authorized': flag('authorized', given.get('authorized', True)),
         'callbackUrl': text('callback_url', given['callback_url'] or ''),
@@ -228,8 +254,19 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
         options['blockNetwork'] = True
     if given.get('allow_list'):
         options['allowList'] = texts('allow_list', given['allow_list'])
-    if text('pool', given['pool'] or ''):
-        options['pool'] = {'name': given['pool']}
+    if pool.name:
+        options['pool'] = {'name': pool.name}
+    if given.get('disks'):
+        raise DefinitionError('disks: disks are not served; Volume(…) keeps files')
+    if flag('checkpoint_enabled', given.get('checkpoint_enabled', False)):
+        options['checkpointEnabled'] = True
+    if given.get('task_policy') is not None:
+        options['taskPolicy'] = instance('task_policy', given['task_policy'], TaskPolicy).described()
+    options['schemas'] = _schemas(given)
+    for field, schema in zip(('inputs', 'outputs'), options['schemas']):
+        if schema is not None:
+            options[field] = schema.to_dict()
+    options['onDeployFunction'] = _hook(given.get('on_deploy'))
     options['pythonVersion'] = options['image']['pythonVersion']
     options['imageId'] = options['image']['baseImage']
     if given['worker_mode'] is not None:
@@ -241,6 +278,43 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
         extra = dict(extra, stopAfterDisconnect=True if silence is True else whole('stop_after_disconnect', silence, 60))
     options['extra'] = json.dumps(extra, separators=(',', ':'))
     return options
+
+
+def _pool(value: Any) -> Pool:
+    if isinstance(value, Pool):
+        return value
+    return Pool(text('pool', value or ''))
+
+
+def _secrets(value: Any) -> List[str]:
+    given = sequence('secrets', value or ())
+    return texts('secrets', [one.name if isinstance(one, Secret) else one for one in given])
+
+
+def _schemas(given: Dict[str, Any]) -> Tuple[Any, Any]:
+    return _schema('inputs', given.get('inputs')), _schema('outputs', given.get('outputs'))
+
+
+def _schema(name: str, value: Any) -> Any:
+    """A schema, made of a mapping of fields where one was given; None: none."""
+    if value is None:
+        return None
+    from .schema import Schema, ValidationError  # not paid by an app without schemas
+
+    if isinstance(value, type) and issubclass(value, Schema):
+        return value
+    if not isinstance(value, Mapping):
+        raise DefinitionError('%s: must be a class made from schema.Schema, not %r' % (name, value))
+    try:
+        return Schema.object(value)
+    except ValidationError as problem:
+        raise DefinitionError('%s: %s' % (name, problem)) from None
+
+
+def _hook(value: Any) -> Any:
+    if value is not None and getattr(value, 'decorator', '') != 'function':
+        raise DefinitionError('on_deploy: must be decorated with @function, not %r' % (value,))
+    return value
 
 
 def _autoscaler(value: Any, default: Optional[QueueDepthAutoscaler]) -> Optional[Dict[str, Any]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequence, Type, Union
 
 from .checks import DefinitionError
-from .definitions import Image, QueueDepthAutoscaler, Volume
+from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .handlers import Handler, decorate, stub_options
+
+if TYPE_CHECKING:
+    from .schema import Schema
 
 
 class Asgi(Handler):
@@ -26,6 +29,7 @@ class Asgi(Handler):
             raise DefinitionError("name: an application object has no name of its own: %s(name='…')" % self.decorator)
         self.__longshore_function__ = function
         self.options = options
+        self.schemas = (None, None)
         self.__module__ = _calling_module()
 
 
@@ -46,6 +50,9 @@ def _calling_module() -> str:
 def _checked(given: Dict[str, Any]) -> Dict[str, Any]:
     if given['worker_mode'] == 'thread':
         raise DefinitionError("worker_mode: must be 'fork' or 'spawn' here: concurrent_requests are served side by side in one process")
+    for name in ('inputs', 'outputs'):
+        if given[name] is not None:
+            raise DefinitionError('%s: an application reads its requests itself; only handlers of calls have schemas' % name)
     return stub_options(dict(given, retries=0), {}, QueueDepthAutoscaler())
 
 
@@ -58,7 +65,7 @@ def asgi(
     memory: Union[int, float, str] = 128,
     gpu: Union[str, Sequence[str], None] = '',
     gpu_count: int = 0,
-    pool: str = '',
+    pool: Union[str, Pool, None] = '',
     image: Optional[Image] = None,
     on_start: Union[Callable[..., Any], str, None] = None,
     workers: int = 1,
@@ -69,7 +76,7 @@ def asgi(
     timeout: Optional[int] = 180,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
     env: Optional[Mapping[str, str]] = None,
-    secrets: Optional[Sequence[str]] = None,
+    secrets: Optional[Sequence[Union[str, Secret]]] = None,
     volumes: Optional[Sequence[Volume]] = None,
     authorized: bool = True,
     callback_url: Optional[str] = '',
@@ -77,6 +84,12 @@ def asgi(
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
+    inputs: Optional[Type[Schema]] = None,
+    outputs: Optional[Type[Schema]] = None,
+    task_policy: Optional[TaskPolicy] = None,
+    on_deploy: Optional[Callable[..., Any]] = None,
+    checkpoint_enabled: bool = False,
+    disks: Optional[Sequence[Any]] = None,
 ) -> Any:
     """
     An ASGI application (FastAPI, Starlette, Django …): requests and WebSockets of any path reach it as they were sent.
@@ -100,7 +113,7 @@ def realtime(
     memory: Union[int, float, str] = 128,
     gpu: Union[str, Sequence[str], None] = '',
     gpu_count: int = 0,
-    pool: str = '',
+    pool: Union[str, Pool, None] = '',
     image: Optional[Image] = None,
     on_start: Union[Callable[..., Any], str, None] = None,
     workers: int = 1,
@@ -111,7 +124,7 @@ def realtime(
     timeout: Optional[int] = 180,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
     env: Optional[Mapping[str, str]] = None,
-    secrets: Optional[Sequence[str]] = None,
+    secrets: Optional[Sequence[Union[str, Secret]]] = None,
     volumes: Optional[Sequence[Volume]] = None,
     authorized: bool = True,
     callback_url: Optional[str] = '',
@@ -119,6 +132,12 @@ def realtime(
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
+    inputs: Optional[Type[Schema]] = None,
+    outputs: Optional[Type[Schema]] = None,
+    task_policy: Optional[TaskPolicy] = None,
+    on_deploy: Optional[Callable[..., Any]] = None,
+    checkpoint_enabled: bool = False,
+    disks: Optional[Sequence[Any]] = None,
 ) -> Any:
     """
     A WebSocket: the function is called with each message (text as `str`, else `bytes`), and what it returns is sent.

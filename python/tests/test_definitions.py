@@ -174,6 +174,21 @@ class Describe(unittest.TestCase):
         self.assertEqual((code, answer['ok']), (1, False))
         return answer['error'], answer['hint']
 
+    def test_the_function_of_on_deploy_is_described_with_its_handler(self) -> None:
+        self.write(
+            'app.py',
+            'from beam import endpoint, function\n'
+            '@function(name="weights", cpu=2)\ndef fetch(): pass\n'
+            '@endpoint(on_deploy=fetch)\ndef serve(): pass\n',
+        )
+        code, answer, _, _ = self.describe('app.py:serve')
+        self.assertEqual(code, 0)
+        found = answer['handlers'][0]
+        self.assertEqual(found['onDeploy'], 'app:fetch')
+        hook = found['onDeployHandler']
+        told = (hook['stubType'], hook['name'], hook['handler'], hook['cpu'])
+        self.assertEqual(told, ('function', 'weights', 'app:fetch', 2000))
+
     def test_everything_said_arrives_as_a_stub_request(self) -> None:
         self.write(
             'app.py',

@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 from unittest import mock
 
 import longshore
-from longshore import Context, Image, QueueDepthAutoscaler, Volume, asgi, endpoint, function, realtime, schedule, task_queue
+from longshore import Context, Image, QueueDepthAutoscaler, Secret, TaskPolicy, Volume, asgi, endpoint, function, realtime, schedule, task_queue
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs', 'python.md')
 #: In the order in which the page gives their defaults.
@@ -51,7 +51,7 @@ class Documentation(unittest.TestCase):
         said = dict(re.findall(r'`(\w+\(\w+)=…\)`[^|]*\| ([^|]*)\|', self.page))
         both = re.search(r'`Image\(python_packages=…\)`, `Image\(commands=…\)` \| (`\(\)`) ', self.page)
         self.assertIsNotNone(both)
-        for made in (Image, QueueDepthAutoscaler, Volume):
+        for made in (Image, QueueDepthAutoscaler, Secret, TaskPolicy, Volume):
             for name, parameter in inspect.signature(made).parameters.items():
                 with self.subTest('%s(%s=)' % (made.__name__, name)):
                     if name == 'commands':

@@ -21,6 +21,8 @@ class Server(HTTPServer):
         self.tasks: Dict[str, Dict[str, Any]] = {}
         self.looks: Dict[str, int] = {}
         self.put: List[Tuple[str, Any]] = []
+        #: Number of calls in each request with many.
+        self.requests: List[int] = []
         #: Bound on tasks that wait at a time.
         self.room = 1000
         #: Number of requests that get 503, as from an absent scheduler.
@@ -33,13 +35,32 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         server = self.server
-        body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        data = self.rfile.read(int(self.headers['Content-Length']))
+        if self.headers['Content-Type'] == 'application/x-ndjson':
+            return self.put_many([json.loads(line) for line in data.split(b'\n')])
+        body = json.loads(data)
         if sum(one['status'] == 'PENDING' for one in server.tasks.values()) >= server.room:
             return self.answer(429, {'error': 'exceeded max pending tasks: %d' % server.room})
         server.put.append((self.path, body))
         task_id = 't-%d' % len(server.put)
         server.tasks[task_id] = {'status': 'PENDING', 'body': body, 'result': None}
         self.answer(200, {'task_id': task_id})
+
+    def put_many(self, bodies: List[Any]) -> None:
+        server = self.server
+        server.requests.append(len(bodies))
+        ids: List[Any] = []
+        for body in bodies:
+            if sum(one['status'] == 'PENDING' for one in server.tasks.values()) >= server.room:
+                ids.append(None)
+                continue
+            server.put.append((self.path, body))
+            ids.append('t-%d' % len(server.put))
+            server.tasks[ids[-1]] = {'status': 'PENDING', 'body': body, 'result': None}
+        if any(ids):
+            self.answer(200, {'task_ids': ids})
+        else:
+            self.answer(429, {'error': 'exceeded max pending tasks: %d' % server.room})
 
     def do_GET(self) -> None:
         server = self.server
@@ -133,6 +154,25 @@ class Remote(unittest.TestCase):
         self.server.room = 3
         self.assertEqual(list(add.map(range(8))), [n * 10 for n in range(8)])
         self.assertEqual(list(add.map([])), [])
+
+    def test_map_puts_all_calls_in_one_request(self) -> None:
+        self.server.end = lambda body: ('COMPLETE', body['args'])
+        calls = [1, (2, 3), [4, 5], 'six', {'a': 7}, ([8],)]
+        self.assertEqual(list(add.map(calls)), [[1], [2, 3], [4, 5], ['six'], [{'a': 7}], [[8]]])
+        self.assertEqual((self.server.requests, self.server.put[0][0]), ([6], '/function/add'))
+
+    def test_map_has_a_bound_for_each_request_and_for_what_is_under_way(self) -> None:
+        self.server.end = lambda body: ('COMPLETE', body['args'][0])
+        with mock.patch('longshore.client._MOST_CALLS', 4), mock.patch.object(results, '_AT_A_TIME', 6):
+            self.assertEqual(list(add.map(range(9))), list(range(9)))
+        self.assertEqual((max(self.server.requests), sum(self.server.requests)), (4, 9))
+        with mock.patch('longshore.client._MOST_CALLS_BYTES', 1):
+            self.assertEqual(list(add.map(range(3))), [0, 1, 2])
+
+    def test_map_pickles_all_calls_of_a_request_where_one_is_not_json(self) -> None:
+        self.server.end = lambda body: ('COMPLETE', sorted(body))
+        self.assertEqual(list(add.map([1, {2}])), [['pickle'], ['pickle']])
+        self.assertEqual(self.server.put[0][0], '/function/add?longshore_values=pickle')
 
     def test_map_without_anything_of_its_own_in_a_full_queue_says_so(self) -> None:
         self.server.room = 0

@@ -103,6 +103,17 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'idempotency_keys', beforeMs, limit)),
     },
     {
+      table: 'shared_entries',
+      keptMs: 0,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'shared_entries', beforeMs, limit)),
+    },
+    {
+      // The object collector deletes the object in a later round.
+      table: 'task_outputs',
+      keptMs: days.tasks * DAY_MS,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'task_outputs', beforeMs, limit)),
+    },
+    {
       table: 'workspace_usage',
       keptMs: days.logs * DAY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'workspace_usage', beforeMs, limit)),

@@ -13,6 +13,14 @@ const CALLS: readonly (readonly [methods: readonly string[], path: RegExp])[] = 
   [['PUT'], new RegExp(`^/api/v1/gateway/objects/upload/${NAME}$`)],
   [['GET'], /^\/api\/v1\/workspace\/current$/],
   [['GET'], new RegExp(`^/api/v1/task/${NAME}/${NAME}(/subscribe)?$`)],
+  [['POST'], new RegExp(`^/api/v1/output/${NAME}$`)],
+  [['GET'], new RegExp(`^/api/v1/output/${NAME}/${NAME}/url$`)],
+  // Maps, queues and signals of the workspace.
+  [['GET'], new RegExp(`^/api/v1/map/${NAME}/(keys|entry)$`)],
+  [['PUT', 'DELETE'], new RegExp(`^/api/v1/map/${NAME}/entry$`)],
+  [['GET', 'POST'], new RegExp(`^/api/v1/queue/${NAME}$`)],
+  [['POST'], new RegExp(`^/api/v1/queue/${NAME}/pop$`)],
+  [['GET', 'PUT', 'DELETE'], new RegExp(`^/api/v1/signal/${NAME}$`)],
   // By name (its latest version, or one), or by the id of a stub.
   [['GET', 'POST'], new RegExp(`^/(${TASK_KINDS})/${NAME}(/(latest|v[0-9]{1,9}))?$`)],
   [['GET', 'POST'], new RegExp(`^/(${TASK_KINDS})/(id|public)/${NAME}$`)],

@@ -10,6 +10,7 @@ export type AppId = Id<'AppId'>;
 export type DeploymentId = Id<'DeploymentId'>;
 export type TaskId = Id<'TaskId'>;
 export type ObjectId = Id<'ObjectId'>;
+export type OutputId = Id<'OutputId'>;
 /** The id of a message to a webhook address. */
 export type DeliveryId = Id<'DeliveryId'>;
 export type TokenId = Id<'TokenId'>;

@@ -2,13 +2,14 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
-import type { AppId, ObjectId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { AppId, ObjectId, OutputId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { ObjectCollector, ObjectMetrics } from '#scheduler/stores/objects/collector.ts';
 import { openFileObjects } from '#scheduler/stores/objects/files.ts';
 import { createObjects } from '#scheduler/stores/objects/service.ts';
 import type { Objects } from '#scheduler/stores/objects/service.ts';
 import { getOrCreateApp } from '#scheduler/stores/store/queries/apps.ts';
+import { insertTaskOutput } from '#scheduler/stores/store/queries/task-outputs.ts';
 import { insertStub } from '#scheduler/stores/store/queries/stubs.ts';
 import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { inputKeyOf, taskOfInputKey } from '#scheduler/tasks/dispatch/bodies.ts';
@@ -74,6 +75,19 @@ describe.each(KINDS)('on %s', (kind) => {
       public: false,
     });
   }
+
+  test('an output of a task stays as long as its row', async () => {
+    const kept = await uploaded('output');
+    const id = newId<OutputId>();
+    const output = { id, workspaceId: owner.workspaceId, taskId: newId<TaskId>(), objectId: kept, name: 'a' };
+    await insertTaskOutput(opened.db, { ...output, most: 5 });
+    await forget(kept);
+    await collector(0).round();
+    expect(await isThere(kept)).toBe(true);
+    await opened.db.query('delete from task_outputs where id = $1', [id]);
+    await collector(0).round();
+    expect(await isThere(kept)).toBe(false);
+  });
 
   test('what no stub names goes with its bytes after the grace, not before; what one names stays', async () => {
     const [unused, used, young] = [await uploaded('unused'), await uploaded('used'), await uploaded('young')];

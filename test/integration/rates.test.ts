@@ -187,10 +187,11 @@ describe('limits of a workspace', () => {
     expect((await platform.call(`GET ${limits(platform.own)}`)).text).toBe(before);
   });
 
-  test('hold requests a minute: of REST, of invoking, and not of the administrator', async () => {
-    await change(platform.own, { rate: { rest_per_minute: 5, invoke_per_minute: 5 } });
+  test('hold requests a minute: of REST, of maps and the like, of invoking, and not of the administrator', async () => {
+    await change(platform.own, { rate: { rest_per_minute: 5, state_per_minute: 5, invoke_per_minute: 5 } });
     await platform.deploy('often', { stubType: 'taskqueue/deployment' });
-    for (const line of [`GET ${limits(platform.own)}`, 'POST /taskqueue/often']) {
+    const signal = `GET /api/v1/signal/${platform.own.workspaceId}?name=s`;
+    for (const line of [`GET ${limits(platform.own)}`, signal, 'POST /taskqueue/often']) {
       const answers = [];
       // A minute may end in between, once.
       for (let count = 0; count < 11; count++) {

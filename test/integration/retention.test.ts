@@ -93,6 +93,20 @@ describe.each(KINDS)('on %s', (kind) => {
     await opened.db.query('delete from tasks');
   });
 
+  test('shared values go when their time has come, outputs as tasks do', async () => {
+    const { db } = opened;
+    await db.query(
+      `insert into shared_entries (workspace_id, kind, name, key, encoding, value, bytes, expires_at)
+       select 'w', 'map', 'm', n::text, 'json', '1', 3, now() + n * interval '1 hour' from unnest(array[-2, -1, 1]) n`,
+    );
+    await db.query(
+      `insert into task_outputs (id, workspace_id, task_id, object_id, name, created_at)
+       select n::text, 'w', 't', 'o', 'a', now() - n * interval '1 day' from unnest(array[29, 31]) n`,
+    );
+    expect(await aRetention().retention.turn()).toEqual({ shared_entries: 2, task_outputs: 1 });
+    expect([await count('shared_entries'), await count('task_outputs')]).toEqual([1, 1]);
+  });
+
   test('containers, lines, deliveries and machines that never joined go after their own time; what lives, waits or has joined stays', async () => {
     const { db } = opened;
     const container = (state: string, endedDays: number | null) =>
@@ -235,6 +249,12 @@ describe('the plan of each statement', () => {
     await opened.db.query(`
       insert into idempotency_keys (workspace_id, scope, key, is_own, fingerprint, task_id, expires_at)
       select 'w', 's', n::text, true, 'f', n::text, now() - n * interval '1 minute' from generate_series(1, 20000) n`);
+    await opened.db.query(`
+      insert into shared_entries (workspace_id, kind, name, key, encoding, value, bytes, expires_at)
+      select 'w', 'map', 'm', n::text, 'json', '1', 3, now() - n * interval '1 minute' from generate_series(1, 20000) n`);
+    await opened.db.query(`
+      insert into task_outputs (id, workspace_id, task_id, object_id, name, created_at)
+      select n::text, 'w', n::text, n::text, 'a', now() - n * interval '1 minute' from generate_series(1, 20000) n`);
     const pool = await getOrCreatePool(opened.db, { name: 'p', workspaceId: null });
     await opened.db.query(
       `insert into machines (id, pool_id, join_expires_at) select n::text, $1, now() - n * interval '1 minute' from generate_series(1, 20000) n`,

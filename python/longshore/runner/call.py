@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 import time
 import types
 
 from ..task_context import Context, _CurrentContext
 from . import logs
-from .inputs import InputError, arguments
+from .inputs import ENCODING, PICKLED_KEYS, InputError, arguments, is_pickled, pickled_arguments
 from .protocol import MAX_BODY_BYTES
 from .settings import Settings, SettingsError, split_reference
 from .task import Task, TaskCancelled
@@ -24,12 +25,18 @@ if TYPE_CHECKING:
 _COROUTINE = 0x80
 _ASYNC_GENERATOR = 0x200
 _KEYWORDS = 0x08
+#: Beginnings of a pickled result, whose keys come in either order.
+_PICKLED_BEGIN = tuple(b'{"%s":' % key.encode() for key in PICKLED_KEYS)
 
 _json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(',', ':')).encode
 
 
 class ResultError(Exception):
     """The handler's result cannot be sent; the text is for its author."""
+
+
+class NotJson(ResultError):
+    """The handler's result is not JSON."""
 
 
 class Application:
@@ -42,11 +49,15 @@ class Application:
         kind = settings.stub_type.partition('/')[0]
         self.retries = kind == 'taskqueue'
         self.is_asgi = kind == 'asgi'
+        #: Inputs and results of these kinds may be pickled: each caller has a token, and the module as its client.
+        self.takes_pickled = kind in ('function', 'schedule')
         #: Whether the function is called for each message of a WebSocket.
         self.is_realtime = getattr(handler, 'decorator', '') == 'realtime' and self.function is not handler
         #: A generator's items are sent as they come when a caller waits for the answer; otherwise they become a list.
         self.streams = kind in ('endpoint', '')
         self.retry_for: Tuple[Any, ...] = getattr(handler, 'retry_for', ()) if self.function is not handler else ()
+        #: Schemas of the inputs and of the outputs, or None.
+        self.inputs, self.outputs = getattr(handler, 'schemas', (None, None)) if self.function is not handler else (None, None)
         self.on_start_value: Any = None
         flags, names, takes_any = _shape(self.function)
         self.is_async = bool(flags & (_COROUTINE | _ASYNC_GENERATOR))
@@ -63,16 +74,46 @@ class Application:
 
     def arguments(self, task: Task) -> Tuple[List[Any], Dict[str, Any]]:
         try:
-            positional, keywords = arguments(task.body, task.query)
+            if self.takes_pickled and is_pickled(task.query):
+                positional, keywords = pickled_arguments(task.body)
+            else:
+                positional, keywords = arguments(task.body, task.query)
         except InputError:
             raise
         except (ValueError, RecursionError) as error:
             raise InputError('the input must be a JSON object: %s' % error) from None
-        if not self.takes_callback_url:
+        if not self.takes_callback_url or self.inputs is not None:
             keywords.pop('callback_url', None)
+        if self.inputs is not None:
+            positional, keywords = [self._checked_input(positional, keywords)], {}
         if self.wants_context:
             keywords['context'] = self.context(task)
         return positional, keywords
+
+    def _checked_input(self, positional: List[Any], keywords: Dict[str, Any]) -> Any:
+        from ..schema import ValidationError, checked_input  # the app has imported it
+
+        try:
+            return checked_input(self.inputs, positional, keywords)
+        except ValidationError as error:
+            raise InputError(str(error)) from error
+
+    def encoded(self, value: Any, is_checked: bool = True) -> bytes:
+        """The result as JSON bytes, held to the schema of the outputs if it is to be checked."""
+        if is_checked and self.outputs is not None:
+            from ..schema import checked_output  # the app has imported it
+
+            value = checked_output(self.outputs, value)
+        if not self.takes_pickled:
+            return encode_result(value)
+        try:
+            data = encode_result(value)
+        except NotJson as error:
+            return _pickled(value, str(error))
+        # A handler's own object of the form of a pickled result must not be read as one.
+        if data.startswith(_PICKLED_BEGIN) and set(json.loads(data)) == PICKLED_KEYS:
+            return _pickled(value, 'its keys are those of a pickled result')
+        return data
 
     def is_retried(self, error: BaseException) -> bool:
         """Whether the task is tried again after an exception of a task queue's handler; never for an invalid input."""
@@ -144,11 +185,11 @@ def encode_result(value: Any) -> bytes:
     try:
         text = _json(value)
     except RecursionError:
-        raise ResultError('ValueError: the handler returned a value that is nested too deeply for JSON') from None
+        raise NotJson('ValueError: the handler returned a value that is nested too deeply for JSON') from None
     except TypeError as error:
-        raise ResultError('TypeError: the handler returned a value that is not JSON: %s' % error) from None
+        raise NotJson('TypeError: the handler returned a value that is not JSON: %s' % error) from None
     except ValueError as error:
-        raise ResultError('ValueError: the handler returned a value that is not JSON: %s' % error) from None
+        raise NotJson('ValueError: the handler returned a value that is not JSON: %s' % error) from None
     try:
         data = text.encode('utf-8')
     except UnicodeEncodeError:  # half of a surrogate pair: only the escaped form can hold it
@@ -156,6 +197,16 @@ def encode_result(value: Any) -> bytes:
     if len(data) > MAX_BODY_BYTES:
         raise ResultError('ValueError: the result has %d bytes, more than %d' % (len(data), MAX_BODY_BYTES))
     return data
+
+
+def _pickled(value: Any, why: str) -> bytes:
+    """A result that is not JSON, for the caller's module."""
+    from ..values import ValueProblem, pickled  # not paid where results are JSON
+
+    try:
+        return encode_result({'base64': pickled(value), 'encoding': ENCODING})
+    except ValueProblem as problem:
+        raise ResultError('%s; and %s' % (why, problem)) from None
 
 
 def error_body(text: str) -> bytes:
@@ -190,13 +241,13 @@ def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, b
             positional, keywords = application.arguments(task)
             value = application.function(*positional, **keywords)
             if not isinstance(value, types.GeneratorType):
-                body = encode_result(_settled(value))
+                body = application.encoded(_settled(value))
             elif application.streams:
                 for item in value:
                     send_chunk(task, encode_event(item))
                 body = b''
             else:
-                body = encode_result(list(value))
+                body = application.encoded(list(value), False)
             task.close()
         except TaskCancelled:
             raise
@@ -243,13 +294,13 @@ async def run_async(application: Application, task: Task, send_chunk: Callable[[
         positional, keywords = application.arguments(task)
         value = application.function(*positional, **keywords)
         if not hasattr(value, '__aiter__'):
-            body = encode_result(await value if hasattr(value, '__await__') else value)
+            body = application.encoded(await value if hasattr(value, '__await__') else value)
         elif application.streams:
             async for item in value:
                 send_chunk(task, encode_event(item))
             body = b''
         else:
-            body = encode_result([item async for item in value])
+            body = application.encoded([item async for item in value], False)
         return cancelled(task) if task.cancel_reason else ('ok', body)
     except asyncio.CancelledError as error:
         return cancelled(task) if task.cancel_reason else failed(application, task, error)
@@ -301,6 +352,13 @@ def prepared_or_told(prepare: Callable[[], None], tell_failure: Callable[[str, s
     except BaseException as error:
         tell_failure('on_start', *_told(error))
     return int((time.monotonic() - began) * 1000)
+
+
+def watch_signals() -> None:
+    """Begins to look at the app's signals (`Signal`), where it has any."""
+    module = sys.modules.get('longshore.shared_state')
+    if module is not None:
+        module.watch()
 
 
 def _told(error: BaseException) -> Tuple[str, str]:

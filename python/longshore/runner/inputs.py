@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r'-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?')
 
 
+#: The parameter of an address that says how inputs are written. The scheduler lets only callers give it that may run
+#: code in this container.
+VALUES = 'longshore_values'
+#: The form of a pickled result: an object of exactly these keys, with this encoding.
+PICKLED_KEYS = {'base64', 'encoding'}
+ENCODING = 'cloudpickle'
+
+
 class InputError(TypeError):
     """The caller's input cannot become arguments."""
 
@@ -37,6 +45,22 @@ def arguments(body: bytes, query: Optional[Mapping[str, Any]]) -> Tuple[List[Any
         read = [number_or_text(item) for item in values]
         keywords[name] = read[0] if len(read) == 1 else read
     return positional, keywords
+
+
+def is_pickled(query: Optional[Mapping[str, Any]]) -> bool:
+    return query is not None and query.get(VALUES) in ('pickle', ['pickle'])
+
+
+def pickled_arguments(body: bytes) -> Tuple[List[Any], Dict[str, Any]]:
+    """As `arguments`, of a body that the caller's module has pickled: `{"pickle": base64}`."""
+    from ..values import ValueProblem, unpickled  # not paid where inputs are JSON
+
+    given = json.loads(body)
+    try:
+        inputs = unpickled(given['pickle'])
+        return list(inputs['args']), dict(inputs['kwargs'])
+    except (ValueProblem, KeyError, TypeError) as error:
+        raise InputError('the pickled input cannot be read: %s' % error) from error
 
 
 def number_or_text(text: Any) -> Any:

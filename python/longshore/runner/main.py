@@ -14,7 +14,7 @@ import sys
 import time
 
 from . import logs, protocol, task
-from .call import Application, prepared_or_told, started, started_or_told
+from .call import Application, prepared_or_told, started, started_or_told, watch_signals
 from .connection import Link
 from .server import hello_header, leave
 from .serving import make_server
@@ -44,6 +44,8 @@ def main() -> NoReturn:
     link.dial_until_connected()
     logs.install(link)
 
+    _make_outputs()
+
     def start(entering: Callable[[str], None]) -> Tuple[Application, int]:
         if settings.problem:
             raise SettingsError(settings.problem)
@@ -59,6 +61,15 @@ def main() -> NoReturn:
         lambda phase, text, trace: fail(link, phase, text, trace),
     )
     _serve(application, control, on_start_ms)
+
+
+def _make_outputs() -> None:
+    """Makes the directory where app files of other platforms put files for `Output`; an image's user may lack the
+    right."""
+    try:
+        os.mkdir('/outputs')
+    except OSError:
+        pass
 
 
 def _serve(application: Application, control: Control, on_start_ms: int) -> NoReturn:
@@ -81,6 +92,7 @@ def _serve(application: Application, control: Control, on_start_ms: int) -> NoRe
     task.install()
     serve_here(server, link)
     on_start_ms += prepared_or_told(server.prepare, lambda phase, text, trace: fail(link, phase, text, trace))
+    watch_signals()
     control.ready('single', settings.slots, on_start_ms)
     server.serve()
     server.exit()

@@ -12,7 +12,7 @@ import sys
 import threading
 
 from . import logs, protocol, task
-from .call import prepared_or_told, started, started_or_told
+from .call import prepared_or_told, started, started_or_told, watch_signals
 from .connection import Link
 from .protocol import FrameCutter, pack
 from .server import hello_header, leave
@@ -147,6 +147,7 @@ def serve_spawned(settings: Settings) -> NoReturn:
     serve_here(server, link)
     on_start_ms += prepared_or_told(server.prepare, failed)
     link.dial_until_connected(lambda: server.draining)
+    watch_signals()
     report.tell(protocol.READY, {'onStartMs': on_start_ms})
     server.serve()
     server.exit()

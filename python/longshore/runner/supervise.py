@@ -15,7 +15,7 @@ import threading
 import time
 
 from . import logs, protocol, task
-from .call import Application, prepared_or_told
+from .call import Application, prepared_or_told, watch_signals
 from .connection import Link
 from .protocol import FrameCutter, pack
 from .server import TERM_SECONDS, Server, hello_header, leave
@@ -192,6 +192,7 @@ class Supervisor:
             serve_here(server, link)
         prepared_or_told(server.prepare, lambda phase, text, trace: self._tell_failure(link, phase, text, trace))
         link.dial_until_connected(lambda: server.draining)
+        watch_signals()
         os.write(self.report_write, pack(protocol.READY, {'process': process}))
         server.serve()
         if not self.threads:

@@ -41,7 +41,7 @@ export interface ContainerCallsParts {
  * Host in the URLs of answers where no external URL is set. The name
  * resolves nowhere, so that such URLs are used through the socket only.
  */
-const HOST = 'gateway.longshore.internal';
+export const HOST = 'gateway.longshore.internal';
 /**
  * Calls under way at once of a machine, and of a container; a container is also bound by the room left on its machine.
  */

@@ -41,6 +41,10 @@ import type { HealthChecks } from '../ops/health.ts';
 import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
 import type { FeasibilityCheck } from '../../control/placement/feasibility-check.ts';
 import type { Secrets } from '../../workspaces/secrets/service.ts';
+import { HOST as CONTAINER_HOST } from './container-calls.ts';
+import { Outputs } from '../../tasks/outputs/service.ts';
+import { codeTrust } from '../../workspaces/deployments/code-trust.ts';
+import { SharedState } from '../../workspaces/shared-state/service.ts';
 import type { Db } from '../../stores/store/db.ts';
 import type { WorkspaceRow } from '../../stores/store/queries/workspaces.ts';
 import type { TaskActions } from '../../tasks/actions.ts';
@@ -286,7 +290,32 @@ function registerAll(
 
   plugin(app, REST_BASE, (scope) => {
     const { maxInvokeBodyBytes, retention } = settings;
-    const routes = restRoutes({ ...parts, deployments, volumes, urls, originOf, maxInvokeBodyBytes, retention });
+    const sharedState = new SharedState({
+      db: parts.db,
+      mayTakeCode: codeTrust(directory),
+      roomOf: async (workspaceId) => {
+        const { counts, bytes } = await parts.limits.of(workspaceId);
+        return { entries: counts.shared_entries, bytes: bytes.shared };
+      },
+    });
+    const outputs = new Outputs({ db: parts.db, objects: parts.objects, tasks: parts.tasks });
+    // The name that containers call leads nowhere outside them.
+    const publicBaseOf = (request: FastifyRequest): string =>
+      settings.externalUrl === null && request.headers.host === CONTAINER_HOST
+        ? (listenUrl() ?? originOf(request).baseUrl)
+        : originOf(request).baseUrl;
+    const routes = restRoutes({
+      ...parts,
+      outputs,
+      publicBaseOf,
+      sharedState,
+      deployments,
+      volumes,
+      urls,
+      originOf,
+      maxInvokeBodyBytes,
+      retention,
+    });
     const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
     bindRest(scope, routes, {
       authenticator,
@@ -303,6 +332,7 @@ function registerAll(
       submissions: parts.submissions,
       containers: parts.containerActions,
       callbackProblem: parts.callbackProblem,
+      mayTakeCode: codeTrust(directory),
       log,
       maxBodyBytes: settings.maxInvokeBodyBytes,
       release: (request) => state.bodies.release(request),

@@ -76,9 +76,12 @@ export interface Objects {
   verifyDownload(objectId: string, query: SignedQuery): boolean;
   /**
    * Signs the address of an uploaded object. `path`: below this server's own address, or a whole address elsewhere.
+   * @param lifeMs - a day when absent
    * @returns undefined: unknown, another workspace's, or not uploaded
    */
-  signDownload(owner: ObjectOwner, objectId: string): Promise<SignedDownload | undefined>;
+  signDownload(owner: ObjectOwner, objectId: string, lifeMs?: number): Promise<SignedDownload | undefined>;
+  /** Signs the address of an object that a row names, without a look at it. `path` as in `signDownload`. */
+  addressOf(objectId: ObjectId, lifeMs: number): Promise<string>;
   /**
    * Opens an object for a verified download; `sha256` is the hash of exactly these bytes.
    * @returns undefined: unknown, not uploaded, or its bytes are gone
@@ -259,19 +262,26 @@ class ObjectService implements Objects {
     return this.#downloadAddresses.isValid(objectId, query, this.#clock.nowMs());
   }
 
-  async signDownload(owner: ObjectOwner, objectId: string): Promise<SignedDownload | undefined> {
-    const { downloads } = this.#backend;
-    if (!isUuid(objectId) || downloads === undefined) return undefined;
+  async signDownload(
+    owner: ObjectOwner,
+    objectId: string,
+    lifeMs = DOWNLOAD_LIFE_MS,
+  ): Promise<SignedDownload | undefined> {
+    if (!isUuid(objectId) || this.#backend.downloads === undefined) return undefined;
     const known = await this.find(owner, objectId);
     // The address lives for a day, and the object is kept for a whole grace from now.
     const row = known === undefined ? undefined : await this.use(objectId);
     if (row === undefined || row.sha256 === null || !(await this.#backend.exists(row.id))) return undefined;
-    const untilMs = this.#clock.nowMs() + DOWNLOAD_LIFE_MS;
-    const path =
-      downloads.kind === 'direct'
-        ? await downloads.sign(row.id, DOWNLOAD_LIFE_MS / 1000)
-        : this.#downloadAddresses.sign(row.id, untilMs);
+    const untilMs = this.#clock.nowMs() + lifeMs;
+    const path = await this.addressOf(row.id, lifeMs);
     return { path, untilMs, size: row.size, sha256: row.sha256 };
+  }
+
+  async addressOf(objectId: ObjectId, lifeMs: number): Promise<string> {
+    const { downloads } = this.#backend;
+    return downloads?.kind === 'direct'
+      ? downloads.sign(objectId, Math.floor(lifeMs / 1000))
+      : this.#downloadAddresses.sign(objectId, this.#clock.nowMs() + lifeMs);
   }
 
   async openDownload(objectId: string): Promise<OpenedDownload | undefined> {

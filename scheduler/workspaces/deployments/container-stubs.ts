@@ -72,3 +72,32 @@ function poolName(pool: unknown): string {
 }
 
 const quoted = (text: string): string => JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);
+
+export interface StubRights {
+  readonly appId: string | null;
+  readonly config: StubConfig;
+}
+
+/**
+ * Whether code of the writer's containers may run in the reader's: only in the same app, and where the reader has no
+ * secret, volume, pool or network that the writer lacks. A pickled value is such code.
+ */
+export function mayTakeCodeOf(reader: StubRights, writer: StubRights): boolean {
+  if (reader.appId === null || reader.appId !== writer.appId) return false;
+  const { config: own } = writer;
+  const { config: asked } = reader;
+  const volumeIds = new Set(own.volumes.map(({ volumeId }) => volumeId));
+  return (
+    asked.secrets.every((name) => own.secrets.includes(name)) &&
+    asked.volumes.every(({ volumeId }) => volumeIds.has(volumeId)) &&
+    poolName(asked.extra['pool']) === poolName(own.extra['pool']) &&
+    (!hasLimitedNetwork(own) || isWithin(asked, own))
+  );
+}
+
+type Network = Pick<StubConfig, 'blockNetwork' | 'allowList'>;
+
+/** Whether the first reaches no address that the second, which is limited, cannot. */
+const isWithin = (asked: Network, own: Network): boolean =>
+  asked.blockNetwork ||
+  (!own.blockNetwork && asked.allowList.length > 0 && asked.allowList.every((range) => own.allowList.includes(range)));

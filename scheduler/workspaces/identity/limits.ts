@@ -30,6 +30,8 @@ export interface WorkspaceLimits {
   };
   readonly rate: {
     readonly rest_per_minute: number | null;
+    /** Calls of maps, queues and signals. */
+    readonly state_per_minute: number | null;
     readonly invoke_per_minute: number | null;
     readonly inference_per_minute: number | null;
     readonly inference_tokens_per_minute: number | null;
@@ -45,6 +47,8 @@ export interface WorkspaceLimits {
     readonly objects: number;
     /** Machines that were admitted and have not joined. */
     readonly unjoined_machines: number;
+    /** Entries of maps, items of queues, and signals. */
+    readonly shared_entries: number;
   };
   readonly bytes: {
     /** Log lines that containers print in a day of UTC. */
@@ -53,6 +57,8 @@ export interface WorkspaceLimits {
     readonly objects: number;
     /** Bytes of inputs of open tasks, as far as they are kept in the queue instead of as objects. */
     readonly queue: number;
+    /** Bytes of the entries of maps, items of queues, and signals. */
+    readonly shared: number;
   };
 }
 
@@ -60,7 +66,13 @@ export const DEFAULT_WORKSPACE_LIMITS: WorkspaceLimits = {
   concurrency: { gpu_limit: null, cpu_millicore_limit: null, memory_mib_limit: null, container_limit: null },
   stub: { cpu_millicores: 128_000, memory_mib: 32_768, max_replicas: 100, max_gpu_count: 2 },
   tasks: { max_pending_tasks_default: 100, max_pending_tasks: 100_000, max_retries: 5, max_ttl_seconds: 86_400 },
-  rate: { rest_per_minute: 600, invoke_per_minute: null, inference_per_minute: 600, inference_tokens_per_minute: null },
+  rate: {
+    rest_per_minute: 600,
+    state_per_minute: 60_000,
+    invoke_per_minute: null,
+    inference_per_minute: 600,
+    inference_tokens_per_minute: null,
+  },
   counts: {
     tokens: 100,
     webhooks: 20,
@@ -71,8 +83,9 @@ export const DEFAULT_WORKSPACE_LIMITS: WorkspaceLimits = {
     stubs: 10_000,
     objects: 100_000,
     unjoined_machines: 50,
+    shared_entries: 20_000,
   },
-  bytes: { logs_per_day: 1024 ** 3, objects: 100 * 1024 ** 3, queue: 256 * 1024 ** 2 },
+  bytes: { logs_per_day: 1024 ** 3, objects: 100 * 1024 ** 3, queue: 256 * 1024 ** 2, shared: 256 * 1024 ** 2 },
 };
 
 interface Bound {

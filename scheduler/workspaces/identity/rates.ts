@@ -6,7 +6,7 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Keys } from '../../stores/queues/keys.ts';
 
-export type RateKind = 'rest' | 'invoke';
+export type RateKind = 'rest' | 'invoke' | 'state';
 
 const MINUTE_MS = 60_000;
 const WITHIN_MS = 250;

@@ -52,6 +52,7 @@ export const ChangeLimits = Type.Object({
   rate: Type.Optional(
     Type.Object({
       rest_per_minute: Settable(1, 10_000_000),
+      state_per_minute: Settable(1, 100_000_000),
       invoke_per_minute: Settable(1, 100_000_000),
       inference_per_minute: Settable(1, 100_000_000),
       inference_tokens_per_minute: Settable(1, MANY),
@@ -68,6 +69,7 @@ export const ChangeLimits = Type.Object({
       stubs: Settable(0, 1_000_000),
       objects: Settable(0, 1_000_000),
       unjoined_machines: Settable(0, 10_000),
+      shared_entries: Settable(0, 1_000_000),
     }),
   ),
   bytes: Type.Optional(
@@ -75,6 +77,7 @@ export const ChangeLimits = Type.Object({
       logs_per_day: Settable(0, MANY_BYTES),
       objects: Settable(0, MANY_BYTES),
       queue: Settable(0, MANY_BYTES),
+      shared: Settable(0, MANY_BYTES),
     }),
   ),
 });
@@ -120,6 +123,7 @@ export const LimitsRecord = Type.Object({
   requests: Type.Object({ max_body_bytes: Count(), max_invoke_body_bytes: Count() }),
   rate: Type.Object({
     rest_per_minute: orNoBound(),
+    state_per_minute: orNoBound(),
     invoke_per_minute: orNoBound(),
     inference_per_minute: orNoBound(),
     inference_tokens_per_minute: orNoBound(),
@@ -134,10 +138,11 @@ export const LimitsRecord = Type.Object({
     stubs: Counted,
     objects: Counted,
     unjoined_machines: Counted,
+    shared_entries: Counted,
   }),
   bytes: Type.Object(
-    { logs_per_day: Counted, objects: Counted, queue: Counted },
-    { description: 'lines of today (UTC), uploaded archives, and inputs of tasks that wait or run' },
+    { logs_per_day: Counted, objects: Counted, queue: Counted, shared: Counted },
+    { description: 'lines of today (UTC), uploaded archives, inputs of tasks that wait or run, and shared values' },
   ),
   retention: Type.Object({ logs_days: orNoBound(), events_days: orNoBound(), tasks_days: orNoBound() }),
   billing: Type.Object({ mode: Type.String(), credits_cents: nullable(Type.Integer()) }),

@@ -74,3 +74,14 @@ export const Cancelled = Type.Object({});
 
 /** The answer to invoking an asynchronous kind. */
 export const TaskAccepted = Type.Object({ task_id: Id() });
+
+/** The answer to many calls in one request. */
+export const TasksAccepted = Type.Object({
+  task_ids: Type.Array(nullable(Id()), { description: 'in the order of the lines; null: this call was not taken' }),
+  refused: Type.Optional(
+    Type.Object(
+      { status: Type.Integer(), error: Type.String() },
+      { description: 'why the first of those was not taken' },
+    ),
+  ),
+});

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
-import { withinOwnStub } from '#scheduler/workspaces/deployments/container-stubs.ts';
+import { mayTakeCodeOf, withinOwnStub } from '#scheduler/workspaces/deployments/container-stubs.ts';
 import type { StubConfig } from '#scheduler/domain/stub-config.ts';
 
 const asked = (said: Partial<GetOrCreateStubRequest> = {}): GetOrCreateStubRequest =>
@@ -91,4 +91,34 @@ test.each(LIMITED)('with a network of %o nobody else sends there, or pulls from 
   }
   expect(withinOwnStub(mine, asked({ callbackUrl, imageId }))).toMatchObject({ kind: 'request' });
   expect(withinOwnStub(mine, asked())).toMatchObject({ kind: 'request' });
+});
+
+test.each<readonly [string, Partial<StubConfig>, Partial<StubConfig>, boolean]>([
+  ['equal rights', {}, {}, true],
+  ['a reader with fewer secrets', { secrets: [] }, {}, true],
+  ['a reader with another secret', { secrets: ['A', 'B'] }, {}, false],
+  ['a reader with fewer volumes', { volumes: [] }, {}, true],
+  ['a reader with another volume', { volumes: [{ volumeId: 'v-2', mountPath: 'data' }] as never }, {}, false],
+  ['a reader in another pool', { extra: { pool: { name: 'p' } } }, {}, false],
+  ['a writer with a closed network', {}, { blockNetwork: true }, false],
+  ['both with a closed network', { blockNetwork: true }, { blockNetwork: true }, true],
+  ['a reader with a closed network', { blockNetwork: true }, {}, true],
+  [
+    'a reader that reaches more ranges',
+    { allowList: ['10.0.0.0/8', '11.0.0.0/8'] },
+    { allowList: ['10.0.0.0/8'] },
+    false,
+  ],
+  ['a reader that reaches anything', {}, { allowList: ['10.0.0.0/8'] }, false],
+  [
+    'a reader that reaches one of the ranges',
+    { allowList: ['10.0.0.0/8'] },
+    { allowList: ['10.0.0.0/8', '11.0.0.0/8'] },
+    true,
+  ],
+])('code of another stub’s container: %s', (_name, reader, writer, expected) => {
+  const rights = (said: Partial<StubConfig>, appId: string | null) => ({ appId, config: own(said).config });
+  expect(mayTakeCodeOf(rights(reader, 'a'), rights(writer, 'a'))).toBe(expected);
+  expect(mayTakeCodeOf(rights(reader, 'a'), rights(writer, 'b'))).toBe(false);
+  expect(mayTakeCodeOf(rights(reader, null), rights(writer, null))).toBe(false);
 });

@@ -104,6 +104,7 @@ beforeEach(() => {
           submissions: tasks,
           containers: { warmUp: async () => void warmed++ },
           callbackProblem: (url) => (url.startsWith('https://') ? undefined : 'must be better'),
+          mayTakeCode: async () => false,
           log,
           maxBodyBytes: 1000,
           release: () => undefined,

@@ -27,6 +27,12 @@ describe('what a container may call', () => {
     'POST /endpoint/public/some-id',
     'GET /api/v1/task/w/t/subscribe',
     'PUT /api/v1/gateway/objects/upload/some-id',
+    'GET /api/v1/map/w/keys',
+    'DELETE /api/v1/map/w/entry',
+    'POST /api/v1/queue/w/pop',
+    'PUT /api/v1/signal/w',
+    'POST /api/v1/output/w',
+    'GET /api/v1/output/w/some-id/url',
   ])('includes %s', (line) => {
     const [method = '', path = ''] = line.split(' ');
     expect(isContainerCall(method, path)).toBe(true);
@@ -40,6 +46,11 @@ describe('what a container may call', () => {
     'POST /endpoint//a',
     'POST /pod/id/some-id',
     'GET /api/v1/task/w',
+    'DELETE /api/v1/map/w/keys',
+    'GET /api/v1/map/w',
+    'DELETE /api/v1/queue/w',
+    'DELETE /api/v1/output/w/some-id',
+    'GET /api/v1/object/w/some-id/download-url',
     'GET /',
     'GET ',
     'GET /api/v1/workspace/current/..',

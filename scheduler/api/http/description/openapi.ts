@@ -183,7 +183,7 @@ function describePlain(route: PlainRoute, path: string): Described {
     tags: [route.tag],
     ...(route.open === true ? { security: [] } : {}),
     ...parametersOf(namesIn(path), query, Object.entries(route.headers ?? {})),
-    ...(body === undefined ? {} : { requestBody: { content: contentOf([body]) } }),
+    ...(body === undefined ? {} : { requestBody: { content: contentOf([body].flat()) } }),
     responses: {
       200: { description: 'Done', ...(answers.length === 0 ? {} : { content: contentOf(answers) }) },
       ...problemsOf(route.errors ?? []),

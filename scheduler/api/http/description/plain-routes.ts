@@ -4,7 +4,7 @@ import { Type } from 'typebox';
 import type { TSchema } from 'typebox';
 import { Anything } from '#shared/api/fields.ts';
 import { Count } from '#shared/api/rest/lists.ts';
-import { TaskAccepted } from '#shared/api/rest/tasks.ts';
+import { TaskAccepted, TasksAccepted } from '#shared/api/rest/tasks.ts';
 
 /** Descriptions of refusals by status; the body is the route's own. */
 export type RefusalTexts = Readonly<Record<number, string>>;
@@ -17,7 +17,7 @@ export interface PlainRoute {
   readonly query?: readonly string[];
   /** Headers by name, with their descriptions. */
   readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: Content;
+  readonly body?: Content | readonly Content[];
   /** Bodies of the answer; absent: an empty answer. */
   readonly answer?: Content | readonly Content[];
   /** Error codes, as REST's problems. */
@@ -49,10 +49,15 @@ export const INPUTS = Type.Object(
   { additionalProperties: true, description: 'keyword arguments of the handler' },
 );
 
+const MANY_INPUTS: Content = {
+  type: 'application/x-ndjson',
+  schema: Type.String({ description: 'up to 1000 calls, a JSON object on each line; answered with task_ids' }),
+};
+
 const CALLED: RefusalTexts = {
   400: 'no such deployment, version or stub; it is not active; the body is no JSON object; the callback_url or the Idempotency-Key cannot be used',
   401: 'no token, a bad one, or one of another workspace',
-  403: 'a callback_url from a container whose network is limited',
+  403: 'a callback_url from a container whose network is limited, or pickled inputs of a caller who may not send code',
   408: 'the body came slower than 8 KiB per second',
   413: 'the body is larger than LONGSHORE_MAX_INVOKE_BODY_BYTES',
   422: 'the Idempotency-Key stands for a call with another body or other query parameters',
@@ -122,8 +127,8 @@ function invokeRoutes({ kind, does, more = '', mayBePublic, warmsUp, waits }: Ki
   const invoked = {
     tag: 'invoke',
     headers: CALL_HEADERS,
-    body: json(INPUTS),
-    answer: waits ? ANSWERED : json(TaskAccepted),
+    body: waits ? json(INPUTS) : [json(INPUTS), MANY_INPUTS],
+    answer: waits ? ANSWERED : json(Type.Union([TaskAccepted, TasksAccepted])),
     refusals: waits ? WAITED : CALLED,
   } as const;
   const forms = [

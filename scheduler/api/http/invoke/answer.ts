@@ -60,11 +60,38 @@ export function bodyFor({ reason, body }: Finished, isOwn: boolean): string {
   return JSON.stringify({ error: error.trimEnd().split('\n').at(-1)?.trim() });
 }
 
+/** Status and text of a refusal, for an answer that has other calls in it, too. */
+export function textOf(submission: Exclude<Submission, { kind: 'accepted' }>): {
+  readonly status: number;
+  readonly error: string;
+} {
+  switch (submission.kind) {
+    case 'queue_full':
+      return { status: 429, error: `exceeded max pending tasks: ${submission.maxPendingTasks}` };
+    case 'queue_bytes_reached':
+      return { status: 429, error: `the limit bytes.queue is reached: ${submission.limit}` };
+    case 'rate_limited':
+      return {
+        status: 429,
+        error: `this workspace calls more often than it may: wait ${submission.retryAfterSeconds} s`,
+      };
+    case 'key_reused':
+      return { status: 422, error: KEY_REUSED };
+    case 'keys_exhausted':
+      return { status: 429, error: `this workspace has ${submission.most} idempotency keys, and may have no more` };
+    case 'unavailable':
+      return {
+        status: UNAVAILABLE_STATUS,
+        error: submission.detail ?? UNAVAILABLE[submission.reason].text,
+      };
+  }
+}
+
 /** The answer to a call that was not taken. */
 export function answerRefused(submission: Exclude<Submission, { kind: 'accepted' }>, reply: FastifyReply): void {
   switch (submission.kind) {
     case 'queue_full':
-      return send(reply, 429, JSON.stringify({ error: `exceeded max pending tasks: ${submission.maxPendingTasks}` }));
+      return send(reply, 429, JSON.stringify({ error: textOf(submission).error }));
     case 'queue_bytes_reached':
       return send(
         reply,

@@ -8,6 +8,7 @@ import { METHODS as httpMethods } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ContainerActions } from '../../../fleet/containers/actions.ts';
 import { hasLimitedNetwork } from '../../../workspaces/deployments/container-stubs.ts';
+import type { CodeTrust } from '../../../workspaces/deployments/code-trust.ts';
 import type { Target } from '../../../domain/stub-config.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Call } from '../../../tasks/admission/calls.ts';
@@ -22,7 +23,7 @@ import type { Credential } from './credential.ts';
 import { EventStream } from './event-stream.ts';
 import { HOST_BASE } from './host-form.ts';
 import { callKeyOf, KEY_PROBLEM, keyOf } from './idempotency-key.ts';
-import { answer } from './answer.ts';
+import { answer, answerRefused, textOf } from './answer.ts';
 import type { Find, FindParts, Found, Params } from './find-target.ts';
 import {
   byHost,
@@ -37,6 +38,7 @@ import {
 } from './find-target.ts';
 import type { Input } from './input.ts';
 import { inputOf, queryOf } from './input.ts';
+import { inputsOf, isManyCalls, submitMany } from './many-calls.ts';
 import type { InvokedKind, Method } from './kinds.ts';
 import { isStreamed, KINDS, STREAMED_KINDS } from './kinds.ts';
 import type { FailureParts } from './refusal.ts';
@@ -46,7 +48,9 @@ import {
   CALLBACK_OUTSIDE,
   FOREIGN_ORIGIN,
   INTERNAL,
+  MANY_CALLS_AWAITED,
   NOT_FOUND,
+  PICKLED_BY_OTHERS,
   Refusal,
   UNAUTHORIZED,
   WRONG_METHOD,
@@ -61,10 +65,14 @@ export interface InvokeParts extends FindParts, FailureParts, StreamCallParts {
   readonly containers: Pick<ContainerActions, 'warmUp'>;
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
+  /** Whether a container of the second stub may bring code into those of the first. */
+  readonly mayTakeCode: CodeTrust;
   /** Stops counting a body's bytes, once the body has been handed on. */
   readonly release: (request: FastifyRequest) => void;
 }
 
+/** The query parameter that says how inputs are written. The runner reads it, too: a body cannot forge it. */
+const VALUES = 'longshore_values';
 /** Every method that a server can read; CONNECT asks for a tunnel, which nothing here is. */
 const ALL_METHODS = httpMethods.filter((method) => method !== 'CONNECT');
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
@@ -180,11 +188,58 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     // A URL by host has its method checked here; the router has done it for a URL by path.
     if (KINDS[target.kind]?.methods.includes(request.method as Method) !== true)
       return sendRefusal(reply, WRONG_METHOD);
+    if (isManyCalls(request.headers['content-type'])) return invokeMany(target, caller, request, reply);
     const accept = (given: Input | null): void =>
       given === null ? sendRefusal(reply, BAD_PAYLOAD) : put(given, target, caller, request, reply);
     const given = inputOf(request.body);
     if (given instanceof Promise) given.then(accept, (error: unknown) => sendFailure(error, reply, parts));
     else accept(given);
+  }
+
+  /** Queues a call for each line of the body, and answers with the tasks' ids in the order of the lines. */
+  function invokeMany(target: Target, caller: Caller | null, request: FastifyRequest, reply: FastifyReply): void {
+    if (target.sync) return sendRefusal(reply, MANY_CALLS_AWAITED);
+    many(target, caller, request, reply).catch((error: unknown) => sendFailure(error, reply, parts));
+  }
+
+  async function many(
+    target: Target,
+    caller: Caller | null,
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): Promise<void> {
+    const key = keyOf(request.headers['idempotency-key']);
+    if (key === null) return sendCoded(reply, 400, 'invalid_idempotency_key', KEY_PROBLEM);
+    const inputs = await inputsOf(request.body);
+    if (typeof inputs === 'string') return sendRefusal(reply, new Refusal(400, 'error', inputs));
+    const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
+    if (query?.['callback_url'] !== undefined)
+      return sendRefusal(reply, new Refusal(400, 'error', 'callback_url is for single calls'));
+    if (!(await mayBePickled(target, caller, query))) return sendRefusal(reply, PICKLED_BY_OTHERS);
+    const callerStubId = caller?.container?.stubId;
+    const asksNewest = !namesVersion(request.params as Params);
+    const done = await submitMany(inputs.length, (at) => {
+      const call: Call = {
+        input: inputs[at]?.text ?? '',
+        ...(query === undefined ? {} : { query }),
+        ...(callerStubId === undefined ? {} : { callerStubId }),
+      };
+      if (key === undefined) return parts.submissions.submit(target, call);
+      // Each line is a call of its own, also when the request is sent again.
+      const idempotency = callKeyOf(`${key}#${at}`, call, { target, caller, asksNewest });
+      return parts.submissions.submit(target, { ...call, idempotency });
+    });
+    parts.release(request);
+    if (done.kind === 'refused') return answerRefused(done.refused, reply);
+    const body = { task_ids: done.taskIds, ...(done.refused === undefined ? {} : { refused: textOf(done.refused) }) };
+    send(reply, 200, JSON.stringify(body));
+  }
+
+  /** Whether the call's inputs are not pickled, or this caller may send pickled ones. */
+  function mayBePickled(target: Target, caller: Caller | null, query: Call['query']): boolean | Promise<boolean> {
+    if (query?.[VALUES] === undefined || KINDS[target.kind]?.takesPickled !== true) return true;
+    if (caller?.workspaceId !== target.workspaceId || caller.type === 'workspace_restricted') return false;
+    return caller.container === undefined || parts.mayTakeCode(target.stubId, caller.container.stubId);
   }
 
   function put(
@@ -208,6 +263,14 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     if (key !== undefined) {
       const asksNewest = !namesVersion(request.params as Params);
       call = { ...call, idempotency: callKeyOf(key, call, { target, caller, asksNewest }) };
+    }
+    if (query?.[VALUES] !== undefined && KINDS[target.kind]?.takesPickled === true) {
+      // Pickled inputs bring no callback of their own: the scheduler does not read them.
+      Promise.resolve(mayBePickled(target, caller, query)).then(
+        (may) => (may ? submit({ target, caller }, call, reply, fail) : sendRefusal(reply, PICKLED_BY_OTHERS)),
+        fail,
+      );
+      return;
     }
     const callbackUrl = query?.['callback_url']?.[0] ?? given.callbackUrl;
     if (callbackUrl === undefined || callbackUrl === null) return submit({ target, caller }, call, reply, fail);

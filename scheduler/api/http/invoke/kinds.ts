@@ -7,10 +7,12 @@ export interface InvokedKind {
   readonly mayBePublic: boolean;
   /** Whether a container can be requested without a task. */
   readonly warmsUp: boolean;
+  /** Whether inputs may be pickled: where no call is public, and each caller has a token. */
+  readonly takesPickled?: boolean;
 }
 
 /** A kind with a container for each call: there is nothing to keep warm. */
-const PER_CALL: InvokedKind = { methods: ['POST'], mayBePublic: false, warmsUp: false };
+const PER_CALL: InvokedKind = { methods: ['POST'], mayBePublic: false, warmsUp: false, takesPickled: true };
 
 /** The kinds invoked with a JSON body and answered with JSON (an asynchronous one with its task's id). */
 export const KINDS: Readonly<Record<string, InvokedKind>> = {

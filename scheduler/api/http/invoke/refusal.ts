@@ -29,6 +29,16 @@ export const CALLBACK_OUTSIDE = new Refusal(
   'error',
   'callback_url is not for a container whose network is limited',
 );
+export const PICKLED_BY_OTHERS = new Refusal(
+  403,
+  'error',
+  'pickled inputs are code: they need an unrestricted token of the workspace, or a container of the same app with at least the same rights; send JSON',
+);
+export const MANY_CALLS_AWAITED = new Refusal(
+  400,
+  'error',
+  'many calls in one request are for kinds that answer with task ids',
+);
 export const WRONG_METHOD = new Refusal(405, 'message', 'Method Not Allowed');
 export const NOT_FOUND = new Refusal(404, 'message', 'Not Found');
 export const BAD_GATEWAY = new Refusal(502, 'error', 'Backend route unavailable');

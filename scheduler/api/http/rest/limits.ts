@@ -46,11 +46,15 @@ export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
 }
 
 /** Bounds the requests of a workspace in a minute; an administrator's are not bounded. */
-export function restRate(limits: Pick<Limits, 'of'>, rates: Pick<Rates, 'take'>): (caller: Caller) => Promise<void> {
-  return async (caller) => {
+export function restRate(
+  limits: Pick<Limits, 'of'>,
+  rates: Pick<Rates, 'take'>,
+): (caller: Caller, kind: 'rest' | 'state') => Promise<void> {
+  return async (caller, kind) => {
     if (caller.isAdmin) return;
-    const { rest_per_minute: perMinute } = (await limits.of(caller.workspaceId)).rate;
-    const seconds = perMinute === null ? undefined : await rates.take(caller.workspaceId, 'rest', perMinute);
+    const { rate } = await limits.of(caller.workspaceId);
+    const perMinute = kind === 'rest' ? rate.rest_per_minute : rate.state_per_minute;
+    const seconds = perMinute === null ? undefined : await rates.take(caller.workspaceId, kind, perMinute);
     if (seconds === undefined) return;
     throw new AppError('rate_limited', `this workspace may send ${perMinute} requests a minute: wait ${seconds} s`, {
       details: { retryAfterSeconds: seconds },
@@ -89,11 +93,13 @@ const limitsRecord = (
     stubs: { used: used.stubs, limit: limits.counts.stubs },
     objects: { used: used.objects, limit: limits.counts.objects },
     unjoined_machines: { used: used.unjoinedMachines, limit: limits.counts.unjoined_machines },
+    shared_entries: { used: used.sharedEntries, limit: limits.counts.shared_entries },
   },
   bytes: {
     logs_per_day: { used: used.logBytesToday, limit: limits.bytes.logs_per_day },
     objects: { used: used.objectBytes, limit: limits.bytes.objects },
     queue: { used: used.queueBytes, limit: limits.bytes.queue },
+    shared: { used: used.sharedBytes, limit: limits.bytes.shared },
   },
   retention: {
     logs_days: retention.logsDays,

@@ -123,6 +123,8 @@ export interface TaskRelated {
   readonly stats: { readonly active_containers: number; readonly queue_depth: number } | null;
   /** The result as stored: JSON text, or other text. */
   readonly resultText: string | undefined;
+  /** Files that the task saved, with signed addresses; absent: not looked for. */
+  readonly outputs?: readonly { readonly name: string; readonly url: string; readonly expires_in: number }[];
 }
 
 export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
@@ -150,7 +152,7 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
     app: null,
     workspace: workspace === undefined ? null : workspaceRecord(workspace, null),
     external_workspace: null,
-    outputs: [],
+    outputs: [...(related.outputs ?? [])],
     stats: related.stats,
     result: parsedResult(related.resultText),
     stub_id: record.stubId,

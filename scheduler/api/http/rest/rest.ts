@@ -22,7 +22,7 @@ import type { RestRequest, RestRoute } from './route.ts';
 export interface RestParts {
   readonly authenticator: Authenticator;
   /** Called first for every request. Absent: requests are not bounded. @throws AppError `rate_limited` */
-  readonly mayAsk?: (caller: Caller) => Promise<void>;
+  readonly mayAsk?: (caller: Caller, kind: 'rest' | 'state') => Promise<void>;
   readonly workspaceExists: (id: WorkspaceId) => Promise<boolean>;
   readonly log: Log;
 }
@@ -108,7 +108,7 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
   const caller = token === null ? null : await parts.authenticator.authenticate(token);
   if (caller === null && token !== null) parts.authenticator.refused?.(request.ip);
   if (caller === null || !mayCall(caller, route)) throw unauthorized();
-  await parts.mayAsk?.(caller);
+  await parts.mayAsk?.(caller, route.rate ?? 'rest');
   const named = params['ws']?.toLowerCase();
   if (named !== undefined && named !== caller.workspaceId) {
     if (!caller.isAdmin) throw unauthorized();

@@ -24,6 +24,8 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly tag?: 'workspace' | 'installation';
   /** Whether a container's own token may call it; the handler decides what to show. */
   readonly containers?: boolean;
+  /** Rate that counts the requests: those of the REST API when absent. */
+  readonly rate?: 'state';
   /** Permitted callers. full: not restricted tokens · admin: the administrator. Absent: any. */
   readonly scope?: 'full' | 'admin';
   /** Status of the answer; 200 when absent. */

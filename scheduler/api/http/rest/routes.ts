@@ -21,7 +21,11 @@ import type { RestRoute } from './route.ts';
 import { notBuiltRoutes } from './not-built.ts';
 import { downloadUrl } from './objects.ts';
 import type { ObjectRouteParts } from './objects.ts';
+import { outputRoutes } from './outputs.ts';
+import type { OutputRouteParts } from './outputs.ts';
 import { secretRoutes } from './secrets.ts';
+import { sharedStateRoutes } from './shared-state.ts';
+import type { SharedState } from '../../../workspaces/shared-state/service.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
 import { volumeRoutes } from './volumes.ts';
@@ -29,7 +33,7 @@ import type { VolumeRouteParts } from './volumes.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
 export interface RestRouteParts
-  extends AppRouteParts, DeploymentRouteParts, LimitsParts, ObjectRouteParts, VolumeRouteParts {
+  extends AppRouteParts, DeploymentRouteParts, LimitsParts, ObjectRouteParts, OutputRouteParts, VolumeRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
@@ -41,6 +45,7 @@ export interface RestRouteParts
   readonly logs: LogReads;
   readonly explains: Explains;
   readonly secrets: Secrets;
+  readonly sharedState: SharedState;
 }
 
 /** All routes. Routes use their services only when they are called, so the description needs none. */
@@ -57,7 +62,9 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   readLogs(parts.logs),
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
+  ...sharedStateRoutes(parts.sharedState),
   downloadUrl(parts),
+  ...outputRoutes(parts),
   ...volumeRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,

@@ -9,6 +9,8 @@ import type { TaskActions } from '../../../tasks/actions.ts';
 import type { TaskRecord } from '../../../tasks/records/records.ts';
 import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
+import { addressOf } from './outputs.ts';
+import type { OutputRouteParts } from './outputs.ts';
 import { taskRecord } from './records.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
@@ -17,11 +19,13 @@ export interface TaskRouteParts {
   readonly directory: Directory;
   readonly tasks: Pick<TaskReads, 'read' | 'resultText'>;
   readonly containers: Pick<ContainerReads, 'countOfStub'>;
+  readonly outputs: OutputRouteParts['outputs'];
+  readonly publicBaseOf: OutputRouteParts['publicBaseOf'];
   /** Number of tasks that wait in a queue now. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
 }
 
-export interface TaskListParts extends Omit<TaskRouteParts, 'tasks'> {
+export interface TaskListParts extends Omit<TaskRouteParts, 'tasks' | 'outputs' | 'publicBaseOf'> {
   readonly tasks: Pick<TaskReads, 'list'>;
 }
 
@@ -37,25 +41,32 @@ export function readTask(parts: TaskRouteParts): RestRoute {
     containers: true,
     answer: RestTask,
     errors: ['task_not_found', QUEUES_AWAY],
-    handle: async ({ caller, workspaceId, params }) => {
+    handle: async ({ caller, workspaceId, params, http }) => {
       const taskId = params['taskId']?.toLowerCase() ?? '';
       if (!isUuid(taskId)) throw notFound();
       const record = await parts.tasks.read(workspaceId, taskId);
       if (record === undefined) throw notFound();
       if (!mayRead(caller, record)) throw notFound();
-      const [stub, workspace, deployment, queueDepth, resultText] = await Promise.all([
+      const [stub, workspace, deployment, queueDepth, resultText, outputs] = await Promise.all([
         parts.directory.stub(record.stubId),
         parts.directory.workspace(workspaceId),
         record.deploymentId === null ? undefined : parts.directory.deployment(record.deploymentId),
         parts.queueDepth(record.queue),
         record.result ?? parts.tasks.resultText(record),
+        record.startedAtMs === null ? [] : parts.outputs.ofTask(workspaceId, record.taskId),
       ]);
+      const base = parts.publicBaseOf(http);
       return taskRecord(record, {
         stub,
         workspace,
         deployment,
         stats: { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: queueDepth },
         resultText,
+        outputs: outputs.map(({ name, path, lifeSeconds }) => ({
+          name,
+          url: addressOf(path, base),
+          expires_in: lifeSeconds,
+        })),
       });
     },
   });

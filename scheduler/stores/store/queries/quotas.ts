@@ -15,6 +15,9 @@ export interface WorkspaceUse {
   readonly logBytesToday: number;
   /** Bytes of the jobs of asynchronous tasks. */
   readonly queueBytes: number;
+  /** Entries of maps, items of queues, and signals. */
+  readonly sharedEntries: number;
+  readonly sharedBytes: number;
 }
 
 /** The day of UTC, as a date of SQL. */
@@ -32,7 +35,10 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
        (select count(*) from machines m join pools p on p.id = m.pool_id
         where p.workspace_id = $1 and m.joined_at is null and m.deleted_at is null)::int as unjoined_machines,
        coalesce((select log_bytes from workspace_usage where day = $2::date and workspace_id = $1), 0)::float8 as log_bytes,
-       ${QUEUE_BYTES}::float8 as queue_bytes`,
+       ${QUEUE_BYTES}::float8 as queue_bytes,
+       (select count(*) from shared_entries where workspace_id = $1 and expires_at > now())::int as shared_entries,
+       (select coalesce(sum(bytes), 0) from shared_entries
+        where workspace_id = $1 and expires_at > now())::float8 as shared_bytes`,
     [id, dayOf(nowMs)],
     (row: Record<string, number>) => ({
       tokens: row['tokens'] ?? 0,
@@ -44,6 +50,8 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
       unjoinedMachines: row['unjoined_machines'] ?? 0,
       logBytesToday: row['log_bytes'] ?? 0,
       queueBytes: row['queue_bytes'] ?? 0,
+      sharedEntries: row['shared_entries'] ?? 0,
+      sharedBytes: row['shared_bytes'] ?? 0,
     }),
   );
 }

@@ -18,7 +18,9 @@ export type PrunedTable =
   | 'deliveries'
   | 'machines'
   | 'idempotency_keys'
-  | 'workspace_usage';
+  | 'workspace_usage'
+  | 'shared_entries'
+  | 'task_outputs';
 
 /**
  * The statements, each with `$1`: older than, `$2`: rows. The statement for log lines has `$1`: the last id looked at,
@@ -42,6 +44,12 @@ export const PRUNE: Readonly<Record<PrunedTable, string>> = {
     ))`,
   workspace_usage: `delete from workspace_usage where ctid = any (array(
       select ctid from workspace_usage where day < $1::timestamptz::date order by day limit $2 for update skip locked
+    ))`,
+  shared_entries: `delete from shared_entries where ctid = any (array(
+      select ctid from shared_entries where expires_at < $1 order by expires_at limit $2 for update skip locked
+    ))`,
+  task_outputs: `delete from task_outputs where ctid = any (array(
+      select ctid from task_outputs where created_at < $1 order by created_at limit $2 for update skip locked
     ))`,
   log_lines: `with batch as materialized (select ctid, id, at from log_lines where id > $1 order by id limit $2),
     gone as (delete from log_lines where ctid = any (array(select ctid from batch where at < $3 or at > $4)) returning 1)
@@ -70,7 +78,7 @@ export async function deleteTasksEndedBefore(
  */
 export async function deleteEndedBefore(
   db: Queryable,
-  table: 'containers' | 'deliveries' | 'idempotency_keys' | 'workspace_usage',
+  table: 'containers' | 'deliveries' | 'idempotency_keys' | 'workspace_usage' | 'shared_entries' | 'task_outputs',
   beforeMs: number,
   limit: number,
 ): Promise<number> {
@@ -113,6 +121,8 @@ export const OLDEST: Readonly<Record<PrunedTable, string>> = {
   log_lines: 'select at from log_lines order by id limit 1',
   deliveries: 'select updated_at as at from deliveries where due_at is null order by updated_at limit 1',
   idempotency_keys: 'select expires_at as at from idempotency_keys order by expires_at limit 1',
+  shared_entries: 'select expires_at as at from shared_entries order by expires_at limit 1',
+  task_outputs: 'select created_at as at from task_outputs order by created_at limit 1',
   // A day counts as old only when it is over in every time zone.
   workspace_usage: "select day::timestamptz + interval '2 days' as at from workspace_usage order by day limit 1",
   machines: 'select join_expires_at as at from machines where joined_at is null order by join_expires_at limit 1',

@@ -1,0 +1,4 @@
+"""`longshore.experimental`, by the name that app files use."""
+
+from longshore.experimental import *  # noqa: F403
+from longshore.experimental import __all__  # noqa: F401

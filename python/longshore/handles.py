@@ -1,0 +1,198 @@
+"""Handles of things in an installation: `Client`, `Deployment` and `Task`. Loaded at its first use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any, Callable, Dict, List, Optional, Union
+from urllib import parse, request
+
+from .client import At, GatewayError, call, exchange, installation, send_file, workspace_of
+from .results import OVER, ended, result_of
+
+_ANSWER_SECONDS = 1260
+_DOWNLOAD_SECONDS = 1800
+_PIECE_BYTES = 1 << 20
+
+
+class Task(str):
+    """A task by its id: the handle is the id, a text, and asks the installation about the task."""
+
+    _at: Optional[At] = None
+
+    def __new__(cls, id: str, at: Optional[At] = None) -> Task:
+        made = super().__new__(cls, id)
+        made._at = at
+        return made
+
+    def __reduce__(self) -> Any:
+        return str, (str(self),)
+
+    @property
+    def id(self) -> str:
+        return str(self)
+
+    def read(self) -> Dict[str, Any]:
+        """The task's present state, as `get_task` gives it."""
+        what = 'cannot read task %s' % self
+        return call('/api/v1/task/%s/%s' % (workspace_of(what, self._at), parse.quote(str(self), safe='')), what, at=self._at)
+
+    def status(self) -> str:
+        """`PENDING`, `RUNNING`, `RETRY`, or one of the ends: `COMPLETE`, `ERROR`, `CANCELLED`, `TIMEOUT`, `EXPIRED`."""
+        return str(self.read().get('status'))
+
+    def is_complete(self) -> bool:
+        """Whether the task has ended, well or not."""
+        return self.status() in OVER
+
+    def result(self, wait: bool = False) -> Any:
+        """The handler's result; None while the task has not ended. With `wait`, waits for the end. Raises TaskError
+        when the task did not complete."""
+        task = ended(str(self), self._at) if wait else self.read()
+        return result_of(task, str(self)) if task.get('status') in OVER else None
+
+    def outputs(self) -> List[Dict[str, Any]]:
+        """The files that the task saved with `Output`: `name`, `url` and `expires_in` of each."""
+        return list(self.read().get('outputs') or [])
+
+    def subscribe(self, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None) -> Any:
+        """Waits for the end, telling `event_handler` the task at each new status, and returns the result."""
+        return result_of(ended(str(self), self._at, event_handler), str(self))
+
+    def cancel(self) -> None:
+        """Cancels the task. A container may not."""
+        what = 'cannot cancel task %s' % self
+        found = call('/api/v1/gateway/tasks/stop', what, _json({'taskIds': [str(self)]}), at=self._at)
+        if found.get('ok') is not True:
+            raise GatewayError('%s: %s' % (what, found.get('errMsg') or 'it was refused'))
+
+
+class Deployment:
+    """A deployment, or a stub, that can be called."""
+
+    def __init__(self, stub_id: str, deployment_id: str = '', at: Optional[At] = None) -> None:
+        self.stub_id = stub_id
+        self.deployment_id = deployment_id
+        self._at = at
+        what = 'cannot find the address of %s' % (deployment_id or stub_id)
+        query = parse.urlencode({'deploymentId': deployment_id, 'urlType': 'path'})
+        found = call('/api/v1/gateway/stubs/%s/url?%s' % (parse.quote(stub_id, safe=''), query), what, at=at)
+        if found.get('ok') is not True:
+            raise GatewayError('%s: %s' % (what, found.get('errMsg') or 'it was refused'), 404)
+        self.url = str(found.get('url'))
+
+    def submit(self, *, input: Optional[Dict[str, Any]] = None) -> Union[Task, Any]:
+        """Calls it with these inputs by name. A handler that nobody waits for gives a Task, an endpoint its result."""
+        what = 'cannot call %s' % self.url
+        # The installation may be reached by another address than the one that it announces.
+        path = parse.urlsplit(self.url).path
+        status, data = exchange(
+            'POST', path, what, _json(input or {}), 'application/json', _ANSWER_SECONDS, self._at, os.urandom(16).hex()
+        )
+        try:
+            answer = json.loads(data.decode('utf-8')) if data else None
+        except ValueError:
+            raise GatewayError('%s: the answer is not JSON' % what) from None
+        if status == 404:
+            raise GatewayError('%s: %s' % (what, answer), status)
+        if isinstance(answer, dict) and isinstance(answer.get('task_id'), str):
+            return Task(answer['task_id'], self._at)
+        return answer
+
+    def subscribe(
+        self, *, input: Optional[Dict[str, Any]] = None, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None
+    ) -> Any:
+        """As `submit`, and waits for the result of a Task."""
+        found = self.submit(input=input)
+        return found.subscribe(event_handler) if isinstance(found, Task) else found
+
+
+class Client:
+    """
+    Calls of an installation: the one of LONGSHORE_URL and LONGSHORE_TOKEN, or of the current context, where nothing is
+    given. In a container that is its own installation.
+    """
+
+    def __init__(
+        self, token: str = '', gateway_host: str = '', gateway_port: int = 0, tls: bool = False, api_url: str = ''
+    ) -> None:
+        if gateway_host and not api_url:
+            scheme = '' if '://' in gateway_host else 'https://' if tls or gateway_port == 443 else 'http://'
+            api_url = '%s%s%s' % (scheme, gateway_host, ':%d' % gateway_port if gateway_port else '')
+        self._at: Optional[At] = None
+        if token or api_url:
+            url = api_url.rstrip('/') or installation()[0]
+            self._at = (url, token or installation()[1])
+
+    def get_task_by_id(self, id: str) -> Task:
+        """The handle of a task. Raises GatewayError, status 404, where there is no such task."""
+        task = Task(id, self._at)
+        task.read()
+        return task
+
+    def get_deployment_by_id(self, id: str) -> Deployment:
+        what = 'cannot find deployment %s' % id
+        path = '/api/v1/deployment/%s/%s' % (workspace_of(what, self._at), parse.quote(id, safe=''))
+        return Deployment(str(call(path, what, at=self._at).get('stub_id')), id, self._at)
+
+    def get_deployment_by_stub_id(self, stub_id: str) -> Deployment:
+        return Deployment(stub_id, '', self._at)
+
+    def get_deployment(self, identifier: str) -> Deployment:
+        """The deployment of that id, or the latest one of that name."""
+        if len(identifier) == 36 and identifier.count('-') == 4:
+            return self.get_deployment_by_id(identifier)
+        what = 'cannot find deployment %s' % identifier
+        filters = parse.urlencode({'limit': 1000, 'filters': json.dumps({'name': identifier})})
+        listed = call('/api/v1/gateway/deployments?%s' % filters, what, at=self._at).get('deployments') or []
+        named = [one for one in listed if one.get('name') == identifier]
+        if not named:
+            raise GatewayError('%s: there is none of that name' % what, 404)
+        latest = max(named, key=lambda one: int(one.get('version') or 0))
+        return Deployment(str(latest.get('stubId')), str(latest.get('id')), self._at)
+
+    def submit(self, identifier: str, *, input: Optional[Dict[str, Any]] = None) -> Union[Task, Any]:
+        return self.get_deployment(identifier).submit(input=input)
+
+    def subscribe(
+        self,
+        identifier: str,
+        *,
+        input: Optional[Dict[str, Any]] = None,
+        event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None,
+    ) -> Any:
+        return self.get_deployment(identifier).subscribe(input=input, event_handler=event_handler)
+
+    def upload_file(self, local_path: str = '') -> str:
+        """Uploads a file and returns an address that gives its bytes for a day, as an input of some handler."""
+        what = 'cannot upload %s' % local_path
+        digest = hashlib.sha256()
+        with open(local_path, 'rb') as file:
+            for piece in iter(lambda: file.read(_PIECE_BYTES), b''):
+                digest.update(piece)
+        size = os.path.getsize(local_path)
+        made = {'hash': digest.hexdigest(), 'size': str(size), 'overwrite': False}
+        found = call('/api/v1/gateway/objects', what, _json(made), at=self._at)
+        if found.get('ok') is not True:
+            raise GatewayError('%s: %s' % (what, found.get('errorMsg') or 'it was refused'))
+        if found.get('presignedUrl'):
+            with open(local_path, 'rb') as file:
+                send_file(str(found['presignedUrl']), file, size, what)
+        path = '/api/v1/object/%s/%s/download-url' % (workspace_of(what, self._at), found.get('objectId'))
+        return str(call(path, what, at=self._at).get('url'))
+
+    def download_file(self, url: str, local_path: str) -> bytes:
+        """Writes the bytes of a signed address to a file, and returns them."""
+        with request.urlopen(url, timeout=_DOWNLOAD_SECONDS) as answer:
+            data: bytes = answer.read()
+        with open(local_path, 'wb') as file:
+            file.write(data)
+        return data
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, allow_nan=False).encode('utf-8')
+    except (TypeError, ValueError) as problem:
+        raise GatewayError('the input is not JSON: %s' % problem) from None

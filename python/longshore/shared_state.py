@@ -1,0 +1,268 @@
+"""`Map`, `Queue` and `Signal`: values that handlers and programs of a workspace share. Loaded at their first use.
+
+Values that are JSON travel as JSON, others pickled (`values`). A container reads pickled values of its own app, and
+those of tokens of the workspace; the scheduler refuses others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from urllib import parse
+
+from .client import GatewayError, exchange, workspace_of
+from .values import decoded, encoded
+
+_LONGEST_SECONDS = 604_800
+_JSON = 'application/json'
+#: Pause between two looks at a signal.
+_LOOK_SECONDS = 2.0
+
+
+class Map:
+    """
+    A mapping that handlers and programs share by its name. Keys are texts of up to 500 characters, values of up to a
+    million characters as they are sent. An entry lives for seven days after it was set, or for `ttl` seconds.
+    """
+
+    def __init__(self, *, name: str) -> None:
+        self.name = _named('map', name)
+
+    def set(self, key: str, value: Any, ttl: int = _LONGEST_SECONDS) -> bool:
+        """Sets a key, for `ttl` seconds. Raises GatewayError, also where the workspace has no room."""
+        encoding, text = encoded(value)
+        body = {'name': self.name, 'key': _key(key), 'encoding': encoding, 'value': text, 'ttl_seconds': ttl}
+        _asked('PUT', 'map', '/entry', 'cannot set %r of map %s' % (key, self.name), body)
+        return True
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or `default`."""
+        found = self._entry(key)
+        return default if found is None else decoded(found['encoding'], found['value'])
+
+    def delete(self, key: str) -> bool:
+        """Deletes a key. True: the map had it."""
+        what = 'cannot delete %r of map %s' % (key, self.name)
+        return _asked('DELETE', 'map', '/entry', what, None, name=self.name, key=_key(key)) is not None
+
+    def keys(self) -> Iterator[str]:
+        """All keys, in their order."""
+        after = ''
+        while True:
+            page = self._keys(after, 1000)
+            yield from page['data']
+            after = page['next']
+            if not after:
+                return
+
+    def items(self) -> Iterator[Tuple[str, Any]]:
+        """All keys with their values; a key that goes meanwhile is left out."""
+        for key in self.keys():
+            found = self._entry(key)
+            if found is not None:
+                yield key, decoded(found['encoding'], found['value'])
+
+    def values(self) -> Iterator[Any]:
+        for _, value in self.items():
+            yield value
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of a key; None where there is none, as published apps expect."""
+        return self.get(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.set(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        if not self.delete(key):
+            raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._entry(key) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return self.keys()
+
+    def __len__(self) -> int:
+        return int(self._keys('', 1)['count'])
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _entry(self, key: str) -> Optional[Dict[str, Any]]:
+        what = 'cannot read %r of map %s' % (key, self.name)
+        return _asked('GET', 'map', '/entry', what, None, name=self.name, key=_key(key))
+
+    def _keys(self, after: str, limit: int) -> Dict[str, Any]:
+        what = 'cannot read the keys of map %s' % self.name
+        return _found(what, _asked('GET', 'map', '/keys', what, None, name=self.name, after=after, limit=str(limit)))
+
+
+class Queue:
+    """
+    A queue that handlers and programs share by its name: what is put first is taken first. An item lives for seven
+    days. Taking an item deletes it: where the taker dies, the item is lost, unlike a task of a `task_queue`.
+    """
+
+    def __init__(self, *, name: str, max_size: Optional[int] = None) -> None:
+        self.name = _named('queue', name)
+        self.max_size = max_size
+
+    def put(self, value: Any) -> bool:
+        """Adds a value at the end. Raises GatewayError, also where the queue has `max_size` items."""
+        encoding, text = encoded(value)
+        body = {'name': self.name, 'encoding': encoding, 'value': text, 'max_size': self.max_size}
+        _asked('POST', 'queue', '', 'cannot put into queue %s' % self.name, body)
+        return True
+
+    def pop(self) -> Any:
+        """Takes the oldest value; None where the queue is empty."""
+        what = 'cannot take from queue %s' % self.name
+        item = _found(what, _asked('POST', 'queue', '/pop', what, {'name': self.name})).get('item')
+        return None if item is None else decoded(item['encoding'], item['value'])
+
+    def peek(self) -> Any:
+        """The oldest value, which stays; None where the queue is empty."""
+        item = self._state()['first']
+        return None if item is None else decoded(item['encoding'], item['value'])
+
+    def empty(self) -> bool:
+        return len(self) == 0
+
+    def __len__(self) -> int:
+        return int(self._state()['size'])
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _state(self) -> Dict[str, Any]:
+        what = 'cannot read queue %s' % self.name
+        return _found(what, _asked('GET', 'queue', '', what, None, name=self.name))
+
+
+class Signal:
+    """
+    A flag by its name that tells running containers to do something, such as to load a model anew. In a container the
+    `handler` is called each time that the signal is set, in a thread, within some seconds; `clear_after_interval`
+    clears the signal so many seconds later.
+    """
+
+    def __init__(
+        self, *, name: str, handler: Optional[Callable[[], Any]] = None, clear_after_interval: Optional[int] = -1
+    ) -> None:
+        self.name = _named('signal', name)
+        self.handler = handler
+        self.clear_after_interval = clear_after_interval
+        if handler is not None and os.environ.get('CONTAINER_ID'):
+            _watched.append(self)
+            if _watching:
+                _start()
+
+    def set(self, ttl: Optional[int] = 600) -> bool:
+        """Sets the signal, for `ttl` seconds."""
+        _asked('PUT', 'signal', '', 'cannot set signal %s' % self.name, {'name': self.name, 'ttl_seconds': ttl})
+        return True
+
+    def clear(self) -> bool:
+        """Clears the signal, set or not."""
+        _asked('DELETE', 'signal', '', 'cannot clear signal %s' % self.name, None, name=self.name)
+        return True
+
+    def is_set(self) -> bool:
+        return self._revision() != 0
+
+    def _revision(self) -> int:
+        what = 'cannot read signal %s' % self.name
+        found = _found(what, _asked('GET', 'signal', '', what, None, name=self.name))
+        return int(found['revision']) if found['set'] else 0
+
+    def _look(self, seen: int) -> int:
+        """Calls the handler if the signal was set since. Returns the number of the setting seen last."""
+        try:
+            revision = self._revision()
+        except GatewayError:
+            return seen  # the next look may be answered
+        if revision == 0 or revision == seen:
+            return revision or seen
+        print('signal %s is set' % self.name)
+        try:
+            if self.handler is not None:
+                self.handler()
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
+        if self.clear_after_interval is not None and self.clear_after_interval > 0:
+            time.sleep(self.clear_after_interval)
+            try:
+                self.clear()
+            except GatewayError:
+                pass
+        return revision
+
+
+#: Signals of this process with a handler.
+_watched: List[Signal] = []
+#: Whether this process serves, so that signals are looked at.
+_watching = False
+_thread_of = 0
+
+
+def watch() -> None:
+    """Looks at the signals of this process from now on. The runner calls it in each process that serves, because a
+    thread before a fork would be missing after it."""
+    global _watching
+    _watching = True
+    if _watched:
+        _start()
+
+
+def _start() -> None:
+    global _thread_of
+    if _thread_of == os.getpid():
+        return
+    _thread_of = os.getpid()
+    threading.Thread(target=_watch, name='longshore-signals', daemon=True).start()
+
+
+def _watch() -> None:
+    seen: Dict[int, int] = {}
+    while True:
+        for at, signal in enumerate(list(_watched)):
+            seen[at] = signal._look(seen.get(at, 0))
+        time.sleep(_LOOK_SECONDS)
+
+
+def _asked(
+    method: str, kind: str, path: str, what: str, body: Optional[Dict[str, Any]], **query: str
+) -> Optional[Dict[str, Any]]:
+    """The answer; None: there is nothing of that name or key."""
+    url = '/api/v1/%s/%s%s' % (kind, workspace_of(what), path)
+    if query:
+        url += '?' + parse.urlencode({name: value for name, value in query.items() if value})
+    sent = None if body is None else json.dumps({name: value for name, value in body.items() if value is not None})
+    status, data = exchange(method, url, what, None if sent is None else sent.encode('utf-8'), _JSON)
+    if status == 404:
+        return None
+    return dict(json.loads(data.decode('utf-8'))) if data else {}
+
+
+def _found(what: str, answer: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+    if answer is None:
+        raise GatewayError('%s: the scheduler is older than this module' % what, 404)
+    return answer
+
+
+def _named(kind: str, name: Any) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= 200:
+        raise ValueError('name: a %s has a name of 1 to 200 characters, not %r' % (kind, name))
+    return name
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str) or not 0 < len(key) <= 500:
+        raise KeyError('a key is a text of 1 to 500 characters, not %r' % (key,))
+    return key

@@ -1,0 +1,97 @@
+// An app file written against `from beam import …`, deployed by the command line and called from Python. Values that
+// are not JSON travel, files outlive their task, and containers and callers share maps, queues and signals.
+import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect } from 'vitest';
+import { MAIN, ROOT, test } from '../helpers/platform.ts';
+import type { Platform } from '../helpers/platform.ts';
+import { runProgram, tempDirectory } from '../helpers/services.ts';
+
+type Said = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+
+/** A folder with that app in it, and the environment of a person who calls it. */
+function anApp(platform: Platform, name: string, source: string) {
+  const folder = tempDirectory(name);
+  const cwd = join(folder.path, 'app');
+  mkdirSync(cwd);
+  if (source.endsWith('.py')) copyFileSync(join(ROOT, source), join(cwd, 'app.py'));
+  else writeFileSync(join(cwd, 'app.py'), source);
+  const env = {
+    PATH: process.env['PATH'],
+    HOME: folder.path,
+    LONGSHORE_URL: platform.url,
+    LONGSHORE_TOKEN: platform.token,
+    PYTHONPATH: join(ROOT, 'python'),
+    PYTHONDONTWRITEBYTECODE: '1',
+  };
+  const options = { cwd, env };
+  return {
+    remove: (): void => folder.remove(),
+    longshore: (...args: readonly string[]) => runProgram(process.execPath, [MAIN, ...args], options),
+    python: () => runProgram('python3', ['app.py'], options),
+  };
+}
+
+describe('an app file with the names of the published packages', () => {
+  test('is deployed and called as it is', async ({ platform }) => {
+    const app = anApp(platform, 'module', 'test/fixtures/apps/module.py');
+    try {
+      expect(await app.longshore('deploy', 'app.py:draw')).toContain('running module-prepare before the deployment');
+      for (const name of ['add', 'order', 'bell']) await app.longshore('deploy', `app.py:${name}`);
+      const said = JSON.parse(await app.python()) as Said;
+      expect(said['draw']).toMatchObject({ numbers: [3, 6], made: 'made before the deployment' });
+      const file = await fetch(String(said['draw']?.['url']));
+      expect([file.status, await file.text()]).toEqual([200, 'picture of [1, 2]']);
+      const outputs = said['outputs'] as unknown as readonly { readonly name: string; readonly url: string }[];
+      expect(outputs.map(({ name }) => name)).toEqual(['a.txt', 'picture.zip']);
+      expect((await fetch(outputs[1]?.url ?? '')).status).toBe(200);
+      expect(said['map']).toEqual({
+        seen: { numbers: [1, 2] },
+        pickled: [1, 2],
+        keys: ['pickled', 'seen'],
+        none: null,
+      });
+      expect(said['queue']).toEqual([['from the container', 3], null]);
+      expect(said['add']).toEqual([3, 7, 5]);
+      expect(said['order']).toEqual({ item: 'abab' });
+      expect(said['client']).toEqual({ item: 'ccc' });
+      expect([said['before'], said['after']]).toEqual([{ heard: [] }, { heard: ['bell'] }]);
+      expect(said['sandbox']).toBe('Sandbox: sandboxes are not served');
+    } finally {
+      app.remove();
+    }
+  });
+
+  test('is not deployed where the function of on_deploy fails', async ({ platform }) => {
+    const text = [
+      'from beam import endpoint, function',
+      '@function(cpu=0.1)',
+      'def check():',
+      '    raise ValueError("not today")',
+      '@endpoint(name="hooked", cpu=0.1, on_deploy=check)',
+      'def serve():',
+      '    return {}',
+    ].join('\n');
+    const app = anApp(platform, 'hook', text);
+    try {
+      await expect(app.longshore('deploy', 'app.py:serve')).rejects.toThrow(
+        /on_deploy: check ended as ERROR, so nothing was deployed/,
+      );
+      expect(await app.longshore('deployment', 'list', '--json')).not.toContain('hooked');
+    } finally {
+      app.remove();
+    }
+  });
+});
+
+test('the example of many calls runs as its README says', async ({ platform }) => {
+  const app = anApp(platform, 'batch', 'examples/batch/app.py');
+  try {
+    for (const name of ['count', 'report']) await app.longshore('deploy', `app.py:${name}`);
+    const [counts, address = ''] = (await app.python()).trim().split('\n');
+    expect(counts).toBe('[4, 3, 2]');
+    expect(await (await fetch(address)).text()).toBe('one: 4 words\nthree: 2 words\ntwo: 3 words\n');
+  } finally {
+    app.remove();
+  }
+});
