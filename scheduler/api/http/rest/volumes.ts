@@ -23,6 +23,7 @@ import {
 } from '#shared/api/rest/volumes.ts';
 import type { VolumeEntry } from '#shared/api/rest/volumes.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { isVolumeName } from '#shared/domain/volume-drivers.ts';
 import { filePathProblem, folderPathProblem } from '#shared/domain/volume-file-paths.ts';
 import { AppError } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
@@ -148,8 +149,9 @@ function inUse(active: readonly { readonly name: string; readonly version: numbe
 
 /** The name behind which a page begins. @throws AppError `invalid_cursor` */
 function nameOf(cursor: string | undefined): string {
-  const name = cursor === undefined ? '' : Buffer.from(cursor, 'base64url').toString('utf8');
-  if (/^[A-Za-z0-9._-]{0,63}$/.test(name)) return name;
+  if (cursor === undefined) return '';
+  const name = Buffer.from(cursor, 'base64url').toString('utf8');
+  if (isVolumeName(name)) return name;
   throw new AppError('invalid_cursor', 'query parameter cursor is not one of ours');
 }
 
