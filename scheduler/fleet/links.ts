@@ -28,6 +28,7 @@ import type {
   MetricsPage__Output,
   RenewCredentialResponse,
   ServeVolume,
+  BuildImage,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntryChange, ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { Reports } from '../tasks/completion/reports.ts';
@@ -394,6 +395,22 @@ export class Links {
     const session = this.#connections.get(machineId)?.session;
     if (session?.alive !== true) return false;
     session.serveVolume(order);
+    return true;
+  }
+
+  /** Orders a build of an image. @returns false when that machine is not linked here */
+  buildImage(machineId: MachineId, order: BuildImage): boolean {
+    const session = this.#connections.get(machineId)?.session;
+    if (session?.alive !== true) return false;
+    session.buildImage(order);
+    return true;
+  }
+
+  /** Has a machine remove images that it built. @returns false when that machine is not linked here */
+  removeImages(machineId: MachineId, images: readonly string[]): boolean {
+    const session = this.#connections.get(machineId)?.session;
+    if (session?.alive !== true) return false;
+    session.removeImages(images);
     return true;
   }
 

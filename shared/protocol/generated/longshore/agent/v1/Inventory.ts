@@ -22,6 +22,7 @@ export interface Inventory {
   'volumeBytes'?: ({[key: string]: number | string | Long});
   'host'?: (_longshore_agent_v1_HostFacts | null);
   'streams'?: (boolean);
+  'builds'?: (boolean);
 }
 
 export interface Inventory__Output {
@@ -42,4 +43,5 @@ export interface Inventory__Output {
   'volumeBytes': ({[key: string]: number});
   'host': (_longshore_agent_v1_HostFacts__Output | null);
   'streams': (boolean);
+  'builds': (boolean);
 }
