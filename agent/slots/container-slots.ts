@@ -225,11 +225,18 @@ export class ContainerSlots {
     this.#attempts.add(attempt);
     connection.inHand.add(key);
     this.#attempts.start(attempt);
-    // The first streamed call of a container waits until its socket is there.
-    listening?.then(send, (error: unknown) => {
-      this.#log.warn({ err: error, containerId: this.facts.containerId }, 'no socket for streamed calls');
-      this.#end(attempt, 'lost', 'the agent could not open the socket for streamed calls');
-    });
+    const neverSent = (outcome: Outcome, text: string): void => {
+      connection.inHand.delete(key);
+      this.#end(attempt, outcome, text);
+    };
+    // The first streamed call of a container waits until its socket is there, and may be cancelled meanwhile.
+    listening?.then(
+      () => (attempt.ending === undefined ? send() : neverSent(attempt.ending, '')),
+      (error: unknown) => {
+        this.#log.warn({ err: error, containerId: this.facts.containerId }, 'no socket for streamed calls');
+        neverSent('lost', 'the agent could not open the socket for streamed calls');
+      },
+    );
     return undefined;
   }
 

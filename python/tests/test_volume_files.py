@@ -191,6 +191,12 @@ class Downloads(Volume):
         head = self.get('a', {'range': 'bytes=0-0'}, 'HEAD')
         self.assertEqual((head.status, head.headers['content-length'], head.body), (200, '700000', b''))
 
+    def test_a_range_with_more_digits_than_a_number_may_have_is_answered(self) -> None:
+        self.write('a', b'0123456789')
+        digits = '9' * 5000
+        for sent, status in (('bytes=%s-' % digits, 416), ('bytes=0-%s' % digits, 206), ('bytes=-%s' % digits, 206)):
+            self.assertEqual(self.get('a', {'range': sent}).status, status)
+
     def test_a_file_that_changes_meanwhile_breaks_off_before_its_end(self) -> None:
         size = 8 * 1024 * 1024
         self.write('a', b'1' * size)
@@ -245,6 +251,23 @@ class Uploading(Volume):
         self.assertEqual(self.put('a', b'AB', '0-1/3').status, 202)
         self.assertEqual(self.put('a', b'C', '2-2/3').status, 200)
         self.assertEqual(self.read('a'), b'ABC')
+
+    def test_uploads_to_a_folder_at_once_do_not_disturb_each_other(self) -> None:
+        answers: List[Answer] = []
+
+        def upload(name: str) -> None:
+            for _ in range(50):
+                answers.append(self.put(name, b'x'))
+
+        for names, codes in ((['a', 'b', 'c', 'd'], set()), (['e'] * 4, {'upload_in_progress'})):
+            threads = [threading.Thread(target=upload, args=(name,)) for name in names]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual({answer.code for answer in answers if answer.status != 200} - codes, set())
+            answers.clear()
+        self.assertEqual(self.left(), [])
 
     def test_bytes_that_were_not_announced_are_refused(self) -> None:
         self.assertEqual(self.put('a', b'abc', length=2).code, 'upload_incomplete')

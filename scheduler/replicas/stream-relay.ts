@@ -112,6 +112,12 @@ const signature = (key: Uint8Array, taskId: string, untilMs: number): string =>
 
 /** Passes bytes both ways until both sides have ended; the loss of one side ends the other. */
 export function joinStreams(one: Duplex, other: Duplex): void {
+  // A side that was lost before tells nobody any more.
+  if (one.destroyed || other.destroyed) {
+    one.destroy();
+    other.destroy();
+    return;
+  }
   for (const [from, to] of [
     [one, other],
     [other, one],

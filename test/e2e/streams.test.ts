@@ -8,6 +8,7 @@ import type { Deployment, Platform } from '../helpers/platform.ts';
 import type { RawAnswer } from '../helpers/raw-http.ts';
 import { RawConnection } from '../helpers/raw-http.ts';
 import { waitFor } from '../helpers/services.ts';
+import { sleep } from '#shared/backoff.ts';
 
 interface Web extends Deployment {
   /** Path of its URL. */
@@ -671,6 +672,39 @@ describe('a WebSocket', () => {
       async () => (await stateOf(platform, web)).gone.some((one) => Array.isArray(one) && one[1] === 1006),
       'the application is told',
     );
+  });
+});
+
+describe('the execution limit', () => {
+  const brief = (platform: Platform, name: string) =>
+    platform.deploy({ app: 'web.py', handler: 'app', name, stubType: 'asgi/deployment', timeout: 1 });
+
+  test('ends a request whose response does not begin', async ({ platform }) => {
+    const { url } = await brief(platform, 'brief');
+    const answer = await platform.call(`${url}/sleep?30`);
+    expect(answer).toMatchObject({ status: 504, text: '{"error":"no response began within the limit of 1 s"}' });
+    await platform.taskIs(answer.taskId, 'TIMEOUT');
+  });
+
+  test('begins anew while the body arrives, and counts once it does not', async ({ platform, raw }) => {
+    const { url } = await brief(platform, 'slow');
+    const head = [
+      `POST ${new URL(url).pathname}/upload HTTP/1.1`,
+      'Host: w',
+      `Authorization: Bearer ${platform.token}`,
+      'Transfer-Encoding: chunked',
+    ];
+    const [whole, stuck] = [await raw(), await raw()];
+    for (const connection of [whole, stuck]) connection.send(`${head.join('\r\n')}\r\n\r\n`);
+    for (let second = 0; second < 8; second += 1) {
+      whole.send('1\r\na\r\n');
+      await sleep(400);
+    }
+    whole.send('0\r\n\r\n');
+    await whole.until((bytes) => bytes.includes('\r\n\r\n'));
+    expect(whole.received.toString()).toMatch(/^HTTP\/1\.1 200 /);
+    await stuck.until((bytes) => bytes.includes('\r\n\r\n'));
+    expect(stuck.received.toString()).toMatch(/^HTTP\/1\.1 504 /);
   });
 });
 

@@ -222,10 +222,14 @@ export class Platform {
   readonly #removeDirectory: () => void;
   readonly #redis = new Set<Redis>();
 
-  /** @param settings - of both daemons, or of each */
+  /**
+   * @param settings - of both daemons, or of each
+   * @param flags - of Node for each daemon, where those of tests would disturb
+   */
   constructor(
     engine: TestDocker,
     settings: NodeJS.ProcessEnv | ((daemon: 'scheduler' | 'agent') => NodeJS.ProcessEnv) = {},
+    flags?: Readonly<Record<'scheduler' | 'agent', readonly string[]>>,
   ) {
     const made = tempDirectory('e2e');
     this.directory = made.path;
@@ -235,7 +239,9 @@ export class Platform {
     this.engine = engine;
     const settingsOf = typeof settings === 'function' ? settings : () => settings;
     const common = (daemon: 'scheduler' | 'agent'): NodeJS.ProcessEnv => ({ ...this.env(), ...settingsOf(daemon) });
-    this.scheduler = new Daemon('scheduler', join(made.path, 'scheduler.log'), () => ({
+    const commandOf = (daemon: 'scheduler' | 'agent'): readonly string[] | undefined =>
+      flags && [process.execPath, ...flags[daemon], MAIN, daemon];
+    const schedulerEnv = (): NodeJS.ProcessEnv => ({
       // A call that waits for a container must not hold up the end of a test.
       LONGSHORE_DRAIN_SECONDS: '10',
       ...common('scheduler'),
@@ -243,15 +249,18 @@ export class Platform {
       LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_LOCAL_QUEUE: localQueue,
       LONGSHORE_AGENT_ADDRESS: this.agentAddress,
-    }));
-    this.agent = new Daemon('agent', join(made.path, 'agent.log'), () => ({
+    });
+    const agentEnv = (): NodeJS.ProcessEnv => ({
       ...common('agent'),
       LONGSHORE_SCHEDULER_ADDRESS: this.agentAddress,
       LONGSHORE_AGENT_METRICS_ADDRESS: '127.0.0.1:0',
       LONGSHORE_AGENT_NETWORK: this.network,
       LONGSHORE_AGENT_HOLDERS: '0',
       ...(this.#joinToken === undefined ? {} : { LONGSHORE_JOIN_TOKEN: this.#joinToken }),
-    }));
+    });
+    const logOf = (daemon: string): string => join(made.path, `${daemon}.log`);
+    this.scheduler = new Daemon('scheduler', logOf('scheduler'), schedulerEnv, commandOf('scheduler'));
+    this.agent = new Daemon('agent', logOf('agent'), agentEnv, commandOf('agent'));
   }
 
   /** Environment for a program of this installation: its own home and data directory, nothing of ours. */

@@ -9,6 +9,7 @@ import type { RunTask__Output, TaskFromAgent, TaskResult } from '#shared/protoco
 import { createLog } from '#shared/log.ts';
 import type { TaskSink } from '../../agent/slots/attempts.ts';
 import type { ReadyFacts } from '../../agent/slots/container-slots.ts';
+import type { OpenBytes } from '../../agent/slots/streams.ts';
 import { RunnerSlots } from '../../agent/slots/slots.ts';
 import { FakeRunner } from './fake-runner.ts';
 import { until } from './fake-scheduler.ts';
@@ -44,6 +45,8 @@ export interface World {
   /** Reported numbers of slots whose processes do not serve again yet. */
   readonly restarting: number[];
   add(facts?: { workers?: number; concurrentRequests?: number; ready?: ReadyFacts; timeoutMs?: number }): Promise<void>;
+  /** Says how streams to the scheduler are opened; none can be until then. */
+  opens(opening: OpenBytes): void;
   /** A single-mode runner that is ready. */
   single(slots?: number): Promise<FakeRunner>;
   run(taskId: string, rest?: Partial<RunTask__Output>): void;
@@ -53,8 +56,9 @@ export const test = base.extend('world', async ({}, { onCleanup }): Promise<Worl
   const dir = await mkdtemp(join(tmpdir(), 'lss-'));
   const path = join(dir, 's', 'agent.sock');
   const world = { log: [], failures: [], stops: [], violations: [], readies: [], restarting: [] } as unknown as World;
+  let open: OpenBytes = () => undefined;
   const table = new RunnerSlots(
-    { open: () => undefined, onCount: () => undefined },
+    { open: (line) => open(line), onCount: () => undefined },
     createLog({ name: 'test', level: 'silent' }),
   );
   table.onReady((_id, ready) => world.readies.push(ready));
@@ -73,6 +77,7 @@ export const test = base.extend('world', async ({}, { onCleanup }): Promise<Worl
     table,
     sink,
     path,
+    opens: (opening: typeof open) => void (open = opening),
     add: (facts: Parameters<World['add']>[0] = {}) =>
       table.add({
         containerId: ID,

@@ -1,3 +1,4 @@
+import { Socket } from 'node:net';
 import { expect, vi } from 'vitest';
 import { encodeFrame } from '../../shared/protocol/frames.ts';
 import { FakeRunner } from '../helpers/fake-runner.ts';
@@ -403,4 +404,18 @@ test('frames may arrive cut at any byte', async ({ world }) => {
     expect((await world.sink.result(id)).outcome).toBe('ok');
     world.table.acked(id, `token-${id}`);
   }
+});
+
+test('a streamed call that is cancelled before its socket is there never reaches the runner', async ({ world }) => {
+  world.opens(() => Promise.resolve(new Socket()));
+  await world.add();
+  const runner = await world.single();
+  world.run('t1', { stream: true });
+  world.table.cancel('t1', 'token-t1', 'caller left');
+  expect((await world.sink.result('t1')).outcome).toBe('cancelled');
+  world.run('t2');
+  await until('the next one', () =>
+    runner.frames.some(({ kind, header }) => kind === 'run' && header['taskId'] === 't2'),
+  );
+  expect(runner.frames.filter(({ kind, header }) => kind === 'run' && header['taskId'] === 't1')).toEqual([]);
 });

@@ -5,11 +5,13 @@ import type { Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { describe, expect } from 'vitest';
 import { dialBytes, dialLocalBytes } from '#agent/upstream/byte-sockets.ts';
+import { routeTo } from '#agent/proxy.ts';
 import { ByteConnections } from '#agent/upstream/byte-connections.ts';
 import type { Identity } from '#agent/upstream/identity.ts';
 import { MOST_LINE_BYTES, bytesSocketOf, encodeLine } from '#shared/protocol/byte-connections.ts';
 import { makeCertificateAuthority } from '#scheduler/workspaces/identity/certificates.ts';
 import { SERVER_NAME } from '#shared/protocol/link.ts';
+import { ConnectProxy } from '../helpers/connect-proxy.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Agent, Fleet } from './fleet-fixture.ts';
 import { test } from './fleet-fixture.ts';
@@ -184,6 +186,27 @@ test('a protocol that the port does not have is refused in the handshake', async
   });
   const [error] = await once(socket, 'error');
   expect(String(error)).toMatch(/no application protocol/i);
+});
+
+test('a proxy passes on what the agent and the scheduler say', async ({ fleet, agents }) => {
+  const taken = takenBy(fleet);
+  const agent = await agents.joined();
+  await agent.connect();
+  const proxy = new ConnectProxy();
+  await proxy.up();
+  try {
+    const address = 'scheduler.test:1995';
+    proxy.places.set(address, fleet.links.address);
+    const socket = await dialBytes(address, fleet.caPem, routeTo(address, { HTTPS_PROXY: proxy.url }).proxy);
+    socket.write(Buffer.concat([sessionLine(agent), encodeLine({ streamId: 's' }), Buffer.from('there')]));
+    const { bytes } = await waitFor(() => taken[0], 'the stream');
+    expect(String((await once(bytes.resume(), 'data'))[0])).toBe('there');
+    bytes.end('and back');
+    expect(String((await once(socket, 'data'))[0])).toBe('and back');
+    await closed(socket);
+  } finally {
+    await proxy.down();
+  }
 });
 
 test('an impostor with another CA gets no line', async ({ fleet }) => {

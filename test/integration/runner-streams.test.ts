@@ -560,9 +560,14 @@ describe('cancel', () => {
   const files = app(`
 import asyncio
 async def app(scope, receive, send):
-    assert scope['type'] == 'http'
-    await send({'type': 'http.response.start', 'status': 200})
+    assert scope['type'] != 'lifespan'
+    await send({'type': 'websocket.accept'} if scope['type'] == 'websocket' else {'type': 'http.response.start', 'status': 200})
     await receive()
+    if scope['path'] == '/done':
+        await send({'type': 'http.response.body', 'body': b''})
+        await asyncio.sleep(6)
+        print('went on')
+        return
     if scope['path'] == '/deaf':
         try:
             await asyncio.sleep(100)
@@ -597,6 +602,31 @@ async def app(scope, receive, send):
     const answer = await agent.answer(call.taskId);
     expect([answer.outcome, agent.lines()]).toEqual(['cancelled', ['stdout task-1 ended']]);
     expect(Date.now() - began).toBeGreaterThan(4500);
+  });
+
+  test.for(['http', 'websocket'])(
+    'is not needed where the caller of a %s call leaves and the application takes no notice',
+    async (type, { start }) => {
+      const agent = await start({ files });
+      const call = await agent.request({ type, path: '/deaf' });
+      if (type === 'http') call.send('end');
+      await call.head();
+      const began = Date.now();
+      call.connection.socket.destroy();
+      const answer = await agent.answer(call.taskId, 10_000);
+      expect([answer.outcome, agent.lines()]).toEqual(['cancelled', ['stdout task-1 ended']]);
+      expect(Date.now() - began).toBeGreaterThan(4500);
+    },
+  );
+
+  test('does not come for an application that goes on after its response', async ({ start }) => {
+    const agent = await start({ files });
+    const call = await agent.request({ path: '/done' });
+    call.send('end');
+    await call.ended();
+    call.connection.socket.destroy();
+    const answer = await agent.answer(call.taskId, 10_000);
+    expect([answer.outcome, agent.lines()]).toEqual(['ok', ['stdout task-1 went on']]);
   });
 
   test('of a task whose request has not come ends it', async ({ start }) => {

@@ -173,6 +173,9 @@ class AsgiServer(AsyncServer):
         assert self._lifespan is not None
         kind = WebSocketCall if head['type'] == 'websocket' else HttpCall
         call = task.call = kind(stream, head, self._lifespan.state)
+        stream.on_gone = lambda: self._watch_left(task)
+        if stream.gone:
+            self._watch_left(task)
         try:
             try:
                 await self._app(call.scope, call.receive, call.send)
@@ -202,6 +205,17 @@ class AsgiServer(AsyncServer):
             return
         task.call.leave()
         self._loop.call_later(CANCEL_SECONDS, task.coroutine.cancel)
+
+    def _watch_left(self, task: Task) -> None:
+        """Ends an application that takes no notice of a caller who left. No cancel comes from a scheduler that died."""
+        if task.call.is_abandoned and not task.cancel_reason:
+            self._loop.call_later(CANCEL_SECONDS, self._end_left, task)
+
+    @staticmethod
+    def _end_left(task: Task) -> None:
+        if not task.cancel_reason and not task.coroutine.done():
+            task.cancel_reason = 'caller left'
+            task.coroutine.cancel()
 
 
 async def _request(stream: Stream) -> Optional[Dict[str, Any]]:

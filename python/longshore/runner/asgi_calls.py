@@ -113,6 +113,11 @@ class Call:
         """Whether the caller left before the answer was complete."""
         return self._next != 'end' and self.stream.gone
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the caller left without a word, so that nothing which the application still does has a purpose."""
+        return self.is_cut
+
     def result(self) -> Dict[str, int]:
         """The result of an application that returned. Raises ResultError when its answer is not complete."""
         if self._next != 'end' and not self.stream.gone:
@@ -237,6 +242,7 @@ class WebSocketCall(Call):
         #: The code with which it was closed, by whichever side; None: it was not.
         self._code: Optional[int] = None
         self._reason = ''
+        self._has_closed = False
         self._parts: List[bytes] = []
         self._size = 0
         self._text = False
@@ -327,7 +333,13 @@ class WebSocketCall(Call):
                 self.stream.write(pack(protocol.MESSAGE, header, data[at : at + PIECE_BYTES]))
                 await self.stream.drain()
 
+    @property
+    def _was_closed(self) -> bool:
+        """Whether either side has sent its `close`."""
+        return self._has_closed or protocol.CLOSE in self.stream.seen
+
     def _close(self, code: int, reason: str) -> None:
+        self._has_closed = True
         self._code = code
         self._reason = cut_reason(reason)
         self.stream.write(pack(protocol.CLOSE, {'code': code, 'reason': self._reason}))
@@ -336,6 +348,10 @@ class WebSocketCall(Call):
     @property
     def is_cut(self) -> bool:
         return not self._accepted and super().is_cut
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self.is_cut or (self._accepted and self.stream.gone and not self._was_closed)
 
     @property
     def left(self) -> bool:

@@ -37,16 +37,21 @@ def range_of(method: str, headers: Dict[str, str], etag: str, size: int) -> Opti
         return None
     first, last = match.groups()
     if first == '':
-        if int(last) == 0:
+        if _number(last) == 0:
             raise _unsatisfiable(size)
-        return None if size == 0 else (max(0, size - int(last)), size)
-    begin = int(first)
-    end = size if last == '' else min(int(last) + 1, size)
-    if last != '' and int(last) < begin:
+        return None if size == 0 else (max(0, size - _number(last)), size)
+    begin = _number(first)
+    end = size if last == '' else min(_number(last) + 1, size)
+    if last != '' and _number(last) < begin:
         return None
     if begin >= size:
         raise _unsatisfiable(size)
     return begin, end
+
+
+def _number(digits: str) -> int:
+    """The number, as far as a file may be long: `int` refuses thousands of digits."""
+    return min(int(digits.lstrip('0')[:19] or '0'), 10**18)
 
 
 def _unsatisfiable(size: int) -> Refusal:

@@ -79,16 +79,19 @@ class Uploads:
 
     def open(self, make: bool) -> bool:
         """Opens the folder of this name's uploads. Returns whether there is one."""
-        if make:
+        while True:
+            if make:
+                try:
+                    os.mkdir(self._own, 0o700, dir_fd=self._folder)
+                except FileExistsError:
+                    pass
             try:
-                os.mkdir(self._own, 0o700, dir_fd=self._folder)
-            except FileExistsError:
-                pass
-        try:
-            self._fd = os.open(self._own, _FOLDER, dir_fd=self._folder)
-        except FileNotFoundError:
-            return False
-        return True
+                self._fd = os.open(self._own, _FOLDER, dir_fd=self._folder)
+                return True
+            except FileNotFoundError:
+                # With `make`: another request has found the folder empty, and removed it.
+                if not make:
+                    return False
 
     def close(self) -> None:
         """Removes the folder if nothing is in it."""
@@ -129,7 +132,15 @@ class Uploads:
             self.remove(entry)
         entry = b'%s-%s' % (b'x' if total is None else b'%d' % total, os.urandom(8).hex().encode('ascii'))
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(entry, flags, 0o600, dir_fd=self._fd)
+        fd = -1
+        while fd < 0:
+            try:
+                fd = os.open(entry, flags, 0o600, dir_fd=self._fd)
+            except FileNotFoundError:
+                # Another request has found the folder empty, and removed it.
+                os.close(self._fd)
+                self._fd = -1
+                self.open(make=True)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return Upload(entry, fd)
 

@@ -217,7 +217,7 @@ test('a WebSocket ends with its task, also where its bytes do not', async () => 
   one.begin();
   one.send('response', {}, { accept: true, subprotocol: null, headers: [] });
   await turned(() => webSocket.readyState === WebSocket.OPEN);
-  one.finish({ status: 'ERROR', reason: 'lost', body: '' } as Finished);
+  one.finish({ status: 'ERROR', reason: 'lost', body: '' });
   await turned(() => true);
   await new Promise((resolve) => setImmediate(resolve));
   vi.advanceTimersByTime(10_001);
@@ -301,4 +301,22 @@ test('a public application gets the credentials of its own users', async () => {
     socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic dTpw\r\n\r\n`);
     await turned(() => text().includes('401 Unauthorized'));
   }
+});
+
+test('two hosts in a request are refused', async () => {
+  const { address } = await serve();
+  const { socket, text } = connected(address);
+  socket.write(`GET ${PATH}/ HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n`);
+  await turned(() => text().includes('400 Bad Request'));
+});
+
+test('a browser whose token is good no more still reads a public application', async () => {
+  const { address, task } = await serve();
+  const { socket } = connected(address);
+  const host = '00000000-0000-4000-8000-000000000000.apps.test';
+  socket.write(`GET / HTTP/1.1\r\nHost: ${host}\r\nCookie: a=1; longshore_token=revoked\r\n\r\n`);
+  const one = await task(1);
+  one.begin();
+  await turned(() => one.head !== '');
+  expect(JSON.parse(one.head)).toMatchObject({ headers: expect.arrayContaining([['cookie', 'a=1']]) });
 });

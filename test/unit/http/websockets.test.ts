@@ -1,7 +1,7 @@
 // WebSockets of callers, with a real socket and a runner process that this test plays.
 import { once } from 'node:events';
 import { ServerResponse, createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { WebSocket } from 'ws';
@@ -42,8 +42,9 @@ class SlowRunner extends Duplex {
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
 afterEach(() => void vi.useRealTimers());
 
-async function bridged() {
+async function bridged(isStopping = false) {
   const webSockets = new WebSockets();
+  if (isStopping) webSockets.closeAll();
   const runner = new SlowRunner();
   const ends: number[] = [];
   const sockets: Duplex[] = [];
@@ -129,8 +130,21 @@ test('a caller who reads nothing of many small messages makes the container wait
 
 test('many messages at once to a container that waits add no listener each', async () => {
   const { client, runner, close } = await bridged();
+  // In one segment, so that they are read together.
+  const { _socket: socket } = client as unknown as { readonly _socket: Socket };
+  socket.cork();
   for (let sent = 0; sent < 5_000; sent += 1) client.send('x');
-  await waitFor(() => runner.writableLength > 50_000, 'they wait');
+  socket.uncork();
+  await waitFor(() => runner.writableLength > 10_000, 'they wait');
   expect(runner.listenerCount('drain')).toBeLessThan(3);
+  close();
+});
+
+test('a WebSocket that is accepted while the service stops is told to come again', async () => {
+  const { client, ends, close } = await bridged(true);
+  const [code] = client.readyState === WebSocket.CLOSED ? [1012] : ((await once(client, 'close')) as [number]);
+  expect(code).toBe(1012);
+  await waitFor(() => ends.length === 1, 'the WebSocket is over');
+  expect(ends).toEqual([1012]);
   close();
 });

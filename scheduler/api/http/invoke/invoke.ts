@@ -268,14 +268,14 @@ function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnReque
   return (request, reply, next) => {
     const fail = (error: unknown): void => sendFailure(error, reply, parts);
     const credential = credentialOf(request, isHost);
-    /** @param ownCredential - the caller's `Authorization` is not the platform's, but may be the application's */
-    const resolve = (caller: Caller | null, ownCredential = false): void => {
+    /** @param isUnknown - the credential is no good token of the platform: it counts for nothing */
+    const resolve = (caller: Caller | null, isUnknown = false): void => {
       const go = (found: Found): void => {
         const streams = form !== 'warmup' && !(found instanceof Refusal) && isStreamed(found.kind);
-        if (ownCredential && !streams) return refuseToken(request, reply, parts);
+        if (isUnknown && !streams) return refuseToken(request, reply, parts);
         if (found instanceof Refusal) return sendRefusal(reply, found);
         if (streams) {
-          const given: Credential = ownCredential ? { token: null, from: 'nowhere' } : credential;
+          const given: Credential = isUnknown ? { token: null, from: 'nowhere' } : credential;
           return stream(found, caller, given, { isHost, request, reply, parts });
         }
         // A cookie is for pages, which these kinds do not have.
@@ -297,10 +297,10 @@ function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnReque
     const caller = parts.authenticator.authenticate(token);
     const authenticated = (known: Caller | null): void => {
       if (known !== null) return resolve(known);
-      // A token that is presented must be good, even where none is needed. The header alone may have another meaning:
-      // a public application has users and credentials of its own.
-      if (credential.from === 'header') resolve(null, true);
-      else refuseToken(request, reply, parts);
+      // A token that is presented must be good, even where none is needed. A header may have another meaning, since a
+      // public application has credentials of its own; a browser presents its cookie unasked.
+      if (credential.from === 'query') refuseToken(request, reply, parts);
+      else resolve(null, true);
     };
     if (caller instanceof Promise) caller.then(authenticated, fail);
     else authenticated(caller);

@@ -52,9 +52,12 @@ const LAST_BYTES_MS = 10_000;
 const AFTER_CLOSE_MS = 30_000;
 
 const BAD_KEY = new Refusal(400, 'error', 'Sec-WebSocket-Key is missing or not a key');
+const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
 const BAD_SUBPROTOCOLS = new Refusal(400, 'error', 'Sec-WebSocket-Protocol is not a list of different names');
 
 export function streamCall(to: StreamedTo, request: FastifyRequest, reply: FastifyReply, parts: StreamCallParts): void {
+  // The platform reads the first, and an application may read another. Source: RFC 9112 §3.2.
+  if ((request.raw.headersDistinct['host']?.length ?? 0) > 1) return sendRefusal(reply, TWO_HOSTS);
   const upgrade = upgradeOf(request.raw);
   const problem = upgrade && handshakeProblem(request.raw);
   if (problem === 'version') {
@@ -81,6 +84,8 @@ class StreamCall {
   #callerLeft: () => void = () => undefined;
   #exchange: HttpExchange | undefined;
   #limit: NodeJS.Timeout | undefined;
+  /** Bytes of the request's body have come since the limit began. */
+  #bodyGrew = false;
   #last: NodeJS.Timeout | undefined;
   #finished: Finished | undefined;
   #hasBegun = false;
@@ -145,15 +150,15 @@ class StreamCall {
     if (this.#isOver || this.#reply.raw.destroyed) return void bytes.destroy();
     const { target } = this.#to;
     const { timeoutSeconds } = target.config;
-    if (timeoutSeconds > 0) {
-      this.#limit = setTimeout(() => this.#tooLong(timeoutSeconds), timeoutSeconds * 1000);
-      this.#limit.unref();
-    }
+    if (timeoutSeconds > 0) this.#limitHead(timeoutSeconds);
     const { raw: request } = this.#request;
     const { raw: response } = this.#reply;
     const upgrade = upgradeOf(request);
     const { webSockets, streamMetrics } = this.#parts;
-    const onBytes = (direction: 'in' | 'out', count: number): void => streamMetrics.bytes.inc({ direction }, count);
+    const onBytes = (direction: 'in' | 'out', count: number): void => {
+      if (direction === 'in') this.#bodyGrew = true;
+      streamMetrics.bytes.inc({ direction }, count);
+    };
     this.#exchange = new HttpExchange({
       request,
       response,
@@ -228,9 +233,15 @@ class StreamCall {
     return [...added, ['x-task-id', this.#taskId ?? '']];
   }
 
-  /** No head within the execution limit. */
-  #tooLong(seconds: number): void {
-    if (!this.#hasBegun && !this.#isOver) this.#cancelAtLimit(`no response began within the limit of ${seconds} s`);
+  /** Ends the task without a head within the execution limit. A body that still arrives begins the limit anew. */
+  #limitHead(seconds: number): void {
+    this.#bodyGrew = false;
+    this.#limit = setTimeout(() => {
+      if (this.#hasBegun || this.#isOver) return;
+      if (this.#bodyGrew) this.#limitHead(seconds);
+      else this.#cancelAtLimit(`no response began within the limit of ${seconds} s`);
+    }, seconds * 1000);
+    this.#limit.unref();
   }
 
   #cancelAtLimit(detail: string): void {

@@ -70,6 +70,7 @@ export class WebSockets {
   readonly #server: WebSocketServer;
   readonly #accepting = new WeakMap<IncomingMessage, { readonly acceptance: Acceptance; readonly added: HeaderList }>();
   readonly #open = new Set<WebSocket>();
+  #isStopping = false;
 
   constructor() {
     this.#server = new WebSocketServer({
@@ -110,16 +111,20 @@ export class WebSockets {
           events.onOver(code);
         },
       });
+      if (this.#isStopping) closeForRestart(webSocket);
     });
     // The caller hung up meanwhile, or its extensions cannot be read, and the library has answered.
     if (!isOpen) whenRefused(socket, accepted.frames, events);
   }
 
-  /** Ends all WebSockets, because this process stops: callers are told to come again. */
+  /** Ends all WebSockets, also those that are accepted later, because this process stops: callers shall come again. */
   closeAll(): void {
-    for (const webSocket of this.#open) webSocket.close(1012, 'the service restarts');
+    this.#isStopping = true;
+    for (const webSocket of this.#open) closeForRestart(webSocket);
   }
 }
+
+const closeForRestart = (webSocket: WebSocket): void => webSocket.close(1012, 'the service restarts');
 
 function whenRefused(socket: Duplex, frames: FrameStream, events: BridgeEvents): void {
   // An answer of the library ends the connection itself.

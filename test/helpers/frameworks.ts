@@ -1,0 +1,47 @@
+// Web frameworks of PyPI: an image that has them, and their applications, deployed by the command line as people do.
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { MAIN, ROOT } from './platform.ts';
+import type { Deployment, Platform } from './platform.ts';
+import { pipImage } from './pip-image.ts';
+import { TEST_LABEL, runProgram } from './services.ts';
+
+const IMAGE_OF_FILE = /base_image='[^']*'/;
+
+export interface Site extends Deployment {
+  /** Path of its URL. */
+  readonly path: string;
+}
+
+/** FastAPI brings Starlette. */
+const frameworksImage = ({ engine: { client, baseImage, label } }: Platform): Promise<string> =>
+  pipImage({
+    client,
+    baseImage,
+    repository: 'longshore-test-frameworks',
+    packages: 'fastapi==0.165.0 django==5.2.19',
+    label: [TEST_LABEL, label],
+  });
+
+/**
+ * Runs `longshore deploy` on a copy of a file whose `base_image` is the frameworks' image.
+ * @param file - below the repository's root
+ */
+export async function deployFile(platform: Platform, file: string): Promise<Site> {
+  const text = readFileSync(join(ROOT, file), 'utf8');
+  if (!IMAGE_OF_FILE.test(text)) throw new Error(`${file} names no base_image`);
+  const image = await frameworksImage(platform);
+  const folder = join(platform.directory, file.replaceAll('/', '-').replace('.py', ''));
+  mkdirSync(folder);
+  writeFileSync(join(folder, 'app.py'), text.replace(IMAGE_OF_FILE, `base_image='${image}'`));
+  const env = {
+    PATH: process.env['PATH'],
+    HOME: platform.directory,
+    LONGSHORE_URL: platform.url,
+    LONGSHORE_TOKEN: platform.token,
+  };
+  // No output of its steps: they go to stderr, which runProgram puts before the JSON.
+  const said = await runProgram(process.execPath, [MAIN, 'deploy', 'app.py', '--json'], { cwd: folder, env });
+  const deployed = JSON.parse(said.slice(said.indexOf('{'))) as Deployment;
+  return { ...deployed, path: new URL(deployed.url).pathname };
+}
