@@ -1,4 +1,4 @@
-// What an image definition asks for, checked, and as the instructions of its build. Pure.
+// Image definitions, checked, and as the instructions of their builds. Pure.
 // Invariant: the same definition of the same workspace gives the same image name, and no definition of another
 // workspace does.
 import type { BuildImageRequest } from '#shared/api/images.ts';
