@@ -32,7 +32,16 @@ const VERSION = '0.1.0';
 
 export interface SurfacesSetup extends Pick<
   SurfaceParts,
-  'objects' | 'directory' | 'targets' | 'workers' | 'pools' | 'explains' | 'volumeFiles'
+  | 'objects'
+  | 'directory'
+  | 'targets'
+  | 'workers'
+  | 'pools'
+  | 'explains'
+  | 'volumeFiles'
+  | 'builds'
+  | 'imageCollector'
+  | 'imageReads'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;
@@ -49,7 +58,8 @@ export interface SurfacesSetup extends Pick<
 
 export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { infrastructure, identity, clusterState, tokens, linkParts, certificate } = setup;
-  const { objects, directory, targets, workers, pools, explains, volumeFiles } = setup;
+  const { objects, directory, targets, workers, pools, explains, volumeFiles, builds, imageCollector, imageReads } =
+    setup;
   const { queues } = setup.localQueue;
   const { actions, cancellation, deploymentStops, containerActions } = setup.actionParts;
   const { db, general, clock, log, registry, settings } = infrastructure;
@@ -64,6 +74,9 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     pools,
     explains,
     volumeFiles,
+    builds,
+    imageCollector,
+    imageReads,
     submissions: setup.taskParts.submissions,
     streams: setup.taskParts.streams,
     relay: {

@@ -43,6 +43,7 @@ import { AcceptRate } from './accept-rate.ts';
 import { AgentPort } from './agent-port.ts';
 import { ByteConnections } from './byte-connections.ts';
 import type { OrderedStream, StreamedCall } from './byte-connections.ts';
+import { BuildObjects } from './builds/build-objects.ts';
 import { sendCode } from './code-stream.ts';
 import type { CodeCall } from './code-stream.ts';
 import { grpcError } from './grpc-errors.ts';
@@ -107,6 +108,7 @@ export class Links {
   readonly #accepting: AcceptRate;
   readonly #port: AgentPort;
   readonly #bytes: ByteConnections;
+  readonly #buildObjects = new BuildObjects();
   readonly #queuesReady = new Listeners<[Iterable<QueueName>]>();
   #serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void> = () =>
     Promise.reject(new Error('calls of containers are not served'));
@@ -402,6 +404,8 @@ export class Links {
   buildImage(machineId: MachineId, order: BuildImage): boolean {
     const session = this.#connections.get(machineId)?.session;
     if (session?.alive !== true) return false;
+    const { objectId = '' } = order.context ?? {};
+    if (objectId !== '') this.#buildObjects.add(machineId, objectId);
     session.buildImage(order);
     return true;
   }
@@ -417,7 +421,10 @@ export class Links {
   async #fetchCode(call: CodeCall): Promise<void> {
     try {
       const machineId = await this.#parts.credentials.authenticate(call.metadata);
-      await sendCode(call, machineId, this.#parts);
+      await sendCode(call, machineId, {
+        ...this.#parts,
+        isForBuild: (machine, objectId) => this.#buildObjects.has(machine, objectId),
+      });
     } catch (error) {
       call.emit('error', grpcError(error));
     }

@@ -75,6 +75,9 @@ import type { RelayRouteParts } from './streams/relay-route.ts';
 import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
+import type { Builds } from '../../fleet/builds/builds.ts';
+import type { ImageCollector } from '../../fleet/builds/collector.ts';
+import type { ImageReads } from '../../fleet/builds/image-reads.ts';
 import type { DeploymentEffects } from '../../workspaces/deployments/needs.ts';
 
 export interface SurfaceSettings {
@@ -156,6 +159,10 @@ export interface SurfaceParts {
   readonly explains: Explains;
   /** Files of volumes by signed addresses. */
   readonly volumeFiles: Pick<VolumeFiles, 'sign' | 'verify' | 'open'>;
+  /** Images that workspaces define. */
+  readonly builds: Pick<Builds, 'verify' | 'build' | 'problemOf'>;
+  readonly imageCollector: Pick<ImageCollector, 'delete'>;
+  readonly imageReads: ImageReads;
   /** Checks of readiness: `database`, `redis`. */
   readonly checks: HealthChecks;
 }
@@ -180,6 +187,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     secrets: parts.secrets,
     objects: parts.objects,
     callbackProblem: parts.callbackProblem,
+    imageProblem: (workspaceId, imageId) => parts.builds.problemOf(workspaceId, imageId),
     gpuMachines: async (workspaceId) => {
       const [shared, own] = await Promise.all([
         parts.machines.list({ workspaceId: null }),
@@ -270,6 +278,7 @@ function registerAll(
       tokens: parts.tokens,
       mostTokensOf: async (id) => (await parts.limits.of(id)).counts.tokens,
       volumes,
+      builds: parts.builds,
       signingKeyOf: async (workspaceId) => {
         const workspace = await directory.workspace(workspaceId);
         return workspace === undefined ? undefined : parts.signingKeyOf(workspace);

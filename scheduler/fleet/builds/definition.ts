@@ -120,7 +120,7 @@ function fieldProblem(request: ImageRequest): string | undefined {
   if (pythonVersion !== '' && (!PYTHON.test(pythonVersion) || (minor !== undefined && !isKnownMinor(Number(minor)))))
     return `pythonVersion must be python3 or python3.8 to python3.14, not ${quoted(pythonVersion)}`;
   if (hasCredentials(existingImageCreds))
-    return 'existingImageCreds: credentials are kept once for a workspace, not in an image: `longshore registry login`';
+    return 'existingImageCreds: credentials are kept once for a workspace, not in an image: `longshore registry set`';
   if (existingImageUri !== '' && !/^[A-Za-z0-9][\w.:/@-]*$/.test(existingImageUri))
     return `existingImageUri ${quoted(existingImageUri)} is not the name of an image`;
   if (existingImageUri !== '' && dockerfile !== '') return 'dockerfile and existingImageUri exclude each other';

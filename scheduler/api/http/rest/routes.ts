@@ -6,6 +6,8 @@ import { deploymentRoutes } from './deployments.ts';
 import type { DeploymentRouteParts } from './deployments.ts';
 import { explainRoute } from './explain.ts';
 import type { Explains } from './explain.ts';
+import { imageRoutes } from './images.ts';
+import type { ImageRouteParts } from './images.ts';
 import { signingKeyRoutes } from './keys.ts';
 import type { KeyRing } from '../../../workspaces/identity/key-ring.ts';
 import type { Tenants } from '../../../workspaces/identity/tenants.ts';
@@ -29,7 +31,7 @@ import type { VolumeRouteParts } from './volumes.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
 export interface RestRouteParts
-  extends AppRouteParts, DeploymentRouteParts, LimitsParts, ObjectRouteParts, VolumeRouteParts {
+  extends AppRouteParts, DeploymentRouteParts, ImageRouteParts, LimitsParts, ObjectRouteParts, VolumeRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
@@ -59,6 +61,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...secretRoutes(parts.secrets),
   downloadUrl(parts),
   fileUrl(parts),
+  ...imageRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,
 ];

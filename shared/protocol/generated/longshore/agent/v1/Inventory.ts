@@ -23,6 +23,7 @@ export interface Inventory {
   'host'?: (_longshore_agent_v1_HostFacts | null);
   'streams'?: (boolean);
   'builds'?: (boolean);
+  'builtImages'?: (string)[];
 }
 
 export interface Inventory__Output {
@@ -44,4 +45,5 @@ export interface Inventory__Output {
   'host': (_longshore_agent_v1_HostFacts__Output | null);
   'streams': (boolean);
   'builds': (boolean);
+  'builtImages': (string)[];
 }
