@@ -6,6 +6,7 @@
  */
 import type { Socket } from 'node:net';
 import type { StreamLine } from '#shared/protocol/byte-connections.ts';
+import { passOn } from '#shared/pass-on.ts';
 import { FrameReader, textOf } from '#shared/protocol/frames.ts';
 import { keyOf } from './attempts.ts';
 import { SocketListener } from './listener.ts';
@@ -179,11 +180,9 @@ export function joinSockets(runner: Socket, link: Socket): void {
     link.end();
     return lingering(link);
   }
-  runner.pipe(link);
-  link.pipe(runner);
+  passOn(runner, link);
+  passOn(link, runner);
   runner.once('close', () => {
-    runner.unpipe(link);
-    link.unpipe(runner);
     link.end();
     lingering(link);
   });

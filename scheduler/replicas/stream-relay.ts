@@ -9,6 +9,7 @@ import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
+import { passOn } from '#shared/pass-on.ts';
 
 /** The path that a replica dials, with the task's id behind it. */
 export const RELAY_PATH = '/~streams/';
@@ -123,7 +124,7 @@ export function joinStreams(one: Duplex, other: Duplex): void {
     [other, one],
   ] as const) {
     from.on('error', () => undefined);
-    from.pipe(to);
+    passOn(from, to);
     from.once('close', () => {
       // Bytes that a side sent before its end are still passed on.
       if (!from.readableEnded) to.destroy();

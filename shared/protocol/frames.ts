@@ -98,6 +98,11 @@ export class FrameReader {
     return behind.length === 0 ? [part] : [part, ...this.#read(behind)];
   }
 
+  /** Bytes of a frame that has not come whole are held here, and may share the memory of the last chunk. */
+  get isWithinFrame(): boolean {
+    return this.#pending.length > 0;
+  }
+
   #read(chunk: Buffer): Frame[] {
     this.#bytes += chunk.length;
     let data: Buffer;

@@ -16,6 +16,7 @@ const INTERVAL_MS = 30_001;
 /** The way to a runner process: takes nothing more until it is told to. */
 class SlowRunner extends Duplex {
   taken = 0;
+  writes = 0;
   #held: (() => void) | undefined;
   isSlow = true;
 
@@ -29,6 +30,7 @@ class SlowRunner extends Duplex {
 
   override _write(chunk: Buffer, _encoding: string, done: () => void): void {
     this.taken += chunk.length;
+    this.writes += 1;
     if (this.isSlow) this.#held = done;
     else done();
   }
@@ -128,7 +130,7 @@ test('a caller who reads nothing of many small messages makes the container wait
   close();
 });
 
-test('many messages at once to a container that waits add no listener each', async () => {
+test('many messages at once to a container that waits add no listener and no buffer each', async () => {
   const { client, runner, close } = await bridged();
   // In one segment, so that they are read together.
   const { _socket: socket } = client as unknown as { readonly _socket: Socket };
@@ -137,6 +139,10 @@ test('many messages at once to a container that waits add no listener each', asy
   socket.uncork();
   await waitFor(() => runner.writableLength > 10_000, 'they wait');
   expect(runner.listenerCount('drain')).toBeLessThan(3);
+  // A buffer for each message would take many times its bytes.
+  runner.go();
+  await waitFor(() => runner.taken === 5_000 * encodeFrame('message', { text: true }, Buffer.from('x')).length, 'all');
+  expect(runner.writes).toBeLessThan(500);
   close();
 });
 

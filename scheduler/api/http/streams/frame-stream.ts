@@ -1,16 +1,22 @@
 // The frames of one streamed call, on the bytes between this caller and the runner process. Frames are read as they
 // come; reading stops while the other side of the call is full. Kinds: docs/runner-protocol.md.
 import type { Duplex } from 'node:stream';
+import { giveBack } from '#shared/pass-on.ts';
 import { FrameReader, encodeHead } from '#shared/protocol/frames.ts';
 import type { Frame, FrameKind } from '#shared/protocol/frames.ts';
 
 /** Largest piece of a body in a frame. */
 export const PIECE_BYTES = 256 * 1024;
 
+/** Frames with a shorter body are joined with those before and behind them. */
+const SMALL_BYTES = 4096;
+
 const NOTHING = {};
+const EMPTY = new Uint8Array();
 
 export interface FrameEvents {
-  onFrame(frame: Frame): void;
+  /** @param used - may be called once nobody reads the body's memory any more */
+  onFrame(frame: Frame, used?: () => void): void;
   /** No further frame comes; called once. */
   onOver(): void;
 }
@@ -20,6 +26,9 @@ export class FrameStream {
   #events: FrameEvents;
   readonly #reader = new FrameReader({ splitsData: true });
   #isOver = false;
+  /** Small frames that go out at the end of this turn. */
+  #small: Uint8Array[] = [];
+  #smallBytes = 0;
 
   constructor(bytes: Duplex, events: FrameEvents) {
     this.#bytes = bytes;
@@ -35,7 +44,9 @@ export class FrameStream {
     bytes.on('data', (chunk: Buffer) => {
       if (this.#isOver) return;
       try {
-        for (const frame of this.#reader.push(chunk)) if (!this.#isOver) this.#events.onFrame(frame);
+        const frames = this.#reader.push(chunk);
+        const used = this.#giverOf(chunk, frames);
+        for (const frame of frames) if (!this.#isOver) this.#events.onFrame(frame, used);
       } catch {
         // Bytes that are no frames: the runner process cannot be understood any more.
         bytes.destroy();
@@ -43,6 +54,16 @@ export class FrameStream {
       }
     });
     bytes.resume();
+  }
+
+  /** A function to be called for each frame: the last call gives the memory back. Undefined: others may read it. */
+  #giverOf(chunk: Buffer, frames: readonly Frame[]): (() => void) | undefined {
+    if (this.#reader.isWithinFrame || frames.some(({ kind }) => kind !== 'data')) return undefined;
+    let left = frames.length;
+    return () => {
+      left -= 1;
+      if (left === 0) giveBack(chunk);
+    };
   }
 
   /** Gives all further frames to another reader. */
@@ -54,20 +75,45 @@ export class FrameStream {
     return this.#isOver;
   }
 
-  /** Sends a frame. @returns false: the way is full until {@link onceWritable} */
-  send(kind: FrameKind, header: object = NOTHING, body?: Uint8Array): boolean {
+  /**
+   * Sends a frame.
+   * @param used - may be called once nobody reads the body's memory any more
+   * @returns false: the way is full until {@link onceWritable}
+   */
+  send(kind: FrameKind, header: object = NOTHING, body: Uint8Array = EMPTY, used?: () => void): boolean {
     if (this.#bytes.destroyed || this.#bytes.writableEnded) return true;
-    const head = encodeHead(kind, header, body?.length ?? 0);
-    if (body === undefined || body.length === 0) return this.#bytes.write(head);
+    const head = encodeHead(kind, header, body.length);
+    if (body.length < SMALL_BYTES) return this.#sendSmall(head, body);
+    this.#flush();
     this.#bytes.cork();
     this.#bytes.write(head);
-    const hasRoom = this.#bytes.write(body);
+    const hasRoom = this.#bytes.write(body, used);
     this.#bytes.uncork();
     return hasRoom;
   }
 
-  /** Sends bytes of any size as frames of bounded size. @returns as `send` */
+  /** Small frames of a turn are joined: a buffer for each would take many times its bytes while it waits. */
+  #sendSmall(head: Uint8Array, body: Uint8Array): boolean {
+    if (this.#smallBytes === 0) process.nextTick(() => this.#flush());
+    this.#small.push(head, body);
+    this.#smallBytes += head.length + body.length;
+    const { writableNeedDrain, writableLength, writableHighWaterMark } = this.#bytes;
+    if (writableNeedDrain) return false;
+    // A full way is full for the stream, too, so that it tells of room.
+    return writableLength + this.#smallBytes < writableHighWaterMark || this.#flush();
+  }
+
+  #flush(): boolean {
+    if (this.#smallBytes === 0) return true;
+    const joined = Buffer.concat(this.#small, this.#smallBytes);
+    this.#small = [];
+    this.#smallBytes = 0;
+    return this.#bytes.destroyed || this.#bytes.writableEnded || this.#bytes.write(joined);
+  }
+
+  /** Sends bytes of any size as frames of bounded size, and gives their memory back. @returns as `send` */
   sendPieces(kind: 'data', bytes: Uint8Array): boolean {
+    if (bytes.length <= PIECE_BYTES) return this.send(kind, NOTHING, bytes, () => giveBack(bytes));
     let hasRoom = true;
     for (let at = 0; at < bytes.length; at += PIECE_BYTES)
       hasRoom = this.send(kind, NOTHING, bytes.subarray(at, at + PIECE_BYTES));
@@ -88,6 +134,7 @@ export class FrameStream {
 
   /** Ends the call behind what was sent. */
   end(): void {
+    this.#flush();
     this.#isOver = true;
     this.#bytes.end();
     this.#bytes.resume();

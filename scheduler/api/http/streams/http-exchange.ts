@@ -47,7 +47,7 @@ export class HttpExchange {
     const { request, response, bytes } = parts;
     this.#waitsForContinue = waitsForContinue(request);
     this.#frames = new FrameStream(bytes, {
-      onFrame: (frame) => this.#onFrame(frame),
+      onFrame: (frame, used) => this.#onFrame(frame, used),
       onOver: () => this.#cut(),
     });
     response.once('close', () => {
@@ -85,7 +85,7 @@ export class HttpExchange {
     request.on('error', () => this.#cut());
   }
 
-  #onFrame({ kind, body }: Frame): void {
+  #onFrame({ kind, body }: Frame, used?: () => void): void {
     const { response, onBytes } = this.#parts;
     switch (kind) {
       case 'response':
@@ -99,7 +99,7 @@ export class HttpExchange {
         if (head.length !== undefined && this.#sentBytes > head.length && this.#carriesBody(head)) return this.#cut();
         if (!this.#carriesBody(head)) return;
         onBytes('out', body.length);
-        if (response.write(body)) return;
+        if (response.write(body, used)) return;
         this.#frames.pause();
         // Several frames of one read may come behind the one that filled the way.
         if (this.#unread !== undefined) return;

@@ -1,0 +1,25 @@
+/**
+ * Bytes that pass from one connection to another. The memory of each chunk is given back when it has been written, not
+ * at the next garbage collection: chunks lie outside the heap, and the collector runs in full for every few dozen MiB
+ * of them.
+ */
+import type { Duplex } from 'node:stream';
+
+/** Frees the memory of a chunk that nobody reads any more. A chunk that shares its memory with others is left alone. */
+export function giveBack(chunk: Uint8Array): void {
+  const { buffer } = chunk;
+  if (buffer instanceof ArrayBuffer && chunk.byteLength === buffer.byteLength) buffer.transfer(0);
+}
+
+/** Passes everything on, with back-pressure, and the end behind it. Nothing else may read `from`. */
+export function passOn(from: Duplex, to: Duplex): void {
+  from.on('data', (chunk: Buffer) => {
+    if (to.destroyed || to.writableEnded) return;
+    if (!to.write(chunk, () => giveBack(chunk))) from.pause();
+  });
+  to.on('drain', () => from.resume());
+  from.once('end', () => {
+    if (!to.writableEnded) to.end();
+  });
+  from.resume();
+}
