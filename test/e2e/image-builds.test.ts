@@ -20,7 +20,7 @@ interface Result {
 
 type Definition = Readonly<Record<string, unknown>>;
 
-/** Builds of one installation; their images go with the test file. */
+/** Builds of one installation; their images go with it. */
 class Builder {
   readonly platform: Platform;
 
@@ -64,26 +64,9 @@ class Builder {
     expect(results.filter(({ done }) => done)).toHaveLength(1);
     return { last, text: results.map(({ msg }) => msg).join('') };
   }
-
-  async removeImages(): Promise<void> {
-    const { client } = this.platform.engine;
-    const label = [`io.longshore.build.workspace=${this.platform.workspaceId}`];
-    for (const image of await client.listImages({ filters: { label } }))
-      await client
-        .getImage(image.Id)
-        .remove({ force: true })
-        .catch(() => undefined);
-    await client.pruneImages({
-      filters: JSON.stringify({ dangling: { true: true }, label: { [label[0] ?? '']: true } }),
-    });
-  }
 }
 
-const test = base.extend('builder', { scope: 'file' }, async ({ platform }, { onCleanup }): Promise<Builder> => {
-  const builder = new Builder(platform);
-  onCleanup(() => builder.removeImages());
-  return builder;
-});
+const test = base.extend('builder', { scope: 'file' }, ({ platform }): Builder => new Builder(platform));
 
 /** A command that runs Python. */
 const python = (...lines: readonly string[]): string => `python3 - <<'EOF'\n${lines.join('\n')}\nEOF`;

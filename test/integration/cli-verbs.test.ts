@@ -593,7 +593,7 @@ test('credentials of a registry are set, listed and deleted; the password comes 
 });
 
 test.for([
-  ['image=Image(commands=["true"])', /the image was not built: no machine that this workspace may use can build/],
+  ['image=Image("micromamba3.11", commands=["x"])', /the image: pythonVersion: micromamba images are not built here/],
   ['image=Image().with_secrets(["KEY"])', /with_secrets: a build gets no secrets/],
   ['secrets=["API_KEY"]', /there is no secret API_KEY in this workspace: `longshore secret set API_KEY`, then deploy/],
 ] as const)('deploying an app with %s says what is missing and what to do', async ([option, stderr], { line }) => {
