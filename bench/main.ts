@@ -38,6 +38,7 @@ import { restart } from './suites/restart.ts';
 import { scale } from './suites/scale.ts';
 import { start } from './suites/start.ts';
 import { streams } from './suites/streams.ts';
+import { volumes } from './suites/volumes.ts';
 import type { Check, SuiteContext, SuiteResult } from './suites/suite.ts';
 import { resultTable } from './table.ts';
 import type { Workplace } from './workplace.ts';
@@ -54,6 +55,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   records,
   crossing,
   streams,
+  volumes,
   list,
   agent,
   'agent-gpus': agentGpus,

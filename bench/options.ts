@@ -21,6 +21,7 @@ export const SUITES = [
   'records',
   'crossing',
   'streams',
+  'volumes',
   'list',
   'loss',
   'restart',

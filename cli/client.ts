@@ -34,6 +34,14 @@ export interface CallOptions {
   readonly anonymous?: boolean;
 }
 
+/** An answer whose body is read as it comes. */
+export interface Transfer {
+  readonly status: number;
+  readonly body: AsyncIterable<Uint8Array>;
+  /** Reads the body as JSON. */
+  json(): Promise<unknown>;
+}
+
 /** Answers are JSON of bounded lists; a larger one is a mistake on the other side. Invocations have their own bound. */
 const MAX_ANSWER_BYTES = 256 * 1024 * 1024;
 const CALL_TIMEOUT_MS = 30_000;
@@ -90,6 +98,35 @@ export class Client {
       return { status: answer.statusCode, headers, body: await readBounded(answer.body, onPart) };
     } catch (error) {
       throw unreachable(url, error, timeoutMs, pathOrUrl.startsWith('/') ? this.context.name : undefined);
+    }
+  }
+
+  /**
+   * Sends to a signed address, and gives the answer's head once it is there. The signal ends a transfer of any length;
+   * the server ends those that stand still.
+   * @throws CliError when the connection fails; the signal's reason
+   */
+  async transfer(
+    url: string,
+    {
+      method,
+      body,
+      contentType,
+      signal,
+    }: {
+      readonly method: 'POST' | 'PUT';
+      readonly body: Buffer | Readable;
+      readonly contentType: string;
+      readonly signal: AbortSignal;
+    },
+  ): Promise<Transfer> {
+    try {
+      const headers = { 'content-type': contentType };
+      const answer = await request(url, { method, dispatcher: this.#agent, signal, headers, body });
+      return { status: answer.statusCode, body: answer.body, json: () => answer.body.json() };
+    } catch (error) {
+      signal.throwIfAborted();
+      throw unreachable(url, error, CALL_TIMEOUT_MS);
     }
   }
 
@@ -209,7 +246,7 @@ function trustOf({ url, caFile }: Context): { readonly ca?: string[]; readonly a
 }
 
 function refusal(status: number, body: JsonObject, url: string): CliError {
-  return new CliError(sentenceOf(status, body, url), { status });
+  return new CliError(sentenceOf(status, body, url), { status, answerCode: textField(body, 'code') });
 }
 
 /** The sentence for an answer that is no success, in any of the three error shapes. */

@@ -1,17 +1,28 @@
-/** A failure that a person can act on: one sentence with the cure, no stack. Exit code 1; 2 means wrong usage. */
+/**
+ * A failure that a person can act on: one sentence with the cure, no stack. Exit code 1; 2 means wrong usage, 130 that
+ * the person stopped the command.
+ */
 export class CliError extends Error {
   readonly exitCode: number;
   /** The HTTP status, when it was an answer that made the failure. */
   readonly status: number | undefined;
+  /** The code of that answer; empty: it had none. */
+  readonly answerCode: string;
 
   constructor(
     message: string,
-    options: { readonly cause?: unknown; readonly exitCode?: 1 | 2; readonly status?: number } = {},
+    options: {
+      readonly cause?: unknown;
+      readonly exitCode?: 1 | 2 | 130;
+      readonly status?: number;
+      readonly answerCode?: string;
+    } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'CliError';
     this.exitCode = options.exitCode ?? 1;
     this.status = options.status;
+    this.answerCode = options.answerCode ?? '';
   }
 }
 

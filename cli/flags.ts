@@ -62,6 +62,22 @@ export interface SecretSetFlags {
   readonly file?: string;
 }
 
+export interface VolumeCreateFlags {
+  readonly driver?: string;
+  readonly machine?: string;
+}
+
+/** Flags of `volume ls`, `rm` and `mv`. */
+export interface VolumeEntryFlags {
+  readonly recursive?: boolean;
+  readonly replace?: boolean;
+}
+
+export interface VolumeCopyFlags {
+  readonly all?: boolean;
+  readonly quiet?: boolean;
+}
+
 export interface RegistrySetFlags extends SecretSetFlags {
   readonly username: string;
   readonly repositories: string;

@@ -33,6 +33,19 @@ export function memoryOf(mib: number): string {
   return mib < 1024 ? `${mib} MiB` : `${Math.round((mib / 1024) * 10) / 10} GiB`;
 }
 
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+/** Bytes with a unit: `17 B`, `1.5 GiB`. */
+export function bytesOf(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`;
+}
+
 /** `2 H100`, or a dash for none. */
 export const gpusOf = (count: number, model: string): string => (count > 0 ? `${count} ${model}`.trim() : '-');
 

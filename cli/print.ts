@@ -40,6 +40,20 @@ export function note(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
+/** Shows a line that the next one replaces, on a terminal. */
+export function progress(line: string): void {
+  const width = process.stderr.columns;
+  process.stderr.write(`\r\u001b[2K${line.slice(0, Math.max(10, width - 1))}`);
+}
+
+/** Takes the line of `progress` away. */
+export function endProgress(): void {
+  process.stderr.write('\r\u001b[2K');
+}
+
+/** Whether a line of `progress` can be seen. */
+export const canShowProgress = (): boolean => process.stderr.isTTY;
+
 /** `longshore: <sentence>` on stderr. */
 export function printError(sentence: string): void {
   note(`longshore: ${sentence}`);

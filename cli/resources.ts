@@ -7,6 +7,7 @@ import { command, examples, listLimit, wholeNumber, yesOrNo } from './program-pa
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
+import { addVolume } from './volume-resources.ts';
 import { addKey, addSecret, addToken, addWorkspace } from './workspace-resources.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
@@ -22,6 +23,7 @@ export function addResourceCommands(program: Command, invocation: () => Invocati
   addKey(program, invocation);
   addSecret(program, invocation);
   addImageCommands(program, invocation);
+  addVolume(program, invocation);
   addRegistryCommands(program, invocation);
 }
 

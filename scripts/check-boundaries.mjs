@@ -77,6 +77,7 @@ const LAYERS = {
     'main.ts',
     'commands',
     'deploy',
+    'transfer',
     'up',
     ['client.ts', 'context.ts', 'errors.ts', 'flags.ts', 'format.ts', 'json.ts', 'print.ts', 'program-name.ts'],
   ],

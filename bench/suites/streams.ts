@@ -24,7 +24,7 @@ const WARM_UP_CALLS = 100;
 const WARM_UP_BYTES = 32 * MIB;
 const MESSAGE = Buffer.alloc(1024, 'm');
 const SOCKETS = [1, 64] as const;
-const IDLE = { sockets: 500, events: 200, atOnce: 20, settleMs: 3000 } as const;
+const IDLE = { sockets: 500, events: 200, atOnce: 20, settleMs: 3000, steadyTimes: 5, mostTries: 40 } as const;
 /** Calls of the endpoint beside bodies: per second, and how many may be under way. */
 const CALLS = { perSecond: 50, connections: 32, body: '{"name":"bench"}' } as const;
 /** Bytes per second of the bodies beside the calls: half of them down, half up. */
@@ -167,11 +167,22 @@ async function echo(target: WebTarget, count: number, ms: number): Promise<Figur
   return { p50: percentile(took, 50), rate: took.length / seconds };
 }
 
+/** Memory of the daemons once it changes no more: a scheduler gives that of its start back some seconds later. */
+async function settled(product: Product, signal: AbortSignal): Promise<Record<Daemon, number>> {
+  let before = residentMib(product);
+  for (let steady = 0, tries = 0; steady < IDLE.steadyTimes && tries < IDLE.mostTries; tries += 1) {
+    await sleep(IDLE.settleMs, signal);
+    const now = residentMib(product);
+    steady = DAEMONS.every((daemon) => Math.abs(now[daemon] - before[daemon]) < 1) ? steady + 1 : 0;
+    before = now;
+  }
+  return before;
+}
+
 /** Memory of streams on which next to nothing happens, and whether all of them last. */
 async function idleStreams({ context, sizes, product, ours }: Bench): Promise<{ round: Round; check: Check }> {
   const { signal } = context.place;
-  await sleep(IDLE.settleMs, signal);
-  const before = residentMib(product);
+  const before = await settled(product, signal);
   const client = new WebClient(ours, Infinity);
   const sockets: EchoSocket[] = [];
   const events: EventStream[] = [];

@@ -3,6 +3,7 @@ import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { deployApp } from '../deploy/deploy.ts';
+import type { Deployed } from '../deploy/deploy.ts';
 import { note, print, printJson } from '../print.ts';
 import { programName } from '../program-name.ts';
 
@@ -25,24 +26,41 @@ export async function runDeploy(
     print(`${deployed.name} version ${deployed.version} is deployed: ${deployed.url}`);
     print('');
     print('Call it:');
-    const program = programName(env);
-    const input = exampleInput(deployed.requiredInputs ?? []);
-    const token = `-H "Authorization: Bearer $(${program} context token)"`;
-    if (deployed.kind === 'asgi') {
-      print(`  curl ${deployed.url} ${token}`);
-    } else {
-      print(`  curl -X POST ${deployed.url} ${token} -d '${input}'`);
-      const kind = deployed.kind === 'endpoint' ? '' : ` --kind ${deployed.kind}`;
-      print(`  ${program} invoke ${deployed.name}${kind}${input === '{}' ? '' : ` --data '${input}'`}`);
-    }
+    for (const line of callLines(deployed, programName(env))) print(`  ${line}`);
     if (deployed.otherHandlers.length === 0) return;
     print('');
     print('Others in this file:');
     const file = target.slice(0, target.lastIndexOf(':'));
-    for (const name of deployed.otherHandlers) print(`  ${program} deploy ${file}:${name}`);
+    for (const name of deployed.otherHandlers) print(`  ${programName(env)} deploy ${file}:${name}`);
   } finally {
     await client.close();
   }
+}
+
+/** Ways to call what was deployed. */
+export function callLines(
+  deployed: Pick<Deployed, 'hostUrl' | 'isPublic' | 'kind' | 'name' | 'requiredInputs' | 'url'>,
+  program: string,
+): string[] {
+  const { hostUrl, isPublic, kind, name, url } = deployed;
+  const token = isPublic ? '' : ` -H "Authorization: Bearer $(${program} context token)"`;
+  if (kind === 'asgi') {
+    const webSockets = `WebSockets: ${url.replace(/^http/, 'ws')}`;
+    const lines = [`curl ${url}${token}`, isPublic ? webSockets : `${webSockets}, with the same header`];
+    // Below an address there are no names, and the URL is the other one.
+    if (hostUrl === null || new URL(hostUrl).pathname !== '/') return lines;
+    const page = `a browser: ${hostUrl}/`;
+    return [
+      ...lines,
+      isPublic ? page : `${page}?auth_token=TOKEN, where TOKEN is what \`${program} context token\` prints`,
+    ];
+  }
+  const input = exampleInput(deployed.requiredInputs ?? []);
+  const ofKind = kind === 'endpoint' ? '' : ` --kind ${kind}`;
+  return [
+    `curl -X POST ${url}${token} -d '${input}'`,
+    `${program} invoke ${name}${ofKind}${input === '{}' ? '' : ` --data '${input}'`}`,
+  ];
 }
 
 /** Example JSON with a gap for each required input; Python names need no escaping. */

@@ -102,7 +102,8 @@ async function cureOf(client: Client, name: string, flags: InvokeFlags, answer: 
     const found = await deploymentsNamed(client, reference);
     const ofKind = found.find((one) => one.kind === flags.kind);
     const [other] = found;
-    if (ofKind === undefined) return other === undefined ? '' : `${reference} is of another kind: --kind ${other.kind}`;
+    if (ofKind === undefined)
+      return other === undefined ? '' : `${reference} is of another kind: invoke it with --kind ${other.kind}`;
     return ofKind.active ? '' : `${reference} is stopped: longshore deployment start ${reference}`;
   } catch (error) {
     return error instanceof CliError && error.status === undefined ? error.message : '';

@@ -18,6 +18,10 @@ export interface Deployed {
   readonly stubId: string;
   readonly version: number;
   readonly url: string;
+  /** Address of a web application on a host of its own, for browsers; null: another kind. */
+  readonly hostUrl: string | null;
+  /** Anybody may call it, without a token. */
+  readonly isPublic: boolean;
   /** Names that a call must give; null: not known. */
   readonly requiredInputs: readonly string[] | null;
   /** Names of the file's other handlers: each is deployed by itself. */
@@ -58,6 +62,7 @@ async function deployHandler(
   request: DeployRequest,
 ): Promise<Omit<Deployed, 'otherHandlers'>> {
   const { requiredInputs, ...recipe } = handler;
+  const isPublic = recipe['authorized'] === false;
   const kind = handler.stubType.split('/', 1)[0] ?? 'endpoint';
   const name = request.name ?? handler.name;
   const stubType = `${kind}/deployment`;
@@ -76,6 +81,7 @@ async function deployHandler(
     if (latest !== undefined && latest.active && latest.stubId === stubId) {
       const address = await client.gateway('GET', `/stubs/${stubId}/url?deploymentId=${latest.id}`);
       const url = textField(address, 'url');
+      const hostUrl = await hostUrlOf(client, kind, { stubId, deploymentId: latest.id });
       return {
         name,
         kind,
@@ -83,6 +89,8 @@ async function deployHandler(
         stubId,
         version: latest.version,
         url,
+        hostUrl,
+        isPublic,
         requiredInputs,
         reused: true,
       };
@@ -91,16 +99,31 @@ async function deployHandler(
   const deployed = await client.gateway('POST', '/stubs/deploy', { stubId, name });
   const doubt = textField(deployed, 'warnMsg');
   if (doubt !== '') request.onStep(`warning: ${doubt}`);
+  const deploymentId = textField(deployed, 'deploymentId');
   return {
     name,
     kind,
-    deploymentId: textField(deployed, 'deploymentId'),
+    deploymentId,
     stubId,
     version: numberField(deployed, 'version'),
     url: textField(deployed, 'invokeUrl'),
+    hostUrl: await hostUrlOf(client, kind, { stubId, deploymentId }),
+    isPublic,
     requiredInputs,
     reused: false,
   };
+}
+
+async function hostUrlOf(
+  client: Client,
+  kind: string,
+  ids: { readonly stubId: string; readonly deploymentId: string },
+): Promise<string | null> {
+  if (kind !== 'asgi') return null;
+  const path = `/stubs/${ids.stubId}/url?deploymentId=${ids.deploymentId}&urlType=host`;
+  // The deployment stands, whatever becomes of this question.
+  const address = await client.gateway('GET', path).catch(() => null);
+  return address === null ? null : textField(address, 'url');
 }
 
 /**

@@ -9,11 +9,17 @@ push it to a registry that the machines reach:
     ENV PYTHONDONTWRITEBYTECODE=1
     END
 
+<<<<<<< HEAD
 `longshore deploy` prints the application's address. With it as $URL, and a token as $TOKEN:
 
     curl "$URL/squares?up_to=5" -H "Authorization: Bearer $TOKEN"
     curl -T FILE "$URL/files/FILE" -H "Authorization: Bearer $TOKEN"
     curl -o FILE "$URL/download?size=1000000000" -H "Authorization: Bearer $TOKEN"
+=======
+Without a container build, put FastAPI beside a copy of this file, and leave out `image=`. The base image has Python 3.11:
+
+    pip install --target . --python-version 3.11 --only-binary=:all: fastapi
+>>>>>>> 71857c810f95109d304a1a020b98bd7f1eed2f26
 """
 
 from longshore import Image, asgi

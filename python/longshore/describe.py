@@ -25,7 +25,8 @@ _USAGE = 'give the app file and perhaps a handler in it: app.py:handler'
 _DECORATORS = ('endpoint', 'task_queue', 'function', 'schedule', 'asgi', 'realtime')
 _DECORATE = 'Decorate a function with %s or @realtime(…) from longshore.' % ', '.join('@%s(…)' % name for name in _DECORATORS[:-1])
 _LIBRARY_HINT = (
-    '%s is not installed here. Install it on this machine, or import it inside the handler or in on_start, which run in the container.'
+    '%s is not installed here. Install it on this machine, or import it inside the handler or in on_start, which run in the '
+    'container. The container needs it, too: put it beside the app (`pip install --target . PACKAGE`), or name an image that has it.'
 )
 _BROKEN_HINT = 'The library does not work on this machine. Import it inside the handler or in on_start, which run in the container.'
 

@@ -154,6 +154,8 @@ class Response(unittest.TestCase):
         ):
             with self.subTest(said), self.assertRaisesRegex(kind, said):
                 drive(sends(message), HTTP, END)
+        with self.assertRaisesRegex(TypeError, 'a body or a message must be bytes, not str'):
+            drive(sends(START, dict(BODY, body='y')), HTTP, END)
 
     def test_an_answer_that_is_not_complete_is_no_result(self) -> None:
         with self.assertRaisesRegex(ResultError, 'without a response'):

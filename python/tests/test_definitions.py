@@ -388,7 +388,7 @@ def handler(): ...
         self.write('app.py', 'x = 1\nimport not_a_library.part\n')
         error, hint = self.refused('app.py')
         self.assertEqual(error, "app.py, line 2: ModuleNotFoundError: No module named 'not_a_library'")
-        self.assertRegex(hint, '^not_a_library is not installed here.*import it inside the handler or in on_start')
+        self.assertRegex(hint, '^not_a_library is not installed here.*import it inside the handler or in on_start.*The container needs it, too')
 
     def test_mistakes_of_the_app_itself_say_where(self) -> None:
         cases = {

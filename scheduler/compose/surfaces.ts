@@ -39,6 +39,7 @@ export interface SurfacesSetup extends Pick<
   | 'pools'
   | 'explains'
   | 'volumeFiles'
+  | 'volumeCalls'
   | 'builds'
   | 'imageCollector'
   | 'imageReads'
@@ -58,8 +59,19 @@ export interface SurfacesSetup extends Pick<
 
 export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { infrastructure, identity, clusterState, tokens, linkParts, certificate } = setup;
-  const { objects, directory, targets, workers, pools, explains, volumeFiles, builds, imageCollector, imageReads } =
-    setup;
+  const {
+    objects,
+    directory,
+    targets,
+    workers,
+    pools,
+    explains,
+    volumeFiles,
+    volumeCalls,
+    builds,
+    imageCollector,
+    imageReads,
+  } = setup;
   const { queues } = setup.localQueue;
   const { actions, cancellation, deploymentStops, containerActions } = setup.actionParts;
   const { db, general, clock, log, registry, settings } = infrastructure;
@@ -74,6 +86,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     pools,
     explains,
     volumeFiles,
+    volumeCalls,
     builds,
     imageCollector,
     imageReads,

@@ -1,4 +1,5 @@
-// Files of volumes by signed addresses, and the streams to agents that they need.
+// Files of volumes: signed addresses, calls on folders, and the streams to agents that both need.
+import { VolumeCalls } from '../fleet/volume-calls.ts';
 import { VolumeFiles } from '../fleet/volume-files.ts';
 import { VolumeStreams } from '../fleet/volume-streams.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -9,6 +10,7 @@ import type { TaskParts } from './tasks.ts';
 export interface VolumeFileParts {
   readonly volumeStreams: VolumeStreams;
   readonly volumeFiles: VolumeFiles;
+  readonly volumeCalls: VolumeCalls;
 }
 
 export function openVolumeFiles(
@@ -25,5 +27,5 @@ export function openVolumeFiles(
     keys: () => installation.deriveKeys('volume-file'),
     clock,
   });
-  return { volumeStreams, volumeFiles };
+  return { volumeStreams, volumeFiles, volumeCalls: new VolumeCalls(volumeFiles) };
 }

@@ -1,17 +1,18 @@
-// Files of volumes by signed addresses: who may have one, the machine whose agent serves the file, and the bounds of
-// transfers. The bytes themselves pass in api/http/ops/volume-files.ts.
-// Invariant: an address leads to one file of one volume, for one direction. Its signature is the credential.
+// Files of volumes: signed addresses, the machine whose agent serves a volume, and the bounds of transfers. The bytes
+// themselves pass in api/http/ops/volume-files.ts; calls on folders and entries are in volume-calls.ts.
+// Invariant: an address leads to one file, or to packs below one folder, of one volume, for one direction. Its
+// signature is the credential.
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
-import { volumesDownCondition } from '#shared/domain/volume-drivers.ts';
-import { filePathProblem } from '#shared/domain/volume-file-paths.ts';
+import { isVolumeName, volumesDownCondition } from '#shared/domain/volume-drivers.ts';
+import { filePathProblem, folderPathProblem } from '#shared/domain/volume-file-paths.ts';
 import type { Clock } from '#shared/clock.ts';
 import { mayUsePool } from '../domain/pools.ts';
 import type { Queryable } from '../stores/store/db.ts';
-import { volumeById, volumeByName, volumeHomes } from '../stores/store/queries/volumes.ts';
+import { bindVolumes, volumeById, volumeByName, volumeHomes } from '../stores/store/queries/volumes.ts';
 import type { VolumeRow } from '../stores/store/queries/volumes.ts';
 import type { Machine } from './machine.ts';
 import { isSchedulable } from './machine.ts';
@@ -19,14 +20,23 @@ import type { VolumeStreams } from './volume-streams.ts';
 
 /** Path of the files' addresses; the volume's id follows, with `path`, `expires` and `signature` in the query. */
 export const VOLUME_FILES_PATH = '/api/v1/gateway/volumes/files/';
+/** Path of the addresses of packs: many files in one request. */
+export const VOLUME_PACKS_PATH = '/api/v1/gateway/volumes/packs/';
 /** Life of an address. */
 export const FILE_ADDRESS_LIFE_MS = 86_400_000;
 /** Most transfers through this replica at once. */
 export const MOST_OF_WORKSPACE = 16;
 export const MOST_OF_MACHINE = 32;
 
-/** Direction of an address: `get` serves GET and HEAD, `put` serves PUT and HEAD. */
-export type FilePurpose = 'get' | 'put';
+/**
+ * Direction of an address. For one file: `get` serves GET and HEAD, `put` serves PUT and HEAD. For packs below a
+ * folder: `pack` reads by POST, `unpack` writes by PUT.
+ */
+export type FilePurpose = 'get' | 'put' | 'pack' | 'unpack';
+const isPack = (purpose: FilePurpose): boolean => purpose === 'pack' || purpose === 'unpack';
+const isWrite = (purpose: FilePurpose): boolean => purpose === 'put' || purpose === 'unpack';
+const pathProblem = (purpose: FilePurpose, path: string): string | undefined =>
+  isPack(purpose) ? folderPathProblem(path) : filePathProblem(path);
 
 export interface SignedFileQuery {
   readonly path?: string;
@@ -61,8 +71,16 @@ export class VolumeFiles {
     this.#parts = parts;
   }
 
+  /** The volume of that name. @throws AppError `volume_not_found` */
+  async named(workspaceId: WorkspaceId, name: string): Promise<VolumeRow> {
+    // Checked first, since no database can compare every text.
+    const volume = isVolumeName(name) ? await volumeByName(this.#parts.db, workspaceId, name) : undefined;
+    if (volume === undefined) throw new AppError('volume_not_found', 'the workspace has no volume of that name');
+    return volume;
+  }
+
   /**
-   * Signs the address of a file, which need not be there.
+   * Signs an address of a file, or of packs below a folder, which need not be there.
    * @throws AppError `invalid_query`, `volume_not_found`, `volume_without_home`
    */
   async sign(
@@ -71,23 +89,59 @@ export class VolumeFiles {
     path: string,
     purpose: FilePurpose,
   ): Promise<{ readonly path: string; readonly untilMs: number }> {
-    const problem = filePathProblem(path);
+    const problem = pathProblem(purpose, path);
     if (problem !== undefined) throw new AppError('invalid_query', `path ${problem}`, { details: { field: 'path' } });
-    const volume = await volumeByName(this.#parts.db, workspaceId, volumeName);
-    if (volume === undefined) throw new AppError('volume_not_found', 'the workspace has no volume of that name');
-    await this.#homeOf(volume);
+    const volume = await this.named(workspaceId, volumeName);
+    if (isWrite(purpose)) await this.settle(volume);
+    else await this.#homeOf(volume);
     const untilMs = this.#parts.clock.nowMs() + FILE_ADDRESS_LIFE_MS;
     const expires = String(Math.floor(untilMs / 1000));
     const signature = signatureOf(this.#parts.keys()[0], purpose, volume.id, path, expires);
     const query = `path=${encodeURIComponent(path)}&expires=${expires}&signature=${signature}`;
-    return { path: `${VOLUME_FILES_PATH}${volume.id}?${query}`, untilMs };
+    const base = isPack(purpose) ? VOLUME_PACKS_PATH : VOLUME_FILES_PATH;
+    return { path: `${base}${volume.id}?${query}`, untilMs };
+  }
+
+  /**
+   * Gives a local volume a home, unless it has one: the named machine, or the only one that the workspace can use.
+   * @throws AppError `volume_without_home`, `machine_not_found`, `invalid_body`
+   */
+  async settle(volume: VolumeRow, machineId?: string): Promise<void> {
+    const { db, machines } = this.#parts;
+    if (volume.driver !== 'local') {
+      if (machineId !== undefined) throw new AppError('invalid_body', 'machine_id is for local volumes alone');
+      return;
+    }
+    const home = (await volumeHomes(db, [volume.id])).get(volume.id);
+    if (home !== undefined) {
+      if (machineId === undefined || machineId === home) return;
+      throw new AppError('invalid_body', 'machine_id: the volume has a home already, which does not change');
+    }
+    const able = [...machines.all()].filter((machine) => isConnected(machine) && mayServe(machine, volume));
+    const chosen = machineId === undefined ? able : able.filter(({ row }) => row.id === machineId);
+    const [only] = chosen;
+    if (only === undefined && machineId !== undefined) {
+      throw new AppError('machine_not_found', 'machine_id names no connected machine that the workspace can use');
+    }
+    if (only === undefined || chosen.length > 1) {
+      const text = `no machine has the volume yet, and ${able.length} could: make it with a machine_id, or start a container that mounts it`;
+      throw new AppError('volume_without_home', text);
+    }
+    if (!(await bindVolumes(db, [volume.id], only.row.id)) && machineId !== undefined) {
+      throw new AppError('invalid_body', 'machine_id: the volume has got another home meanwhile');
+    }
+  }
+
+  /** Whether the volume has files at all: a local one without a home has none yet. */
+  async hasFiles({ id, driver }: VolumeRow): Promise<boolean> {
+    return driver !== 'local' || (await volumeHomes(this.#parts.db, [id])).has(id);
   }
 
   /** Whether the address lets its bearer do that. */
   verify(purpose: FilePurpose, volumeId: string, { path, expires, signature }: SignedFileQuery): boolean {
     // A parameter that comes twice is a list.
     if (typeof path !== 'string' || typeof expires !== 'string' || typeof signature !== 'string') return false;
-    if (!isUuid(volumeId) || !/^\d{1,15}$/.test(expires) || filePathProblem(path) !== undefined) return false;
+    if (!isUuid(volumeId) || !/^\d{1,15}$/.test(expires) || pathProblem(purpose, path) !== undefined) return false;
     const given = Buffer.from(signature);
     const isOurs = this.#parts.keys().some((key) => {
       const expected = Buffer.from(signatureOf(key, purpose, volumeId, path, expires));
@@ -166,7 +220,8 @@ const isConnected = ({ health }: Machine): boolean => health === 'READY' || heal
 
 function mayServe(machine: Machine, { workspaceId, driver }: VolumeRow): boolean {
   const { row, inventory, conditions } = machine;
-  if (!isSchedulable(machine) || inventory?.volumeDrivers.includes(driver) !== true) return false;
+  const has = driver === 'local' || inventory?.volumeDrivers.includes(driver) === true;
+  if (!isSchedulable(machine) || !has) return false;
   if (conditions.includes(volumesDownCondition(driver))) return false;
   const { requiresPoolSelector } = row.poolSettings;
   const pool = { poolName: row.poolName, poolOwner: row.poolWorkspaceId, requiresPoolSelector };

@@ -10,6 +10,10 @@ export type VolumeDriverName = (typeof VOLUME_DRIVERS)[number];
 export const isVolumeDriver = (text: string): text is VolumeDriverName =>
   (VOLUME_DRIVERS as readonly string[]).includes(text);
 
+/** A single path segment, since it becomes a directory's name. */
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
+export const isVolumeName = (text: string): boolean => NAME.test(text);
+
 const DOWN = {
   local: 'LocalVolumesDown',
   shared: 'SharedVolumesDown',

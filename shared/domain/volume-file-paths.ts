@@ -8,6 +8,10 @@ const MAX_NAME_BYTES = 255;
 /** Folders of uploads that are not complete. */
 const UPLOADS_PREFIX = '.longshore-upload-';
 
+/** @returns why the path names no folder of a volume; undefined: it may name one. The root is the empty path. */
+export const folderPathProblem = (path: string): string | undefined =>
+  path === '' ? undefined : filePathProblem(path);
+
 /** @returns why the path names no file of a volume; undefined: it may name one */
 export function filePathProblem(path: string): string | undefined {
   if (path === '') return 'must name a file of the volume, such as models/weights.bin';

@@ -147,6 +147,14 @@ describe('a start that fails', () => {
       await platform.noContainers(deployment, 10_000);
     });
   }
+
+  test('gives strangers its last line alone', async ({ platform }) => {
+    const open = { app: 'unimportable.py', handler: 'handler', name: 'open-unimportable', authorized: false };
+    const { url } = await platform.deploy(open);
+    const answer = await fetch(url, { method: 'POST', body: '{}' });
+    expect(answer.status).toBe(500);
+    expect(await answer.json()).toEqual({ error: "ModuleNotFoundError: No module named 'a_library_that_nobody_has'" });
+  });
 });
 
 describe('a call that cannot be made', () => {

@@ -306,6 +306,14 @@ const CASES: readonly Case[] = [
       expect(answer.headers['transfer-encoding']).toBeUndefined();
     },
   },
+  {
+    name: 'status 426 names the protocol',
+    path: '/status?426',
+    check: ({ status, headers }) => {
+      expect(status).toBe(426);
+      expect(headers).toMatchObject({ upgrade: 'websocket', connection: 'upgrade' });
+    },
+  },
   { name: 'a status that is none', path: '/status?99', check: ({ status }) => expect(status).toBe(500) },
   {
     name: 'repeated headers of an answer',

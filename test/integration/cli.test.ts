@@ -242,7 +242,7 @@ describe('invoke', () => {
   });
 
   test.each([
-    ['sum', 'Invalid deployment', 'sum is of another kind: --kind taskqueue'],
+    ['sum', 'Invalid deployment', 'sum is of another kind: invoke it with --kind taskqueue'],
     ['sums', 'Invalid deployment', 'no deployment is named sums'],
     ['greet', 'Deployment is not active', 'greet is stopped: longshore deployment start greet'],
     ['greet --version 9', 'Invalid deployment', 'there is no greet/v9'],

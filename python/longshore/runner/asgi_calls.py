@@ -197,7 +197,12 @@ def _pairs(headers: Any) -> List[List[str]]:
 
 def _bytes(value: Any) -> bytes:
     """Bytes that nobody changes while they wait to be sent."""
-    return value if isinstance(value, bytes) else bytes(memoryview(value))
+    if isinstance(value, bytes):
+        return value
+    try:
+        return bytes(memoryview(value))
+    except TypeError:
+        raise TypeError('a body or a message must be bytes, not %s' % type(value).__name__) from None
 
 
 class HttpCall(Call):

@@ -14,7 +14,7 @@ from .wire import Refusal
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, Optional
 
 MAX_PATH_BYTES = 4096
 MAX_NAME_BYTES = 255
@@ -25,18 +25,23 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def parts_of(path: str) -> List[bytes]:
+def folder_parts_of(path: str) -> List[bytes]:
+    """The names in a path of a folder; none for the volume's root, the empty path."""
+    return [] if path == '' else parts_of(path)
+
+
+def parts_of(path: str, field: str = 'path') -> List[bytes]:
     """The names in a path; raises Refusal for a path that no file may have."""
     try:
         parts = path.encode('utf-8').split(b'/')
     except UnicodeEncodeError:
-        raise Refusal(400, 'invalid_query', 'path must be Unicode text') from None
+        raise Refusal(400, 'invalid_query', '%s must be Unicode text' % field) from None
     fits = len(path.encode('utf-8')) <= MAX_PATH_BYTES and all(len(part) <= MAX_NAME_BYTES for part in parts)
     good = all(
         part not in (b'', b'.', b'..') and b'\0' not in part and not part.startswith(UPLOADS_PREFIX) for part in parts
     )
     if not fits or not good:
-        raise Refusal(400, 'invalid_query', 'path must name a file of the volume')
+        raise Refusal(400, 'invalid_query', '%s must name a file of the volume' % field)
     return parts
 
 
@@ -49,9 +54,12 @@ def irregular(name: bytes) -> Refusal:
     return Refusal(409, 'volume_file_irregular', text % name.decode('utf-8', 'replace'))
 
 
-def open_folder(root: int, parts: List[bytes], make: bool) -> int:
-    """Opens the folder of these names; with `make`, missing ones are made with the owner and mode of the volume."""
-    folder = os.dup(root)
+def open_folder(root: int, parts: List[bytes], make: bool, below: Optional[int] = None) -> int:
+    """Opens the folder of these names; with `make`, missing ones are made with the owner and mode of the volume.
+
+    `below`: the folder that the names begin at, where that is not the volume's root.
+    """
+    folder = os.dup(root if below is None else below)
     try:
         for part in parts:
             below = _below(root, folder, part, make)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 
 from ..runner.protocol import FrameError
-from . import paths, ranges, uploads
+from . import packs, paths, ranges, tree, uploads
+from .packs import etag_of, of_os_error
 from .uploads import Uploads
 from .wire import Cut, Refusal, Wire
 
@@ -38,11 +38,29 @@ def serve(connection: socket.socket, first: bytes, root: int) -> None:
         connection.close()
 
 
+#: Calls on folders and entries: each answers with JSON.
+CALLS = {
+    'list': tree.list_entries,
+    'measure': tree.measure,
+    'remove': tree.remove,
+    'move': tree.move,
+    'state': packs.state,
+}
+
+
 def _answer(wire: Wire, head: Dict[str, Any], root: int) -> None:
     headers = {name: value for name, value in head.get('headers', [])}
+    purpose = head['purpose']
     try:
+        call = CALLS.get(purpose)
+        if call is not None:
+            return wire.answer_json(200, [('cache-control', 'no-store')], call(root, head))
+        if purpose == 'pack':
+            return packs.send_pack(wire, root, head)
+        if purpose == 'unpack':
+            return packs.receive_pack(wire, root, head)
         *folders, name = paths.parts_of(head['path'])
-        if head['purpose'] == 'get':
+        if purpose == 'get':
             _download(wire, head['method'], headers, root, folders, name)
         elif head['method'] == 'PUT':
             _upload(wire, headers, bool(head.get('expectsContinue')), root, folders, name)
@@ -53,20 +71,7 @@ def _answer(wire: Wire, head: Dict[str, Any], root: int) -> None:
     except (BrokenPipeError, ConnectionError):
         raise Cut from None
     except OSError as error:
-        wire.refuse(_of_disk(error), head.get('requestId', ''))
-
-
-def _of_disk(error: OSError) -> Refusal:
-    text = os.strerror(error.errno or 0)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Refusal(507, 'disk_full', 'the volume has no room: %s' % text)
-    if error.errno == errno.EROFS:
-        return Refusal(503, 'disk_read_only', 'the volume cannot be written: %s' % text)
-    return Refusal(502, 'volume_failed', 'the volume did not read or write the file: %s' % text)
-
-
-def etag_of(found: os.stat_result) -> str:
-    return '"%x-%x-%x"' % (found.st_ino, found.st_size, found.st_mtime_ns)
+        wire.refuse(of_os_error(error), head.get('requestId', ''))
 
 
 # ---- downloads -----------------------------------------------------------------------------------------------------

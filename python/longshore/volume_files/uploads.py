@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Time after its last byte for which an upload that was cut off is kept.
 LIFE_SECONDS = 86_400
+#: Time for an upload to make its file, once it has made its folder.
+_BEGIN_SECONDS = 60
 #: Bound on the names of a folder that are looked through for old uploads.
 _MOST_NAMES = 10_000
 #: Bytes after which they are written to the disk, so that the end of a large upload does not take long.
@@ -155,6 +157,36 @@ class Uploads:
             raise _mismatch(upload.received, total)
         return upload
 
+    def part(self, total: int, key: str, first: int) -> Upload:
+        """Opens the upload of that key, for a part that begins at `first`; bytes behind it are dropped.
+
+        The key says which bytes the sender means, so a part never joins bytes of another state of its file.
+        """
+        entry = b'%d-%s' % (total, key.encode('ascii'))
+        if first == 0:
+            for other in self.entries():
+                if other != entry:
+                    self._lock(other).close()
+                    self.remove(other)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                os.close(os.open(entry, flags, 0o600, dir_fd=self._fd))
+            except FileExistsError:
+                pass
+        elif entry not in self.entries():
+            raise _mismatch(0, None)
+        upload = self._lock(entry)
+        if upload.received < first:
+            upload.close()
+            raise _mismatch(upload.received, total)
+        os.ftruncate(upload.fd, first)
+        upload.received = first
+        return upload
+
+    def received(self, total: int, key: str) -> int:
+        """Bytes that have come of the upload of that key."""
+        return self.size_of(b'%d-%s' % (total, key.encode('ascii')))
+
     def _lock(self, entry: bytes) -> Upload:
         try:
             fd = os.open(entry, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._fd)
@@ -180,10 +212,12 @@ class Uploads:
         except FileNotFoundError:
             pass
 
-    def finish(self, upload: Upload) -> os.stat_result:
-        """Gives the whole upload its name. Returns the facts of the file."""
+    def finish(self, upload: Upload, mode: int = 0o644, mtime_ns: int = 0) -> os.stat_result:
+        """Gives the whole upload its name. Returns the facts of the file. `mtime_ns`: its time of change, unless 0."""
         os.fdatasync(upload.fd)
-        paths.give(self._root, upload.fd, 0o644)
+        paths.give(self._root, upload.fd, mode)
+        if mtime_ns != 0:
+            os.utime(upload.fd, ns=(mtime_ns, mtime_ns))
         require_free(self._folder, self._name)
         try:
             os.rename(upload.entry, self._name, src_dir_fd=self._fd, dst_dir_fd=self._folder)
@@ -213,11 +247,15 @@ def remove_old(folder: int, now: float) -> None:
         except OSError:
             continue
         try:
+            # An upload that has just begun may not have its file yet.
+            is_left = now - os.fstat(fd).st_mtime > _BEGIN_SECONDS
             for entry in map(os.fsencode, os.listdir(fd)):
                 seen = os.stat(entry, dir_fd=fd, follow_symlinks=False)
                 if now - seen.st_mtime > LIFE_SECONDS:
                     os.unlink(entry, dir_fd=fd)
-            os.rmdir(own, dir_fd=folder)
+                    is_left = True
+            if is_left:
+                os.rmdir(own, dir_fd=folder)
         except OSError:
             pass
         finally:

@@ -18,6 +18,7 @@ import type { Targets } from '../../workspaces/deployments/targets.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
 import type { PoolService } from '../../fleet/pools.ts';
+import type { VolumeCalls } from '../../fleet/volume-calls.ts';
 import type { VolumeFiles } from '../../fleet/volume-files.ts';
 import type { WorkerService } from '../../fleet/worker-service.ts';
 import type { Usage } from '../../fleet/usage.ts';
@@ -158,7 +159,9 @@ export interface SurfaceParts {
   readonly logs: LogReads;
   readonly explains: Explains;
   /** Files of volumes by signed addresses. */
-  readonly volumeFiles: Pick<VolumeFiles, 'sign' | 'verify' | 'open'>;
+  readonly volumeFiles: Pick<VolumeFiles, 'sign' | 'verify' | 'open' | 'named' | 'settle' | 'hasFiles'>;
+  /** Folders and entries of volumes. */
+  readonly volumeCalls: Pick<VolumeCalls, 'ask'>;
   /** Images that workspaces define. */
   readonly builds: Pick<Builds, 'verify' | 'build' | 'problemOf'>;
   readonly imageCollector: Pick<ImageCollector, 'delete'>;
@@ -292,7 +295,7 @@ function registerAll(
 
   plugin(app, REST_BASE, (scope) => {
     const { maxInvokeBodyBytes, retention } = settings;
-    const routes = restRoutes({ ...parts, deployments, urls, originOf, maxInvokeBodyBytes, retention });
+    const routes = restRoutes({ ...parts, deployments, volumes, urls, originOf, maxInvokeBodyBytes, retention });
     const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
     bindRest(scope, routes, {
       authenticator,

@@ -59,6 +59,7 @@ function refusalText(refused: Refused): string {
     case 'schedule':
     case 'kind':
     case 'label':
+    case 'volume':
       return refused.text;
   }
 }

@@ -21,6 +21,7 @@ import type { DeploymentRow, NewDeployment } from '../../stores/store/queries/de
 import { objectById } from '../../stores/store/queries/objects.ts';
 import { stopVersionsBefore } from '../../stores/store/queries/schedules.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
+import { volumesByIds } from '../../stores/store/queries/volumes.ts';
 import type { HostLabels } from './host-labels.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
@@ -44,11 +45,11 @@ export type DeployOutcome =
   /**
    * Other reasons of a refusal. image: no registry has the image, or none gives it to us.
    * schedule: its times cannot be read. limit: the workspace has as many deployments as it may.
-   * Also a kind that no part of the platform runs, and a host label that another name holds.
+   * Also a kind that no part of the platform runs, a host label that another name holds, and a volume that was deleted.
    */
   | {
       readonly kind: 'refused';
-      readonly why: 'image' | 'schedule' | 'limit' | 'kind' | 'label';
+      readonly why: 'image' | 'schedule' | 'limit' | 'kind' | 'label' | 'volume';
       readonly text: string;
     };
 
@@ -123,6 +124,8 @@ export class Deployments {
       const object = await objectById(db, stub.objectId);
       if (object === undefined || object.sha256 === null) return { kind: 'refused', why: 'no_code' };
     }
+    const volumes = await this.#volumesProblem(stub);
+    if (volumes !== undefined) return { kind: 'refused', why: 'volume', text: volumes };
     const { maxDeployments } = (await this.#parts.limitsOf?.(caller)) ?? DEFAULT_LIMITS;
     if (maxDeployments !== null && (await countDeployments(db, caller.workspaceId, maxDeployments)) >= maxDeployments) {
       const text = `this workspace may have ${maxDeployments} deployments: delete versions that nobody calls`;
@@ -188,6 +191,10 @@ export class Deployments {
 
   /** Makes the deployment invocable again; the containers of `minContainers` start. Other versions are left alone. */
   async start(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
+    const stopped = await this.find(caller, deploymentId);
+    const stub = stopped === undefined ? undefined : await this.#parts.stubs.find(caller, stopped.stubId);
+    const volumes = stub === undefined ? undefined : await this.#volumesProblem(stub);
+    if (volumes !== undefined) return { kind: 'refused', text: volumes };
     const row = await this.#activate(caller.workspaceId, deploymentId, true, (started) =>
       // An operator who starts it wants another try: starts that failed before do not count any more.
       deleteBreaker(this.#parts.db, queueNameOf(started.id, started.stubId)),
@@ -245,6 +252,16 @@ export class Deployments {
     await beforeTold?.(row);
     await this.#parts.targets.changed(row.id);
     return row;
+  }
+
+  /** Why the stub cannot run any more: a volume of it was deleted. @returns undefined: all are there */
+  async #volumesProblem({ workspaceId, config }: Pick<StubRow, 'workspaceId' | 'config'>): Promise<string | undefined> {
+    const { volumes } = storedConfig(config);
+    if (volumes.length === 0) return undefined;
+    const ids = volumes.map(({ volumeId }) => volumeId);
+    const there = new Set((await volumesByIds(this.#parts.db, workspaceId, ids)).map(({ id }) => id));
+    const gone = volumes.find(({ volumeId }) => !there.has(volumeId));
+    return gone === undefined ? undefined : `the volume at ${gone.mountPath} was deleted: deploy the app again`;
   }
 
   /** Upper bound of the deployment's containers when the caller names none. */

@@ -171,7 +171,7 @@ export class Stubs {
   }
 
   /** A stub that this caller may name: one of its own workspace. */
-  async find(caller: Caller, stubId: string): Promise<StubRow | undefined> {
+  async find(caller: Pick<Caller, 'workspaceId'>, stubId: string): Promise<StubRow | undefined> {
     if (!isUuid(stubId)) return undefined;
     const stub = await stubById(this.#parts.db, stubId.toLowerCase());
     return stub?.workspaceId === caller.workspaceId ? stub : undefined;

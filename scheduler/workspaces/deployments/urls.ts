@@ -1,6 +1,7 @@
 // Invoke URLs: the two forms of each, and the host label of a
 // deployment. Pure. Source: decisions 0008, 0092 (the label).
 import { createHmac } from 'node:crypto';
+import { isIP } from 'node:net';
 import { kindOf } from '#shared/domain/status.ts';
 
 export interface UrlSettings {
@@ -69,8 +70,8 @@ export function pathUrl(base: string, target: UrlTarget): string {
 
 export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings): string {
   const url = new URL(base);
-  // No host name can lie below an IPv6 address.
-  const isNameless = url.hostname.startsWith('[') && !isLoopbackName(url.hostname);
+  // No host name can lie below an address.
+  const isNameless = isIP(url.hostname.replace(/^\[|\]$/g, '')) !== 0 && !isLoopbackName(url.hostname);
   if (settings.invokeDomain === null && isNameless) return pathUrl(base, target);
   const domain = settings.invokeDomain ?? (isLoopbackName(url.hostname) ? 'localhost' : url.hostname);
   const label =

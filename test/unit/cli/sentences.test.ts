@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { sentenceOf, unreachable } from '#cli/client.ts';
-import { exampleInput } from '#cli/commands/deploy.ts';
+import { callLines, exampleInput } from '#cli/commands/deploy.ts';
 import { failureText, invokePath, readInput } from '#cli/commands/invoke.ts';
 import { splitTarget } from '#cli/deploy/describe.ts';
 import { CliError } from '#cli/errors.ts';
@@ -10,6 +10,30 @@ import { clientUrl, daemonEnv, linkSocket, schedulerEnv, upSettings } from '#cli
 const answer = (status: number, body: string) => ({ status, headers: {}, body: Buffer.from(body) });
 
 describe('what a person is told', () => {
+  test('after a deploy: how to call it, without a token where anybody may', () => {
+    const url = 'https://a:1/asgi/site/v1';
+    const hostUrl = 'https://site-1-v1.a:1';
+    const site = { kind: 'asgi', name: 'site', requiredInputs: null, url, hostUrl, isPublic: false };
+    const token = `-H "Authorization: Bearer $(longshore context token)"`;
+    const ofSite = [`curl ${url} ${token}`, 'WebSockets: wss://a:1/asgi/site/v1, with the same header'];
+    expect(callLines(site, 'longshore')).toEqual([
+      ...ofSite,
+      `a browser: ${hostUrl}/?auth_token=TOKEN, where TOKEN is what \`longshore context token\` prints`,
+    ]);
+    expect(callLines({ ...site, hostUrl: url }, 'longshore')).toEqual(ofSite);
+    expect(callLines({ ...site, isPublic: true, url: 'http://a:1/asgi/public/1-2' }, 'longshore')).toEqual([
+      'curl http://a:1/asgi/public/1-2',
+      'WebSockets: ws://a:1/asgi/public/1-2',
+      `a browser: ${hostUrl}/`,
+    ]);
+    const sum = { ...site, kind: 'taskqueue', name: 'sum', requiredInputs: ['a'], url: 'http://a:1/x', hostUrl: null };
+    expect(callLines(sum, 'longshore')[0]).toContain(token);
+    expect(callLines({ ...sum, isPublic: true }, 'longshore')).toEqual([
+      `curl -X POST http://a:1/x -d '{"a": …}'`,
+      `longshore invoke sum --kind taskqueue --data '{"a": …}'`,
+    ]);
+  });
+
   test('when nothing listens: the address, and how to start a scheduler', () => {
     const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
     expect(unreachable('http://127.0.0.1:1994/api/v1/health', refused, 1000).message).toBe(

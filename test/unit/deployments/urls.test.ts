@@ -44,6 +44,9 @@ describe('invoke URLs', () => {
     expect(hostUrl('http://[fd00::1]:1994', deployed, { invokeDomain: null })).toBe(
       pathUrl('http://[fd00::1]:1994', deployed),
     );
+    expect(hostUrl('http://10.0.0.5:1994', deployed, { invokeDomain: null })).toBe(
+      pathUrl('http://10.0.0.5:1994', deployed),
+    );
     expect(hostUrl('https://api.example.com', plain, { invokeDomain: null })).toBe(`https://${STUB}.api.example.com`);
   });
 

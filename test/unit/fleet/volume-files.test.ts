@@ -43,11 +43,15 @@ function aWorld({ driver = 'local', home: at = home, machines = [aMachine(home)]
   const row = { id, workspace_id: workspaceId, name: 'v', driver, created_at: new Date(), updated_at: new Date() };
   const db = {
     query: (sql: string, params: readonly unknown[]) => {
-      if (sql.includes('home_machine_id')) return { rows: at === null ? [] : [{ id, home_machine_id: at }] };
+      if (sql.startsWith('update')) boundTo ??= params[1];
+      const homeId = at ?? boundTo;
+      if (sql.includes('home_machine_id'))
+        return { rows: homeId === undefined ? [] : [{ id, home_machine_id: homeId }] };
       const isFound = sql.includes('where id') ? params[0] === id : params[0] === workspaceId && params[1] === 'v';
       return { rows: isFound ? [row] : [] };
     },
   } as unknown as Queryable;
+  let boundTo: unknown;
   const asked: MachineId[] = [];
   let nowMs = NOW_MS;
   let keys: [Uint8Array, ...Uint8Array[]] = [new Uint8Array(32).fill(1)];
@@ -101,9 +105,54 @@ test('only volumes of the workspace, with a home, and paths of files are signed'
   await expect(files.sign(newId<WorkspaceId>(), 'v', 'a', 'get')).rejects.toMatchObject({ code: 'volume_not_found' });
   await expect(files.sign(workspaceId, 'other', 'a', 'get')).rejects.toMatchObject({ code: 'volume_not_found' });
   await expect(files.sign(workspaceId, 'v', '../a', 'get')).rejects.toMatchObject({ code: 'invalid_query' });
-  const homeless = aWorld({ home: null });
-  await expect(homeless.sign('a', 'put')).rejects.toMatchObject({ code: 'volume_without_home' });
+  const homeless = aWorld({ home: null, machines: [aMachine(home), aMachine(newId<MachineId>())] });
+  for (const purpose of ['get', 'put', 'pack', 'unpack'] as const) {
+    await expect(homeless.sign('a', purpose)).rejects.toMatchObject({ code: 'volume_without_home' });
+  }
   await expect(homeless.files.open(homeless.id, signal)).rejects.toMatchObject({ code: 'volume_without_home' });
+});
+
+test('the address of packs is for a folder and one direction, and for packs alone', async () => {
+  const { id, files, sign } = aWorld();
+  const root = await sign('', 'unpack');
+  expect(files.verify('unpack', id, root)).toBe(true);
+  for (const purpose of ['pack', 'get', 'put'] as const) expect(files.verify(purpose, id, root)).toBe(false);
+  const below = await sign('a/b', 'pack');
+  expect(files.verify('pack', id, below)).toBe(true);
+  expect(files.verify('pack', id, { ...below, path: 'a' })).toBe(false);
+  expect(files.verify('get', id, below)).toBe(false);
+  await expect(sign('../a', 'pack')).rejects.toMatchObject({ code: 'invalid_query' });
+  await expect(sign('', 'put')).rejects.toMatchObject({ code: 'invalid_query' });
+});
+
+test('a write gives a volume its home where one machine alone can have it; else a person names it', async () => {
+  const foreign = aMachine(newId<MachineId>(), { row: { poolWorkspaceId: newId<WorkspaceId>() } });
+  const only = aWorld({ home: null, machines: [aMachine(home), foreign] });
+  await expect(only.sign('a', 'get')).rejects.toMatchObject({ code: 'volume_without_home' });
+  await only.sign('a', 'put');
+  await only.files.open(only.id, signal);
+  expect(only.asked).toEqual([home]);
+
+  const other = newId<MachineId>();
+  const two = aWorld({ home: null, machines: [aMachine(home), aMachine(other), foreign] });
+  const volume = await two.files.named(workspaceId, 'v');
+  await expect(two.files.settle(volume)).rejects.toMatchObject({ code: 'volume_without_home' });
+  for (const id of [foreign.row.id, newId<MachineId>(), 'x']) {
+    await expect(two.files.settle(volume, id)).rejects.toMatchObject({ code: 'machine_not_found' });
+  }
+  expect(await two.files.hasFiles(volume)).toBe(false);
+  await two.files.settle(volume, other);
+  expect(await two.files.hasFiles(volume)).toBe(true);
+  await two.files.settle(volume, other);
+  await expect(two.files.settle(volume, home)).rejects.toMatchObject({ code: 'invalid_body' });
+  const shared = aWorld({ driver: 'shared', home: null });
+  await shared.files.settle(await shared.files.named(workspaceId, 'v'));
+  await expect(shared.files.settle(await shared.files.named(workspaceId, 'v'), home)).rejects.toMatchObject({
+    code: 'invalid_body',
+  });
+  for (const name of ['a\0b', '', '../v', 'x'.repeat(64)]) {
+    await expect(two.files.named(workspaceId, name)).rejects.toMatchObject({ code: 'volume_not_found' });
+  }
 });
 
 test('the home serves a local volume, also while it takes no containers; else a machine that has the driver', async () => {

@@ -15,7 +15,7 @@ import { VolumeFileMetrics } from '../../../scheduler/api/http/ops/volume-file-m
 import { registerVolumeFiles } from '../../../scheduler/api/http/ops/volume-files.ts';
 import { createHttpServer } from '../../../scheduler/api/http/server.ts';
 import type { HttpServer } from '../../../scheduler/api/http/server.ts';
-import { VOLUME_FILES_PATH } from '../../../scheduler/fleet/volume-files.ts';
+import { VOLUME_FILES_PATH, VOLUME_PACKS_PATH } from '../../../scheduler/fleet/volume-files.ts';
 import { waitFor } from '../../helpers/programs.ts';
 
 const PACE = { windowMs: 60, bytesPerWindow: 1000 };
@@ -46,6 +46,9 @@ async function serve(onFrame: (frame: Frame, end: Duplex) => void, refusal?: App
             open: async () => {
               if (refusal !== undefined) throw refusal;
               const [own, end] = duplexPair();
+              // This pair hands on the very bytes that are written, whose memory the sender takes back.
+              const write = own._write.bind(own);
+              own._write = (chunk: Buffer, encoding, written) => write(Buffer.from(chunk), encoding, written);
               const reader = new FrameReader();
               end.on('data', (data: Buffer) => reader.push(data).forEach((frame) => onFrame(frame, end)));
               end.on('error', () => undefined);
@@ -103,6 +106,30 @@ test('each method needs an address of its kind, and the file server hears which 
     { purpose: 'put', method: 'PUT', headers: [['content-length', '1']] },
   ]);
   expect(await registry.metrics()).toMatch(/volume_transfers_ended_total\{purpose="put",result="whole"\} 2/);
+});
+
+test('packs are read by POST and written by PUT, each by an address of its kind', async () => {
+  const heads: object[] = [];
+  const { url, registry } = await serve(({ kind, body }, end) => {
+    if (kind === 'request') heads.push(JSON.parse(body.toString('utf8')) as object);
+    if (kind === 'end') end.write(Buffer.concat([headOf(200, 0), encodeFrame('end', {})]));
+  });
+  const packs = url.replace(VOLUME_FILES_PATH, VOLUME_PACKS_PATH);
+  const send = (path: string, method: string) => fetch(packs + path, { method, body: 'x' });
+  expect(await codeOf(await send('unpack', 'POST'))).toEqual([403, 'download_refused']);
+  expect(await codeOf(await send('pack', 'PUT'))).toEqual([403, 'upload_refused']);
+  for (const path of ['get', 'put']) expect((await send(path, 'PUT')).status).toBe(403);
+  expect(await codeOf(await fetch(`${url}pack`))).toEqual([403, 'download_refused']);
+  expect((await fetch(`${packs}pack`)).status).toBe(404);
+  expect([(await send('pack', 'POST')).status, (await send('unpack', 'PUT')).status]).toEqual([200, 200]);
+  expect(heads).toMatchObject([
+    { purpose: 'pack', method: 'POST', folder: 'pack' },
+    { purpose: 'unpack', method: 'PUT', folder: 'unpack' },
+  ]);
+  expect(heads.some((head) => 'path' in head)).toBe(false);
+  const metrics = await registry.metrics();
+  expect(metrics).toMatch(/volume_transfers_ended_total\{purpose="get",result="whole"\} 1/);
+  expect(metrics).toMatch(/volume_transfers_ended_total\{purpose="put",result="whole"\} 1/);
 });
 
 test('a refusal before the stream, and a stream that breaks before its answer', async () => {

@@ -194,6 +194,41 @@ const PUT_FILE_ERRORS = [
   'disk_read_only',
 ];
 
+const PACK = bytes('application/x-longshore-pack');
+/** Answer to a pack that was written. */
+const PackWritten = Type.Object({
+  files: Count('files that are whole'),
+  bytes: Count('of all records'),
+  failures: Count('records that could not be written'),
+  failed: Type.Array(Type.Object({ path: Type.String(), code: Type.String(), message: Type.String() }), {
+    description: 'the first 100 of them',
+  }),
+});
+const PACK_ERRORS = ['invalid_body', 'volume_file_not_found', ...FILE_ERRORS];
+
+const PACK_ROUTES: readonly PlainRoute[] = [
+  {
+    http: 'POST /api/v1/gateway/volumes/packs/{volumeId}',
+    tag: 'objects',
+    summary: 'Read many files of a volume, at the address that pack-url gave; docs/volumes.md describes packs',
+    open: true,
+    query: ['path', 'expires', 'signature'],
+    body: bytes('application/x-ndjson'),
+    answer: PACK,
+    errors: ['download_refused', 'body_too_large', 'body_too_slow', ...PACK_ERRORS],
+  },
+  {
+    http: 'PUT /api/v1/gateway/volumes/packs/{volumeId}',
+    tag: 'objects',
+    summary: 'Write many files of a volume, at the address that pack-url gave for PUT',
+    open: true,
+    query: ['path', 'expires', 'signature'],
+    body: PACK,
+    answer: json(PackWritten),
+    errors: ['upload_refused', 'body_too_slow', 'disk_full', 'disk_read_only', ...PACK_ERRORS],
+  },
+];
+
 export const PLAIN_ROUTES: readonly PlainRoute[] = [
   {
     http: 'PUT /api/v1/gateway/objects/upload/{objectId}',
@@ -286,6 +321,7 @@ export const PLAIN_ROUTES: readonly PlainRoute[] = [
           },
     errors: [...(method === 'PUT' ? PUT_FILE_ERRORS : GET_FILE_ERRORS), ...FILE_ERRORS],
   })),
+  ...PACK_ROUTES,
   ...KINDS.flatMap(invokeRoutes),
   {
     http: 'GET /metrics',

@@ -13,12 +13,14 @@ import { send, sendCoded } from './refusal.ts';
 /** Largest answer that is not watched: so much lies in the socket's own buffer, read or not. */
 const MOST_UNWATCHED = 64 * 1024;
 
+/** @param isOwn - the caller is of the deployment's workspace */
 export function answer(
   submission: Submission,
   target: Target,
   reply: FastifyReply,
   events: EventStream,
   fail: (error: unknown) => void,
+  isOwn: boolean,
 ): void {
   if (submission.kind !== 'accepted') {
     // The add to the queue seemed to fail, yet a container got the task and its events went out.
@@ -39,7 +41,7 @@ export function answer(
       if (events.hasBegun) events.end(finished);
       else if (finished.status === 'COMPLETE' && isEventStream(finished.body))
         void reply.code(200).headers(EVENT_STREAM).send(finished.body);
-      else send(reply, outcomes.httpStatusOf(finished.status, finished.reason), finished.body);
+      else send(reply, outcomes.httpStatusOf(finished.status, finished.reason), bodyFor(finished, isOwn));
       if (finished.body.length > MOST_UNWATCHED) cutWhenUnread(raw);
     },
     (error: unknown) => {
@@ -49,6 +51,13 @@ export function answer(
   );
   // A caller who hung up before this line causes no further `close` event.
   if (raw.destroyed) left();
+}
+
+/** The body of an answer. Strangers who call a public deployment get the last line of a failed start alone. */
+export function bodyFor({ reason, body }: Finished, isOwn: boolean): string {
+  if (isOwn || reason !== 'start_failed') return body;
+  const { error } = JSON.parse(body) as { readonly error: string };
+  return JSON.stringify({ error: error.trimEnd().split('\n').at(-1)?.trim() });
 }
 
 /** The answer to a call that was not taken. */

@@ -210,13 +210,13 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
       call = { ...call, idempotency: callKeyOf(key, call, { target, caller, asksNewest }) };
     }
     const callbackUrl = query?.['callback_url']?.[0] ?? given.callbackUrl;
-    if (callbackUrl === undefined || callbackUrl === null) return submit(target, call, reply, fail);
+    if (callbackUrl === undefined || callbackUrl === null) return submit({ target, caller }, call, reply, fail);
     // A callback is signed in the workspace's name and sent to a
     // given address: only the workspace itself may ask for it.
     if (caller?.workspaceId !== target.workspaceId) return sendRefusal(reply, CALLBACK_OF_NOBODY);
     const problem = typeof callbackUrl === 'string' ? parts.callbackProblem(callbackUrl) : 'must be a text';
     if (problem !== undefined) return sendRefusal(reply, new Refusal(400, 'error', `callback_url ${problem}`));
-    const told = (): void => submit(target, { ...call, callbackUrl: callbackUrl as string }, reply, fail);
+    const told = (): void => submit({ target, caller }, { ...call, callbackUrl: callbackUrl as string }, reply, fail);
     if (callerStubId === undefined) return told();
     // An address that a container may not reach must not be reached on its behalf either.
     const judge = (own: Target | undefined): void =>
@@ -226,7 +226,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     else judge(own);
   }
 
-  function submit(target: Target, call: Call, reply: FastifyReply, fail: (error: unknown) => void): void {
+  function submit({ target, caller }: Invoked, call: Call, reply: FastifyReply, fail: (error: unknown) => void): void {
     const events = new EventStream(reply);
     const submitted = parts.submissions.submit(target, {
       ...call,
@@ -236,7 +236,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     const failed = (error: unknown): void => (events.hasBegun ? events.cut() : fail(error));
     submitted.then((submission) => {
       parts.release(reply.request);
-      answer(submission, target, reply, events, failed);
+      answer(submission, target, reply, events, failed, caller?.workspaceId === target.workspaceId);
     }, failed);
   }
 }

@@ -1,11 +1,11 @@
-// The signed addresses that `GET /volume/{ws}/{volumeName}/file-url` gives out. The request passes over the link to the
-// agent of the volume's machine, whose file server answers it; this replica passes bytes as a proxy does.
+// The signed addresses that `GET /volume/{ws}/{volumeName}/file-url` and `pack-url` give out. The request passes over
+// the link to the agent of the volume's machine, whose file server answers it; this replica passes bytes as a proxy.
 // Invariant: no byte of a body is read before the agent's stream is there. An answer that ends early breaks its
 // connection, so that no client takes it for complete.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import { VOLUME_FILES_PATH } from '../../../fleet/volume-files.ts';
+import { VOLUME_FILES_PATH, VOLUME_PACKS_PATH } from '../../../fleet/volume-files.ts';
 import type { FilePurpose, OpenedFile, SignedFileQuery, VolumeFiles } from '../../../fleet/volume-files.ts';
 import { problemOf, sendProblem } from '../error-map.ts';
 import { PACE_RULES } from '../pace.ts';
@@ -35,7 +35,7 @@ const PASSED = [
 /** Time for the file server to answer a request that has come to its end: it writes the file to its disk. */
 const ANSWER_WITHIN_MS = 600_000;
 
-/** Registers the route. `scope`: a plugin of its own, since only its bodies are not read before the handler. */
+/** Registers the routes. `scope`: a plugin of its own, since only its bodies are not read before the handler. */
 export function registerVolumeFiles(scope: FastifyInstance, parts: VolumeFileParts): void {
   scope.removeAllContentTypeParsers();
   scope.addContentTypeParser('*', (_request, payload, done) => done(null, payload));
@@ -52,14 +52,32 @@ export function registerVolumeFiles(scope: FastifyInstance, parts: VolumeFilePar
       const { volumeId } = request.params as { readonly volumeId: string };
       const query = request.query as SignedFileQuery;
       const purpose = purposeOf(request.method, (one) => parts.files.verify(one, volumeId, query));
-      if (purpose === undefined) {
-        const code = request.method === 'PUT' ? 'upload_refused' : 'download_refused';
-        throw new AppError(code, 'this address is not valid for that, or has expired: ask for a new one');
-      }
+      if (purpose === undefined) throw refused(request);
+      transfer(request, reply, { volumeId, path: query.path ?? '', purpose }, parts);
+    },
+  });
+  scope.route({
+    method: ['POST', 'PUT'],
+    url: `${VOLUME_PACKS_PATH}:volumeId`,
+    handler: (request, reply) => {
+      const { volumeId } = request.params as { readonly volumeId: string };
+      const query = request.query as SignedFileQuery;
+      const purpose = request.method === 'PUT' ? 'unpack' : 'pack';
+      if (!parts.files.verify(purpose, volumeId, query)) throw refused(request);
       transfer(request, reply, { volumeId, path: query.path ?? '', purpose }, parts);
     },
   });
 }
+
+const refused = ({ method }: FastifyRequest): AppError =>
+  new AppError(
+    method === 'PUT' ? 'upload_refused' : 'download_refused',
+    'this address is not valid for that, or has expired: ask for a new one',
+  );
+
+/** Direction of the bytes, as metrics count it. */
+const directionOf = (purpose: FilePurpose): 'get' | 'put' =>
+  purpose === 'put' || purpose === 'unpack' ? 'put' : 'get';
 
 /** HEAD asks by the address: for a file's size, or for how far an upload is. */
 function purposeOf(method: string, isValid: (purpose: FilePurpose) => boolean): FilePurpose | undefined {
@@ -76,7 +94,7 @@ interface Asked {
 function transfer(request: FastifyRequest, reply: FastifyReply, asked: Asked, parts: VolumeFileParts): void {
   const left = new AbortController();
   const { raw } = reply;
-  const { purpose } = asked;
+  const purpose = directionOf(asked.purpose);
   parts.metrics.active.inc({ purpose });
   raw.once('close', () => {
     parts.metrics.active.dec({ purpose });
@@ -127,7 +145,10 @@ function exchange(
       watch.passed(direction, count);
     },
     onOver: (isWhole) => {
-      metrics.ended.inc({ purpose: asked.purpose, result: isWhole ? 'whole' : hasBegun ? 'cut' : 'failed' });
+      metrics.ended.inc({
+        purpose: directionOf(asked.purpose),
+        result: isWhole ? 'whole' : hasBegun ? 'cut' : 'failed',
+      });
       watch.end();
       done();
       if (hasBegun || reply.raw.destroyed) return;
@@ -140,11 +161,13 @@ function exchange(
 /** The head of the request, as the file server reads it. */
 function headOf(request: FastifyRequest, { path, purpose }: Asked): object {
   const { raw } = request;
+  const isPack = purpose === 'pack' || purpose === 'unpack';
   return {
     type: 'file',
     purpose,
     method: raw.method ?? 'GET',
-    path,
+    // A file server of an earlier release must not take a pack for the bytes of one file.
+    ...(isPack ? { folder: path } : { path }),
     headers: PASSED.flatMap((name) => {
       const value = raw.headers[name];
       return typeof value === 'string' ? [[name, value]] : [];

@@ -26,7 +26,7 @@ import type { ObjectRouteParts } from './objects.ts';
 import { secretRoutes } from './secrets.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
-import { fileUrl } from './volumes.ts';
+import { volumeRoutes } from './volumes.ts';
 import type { VolumeRouteParts } from './volumes.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
@@ -60,7 +60,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
   downloadUrl(parts),
-  fileUrl(parts),
+  ...volumeRoutes(parts),
   ...imageRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,

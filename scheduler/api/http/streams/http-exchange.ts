@@ -29,6 +29,12 @@ const UNREAD_MS = 300_000;
 /** How much of a body, and how long, is still taken after its response is complete. */
 const LATE_BODY = { mostBytes: 64 * 1024 * 1024, withinMs: 15_000 };
 
+/** Headers of a connection, which 426 must have all the same. Source: RFC 9110 §15.5.22. */
+const UPGRADE: HeaderList = [
+  ['upgrade', 'websocket'],
+  ['connection', 'upgrade'],
+];
+
 export class HttpExchange {
   readonly #parts: HttpExchangeParts;
   readonly #frames: FrameStream;
@@ -141,7 +147,7 @@ export class HttpExchange {
     const added = begin().filter(([name]) => !names.has(name));
     response.writeHead(
       head.status,
-      [...added, ...head.headers].flatMap(([name, value]) => [name, value]),
+      [...added, ...head.headers, ...(head.status === 426 ? UPGRADE : [])].flatMap(([name, value]) => [name, value]),
     );
     // The head goes out with what has come of the body: a container may send its first event much later.
     process.nextTick(() => {

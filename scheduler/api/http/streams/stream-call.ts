@@ -11,7 +11,7 @@ import type { Submissions } from '../../../tasks/admission/submissions.ts';
 import type { Finished } from '../../../tasks/dispatch/replies.ts';
 import type { Streams } from '../../../tasks/streams/streams.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
-import { answerRefused } from '../invoke/answer.ts';
+import { answerRefused, bodyFor } from '../invoke/answer.ts';
 import { TOKEN_COOKIES, TOKEN_QUERY } from '../invoke/credential.ts';
 import { outcomes } from '../invoke/outcomes.ts';
 import { BAD_GATEWAY, NO_ROOM, Refusal, send, sendFailure, sendRefusal } from '../invoke/refusal.ts';
@@ -328,7 +328,8 @@ class StreamCall {
     // The application may go on, with a response that nobody gets.
     if (this.#finished === undefined) this.#callerLeft();
     if (finished === undefined || finished.status === 'COMPLETE') return sendRefusal(this.#reply, BAD_GATEWAY);
-    send(this.#reply, outcomes.httpStatusOf(finished.status, finished.reason), finished.body);
+    const isOwn = this.#to.caller?.workspaceId === this.#to.target.workspaceId;
+    send(this.#reply, outcomes.httpStatusOf(finished.status, finished.reason), bodyFor(finished, isOwn));
   }
 
   /** The caller is gone. */

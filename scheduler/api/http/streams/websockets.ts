@@ -194,7 +194,8 @@ function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents)
       } else if (frame.kind === 'close') closeAs(webSocket, frame);
     },
     onOver: () => {
-      if (webSocket.readyState === webSocket.OPEN) webSocket.close(1011, 'the container is gone');
+      if (webSocket.readyState === webSocket.OPEN)
+        webSocket.close(1011, 'the task was stopped, or its container is gone');
     },
   });
 }

@@ -1,7 +1,7 @@
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf } from '../rows.ts';
+import { many, maybeOne, msOf, one } from '../rows.ts';
 
 export interface VolumeRow {
   readonly id: string;
@@ -95,4 +95,75 @@ export async function bindVolumes(db: Queryable, ids: readonly string[], machine
   );
   const homes = await volumeHomes(db, ids);
   return [...homes.values()].every((home) => home === machineId);
+}
+
+/** Volumes of a workspace by name, with their homes. @param after - the last name of the page before */
+export function listVolumes(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  after: string,
+  limit: number,
+): Promise<(VolumeRow & { readonly homeMachineId: string })[]> {
+  return many<Raw & { home_machine_id: string | null }, VolumeRow & { readonly homeMachineId: string }>(
+    db,
+    `select ${COLUMNS}, home_machine_id from volumes
+     where workspace_id = $1 and name collate "C" > $2 order by name collate "C" limit $3`,
+    [workspaceId, after, limit],
+    (row) => ({ ...map(row), homeMachineId: row.home_machine_id ?? '' }),
+  );
+}
+
+export interface VolumeUserRow {
+  readonly id: string;
+  readonly name: string;
+  readonly version: number;
+  readonly stubType: string;
+  readonly active: boolean;
+}
+
+/** Whether a stub, `s`, mounts the volume `$2`. */
+const MOUNTS = `s.config -> 'volumes' @> jsonb_build_array(jsonb_build_object('volumeId', $2::text))`;
+const LIVE_CONTAINERS = `select 1 from containers c join stubs s on s.id = c.stub_id
+  where c.workspace_id = $1 and c.state not in ('STOPPED', 'FAILED', 'LOST') and ${MOUNTS}`;
+
+/** Deployments that mount the volume and are not deleted: active ones first, then newer ones. */
+export function deploymentsOfVolume(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  volumeId: string,
+  limit: number,
+): Promise<VolumeUserRow[]> {
+  return many<{ id: string; name: string; version: number; stub_type: string; active: boolean }, VolumeUserRow>(
+    db,
+    `select d.id, d.name, d.version, d.stub_type, d.active from deployments d join stubs s on s.id = d.stub_id
+     where d.workspace_id = $1 and d.deleted_at is null and ${MOUNTS}
+     order by d.active desc, d.created_at desc, d.id limit $3`,
+    [workspaceId, volumeId, limit],
+    ({ stub_type: stubType, ...row }) => ({ ...row, stubType }),
+  );
+}
+
+/** Number of live containers that mount the volume. */
+export function containersOfVolume(db: Queryable, workspaceId: WorkspaceId, volumeId: string): Promise<number> {
+  return one<{ count: number }, number>(
+    db,
+    `select count(*)::int as count from (${LIVE_CONTAINERS}) as live`,
+    [workspaceId, volumeId],
+    (row) => row.count,
+  );
+}
+
+/** Deletes the volume unless an active deployment or a live container mounts it. @returns whether it is gone */
+export async function deleteVolume(db: Queryable, workspaceId: WorkspaceId, volumeId: string): Promise<boolean> {
+  const deleted = await maybeOne<{ id: string }, string>(
+    db,
+    `delete from volumes where workspace_id = $1 and id = $2
+       and not exists (select 1 from deployments d join stubs s on s.id = d.stub_id
+                       where d.workspace_id = $1 and d.active and d.deleted_at is null and ${MOUNTS})
+       and not exists (${LIVE_CONTAINERS})
+     returning id`,
+    [workspaceId, volumeId],
+    (row) => row.id,
+  );
+  return deleted !== undefined;
 }

@@ -1,0 +1,99 @@
+// `longshore volume`: directories of the workspace that outlive containers. Their files: volume-entries.ts and
+// volume-copy.ts.
+import type { Client } from '../client.ts';
+import { CliError } from '../errors.ts';
+import type { VolumeCreateFlags } from '../flags.ts';
+import { ageOf } from '../format.ts';
+import { listField, numberField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { print, printJson } from '../print.ts';
+import { volumePath, volumesPath } from '../transfer/volume-files.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+const PAGE = 1_000;
+/** A deletion works on a volume for some seconds at a time; the call may wait for the volume's file server, too. */
+const REMOVE_TIMEOUT_MS = 60_000;
+
+export async function runVolumeCreate(name: string, flags: VolumeCreateFlags, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const volume = await client.restCall('POST', await volumesPath(client), {
+      name,
+      ...(flags.driver === undefined ? {} : { driver: flags.driver }),
+      ...(flags.machine === undefined ? {} : { machine_id: flags.machine }),
+    });
+    showDone(invocation, volume, [`made volume ${name}`]);
+  });
+}
+
+export async function runVolumeList(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const nowMs = Date.now();
+    showList(invocation, await allVolumes(client), ['NAME', 'DRIVER', 'MACHINE', 'CREATED'], (volume) => [
+      textField(volume, 'name'),
+      textField(volume, 'driver'),
+      textField(volume, 'machine_id') || '-',
+      `${ageOf(textField(volume, 'created_at'), nowMs)} ago`,
+    ]);
+  });
+}
+
+async function allVolumes(client: Client): Promise<readonly JsonObject[]> {
+  const path = await volumesPath(client);
+  const found: JsonObject[] = [];
+  let cursor = '';
+  do {
+    const query = new URLSearchParams({ limit: String(PAGE), cursor });
+    const answer = await client.rest(`${path}?${query.toString()}`);
+    found.push(...listField(answer, 'data'));
+    cursor = textField(answer, 'next');
+  } while (cursor !== '');
+  return found;
+}
+
+export async function runVolumeShow(name: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const volume = await named(name, client.rest(await volumePath(client, name)));
+    if (invocation.options.json === true) return printJson(volume);
+    const users = listField(volume, 'deployments').map(
+      (one) => `${textField(one, 'name')}/v${numberField(one, 'version')}${one['active'] === true ? '' : ' (stopped)'}`,
+    );
+    print(`name         ${textField(volume, 'name')}`);
+    print(`id           ${textField(volume, 'id')}`);
+    print(`driver       ${textField(volume, 'driver')}`);
+    print(`machine      ${textField(volume, 'machine_id') || '-'}`);
+    print(`created      ${ageOf(textField(volume, 'created_at'), Date.now())} ago`);
+    print(`deployments  ${users.length === 0 ? '-' : users.join(', ')}`);
+    print(`containers   ${numberField(volume, 'containers')}`);
+  });
+}
+
+/** Deletes the volume. A large one takes several calls. */
+export async function runVolumeDelete(name: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const path = await volumePath(client, name);
+    const removed = await removeAll(() => named(name, client.restCall('DELETE', path, undefined, REMOVE_TIMEOUT_MS)));
+    const entries = removed === 0 ? '' : ` with ${removed} files and folders`;
+    showDone(invocation, { name, removed, done: 'deleted' }, [`deleted volume ${name}${entries}`]);
+  });
+}
+
+/** Asks until everything is gone. @returns the number of entries that were removed */
+export async function removeAll(remove: () => Promise<JsonObject>): Promise<number> {
+  let removed = 0;
+  for (;;) {
+    const answer = await remove();
+    removed += numberField(answer, 'removed');
+    if (answer['complete'] === true) return removed;
+  }
+}
+
+/** Says which volume a refusal is about. */
+export function named<T>(name: string, work: Promise<T>): Promise<T> {
+  return work.catch((error: unknown) => {
+    if (!(error instanceof CliError) || error.answerCode !== 'volume_not_found') throw error;
+    throw new CliError(`there is no volume ${name} in this workspace: \`longshore volume list\` shows them`, {
+      cause: error,
+    });
+  });
+}
