@@ -113,6 +113,51 @@ export const AgentSettings = Type.Object({
     description:
       'MiB that one container may write to its root and to its view of the code together (volumes not counted). A container that writes more ends with `disk_limit`; 0: no limit',
   }),
+  LONGSHORE_AGENT_BUILDS: Type.Integer({
+    default: 2,
+    minimum: 0,
+    maximum: 64,
+    description: 'builds of images that run here at once; 0: images are built on other machines',
+  }),
+  LONGSHORE_AGENT_BUILD_MEMORY_MIB: Type.Integer({
+    default: 4096,
+    minimum: 64,
+    maximum: 1 << 30,
+    description: 'MiB of memory of a step of a build, beside what placement gives out',
+  }),
+  LONGSHORE_AGENT_BUILD_CPU: Type.Number({
+    default: 2,
+    minimum: 0.1,
+    maximum: 4096,
+    description: 'cores that a step of a build may use',
+  }),
+  LONGSHORE_AGENT_BUILD_DISK_MIB: Type.Integer({
+    default: 40_960,
+    minimum: 64,
+    maximum: 1 << 30,
+    description: 'MiB that the steps of one build may write together',
+  }),
+  LONGSHORE_AGENT_BUILD_MINUTES: Type.Number({
+    default: 60,
+    minimum: 0.01,
+    maximum: 1440,
+    description: 'time that one build may take',
+  }),
+  LONGSHORE_PIP_INDEX_URL: Type.Optional(
+    Type.String({ description: 'package index of pip in builds; whoever builds can read it, with its password' }),
+  ),
+  LONGSHORE_PIP_EXTRA_INDEX_URL: Type.Optional(
+    Type.String({ description: 'further package indexes of pip in builds, apart by spaces' }),
+  ),
+  LONGSHORE_PIP_TRUSTED_HOST: Type.Optional(
+    Type.String({ description: 'hosts whose certificates pip does not check in builds, apart by spaces' }),
+  ),
+  LONGSHORE_PIP_ARGUMENTS: Type.Optional(
+    Type.String({
+      pattern: '^[^\\n\\r]*$',
+      description: 'further arguments of `pip install` for packages of images, such as --prefer-binary',
+    }),
+  ),
   LONGSHORE_CODE_CACHE_BYTES: Type.Integer({
     default: 10 * 1024 ** 3,
     minimum: 0,
@@ -302,6 +347,17 @@ export function isBaseImage(config: Pick<AgentConfig, 'LONGSHORE_BASE_IMAGE'>, i
   const version = /^\d+\.\d+/.exec(image.slice(before.length))?.[0];
   return image === (version === undefined ? config.LONGSHORE_BASE_IMAGE : [before, ...after].join(version));
 }
+
+/** Variables of builds, by the names that pip and the steps of packages read. */
+export const pipVariables = (config: AgentConfig): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    [
+      ['PIP_INDEX_URL', config.LONGSHORE_PIP_INDEX_URL],
+      ['PIP_EXTRA_INDEX_URL', config.LONGSHORE_PIP_EXTRA_INDEX_URL],
+      ['PIP_TRUSTED_HOST', config.LONGSHORE_PIP_TRUSTED_HOST],
+      ['LONGSHORE_PIP_ARGUMENTS', config.LONGSHORE_PIP_ARGUMENTS],
+    ].filter((pair): pair is [string, string] => pair[1] !== undefined),
+  );
 
 /** UUIDs of devices that the operator excludes. */
 export const excludedGpus = (config: AgentConfig): readonly string[] =>

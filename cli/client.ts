@@ -2,6 +2,7 @@
 // Only this file knows the three error shapes: gateway (`ok: false` or an RPC status), REST (`{message, code}`) and
 // invoke (`{error}` or `{message}`).
 import { readFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { getCACertificates } from 'node:tls';
 import { request, Agent } from 'undici';
@@ -147,6 +148,38 @@ export class Client {
         : new CliError(text || `the scheduler refused ${method} ${path}`);
     }
     return value;
+  }
+
+  /**
+   * Calls a gateway operation that answers with a line of JSON for each message.
+   * @returns the last message
+   * @throws CliError also when the answer ends without a message
+   */
+  async gatewayStream(path: string, body: JsonObject, onMessage: (message: JsonObject) => void): Promise<JsonObject> {
+    const url = `${this.context.url}/api/v1/gateway${path}`;
+    let last: JsonObject | undefined;
+    try {
+      const answer = await request(url, {
+        method: 'POST',
+        dispatcher: this.#agent,
+        headers: { authorization: `Bearer ${this.context.token}`, 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      });
+      if (answer.statusCode !== 200) {
+        const raw = { status: answer.statusCode, headers: {}, body: await readBounded(answer.body) };
+        throw refusal(raw.status, jsonOf(raw, `POST ${path}`), this.context.url);
+      }
+      for await (const line of createInterface({ input: answer.body, crlfDelay: Number.POSITIVE_INFINITY })) {
+        const value: unknown = line === '' ? undefined : JSON.parse(line);
+        if (!isRecord(value)) continue;
+        last = value;
+        onMessage(value);
+      }
+    } catch (error) {
+      throw unreachable(url, error, CALL_TIMEOUT_MS, this.context.name);
+    }
+    if (last === undefined) throw new CliError(`POST ${path} was answered with nothing`);
+    return last;
   }
 
   /** Reads from workspace REST (path below `/api/v1`). */

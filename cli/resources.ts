@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type { DeploymentListFlags, DeploymentVerbFlags, TaskListFlags } from './flags.ts';
 import { command, examples, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
+import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
 import { addVolume } from './volume-resources.ts';
@@ -21,6 +22,7 @@ export function addResourceCommands(program: Command, invocation: () => Invocati
   addToken(program, invocation);
   addKey(program, invocation);
   addSecret(program, invocation);
+  addImageCommands(program, invocation);
   addVolume(program, invocation);
   addRegistryCommands(program, invocation);
 }

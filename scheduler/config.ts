@@ -158,6 +158,12 @@ export const SchedulerSettings = Type.Object({
     pattern: '^[a-z0-9][a-z0-9-]{0,31}$',
     description: 'the channel that new machines install from',
   }),
+  LONGSHORE_IMAGE_DAYS: Type.Integer({
+    default: 30,
+    minimum: 1,
+    maximum: 3650,
+    description: 'days after which a built image that no deployment has and nobody asked for is removed',
+  }),
   LONGSHORE_REGISTRY_CONFIG: Type.Optional(
     Text(
       "file with credentials of image registries, as Docker's config.json has them; machines get those of one registry for one pull. An entry is for every workspace and repository, unless it lists `workspaces` (ids) or `repositories` (team/app, team/*)",

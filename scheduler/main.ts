@@ -17,6 +17,7 @@ import { openIdentity, openTokens } from './compose/identity.ts';
 import { openLocalQueue } from './compose/local-queue.ts';
 import { startOrder } from './compose/lifecycle.ts';
 import { openLinks } from './compose/links.ts';
+import { openBuilds } from './compose/builds.ts';
 import { openObjects } from './compose/objects.ts';
 import { openPools, openPoolsFile } from './compose/pools.ts';
 import { openRecords } from './compose/records.ts';
@@ -134,9 +135,11 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts });
   const streamRelay = openStreamRelay(infrastructure, identity, clusterState, certificate);
   const volumeFileParts = openVolumeFiles(infrastructure, identity, clusterState, taskParts);
+  const buildParts = openBuilds(infrastructure, clusterState, objectParts, taskParts, scaling);
   const surfaces = openSurfaces({
     ...base,
     ...volumeFileParts,
+    ...buildParts,
     streamRelay,
     ...workerParts,
     ...poolParts,
@@ -162,6 +165,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     containerCalls,
     streamRelay,
     ...volumeFileParts,
+    ...buildParts,
     explain,
     relay,
     gauges,

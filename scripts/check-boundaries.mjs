@@ -54,6 +54,7 @@ const LAYERS = {
     'devices',
     'gateway',
     'transfers',
+    'builds',
     'slots',
     'images',
     'volumes',

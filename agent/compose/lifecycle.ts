@@ -146,6 +146,7 @@ function schedulerParts({ host, member, parts, serve }: Started): readonly Part[
     partOf('sampling', () => startSampling({ ...sampled, send: (message) => link.send(message) })),
     { name: 'adopted runners', start: (signal) => parts.adoptedRunners.await([...agentState.attended], signal) },
     { name: 'files of volumes', stop: () => parts.volumeFiles.close() },
+    { name: 'builds of images', start: () => parts.imageBuilds.start(), stop: () => parts.imageBuilds.stop() },
     { name: 'link', start: () => link.start(), stop: () => link.stop() },
     { name: 'pause containers ahead', start: () => parts.pauseContainers.start() },
     { name: 'limits of roots', start: () => void rootLimits.ask() },

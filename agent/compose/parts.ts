@@ -8,7 +8,8 @@ import { hostname } from 'node:os';
 import { join, resolve } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
-import { closedRanges, imageOf } from '../config.ts';
+import { ImageBuilds } from '../builds/image-builds.ts';
+import { closedRanges, imageOf, pipVariables } from '../config.ts';
 import { RunnerCompiler, countByContainer, emptyByContainer } from '../containers/helpers.ts';
 import { GpuDrivers } from '../containers/cdi.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
@@ -103,15 +104,19 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     log,
     bootId,
     inventory: async () => {
-      const [inventory, found, disk] = await Promise.all([
+      const [inventory, found, disk, builtImages] = await Promise.all([
         host.inventory,
         runtime.listImages().catch(() => []),
         disks.readImagesDisk(),
+        // Without a word of the engine the scheduler must not take them for gone.
+        imageBuilds.present().catch(() => undefined),
       ]);
       return {
         ...withImages(inventory, found),
         volumeDrivers: [...volumes.offered],
         streams: true,
+        builds: config.LONGSHORE_AGENT_BUILDS > 0 && builtImages !== undefined,
+        builtImages: [...(builtImages ?? [])],
         diskTotalBytes: disk.totalBytes,
         diskFreeBytes: disk.freeBytes,
         gpus: gpus.report(),
@@ -186,6 +191,26 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     labels,
     log,
   });
+  const imageBuilds = new ImageBuilds({
+    runtime,
+    images,
+    archives,
+    pauseContainers,
+    open: (line) => link.openBytes(line),
+    baseImageOf: (pythonVersion) => imageOf(config, '', pythonVersion),
+    machineId,
+    isDiskFull: () => conditions.names.includes('DiskPressure'),
+    limits: {
+      atOnce: config.LONGSHORE_AGENT_BUILDS,
+      memoryBytes: config.LONGSHORE_AGENT_BUILD_MEMORY_MIB * MIB,
+      cpuMillicores: Math.min(config.LONGSHORE_AGENT_BUILD_CPU, engine.cores) * 1000,
+      diskBytes: config.LONGSHORE_AGENT_BUILD_DISK_MIB * MIB,
+      timeMs: config.LONGSHORE_AGENT_BUILD_MINUTES * 60_000,
+    },
+    variables: pipVariables(config),
+    caBundle: config.LONGSHORE_CA_BUNDLE,
+    log,
+  });
   const rootLimits = new RootLimits({ runtime, labels, wanted: containerDisks.limitBytes > 0, log });
 
   // The reconciliation of the desired and the observed state.
@@ -254,6 +279,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     containerDisks,
     volumeUse,
     volumeFiles,
+    imageBuilds,
     rootLimits,
     logs,
     positions,

@@ -87,7 +87,7 @@ function wireMachine({ conditions }: Host, { gpus, executor, logs, link, disks, 
 /** Messages to the scheduler, and messages from it. */
 function wireLink(
   { log }: Host,
-  { link, logs, hostDrain, preparer, orders, volumeFiles }: Parts,
+  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds }: Parts,
   root: LinkEvents,
 ): void {
   logs.onResult((result) => {
@@ -98,6 +98,10 @@ function wireLink(
     preparer.take(order).catch((error: unknown) => log.warn({ err: error, image: order.image }, 'image not prepared'));
   });
   link.onServeVolume((order) => volumeFiles.serve(order));
+  link.onBuildImage((order) => imageBuilds.take(order));
+  link.onRemoveImages((images) => {
+    imageBuilds.remove(images).catch((error: unknown) => log.info({ err: error, images }, 'images were not removed'));
+  });
   link.onDesired((desired) => orders.desired(desired));
   link.onProceed((assignmentId, permission) => orders.proceed(assignmentId, permission));
   link.onSession(root.onSession);

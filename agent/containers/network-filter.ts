@@ -49,13 +49,8 @@ export function rangeProblem(text: string): string | undefined {
 
 /** The rules as `nft -f` reads them. */
 export function filterRules(input: RulesInput): string {
-  const { ownAddresses, bridgeRanges, closedRanges } = input;
-  const open = blockListOf(input.openAddresses);
-  const metadata = blockListOf(METADATA);
-  const opened = ownAddresses.filter((address) => isIn(open, address) && !isIn(metadata, address));
-  const own = ownAddresses.filter((address) => !opened.includes(address));
-  const closed = [...METADATA, ...EVERYBODY, ...bridgeRanges, ...closedRanges, ...own.map(asRange)];
-  const closedHere = blockListOf([...closedRanges, ...own.map(asRange)]);
+  const { closed, own, opened } = closedOf(input);
+  const closedHere = blockListOf([...input.closedRanges, ...own.map(asRange)]);
   const allowed = blockListOf(input.allowList);
   const isListed = input.allowList.length > 0;
   const mayAsk = input.nameServers.filter((address) => !isListed || isIn(allowed, address));
@@ -90,6 +85,53 @@ export function filterRules(input: RulesInput): string {
     '}',
     '',
   ].join('\n');
+}
+
+/**
+ * The same closed ranges once more, on the network device itself, for steps of builds. The engine's builder leaves them
+ * the right to raw sockets, whose frames pass no other rule. The text needs `$self`, the namespace's own address: no
+ * frame may carry another's. Needs Linux 5.16 or newer.
+ */
+export function frameRules(input: RulesInput): string {
+  const { closed, opened } = closedOf(input);
+  const lines = [
+    'arp saddr ip $self accept',
+    'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept',
+    'meta protocol ip ip saddr != $self drop',
+    ...byVersion(input.nameServers).map(
+      ([family, list]) => `${family} daddr { ${list.join(', ')} } meta l4proto { tcp, udp } th dport 53 accept`,
+    ),
+    ...(opened.length > 0 ? ['ip daddr @opened4 accept', 'ip6 daddr @opened6 accept'] : []),
+    'ip daddr @closed4 drop',
+    'ip6 daddr @closed6 drop',
+    'meta protocol { ip, ip6 } accept',
+  ];
+  return [
+    'table netdev longshore {',
+    ...sets('closed', closed),
+    ...(opened.length > 0 ? sets('opened', opened.map(asRange)) : []),
+    '  chain out {',
+    '    type filter hook egress device "eth0" priority 0; policy drop;',
+    ...lines.map((line) => `    ${line}`),
+    '  }',
+    '}',
+    '',
+  ].join('\n');
+}
+
+/** Ranges that are closed to every container, own addresses among them, and own addresses that are open. */
+function closedOf(input: RulesInput): {
+  readonly closed: readonly string[];
+  readonly own: readonly string[];
+  readonly opened: readonly string[];
+} {
+  const { ownAddresses, bridgeRanges, closedRanges } = input;
+  const open = blockListOf(input.openAddresses);
+  const metadata = blockListOf(METADATA);
+  const opened = ownAddresses.filter((address) => isIn(open, address) && !isIn(metadata, address));
+  const own = ownAddresses.filter((address) => !opened.includes(address));
+  const closed = [...METADATA, ...EVERYBODY, ...bridgeRanges, ...closedRanges, ...own.map(asRange)];
+  return { closed, own, opened };
 }
 
 function sets(name: string, ranges: readonly string[]): string[] {

@@ -13,7 +13,8 @@ import type { Log } from '#shared/log.ts';
 import { openFilesByContainer, openFilesOf } from './helpers.ts';
 import { Limiter } from './limiter.ts';
 import { PAUSE_IMAGE, ensurePauseImage } from './pause-image.ts';
-import { filterRules } from './network-filter.ts';
+import { filterRules, frameRules } from './network-filter.ts';
+import type { RulesInput } from './network-filter.ts';
 import type { ContainerRuntime, NetworkFacts, RuntimeContainer } from './runtime.ts';
 import { EngineError, LABELS } from './runtime.ts';
 
@@ -36,6 +37,9 @@ const CPU_MILLICORES = 1000;
  */
 const SCRIPT =
   'printf %s "$RULES" | nft -f - && echo "ready $(ulimit -Hn)" && exec su -s /usr/bin/sleep holder 2147483647';
+/** The same with rules for frames, which name the container's own address. */
+const BUILD_SCRIPT = `while read -r address name rest; do case "$address" in *:*) ;; *) [ "$name" = "$HOSTNAME" ] && self="$address" ;; esac; done </etc/hosts; RULES="define self = $self
+$RULES"; ${SCRIPT}`;
 /** Capabilities for `nft`, and to stop being root. */
 const CAPABILITIES = ['NET_ADMIN', 'SETUID', 'SETGID'];
 export interface PauseContainer {
@@ -172,6 +176,18 @@ export class PauseContainers {
     return pauseContainer;
   }
 
+  /**
+   * A pause container for a build, whose steps may have raw sockets.
+   * @throws AppError `network_error`, also where the kernel cannot filter frames
+   */
+  async takeForBuild(buildId: string): Promise<PauseContainer> {
+    const input = this.#rulesInput([]);
+    const rules = `${(this.#parts.rules ?? filterRules)(input)}${frameRules(input)}`;
+    const pauseContainer = await this.#make(rules, keyOf(rules), BUILD_SCRIPT);
+    this.#serving.set(ownerOf(buildId, 0), pauseContainer);
+    return pauseContainer;
+  }
+
   #takeWaiting(key: string): Kept | undefined {
     for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
       if (next.key === key) return next;
@@ -246,20 +262,24 @@ export class PauseContainers {
   }
 
   #rules(allowList: readonly string[]): string {
+    return (this.#parts.rules ?? filterRules)(this.#rulesInput(allowList));
+  }
+
+  #rulesInput(allowList: readonly string[]): RulesInput {
     const { own, nameServers } = this.#parts.addresses();
-    return (this.#parts.rules ?? filterRules)({
+    return {
       allowList,
       ownAddresses: [...new Set([...own, ...this.#bridge.gateways])].toSorted(),
       bridgeRanges: this.#bridge.subnets,
       closedRanges: this.#parts.closedRanges,
       openAddresses: this.#parts.openAddresses,
       nameServers,
-    });
+    };
   }
 
-  async #make(rules: string, key: string): Promise<Kept> {
+  async #make(rules: string, key: string, script = SCRIPT): Promise<Kept> {
     try {
-      return await this.#makeOnce(rules, key);
+      return await this.#makeOnce(rules, key, script);
     } catch (error) {
       // A cleanup outside the agent removed the image or the network: both can be made again.
       if (!(error instanceof EngineError) || (error.failure !== 'no_such_image' && error.failure !== 'no_such_network'))
@@ -268,13 +288,13 @@ export class PauseContainers {
     try {
       this.#imageId = await ensurePauseImage(this.#parts.runtime);
       this.#bridge = await this.#parts.runtime.ensureNetwork(this.#parts.network);
-      return await this.#makeOnce(rules, key);
+      return await this.#makeOnce(rules, key, script);
     } catch (error) {
       throw networkError(error);
     }
   }
 
-  async #makeOnce(rules: string, key: string): Promise<Kept> {
+  async #makeOnce(rules: string, key: string, script: string): Promise<Kept> {
     const { runtime, labels, network } = this.#parts;
     const name = `h-${randomBytes(6).toString('hex')}`;
     this.#making.add(name);
@@ -283,7 +303,7 @@ export class PauseContainers {
       dockerId = await runtime.create({
         name,
         image: this.#imageId,
-        entrypoint: ['sh', '-c', SCRIPT],
+        entrypoint: ['sh', '-c', script],
         workingDir: '/',
         env: [`RULES=${rules}`],
         labels: { ...labels(), [LABELS.pauseContainer]: '1', [LABELS.image]: PAUSE_IMAGE },

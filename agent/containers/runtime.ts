@@ -168,6 +168,34 @@ export interface PullOptions {
   readonly onProgress: (progress: PullProgress) => void;
 }
 
+/** Facts of an image's own configuration that matter to builds on it. */
+export interface ImageConfig {
+  readonly labels: Readonly<Record<string, string>>;
+  /** Instructions that a build on the image would run. */
+  readonly onBuild: readonly string[];
+}
+
+export interface BuildOptions {
+  /** The name that the image gets. */
+  readonly tag: string;
+  /** As in `CreateContainer`. */
+  readonly network: string;
+  readonly memoryBytes: number;
+  readonly cpuMillicores: number;
+  /** Variables of steps whose Dockerfile declares them. */
+  readonly args: Readonly<Record<string, string>>;
+  readonly noCache: boolean;
+  /** Ends the build; the engine removes the container of its step. */
+  readonly signal: AbortSignal;
+  /** Called with the builder's output as it comes, in parts of any length. */
+  readonly onText: (text: string) => void;
+}
+
+export type BuildResult =
+  | { readonly kind: 'built'; readonly imageId: string }
+  /** The engine's own words. */
+  | { readonly kind: 'failed'; readonly message: string };
+
 /** Failures of the engine, named so that the party at fault is clear. */
 export type EngineFailure =
   | 'conflict'
@@ -267,6 +295,20 @@ export interface ContainerRuntime {
    * @throws Error with the engine's message
    */
   pull(reference: string, options: PullOptions): Promise<string>;
+  /** Looks at an image's configuration; undefined when the engine has no such image. */
+  imageConfig(reference: string): Promise<ImageConfig | undefined>;
+  /**
+   * Builds an image with the engine's own (classic) builder, which enforces limits and joins a network namespace.
+   * @param context - a tar file with a `Dockerfile`
+   * @throws EngineError when there was no build
+   */
+  build(context: Readable, options: BuildOptions): Promise<BuildResult>;
+  /** Removes images without a name that have the label. @param olderHours - only those made longer ago */
+  pruneImages(label: string, olderHours: number): Promise<void>;
+  /** Names of images that have the label. */
+  imagesWithLabel(label: string): Promise<string[]>;
+  /** Ids of containers, of every owner, with that network setting. */
+  containersOn(network: string): Promise<string[]>;
   /** Removes the network when nothing uses it. */
   removeNetwork(name: string): Promise<void>;
   /** Follows the output on fd 1 and 2, line by line, until the container ends. */

@@ -4,6 +4,7 @@
  * bytes than requested, never counts as success. Credentials stay in memory, for one pull.
  */
 import { sleep } from '#shared/backoff.ts';
+import { isBuiltImage } from '#shared/domain/built-images.ts';
 import { digestOf, registryOf } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
@@ -127,6 +128,11 @@ export class Images {
           return { id: facts.id, was: 'present' };
         }
       }
+      if (isBuiltImage(reference))
+        throw new AppError(
+          'image_error',
+          `image ${reference} was built on a machine and is not here any more; deploy the app again, which builds it`,
+        );
       const flight = this.#flights.get(reference) ?? this.#begin(reference, workspaceId);
       const isOwn = flight.workspaceId === workspaceId;
       flight.listeners.add(onProgress);

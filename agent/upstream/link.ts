@@ -21,6 +21,7 @@ import type {
   PrepareImage__Output,
   PullImageResponse__Output,
   ServeVolume__Output,
+  BuildImage__Output,
   TaskToAgent__Output,
   Welcome__Output,
 } from '#shared/protocol/generated/messages.ts';
@@ -83,6 +84,8 @@ export class Link {
   readonly #parts: LinkParts;
   readonly #prepareImage = new Listeners<[PrepareImage__Output]>();
   readonly #serveVolume = new Listeners<[ServeVolume__Output]>();
+  readonly #buildImage = new Listeners<[BuildImage__Output]>();
+  readonly #removeImages = new Listeners<[readonly string[]]>();
   readonly #sessionBegan = new Listeners<[]>();
   readonly #disconnected = new Listeners<[]>();
   readonly #desired = new Listeners<[Desired__Output]>();
@@ -124,6 +127,16 @@ export class Link {
   /** Told of a stream that wants the files of a volume. */
   onServeVolume(listener: (order: ServeVolume__Output) => void): void {
     this.#serveVolume.add(listener);
+  }
+
+  /** Told of an image to build. */
+  onBuildImage(listener: (order: BuildImage__Output) => void): void {
+    this.#buildImage.add(listener);
+  }
+
+  /** Told of images that were built here and are wanted no more. */
+  onRemoveImages(listener: (images: readonly string[]) => void): void {
+    this.#removeImages.add(listener);
   }
 
   /** Told when a session began. */
@@ -411,6 +424,12 @@ export class Link {
       case 'serveVolume':
         if (message.serveVolume !== null && message.serveVolume !== undefined)
           this.#serveVolume.tell(message.serveVolume);
+        return;
+      case 'buildImage':
+        if (message.buildImage !== null && message.buildImage !== undefined) this.#buildImage.tell(message.buildImage);
+        return;
+      case 'removeImages':
+        this.#removeImages.tell(message.removeImages?.images ?? []);
         return;
       case 'superseded':
         this.#parts.log.warn('another agent connected as this machine; waiting before trying again');

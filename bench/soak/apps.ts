@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Client } from '#cli/client.ts';
 import { packFiles } from '#cli/deploy/archive.ts';
-import { uploadArchive } from '#cli/deploy/deploy.ts';
+import { uploadArchive } from '#cli/deploy/upload.ts';
 import { collectFiles } from '#cli/deploy/files.ts';
 import type { Caller } from './caller.ts';
 

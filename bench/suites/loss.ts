@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Client } from '#cli/client.ts';
 import { packFiles } from '#cli/deploy/archive.ts';
-import { uploadArchive } from '#cli/deploy/deploy.ts';
+import { uploadArchive } from '#cli/deploy/upload.ts';
 import { collectFiles } from '#cli/deploy/files.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { SimulatedHost } from '../../test/helpers/hosts/host.ts';

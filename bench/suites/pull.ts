@@ -7,7 +7,7 @@ import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { sleep } from '#shared/backoff.ts';
 import { packFiles } from '#cli/deploy/archive.ts';
-import { uploadArchive } from '#cli/deploy/deploy.ts';
+import { uploadArchive } from '#cli/deploy/upload.ts';
 import { collectFiles } from '#cli/deploy/files.ts';
 import { dockerRuntime } from '#agent/containers/engine/docker.ts';
 import { realRegistry } from '../../test/helpers/registry.ts';

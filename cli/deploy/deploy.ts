@@ -1,6 +1,5 @@
 // The way an app becomes a deployment: describe, pack, check or create the object, upload, stub,
 // deploy. `longshore deploy` and the example of `longshore up` both use it, and nothing else does.
-import { createReadStream } from 'node:fs';
 import type { Client } from '../client.ts';
 import { sleep } from '#shared/backoff.ts';
 import { isRecord } from '#shared/json.ts';
@@ -8,10 +7,11 @@ import { CliError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { packFiles } from './archive.ts';
-import type { Archive } from './archive.ts';
 import { describeApp } from './describe.ts';
 import type { HandlerDefinition } from './describe.ts';
 import { collectFiles } from './files.ts';
+import { resolveImage } from './image.ts';
+import { uploadArchive } from './upload.ts';
 import { resolveVolumes } from './volumes.ts';
 
 export interface Deployed {
@@ -43,13 +43,9 @@ export interface DeployRequest {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** Uploads may be large and disks slow; a stalled one still ends. */
-const UPLOAD_TIMEOUT_MS = 30 * 60_000;
-
 /** @throws CliError naming what was refused and the cure */
 export async function deployApp(client: Client, request: DeployRequest): Promise<Deployed> {
   const { root, handler, others } = await describeApp(request.target, request.env);
-  refuseImageBuild(handler);
   const found = await collectFiles(root);
   for (const path of found.skipped)
     request.onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
@@ -73,10 +69,11 @@ async function deployHandler(
   const kind = handler.stubType.split('/', 1)[0] ?? 'endpoint';
   const name = request.name ?? handler.name;
   const stubType = `${kind}/deployment`;
+  const imageId = await resolveImage(client, handler, request.onStep);
   const volumes = await resolveVolumes(client, handler);
   const hook = await runOnDeploy(client, handler, objectId, request.onStep);
   const stub = await client
-    .gateway('POST', '/stubs', { ...recipe, ...hook, volumes, stubType, objectId })
+    .gateway('POST', '/stubs', { ...recipe, ...hook, imageId, volumes, stubType, objectId })
     .catch((error: unknown) => {
       throw withLimitCure(withSecretCure(error));
     });
@@ -150,11 +147,11 @@ async function runOnDeploy(
   const hook = handler['onDeployHandler'];
   if (!isRecord(hook)) return {};
   const definition = { ...hook, requiredInputs: null } as unknown as HandlerDefinition;
-  refuseImageBuild(definition);
+  const imageId = await resolveImage(client, definition, onStep);
   const volumes = await resolveVolumes(client, definition);
   const { requiredInputs: _, ...recipe } = definition;
   const stub = await client
-    .gateway('POST', '/stubs', { ...recipe, volumes, stubType: 'function', objectId })
+    .gateway('POST', '/stubs', { ...recipe, imageId, volumes, stubType: 'function', objectId })
     .catch((error: unknown) => {
       throw withLimitCure(withSecretCure(error));
     });
@@ -181,28 +178,6 @@ async function putTask(client: Client, stubId: string, name: string): Promise<st
   const text = answer.body.toString('utf8');
   if (answer.status !== 200) throw new CliError(`on_deploy: ${name} was refused with ${answer.status}: ${text}`);
   return textField(JSON.parse(text) as JsonObject, 'task_id');
-}
-
-/**
- * Refuses packages and commands of an image: they need a build, which no scheduler does yet.
- * Without the build the app would fail at its first call.
- */
-function refuseImageBuild(handler: HandlerDefinition): void {
-  const image = handler['image'];
-  if (typeof image !== 'object' || image === null) return;
-  const fields = [
-    ['pythonPackages', 'python_packages'],
-    ['commands', 'commands'],
-  ] as const;
-  for (const [field, parameter] of fields) {
-    const value: unknown = Reflect.get(image, field);
-    if (!Array.isArray(value) || value.length === 0) continue;
-    throw new CliError(
-      `${handler.name}: Image(${parameter}=…) asks for an image to be built, which Longshore does not do yet. ` +
-        `Name an image that has what the app needs, Image(base_image='registry.example.com/image:tag'), ` +
-        `or put the packages beside the app: \`pip install --target <its directory> PACKAGE\``,
-    );
-  }
 }
 
 /**
@@ -263,38 +238,4 @@ export async function latestDeployment(
     latest = { id: textField(item, 'id'), stubId: textField(item, 'stubId'), version, active: item['active'] === true };
   }
   return latest;
-}
-
-/** Uploads unless the installation has these bytes already; the hash is the key. */
-export async function uploadArchive(
-  client: Client,
-  archive: Pick<Archive, 'path' | 'size' | 'sha256'>,
-  onStep: (line: string) => void,
-): Promise<string> {
-  const head = await client.gateway('GET', `/objects/${archive.sha256}`);
-  if (head['exists'] === true) return textField(head, 'objectId');
-  onStep(`uploading ${formatBytes(archive.size)}`);
-  const created = await client.gateway('POST', '/objects', {
-    objectMetadata: { name: archive.sha256, size: String(archive.size) },
-    hash: archive.sha256,
-    size: String(archive.size),
-    overwrite: true,
-  });
-  const answer = await client.call(textField(created, 'presignedUrl'), {
-    method: 'PUT',
-    body: createReadStream(archive.path),
-    contentLength: archive.size,
-    contentType: 'application/zip',
-    anonymous: true,
-    timeoutMs: UPLOAD_TIMEOUT_MS,
-  });
-  if (answer.status !== 200) {
-    const text = answer.body.toString('utf8').slice(0, 300);
-    throw new CliError(`the upload was refused with ${answer.status}: ${text}`);
-  }
-  return textField(created, 'objectId');
-}
-
-function formatBytes(bytes: number): string {
-  return bytes < 1024 ** 2 ? `${Math.ceil(bytes / 1024)} KiB` : `${(bytes / 1024 ** 2).toFixed(1)} MiB`;
 }

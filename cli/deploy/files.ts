@@ -45,9 +45,9 @@ export async function collectFiles(
     maxBytes: MAX_APP_BYTES,
     maxFiles: MAX_APP_FILES,
   },
-  options: { readonly home?: string } = {},
+  options: { readonly home?: string; readonly ignoreFiles?: readonly string[] } = {},
 ): Promise<AppFiles> {
-  const rules = await readRules(root, options.home ?? homedir());
+  const rules = await readRules(root, options.home ?? homedir(), options.ignoreFiles ?? IGNORE_FILES);
   const files: AppFile[] = [];
   const skipped: string[] = [];
   let totalBytes = 0;
@@ -80,8 +80,8 @@ export async function collectFiles(
 }
 
 /** A home directory holds keys and tokens: without an ignore file it is refused. */
-async function readRules(root: string, home: string): Promise<Ignore> {
-  for (const name of IGNORE_FILES) {
+async function readRules(root: string, home: string, names: readonly string[]): Promise<Ignore> {
+  for (const name of names) {
     try {
       return ignore().add(await readFile(join(root, name), 'utf8'));
     } catch (error) {

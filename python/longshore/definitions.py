@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import re
 from enum import Enum
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from .checks import DefinitionError, gpu_names, text, texts, whole
+from .checks import DefinitionError, gpu_names, text, texts, variables, whole
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
 _VOLUME_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,62}')
@@ -70,9 +70,9 @@ class GpuType(str, Enum):
 
 class Image:
     """
-    The container image: one for a Python version, or `base_image`, any image with a Python of 3.8 or newer.
-    `python_packages` and `commands` require an image build, which `longshore deploy` refuses: no scheduler builds
-    images yet.
+    The container image: one for a Python version, or `base_image`, any image with a Python of 3.8 or newer. Packages,
+    commands, variables or a Dockerfile make `longshore deploy` build an image, once for each definition. Variables and
+    Debian packages come first, then packages, then commands; what is added later comes behind, in its order.
     """
 
     def __init__(
@@ -81,29 +81,77 @@ class Image:
         python_packages: Union[Sequence[str], str] = (),
         commands: Sequence[str] = (),
         base_image: str = '',
+        env_vars: Union[Mapping[str, str], Sequence[str], None] = None,
+        system_packages: Sequence[str] = (),
     ) -> None:
         self.python_version = _python_version(python_version)
         self.python_packages = _packages(python_packages)
         self.commands = texts('commands', commands)
         self.base_image = text('base_image', base_image)
+        self.env_vars = variables(env_vars)
+        self.system_packages = texts('system_packages', system_packages)
+        self.dockerfile = ''
+        self.context_dir = ''
+        self.added: List[Dict[str, str]] = []
+
+    @classmethod
+    def from_dockerfile(cls, path: str, context_dir: Optional[str] = None) -> 'Image':
+        """An image of a Dockerfile. `context_dir` has the files that it copies; the Dockerfile's directory by default."""
+        image = cls()
+        if os.environ.get('CONTAINER_ID'):
+            return image
+        try:
+            with open(text('path', path, empty=False), encoding='utf-8') as file:
+                image.dockerfile = file.read()
+        except OSError as error:
+            raise DefinitionError('path: cannot read %s: %s' % (path, error.strerror)) from None
+        image.context_dir = os.path.abspath(context_dir or os.path.dirname(os.path.abspath(path)))
+        if not os.path.isdir(image.context_dir):
+            raise DefinitionError('context_dir: %s is not a directory' % image.context_dir)
+        return image
+
+    @classmethod
+    def from_registry(cls, image_uri: str) -> 'Image':
+        """An image of a registry, whose credentials the workspace has (`longshore registry set`)."""
+        return cls(base_image=text('image_uri', image_uri, empty=False))
 
     def add_python_packages(self, packages: Union[Sequence[str], str]) -> 'Image':
         """More packages, or the path of a requirements file."""
-        self.python_packages += _packages(packages)
+        self.added += [{'type': 'pip', 'command': package} for package in _packages(packages)]
         return self
 
     def add_commands(self, commands: Sequence[str]) -> 'Image':
         """More shell commands, run while the image is built."""
-        self.commands += texts('commands', commands)
+        self.added += [{'type': 'shell', 'command': command} for command in texts('commands', commands)]
         return self
 
+    def with_envs(self, env_vars: Union[Mapping[str, str], Sequence[str], str]) -> 'Image':
+        """Variables of the image, as a mapping or as `NAME=VALUE`."""
+        self.env_vars += variables([env_vars] if isinstance(env_vars, str) else env_vars)
+        return self
+
+    def with_secrets(self, secrets: Sequence[str]) -> 'Image':
+        raise DefinitionError(
+            'with_secrets: a build gets no secrets, because what a step reads can stay in the image; '
+            'give secrets to the decorator, and read them in the handler or in on_start'
+        )
+
     def described(self) -> Dict[str, Any]:
-        return {
+        described: Dict[str, Any] = {
             'pythonVersion': self.python_version,
             'pythonPackages': self.python_packages,
             'commands': self.commands,
             'baseImage': self.base_image,
         }
+        more = {
+            'buildSteps': self.added,
+            'envVars': self.env_vars,
+            'systemPackages': self.system_packages,
+            'dockerfile': self.dockerfile,
+            'contextDir': self.context_dir,
+        }
+        described.update({name: value for name, value in more.items() if value})
+        return described
 
 
 class QueueDepthAutoscaler:

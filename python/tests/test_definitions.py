@@ -226,9 +226,10 @@ def handler(): ...
                         'imageId': '',
                         'image': {
                             'pythonVersion': 'python3.11',
-                            'pythonPackages': ['numpy', 'scipy'],
+                            'pythonPackages': ['numpy'],
                             'commands': ['true'],
                             'baseImage': '',
+                            'buildSteps': [{'type': 'pip', 'command': 'scipy'}],
                         },
                         'workers': 4,
                         'concurrentRequests': 3,

@@ -64,6 +64,8 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     workers,
     ...maintenance.afterTasks,
     parts.objectParts.collector,
+    parts.imageCollector,
+    parts.builds,
     parts.retention,
     ...replicas.running,
     parts.scheduleParts.schedules,

@@ -1,5 +1,6 @@
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerControl } from '../fleet/containers/container-registry.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -11,6 +12,7 @@ import { Quotas } from '../control/placement/quotas.ts';
 import { Reservations } from '../control/placement/reservations.ts';
 import type { Keys } from '../stores/queues/keys.ts';
 import type { Db } from '../stores/store/db.ts';
+import { imagePlaces } from '../stores/store/queries/images.ts';
 import { bindVolumes, volumeHomes } from '../stores/store/queries/volumes.ts';
 
 export interface OpenPlacement {
@@ -52,6 +54,12 @@ export function openPlacement(parts: OpenPlacement): {
     fence,
     cpuWorkAllowed: parts.cpuWorkAllowed,
     volumeHomes: (ids) => volumeHomes(db, ids),
+    imagePlaces: async (images) => {
+      const places = new Map<string, Set<MachineId>>();
+      for (const { imageId, machineId } of await imagePlaces(db, images))
+        places.set(imageId, (places.get(imageId) ?? new Set()).add(machineId));
+      return places;
+    },
     bindVolumes: (ids, machineId) => bindVolumes(db, ids, machineId),
     quotas: (workspaces) => quotas.of(workspaces),
   });

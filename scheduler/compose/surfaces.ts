@@ -32,7 +32,17 @@ const VERSION = '0.1.0';
 
 export interface SurfacesSetup extends Pick<
   SurfaceParts,
-  'objects' | 'directory' | 'targets' | 'workers' | 'pools' | 'explains' | 'volumeFiles' | 'volumeCalls'
+  | 'objects'
+  | 'directory'
+  | 'targets'
+  | 'workers'
+  | 'pools'
+  | 'explains'
+  | 'volumeFiles'
+  | 'volumeCalls'
+  | 'builds'
+  | 'imageCollector'
+  | 'imageReads'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;
@@ -49,7 +59,19 @@ export interface SurfacesSetup extends Pick<
 
 export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { infrastructure, identity, clusterState, tokens, linkParts, certificate } = setup;
-  const { objects, directory, targets, workers, pools, explains, volumeFiles, volumeCalls } = setup;
+  const {
+    objects,
+    directory,
+    targets,
+    workers,
+    pools,
+    explains,
+    volumeFiles,
+    volumeCalls,
+    builds,
+    imageCollector,
+    imageReads,
+  } = setup;
   const { queues } = setup.localQueue;
   const { actions, cancellation, deploymentStops, containerActions } = setup.actionParts;
   const { db, general, clock, log, registry, settings } = infrastructure;
@@ -65,6 +87,9 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     explains,
     volumeFiles,
     volumeCalls,
+    builds,
+    imageCollector,
+    imageReads,
     submissions: setup.taskParts.submissions,
     streams: setup.taskParts.streams,
     relay: {

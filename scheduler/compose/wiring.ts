@@ -1,7 +1,8 @@
 // Every notification between parts: who is told of what, and in which order. All parts exist before the first line
 // here runs, and none of them has started. Listeners of one notification run in the order of their lines.
 import type { Redis } from 'ioredis';
-import type { DeploymentId, QueueName, StubId } from '#shared/domain/ids.ts';
+import { imagesOf, readStep } from '#shared/domain/dockerfile.ts';
+import type { DeploymentId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import { outcomes } from '../api/http/invoke/outcomes.ts';
 import type { ScalingRelay } from '../api/explain/relay.ts';
@@ -26,6 +27,7 @@ import type { DueTimes } from '../stores/queues/due.ts';
 import type { Callers } from '../tasks/admission/callers.ts';
 import type { Sender } from '../tasks/dispatch/sending.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
+import type { BuildParts } from './builds.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Gauges } from './gauges.ts';
 import type { Infrastructure } from './infrastructure.ts';
@@ -60,6 +62,9 @@ export interface Wired {
   readonly containerCalls: ContainerCalls;
   readonly streamRelay: StreamRelay;
   readonly volumeStreams: VolumeStreams;
+  readonly buildStreams: BuildParts['buildStreams'];
+  readonly builds: BuildParts['builds'];
+  readonly imageCollector: BuildParts['imageCollector'];
   readonly explain: Explain;
   readonly relay: ScalingRelay;
   readonly gauges: Gauges;
@@ -88,7 +93,8 @@ export function wire(parts: Wired): void {
   wireLinks(parts);
   parts.linkParts.links.onContainerCall((machineId, call) => parts.containerCalls.serve(machineId, call));
   taskParts.streams.onElsewhere((replica, taskId, bytes) => parts.streamRelay.carry(replica, taskId, bytes));
-  wireVolumeStreams(parts);
+  wireOrderedStreams(parts);
+  wireBuilds(parts);
   wireGivenUp(containers, taskParts.callers);
   wireLocalQueue(containers, machines, localQueue.queues);
   wireContainers(parts);
@@ -172,10 +178,27 @@ export function wireLinks({ clusterState, linkParts, taskParts }: WiredLinks): v
   });
 }
 
-/** Streams to the files of volumes. */
-function wireVolumeStreams({ linkParts: { links }, volumeStreams }: Wired): void {
+/** Streams that were ordered from agents: files of volumes, events of builds. */
+function wireOrderedStreams({ linkParts: { links, images }, volumeStreams, buildStreams }: Wired): void {
   volumeStreams.onOrder((machineId, order) => links.serveVolume(machineId, order));
-  links.onOrderedStream((machineId, streamId, bytes) => volumeStreams.arrived(machineId, streamId, bytes));
+  buildStreams.onOrder((machineId, order) => {
+    // The machine asks for credentials of its bases here, where it is linked.
+    const workspaceId = order.workspaceId as WorkspaceId;
+    images.expect(machineId, workspaceId, basesOf(order.steps ?? []));
+    return links.buildImage(machineId, order);
+  });
+  links.onOrderedStream((machineId, streamId, bytes) =>
+    (buildStreams.has(streamId) ? buildStreams : volumeStreams).arrived(machineId, streamId, bytes),
+  );
+}
+
+const basesOf = (steps: readonly { readonly text?: string }[]): readonly string[] =>
+  imagesOf(steps.flatMap(({ text = '' }) => readStep(text) ?? []));
+
+/** Built images: those that are unused, and those that a machine has. */
+function wireBuilds({ clusterState: { machines }, linkParts: { links }, imageCollector }: Wired): void {
+  imageCollector.onRemove((machineId, images) => links.removeImages(machineId, images));
+  machines.onChange((machine) => imageCollector.machineChanged(machine));
 }
 
 /**

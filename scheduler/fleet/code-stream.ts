@@ -1,5 +1,6 @@
 // Code of containers on its way to an agent.
-// Invariant: a machine reads the code of containers that are placed on it, and no other object.
+// Invariant: a machine reads the code of containers that are placed on it, the files of builds that it was ordered, and
+// no other object.
 import type { ServerWritableStream } from '@grpc/grpc-js';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
@@ -11,13 +12,15 @@ export type CodeCall = ServerWritableStream<FetchCodeRequest__Output, BodyChunk>
 
 export interface CodeParts {
   readonly containers: Pick<ContainerRegistry, 'ofMachine'>;
+  /** Whether the machine was ordered a build with the object's files. */
+  readonly isForBuild: (machineId: MachineId, objectId: string) => boolean;
   readonly openObject: (objectId: string) => Promise<NodeJS.ReadableStream | undefined>;
 }
 
 /** Sends the code that the call asks for, and ends the call. @throws AppError `object_not_found` */
 export async function sendCode(call: CodeCall, machineId: MachineId, parts: CodeParts): Promise<void> {
   const { objectId } = call.request;
-  if (!mayRead(parts.containers, machineId, objectId)) {
+  if (!mayRead(parts.containers, machineId, objectId) && !parts.isForBuild(machineId, objectId)) {
     throw new AppError('object_not_found', `no container of this machine uses object ${objectId}`);
   }
   const body = await parts.openObject(objectId);

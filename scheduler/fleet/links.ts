@@ -28,6 +28,7 @@ import type {
   MetricsPage__Output,
   RenewCredentialResponse,
   ServeVolume,
+  BuildImage,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntryChange, ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { Reports } from '../tasks/completion/reports.ts';
@@ -42,6 +43,7 @@ import { AcceptRate } from './accept-rate.ts';
 import { AgentPort } from './agent-port.ts';
 import { ByteConnections } from './byte-connections.ts';
 import type { OrderedStream, StreamedCall } from './byte-connections.ts';
+import { BuildObjects } from './builds/build-objects.ts';
 import { sendCode } from './code-stream.ts';
 import type { CodeCall } from './code-stream.ts';
 import { grpcError } from './grpc-errors.ts';
@@ -106,6 +108,7 @@ export class Links {
   readonly #accepting: AcceptRate;
   readonly #port: AgentPort;
   readonly #bytes: ByteConnections;
+  readonly #buildObjects = new BuildObjects();
   readonly #queuesReady = new Listeners<[Iterable<QueueName>]>();
   #serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void> = () =>
     Promise.reject(new Error('calls of containers are not served'));
@@ -397,10 +400,31 @@ export class Links {
     return true;
   }
 
+  /** Orders a build of an image. @returns false when that machine is not linked here */
+  buildImage(machineId: MachineId, order: BuildImage): boolean {
+    const session = this.#connections.get(machineId)?.session;
+    if (session?.alive !== true) return false;
+    const { objectId = '' } = order.context ?? {};
+    if (objectId !== '') this.#buildObjects.add(machineId, objectId);
+    session.buildImage(order);
+    return true;
+  }
+
+  /** Has a machine remove images that it built. @returns false when that machine is not linked here */
+  removeImages(machineId: MachineId, images: readonly string[]): boolean {
+    const session = this.#connections.get(machineId)?.session;
+    if (session?.alive !== true) return false;
+    session.removeImages(images);
+    return true;
+  }
+
   async #fetchCode(call: CodeCall): Promise<void> {
     try {
       const machineId = await this.#parts.credentials.authenticate(call.metadata);
-      await sendCode(call, machineId, this.#parts);
+      await sendCode(call, machineId, {
+        ...this.#parts,
+        isForBuild: (machine, objectId) => this.#buildObjects.has(machine, objectId),
+      });
     } catch (error) {
       call.emit('error', grpcError(error));
     }

@@ -18,6 +18,7 @@ import type {
   Revoked,
   Samples__Output,
   ServeVolume,
+  BuildImage,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { SecretValues } from '../workspaces/secrets/service.ts';
@@ -292,6 +293,14 @@ export class Session {
 
   serveVolume(order: ServeVolume): void {
     this.#write({ serveVolume: order });
+  }
+
+  buildImage(order: BuildImage): void {
+    this.#write({ buildImage: order });
+  }
+
+  removeImages(images: readonly string[]): void {
+    this.#write({ removeImages: { images: [...images] } });
   }
 
   #takesWork(): boolean {

@@ -6,6 +6,7 @@ import { Anything, Flag, Text } from './fields.ts';
 const definition = {
   pythonVersion: Text(),
   pythonPackages: Type.Array(Text()),
+  systemPackages: Type.Array(Text(), { description: 'Debian packages' }),
   commands: Type.Array(Text()),
   existingImageUri: Text({ description: 'what it starts from; empty: the base image of the Python version' }),
   buildSteps: Type.Array(Anything()),
@@ -13,7 +14,8 @@ const definition = {
   dockerfile: Text(),
   buildCtxObject: Text(),
   secrets: Type.Array(Text()),
-  gpu: Text(),
+  gpu: Text({ description: 'built on a machine with such a GPU, where the image is then; steps themselves get none' }),
+  pool: Text({ description: 'built on a machine of that pool' }),
   ignorePython: Flag(),
 };
 
@@ -29,7 +31,11 @@ export const VerifyImageBuildResponse = Type.Object({
 });
 export type VerifyImageBuildResponse = Static<typeof VerifyImageBuildResponse>;
 
-export const BuildImageRequest = Type.Object({ ...definition, existingImageCreds: Anything() });
+export const BuildImageRequest = Type.Object({
+  ...definition,
+  existingImageCreds: Anything(),
+  forceRebuild: Flag(),
+});
 export type BuildImageRequest = Static<typeof BuildImageRequest>;
 
 /** A message in a build's answer stream. */

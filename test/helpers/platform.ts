@@ -485,6 +485,13 @@ export class Platform {
       left.push(`volume ${volume.Name}`);
       await client.getVolume(volume.Name).remove();
     }
+    // Built images stay on their machine by design.
+    const built = `io.longshore.build=${this.machineId() ?? 'none'}`;
+    for (const { Id } of await client.listImages({ filters: { label: [built] } }))
+      await client
+        .getImage(Id)
+        .remove({ force: true })
+        .catch(() => undefined);
     for (const network of await client.listNetworks({ filters: { name: [this.network] } })) {
       left.push(`network ${network.Name}`);
       await client.getNetwork(network.Id).remove();

@@ -593,8 +593,8 @@ test('credentials of a registry are set, listed and deleted; the password comes 
 });
 
 test.for([
-  ['image=Image(python_packages=["numpy"])', /Image\(python_packages=…\) asks for an image to be built/],
-  ['image=Image(commands=["true"])', /Image\(commands=…\) asks for an image to be built/],
+  ['image=Image("micromamba3.11", commands=["x"])', /the image: pythonVersion: micromamba images are not built here/],
+  ['image=Image().with_secrets(["KEY"])', /with_secrets: a build gets no secrets/],
   ['secrets=["API_KEY"]', /there is no secret API_KEY in this workspace: `longshore secret set API_KEY`, then deploy/],
 ] as const)('deploying an app with %s says what is missing and what to do', async ([option, stderr], { line }) => {
   const text = `from longshore import Image, endpoint\n\n@endpoint(name="lacking", ${option})\ndef lacking(): ...\n`;

@@ -778,7 +778,15 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       failures: {
         'with packages': {
           body: () => ({ ...image, python_packages: ['numpy'] }),
-          answer: { ok: false, errMsg: expect.stringMatching(/^images are not built/), exists: false, imageId: '' },
+          answer: { ...done, exists: false, imageId: expect.stringMatching(/^longshore\.internal\/[0-9a-f]{32}$/) },
+        },
+        'with secrets': {
+          body: () => ({ ...image, commands: ['x'], secrets: ['TOKEN'] }),
+          answer: { ...refusedWith(expect.stringMatching(/^secrets: a build gets none/)), imageId: '' },
+        },
+        'by the id of an image that is not there': {
+          body: () => ({ image_id: 'longshore.internal/0123', commands: ['x'] }),
+          answer: refusedWith(expect.stringMatching(/is not an image of this workspace$/)),
         },
         'by its id': { body: () => ({ image_id: 'mine:1', commands: ['x'] }), answer: { ...done, imageId: 'mine:1' } },
       },
@@ -796,7 +804,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       failures: {
         'with commands': {
           body: () => ({ ...image, commands: ['apt-get install x'] }),
-          answer: { result: { done: true, success: false, msg: expect.stringMatching(/^images are not built/) } },
+          answer: { result: { done: true, success: false, msg: expect.stringMatching(/can build images now/) } },
         },
       },
     },

@@ -2,6 +2,7 @@
 import type { ContainerRuntime } from '../runtime.ts';
 import { EngineClient } from './client.ts';
 import type { OnEngineCall } from './client.ts';
+import { buildCalls } from './builds.ts';
 import { containerCalls } from './containers.ts';
 import type { ContainerCalls } from './containers.ts';
 import { imageCalls } from './images.ts';
@@ -27,6 +28,7 @@ export function dockerRuntime(host: string | undefined, onCall: OnEngineCall = (
     ...runCalls(engine, containers, output),
     ...volumeCalls(engine),
     ...imageCalls(engine),
+    ...buildCalls(engine),
     ...networkCalls(engine),
   };
 }

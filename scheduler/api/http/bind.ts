@@ -4,6 +4,7 @@
 // Invariant: a body is read only for a good token. A request that cannot be read uses no
 // one-use token up. An answer holds every field of its schema. A handler's exception
 // reaches the outside as an RPC status, and its text only if the exception is an AppError.
+import { Readable } from 'node:stream';
 import { TextDecoder } from 'node:util';
 import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
 import { AppError } from '#shared/errors.ts';
@@ -112,12 +113,35 @@ function handlerOf(operation: Operation, parts: BinderParts) {
     // An open operation may compare the bearer with an operator's secret.
     if (isRefused) parts.authenticator.mayGuess?.(operation.name, request.ip);
     const refusal = caller === null ? null : refusalOf(operation, caller);
+    if (operation.stream !== undefined && refusal === null)
+      return sendStream(reply, encode, (signal) => operation.stream?.(caller, message, signal) ?? [], parts.log);
     const answer =
       refusal === null ? await run(operation, caller, message, origin, deadlineMs, refuse) : refuse(refusal);
     if (isRefused && (answer as { readonly ok?: unknown }).ok === false)
       parts.authenticator.guessed?.(operation.name, request.ip);
     return reply.header('content-type', 'application/json').send(JSON.stringify(encode(answer)));
   };
+}
+
+/** Sends messages as they come, a line of JSON each. The deadline of ordinary answers does not count for them. */
+function sendStream(
+  reply: FastifyReply,
+  encode: (answer: unknown) => unknown,
+  open: (signal: AbortSignal) => AsyncIterable<unknown> | readonly unknown[],
+  log: Log,
+): FastifyReply {
+  const gone = new AbortController();
+  reply.raw.once('close', () => gone.abort());
+  async function* lines(): AsyncGenerator<string> {
+    try {
+      for await (const message of open(gone.signal)) yield `${JSON.stringify(encode(message))}\n`;
+    } catch (error) {
+      log.error({ err: error, requestId: reply.request.id }, 'a streamed answer failed');
+      const problem = problemOf(error);
+      yield `${JSON.stringify({ error: { code: rpcCodeOf(problem), message: problem.message, details: [] } })}\n`;
+    }
+  }
+  return reply.header('content-type', 'application/json').send(Readable.from(lines(), { objectMode: false }));
 }
 
 async function run(

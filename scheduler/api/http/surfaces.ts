@@ -80,6 +80,9 @@ import type { RelayRouteParts } from './streams/relay-route.ts';
 import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
+import type { Builds } from '../../fleet/builds/builds.ts';
+import type { ImageCollector } from '../../fleet/builds/collector.ts';
+import type { ImageReads } from '../../fleet/builds/image-reads.ts';
 import type { DeploymentEffects } from '../../workspaces/deployments/needs.ts';
 
 export interface SurfaceSettings {
@@ -163,6 +166,10 @@ export interface SurfaceParts {
   readonly volumeFiles: Pick<VolumeFiles, 'sign' | 'verify' | 'open' | 'named' | 'settle' | 'hasFiles'>;
   /** Folders and entries of volumes. */
   readonly volumeCalls: Pick<VolumeCalls, 'ask'>;
+  /** Images that workspaces define. */
+  readonly builds: Pick<Builds, 'verify' | 'build' | 'problemOf'>;
+  readonly imageCollector: Pick<ImageCollector, 'delete'>;
+  readonly imageReads: ImageReads;
   /** Checks of readiness: `database`, `redis`. */
   readonly checks: HealthChecks;
 }
@@ -187,6 +194,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     secrets: parts.secrets,
     objects: parts.objects,
     callbackProblem: parts.callbackProblem,
+    imageProblem: (workspaceId, imageId) => parts.builds.problemOf(workspaceId, imageId),
     gpuMachines: async (workspaceId) => {
       const [shared, own] = await Promise.all([
         parts.machines.list({ workspaceId: null }),
@@ -277,6 +285,7 @@ function registerAll(
       tokens: parts.tokens,
       mostTokensOf: async (id) => (await parts.limits.of(id)).counts.tokens,
       volumes,
+      builds: parts.builds,
       signingKeyOf: async (workspaceId) => {
         const workspace = await directory.workspace(workspaceId);
         return workspace === undefined ? undefined : parts.signingKeyOf(workspace);

@@ -1,56 +1,68 @@
-// Definitions of images while images are not built here. A definition that asks for nothing on top of its base image is
-// valid; every other one is refused, with the alternative in the text.
+// Definitions of images and their builds. A definition that asks for nothing on top of its base image is valid and
+// needs no build.
 import {
   BuildImageRequest,
   BuildImageResponse,
   VerifyImageBuildRequest,
   VerifyImageBuildResponse,
 } from '#shared/api/images.ts';
+import type { BuildMessage, Builds } from '../../fleet/builds/builds.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
-const NOT_BUILT =
-  'images are not built in this version: build one with these packages, commands and variables, push it to a registry, and name it as the base image';
-
-/** Fields of a request that ask for a build. */
-type Definition = Pick<
-  VerifyImageBuildRequest,
-  'pythonPackages' | 'commands' | 'buildSteps' | 'envVars' | 'dockerfile'
->;
-
-const needsBuild = ({ pythonPackages, commands, buildSteps, envVars, dockerfile }: Definition): boolean =>
-  dockerfile !== '' || [pythonPackages, commands, buildSteps, envVars].some((list) => list.length > 0);
-
-export function verifyImageBuild(): Operation {
+export function verifyImageBuild(builds: Pick<Builds, 'verify'>): Operation {
   return operation({
     name: 'VerifyImageBuild',
     http: 'POST /images/verify-build',
     scope: 'any',
     request: VerifyImageBuildRequest,
     response: VerifyImageBuildResponse,
-    handle: (_caller, request) => {
-      // An image named by its id exists, so the other fields of the request do not matter.
-      if (request.imageId === '' && needsBuild(request)) {
-        return { ok: false, errMsg: NOT_BUILT, imageId: '', valid: false, exists: false };
-      }
-      const imageId = request.imageId === '' ? request.existingImageUri : request.imageId;
-      return { ok: true, errMsg: '', imageId, valid: true, exists: true };
+    handle: async (caller, request) => {
+      const found = await builds.verify(caller.workspaceId, request);
+      return found.kind === 'refused'
+        ? { ok: false, errMsg: found.errMsg, imageId: '', valid: false, exists: false }
+        : { ok: true, errMsg: '', imageId: found.imageId, valid: true, exists: found.exists };
     },
   });
 }
 
-/** Answers with a single line, which is the last one. */
-export function buildImage(): Operation {
+/** Streams the output of a build, a line for each message; the last one is `done`. */
+export function buildImage(builds: Pick<Builds, 'build'>): Operation {
   return operation({
     name: 'BuildImage',
     http: 'POST /images/build',
     scope: 'any',
     request: BuildImageRequest,
     response: BuildImageResponse,
-    handle: (_caller, request) => {
-      const common = { done: true, pythonVersion: request.pythonVersion, warning: false };
-      if (needsBuild(request)) return { result: { ...common, success: false, msg: NOT_BUILT, imageId: '' } };
-      return { result: { ...common, success: true, msg: '', imageId: request.existingImageUri } };
+    stream: async function* (caller, request, signal) {
+      for await (const message of builds.build(caller.workspaceId, request, signal))
+        yield responseOf(message, request.pythonVersion);
+    },
+    handle: async (caller, request) => {
+      let last: BuildMessage = { kind: 'done', imageId: '', errMsg: 'the build was cut off: begin it again' };
+      for await (const message of builds.build(caller.workspaceId, request, new AbortController().signal))
+        last = message;
+      return responseOf(last, request.pythonVersion);
     },
   });
+}
+
+function responseOf(message: BuildMessage, pythonVersion: string): BuildImageResponse {
+  const common = { imageId: '', msg: '', done: false, success: false, pythonVersion, warning: false };
+  switch (message.kind) {
+    case 'line':
+      return { result: { ...common, msg: `${message.text}\n`, warning: message.isNote } };
+    case 'waiting':
+      return { result: common };
+    case 'done':
+      return {
+        result: {
+          ...common,
+          done: true,
+          success: message.errMsg === '',
+          msg: message.errMsg,
+          imageId: message.imageId,
+        },
+      };
+  }
 }

@@ -2,6 +2,7 @@
 import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
+import type { Builds } from '../../fleet/builds/builds.ts';
 import type { ContainerActions } from '../../fleet/containers/actions.ts';
 import type { ContainerReads } from '../../fleet/containers/container-view.ts';
 import type { Deployments } from '../../workspaces/deployments/deployments.ts';
@@ -54,6 +55,7 @@ export interface OperationParts {
   /** Number of tokens that a workspace may have. */
   readonly mostTokensOf: (workspaceId: WorkspaceId) => Promise<number>;
   readonly volumes: Pick<Volumes, 'getOrCreate' | 'among'>;
+  readonly builds: Pick<Builds, 'verify' | 'build'>;
   readonly signingKeyOf: SigningKeyReader;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly directory: Directory;
@@ -99,8 +101,8 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     toggleToken(parts.tokens),
     deleteToken(parts.tokens),
     exportWorkspaceConfig(),
-    verifyImageBuild(),
-    buildImage(),
+    verifyImageBuild(parts.builds),
+    buildImage(parts.builds),
     ...podOperations(),
   ];
 }

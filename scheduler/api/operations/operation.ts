@@ -38,6 +38,12 @@ export interface OperationDefinition<S extends Scope, Request extends TObject, R
     request: Static<Request>,
     origin: Origin,
   ) => Promise<Static<Response>> | Static<Response>;
+  /** Answers with messages as they come; `handle` gives the last one alone. The signal ends it: the caller left. */
+  readonly stream?: (
+    caller: CallerFor<S>,
+    request: Static<Request>,
+    signal: AbortSignal,
+  ) => AsyncIterable<Static<Response>>;
 }
 
 /** An operation with its types erased, as binders hold it. */
@@ -52,6 +58,8 @@ export interface Operation {
   readonly request: TObject;
   readonly response: TObject;
   readonly handle: (caller: Caller | null, request: unknown, origin: Origin) => Promise<unknown>;
+  /** Messages of an answer that comes bit by bit; absent: the answer is one message. */
+  readonly stream?: (caller: Caller | null, request: unknown, signal: AbortSignal) => AsyncIterable<unknown>;
 }
 
 export const UNAUTHORIZED_ACCESS = 'Unauthorized Access';
@@ -63,6 +71,7 @@ export function operation<S extends Scope, Request extends TObject, Response ext
 ): Operation {
   const [, method, path] = HTTP.exec(definition.http) ?? [];
   if (method === undefined || path === undefined) throw new Error(`operation ${definition.name}: bad http line`);
+  const { stream } = definition;
   return {
     name: definition.name,
     method: method as Operation['method'],
@@ -75,6 +84,12 @@ export function operation<S extends Scope, Request extends TObject, Response ext
     // The binder has decoded the request by this same schema and refused callers outside the scope.
     handle: async (caller, request, origin) =>
       definition.handle(caller as CallerFor<S>, request as Static<Request>, origin),
+    ...(stream === undefined
+      ? {}
+      : {
+          stream: (caller: Caller | null, request: unknown, signal: AbortSignal) =>
+            stream(caller as CallerFor<S>, request as Static<Request>, signal),
+        }),
   };
 }
 

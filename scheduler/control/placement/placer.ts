@@ -1,6 +1,7 @@
 // Placement loop of the leader: takes PENDING containers, lets candidates.ts choose, and has placement-writes.ts write
 // the choice. A container that needs a place, a machine that changed, or a slow sweep starts a round.
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { isBuiltImage } from '#shared/domain/built-images.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { ContainerEntryChange, ContainerEntry } from '../../fleet/containers/container-registry.ts';
 import { unwrittenEntry } from '../../fleet/containers/container-registry.ts';
@@ -28,8 +29,19 @@ export interface PlacementParts extends PlacementWritesParts {
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   /** Home machines of local volumes, by volume id; a volume without a home is absent. */
   readonly volumeHomes: (volumeIds: readonly string[]) => Promise<ReadonlyMap<string, MachineId>>;
+  /** Machines that have each of these built images; an image that no machine has is absent. */
+  readonly imagePlaces: (images: readonly string[]) => Promise<ReadonlyMap<string, ReadonlySet<MachineId>>>;
   /** Limits on what workspaces may have at once; absent: no bound. */
   readonly quotas: (workspaces: ReadonlySet<WorkspaceId>) => Promise<ReadonlyMap<WorkspaceId, Quota>>;
+}
+
+/** Machines that alone can run a container, because its image was built there; null: any can get the image. */
+function imageOnlyOn(
+  { spec }: ContainerEntry,
+  places: ReadonlyMap<string, ReadonlySet<MachineId>>,
+): ReadonlySet<MachineId> | null {
+  const image = spec.wire.image ?? '';
+  return isBuiltImage(image) ? (places.get(image) ?? new Set()) : null;
 }
 
 const COALESCE_MS = 1;
@@ -143,9 +155,12 @@ export class Placer {
     const startedAt = clock.monotonicMs();
     const wanted = Array.from({ length: count }, () => unwrittenEntry(target, clock.nowMs()));
     const quota = (await quotas(new Set([target.workspaceId]))).get(target.workspaceId);
+    const places = await this.#placesOf(wanted);
     this.#facts.refresh();
     const snapshot = new PlacementSnapshot(containers, this.#facts);
-    const reserved = await Promise.all(wanted.map((entry) => this.#reserveUnwritten(snapshot, entry, quota)));
+    const reserved = await Promise.all(
+      wanted.map((entry) => this.#reserveUnwritten(snapshot, entry, quota, imageOnlyOn(entry, places))),
+    );
     const scheduledAtMs = clock.nowMs();
     const entries = await containers.createPlaced(
       target,
@@ -171,10 +186,11 @@ export class Placer {
     snapshot: PlacementSnapshot,
     entry: ContainerEntry,
     quota: Quota | undefined,
+    onlyOn: ReadonlySet<MachineId> | null,
   ): Promise<Reservation | undefined> {
     // Local volumes have a home, or get one with their first container, so such a container is placed by the rounds.
     if (volumesOf(entry).length > 0) return undefined;
-    const request = snapshot.request(entry, { avoid: new Set(), volumeHomes: new Set(), quota });
+    const request = snapshot.request(entry, { avoid: new Set(), volumeHomes: new Set(), imageOnlyOn: onlyOn, quota });
     const placement = this.#choose(request, snapshot, entry);
     if (placement.kind === 'rejected') return undefined;
     const { machineId, gpuUuids } = placement;
@@ -240,10 +256,13 @@ export class Placer {
       const batch = pending.slice(index, index + BATCH);
       const quotas = await this.#parts.quotas(new Set(batch.map((entry) => entry.row.workspaceId)));
       const homes = await this.#homesOf(batch);
+      const places = await this.#placesOf(batch);
       // No reservation is under way now, so the written state is all that machines hold.
       this.#facts.refresh();
       const reasons = await Promise.all(
-        batch.map((entry) => this.#placeOne(snapshot, entry, homes, quotas.get(entry.row.workspaceId))),
+        batch.map((entry) =>
+          this.#placeOne(snapshot, entry, homes, imageOnlyOn(entry, places), quotas.get(entry.row.workspaceId)),
+        ),
       );
       for (const reason of reasons) if (reason !== undefined) waiting.set(reason, (waiting.get(reason) ?? 0) + 1);
     }
@@ -255,11 +274,17 @@ export class Placer {
     return ids.size === 0 ? new Map() : await this.#parts.volumeHomes([...ids]);
   }
 
+  async #placesOf(batch: readonly ContainerEntry[]): Promise<ReadonlyMap<string, ReadonlySet<MachineId>>> {
+    const images = new Set(batch.map(({ spec }) => spec.wire.image ?? '').filter(isBuiltImage));
+    return images.size === 0 ? new Map() : await this.#parts.imagePlaces([...images]);
+  }
+
   /** Places one container. @returns why it has no place; undefined: it has one, or needs none any more */
   async #placeOne(
     snapshot: PlacementSnapshot,
     entry: ContainerEntry,
     homes: ReadonlyMap<string, MachineId>,
+    onlyOn: ReadonlySet<MachineId> | null,
     quota: Quota | undefined,
   ): Promise<string | undefined> {
     const { clock } = this.#parts;
@@ -269,7 +294,11 @@ export class Placer {
     const taken = new Set<MachineId>();
     for (let tries = 0; tries < MAX_CONFLICTS; tries += 1) {
       // No await may come between here and take(): the next container decides with what this one left.
-      const placement = this.#choose(snapshot.request(entry, { avoid: taken, volumeHomes, quota }), snapshot, entry);
+      const placement = this.#choose(
+        snapshot.request(entry, { avoid: taken, volumeHomes, imageOnlyOn: onlyOn, quota }),
+        snapshot,
+        entry,
+      );
       if (placement.kind === 'rejected') {
         entry.rejections = placement.rejections;
         // A machine that another container took a moment ago may be free again, or seen as full, in the next round.

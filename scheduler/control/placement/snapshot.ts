@@ -100,6 +100,7 @@ export class PlacementSnapshot {
     known: {
       readonly avoid: ReadonlySet<MachineId>;
       readonly volumeHomes: ReadonlySet<MachineId>;
+      readonly imageOnlyOn: ReadonlySet<MachineId> | null;
       readonly quota: Quota | undefined;
     },
   ): PlacementRequest {
@@ -114,7 +115,6 @@ export class PlacementSnapshot {
       gpu: spec.gpu,
       gpuCount: spec.gpuCount,
       image: pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? ''),
-      imageOnlyOn: spec.imageMachineId === undefined ? null : new Set([spec.imageMachineId]),
       arch: spec.arch ?? '',
       volumeDrivers: [...new Set((spec.wire.volumes ?? []).map(driverOf))],
       streams: spec.wire.kind === 'asgi',

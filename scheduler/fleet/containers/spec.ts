@@ -1,4 +1,4 @@
-import type { MachineId, QueueName } from '#shared/domain/ids.ts';
+import type { QueueName } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import type { Target } from '../../domain/stub-config.ts';
@@ -21,8 +21,6 @@ export interface StoredSpec {
   readonly poolName: string;
   /** Architecture of the machine; empty or absent: any. */
   readonly arch?: string;
-  /** The only machine that has the image: it was built there, and is in no registry. */
-  readonly imageMachineId?: MachineId;
   /** Whether a warm-up started the container without work. */
   readonly warmUp?: boolean;
   /** The spec for the agent, without the fields that are known only when it is sent (token, devices). */

@@ -6,7 +6,7 @@
  * machines alone. A machine that does not answer delays a deploy by seconds and never fails it.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { gpuMatches } from '#shared/domain/gpus.ts';
+import { isBuiltImage } from '#shared/domain/built-images.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { digestOf, isDigest, pinnedTo } from '#shared/domain/image-reference.ts';
 import type { Log } from '#shared/log.ts';
@@ -20,10 +20,10 @@ import type { ContainerRegistry } from '../containers/container-registry.ts';
 import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
-import { takesCpuWork } from '../pool-settings.ts';
+import { mayHost } from './hosts.ts';
 import type { PullPermits } from './pull-permits.ts';
 import type { ImageCredentials } from './workspace-credentials.ts';
-import { mayUsePool, poolNameOf } from '../../domain/pools.ts';
+import { poolNameOf } from '../../domain/pools.ts';
 import type { Resolution } from '../../workspaces/deployments/needs.ts';
 
 /** Most machines that pull the same image at once. */
@@ -72,7 +72,7 @@ export class ImageOrders {
    */
   async resolve(workspaceId: WorkspaceId, config: StubConfig): Promise<Resolution> {
     const image = config.imageId;
-    if (image === '') return { kind: 'resolved', digest: '', warning: '' };
+    if (image === '' || isBuiltImage(image)) return { kind: 'resolved', digest: '', warning: '' };
     const candidates = this.#candidates(workspaceId, config);
     // A machine that has the image answers at once if the image exists on machines alone.
     const first = candidates.find(({ inventory }) => inventory?.images.includes(image) === true) ?? candidates[0];
@@ -92,7 +92,7 @@ export class ImageOrders {
   /** Has the machines of its pools, as far as they are linked here, pull the image of a deployment. */
   prepare(target: Target): void {
     const { config, workspaceId, imageDigest } = target;
-    if (config.imageId === '' || !target.active) return;
+    if (config.imageId === '' || isBuiltImage(config.imageId) || !target.active) return;
     const image = pinnedTo(config.imageId, imageDigest);
     for (const machine of this.#candidates(workspaceId, config).slice(0, PREPARED_MACHINES)) {
       if (machine.inventory?.images.includes(image) === true) continue;
@@ -157,17 +157,11 @@ export class ImageOrders {
 
   /** Machines linked here that may get containers of the configuration. */
   #candidates(workspaceId: WorkspaceId, config: StubConfig): readonly Machine[] {
-    const poolName = poolNameOf(config.extra);
-    return [...this.#parts.machines.all()].filter((machine) => {
-      const { row, inventory, sessionId } = machine;
-      if (sessionId === undefined || !isSchedulable(machine)) return false;
-      const { requiresPoolSelector } = row.poolSettings;
-      const pool = { poolName: row.poolName, poolOwner: row.poolWorkspaceId, requiresPoolSelector };
-      if (!mayUsePool(pool, { workspaceId, poolName })) return false;
-      const gpus = inventory?.gpus ?? [];
-      if (config.gpuCount > 0) return gpus.some((gpu) => gpuMatches(gpu.model, config.gpu));
-      return gpus.length === 0 || takesCpuWork(row, this.#parts.cpuWorkAllowed);
-    });
+    const work = { workspaceId, poolName: poolNameOf(config.extra), gpu: config.gpuCount > 0 ? config.gpu : [] };
+    return [...this.#parts.machines.all()].filter(
+      (machine) =>
+        machine.sessionId !== undefined && isSchedulable(machine) && mayHost(machine, work, this.#parts.cpuWorkAllowed),
+    );
   }
 
   /** Owner of a machine; null: the operator; undefined: no such machine. */
@@ -196,6 +190,11 @@ export class ImageOrders {
       if (pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? '') === image) return true;
     }
     return false;
+  }
+
+  /** Lets a machine have credentials for images that a build needs. */
+  expect(machineId: MachineId, workspaceId: WorkspaceId, images: readonly string[]): void {
+    for (const image of images) this.#hint(machineId, workspaceId, image);
   }
 
   #hint(machineId: MachineId, workspaceId: WorkspaceId, image: string): void {

@@ -46,6 +46,8 @@ export interface StubsParts {
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
+  /** Why a stub of the workspace cannot have that image; undefined: it can. */
+  readonly imageProblem: (workspaceId: WorkspaceId, imageId: string) => Promise<string | undefined>;
   /** Machines that a workspace's containers may run on. */
   readonly gpuMachines: (workspaceId: WorkspaceId) => Promise<readonly GpuMachine[]>;
   /** Why no present machine can serve the configuration, and the effect on calls; undefined: a machine may. */
@@ -95,6 +97,8 @@ export class Stubs {
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
     }
+    const imageProblem = await this.#parts.imageProblem(caller.workspaceId, config.imageId);
+    if (imageProblem !== undefined) return { kind: 'refused', errMsg: imageProblem };
     const volumeIds = config.volumes.map((volume) => volume.volumeId);
     const drivers = await this.#parts.volumes.drivers(caller, volumeIds);
     const unknownVolume = volumeIds.find((id) => !drivers.has(id));

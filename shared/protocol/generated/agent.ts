@@ -7,6 +7,8 @@ import type { AgentLinkClient as _longshore_agent_v1_AgentLinkClient, AgentLinkD
 import type { Assignment as _longshore_agent_v1_Assignment, Assignment__Output as _longshore_agent_v1_Assignment__Output } from './longshore/agent/v1/Assignment.ts';
 import type { AttemptsKnown as _longshore_agent_v1_AttemptsKnown, AttemptsKnown__Output as _longshore_agent_v1_AttemptsKnown__Output } from './longshore/agent/v1/AttemptsKnown.ts';
 import type { BodyChunk as _longshore_agent_v1_BodyChunk, BodyChunk__Output as _longshore_agent_v1_BodyChunk__Output } from './longshore/agent/v1/BodyChunk.ts';
+import type { BuildImage as _longshore_agent_v1_BuildImage, BuildImage__Output as _longshore_agent_v1_BuildImage__Output } from './longshore/agent/v1/BuildImage.ts';
+import type { BuildStep as _longshore_agent_v1_BuildStep, BuildStep__Output as _longshore_agent_v1_BuildStep__Output } from './longshore/agent/v1/BuildStep.ts';
 import type { CancelTask as _longshore_agent_v1_CancelTask, CancelTask__Output as _longshore_agent_v1_CancelTask__Output } from './longshore/agent/v1/CancelTask.ts';
 import type { ChallengeRequest as _longshore_agent_v1_ChallengeRequest, ChallengeRequest__Output as _longshore_agent_v1_ChallengeRequest__Output } from './longshore/agent/v1/ChallengeRequest.ts';
 import type { ChallengeResponse as _longshore_agent_v1_ChallengeResponse, ChallengeResponse__Output as _longshore_agent_v1_ChallengeResponse__Output } from './longshore/agent/v1/ChallengeResponse.ts';
@@ -58,6 +60,7 @@ import type { PullImageRequest as _longshore_agent_v1_PullImageRequest, PullImag
 import type { PullImageResponse as _longshore_agent_v1_PullImageResponse, PullImageResponse__Output as _longshore_agent_v1_PullImageResponse__Output } from './longshore/agent/v1/PullImageResponse.ts';
 import type { Refuse as _longshore_agent_v1_Refuse, Refuse__Output as _longshore_agent_v1_Refuse__Output } from './longshore/agent/v1/Refuse.ts';
 import type { RegistryAuth as _longshore_agent_v1_RegistryAuth, RegistryAuth__Output as _longshore_agent_v1_RegistryAuth__Output } from './longshore/agent/v1/RegistryAuth.ts';
+import type { RemoveImages as _longshore_agent_v1_RemoveImages, RemoveImages__Output as _longshore_agent_v1_RemoveImages__Output } from './longshore/agent/v1/RemoveImages.ts';
 import type { RenewCredentialRequest as _longshore_agent_v1_RenewCredentialRequest, RenewCredentialRequest__Output as _longshore_agent_v1_RenewCredentialRequest__Output } from './longshore/agent/v1/RenewCredentialRequest.ts';
 import type { RenewCredentialResponse as _longshore_agent_v1_RenewCredentialResponse, RenewCredentialResponse__Output as _longshore_agent_v1_RenewCredentialResponse__Output } from './longshore/agent/v1/RenewCredentialResponse.ts';
 import type { Revoked as _longshore_agent_v1_Revoked, Revoked__Output as _longshore_agent_v1_Revoked__Output } from './longshore/agent/v1/Revoked.ts';
@@ -94,6 +97,8 @@ export interface ProtoGrpcType {
         Assignment: MessageTypeDefinition<_longshore_agent_v1_Assignment, _longshore_agent_v1_Assignment__Output>
         AttemptsKnown: MessageTypeDefinition<_longshore_agent_v1_AttemptsKnown, _longshore_agent_v1_AttemptsKnown__Output>
         BodyChunk: MessageTypeDefinition<_longshore_agent_v1_BodyChunk, _longshore_agent_v1_BodyChunk__Output>
+        BuildImage: MessageTypeDefinition<_longshore_agent_v1_BuildImage, _longshore_agent_v1_BuildImage__Output>
+        BuildStep: MessageTypeDefinition<_longshore_agent_v1_BuildStep, _longshore_agent_v1_BuildStep__Output>
         CancelTask: MessageTypeDefinition<_longshore_agent_v1_CancelTask, _longshore_agent_v1_CancelTask__Output>
         ChallengeRequest: MessageTypeDefinition<_longshore_agent_v1_ChallengeRequest, _longshore_agent_v1_ChallengeRequest__Output>
         ChallengeResponse: MessageTypeDefinition<_longshore_agent_v1_ChallengeResponse, _longshore_agent_v1_ChallengeResponse__Output>
@@ -145,6 +150,7 @@ export interface ProtoGrpcType {
         PullImageResponse: MessageTypeDefinition<_longshore_agent_v1_PullImageResponse, _longshore_agent_v1_PullImageResponse__Output>
         Refuse: MessageTypeDefinition<_longshore_agent_v1_Refuse, _longshore_agent_v1_Refuse__Output>
         RegistryAuth: MessageTypeDefinition<_longshore_agent_v1_RegistryAuth, _longshore_agent_v1_RegistryAuth__Output>
+        RemoveImages: MessageTypeDefinition<_longshore_agent_v1_RemoveImages, _longshore_agent_v1_RemoveImages__Output>
         RenewCredentialRequest: MessageTypeDefinition<_longshore_agent_v1_RenewCredentialRequest, _longshore_agent_v1_RenewCredentialRequest__Output>
         RenewCredentialResponse: MessageTypeDefinition<_longshore_agent_v1_RenewCredentialResponse, _longshore_agent_v1_RenewCredentialResponse__Output>
         Revoked: MessageTypeDefinition<_longshore_agent_v1_Revoked, _longshore_agent_v1_Revoked__Output>

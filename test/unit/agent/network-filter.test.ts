@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { RulesInput } from '../../../agent/containers/network-filter.ts';
-import { METADATA, filterRules, rangeProblem } from '../../../agent/containers/network-filter.ts';
+import { METADATA, filterRules, frameRules, rangeProblem } from '../../../agent/containers/network-filter.ts';
 
 const rules = (input: Partial<RulesInput> = {}): string =>
   filterRules({
@@ -83,4 +83,22 @@ test('a range is an address and a length, and nothing that a filter could read a
   for (const good of ['10.0.0.0/8', '0.0.0.0/0', 'fd00:ec2::254/128']) expect(rangeProblem(good)).toBeUndefined();
   for (const bad of ['', '10.0.0.0', '10.0.0.0/33', 'fd00::/129', '10.0.0.0/8 }', '10.0.0.0/8\n', 'a/8', '1.2.3/8'])
     expect(rangeProblem(bad)).toMatch(/is not an address range/);
+});
+
+test('frames of builds have the same closed ranges, and no source but their own', () => {
+  const text = frameRules({
+    allowList: [],
+    ownAddresses: ['172.18.0.1', '192.0.2.7', '2001:db8::7'],
+    openAddresses: ['192.0.2.7'],
+    nameServers: ['172.18.0.1'],
+    bridgeRanges: ['172.18.0.0/16'],
+    closedRanges: ['10.0.0.0/8'],
+  });
+  for (const range of [...METADATA, '172.18.0.0/16', '10.0.0.0/8', '2001:db8::7/128']) expect(text).toContain(range);
+  expect(closed4(text)).not.toContain('192.0.2.7');
+  expect(text).toContain('hook egress device "eth0" priority 0; policy drop;');
+  expect(at(text, /arp saddr ip \$self accept/)).toBeGreaterThan(0);
+  expect(at(text, /ip saddr != \$self drop/)).toBeLessThan(at(text, /th dport 53 accept/));
+  expect(at(text, /@opened4 accept/)).toBeLessThan(at(text, /@closed4 drop/));
+  expect(at(text, /@closed6 drop/)).toBeLessThan(at(text, /meta protocol \{ ip, ip6 \} accept/));
 });

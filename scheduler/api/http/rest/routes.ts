@@ -6,6 +6,8 @@ import { deploymentRoutes } from './deployments.ts';
 import type { DeploymentRouteParts } from './deployments.ts';
 import { explainRoute } from './explain.ts';
 import type { Explains } from './explain.ts';
+import { imageRoutes } from './images.ts';
+import type { ImageRouteParts } from './images.ts';
 import { signingKeyRoutes } from './keys.ts';
 import type { KeyRing } from '../../../workspaces/identity/key-ring.ts';
 import type { Tenants } from '../../../workspaces/identity/tenants.ts';
@@ -33,7 +35,14 @@ import type { VolumeRouteParts } from './volumes.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
 export interface RestRouteParts
-  extends AppRouteParts, DeploymentRouteParts, LimitsParts, ObjectRouteParts, OutputRouteParts, VolumeRouteParts {
+  extends
+    AppRouteParts,
+    DeploymentRouteParts,
+    ImageRouteParts,
+    LimitsParts,
+    ObjectRouteParts,
+    OutputRouteParts,
+    VolumeRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
@@ -66,6 +75,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   downloadUrl(parts),
   ...outputRoutes(parts),
   ...volumeRoutes(parts),
+  ...imageRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,
 ];

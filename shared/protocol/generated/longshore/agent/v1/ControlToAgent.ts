@@ -10,6 +10,8 @@ import type { PrepareImage as _longshore_agent_v1_PrepareImage, PrepareImage__Ou
 import type { HeartbeatAck as _longshore_agent_v1_HeartbeatAck, HeartbeatAck__Output as _longshore_agent_v1_HeartbeatAck__Output } from '../../../longshore/agent/v1/HeartbeatAck.ts';
 import type { FetchMetrics as _longshore_agent_v1_FetchMetrics, FetchMetrics__Output as _longshore_agent_v1_FetchMetrics__Output } from '../../../longshore/agent/v1/FetchMetrics.ts';
 import type { ServeVolume as _longshore_agent_v1_ServeVolume, ServeVolume__Output as _longshore_agent_v1_ServeVolume__Output } from '../../../longshore/agent/v1/ServeVolume.ts';
+import type { BuildImage as _longshore_agent_v1_BuildImage, BuildImage__Output as _longshore_agent_v1_BuildImage__Output } from '../../../longshore/agent/v1/BuildImage.ts';
+import type { RemoveImages as _longshore_agent_v1_RemoveImages, RemoveImages__Output as _longshore_agent_v1_RemoveImages__Output } from '../../../longshore/agent/v1/RemoveImages.ts';
 
 export interface ControlToAgent {
   'welcome'?: (_longshore_agent_v1_Welcome | null);
@@ -22,7 +24,9 @@ export interface ControlToAgent {
   'heartbeatAck'?: (_longshore_agent_v1_HeartbeatAck | null);
   'fetchMetrics'?: (_longshore_agent_v1_FetchMetrics | null);
   'serveVolume'?: (_longshore_agent_v1_ServeVolume | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume";
+  'buildImage'?: (_longshore_agent_v1_BuildImage | null);
+  'removeImages'?: (_longshore_agent_v1_RemoveImages | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages";
 }
 
 export interface ControlToAgent__Output {
@@ -36,5 +40,7 @@ export interface ControlToAgent__Output {
   'heartbeatAck'?: (_longshore_agent_v1_HeartbeatAck__Output | null);
   'fetchMetrics'?: (_longshore_agent_v1_FetchMetrics__Output | null);
   'serveVolume'?: (_longshore_agent_v1_ServeVolume__Output | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume";
+  'buildImage'?: (_longshore_agent_v1_BuildImage__Output | null);
+  'removeImages'?: (_longshore_agent_v1_RemoveImages__Output | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages";
 }

@@ -22,6 +22,8 @@ export interface Inventory {
   'volumeBytes'?: ({[key: string]: number | string | Long});
   'host'?: (_longshore_agent_v1_HostFacts | null);
   'streams'?: (boolean);
+  'builds'?: (boolean);
+  'builtImages'?: (string)[];
 }
 
 export interface Inventory__Output {
@@ -42,4 +44,6 @@ export interface Inventory__Output {
   'volumeBytes': ({[key: string]: number});
   'host': (_longshore_agent_v1_HostFacts__Output | null);
   'streams': (boolean);
+  'builds': (boolean);
+  'builtImages': (string)[];
 }

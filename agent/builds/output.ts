@@ -1,0 +1,93 @@
+// The builder's output as events: steps by their titles, lines of output, and what explains a failure.
+import { stripVTControlCharacters } from 'node:util';
+import { cut } from '#shared/protocol/build-events.ts';
+import type { BuildEvent } from '#shared/protocol/build-events.ts';
+
+const MOST_LINE = 2000;
+/** Bound on a build's lines; the last ones of a failing step are told with the failure. */
+const MOST_LINES = 20_000;
+const LAST_LINES = 20;
+const STEP = /^Step (\d+)\/(\d+) : /;
+/** Lines of the builder about its own containers and layers. */
+const NOISE =
+  /^(?: ---> [0-9a-f]{12}| ---> Running in [0-9a-f]{12}|Removing intermediate container [0-9a-f]{12}|Successfully built [0-9a-f]{12}|Successfully tagged .*|)$/;
+const UNTRUSTED = /CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|certificate verify failed/i;
+
+export class BuildOutput {
+  readonly #titles: readonly (string | undefined)[];
+  readonly #tell: (event: BuildEvent) => void;
+  readonly #of: number;
+  #rest = '';
+  /** Instructions that began. */
+  #begun = 0;
+  #step = 0;
+  #title = '';
+  #lines = 0;
+  #last: string[] = [];
+  #isUntrusted = false;
+
+  /** @param titles - of each instruction; undefined: nobody is told of it */
+  constructor(titles: readonly (string | undefined)[], tell: (event: BuildEvent) => void) {
+    this.#titles = titles;
+    this.#tell = tell;
+    this.#of = titles.filter((title) => title !== undefined).length;
+  }
+
+  push(text: string): void {
+    const lines = (this.#rest + stripVTControlCharacters(text)).split(/\r\n|\n|\r/);
+    this.#rest = (lines.pop() ?? '').slice(0, MOST_LINE);
+    for (const line of lines) this.#line(line);
+  }
+
+  /** Tells of a line that was never ended. */
+  end(): void {
+    if (this.#rest !== '') this.#line(this.#rest);
+    this.#rest = '';
+  }
+
+  /** The failure, with its step and the last lines. @param message - the engine's own words */
+  failed(message: string): BuildEvent {
+    const code = /returned a non-zero code: (\d+)/.exec(message)?.[1];
+    const what = code === undefined ? message : `exit code ${code}${code === '137' ? whyKilled : ''}`;
+    const why = this.#isUntrusted ? `. ${UNTRUSTED_TEXT}` : '';
+    const last = this.#last.join('\n');
+    const where = this.#title === '' ? '' : `step ${this.#step} of ${this.#of} failed (${this.#title}): `;
+    return {
+      failed: cut(`${where}${what}${why}${last === '' ? '' : `\n${last.slice(-2500)}`}`),
+      step: cut(this.#title),
+    };
+  }
+
+  #line(line: string): void {
+    const step = STEP.exec(line);
+    if (step !== null && Number(step[1]) === this.#begun + 1 && Number(step[2]) === this.#titles.length) {
+      this.#begin();
+      return;
+    }
+    if (NOISE.test(line)) return;
+    if (UNTRUSTED.test(line)) this.#isUntrusted = true;
+    const text = line === ' ---> Using cache' ? 'unchanged: its layer is used again' : line.slice(0, MOST_LINE);
+    // Steps of ours are nobody's business, unless they fail.
+    if (this.#titles[this.#begun - 1] === undefined && this.#begun > 0) return;
+    this.#last.push(text);
+    if (this.#last.length > LAST_LINES) this.#last.shift();
+    this.#lines += 1;
+    if (this.#lines <= MOST_LINES) this.#tell({ text });
+    else if (this.#lines === MOST_LINES + 1)
+      this.#tell({ note: `more than ${MOST_LINES} lines: the rest is left out` });
+  }
+
+  #begin(): void {
+    const title = this.#titles[this.#begun];
+    this.#begun += 1;
+    this.#last = [];
+    if (title === undefined) return;
+    this.#step += 1;
+    this.#title = title;
+    this.#tell({ step: this.#step, of: this.#of, title: cut(title) });
+  }
+}
+
+const whyKilled = ' (killed, probably for want of memory)';
+const UNTRUSTED_TEXT =
+  "The certificate of the package index is not trusted in the build, although pip may speak of a missing distribution: the machine's operator names the certificates of the network's proxy with LONGSHORE_CA_BUNDLE";

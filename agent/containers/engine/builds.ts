@@ -1,0 +1,151 @@
+// Builds by the engine's classic builder, and the images and containers that they leave.
+import type { Readable } from 'node:stream';
+import type { BuildOptions, BuildResult, ContainerRuntime, ImageConfig } from '../runtime.ts';
+import { EngineError } from '../runtime.ts';
+import type { EngineClient } from './client.ts';
+import { statusOf, translate, wordsOf } from './errors.ts';
+import { drain } from './streams.ts';
+
+const PRUNE_MS = 300_000;
+const CPU_PERIOD_US = 100_000;
+/** Bound on one message of the engine. */
+const MOST_MESSAGE = 4 * 1024 * 1024;
+
+type BuildCalls = Pick<ContainerRuntime, 'build' | 'imageConfig' | 'imagesWithLabel' | 'pruneImages' | 'containersOn'>;
+
+/** A line of the engine's answer. */
+interface Message {
+  readonly stream?: unknown;
+  readonly error?: unknown;
+  readonly aux?: { readonly ID?: unknown } | null;
+}
+
+export function buildCalls(engine: EngineClient): BuildCalls {
+  return {
+    async imageConfig(reference: string): Promise<ImageConfig | undefined> {
+      try {
+        const { Config } = (await engine.call('inspect_image', () => engine.docker.getImage(reference).inspect())) as {
+          readonly Config?: {
+            readonly Labels?: Record<string, string> | null;
+            readonly OnBuild?: string[] | null;
+          } | null;
+        };
+        return { labels: Config?.Labels ?? {}, onBuild: Config?.OnBuild ?? [] };
+      } catch (error) {
+        if (statusOf(error) === 404) return undefined;
+        throw translate(error, `cannot look for image ${reference}`);
+      }
+    },
+
+    async build(context: Readable, options: BuildOptions): Promise<BuildResult> {
+      const { tag, network, memoryBytes, cpuMillicores, args, noCache, onText } = options;
+      const from = performance.now();
+      const give = new AbortController();
+      const signal = AbortSignal.any([options.signal, give.signal]);
+      let unread: unknown;
+      context.once('error', (error) => {
+        unread = error;
+        give.abort();
+      });
+      try {
+        // This call is outside the limit: it lasts as long as the build.
+        const stream = (await engine.docker.buildImage(context, {
+          t: tag,
+          dockerfile: 'Dockerfile',
+          networkmode: network,
+          memory: memoryBytes,
+          memswap: memoryBytes,
+          cpuperiod: CPU_PERIOD_US,
+          cpuquota: Math.round((cpuMillicores / 1000) * CPU_PERIOD_US),
+          buildargs: { ...args },
+          nocache: noCache,
+          rm: true,
+          forcerm: true,
+          pull: false,
+          abortSignal: signal,
+        })) as unknown as Readable;
+        const result = await readBuild(stream, signal, onText);
+        engine.onCall('build', 'ok', (performance.now() - from) / 1000);
+        return result;
+      } catch (error) {
+        engine.onCall('build', 'error', (performance.now() - from) / 1000);
+        if (unread !== undefined) throw unread;
+        if (signal.aborted) throw new EngineError('refused', 'the build was ended', { cause: error });
+        if (statusOf(error) === 400) return { kind: 'failed', message: wordsOf(error) };
+        throw translate(error, 'cannot build the image');
+      } finally {
+        context.destroy();
+      }
+    },
+
+    async pruneImages(label: string, olderHours: number): Promise<void> {
+      const filters = {
+        dangling: { true: true },
+        label: { [label]: true },
+        ...(olderHours === 0 ? {} : { until: { [`${olderHours}h`]: true } }),
+      };
+      try {
+        const unnamed = JSON.stringify({ dangling: filters.dangling, label: filters.label });
+        const found = await engine.call('list_images', () => engine.docker.listImages({ filters: unnamed }));
+        // A removal walks over all images of the engine, also where it finds nothing.
+        if (found.length === 0) return;
+        await engine.timed(
+          'prune_images',
+          () => engine.docker.pruneImages({ filters: JSON.stringify(filters) }),
+          PRUNE_MS,
+        );
+      } catch (error) {
+        // Another removal of images runs, which removes these, too.
+        if (statusOf(error) !== 409) throw translate(error, 'cannot remove layers of builds');
+      }
+    },
+
+    async imagesWithLabel(label: string): Promise<string[]> {
+      const filters = JSON.stringify({ label: { [label]: true } });
+      const images = await engine.call('list_images', () => engine.docker.listImages({ filters }));
+      return images.flatMap((image) => image.RepoTags ?? []).filter((name) => !name.includes('<none>'));
+    },
+
+    async containersOn(network: string): Promise<string[]> {
+      const found = await engine.call('list', () => engine.docker.listContainers({ all: true }));
+      return found.filter((one) => one.HostConfig.NetworkMode === network).map((one) => one.Id);
+    },
+  };
+}
+
+/** A stream that ends without an image is a failure, with or without a word of the engine. */
+async function readBuild(stream: Readable, signal: AbortSignal, onText: (text: string) => void): Promise<BuildResult> {
+  let rest = '';
+  let imageId = '';
+  let failure: string | undefined;
+  const onMessage = (text: string): void => {
+    let message: Message;
+    try {
+      message = JSON.parse(text) as Message;
+    } catch {
+      return;
+    }
+    if (typeof message.error === 'string') failure ??= message.error;
+    if (typeof message.aux?.ID === 'string') imageId = message.aux.ID;
+    if (typeof message.stream === 'string') onText(message.stream);
+  };
+  const decoder = new TextDecoder();
+  const destroy = (): void => void stream.destroy();
+  signal.addEventListener('abort', destroy, { once: true });
+  try {
+    await drain(stream, signal, (data) => {
+      const lines = (rest + decoder.decode(data, { stream: true })).split('\n');
+      rest = lines.pop() ?? '';
+      if (rest.length > MOST_MESSAGE) rest = '';
+      for (const line of lines) if (line.trim() !== '') onMessage(line);
+    });
+  } finally {
+    signal.removeEventListener('abort', destroy);
+  }
+  if (signal.aborted) throw new EngineError('refused', 'the build was ended');
+  if (rest.trim() !== '') onMessage(rest);
+  if (failure !== undefined) return { kind: 'failed', message: failure };
+  return imageId === ''
+    ? { kind: 'failed', message: 'the engine ended the build without an image' }
+    : { kind: 'built', imageId };
+}

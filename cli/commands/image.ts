@@ -1,0 +1,78 @@
+// `longshore image`: images that were built from definitions in app files.
+import type { Client } from '../client.ts';
+import { CliError } from '../errors.ts';
+import { describeApp } from '../deploy/describe.ts';
+import { resolveImage } from '../deploy/image.ts';
+import { ageOf } from '../format.ts';
+import { listField, numberField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { note, print } from '../print.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+export async function runImageList(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const nowMs = Date.now();
+    const images = listField(await client.rest(await imagesPath(client)), 'data');
+    showList(invocation, images, ['IMAGE', 'STATE', 'SIZE', 'MACHINES', 'USED', 'LAST STEP'], (image) => [
+      textField(image, 'id'),
+      textField(image, 'state'),
+      sizeOf(image),
+      listField(image, 'machines')
+        .map((machine) => textField(machine, 'id'))
+        .join(',') || '-',
+      `${ageOf(textField(image, 'used_at'), nowMs)} ago`,
+      stepsOf(image).at(-1)?.slice(0, 60) ?? '',
+    ]);
+  });
+}
+
+/** Shows an image and the output of its last build. */
+export async function runImageShow(id: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const path = `${await imagesPath(client)}/${encodeURIComponent(id)}`;
+    const [image, { output }] = await Promise.all([client.rest(path), client.rest(`${path}/output`)]).catch(named(id));
+    showDone(invocation, { ...image, output }, [
+      `${textField(image, 'name')}: ${textField(image, 'state')}, ${sizeOf(image)}`,
+      ...stepsOf(image).map((step, index) => `  ${index + 1}. ${step}`),
+      ...(textField(image, 'error') === '' ? [] : ['', textField(image, 'error')]),
+      ...(typeof output !== 'string' || output === '' ? [] : ['', 'Last build:', output]),
+    ]);
+  });
+}
+
+/** Builds the image of an app file without a deployment. */
+export async function runImageBuild(target: string, invocation: Invocation): Promise<void> {
+  const { handler } = await describeApp(target, invocation.env);
+  await withClient(invocation, async (client) => {
+    const imageId = await resolveImage(client, handler, note);
+    if (invocation.options.json === true) showDone(invocation, { imageId }, []);
+    else print(imageId === '' ? 'the app runs in the base image: there is nothing to build' : imageId);
+  });
+}
+
+export async function runImageDelete(id: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    await client.restCall('DELETE', `${await imagesPath(client)}/${encodeURIComponent(id)}`).catch(named(id));
+    showDone(invocation, { id, done: 'deleted' }, [`deleted image ${id}`]);
+  });
+}
+
+const imagesPath = async (client: Client): Promise<string> => `/image/${await client.workspaceId()}`;
+
+function named(id: string): (error: unknown) => never {
+  return (error) => {
+    if (!(error instanceof CliError) || error.status !== 404) throw error;
+    throw new CliError(`there is no image ${id} in this workspace: \`longshore image list\` shows them`, {
+      cause: error,
+    });
+  };
+}
+
+const stepsOf = (image: JsonObject): readonly string[] =>
+  Array.isArray(image['steps']) ? image['steps'].filter((step) => typeof step === 'string') : [];
+
+function sizeOf(image: JsonObject): string {
+  const sizes = listField(image, 'machines').map((machine) => numberField(machine, 'size_bytes'));
+  return sizes.length === 0 ? '-' : `${Math.ceil(Math.max(...sizes) / 1024 ** 2)} MiB`;
+}

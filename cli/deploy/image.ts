@@ -1,0 +1,71 @@
+// The image of an app: the one that it names, or one that the scheduler builds from its definition. The output is shown
+// line by line, and nothing is built that exists.
+import type { Client } from '../client.ts';
+import { CliError } from '../errors.ts';
+import { objectField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { packFiles } from './archive.ts';
+import type { HandlerDefinition } from './describe.ts';
+import { collectFiles } from './files.ts';
+import { uploadArchive } from './upload.ts';
+
+const LISTS = ['pythonPackages', 'systemPackages', 'commands', 'buildSteps', 'envVars'] as const;
+
+/**
+ * The image id for a stub.
+ * @throws CliError with the failing step and its last lines, or why the definition is refused
+ */
+export async function resolveImage(
+  client: Client,
+  handler: HandlerDefinition,
+  onStep: (line: string) => void,
+): Promise<string> {
+  const image = objectField(handler, 'image');
+  const baseImage = textField(image, 'baseImage') || textField(handler, 'imageId');
+  const dockerfile = textField(image, 'dockerfile');
+  const lists = Object.fromEntries(LISTS.map((name) => [name, listOf(image, name)]));
+  if (dockerfile === '' && Object.values(lists).every((list) => list.length === 0)) return baseImage;
+  const definition = {
+    ...lists,
+    pythonVersion: textField(image, 'pythonVersion'),
+    existingImageUri: baseImage,
+    dockerfile,
+    buildCtxObject: dockerfile === '' ? '' : await uploadContext(client, textField(image, 'contextDir'), onStep),
+    // The image is built where the app's containers may run.
+    gpu: textField(handler, 'gpu'),
+    pool: textField(objectField(handler, 'pool'), 'name'),
+  };
+  const known = await client.gateway('POST', '/images/verify-build', definition).catch((error: unknown) => {
+    if (error instanceof CliError) throw new CliError(`the image: ${error.message}`, { cause: error });
+    throw error;
+  });
+  if (known['exists'] === true) return textField(known, 'imageId');
+  onStep('building the image');
+  const last = await client.gatewayStream('/images/build', definition, (message) => {
+    const result = objectField(message, 'result');
+    const text = textField(result, 'msg').trimEnd();
+    if (result['done'] !== true && text !== '') onStep(`  ${text}`);
+  });
+  const result = objectField(last, 'result');
+  if (result['done'] !== true)
+    throw new CliError('the connection to the scheduler ended during the build: deploy again, which goes on with it');
+  if (result['success'] !== true) throw new CliError(`the image was not built: ${textField(result, 'msg')}`);
+  onStep(`built image ${textField(result, 'imageId')}`);
+  return textField(result, 'imageId');
+}
+
+function listOf(image: JsonObject, name: string): readonly unknown[] {
+  const value = image[name];
+  return Array.isArray(value) ? value : [];
+}
+
+async function uploadContext(client: Client, directory: string, onStep: (line: string) => void): Promise<string> {
+  const found = await collectFiles(directory, undefined, { ignoreFiles: ['.dockerignore'] });
+  for (const path of found.skipped) onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
+  const archive = await packFiles(found.files);
+  try {
+    return await uploadArchive(client, archive, onStep);
+  } finally {
+    await archive.remove();
+  }
+}

@@ -1,0 +1,400 @@
+/**
+ * Builds of images: begun for a definition, followed by any number of callers, and remembered in SQL with the machines
+ * that have the image. Operations call it. Invariant: an image has one build at a time, in one process; a process that
+ * died frees its builds after 30 s. A caller who leaves ends no build.
+ */
+import type { Duplex } from 'node:stream';
+import { repeat, sleep } from '#shared/backoff.ts';
+import type { BuildImageRequest, VerifyImageBuildRequest } from '#shared/api/images.ts';
+import { isBuiltImage } from '#shared/domain/built-images.ts';
+import { isUuid, sha256Hex } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { AppError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { MOST_EVENT_BYTES, decodeEvent } from '#shared/protocol/build-events.ts';
+import type { BuildEvent } from '#shared/protocol/build-events.ts';
+import type { BuildImage, CodeArchive } from '#shared/protocol/generated/messages.ts';
+import type { Db } from '../../stores/store/db.ts';
+import type { Objects } from '../../stores/objects/service.ts';
+import {
+  claimBuild,
+  endBuild,
+  forceImage,
+  imageById,
+  imageOutput,
+  imagePlaces,
+  renewBuild,
+  touchImage,
+} from '../../stores/store/queries/images.ts';
+import type { BuildEnd } from '../../stores/store/queries/images.ts';
+import type { HostedWork } from '../images/hosts.ts';
+import { mayHost } from '../images/hosts.ts';
+import type { Machine } from '../machine.ts';
+import { isSchedulable } from '../machine.ts';
+import type { OrderedStreams } from '../ordered-streams.ts';
+import { imageNameOf, readDefinition } from './definition.ts';
+import type { Definition } from './definition.ts';
+import { Transcript } from './transcript.ts';
+import type { BuildLine, BuildOutcome } from './transcript.ts';
+
+export type OrderedBuild = Omit<BuildImage, 'streamId'>;
+
+export interface BuildsParts {
+  readonly db: Db;
+  readonly instance: InstanceId;
+  readonly machines: { all(): Iterable<Machine> };
+  readonly streams: Pick<OrderedStreams<OrderedBuild>, 'open'>;
+  readonly objects: Pick<Objects, 'use'>;
+  readonly cpuWorkAllowed: (poolName: string) => boolean;
+  readonly log: Log;
+}
+
+/** An image that a request describes, for the workspace. */
+export type Verified =
+  | { readonly kind: 'refused'; readonly errMsg: string }
+  /** `imageId` empty: the base image. */
+  | { readonly kind: 'image'; readonly imageId: string; readonly exists: boolean };
+
+export type BuildMessage =
+  | ({ readonly kind: 'line' } & BuildLine)
+  /** Nothing happened for a while. */
+  | { readonly kind: 'waiting' }
+  | { readonly kind: 'done'; readonly imageId: string; readonly errMsg: string };
+
+/** Builds that one workspace may have at once, in all replicas. */
+const MOST_OF_WORKSPACE = 4;
+/** Images of a workspace, failed ones included. */
+const MOST_IMAGES = 500;
+const RENEW_EVERY_MS = 2000;
+const LOOK_EVERY_MS = 1000;
+/** Silence after which a follower is told that the build goes on: proxies close idle connections. */
+const STILL_EVERY_MS = 15_000;
+/** Machines that are tried before a build is given up. */
+const MOST_TRIED = 3;
+
+export class Builds {
+  readonly name = 'builds';
+  readonly #parts: BuildsParts;
+  /** Builds of this process, by image. */
+  readonly #live = new Map<string, { readonly transcript: Transcript; readonly running: Promise<void> }>();
+  readonly #closing = new AbortController();
+
+  constructor(parts: BuildsParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    // Builds begin with requests.
+  }
+
+  /** Ends the builds of this process; others may begin them again at once. */
+  async stop(): Promise<void> {
+    this.#closing.abort();
+    await Promise.all([...this.#live.values()].map(({ running }) => running));
+  }
+
+  /** Says whether the image of a definition exists where the work may run. */
+  async verify(workspaceId: WorkspaceId, request: VerifyImageBuildRequest): Promise<Verified> {
+    const { db } = this.#parts;
+    if (request.imageId !== '') {
+      const problem = await this.problemOf(workspaceId, request.imageId);
+      if (problem !== undefined) return { kind: 'refused', errMsg: problem };
+      return { kind: 'image', imageId: request.imageId, exists: true };
+    }
+    const read = readDefinition(request);
+    if (read.kind === 'refused') return read;
+    if (read.kind === 'as_is') return { kind: 'image', imageId: read.image, exists: true };
+    const imageId = imageNameOf(workspaceId, read.definition);
+    if (request.forceRebuild) await forceImage(db, workspaceId, imageId);
+    return { kind: 'image', imageId, exists: await this.#exists(workspaceId, imageId, workOf(workspaceId, request)) };
+  }
+
+  /** Why a stub of the workspace cannot have that image; undefined: it can, as far as is known here. */
+  async problemOf(workspaceId: WorkspaceId, imageId: string): Promise<string | undefined> {
+    if (!isBuiltImage(imageId)) return undefined;
+    const row = await imageById(this.#parts.db, workspaceId, imageId);
+    const quoted = JSON.stringify(imageId.slice(0, 80));
+    if (row === undefined) return `imageId ${quoted} is not an image of this workspace`;
+    const places = await imagePlaces(this.#parts.db, [imageId]);
+    if (places.length === 0) return `imageId ${quoted} is on no machine: build it again`;
+    await touchImage(this.#parts.db, workspaceId, imageId);
+    return undefined;
+  }
+
+  /** Builds an image, or follows the build that is under way. The last message is `done`. */
+  async *build(
+    workspaceId: WorkspaceId,
+    request: BuildImageRequest,
+    signal: AbortSignal,
+  ): AsyncGenerator<BuildMessage, void> {
+    const done = (imageId: string, errMsg: string): BuildMessage => ({ kind: 'done', imageId, errMsg });
+    const read = readDefinition(request);
+    if (read.kind === 'refused') return void (yield done('', read.errMsg));
+    if (read.kind === 'as_is') return void (yield done(read.image, ''));
+    const { db, instance } = this.#parts;
+    const { definition } = read;
+    const imageId = imageNameOf(workspaceId, definition);
+    const work = workOf(workspaceId, request);
+    if (request.forceRebuild) await forceImage(db, workspaceId, imageId);
+    while (!signal.aborted && !this.#closing.signal.aborted) {
+      const here = this.#live.get(imageId);
+      if (here !== undefined) {
+        const outcome = yield* stillAlive(here.transcript.read(signal), signal);
+        if (outcome !== undefined) yield done(outcome.errMsg === '' ? imageId : '', outcome.errMsg);
+        return;
+      }
+      if (await this.#exists(workspaceId, imageId, work)) return void (yield done(imageId, ''));
+      const context = await this.#context(workspaceId, definition);
+      if (typeof context === 'string') return void (yield done('', context));
+      const image = {
+        id: imageId,
+        workspaceId,
+        definition,
+        owner: instance,
+        most: MOST_OF_WORKSPACE,
+        mostImages: MOST_IMAGES,
+      };
+      const claim = await claimBuild(db, image);
+      if (claim === 'full')
+        return void (yield done(
+          '',
+          `this workspace has ${MOST_IMAGES} images: delete some (\`longshore image list\`)`,
+        ));
+      if (claim === 'too_many')
+        return void (yield done('', `this workspace has ${MOST_OF_WORKSPACE} builds at once: wait for one of them`));
+      if (claim === 'claimed') this.#begin({ workspaceId, imageId, definition, context, work });
+      else if (yield* this.#elsewhere(workspaceId, imageId, signal)) return;
+    }
+  }
+
+  /** Whether a machine that may run the work has the image. */
+  async #exists(workspaceId: WorkspaceId, imageId: string, work: HostedWork): Promise<boolean> {
+    const { db, machines, cpuWorkAllowed } = this.#parts;
+    const row = await imageById(db, workspaceId, imageId);
+    if (row === undefined || row.state === 'BUILDING' || row.forced) return false;
+    const has = new Set((await imagePlaces(db, [imageId])).map(({ machineId }) => machineId));
+    for (const machine of machines.all())
+      if (has.has(machine.row.id) && isThere(machine) && mayHost(machine, work, cpuWorkAllowed)) {
+        await touchImage(db, workspaceId, imageId);
+        return true;
+      }
+    return false;
+  }
+
+  /** The object with the files of a build. A text is a refusal. */
+  async #context(workspaceId: WorkspaceId, { contextObjectId }: Definition): Promise<CodeArchive | null | string> {
+    if (contextObjectId === '') return null;
+    const objectId = contextObjectId.toLowerCase();
+    const row = isUuid(objectId) ? await this.#parts.objects.use(objectId) : undefined;
+    const quoted = JSON.stringify(contextObjectId.slice(0, 60));
+    if (row?.workspaceId !== workspaceId) return `buildCtxObject ${quoted} is not an object of this workspace`;
+    if (row.sha256 === null) return `buildCtxObject ${quoted} has no content yet: upload it first`;
+    return { objectId: row.id, sha256: row.sha256, size: row.size };
+  }
+
+  #begin(build: Begun): void {
+    const transcript = new Transcript();
+    const running = this.#run(build, transcript).finally(() => this.#live.delete(build.imageId));
+    this.#live.set(build.imageId, { transcript, running });
+  }
+
+  async #run(build: Begun, transcript: Transcript): Promise<void> {
+    const { db, instance, log } = this.#parts;
+    const { imageId, workspaceId } = build;
+    const abort = new AbortController();
+    const signal = AbortSignal.any([abort.signal, this.#closing.signal]);
+    const renewing = repeat(
+      RENEW_EVERY_MS,
+      signal,
+      async () => {
+        if (!(await renewBuild(db, imageId, instance, transcript.text))) abort.abort();
+      },
+      (error) => log.warn({ err: error, imageId }, 'a build was not renewed, trying again'),
+    );
+    let end: Omit<BuildEnd, 'id' | 'owner' | 'output'>;
+    try {
+      end = await this.#onMachines(build, transcript, signal);
+    } catch (error) {
+      if (!(error instanceof AppError) && !signal.aborted) log.error({ err: error, imageId }, 'an image was not built');
+      const isEnded = signal.aborted;
+      end = {
+        state: isEnded ? 'PENDING' : 'FAILED',
+        error: isEnded ? 'the build was cut off: begin it again' : messageOf(error),
+      };
+    }
+    abort.abort();
+    await renewing;
+    try {
+      await endBuild(db, { id: imageId, owner: instance, output: transcript.text, ...end });
+      log.info({ imageId, workspaceId, state: end.state, machineId: end.place?.machineId }, 'build ended');
+    } catch (error) {
+      log.error({ err: error, imageId }, 'the end of a build was not written');
+      end = { state: 'FAILED', error: 'the end of the build could not be written: begin it again' };
+    }
+    transcript.end({ errMsg: end.error });
+  }
+
+  async #onMachines(
+    build: Begun,
+    transcript: Transcript,
+    signal: AbortSignal,
+  ): Promise<Omit<BuildEnd, 'id' | 'owner' | 'output'>> {
+    const machines = this.#candidates(build).slice(0, MOST_TRIED);
+    if (machines.length === 0) return { state: 'FAILED', error: noMachine(build.work) };
+    const { db, streams } = this.#parts;
+    const { workspaceId, imageId: image, definition, context } = build;
+    const row = await imageById(db, workspaceId, image);
+    const order: OrderedBuild = {
+      image,
+      workspaceId,
+      pythonVersion: definition.pythonVersion,
+      steps: definition.steps.map((step) => ({ ...step })),
+      context,
+      noCache: row?.forced === true,
+    };
+    for (const [index, { row: machine }] of machines.entries()) {
+      let bytes: Duplex;
+      try {
+        bytes = await streams.open(machine.id, order, signal);
+      } catch (error) {
+        if (signal.aborted || index === machines.length - 1) throw error;
+        transcript.add(`machine ${machine.id} did not answer, trying another`, true);
+        continue;
+      }
+      transcript.add(`building on machine ${machine.id}`, true);
+      const last = await followBuild(bytes, transcript, signal);
+      if (last === undefined)
+        return {
+          state: 'FAILED',
+          error: `the build was cut off: machine ${machine.id} is gone or its agent ended; begin it again`,
+        };
+      if ('failed' in last) return { state: 'FAILED', error: last.failed };
+      return { state: 'READY', error: '', place: { machineId: machine.id, sizeBytes: last.bytes } };
+    }
+    throw new AppError('machine_silent', 'no machine answered');
+  }
+
+  /** Machines for a build. A workspace's builds stay together, because its layers are there. */
+  #candidates({ workspaceId, work }: Begun): readonly Machine[] {
+    const { machines, cpuWorkAllowed } = this.#parts;
+    const rank = new Map<MachineId, string>();
+    const found = [...machines.all()].filter(
+      (machine) =>
+        machine.inventory?.builds === true && isSchedulable(machine) && mayHost(machine, work, cpuWorkAllowed),
+    );
+    for (const { row } of found) rank.set(row.id, sha256Hex(`${workspaceId} ${row.id}`));
+    return found.toSorted((a, b) => ((rank.get(a.row.id) ?? '') < (rank.get(b.row.id) ?? '') ? -1 : 1));
+  }
+
+  /** Follows a build of another process by its row, until it ends or the process dies. @returns whether it failed */
+  async *#elsewhere(
+    workspaceId: WorkspaceId,
+    imageId: string,
+    signal: AbortSignal,
+  ): AsyncGenerator<BuildMessage, boolean> {
+    const { db } = this.#parts;
+    let told = '';
+    while (await sleep(LOOK_EVERY_MS, signal)) {
+      const [row, output = ''] = await Promise.all([
+        imageById(db, workspaceId, imageId),
+        imageOutput(db, workspaceId, imageId),
+      ]);
+      // The start of a long output is cut while it grows; then what is kept comes once more.
+      const rest = output.startsWith(told) ? output.slice(told.length) : output;
+      told = output;
+      for (const text of rest.split('\n')) if (text !== '') yield { kind: 'line', text, isNote: false };
+      if (rest === '') yield { kind: 'waiting' };
+      if (row?.isOwned === true) continue;
+      if (row?.state !== 'FAILED') return false;
+      yield { kind: 'done', imageId: '', errMsg: row.error };
+      return true;
+    }
+    return true;
+  }
+}
+
+/** A build that this process has claimed. */
+interface Begun {
+  readonly workspaceId: WorkspaceId;
+  readonly imageId: string;
+  readonly definition: Definition;
+  readonly context: CodeArchive | null;
+  readonly work: HostedWork;
+}
+
+const workOf = (workspaceId: WorkspaceId, { gpu, pool }: Pick<BuildImageRequest, 'gpu' | 'pool'>): HostedWork => ({
+  workspaceId,
+  poolName: pool,
+  gpu: gpu.split(',').flatMap((name) => (name.trim() === '' ? [] : [name.trim()])),
+});
+
+/** Whether a machine may still serve what it has. */
+const isThere = ({ health }: Machine): boolean =>
+  health === 'READY' || health === 'RECONCILING' || health === 'SUSPECT';
+
+function noMachine({ gpu, poolName }: HostedWork): string {
+  const where = poolName === '' ? '' : ` in pool ${poolName}`;
+  const which = gpu.length === 0 ? '' : ` with GPU ${gpu.join(' or ')}`;
+  return `no machine${which}${where} that this workspace may use can build images now: \`longshore machine list\``;
+}
+
+/** Reads a build's events to its end. @returns the last one; undefined: it was cut off */
+async function followBuild(
+  bytes: Duplex,
+  transcript: Transcript,
+  signal: AbortSignal,
+): Promise<Extract<BuildEvent, { built: string } | { failed: string }> | undefined> {
+  const end = (): void => void bytes.destroy();
+  signal.addEventListener('abort', end, { once: true });
+  bytes.on('error', () => undefined);
+  try {
+    for await (const line of linesOf(bytes)) {
+      const event = decodeEvent(line);
+      if (event === undefined) continue;
+      if ('built' in event || 'failed' in event) return event;
+      if ('step' in event) transcript.add(`Step ${event.step}/${event.of}: ${event.title}`);
+      else if ('note' in event) transcript.add(event.note, true);
+      else transcript.add(event.text);
+    }
+  } catch (error) {
+    if (!signal.aborted) transcript.add(`the connection to the machine failed: ${messageOf(error)}`, true);
+  } finally {
+    signal.removeEventListener('abort', end);
+    bytes.destroy();
+  }
+  return undefined;
+}
+
+/** @throws Error for a line that is longer than any event */
+async function* linesOf(bytes: Duplex): AsyncGenerator<string> {
+  let rest = '';
+  const decoder = new TextDecoder();
+  for await (const part of bytes) {
+    const lines = (rest + decoder.decode(part as Uint8Array, { stream: true })).split('\n');
+    rest = lines.pop() ?? '';
+    if (rest.length > MOST_EVENT_BYTES) throw new Error('the agent sent a line that is too long');
+    yield* lines;
+  }
+}
+
+/** Passes lines on; a message in between tells that the build goes on. */
+async function* stillAlive(
+  lines: AsyncGenerator<BuildLine, BuildOutcome | undefined>,
+  signal: AbortSignal,
+): AsyncGenerator<BuildMessage, BuildOutcome | undefined> {
+  let next = lines.next();
+  while (!signal.aborted) {
+    const over = new AbortController();
+    const silence = sleep(STILL_EVERY_MS, AbortSignal.any([over.signal, signal]));
+    const first = await Promise.race([next, silence]);
+    over.abort();
+    if (typeof first === 'boolean') {
+      if (first) yield { kind: 'waiting' };
+      continue;
+    }
+    if (first.done === true) return first.value;
+    yield { kind: 'line', ...first.value };
+    next = lines.next();
+  }
+  return undefined;
+}

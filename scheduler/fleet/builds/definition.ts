@@ -1,0 +1,242 @@
+// Image definitions, checked, and as the instructions of their builds. Pure.
+// Invariant: the same definition of the same workspace gives the same image name, and no definition of another
+// workspace does.
+import type { BuildImageRequest } from '#shared/api/images.ts';
+import { BASE_IMAGE, builtImageName, isBuiltImage } from '#shared/domain/built-images.ts';
+import { imagesOf, readDockerfile, textOf } from '#shared/domain/dockerfile.ts';
+import { sha256Hex } from '#shared/domain/ids.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { isRecord } from '#shared/json.ts';
+
+/** Fields of a request that say what the image is. */
+export type ImageRequest = Pick<
+  BuildImageRequest,
+  | 'pythonVersion'
+  | 'pythonPackages'
+  | 'systemPackages'
+  | 'commands'
+  | 'existingImageUri'
+  | 'buildSteps'
+  | 'envVars'
+  | 'dockerfile'
+  | 'buildCtxObject'
+  | 'secrets'
+  | 'ignorePython'
+> & { readonly existingImageCreds?: unknown };
+
+export interface Step {
+  /** An instruction of a Dockerfile, on one line. */
+  readonly text: string;
+  /** For people; empty: the instruction itself. */
+  readonly title: string;
+}
+
+export interface Definition {
+  /** The base image's Python version: `python3`, `python3.11`. */
+  readonly pythonVersion: string;
+  readonly steps: readonly Step[];
+  /** Object with the files for COPY and ADD; empty: none. */
+  readonly contextObjectId: string;
+  /** Images that the machine needs first. */
+  readonly bases: readonly string[];
+}
+
+export type ReadDefinition =
+  /** Nothing is added to an image that exists: that one is used as it is. */
+  | { readonly kind: 'as_is'; readonly image: string }
+  | { readonly kind: 'build'; readonly definition: Definition }
+  | { readonly kind: 'refused'; readonly errMsg: string };
+
+const MOST_STEPS = 256;
+const MOST_ITEMS = 1000;
+const MOST_ITEM = 16 * 1024;
+const MOST_BYTES = 256 * 1024;
+const PYTHON = /^(?:python)?3(?:\.(\d{1,2}))?$/;
+const PACKAGE = /^[a-z0-9][a-z0-9+.-]*(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+:~-]+)?$/;
+const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/;
+/** Where packages go if the base image's own Python takes none. */
+export const VENV = '/opt/longshore/venv';
+
+/** Reads a request. */
+export function readDefinition(request: ImageRequest): ReadDefinition {
+  const problem = sizeProblem(request) ?? fieldProblem(request);
+  if (problem !== undefined) return { kind: 'refused', errMsg: problem };
+  const added = addedSteps(request);
+  if (typeof added === 'string') return { kind: 'refused', errMsg: added };
+  const { existingImageUri, dockerfile } = request;
+  if (dockerfile === '' && added.length === 0) return { kind: 'as_is', image: existingImageUri };
+  const first = firstSteps(request);
+  if (typeof first === 'string') return { kind: 'refused', errMsg: first };
+  const steps = [...first, ...added];
+  if (steps.length > MOST_STEPS) return { kind: 'refused', errMsg: `the image has more than ${MOST_STEPS} steps` };
+  const instructions = steps.map(({ text }) => ({
+    name: text.slice(0, text.indexOf(' ')),
+    rest: text.slice(text.indexOf(' ') + 1),
+  }));
+  const bases = imagesOf(instructions);
+  const foreign = bases.find((image) => image !== BASE_IMAGE && isBuiltImage(image));
+  if (foreign !== undefined || (dockerfile !== '' && bases.includes(BASE_IMAGE))) {
+    const field = dockerfile === '' ? 'existingImageUri' : 'dockerfile';
+    return {
+      kind: 'refused',
+      errMsg: `${field}: ${foreign ?? BASE_IMAGE} is not a base: name the image it was built on`,
+    };
+  }
+  const { buildCtxObject: contextObjectId, pythonVersion } = request;
+  return { kind: 'build', definition: { pythonVersion: versionOf(pythonVersion), steps, contextObjectId, bases } };
+}
+
+/** The name of the image that a definition makes for a workspace. */
+export const imageNameOf = (workspaceId: WorkspaceId, definition: Definition): string =>
+  builtImageName(
+    sha256Hex(
+      JSON.stringify([
+        'image-1',
+        workspaceId,
+        definition.pythonVersion,
+        definition.steps.map(({ text }) => text),
+        definition.contextObjectId,
+      ]),
+    ),
+  );
+
+function sizeProblem(request: ImageRequest): string | undefined {
+  for (const field of ['pythonPackages', 'systemPackages', 'commands', 'envVars', 'buildSteps'] as const) {
+    const list: readonly unknown[] = request[field];
+    if (list.length > MOST_ITEMS) return `${field} must have at most ${MOST_ITEMS} entries`;
+    const long = list.findIndex((item) => typeof item === 'string' && item.length > MOST_ITEM);
+    if (long !== -1) return `${field}[${long}] is longer than ${MOST_ITEM} characters`;
+  }
+  return JSON.stringify(request).length > MOST_BYTES ? `the definition is larger than ${MOST_BYTES} bytes` : undefined;
+}
+
+function fieldProblem(request: ImageRequest): string | undefined {
+  const { pythonVersion, existingImageUri, existingImageCreds, secrets, dockerfile, buildCtxObject } = request;
+  if (secrets.length > 0)
+    return `secrets: a build gets none, because whatever a step reads can stay in a layer; read ${quoted(secrets[0])} in the handler or in on_start`;
+  if (pythonVersion.startsWith('micromamba'))
+    return 'pythonVersion: micromamba images are not built here; name an image that has it as the base image, and use its commands';
+  const [, minor] = PYTHON.exec(pythonVersion) ?? [];
+  if (pythonVersion !== '' && (!PYTHON.test(pythonVersion) || (minor !== undefined && !isKnownMinor(Number(minor)))))
+    return `pythonVersion must be python3 or python3.8 to python3.14, not ${quoted(pythonVersion)}`;
+  if (hasCredentials(existingImageCreds))
+    return 'existingImageCreds: credentials are kept once for a workspace, not in an image: `longshore registry set`';
+  if (existingImageUri !== '' && !/^[A-Za-z0-9][\w.:/@-]*$/.test(existingImageUri))
+    return `existingImageUri ${quoted(existingImageUri)} is not the name of an image`;
+  if (existingImageUri !== '' && dockerfile !== '') return 'dockerfile and existingImageUri exclude each other';
+  if (buildCtxObject !== '' && dockerfile === '') return 'buildCtxObject needs a dockerfile';
+  return undefined;
+}
+
+const isKnownMinor = (minor: number): boolean => minor >= 8 && minor <= 14;
+
+function hasCredentials(value: unknown): boolean {
+  if (typeof value === 'string') return value !== '';
+  return isRecord(value) && Object.values(value).some((one) => one !== '' && one !== null);
+}
+
+const versionOf = (text: string): string => (text === '' ? 'python3' : text.startsWith('3') ? `python${text}` : text);
+
+/** The steps before what is added: the base, or the caller's own Dockerfile. */
+function firstSteps({ dockerfile, existingImageUri }: ImageRequest): readonly Step[] | string {
+  if (dockerfile === '') {
+    const base = existingImageUri === '' ? BASE_IMAGE : existingImageUri;
+    const from = { text: `FROM ${base}`, title: existingImageUri === '' ? 'FROM the base image' : '' };
+    // Steps install software: a base image of another user must not keep them from it.
+    return existingImageUri === '' ? [from] : [from, { text: 'USER 0', title: '' }];
+  }
+  const read = readDockerfile(dockerfile);
+  if (read.kind === 'problem') return `dockerfile: ${read.problem}`;
+  return read.instructions.map((instruction) => ({ text: textOf(instruction), title: '' }));
+}
+
+/** The steps that fields of the request add, in order; a text is a refusal. */
+function addedSteps(request: ImageRequest): readonly Step[] | string {
+  const variables = request.envVars.map((item, index) => variableStep(item, index));
+  const refusal = variables.find((one) => typeof one === 'string');
+  if (refusal !== undefined) return refusal;
+  const steps = variables.filter((one) => typeof one !== 'string');
+  const system = request.systemPackages;
+  const odd = system.findIndex((name) => !PACKAGE.test(name));
+  if (odd !== -1) return `systemPackages[${odd}]: ${quoted(system[odd])} is not the name of a Debian package`;
+  if (system.length > 0) steps.push(aptStep(system));
+  const work = [
+    ...(request.pythonPackages.length === 0 ? [] : [{ type: 'pip', items: request.pythonPackages }]),
+    ...request.commands.map((command) => ({ type: 'shell', items: [command] })),
+  ];
+  for (const [index, step] of request.buildSteps.entries()) {
+    const type: unknown = isRecord(step) ? step['type'] : undefined;
+    const command: unknown = isRecord(step) ? step['command'] : undefined;
+    if ((type !== 'shell' && type !== 'pip') || typeof command !== 'string')
+      return `buildSteps[${index}] must be {"type": "shell" or "pip", "command": text}`;
+    const last = work.at(-1);
+    if (type === 'pip' && last?.type === 'pip') work[work.length - 1] = { type, items: [...last.items, command] };
+    else work.push({ type, items: [command] });
+  }
+  let hasPip = false;
+  for (const { type, items } of work) {
+    if (items.some((item) => item.trim() === ''))
+      return type === 'pip' ? 'pythonPackages has an empty entry' : 'commands has an empty entry';
+    if (type === 'pip' && items.some((item) => /[\n\r\0]/.test(item)))
+      return 'pythonPackages has an entry with several lines';
+    if (items.some((item) => item.includes('\0'))) return 'commands has an entry with a NUL character';
+    if (type === 'pip' && !hasPip) steps.push(...pythonSteps());
+    hasPip ||= type === 'pip';
+    steps.push(type === 'pip' ? pipStep(items) : shellStep(items[0] ?? '', items[0] ?? ''));
+  }
+  return steps;
+}
+
+function variableStep(item: string, index: number): Step | string {
+  const cut = item.indexOf('=');
+  const [name, value] = [item.slice(0, cut), item.slice(cut + 1)];
+  if (cut === -1 || !VARIABLE.test(name)) return `envVars[${index}]: ${quoted(item)} is not NAME=VALUE`;
+  if (/[\n\r\0]/.test(value)) return `envVars[${index}]: the value of ${name} has several lines`;
+  return { text: `ENV ${name}="${value.replaceAll(/[\\"$]/g, (one) => `\\${one}`)}"`, title: '' };
+}
+
+const aptStep = (packages: readonly string[]): Step =>
+  shellStep(
+    `apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${packages.join(' ')} && rm -rf /var/lib/apt/lists/*`,
+    `apt-get install ${packages.join(' ')}`,
+  );
+
+/**
+ * A Python that takes packages: the image's own where it has pip and lets pip write; else a virtual environment that
+ * sees the packages of the image.
+ */
+const pythonSteps = (): readonly Step[] => [
+  shellStep(
+    `if python3 -m pip --version >/dev/null 2>&1 && [ ! -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')/EXTERNALLY-MANAGED" ]; then :; else python3 -m venv --system-site-packages ${VENV}; fi`,
+    'prepare Python for packages',
+  ),
+  { text: `ENV PATH="${VENV}/bin:$PATH"`, title: '' },
+];
+
+/** Variables and not options: an older pip refuses an option that it does not know. */
+const PIP = 'PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore python3 -m pip install';
+
+/** Lines of a requirements file; options of pip stand on lines of their own there. */
+function pipStep(items: readonly string[]): Step {
+  const lines = items.flatMap((item) =>
+    item
+      .trim()
+      .split(
+        /\s+(?=--?(?:index-url|extra-index-url|find-links|trusted-host|no-index|pre|prefer-binary|only-binary|no-binary|[ifr])\b)/,
+      )
+      .filter((part) => part !== ''),
+  );
+  const quotedLines = lines.map((line) => `'${line.replaceAll("'", `'\\''`)}'`).join(' ');
+  return shellStep(
+    `printf '%s\\n' ${quotedLines} | ${PIP} $LONGSHORE_PIP_ARGUMENTS -r /dev/stdin`,
+    `pip install ${items.join(' ')}`,
+  );
+}
+
+/** In the form of a list, nothing in the command can mean something to the builder. */
+const shellStep = (command: string, title: string): Step => ({
+  text: `RUN ${JSON.stringify(['/bin/sh', '-c', command])}`,
+  title: `RUN ${title.replaceAll(/\s+/g, ' ').trim()}`,
+});
+
+const quoted = (value: unknown): string => JSON.stringify(String(value).slice(0, 60));

@@ -1,0 +1,10 @@
+// Original file: shared/protocol/agent.proto
+
+
+export interface RemoveImages {
+  'images'?: (string)[];
+}
+
+export interface RemoveImages__Output {
+  'images': (string)[];
+}

@@ -1,0 +1,124 @@
+// Image definitions: what is refused, what a build runs, and by which name the image goes.
+import { expect, test } from 'vitest';
+import { newId } from '#shared/domain/ids.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { imageNameOf, readDefinition } from '../../../scheduler/fleet/builds/definition.ts';
+import type { Definition, ImageRequest } from '../../../scheduler/fleet/builds/definition.ts';
+
+const NOTHING: ImageRequest = {
+  pythonVersion: '',
+  pythonPackages: [],
+  systemPackages: [],
+  commands: [],
+  existingImageUri: '',
+  buildSteps: [],
+  envVars: [],
+  dockerfile: '',
+  buildCtxObject: '',
+  secrets: [],
+  ignorePython: false,
+};
+const read = (fields: Partial<ImageRequest>) => readDefinition({ ...NOTHING, ...fields });
+function built(fields: Partial<ImageRequest>): Definition {
+  const found = read(fields);
+  if (found.kind !== 'build') throw new Error(JSON.stringify(found));
+  return found.definition;
+}
+const texts = (fields: Partial<ImageRequest>): readonly string[] => built(fields).steps.map(({ text }) => text);
+
+test('a definition that adds nothing is an image that exists', () => {
+  expect(read({})).toEqual({ kind: 'as_is', image: '' });
+  expect(read({ existingImageUri: 'ghcr.io/a/b:1', pythonVersion: 'python3.11' })).toEqual({
+    kind: 'as_is',
+    image: 'ghcr.io/a/b:1',
+  });
+});
+
+test('packages, variables, system packages and commands become steps, in that order', () => {
+  const steps = texts({
+    envVars: ['A=b "c" $d \\e'],
+    systemPackages: ['git', 'libgl1'],
+    pythonPackages: ['six==1.17.0', 'torch --index-url https://x/y', `it's; python_version < "3.9"`],
+    commands: ['echo one\necho "two"'],
+  });
+  expect(steps[0]).toBe('FROM longshore.internal/base');
+  expect(steps[1]).toBe('ENV A="b \\"c\\" \\$d \\\\e"');
+  expect(steps[2]).toContain('apt-get install -y --no-install-recommends git libgl1');
+  expect(steps[3]).toContain('venv --system-site-packages');
+  expect(steps[4]).toBe('ENV PATH="/opt/longshore/venv/bin:$PATH"');
+  const [, , command = ''] = JSON.parse(steps[5]?.slice(4) ?? '[]') as string[];
+  expect(command).toContain(
+    `printf '%s\\n' 'six==1.17.0' 'torch' '--index-url https://x/y' 'it'\\''s; python_version < "3.9"' | `,
+  );
+  expect(steps[6]).toBe('RUN ["/bin/sh","-c","echo one\\necho \\"two\\""]');
+  expect(steps.every((step) => !step.includes('\n'))).toBe(true);
+});
+
+test('steps of clients keep their order, and neighbouring packages are one step', () => {
+  const steps = built({
+    buildSteps: [
+      { type: 'pip', command: 'a' },
+      { type: 'pip', command: 'b' },
+      { type: 'shell', command: 'c' },
+      { type: 'pip', command: 'd' },
+    ],
+  }).steps;
+  expect(steps.map(({ title }) => title).filter((title) => title.startsWith('RUN'))).toEqual([
+    'RUN prepare Python for packages',
+    'RUN pip install a b',
+    'RUN c',
+    'RUN pip install d',
+  ]);
+});
+
+test('a base image is named as it is, and its steps run as root', () => {
+  expect(texts({ existingImageUri: 'pytorch/pytorch:2', commands: ['x'] }).slice(0, 2)).toEqual([
+    'FROM pytorch/pytorch:2',
+    'USER 0',
+  ]);
+});
+
+test('a Dockerfile comes first, and what is added comes behind it', () => {
+  const definition = built({ dockerfile: 'FROM a:1\nCOPY . /x', buildCtxObject: 'o', commands: ['y'] });
+  expect(definition.steps.map(({ text }) => text).slice(0, 2)).toEqual(['FROM a:1', 'COPY . /x']);
+  expect(definition).toMatchObject({ contextObjectId: 'o', bases: ['a:1'] });
+});
+
+test.for<[string, Partial<ImageRequest>]>([
+  ['secrets: a build gets none', { secrets: ['TOKEN'], commands: ['x'] }],
+  ['pythonVersion must be', { pythonVersion: 'python2.7' }],
+  ['pythonVersion must be', { pythonVersion: 'python3.99' }],
+  ['pythonVersion: micromamba', { pythonVersion: 'micromamba3.11' }],
+  ['existingImageCreds', { existingImageCreds: { username: 'a' } }],
+  ['existingImageUri', { existingImageUri: 'a b', commands: ['x'] }],
+  [
+    'existingImageUri: longshore.internal/x is not a base',
+    { existingImageUri: 'longshore.internal/x', commands: ['x'] },
+  ],
+  ['dockerfile: longshore.internal/x is not a base', { dockerfile: 'FROM a\nCOPY --from=longshore.internal/x a b' }],
+  ['dockerfile: longshore.internal/base is not a base', { dockerfile: 'FROM longshore.internal/base' }],
+  ['dockerfile: line 2:', { dockerfile: 'FROM a\nNOTHING x' }],
+  ['dockerfile and existingImageUri', { dockerfile: 'FROM a', existingImageUri: 'b' }],
+  ['buildCtxObject needs a dockerfile', { buildCtxObject: 'x' }],
+  ['envVars[0]', { envVars: ['NOTHING'] }],
+  ['envVars[1]', { envVars: ['A=', 'B=a\nb'] }],
+  ['systemPackages[0]', { systemPackages: ['git; rm'] }],
+  ['pythonPackages has an empty entry', { pythonPackages: [' '] }],
+  ['several lines', { pythonPackages: ['a\nb'] }],
+  ['buildSteps[0]', { buildSteps: [{ type: 'mamba', command: 'x' }] }],
+  ['commands must have at most', { commands: Array.from({ length: 1001 }, () => 'x') }],
+  ['the image has more than', { commands: Array.from({ length: 300 }, () => 'x') }],
+])('refused: %s', ([text, fields]) => {
+  const found = read(fields);
+  expect(found.kind === 'refused' ? found.errMsg : found.kind).toContain(text);
+});
+
+test('the name follows from the workspace and the definition', () => {
+  const [one, other] = [newId<WorkspaceId>(), newId<WorkspaceId>()];
+  const name = imageNameOf(one, built({ pythonPackages: ['a'] }));
+  expect(name).toMatch(/^longshore\.internal\/[0-9a-f]{32}$/);
+  expect(imageNameOf(one, built({ pythonPackages: ['a'], pythonVersion: 'python3' }))).toBe(name);
+  expect(imageNameOf(other, built({ pythonPackages: ['a'] }))).not.toBe(name);
+  expect(imageNameOf(one, built({ pythonPackages: ['a', 'b'] }))).not.toBe(name);
+  expect(imageNameOf(one, built({ pythonPackages: ['a'], pythonVersion: '3.12' }))).not.toBe(name);
+});
