@@ -1,98 +1,16 @@
 // WebSockets of callers, with a real socket and a runner process that this test plays.
 import { once } from 'node:events';
-import { ServerResponse, createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { Duplex } from 'node:stream';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { WebSocket } from 'ws';
 import { encodeFrame } from '#shared/protocol/frames.ts';
-import { FrameStream } from '#scheduler/api/http/streams/frame-stream.ts';
-import { WebSockets } from '#scheduler/api/http/streams/websockets.ts';
+import { bridged } from '../../helpers/bridged.ts';
 import { waitFor } from '../../helpers/programs.ts';
 
 /** More than the interval of pings. */
 const INTERVAL_MS = 30_001;
 
-/** The way to a runner process: takes nothing more until it is told to. */
-class SlowRunner extends Duplex {
-  taken = 0;
-  writes = 0;
-  #held: (() => void) | undefined;
-  isSlow = true;
-
-  constructor() {
-    super({ highWaterMark: 1024 });
-  }
-
-  override _read(): void {
-    // The test sends nothing from this side.
-  }
-
-  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
-    this.taken += chunk.length;
-    this.writes += 1;
-    if (this.isSlow) this.#held = done;
-    else done();
-  }
-
-  go(): void {
-    this.isSlow = false;
-    this.#held?.();
-  }
-}
-
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
 afterEach(() => void vi.useRealTimers());
-
-async function bridged(isStopping = false) {
-  const webSockets = new WebSockets();
-  if (isStopping) webSockets.closeAll();
-  const runner = new SlowRunner();
-  const ends: number[] = [];
-  const sockets: Duplex[] = [];
-  const server = createServer();
-  server.on('upgrade', (request, socket, head) => {
-    sockets.push(socket);
-    const frames = new FrameStream(runner, { onFrame: () => undefined, onOver: () => undefined });
-    const acceptance = { accept: true, subprotocol: null, headers: [] } as const;
-    const response = new ServerResponse(request);
-    response.assignSocket(socket as Parameters<ServerResponse['assignSocket']>[0]);
-    webSockets.accept(
-      request,
-      response,
-      { take: () => ({ socket, head }) },
-      { acceptance, added: [], frames },
-      { onOver: (code) => ends.push(code), onBytes: () => undefined },
-    );
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  const connections: Duplex[] = [];
-  const client = new WebSocket(`ws://127.0.0.1:${port}`, { autoPong: false });
-  client.on('upgrade', ({ socket }) => connections.push(socket));
-  let pings = 0;
-  client.on('ping', (data: Buffer) => {
-    pings += 1;
-    client.pong(data);
-  });
-  client.on('error', () => undefined);
-  await once(client, 'open');
-  return {
-    client,
-    /** The client's own, below its WebSocket. */
-    connection: () => connections[0] as Duplex,
-    runner,
-    ends,
-    pings: () => pings,
-    /** Bytes for the caller that the kernel has not taken. */
-    unsentBytes: () => sockets.reduce((sum, { writableLength }) => sum + writableLength, 0),
-    close: () => {
-      client.terminate();
-      server.close();
-    },
-  };
-}
 
 test('a caller whose messages wait for the container is not taken for gone', async () => {
   const { client, runner, ends, pings, close } = await bridged();
@@ -135,10 +53,10 @@ test('a caller who reads nothing of many small messages makes the container wait
 });
 
 test('many messages at once to a container that waits add no listener and no buffer each', async () => {
-  const { connection, runner, close } = await bridged();
+  const { raw, runner, close } = await bridged();
   // In a single write: the messages must arrive together, before the pause holds up what is behind them.
   const message = Buffer.from([0x81, 0x81, 0, 0, 0, 0, 0x78]);
-  connection().write(Buffer.concat(Array.from({ length: 5_000 }, () => message)));
+  raw.write(Buffer.concat(Array.from({ length: 5_000 }, () => message)));
   await waitFor(() => runner.writableLength > 10_000, 'they wait');
   expect(runner.listenerCount('drain')).toBeLessThan(3);
   // A buffer for each message would take many times its bytes.
@@ -149,7 +67,7 @@ test('many messages at once to a container that waits add no listener and no buf
 });
 
 test('a WebSocket that is accepted while the service stops is told to come again', async () => {
-  const { client, ends, close } = await bridged(true);
+  const { client, ends, close } = await bridged({ isStopping: true });
   const [code] = client.readyState === WebSocket.CLOSED ? [1012] : ((await once(client, 'close')) as [number]);
   expect(code).toBe(1012);
   await waitFor(() => ends.length === 1, 'the WebSocket is over');

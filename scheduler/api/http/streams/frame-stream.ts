@@ -124,6 +124,17 @@ export class FrameStream {
     this.#bytes.once('drain', then);
   }
 
+  /** Bytes that were sent and not taken yet. */
+  get waitingBytes(): number {
+    return this.#bytes.destroyed ? 0 : this.#bytes.writableLength + this.#smallBytes;
+  }
+
+  /** Calls when nothing waits any more: what was sent is out behind the end, or the call was cut. May call twice. */
+  onceGone(then: () => void): void {
+    this.#bytes.once('finish', then);
+    this.#bytes.once('close', then);
+  }
+
   pause(): void {
     this.#bytes.pause();
   }

@@ -6,6 +6,7 @@ export class StreamMetrics {
   readonly active: Gauge<'protocol'>;
   readonly bytes: Counter<'direction'>;
   readonly ended: Counter<'protocol' | 'result'>;
+  readonly full: Counter<'bound'>;
 
   constructor(registry: Registry) {
     const registers = [registry];
@@ -33,5 +34,12 @@ export class StreamMetrics {
       this.ended,
       ['http', 'websocket'].flatMap((protocol) => ['whole', 'cut', 'answered'].map((result) => ({ protocol, result }))),
     );
+    this.full = new Counter({
+      name: 'longshore_scheduler_websockets_full_total',
+      help: 'WebSockets closed with 1013, since messages of callers had reached a bound.',
+      labelNames: ['bound'],
+      registers,
+    });
+    fromZero(this.full, [{ bound: 'connection' }, { bound: 'workspace' }, { bound: 'process' }]);
   }
 }

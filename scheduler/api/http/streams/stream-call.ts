@@ -176,9 +176,10 @@ class StreamCall {
                 request,
                 response,
                 upgrade,
-                { acceptance, added, frames },
+                { workspaceId: target.workspaceId, acceptance, added, frames },
                 {
                   onBytes,
+                  onFull: (bound) => streamMetrics.full.inc({ bound }),
                   onOver: (code) => this.#webSocketClosed(code),
                 },
               );

@@ -6,15 +6,24 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
 import type { RawData, WebSocket } from 'ws';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Frame } from '#shared/protocol/frames.ts';
 import { numberOf, textOf } from '#shared/protocol/frames.ts';
 import type { FrameStream } from './frame-stream.ts';
 import { PIECE_BYTES } from './frame-stream.ts';
 import type { Acceptance, HeaderList } from './head.ts';
+import { HeldMessages } from './held-messages.ts';
+import type { FullBound } from './message-room.ts';
+import { MessageRoom, MessageShare } from './message-room.ts';
 import type { Upgrade } from './upgrades.ts';
 
 /** Largest message of a caller: it is in memory whole while it is passed on. */
 export const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
+/**
+ * Most bytes of a caller's messages that wait for the container. Reading stops at the first message that finds no room,
+ * but compressed ones of the same read follow; the rest is for the heads of their frames.
+ */
+const MOST_WAITING_BYTES = 2 * MAX_MESSAGE_BYTES + 64 * 1024;
 /** Bytes that wait for a caller above which its container has to wait. */
 const MOST_BEHIND_BYTES = 1024 * 1024;
 const RESUME_BELOW_BYTES = 256 * 1024;
@@ -64,15 +73,27 @@ export interface BridgeEvents {
   /** @param code - the code of the close, 1006 without one */
   onOver(code: number): void;
   onBytes(direction: 'in' | 'out', count: number): void;
+  /** The caller's messages have reached a bound: it is told to come again, and the call is over. */
+  onFull(bound: FullBound): void;
+}
+
+/** A handshake that a container has accepted. */
+export interface Accepted {
+  readonly workspaceId: WorkspaceId;
+  readonly acceptance: Acceptance;
+  readonly added: HeaderList;
+  readonly frames: FrameStream;
 }
 
 export class WebSockets {
   readonly #server: WebSocketServer;
-  readonly #accepting = new WeakMap<IncomingMessage, { readonly acceptance: Acceptance; readonly added: HeaderList }>();
+  readonly #room: MessageRoom;
+  readonly #accepting = new WeakMap<IncomingMessage, Accepted>();
   readonly #open = new Set<WebSocket>();
   #isStopping = false;
 
-  constructor() {
+  constructor(room = new MessageRoom()) {
+    this.#room = room;
     this.#server = new WebSocketServer({
       noServer: true,
       clientTracking: false,
@@ -92,7 +113,7 @@ export class WebSockets {
     request: IncomingMessage,
     response: ServerResponse,
     upgrade: Upgrade,
-    accepted: { readonly acceptance: Acceptance; readonly added: HeaderList; readonly frames: FrameStream },
+    accepted: Accepted,
     events: BridgeEvents,
   ): void {
     const { socket, head } = upgrade.take();
@@ -104,7 +125,16 @@ export class WebSockets {
     this.#server.handleUpgrade(request, socket, head, (webSocket) => {
       isOpen = true;
       this.#open.add(webSocket);
-      bridge(webSocket, accepted.frames, {
+      const { frames, workspaceId } = accepted;
+      const held = new HeldMessages({
+        webSocket,
+        socket,
+        frames,
+        share: new MessageShare(this.#room, workspaceId),
+        mostWaitingBytes: MOST_WAITING_BYTES,
+        onFull: (bound) => events.onFull(bound),
+      });
+      bridge(webSocket, frames, held, {
         onBytes: (direction, count) => events.onBytes(direction, count),
         onOver: (code) => {
           this.#open.delete(webSocket);
@@ -133,7 +163,12 @@ function whenRefused(socket: Duplex, frames: FrameStream, events: BridgeEvents):
   events.onOver(1006);
 }
 
-function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents): void {
+function bridge(
+  webSocket: WebSocket,
+  frames: FrameStream,
+  held: HeldMessages,
+  events: Pick<BridgeEvents, 'onBytes' | 'onOver'>,
+): void {
   let isAlive = true;
   const pings = setInterval(() => {
     // Pongs of a caller whose messages wait for the container wait behind them; a ping still finds a broken connection.
@@ -146,6 +181,7 @@ function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents)
   webSocket.on('message', (data: RawData, isBinary: boolean) => {
     isAlive = true;
     const bytes = data as Buffer;
+    if (!held.takes(bytes.length)) return;
     events.onBytes('in', bytes.length);
     let hasRoom = true;
     let at = 0;
@@ -155,10 +191,11 @@ function bridge(webSocket: WebSocket, frames: FrameStream, events: BridgeEvents)
       hasRoom = frames.send('message', { text: !isBinary, ...(at < bytes.length ? { more: true } : {}) }, piece);
     } while (at < bytes.length);
     // Messages that were read together come one after the other, also after the first of them found no room.
-    if (hasRoom || frames.isOver || webSocket.isPaused) return;
+    if (hasRoom || webSocket.isPaused) return;
     webSocket.pause();
     frames.onceWritable(() => {
       isAlive = true;
+      held.update();
       webSocket.resume();
     });
   });
