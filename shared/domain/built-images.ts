@@ -10,6 +10,9 @@ export const BASE_IMAGE = `${HOST}/base`;
 /** The name of a built image; the hash tells its workspace and its definition. */
 export const builtImageName = (hash: string): string => `${HOST}/${hash.slice(0, 32)}`;
 
+/** Whether a build of ours can have made that name. */
+export const isBuiltImageName = (name: string): boolean => /^longshore\.internal\/[0-9a-f]{32}$/.test(name);
+
 /** Whether an image has a name of ours, so that nobody may pull it or build on it. */
 export const isBuiltImage = (reference: string): boolean => reference.toLowerCase().startsWith(`${HOST}/`);
 

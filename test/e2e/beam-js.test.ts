@@ -31,7 +31,7 @@ test('syncs, deploys, invokes, lists, cancels, stops and deletes', async ({ plat
     images: {
       plain: { success: true, imageId: '', pythonVersion: 'python3' },
       named: { success: true, imageId: 'registry.example/python:1', pythonVersion: 'python3' },
-      packages: false,
+      packages: true,
     },
     volume: [true, UUID],
     synced: [true, true],

@@ -320,7 +320,7 @@ async def app(scope, receive, send):
       "RuntimeError: expected ASGI message 'http.response.body', but got 'http.response.start'",
       ['response?'],
     ],
-    ['/text', "TypeError: memoryview: a bytes-like object is required, not 'str'", ['response?']],
+    ['/text', 'TypeError: a body or a message must be bytes, not str', ['response?']],
   ] as const)('%s: %s', async ([path, text, frames], { start }) => {
     const agent = await start({ files });
     const call = await agent.request({ path });

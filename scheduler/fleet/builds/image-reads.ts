@@ -1,5 +1,5 @@
 // Built images as people see them.
-import { builtImageName } from '#shared/domain/built-images.ts';
+import { builtImageName, isBuiltImageName } from '#shared/domain/built-images.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { imageById, imageOutput, imagePlaces, imagesOfWorkspace } from '../../stores/store/queries/images.ts';
@@ -30,13 +30,15 @@ export class ImageReads {
   }
 
   async read(workspaceId: WorkspaceId, id: string): Promise<ImageView | undefined> {
-    const row = await imageById(this.#db, workspaceId, nameOf(id));
+    const name = nameOf(id);
+    const row = isBuiltImageName(name) ? await imageById(this.#db, workspaceId, name) : undefined;
     return row === undefined ? undefined : (await this.#views([row]))[0];
   }
 
   /** Output of the last build; undefined: no such image. */
-  output(workspaceId: WorkspaceId, id: string): Promise<string | undefined> {
-    return imageOutput(this.#db, workspaceId, nameOf(id));
+  async output(workspaceId: WorkspaceId, id: string): Promise<string | undefined> {
+    const name = nameOf(id);
+    return isBuiltImageName(name) ? await imageOutput(this.#db, workspaceId, name) : undefined;
   }
 
   async #views(rows: readonly ImageRow[]): Promise<readonly ImageView[]> {
