@@ -1,3 +1,4 @@
+import { splitAddress } from '#shared/address.ts';
 import { readFileSync } from 'node:fs';
 import { homedir, hostname } from 'node:os';
 import { join } from 'node:path';
@@ -322,12 +323,6 @@ export function parseJoinToken(text: string): JoinToken | undefined {
   const match = /^lsj1\.([0-9a-fA-F]{64})\.([A-Za-z0-9_-]{16,256})$/.exec(text.trim());
   if (match?.[1] === undefined || match[2] === undefined) return undefined;
   return { fingerprint: match[1].toLowerCase(), secret: match[2] };
-}
-
-/** Splits `host:port`; the pattern of the settings has been checked before. */
-export function splitAddress(address: string): { readonly host: string; readonly port: number } {
-  const colon = address.lastIndexOf(':');
-  return { host: address.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(address.slice(colon + 1)) };
 }
 
 /** The image reference of a spec: its own image, else the base image of its Python version. */

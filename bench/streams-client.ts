@@ -4,6 +4,7 @@ import { Agent, request } from 'node:http';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { sleep } from '#shared/backoff.ts';
 import { WebSocket } from 'ws';
+import { writable } from '../test/helpers/transfers.ts';
 
 /** An application and the headers that its calls need. */
 export interface WebTarget {
@@ -140,19 +141,6 @@ export class WebClient {
     if (answer.statusCode === 200) return answer;
     throw new Error(`${sent.path} answered ${answer.statusCode}: ${(await textOf(answer)).slice(0, 300)}`);
   }
-}
-
-/** Resolves when a request takes more of its body, or is over. */
-function writable(sent: ClientRequest): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      sent.off('drain', done);
-      sent.off('close', done);
-      resolve();
-    };
-    sent.once('drain', done);
-    sent.once('close', done);
-  });
 }
 
 export interface EventStream {

@@ -3,9 +3,9 @@
 import { access, constants, readFile, readdir, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
+import { splitAddress } from '#shared/address.ts';
 import { registryOf } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
-import { splitAddress } from '../config.ts';
 import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
 import type { Listing } from '../devices/parse.ts';
 import { cdiGpus } from '../containers/cdi.ts';

@@ -129,7 +129,6 @@ export class ContainerStreams {
 /** A connection to the scheduler, opened or still being opened, whose runner process is awaited. */
 class Expected {
   readonly #opening: Promise<Socket>;
-  #isEnded = false;
 
   /** @param onOver - called once, when the connection is over or was not opened */
   constructor(opening: Promise<Socket>, onOver: () => void) {
@@ -153,8 +152,6 @@ class Expected {
 
   /** Ends a connection that no runner process takes. */
   end(): void {
-    if (this.#isEnded) return;
-    this.#isEnded = true;
     this.#opening.then(
       (link) => {
         link.end();

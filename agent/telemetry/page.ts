@@ -3,10 +3,10 @@ import { readFileSync } from 'node:fs';
 import type { RequestListener, Server } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { splitAddress } from '#shared/address.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { AgentConfig } from '../config.ts';
-import { splitAddress } from '../config.ts';
 import { hasCode } from '../durable.ts';
 import type { AgentMetrics } from './metrics.ts';
 

@@ -6,18 +6,14 @@ import { connect } from 'node:net';
 import type { Socket, SocketConstructorOpts } from 'node:net';
 import { connect as connectTls, createSecureContext } from 'node:tls';
 import type { SecureContext } from 'node:tls';
+import { splitAddress } from '#shared/address.ts';
 import { AppError } from '#shared/errors.ts';
-import { BYTES_ALPN } from '#shared/protocol/byte-connections.ts';
+import { BYTES_ALPN, HELD_BYTES, KEEP_ALIVE_MS } from '#shared/protocol/byte-connections.ts';
 import { SERVER_NAME } from '#shared/protocol/link.ts';
-import { splitAddress } from '../config.ts';
 import type { Proxy } from '../proxy.ts';
 import { dialThrough } from './tunnel.ts';
 
 const DIAL_DEADLINE_MS = 10_000;
-/** Time after which the kernel asks a silent scheduler whether it is still there. */
-const KEEP_ALIVE_MS = 30_000;
-/** Bytes that wait for the kernel in either direction: more than a read, so that a read is passed on in one piece. */
-export const HELD_BYTES = 256 * 1024;
 
 /** Node's own types leave out the sizes of streams. */
 const HELD: SocketConstructorOpts & { readonly highWaterMark: number } = { highWaterMark: HELD_BYTES };

@@ -7,9 +7,9 @@
 import { X509Certificate, createHash, timingSafeEqual } from 'node:crypto';
 import { connect } from 'node:tls';
 import type { DetailedPeerCertificate } from 'node:tls';
+import { splitAddress } from '#shared/address.ts';
 import { AppError } from '#shared/errors.ts';
 import { SERVER_NAME } from '#shared/protocol/link.ts';
-import { splitAddress } from '../config.ts';
 import type { Proxy } from '../proxy.ts';
 import { dialThrough } from './tunnel.ts';
 

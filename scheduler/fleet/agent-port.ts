@@ -6,16 +6,15 @@ import type { Server as SocketServer, Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { ServerCredentials, logVerbosity, setLogVerbosity } from '@grpc/grpc-js';
 import type { Server } from '@grpc/grpc-js';
+import { splitAddress } from '#shared/address.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
-import { BYTES_ALPN, bytesSocketOf } from '#shared/protocol/byte-connections.ts';
+import { BYTES_ALPN, HELD_BYTES, bytesSocketOf } from '#shared/protocol/byte-connections.ts';
 import { listenPrivately } from './local-socket.ts';
 
 /** Protocol of gRPC in the TLS handshake. */
 const GRPC_ALPN = 'h2';
 /** Time for a TLS handshake. */
 const HANDSHAKE_MS = 10_000;
-/** Bytes that a stream holds here in either direction: more than a read, so that a read is passed on in one piece. */
-const HELD_BYTES = 256 * 1024;
 
 export interface AgentPortParts {
   readonly grpc: Server;
@@ -47,11 +46,9 @@ export class AgentPort {
     const { address, socketPath } = this.#parts;
     // gRPC also writes its errors to stderr; the same errors reach this code, which logs them once.
     setLogVerbosity(logVerbosity.NONE);
-    const colon = address.lastIndexOf(':');
-    const host = address.slice(0, colon);
     try {
-      const port = await this.#listenForAll(host.replace(/^\[|\]$/g, ''), Number(address.slice(colon + 1)));
-      this.#address = `${host}:${port}`;
+      const port = await this.#listenForAll();
+      this.#address = `${address.slice(0, address.lastIndexOf(':'))}:${port}`;
     } catch (error) {
       throw new StartupError(
         'port_in_use',
@@ -69,8 +66,10 @@ export class AgentPort {
     for (const server of this.#servers) server.close();
   }
 
-  async #listenForAll(host: string, port: number): Promise<number> {
+  /** @returns the port as bound */
+  async #listenForAll(): Promise<number> {
     const { grpc, onBytes, certificate } = this.#parts;
+    const { host, port } = splitAddress(this.#parts.address);
     const injector = grpc.createConnectionInjector(ServerCredentials.createInsecure());
     const server = createTlsServer({
       cert: certificate.chainPem,

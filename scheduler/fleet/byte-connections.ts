@@ -4,7 +4,13 @@
 // stream gets it once.
 import type { Socket } from 'node:net';
 import type { AttemptToken, MachineId, TaskId } from '#shared/domain/ids.ts';
-import { MOST_LINE_BYTES, SessionLine, StreamLine, decodeLine } from '#shared/protocol/byte-connections.ts';
+import {
+  KEEP_ALIVE_MS,
+  MOST_LINE_BYTES,
+  SessionLine,
+  StreamLine,
+  decodeLine,
+} from '#shared/protocol/byte-connections.ts';
 
 /** Time for the line that names the session. */
 const NAMED_WITHIN_MS = 10_000;
@@ -12,8 +18,6 @@ const NAMED_WITHIN_MS = 10_000;
 const MOST_UNKNOWN = 1024;
 /** Connections of a session that wait for their stream: beyond it, new ones are closed. */
 const MOST_WAITING = 64;
-/** Time after which the kernel asks a silent peer whether it is still there. */
-const KEEP_ALIVE_MS = 30_000;
 const NEWLINE = 0x0a;
 const NOTHING: Buffer = Buffer.alloc(0);
 

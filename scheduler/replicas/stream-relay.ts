@@ -7,6 +7,7 @@ import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
+import { splitAddress } from '#shared/address.ts';
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { passOn } from '#shared/pass-on.ts';
@@ -54,10 +55,8 @@ export class StreamRelay {
     const address = await addressOf(replica);
     if (address === undefined) throw new Error('the replica of its caller is not present');
     const untilMs = nowMs() + GOOD_FOR_MS;
-    const at = address.lastIndexOf(':');
     const options = {
-      host: address.slice(0, at).replace(/^\[|\]$/g, ''),
-      port: Number(address.slice(at + 1)),
+      ...splitAddress(address),
       path: `${RELAY_PATH}${taskId}`,
       headers: {
         connection: 'Upgrade',

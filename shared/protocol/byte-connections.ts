@@ -13,6 +13,11 @@ import { Value } from 'typebox/value';
 /** The protocol's name in the TLS handshake. */
 export const BYTES_ALPN = 'longshore-bytes/1';
 
+/** Time after which the kernel asks a silent peer whether it is still there. */
+export const KEEP_ALIVE_MS = 30_000;
+/** Bytes that each end holds in either direction: more than a read, so that a read is passed on in one piece. */
+export const HELD_BYTES = 256 * 1024;
+
 /** The socket for bytes, beside the link's. */
 export const bytesSocketOf = (linkSocket: string): string => join(dirname(linkSocket), 'bytes.sock');
 

@@ -1,48 +1,18 @@
 // Functions and schedules as people use them: the command line deploys a file,
 // Python calls it, containers run it. Scheduled functions run without a call.
-import { copyFileSync, mkdirSync } from 'node:fs';
-import { join, resolve } from 'node:path';
 import { describe, expect } from 'vitest';
+import { appFolder } from '../helpers/app-folder.ts';
 import { test } from '../helpers/platform.ts';
-import type { Platform } from '../helpers/platform.ts';
-import { runProgram, tempDirectory, waitFor } from '../helpers/services.ts';
-
-const ROOT = resolve(import.meta.dirname, '..', '..');
-
-/** A folder with the app in it, and its commands against the installation. */
-function anApp(platform: Platform): {
-  readonly remove: () => void;
-  readonly longshore: (...args: readonly string[]) => Promise<string>;
-  readonly python: () => Promise<Readonly<Record<string, unknown>>>;
-} {
-  const folder = tempDirectory('functions');
-  const cwd = join(folder.path, 'app');
-  mkdirSync(cwd);
-  copyFileSync(join(ROOT, 'test', 'fixtures', 'apps', 'functions.py'), join(cwd, 'app.py'));
-  const env = {
-    PATH: process.env['PATH'],
-    HOME: folder.path,
-    LONGSHORE_URL: platform.url,
-    LONGSHORE_TOKEN: platform.token,
-    PYTHONPATH: join(ROOT, 'python'),
-    PYTHONDONTWRITEBYTECODE: '1',
-  };
-  const options = { cwd, env };
-  return {
-    remove: () => folder.remove(),
-    longshore: (...args) => runProgram(process.execPath, [join(ROOT, 'cli', 'main.ts'), ...args], options),
-    python: async () => JSON.parse(await runProgram('python3', ['app.py'], options)) as Record<string, unknown>,
-  };
-}
+import { waitFor } from '../helpers/services.ts';
 
 describe('a file with a function and a schedule', () => {
   test('is deployed by the command line, called from Python, and runs by itself', async ({ platform }) => {
-    const app = anApp(platform);
+    const app = appFolder(platform, 'functions', 'test/fixtures/apps/functions.py');
     try {
       const said = await app.longshore('deploy', 'app.py:add');
       expect(said).toMatch(/adding version 1 is deployed: .*\/function\/adding\/v1/);
       expect(said).toContain('invoke adding --kind function');
-      const called = await app.python();
+      const called = JSON.parse(await app.python()) as Readonly<Record<string, unknown>>;
       expect(called).toMatchObject({
         remote: { sum: 3, type: 'function/deployment', container: expect.stringMatching(/^function-/) },
         map: [10, 20, 30],

@@ -1,40 +1,14 @@
 // An app file written against `from beam import …`, deployed by the command line and called from Python. Values that
 // are not JSON travel, files outlive their task, and containers and callers share maps, queues and signals.
-import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, expect } from 'vitest';
-import { MAIN, ROOT, test } from '../helpers/platform.ts';
-import type { Platform } from '../helpers/platform.ts';
-import { runProgram, tempDirectory } from '../helpers/services.ts';
+import { appFolder } from '../helpers/app-folder.ts';
+import { test } from '../helpers/platform.ts';
 
 type Said = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 
-/** A folder with that app in it, and the environment of a person who calls it. */
-function anApp(platform: Platform, name: string, source: string) {
-  const folder = tempDirectory(name);
-  const cwd = join(folder.path, 'app');
-  mkdirSync(cwd);
-  if (source.endsWith('.py')) copyFileSync(join(ROOT, source), join(cwd, 'app.py'));
-  else writeFileSync(join(cwd, 'app.py'), source);
-  const env = {
-    PATH: process.env['PATH'],
-    HOME: folder.path,
-    LONGSHORE_URL: platform.url,
-    LONGSHORE_TOKEN: platform.token,
-    PYTHONPATH: join(ROOT, 'python'),
-    PYTHONDONTWRITEBYTECODE: '1',
-  };
-  const options = { cwd, env };
-  return {
-    remove: (): void => folder.remove(),
-    longshore: (...args: readonly string[]) => runProgram(process.execPath, [MAIN, ...args], options),
-    python: () => runProgram('python3', ['app.py'], options),
-  };
-}
-
 describe('an app file with the names of the published packages', () => {
   test('is deployed and called as it is', async ({ platform }) => {
-    const app = anApp(platform, 'module', 'test/fixtures/apps/module.py');
+    const app = appFolder(platform, 'module', 'test/fixtures/apps/module.py');
     try {
       expect(await app.longshore('deploy', 'app.py:draw')).toContain('running module-prepare before the deployment');
       for (const name of ['add', 'order', 'bell']) await app.longshore('deploy', `app.py:${name}`);
@@ -72,7 +46,7 @@ describe('an app file with the names of the published packages', () => {
       'def serve():',
       '    return {}',
     ].join('\n');
-    const app = anApp(platform, 'hook', text);
+    const app = appFolder(platform, 'hook', text);
     try {
       await expect(app.longshore('deploy', 'app.py:serve')).rejects.toThrow(
         /on_deploy: check ended as ERROR, so nothing was deployed/,
@@ -85,7 +59,7 @@ describe('an app file with the names of the published packages', () => {
 });
 
 test('the example of many calls runs as its README says', async ({ platform }) => {
-  const app = anApp(platform, 'batch', 'examples/batch/app.py');
+  const app = appFolder(platform, 'batch', 'examples/batch/app.py');
   try {
     for (const name of ['count', 'report']) await app.longshore('deploy', `app.py:${name}`);
     const [counts, address = ''] = (await app.python()).trim().split('\n');

@@ -71,7 +71,7 @@ async function answerOf(sent: ClientRequest): Promise<IncomingMessage> {
 }
 
 /** Resolves when a request takes more of its body, or is over. */
-function writable(sent: ClientRequest): Promise<void> {
+export function writable(sent: ClientRequest): Promise<void> {
   return new Promise((resolve) => {
     const done = (): void => {
       sent.off('drain', done);

@@ -1,13 +1,7 @@
 import { expect, test } from 'vitest';
+import { splitAddress } from '#shared/address.ts';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
-import {
-  closedRanges,
-  imageOf,
-  isBaseImage,
-  loadAgentConfig,
-  parseJoinToken,
-  splitAddress,
-} from '../../../agent/config.ts';
+import { closedRanges, imageOf, isBaseImage, loadAgentConfig, parseJoinToken } from '../../../agent/config.ts';
 import {
   connectionOptions,
   createOptions,
