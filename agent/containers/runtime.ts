@@ -160,6 +160,14 @@ export interface RegistryAuth {
   readonly identityToken: string;
 }
 
+export interface PushOptions {
+  readonly auth: RegistryAuth;
+  /** A push without any progress message for this long is given up. */
+  readonly silenceMs: number;
+  readonly signal: AbortSignal;
+  readonly onProgress: (doneBytes: number, totalBytes: number) => void;
+}
+
 export interface PullOptions {
   readonly auth: RegistryAuth | undefined;
   /** A pull without any progress message for this long is given up. */
@@ -295,6 +303,14 @@ export interface ContainerRuntime {
    * @throws Error with the engine's message
    */
   pull(reference: string, options: PullOptions): Promise<string>;
+  /** Gives an image that is here a further name. */
+  tagImage(reference: string, repository: string, tag: string): Promise<void>;
+  /**
+   * Pushes; a stream that ends early or holds an error line is a failure.
+   * @returns the digest in the registry
+   * @throws Error with the engine's message
+   */
+  push(repository: string, tag: string, options: PushOptions): Promise<string>;
   /** Looks at an image's configuration; undefined when the engine has no such image. */
   imageConfig(reference: string): Promise<ImageConfig | undefined>;
   /**

@@ -112,6 +112,7 @@ function worldOf(count: number): World {
     gpus: [],
     volumeDrivers: new Set(['local'] as const),
     streams: true,
+    registry: true,
     images: new Set(n % 3 === 0 ? ['image:1'] : []),
   }));
   const request: PlacementRequest = {
@@ -124,6 +125,7 @@ function worldOf(count: number): World {
     gpuCount: 0,
     image: 'image:1',
     imageOnlyOn: null,
+    imageInRegistry: false,
     arch: '',
     volumeHomes: new Set(),
     volumeDrivers: [],

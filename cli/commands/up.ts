@@ -1,5 +1,5 @@
-// `longshore up`: Redis, a scheduler and an agent as separate processes under one foreground
-// supervisor. The supervisor owns their order (Redis, scheduler, agent), their restarts and their
+// `longshore up`: Redis, a scheduler and an agent (with --registry a registry, too) as separate processes under one
+// foreground supervisor. The supervisor owns their order (Redis, registry, scheduler, agent), their restarts and their
 // logs, and nothing of their work. The stop order is the reverse, containers first. No process stays
 // behind: a clean stop ends every child; children of a killed `up` notice the closed channel; the next
 // start waits for them. Only Redis outlives a kill, and the next start adopts it by its socket.
@@ -143,6 +143,9 @@ class Up {
   readonly #children: ChildList;
   #lock: { release(): Promise<void> } | undefined;
   #redis: EmbeddedRedis | undefined;
+  #registry: SupervisedChild | undefined;
+  /** Where the registry of built images listens; undefined: this start has none of its own. */
+  #registryAddress: string | undefined;
   #scheduler: SupervisedChild | undefined;
   #agent: SupervisedChild | undefined;
   #redisLog: BoundedLogFile | undefined;
@@ -177,6 +180,8 @@ class Up {
     this.#checkStopping();
     if (redisUrl === undefined) await this.#step('Redis', () => this.#startRedis());
     this.#checkStopping();
+    if (this.#settings.registry) await this.#step('registry', () => this.#startRegistry());
+    this.#checkStopping();
     const ready = await this.#step('scheduler', () => this.#startScheduler());
     this.#settled = {
       httpAddress: textField(ready, 'httpAddress') || this.#settled.httpAddress,
@@ -209,6 +214,7 @@ class Up {
     this.#isStopping = true;
     this.#agent?.kill();
     this.#scheduler?.kill();
+    this.#registry?.kill();
     if (this.#redis?.pid !== undefined) signalGroup(this.#redis.pid, 'SIGKILL');
   }
 
@@ -218,6 +224,7 @@ class Up {
     // The agent stops next, with its containers: a scheduler that saw them end would ask for new ones.
     await this.#agent?.stop(STOP_CONTAINERS_MS, { kind: 'stop', containers: 'stop' });
     await this.#scheduler?.stop(4_000);
+    await this.#registry?.stop(3_000);
     try {
       if (this.#redis !== undefined) {
         await withDeadline(this.#redis.stop(), 3_000, () => new Error('it did not end'));
@@ -267,6 +274,15 @@ class Up {
     else this.#redis = redis;
   }
 
+  async #startRegistry(): Promise<void> {
+    const env = (): Readonly<Record<string, string | undefined>> => ({
+      ...daemonEnv(this.#env),
+      LONGSHORE_DATA_DIR: this.#settings.dataDir,
+    });
+    this.#registry = this.#child('registry', env, [], ['registry', 'serve']);
+    this.#registryAddress = textField(await this.#registry.start(), 'address');
+  }
+
   async #startScheduler(): Promise<IpcMessage> {
     this.#scheduler = this.#child('scheduler', () => ({
       ...schedulerEnv(this.#env),
@@ -276,6 +292,7 @@ class Up {
       LONGSHORE_AGENT_ADDRESS: this.#settled.agentAddress,
       ...linkSocket(this.#settings.dataDir),
       ...(this.#redis === undefined ? {} : { LONGSHORE_REDIS_SOCKET: this.#redis.socketPath }),
+      ...(this.#registryAddress === undefined ? {} : { LONGSHORE_REGISTRY: this.#registryAddress }),
     }));
     return this.#scheduler.start();
   }
@@ -309,12 +326,13 @@ class Up {
     name: string,
     env: () => Readonly<Record<string, string | undefined>>,
     nodeOptions: readonly string[] = [],
+    command: readonly string[] = [name],
   ): SupervisedChild {
     this.#checkStopping();
     return new SupervisedChild({
       name,
       command: process.execPath,
-      args: [...nodeOptions, PROGRAM, name],
+      args: [...nodeOptions, PROGRAM, ...command],
       env,
       logPath: this.#logPath(name),
       readyTimeoutMs: READY_TIMEOUT_MS,

@@ -28,6 +28,7 @@ export function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMach
     gpus: [],
     volumeDrivers: new Set(['local']),
     streams: true,
+    registry: true,
     images: new Set(),
     ...changes,
   };
@@ -44,6 +45,7 @@ export function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequ
     image: '',
     diskBytes: 0,
     imageOnlyOn: null,
+    imageInRegistry: false,
     arch: '',
     volumeHomes: new Set(),
     volumeDrivers: [],
@@ -97,6 +99,7 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
     hasImage: fc.boolean(),
     volumeDrivers: fc.subarray(['local', 'shared'] as const).map((some) => new Set<VolumeDriverName>(some)),
     streams: fc.boolean(),
+    registry: fc.boolean(),
   })
   .map(({ hasImage, ...rest }) => ({
     ...rest,
@@ -128,6 +131,7 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
     image: fc.constantFrom('', 'img'),
     diskBytes: fc.constantFrom(0, 50 * MIB),
     imageOnlyOn: fc.constantFrom<ReadonlySet<MachineId> | null>(null, ids('m-0', 'm-1')),
+    imageInRegistry: fc.boolean(),
     arch: fc.constantFrom('', 'x86_64'),
     volumeHomes: fc.constantFrom(ids(), ids(), ids('m-0'), ids('m-0', 'm-1')),
     volumeDrivers: fc.constantFrom<readonly VolumeDriverName[]>([], [], ['local'], ['shared']),
