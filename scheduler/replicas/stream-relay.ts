@@ -100,7 +100,7 @@ export class StreamRelay {
   }
 }
 
-/** Waits for the handshake, and compares the certificate. Replicas share one, whose name need not be their address's. */
+/** Waits for the handshake, and compares the certificate. Replicas share one, for the name of the public address. */
 async function verified(socket: TLSSocket, fingerprint: string): Promise<void> {
   await once(socket, 'secureConnect');
   if (socket.getPeerCertificate().fingerprint256 !== fingerprint) throw new Error('it shows another certificate');
