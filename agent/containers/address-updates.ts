@@ -84,7 +84,7 @@ export class AddressUpdates {
       one.closed = closed;
       log.info({ holder: one.dockerId }, 'new addresses of this machine are closed to a container');
     } catch (error) {
-      // Its container has ended meanwhile, or the next look tries again.
+      // The container has ended meanwhile, or the next look tries again.
       if (serving().includes(one))
         log.warn({ err: error, holder: one.dockerId }, 'new addresses of this machine are still open to a container');
     }

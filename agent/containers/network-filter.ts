@@ -123,7 +123,7 @@ export function frameRules(input: RulesInput): string {
 export type FilterTable = 'inet' | 'netdev';
 
 /**
- * One transaction of `nft -f` that replaces the closed ranges of a filter in place, for addresses that this machine got
+ * A transaction of `nft -f` that replaces the closed ranges of a filter in place, for addresses that this machine got
  * after the filter was set. An allow-list stays as it is.
  */
 export function closedUpdate(input: RulesInput, tables: readonly FilterTable[]): string {
