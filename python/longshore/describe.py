@@ -79,8 +79,9 @@ def _module_name(path: str, directory: str) -> str:
         raise _Problem('%s does not exist' % path, _USAGE)
     parts = inside[:-3].split(os.sep)
     for part in parts:
-        if not part.isidentifier():
-            raise _Problem('%s cannot be imported: %r is not a Python name' % (path, part), 'Rename it.')
+        # The import system takes any name without a dot: `download-data.py` is no word of Python, and a module.
+        if not part or '.' in part or ':' in part:
+            raise _Problem('%s cannot be imported: the name %r has a dot or a colon' % (path, part), 'Rename it.')
     return '.'.join(parts)
 
 

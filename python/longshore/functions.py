@@ -99,7 +99,7 @@ def function(
 
 
 def schedule(
-    function: Optional[Callable[..., Any]] = None,
+    function: Union[Callable[..., Any], str, None] = None,
     *,
     when: str = '',
     timezone: str = 'UTC',
@@ -144,7 +144,11 @@ def schedule(
     timezone: the zone of the times in `when`, such as 'Europe/Berlin'. Where clocks go forward, a time that is left out
     runs that much later; where they go back, a time that comes twice runs the first time. Hourly runs stay hourly.
     """
-    options = stub_options(dict(locals()), _times(when, timezone))
+    given = dict(locals())
+    if isinstance(function, str):
+        # `@schedule('0 3 * * *')`: the times may be the one positional argument.
+        function, when = None, function
+    options = stub_options(given, _times(when, timezone))
     return decorate(function, lambda decorated: Schedule(decorated, options))
 
 

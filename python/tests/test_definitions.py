@@ -307,6 +307,11 @@ def handler(): ...
                 _, answer, _, _ = self.describe('app.py')
                 self.assertEqual(answer['handlers'][0].get('pool'), wanted)
 
+    def test_a_file_may_have_a_name_that_is_no_word_of_python(self) -> None:
+        self.write('load-data.py', 'from longshore import endpoint\n@endpoint\ndef handler(): ...\n')
+        _, answer, _, _ = self.describe('load-data.py')
+        self.assertEqual(answer['handlers'][0]['handler'], 'load-data:handler')
+
     def test_a_base_image_is_the_image_of_its_containers(self) -> None:
         self.write('app.py', "from longshore import Image, endpoint\n@endpoint(image=Image(base_image='r.example/i:1'))\ndef handler(): ...\n")
         _, answer, _, _ = self.describe('app.py')
@@ -422,12 +427,12 @@ def handler(): ...
                 self.assertTrue(self.refused('app.py')[0].startswith(error), self.refused('app.py'))
 
     def test_a_target_that_cannot_be_an_app_file(self) -> None:
-        self.write('my-app.py', '')
+        self.write('my.app.py', '')
         for target, error in (
             ('none.py', 'none.py does not exist'),
             ('app', "'app' is not a Python file"),
             ('../x.py', '../x.py is outside'),
-            ('my-app.py', "my-app.py cannot be imported: 'my-app' is not a Python name"),
+            ('my.app.py', "my.app.py cannot be imported: the name 'my.app' has a dot or a colon"),
         ):
             with self.subTest(target):
                 self.assertTrue(self.refused(target)[0].startswith(error), self.refused(target))
