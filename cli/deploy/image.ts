@@ -31,8 +31,9 @@ export async function resolveImage(
     existingImageUri: baseImage,
     dockerfile,
     buildCtxObject: dockerfile === '' ? '' : await uploadContext(client, textField(image, 'contextDir'), onStep),
+    gpu: textField(image, 'gpu'),
     // The image is built where the app's containers may run.
-    gpu: textField(handler, 'gpu'),
+    machineGpu: textField(handler, 'gpu'),
     pool: textField(objectField(handler, 'pool'), 'name'),
   };
   const known = await client.gateway('POST', '/images/verify-build', definition).catch((error: unknown) => {

@@ -16,6 +16,7 @@ const NOTHING: ImageRequest = {
   dockerfile: '',
   buildCtxObject: '',
   secrets: [],
+  gpu: '',
   ignorePython: false,
 };
 const read = (fields: Partial<ImageRequest>) => readDefinition({ ...NOTHING, ...fields });

@@ -24,6 +24,7 @@ export interface Inventory {
   'streams'?: (boolean);
   'builds'?: (boolean);
   'builtImages'?: (string)[];
+  'buildGpus'?: (boolean);
 }
 
 export interface Inventory__Output {
@@ -46,4 +47,5 @@ export interface Inventory__Output {
   'streams': (boolean);
   'builds': (boolean);
   'builtImages': (string)[];
+  'buildGpus': (boolean);
 }
