@@ -14,6 +14,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 from .checks import DefinitionError, gpu_names, text, texts, variables, whole
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
+_APT = (
+    'apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends %s && rm -rf /var/lib/apt/lists/*'
+)
 _CREDENTIALS = 'credentials are kept once for a workspace, not in an app file: `longshore registry set`'
 _MICROMAMBA = 'images have pip; name an image that has micromamba as base_image, and call it in commands'
 _IMAGE_ID = re.compile(r'[0-9a-f]{32}')
@@ -166,9 +169,9 @@ class Image:
         return self.add_commands(commands)
 
     def apt_install(self, *packages: str) -> 'Image':
-        """Debian packages, installed with those of `system_packages`, so before any command."""
-        self.system_packages += texts('packages', packages)
-        return self
+        """Debian packages, installed after the commands that were added before."""
+        names = ' '.join(quote(name) for name in texts('packages', packages))
+        return self.add_commands([_APT % names] if names else [])
 
     def add_local_path(self, pattern: str = '*') -> 'Image':
         """Nothing to do: all files beside the app file are in its container, but those of `.longshoreignore`."""
