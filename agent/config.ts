@@ -175,7 +175,8 @@ export const AgentSettings = Type.Object({
   ),
   LONGSHORE_CONDA_CHANNELS: Type.Optional(
     Type.String({
-      description: 'channels of micromamba in builds, apart by spaces, instead of conda-forge; whoever builds can read them',
+      description:
+        'channels of micromamba in builds, apart by spaces, instead of conda-forge; whoever builds can read them',
     }),
   ),
   LONGSHORE_CODE_CACHE_BYTES: Type.Integer({

@@ -79,12 +79,7 @@ interface Build {
 }
 
 /** Labels by which agents know what is theirs. */
-const TAKEN_LABELS = new Set<string>([
-  ...Object.values(LABELS),
-  BUILD_LABEL,
-  BUILD_WORKSPACE_LABEL,
-  BUILD_STEP_LABEL,
-]);
+const TAKEN_LABELS = new Set<string>([...Object.values(LABELS), BUILD_LABEL, BUILD_WORKSPACE_LABEL, BUILD_STEP_LABEL]);
 const MOST_WAITING = 64;
 const MOST_UNREAD_BYTES = 8 * 1024 * 1024;
 const WATCH_EVERY_MS = 3000;
@@ -127,7 +122,9 @@ export class ImageBuilds {
         runtime
           .remove(dockerId)
           .then(() => gpus.releaseFromBuild(dockerId, [dockerId]))
-          .catch((error: unknown) => log.warn({ err: error, dockerId }, 'the step of a build stays until the next start')),
+          .catch((error: unknown) =>
+            log.warn({ err: error, dockerId }, 'the step of a build stays until the next start'),
+          ),
       );
     }
   }

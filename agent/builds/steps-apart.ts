@@ -165,7 +165,10 @@ export class StepsApart {
 
   async #remove(dockerId: string): Promise<void> {
     await this.#parts.runtime.remove(dockerId).catch((error: unknown) => {
-      this.#parts.log.warn({ err: error, dockerId }, `the container of a step stays until the next start: ${messageOf(error)}`);
+      this.#parts.log.warn(
+        { err: error, dockerId },
+        `the container of a step stays until the next start: ${messageOf(error)}`,
+      );
     });
   }
 }
@@ -173,7 +176,7 @@ export class StepsApart {
 /** The layer follows from the image below, which names the workspace, and from what the step reads. */
 const keyOf = ({ imageId, script, variables, gpuUuids, key }: StepApart): string =>
   createHash('sha256')
-    .update(JSON.stringify(['step-1', imageId, script, Object.entries(variables).toSorted(), gpuUuids.length, key]))
+    .update(JSON.stringify(['step-1', imageId, script, Object.entries(variables), gpuUuids.length, key]))
     .digest('hex');
 
 /** Variables of the container itself would stay in the image. */

@@ -24,7 +24,8 @@ export async function resolveImage(
   const baseImage = textField(image, 'baseImage') || textField(handler, 'imageId');
   const dockerfile = textField(image, 'dockerfile');
   const lists = Object.fromEntries(LISTS.map((name) => [name, listOf(image, name)]));
-  if (dockerfile === '' && Object.values(lists).every((list) => list.length === 0)) return baseImage;
+  const hasMicromamba = textField(image, 'pythonVersion').startsWith('micromamba');
+  if (dockerfile === '' && !hasMicromamba && Object.values(lists).every((list) => list.length === 0)) return baseImage;
   const definition = {
     ...lists,
     pythonVersion: textField(image, 'pythonVersion'),

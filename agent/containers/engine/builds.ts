@@ -147,7 +147,10 @@ export function buildCalls(engine: EngineClient): BuildCalls {
         const body = { ...config, Labels: { ...config.Labels, ...labels } };
         const made = (await engine.timed(
           'commit',
-          () => engine.docker.getContainer(dockerId).commit({ _query: { container: dockerId, pause: false }, _body: body } as object),
+          () =>
+            engine.docker
+              .getContainer(dockerId)
+              .commit({ _query: { container: dockerId, pause: false }, _body: body } as object),
           COMMIT_MS,
         )) as { readonly Id?: unknown };
         if (typeof made.Id !== 'string') throw new Error('the engine named no image');

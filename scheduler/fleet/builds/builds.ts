@@ -153,6 +153,7 @@ export class Builds {
         owner: instance,
         most: MOST_OF_WORKSPACE,
         mostImages: MOST_IMAGES,
+        forced: request.forceRebuild,
       };
       const claim = await claimBuild(db, image);
       if (claim === 'full')

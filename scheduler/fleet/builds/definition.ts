@@ -120,8 +120,11 @@ function fieldProblem(request: ImageRequest): string | undefined {
   if (secrets.length > 0)
     return `secrets: a build gets none, because whatever a step reads can stay in a layer; read ${quoted(secrets[0])} in the handler or in on_start`;
   const [, minor] = PYTHON.exec(pythonVersion) ?? [];
-  if (pythonVersion !== '' && (!PYTHON.test(pythonVersion) || (minor !== undefined && !isKnownMinor(Number(minor)))))
-    return `pythonVersion must be python3, python3.8 to python3.14, or the same with micromamba, not ${quoted(pythonVersion)}`;
+  if (
+    pythonVersion !== '' &&
+    (!PYTHON.test(pythonVersion) || (minor !== undefined && !isKnownMinor(Number(minor), request)))
+  )
+    return `pythonVersion must be python3, python3.8 to python3.14 or micromamba3.8 to micromamba3.12, not ${quoted(pythonVersion)}`;
   if (hasCredentials(existingImageCreds))
     return 'existingImageCreds: credentials are kept once for a workspace, not in an image: `longshore registry set`';
   if (existingImageUri !== '' && !/^[A-Za-z0-9][\w.:/@-]*$/.test(existingImageUri))
@@ -131,7 +134,8 @@ function fieldProblem(request: ImageRequest): string | undefined {
   return undefined;
 }
 
-const isKnownMinor = (minor: number): boolean => minor >= 8 && minor <= 14;
+const isKnownMinor = (minor: number, request: Pick<ImageRequest, 'pythonVersion'>): boolean =>
+  minor >= 8 && minor <= (isMicromamba(request) ? 12 : 14);
 
 function hasCredentials(value: unknown): boolean {
   if (typeof value === 'string') return value !== '';
@@ -205,7 +209,8 @@ const FIELD_OF = { pip: 'pythonPackages', shell: 'commands', micromamba: 'buildS
 function workProblem({ type, items }: Work): string | undefined {
   const field = FIELD_OF[type];
   if (items.some((item) => item.trim() === '')) return `${field} has an empty entry`;
-  if (type !== 'shell' && items.some((item) => /[\n\r\0]/.test(item))) return `${field} has an entry with several lines`;
+  if (type !== 'shell' && items.some((item) => /[\n\r\0]/.test(item)))
+    return `${field} has an entry with several lines`;
   return items.some((item) => item.includes('\0')) ? `${field} has an entry with a NUL character` : undefined;
 }
 

@@ -96,10 +96,7 @@ export function condaSteps(version: string): readonly Step[] {
       `command -v micromamba >/dev/null || { mkdir -p /usr/local/bin && python3 -c '${fetch}'; }`,
       'get micromamba',
     ),
-    packageStep(
-      conda('create', [quoted(python), 'pip'], []),
-      `micromamba create ${python} pip`,
-    ),
+    packageStep(conda('create', [quoted(python), 'pip'], []), `micromamba create ${python} pip`),
     { text: `ENV MAMBA_ROOT_PREFIX="${CONDA}" PATH="${CONDA}/bin:$PATH"`, title: '' },
   ];
 }
@@ -109,10 +106,7 @@ export function condaStep(items: readonly string[]): Step {
   const channelOf = (item: string): string | undefined => /^-(?:c|-channel)[ =](.+)$/.exec(item.trim())?.[1]?.trim();
   const channels = items.flatMap((item) => channelOf(item) ?? []);
   const packages = items.filter((item) => channelOf(item) === undefined).map((item) => item.trim());
-  return packageStep(
-    conda('install', packages.map(quoted), channels),
-    `micromamba install ${items.join(' ')}`,
-  );
+  return packageStep(conda('install', packages.map(quoted), channels), `micromamba install ${items.join(' ')}`);
 }
 
 /** Packages that were downloaded stay outside the environment, so a layer has them once. */
