@@ -27,7 +27,7 @@ import { Orders } from '../reconcile/orders.ts';
 import { AdoptedRunners } from '../slots/adopted-runners.ts';
 import { RunnerSlots } from '../slots/slots.ts';
 import { ContainerDisks } from '../telemetry/container-disks.ts';
-import { AddressBook } from '../telemetry/addresses.ts';
+import { machineAddresses } from '../telemetry/addresses.ts';
 import { ClockWatch } from '../telemetry/clock.ts';
 import { readDisk } from '../telemetry/disks.ts';
 import { withImages } from '../telemetry/inventory.ts';
@@ -145,14 +145,13 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
   });
 
   // Needs of containers: network, code, images, disks.
-  const addresses = new AddressBook();
   const pauseContainers = new PauseContainers({
     runtime,
     log,
     network: config.LONGSHORE_AGENT_NETWORK,
     size: config.LONGSHORE_AGENT_HOLDERS,
     labels,
-    addresses: () => addresses.current,
+    addresses: machineAddresses,
     openAddresses: config.LONGSHORE_AGENT_OPEN_ADDRESSES?.split(',') ?? [],
     closedRanges: closedRanges(config),
   });

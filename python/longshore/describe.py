@@ -17,6 +17,7 @@ import sys
 import traceback
 from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
+from . import handlers
 from .checks import DefinitionError
 from .handlers import Handler
 from .web import Asgi
@@ -79,8 +80,9 @@ def _module_name(path: str, directory: str) -> str:
         raise _Problem('%s does not exist' % path, _USAGE)
     parts = inside[:-3].split(os.sep)
     for part in parts:
-        if not part.isidentifier():
-            raise _Problem('%s cannot be imported: %r is not a Python name' % (path, part), 'Rename it.')
+        # The import system takes any name without a dot: `download-data.py` is no word of Python, and a module.
+        if not part or '.' in part or ':' in part:
+            raise _Problem('%s cannot be imported: the name %r has a dot or a colon' % (path, part), 'Rename it.')
     return '.'.join(parts)
 
 
@@ -184,6 +186,7 @@ def main(arguments: List[str]) -> NoReturn:
             raise _Problem(_USAGE)
         # CONTAINER_ID would make decorators inert, as they are in a container.
         os.environ.pop('CONTAINER_ID', None)
+        handlers.is_reading = True
         answer = dict(describe(arguments[0], os.getcwd()), ok=True)
         text = json.dumps(answer)
         code = 0
