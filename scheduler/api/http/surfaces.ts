@@ -19,6 +19,7 @@ import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
 import type { PoolService } from '../../fleet/pools.ts';
 import type { VolumeCalls } from '../../fleet/volume-calls.ts';
+import type { CacheVolumes } from '../../fleet/cache-volumes.ts';
 import type { VolumeFiles } from '../../fleet/volume-files.ts';
 import type { WorkerService } from '../../fleet/worker-service.ts';
 import type { Usage } from '../../fleet/usage.ts';
@@ -164,7 +165,11 @@ export interface SurfaceParts {
   readonly logs: LogReads;
   readonly explains: Explains;
   /** Files of volumes by signed addresses. */
-  readonly volumeFiles: Pick<VolumeFiles, 'sign' | 'verify' | 'open' | 'named' | 'settle' | 'hasFiles'>;
+  readonly cacheVolumes: Pick<CacheVolumes, 'deleted'>;
+  readonly volumeFiles: Pick<
+    VolumeFiles,
+    'sign' | 'verify' | 'open' | 'named' | 'reachable' | 'copiesOf' | 'settle' | 'hasFiles'
+  >;
   /** Folders and entries of volumes. */
   readonly volumeCalls: Pick<VolumeCalls, 'ask'>;
   /** Images that workspaces define. */
