@@ -110,6 +110,7 @@ class Decorator(unittest.TestCase):
             (lambda: Volume('../x', 'x'), 'name'),
             (lambda: Volume('x' * 64, 'x'), 'name'),
             (lambda: Volume('x', ''), 'mount_path'),
+            (lambda: Volume('x', 'x', driver='tape'), 'driver'),
             (lambda: endpoint(volumes=[Volume('a', 'data'), Volume('b', 'data/')]), 'volumes'),
             (lambda: task_queue(retries=-1), 'retries'),
             (lambda: task_queue(retries='3'), 'retries'),  # type: ignore[arg-type]
