@@ -1,5 +1,5 @@
-// Debian packages in an image that is built: the example `qrcode`. Its base image must have apt-get, which the base image
-// of set-up has not, so an image of set-up's for another test stands in for it.
+// Debian packages in an image that is built: the example `qrcode`. Its base image must have apt-get. The base image of
+// set-up has none, so an image of set-up for another test stands in for it.
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
