@@ -240,6 +240,13 @@ export interface EngineEvent {
   readonly exitCode: number | undefined;
 }
 
+/** A path of this machine in a container. */
+export interface BindMount {
+  readonly dockerId: string;
+  readonly source: string;
+  readonly target: string;
+}
+
 export interface ContainerRuntime {
   ping(): Promise<void>;
   info(): Promise<EngineInfo>;
@@ -288,6 +295,8 @@ export interface ContainerRuntime {
    * other
    */
   lookAtNetwork(name: string): Promise<NetworkFacts | undefined>;
+  /** Paths of this machine that a container binds, of every container here. */
+  bindMounts(): Promise<readonly BindMount[]>;
   /** Image ids of every container here, for every owner. */
   imageIdsInUse(): Promise<ReadonlySet<string>>;
   /** Removes the name, and with the last name the image; never by force. @returns false when something uses it */
