@@ -11,6 +11,7 @@ import type { Duplex } from 'node:stream';
 import { connect as connectTls } from 'node:tls';
 import type { TLSSocket } from 'node:tls';
 import { splitAddress } from '#shared/address.ts';
+import { sleep } from '#shared/backoff.ts';
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { passOn } from '#shared/pass-on.ts';
@@ -23,6 +24,8 @@ export const RELAY_PROTOCOL = 'longshore-stream';
 const DIAL_WITHIN_MS = 5_000;
 /** Time after which the kernel asks a silent replica whether it is still there. */
 const KEEP_ALIVE_MS = 30_000;
+/** Interval of looks at streams that still pass while this replica stops. */
+const DRAIN_LOOK_MS = 50;
 /** How long a credential is good: clocks of replicas may differ. */
 const GOOD_FOR_MS = 60_000;
 
@@ -42,6 +45,8 @@ export interface StreamRelayParts {
 export class StreamRelay {
   readonly #parts: StreamRelayParts;
 
+  readonly #carried = new Set<Duplex>();
+
   constructor(parts: StreamRelayParts) {
     this.#parts = parts;
   }
@@ -49,10 +54,18 @@ export class StreamRelay {
   /** Passes the bytes to the caller's replica. A failure ends them: the caller is answered by the end of its task. */
   carry(replica: InstanceId, taskId: TaskId, bytes: Duplex): void {
     bytes.on('error', () => undefined);
+    this.#carried.add(bytes);
+    bytes.once('close', () => this.#carried.delete(bytes));
     this.#dial(replica, taskId, bytes).catch((error: unknown) => {
       this.#parts.log.warn({ err: error, taskId, replica }, 'a streamed call could not be passed to its replica');
       bytes.destroy();
     });
+  }
+
+  /** Waits until no stream passes here any more, or for that long. */
+  async drained(withinMs: number): Promise<void> {
+    const untilMs = performance.now() + withinMs;
+    while (this.#carried.size > 0 && performance.now() < untilMs) await sleep(DRAIN_LOOK_MS);
   }
 
   async #dial(replica: InstanceId, taskId: TaskId, bytes: Duplex): Promise<void> {

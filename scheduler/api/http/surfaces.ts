@@ -78,6 +78,7 @@ import { createHttpServer } from './server.ts';
 import { StreamMetrics } from './streams/metrics.ts';
 import { registerRelay } from './streams/relay-route.ts';
 import type { RelayRouteParts } from './streams/relay-route.ts';
+import { OpenCalls } from './streams/open-calls.ts';
 import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
@@ -224,6 +225,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     ...limits,
   });
   const webSockets = new WebSockets();
+  const openCalls = new OpenCalls();
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],
@@ -232,8 +234,12 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT),
     ...(parts.settings.maxConnections === undefined ? {} : { maxConnections: parts.settings.maxConnections }),
     rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
-    onStop: () => webSockets.closeAll(),
-    register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes, webSockets }),
+    onStop: () => {
+      webSockets.closeAll();
+      openCalls.refuseWebSockets();
+    },
+    onLast: () => openCalls.refuseAll(),
+    register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes, webSockets, openCalls }),
   });
   return { server, stubs, deployments };
 }
@@ -261,9 +267,10 @@ function registerAll(
     readonly deployments: Deployments;
     readonly volumes: Volumes;
     readonly webSockets: WebSockets;
+    readonly openCalls: OpenCalls;
   },
 ): void {
-  const { stubs, deployments, volumes, webSockets } = made;
+  const { stubs, deployments, volumes, webSockets, openCalls } = made;
   const { settings, directory, log } = parts;
   const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
   const urls = { invokeDomain: settings.invokeDomain };
@@ -354,6 +361,7 @@ function registerAll(
       cancel: parts.cancelTask,
       webSockets,
       room: new StreamRoom(),
+      openCalls,
       streamMetrics: new StreamMetrics(parts.registry),
     });
   });
