@@ -3,7 +3,6 @@
 // HTTP server of the run on this machine: the fastest network there is. `fill` is the start that fills the cache.
 import { WeightsServer } from '../../test/helpers/weights-server.ts';
 import type { LoadTarget } from '../load.ts';
-import type { Figures } from '../measure.ts';
 import { measureOf } from '../measure.ts';
 import { startProduct } from '../product.ts';
 import { coldCallMs, untilGone } from './cold.ts';
@@ -51,7 +50,7 @@ export async function weights(context: SuiteContext): Promise<SuiteResult> {
       if (!isBaselineFirst) await without();
       expected += 2;
     }
-    return { baseline: baseline as Figures, product: ours as Figures };
+    return { baseline, product: ours };
   });
   const check: Check = {
     suite: 'weights',
