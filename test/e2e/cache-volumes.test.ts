@@ -94,7 +94,7 @@ test('containers that start together download a model once, and later ones not a
   const copied = await execa(process.execPath, [MAIN, 'volume', 'cp', MAIN, 'models:'], { env, reject: false });
   expect([copied.exitCode, copied.stderr]).toEqual([1, expect.stringContaining('volume models is a cache')]);
 
-  // It is deleted with its copy, once nothing mounts it.
+  // A deletion takes the copy along, once nothing mounts the volume.
   const inUse = await platform.call(path, { method: 'DELETE' });
   expect([inUse.status, jsonOf(inUse)['code']]).toEqual([409, 'volume_in_use']);
   for (const { deploymentId } of [first, second]) await platform.gateway(`/deployments/${deploymentId}/stop`, {});
