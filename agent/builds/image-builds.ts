@@ -382,10 +382,10 @@ export class ImageBuilds {
     const { gpus } = this.#parts;
     const { order, abort } = build;
     for (let round = 0; ; round += 1) {
-      const uuid = gpus.takeForBuild(held, order.gpus);
-      if (uuid === 'absent')
+      const taken = gpus.takeForBuild(held, order.gpus);
+      if (taken.kind === 'leased') return taken.uuid;
+      if (taken.kind === 'absent')
         throw new AppError('gpu_unavailable', `the machine of the build has no GPU ${order.gpus.join(' or ')}`);
-      if (uuid !== undefined) return uuid;
       if (round === 0) tell(build, { note: 'waits for a GPU: containers have all of them' });
       if (!(await sleep(GPU_LOOK_EVERY_MS, abort.signal))) throw new Error('the build was ended');
     }

@@ -265,18 +265,23 @@ export class Gpus {
   /**
    * Leases a free device to a build of an image.
    * @param models - in order of preference
-   * @returns undefined when none is free; `absent` when this machine has none of them
+   * @returns a build that has one keeps it; `busy`: none is free now; `absent`: this machine has none of them
    */
-  takeForBuild(buildId: string, models: readonly string[]): string | 'absent' | undefined {
+  takeForBuild(
+    buildId: string,
+    models: readonly string[],
+  ): { readonly kind: 'leased'; readonly uuid: string } | { readonly kind: 'busy' | 'absent' } {
+    const [had] = this.#builds.get(buildId)?.gpuUuids ?? [];
+    if (had !== undefined) return { kind: 'leased', uuid: had };
     const devices = models.flatMap((model) => this.#table.all().filter((one) => gpuMatches(one.model, [model])));
     const isFree = (uuid: string): boolean =>
       leaseRefusal({ containerId: buildId, epoch: 0, gpuUuids: [uuid] }, this.#owners(), (one) =>
         this.#table.leasable(one),
       ) === undefined;
     const uuid = devices.find((one) => isFree(one.uuid))?.uuid;
-    if (uuid === undefined) return devices.length === 0 ? 'absent' : undefined;
+    if (uuid === undefined) return { kind: devices.length === 0 ? 'absent' : 'busy' };
     this.holdForBuild(buildId, [uuid]);
-    return uuid;
+    return { kind: 'leased', uuid };
   }
 
   /** Counts devices as a build's, such as those of a step that an agent before this one began. */
