@@ -25,7 +25,6 @@ import type { Archives } from '../code/archives.ts';
 import type { PauseContainers } from '../containers/pause-containers.ts';
 import { LABELS } from '../containers/runtime.ts';
 import type { ContainerRuntime, Mount } from '../containers/runtime.ts';
-import type { Gpus } from '../devices/gpus.ts';
 import type { Images } from '../images/images.ts';
 import type { OpenBytes } from '../slots/streams.ts';
 import { assemble, basesOf, instructionsOf, titleOf } from './assemble.ts';
@@ -48,6 +47,16 @@ export interface BuildLimits {
   readonly timeMs: number;
 }
 
+/** Leases of GPUs; `devices/` has them. */
+export interface BuildGpus {
+  takeForBuild(
+    buildId: string,
+    models: readonly string[],
+  ): { readonly kind: 'leased'; readonly uuid: string } | { readonly kind: 'busy' | 'absent' };
+  holdForBuild(buildId: string, gpuUuids: readonly string[]): void;
+  releaseFromBuild(buildId: string, dockerIds: readonly string[]): Promise<void>;
+}
+
 export interface ImageBuildsParts {
   readonly runtime: ContainerRuntime;
   readonly images: Pick<Images, 'ensure'>;
@@ -55,7 +64,7 @@ export interface ImageBuildsParts {
   readonly pauseContainers: Pick<PauseContainers, 'takeForBuild' | 'release'>;
   readonly stepsApart: Pick<StepsApart, 'run' | 'left'>;
   readonly packages: Packages;
-  readonly gpus: Pick<Gpus, 'takeForBuild' | 'holdForBuild' | 'releaseFromBuild'>;
+  readonly gpus: BuildGpus;
   readonly open: OpenBytes;
   /** The base image of a Python version. */
   readonly baseImageOf: (pythonVersion: string) => string;
