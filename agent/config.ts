@@ -150,6 +150,13 @@ export const AgentSettings = Type.Object({
     description:
       "address on loopback where this machine's engine pulls and pushes built images, over the link to the scheduler; port 0 picks one. off: built images run only where they were built",
   }),
+  LONGSHORE_AGENT_PACKAGES_MIB: Type.Integer({
+    default: 10_240,
+    minimum: 0,
+    maximum: 1 << 30,
+    description:
+      'MiB of downloaded packages that are kept for the next builds, half of it for one workspace; 0: none are kept',
+  }),
   LONGSHORE_PIP_INDEX_URL: Type.Optional(
     Type.String({ description: 'package index of pip in builds; whoever builds can read it, with its password' }),
   ),
@@ -165,11 +172,47 @@ export const AgentSettings = Type.Object({
       description: 'further arguments of `pip install` for packages of images, such as --prefer-binary',
     }),
   ),
+  LONGSHORE_MICROMAMBA_URL: Type.Optional(
+    Type.String({
+      pattern: '^https?://\\S+$',
+      description:
+        "address of micromamba's program for images that use it; $machine in it becomes 64 or aarch64. By default a fixed release on github.com",
+    }),
+  ),
+  LONGSHORE_CONDA_CHANNELS: Type.Optional(
+    Type.String({
+      description:
+        'channels of micromamba in builds, apart by spaces, instead of conda-forge; whoever builds can read them',
+    }),
+  ),
   LONGSHORE_CODE_CACHE_BYTES: Type.Integer({
     default: 10 * 1024 ** 3,
     minimum: 0,
     description: 'unpacked code archives kept beyond those in use',
   }),
+  LONGSHORE_AGENT_CACHE_DIR: Type.Optional(
+    Type.String({
+      pattern: '^/.',
+      description:
+        'where `cache` volumes are, best on a scratch disk of this machine; absent: `cache` below the data directory. Made when it is missing',
+    }),
+  ),
+  LONGSHORE_AGENT_CACHE_MIB: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: 1 << 30,
+      description:
+        'MiB that the `cache` volumes of this machine may take together; absent: half of the disk that they are on; 0: no such volumes here. Unused ones leave first (docs/volumes.md)',
+    }),
+  ),
+  LONGSHORE_AGENT_CACHE_WORKSPACE_MIB: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: 1 << 30,
+      description:
+        'MiB that the `cache` volumes of one workspace may take on this machine; absent: as many as all together',
+    }),
+  ),
   LONGSHORE_SHARED_VOLUMES_DIR: Type.Optional(
     Type.String({
       pattern: '^/.',
@@ -349,7 +392,7 @@ export function isBaseImage(config: Pick<AgentConfig, 'LONGSHORE_BASE_IMAGE'>, i
   return image === (version === undefined ? config.LONGSHORE_BASE_IMAGE : [before, ...after].join(version));
 }
 
-/** Variables of builds, by the names that pip and the steps of packages read. */
+/** Variables of builds, by the names that package managers and the steps of packages read. */
 export const pipVariables = (config: AgentConfig): Readonly<Record<string, string>> =>
   Object.fromEntries(
     [
@@ -357,6 +400,8 @@ export const pipVariables = (config: AgentConfig): Readonly<Record<string, strin
       ['PIP_EXTRA_INDEX_URL', config.LONGSHORE_PIP_EXTRA_INDEX_URL],
       ['PIP_TRUSTED_HOST', config.LONGSHORE_PIP_TRUSTED_HOST],
       ['LONGSHORE_PIP_ARGUMENTS', config.LONGSHORE_PIP_ARGUMENTS],
+      ['LONGSHORE_MICROMAMBA_URL', config.LONGSHORE_MICROMAMBA_URL],
+      ['LONGSHORE_CONDA_CHANNELS', config.LONGSHORE_CONDA_CHANNELS],
     ].filter((pair): pair is [string, string] => pair[1] !== undefined),
   );
 

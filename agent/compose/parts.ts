@@ -11,8 +11,10 @@ import { Views } from '../code/views.ts';
 import { ImageBuilds } from '../builds/image-builds.ts';
 import { ImagePushes } from '../builds/pushes.ts';
 import { RegistryPort } from '../builds/registry-port.ts';
+import { Packages } from '../builds/packages.ts';
+import { StepsApart } from '../builds/steps-apart.ts';
 import { closedRanges, imageOf, pipVariables } from '../config.ts';
-import { RunnerCompiler, countByContainer, emptyByContainer } from '../containers/helpers.ts';
+import { RunnerCompiler, countByContainer, emptyByContainer, sizesByContainer } from '../containers/helpers.ts';
 import { GpuDrivers } from '../containers/cdi.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
 import { PauseContainers } from '../containers/pause-containers.ts';
@@ -29,13 +31,15 @@ import { Orders } from '../reconcile/orders.ts';
 import { AdoptedRunners } from '../slots/adopted-runners.ts';
 import { RunnerSlots } from '../slots/slots.ts';
 import { ContainerDisks } from '../telemetry/container-disks.ts';
-import { AddressBook } from '../telemetry/addresses.ts';
+import { machineAddresses } from '../telemetry/addresses.ts';
 import { ClockWatch } from '../telemetry/clock.ts';
+import { readDisk } from '../telemetry/disks.ts';
 import { withImages } from '../telemetry/inventory.ts';
 import { Contact } from '../upstream/contact.ts';
 import { Link } from '../upstream/link.ts';
 import { localRoot } from '../volumes/directories.ts';
-import { makeVolumes } from '../volumes/open.ts';
+import { Caches } from '../volumes/caches.ts';
+import { cacheRoot, hasCaches, makeVolumes } from '../volumes/open.ts';
 import { VolumeUse } from '../volumes/use.ts';
 import { VolumeFiles } from '../transfers/volume-files.ts';
 import type { GpuOptions } from './gpus.ts';
@@ -90,7 +94,15 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     onRefused: (error) => void engineTrials.blamed(error),
   });
   const disks = makeDisks(host);
-  const volumes = makeVolumes({ config, runtime, labels, conditions, metrics, log });
+  const { volumes, cacheDirectories } = makeVolumes({
+    config,
+    runtime,
+    labels,
+    conditions,
+    caches: { onMount: (volume) => caches.mounted(volume), refusal: (volume) => caches.refusal(volume) },
+    metrics,
+    log,
+  });
   const hostDrain = new HostDrain({
     log,
     live: () => agentState.liveCount(),
@@ -120,6 +132,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
         builds: config.LONGSHORE_AGENT_BUILDS > 0 && builtImages !== undefined,
         builtImages: [...(builtImages ?? [])],
         registry: registryPort.host !== undefined,
+        buildGpus: config.LONGSHORE_AGENT_BUILDS > 0,
         diskTotalBytes: disk.totalBytes,
         diskFreeBytes: disk.freeBytes,
         gpus: gpus.report(),
@@ -138,14 +151,13 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
   });
 
   // Needs of containers: network, code, images, disks.
-  const addresses = new AddressBook();
   const pauseContainers = new PauseContainers({
     runtime,
     log,
     network: config.LONGSHORE_AGENT_NETWORK,
     size: config.LONGSHORE_AGENT_HOLDERS,
     labels,
-    addresses: () => addresses.current,
+    addresses: machineAddresses,
     openAddresses: config.LONGSHORE_AGENT_OPEN_ADDRESSES?.split(',') ?? [],
     closedRanges: closedRanges(config),
   });
@@ -190,6 +202,21 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     tell: (bytes) => link.send({ volumeUse: { bytes: { ...bytes } } }),
     log,
   });
+  const bytesOf = (mib: number | undefined): number | undefined => (mib === undefined ? undefined : mib * MIB);
+  const caches = new Caches({
+    root: cacheRoot(config),
+    enabled: hasCaches(config),
+    directories: cacheDirectories,
+    runtime,
+    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
+    readDisk: () => readDisk(cacheRoot(config)),
+    machineBytes: bytesOf(config.LONGSHORE_AGENT_CACHE_MIB),
+    workspaceBytes: bytesOf(config.LONGSHORE_AGENT_CACHE_WORKSPACE_MIB),
+    minFreeRatio: config.LONGSHORE_MIN_FREE_DISK_PERCENT / 100,
+    tell: (found) => link.send({ cacheUse: { volumes: [...found] } }),
+    metrics,
+    log,
+  });
   const volumeFiles = new VolumeFiles({
     runtime,
     volumes,
@@ -208,6 +235,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     onEnded: metrics.images.pushEnded,
     log,
   });
+  const packagesDir = join(stateDir, 'packages');
   const imageBuilds = new ImageBuilds({
     runtime,
     pushes: imagePushes,
@@ -215,6 +243,15 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     images,
     archives,
     pauseContainers,
+    stepsApart: new StepsApart({ runtime, gpuDrivers, machineId, log }),
+    packages: new Packages({
+      directory: packagesDir,
+      mostBytes: config.LONGSHORE_AGENT_PACKAGES_MIB * MIB,
+      sizes: () => sizesByContainer(runtime, packagesDir, labels()),
+      empty: (path) => emptyByContainer(runtime, path, labels()),
+      log,
+    }),
+    gpus,
     open: (line) => link.openBytes(line),
     baseImageOf: (pythonVersion) => imageOf(config, '', pythonVersion),
     machineId,
@@ -297,6 +334,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     engineTrials,
     containerDisks,
     volumeUse,
+    caches,
     volumeFiles,
     imageBuilds,
     registryPort,

@@ -16,6 +16,8 @@ export const LABELS = {
   image: 'io.longshore.image',
   /** Marks pause containers, which belong to no workload until one joins them. */
   pauseContainer: 'io.longshore.holder',
+  /** A key of the addresses that a pause container's filter closed when it was made. */
+  closed: 'io.longshore.closed',
   /** UUIDs of the container's GPUs, separated by commas. */
   gpus: 'io.longshore.gpus',
   /** A copy of the journal's entry, in case the journal is lost. */
@@ -181,11 +183,14 @@ export interface ImageConfig {
   readonly labels: Readonly<Record<string, string>>;
   /** Instructions that a build on the image would run. */
   readonly onBuild: readonly string[];
+  /** User and directory of its containers; empty: the engine's default. */
+  readonly user: string;
+  readonly workingDir: string;
 }
 
 export interface BuildOptions {
-  /** The name that the image gets. */
-  readonly tag: string;
+  /** The name that the image gets; absent: none. */
+  readonly tag?: string;
   /** As in `CreateContainer`. */
   readonly network: string;
   readonly memoryBytes: number;
@@ -243,6 +248,13 @@ export interface EngineEvent {
   readonly exitCode: number | undefined;
 }
 
+/** A path of this machine in a container. */
+export interface BindMount {
+  readonly dockerId: string;
+  readonly source: string;
+  readonly target: string;
+}
+
 export interface ContainerRuntime {
   ping(): Promise<void>;
   info(): Promise<EngineInfo>;
@@ -291,6 +303,8 @@ export interface ContainerRuntime {
    * other
    */
   lookAtNetwork(name: string): Promise<NetworkFacts | undefined>;
+  /** Paths of this machine that a container binds, of every container here. */
+  bindMounts(): Promise<readonly BindMount[]>;
   /** Image ids of every container here, for every owner. */
   imageIdsInUse(): Promise<ReadonlySet<string>>;
   /** Removes the name, and with the last name the image; never by force. @returns false when something uses it */
@@ -303,8 +317,6 @@ export interface ContainerRuntime {
    * @throws Error with the engine's message
    */
   pull(reference: string, options: PullOptions): Promise<string>;
-  /** Gives an image that is here a further name. */
-  tagImage(reference: string, repository: string, tag: string): Promise<void>;
   /**
    * Pushes; a stream that ends early or holds an error line is a failure.
    * @returns the digest in the registry
@@ -323,8 +335,19 @@ export interface ContainerRuntime {
   pruneImages(label: string, olderHours: number): Promise<void>;
   /** Names of images that have the label. */
   imagesWithLabel(label: string): Promise<string[]>;
+  /** Id of an image that has the label, with or without a name; undefined: there is none. */
+  imageIdWithLabel(label: string): Promise<string | undefined>;
+  /** Gives an image a further name. */
+  tagImage(imageId: string, name: string, tag?: string): Promise<void>;
+  /**
+   * Makes an image of what a container wrote, otherwise configured like the image that the container was made of.
+   * @returns the new image's id
+   */
+  commit(dockerId: string, imageId: string, labels: Readonly<Record<string, string>>): Promise<string>;
   /** Ids of containers, of every owner, with that network setting. */
   containersOn(network: string): Promise<string[]>;
+  /** Ids of containers, of every owner, whose names begin so. */
+  containersNamed(prefix: string): Promise<string[]>;
   /** Removes the network when nothing uses it. */
   removeNetwork(name: string): Promise<void>;
   /** Follows the output on fd 1 and 2, line by line, until the container ends. */
@@ -339,6 +362,8 @@ export interface ContainerRuntime {
    * its clock. Returns when the stream ends.
    */
   watch(sinceMs: number, onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void>;
+  /** Watches networks of every owner until the signal. Returns when the stream ends. */
+  watchNetworks(onMade: () => void, signal: AbortSignal): Promise<void>;
   /** Runs a program in a container. @returns its exit code and its output, up to a bound */
   exec(
     dockerId: string,

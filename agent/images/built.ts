@@ -31,7 +31,7 @@ export class BuiltImages {
   /** Gives a pulled image its own name, and takes the one of the pull away. */
   async adopt(pulledAs: string, imageId: string, name: string): Promise<void> {
     const { runtime } = this.#parts;
-    await runtime.tagImage(imageId, name, 'latest');
+    await runtime.tagImage(imageId, name);
     await runtime.removeImage(pulledAs);
   }
 }

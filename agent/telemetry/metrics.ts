@@ -143,7 +143,7 @@ export class AgentMetrics {
   );
   readonly imagePulls = this.#counter(
     'image_pulls_total',
-    'Tries to pull an image: ok, or what each that failed met (not_found, unauthorized, bad_manifest, busy, corrupt, disk_full, engine)',
+    'Tries to pull an image: ok, or what each that failed met (not_found, unauthorized, bad_manifest, busy, unreachable, corrupt, disk_full, engine)',
     ['result'],
   );
   readonly imagePullDuration = this.#histogram('image_pull_duration_seconds', 'Pulls that worked', [], SLOW_BUCKETS);
@@ -162,6 +162,18 @@ export class AgentMetrics {
     'volume_mounts',
     'Mounts of volumes in the containers of this machine, by whether their files answer (active, down)',
     ['state'],
+  );
+  readonly cacheBytes = this.#gauge('cache_bytes', 'Cache volumes of this machine, as of the last look');
+  readonly cacheLimitBytes = this.#gauge('cache_limit_bytes', 'Bound on the cache volumes of this machine');
+  readonly cacheMounts = this.#counter(
+    'cache_mounts_total',
+    'Mounts of cache volumes that held something by the last look (filled), and others (empty)',
+    ['result'],
+  );
+  readonly cacheEvictions = this.#counter(
+    'cache_evictions_total',
+    'Cache volumes that left: for a bound (workspace, machine), for room (disk), because they passed a bound themselves (bound: their containers ended), without content (empty), or with their volume (deleted)',
+    ['reason'],
   );
   readonly logRecords = this.#counter(
     'log_records_total',

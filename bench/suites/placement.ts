@@ -113,6 +113,7 @@ function worldOf(count: number): World {
     volumeDrivers: new Set(['local'] as const),
     streams: true,
     registry: true,
+    caches: new Set(),
     images: new Set(n % 3 === 0 ? ['image:1'] : []),
   }));
   const request: PlacementRequest = {
@@ -129,6 +130,7 @@ function worldOf(count: number): World {
     arch: '',
     volumeHomes: new Set(),
     volumeDrivers: [],
+    caches: [],
     streams: false,
     avoid: new Set(),
     overQuota: false,

@@ -8,15 +8,24 @@ from __future__ import annotations
 import os
 import re
 from enum import Enum
+from shlex import quote
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from .checks import DefinitionError, gpu_names, text, texts, variables, whole
+from .checks import DefinitionError, gpu_names, one_of, text, texts, variables, whole
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
+#: Drivers of docs/volumes.md.
+_VOLUME_DRIVERS = ('local', 'cache', 'shared', 'nfs')
+_APT = (
+    'apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends %s && rm -rf /var/lib/apt/lists/*'
+)
+_CREDENTIALS = 'credentials are kept once for a workspace, not in an app file: `longshore registry set`'
+_FROM = re.compile(r'[ \t]*FROM[ \t]+\S.*?(?:[ \t]+AS[ \t]+(\S+))?[ \t]*\r?\n?$', re.IGNORECASE)
+_IMAGE_ID = re.compile(r'[0-9a-f]{32}')
 _VOLUME_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,62}')
 
 
-class PythonVersion:
+class PythonVersion(str, Enum):
     """Names for `Image(python_version=…)`."""
 
     Python3 = 'python3'
@@ -27,6 +36,9 @@ class PythonVersion:
     Python312 = 'python3.12'
     Python313 = 'python3.13'
     Python314 = 'python3.14'
+
+    def __str__(self) -> str:
+        return str(self.value)
 
 
 class GpuType(str, Enum):
@@ -72,7 +84,8 @@ class Image:
     """
     The container image: one for a Python version, or `base_image`, any image with a Python of 3.8 or newer. Packages,
     commands, variables or a Dockerfile make `longshore deploy` build an image, once for each definition. Variables and
-    Debian packages come first, then packages, then commands; what is added later comes behind, in its order.
+    Debian packages come first, then packages, then commands; what is added later comes behind, in its order. The
+    methods change this image and return it.
     """
 
     def __init__(
@@ -80,29 +93,43 @@ class Image:
         python_version: str = 'python3',
         python_packages: Union[Sequence[str], str] = (),
         commands: Sequence[str] = (),
-        base_image: str = '',
-        env_vars: Union[Mapping[str, str], Sequence[str], None] = None,
+        base_image: Optional[str] = '',
+        base_image_creds: Optional[Sequence[str]] = None,
+        env_vars: Union[Mapping[str, str], Sequence[str], str, None] = None,
+        image_id: Optional[str] = None,
         system_packages: Sequence[str] = (),
     ) -> None:
+        if base_image_creds:
+            raise DefinitionError('base_image_creds: %s' % _CREDENTIALS)
         self.python_version = _python_version(python_version)
         self.python_packages = _packages(python_packages)
         self.commands = texts('commands', commands)
-        self.base_image = text('base_image', base_image)
-        self.env_vars = variables(env_vars)
+        self.base_image = _built_image(image_id) if image_id else text('base_image', base_image or '')
+        self.env_vars = _env_vars(env_vars)
         self.system_packages = texts('system_packages', system_packages)
         self.dockerfile = ''
         self.context_dir = ''
+        self.gpu = ''
         self.added: List[Dict[str, str]] = []
 
     @classmethod
-    def from_dockerfile(cls, path: str, context_dir: Optional[str] = None) -> 'Image':
-        """An image of a Dockerfile. `context_dir` has the files that it copies; the Dockerfile's directory by default."""
+    def from_dockerfile(
+        cls,
+        path: str,
+        context_dir: Optional[str] = None,
+        target: Optional[str] = None,
+        build_args: Optional[Mapping[str, str]] = None,
+    ) -> 'Image':
+        """
+        An image of a Dockerfile. `context_dir` has the files that it copies; the Dockerfile's directory by default.
+        `target`: the stage with which it ends. `build_args`: values of its ARG instructions.
+        """
         image = cls()
         if os.environ.get('CONTAINER_ID'):
             return image
         try:
             with open(text('path', path, empty=False), encoding='utf-8') as file:
-                image.dockerfile = file.read()
+                image.dockerfile = _with_arguments(_up_to(file.read(), target or ''), build_args or {})
         except OSError as error:
             raise DefinitionError('path: cannot read %s: %s' % (path, error.strerror)) from None
         image.context_dir = os.path.abspath(context_dir or os.path.dirname(os.path.abspath(path)))
@@ -111,30 +138,119 @@ class Image:
         return image
 
     @classmethod
-    def from_registry(cls, image_uri: str) -> 'Image':
+    def from_registry(cls, image_uri: str, credentials: Optional[Sequence[str]] = None) -> 'Image':
         """An image of a registry, whose credentials the workspace has (`longshore registry set`)."""
+        if credentials:
+            raise DefinitionError('credentials: %s' % _CREDENTIALS)
         return cls(base_image=text('image_uri', image_uri, empty=False))
+
+    @classmethod
+    def from_id(cls, image_id: str) -> 'Image':
+        """An image that was built before, as `longshore image list` shows it."""
+        return cls(image_id=text('image_id', image_id, empty=False))
+
+    def add_python_version(self, python_version: str) -> 'Image':
+        """Another version of Python than the one given at first."""
+        self.python_version = _python_version(python_version)
+        return self
 
     def add_python_packages(self, packages: Union[Sequence[str], str]) -> 'Image':
         """More packages, or the path of a requirements file."""
         self.added += [{'type': 'pip', 'command': package} for package in _packages(packages)]
         return self
 
+    def pip_install(self, *packages: str) -> 'Image':
+        """More packages, each an argument."""
+        return self.add_python_packages(packages)
+
     def add_commands(self, commands: Sequence[str]) -> 'Image':
         """More shell commands, run while the image is built."""
         self.added += [{'type': 'shell', 'command': command} for command in texts('commands', commands)]
         return self
 
-    def with_envs(self, env_vars: Union[Mapping[str, str], Sequence[str], str]) -> 'Image':
-        """Variables of the image, as a mapping or as `NAME=VALUE`."""
-        self.env_vars += variables([env_vars] if isinstance(env_vars, str) else env_vars)
+    def run_commands(self, *commands: str) -> 'Image':
+        """More shell commands, each an argument."""
+        return self.add_commands(commands)
+
+    def apt_install(self, *packages: str) -> 'Image':
+        """Debian packages, installed after the commands that were added before."""
+        names = ' '.join(quote(name) for name in texts('packages', packages))
+        return self.add_commands([_APT % names] if names else [])
+
+    def add_local_path(self, pattern: str = '*') -> 'Image':
+        """Nothing to do: all files beside the app file are in its container, but those of `.longshoreignore`."""
+        text('pattern', pattern, empty=False)
         return self
 
+    def add_local_dir(self, local_path: str, remote_path: Optional[str] = None, copy: bool = False) -> 'Image':
+        """A directory beside the app file; at `remote_path` a link to it."""
+        return self._linked(local_path, remote_path, copy)
+
+    def add_local_file(self, local_path: str, remote_path: Optional[str] = None, copy: bool = False) -> 'Image':
+        """A file beside the app file; at `remote_path` a link to it."""
+        return self._linked(local_path, remote_path, copy)
+
+    def _linked(self, local_path: str, remote_path: Optional[str], copy: bool) -> 'Image':
+        if os.environ.get('CONTAINER_ID'):
+            return self
+        if copy:
+            raise DefinitionError('copy: files are not copied into an image; from_dockerfile(…) has COPY')
+        inside = os.path.relpath(text('local_path', local_path, empty=False))
+        if inside == '..' or inside.startswith('../') or not os.path.exists(local_path):
+            raise DefinitionError('local_path: %s is not beside the app file' % local_path)
+        if not remote_path:
+            return self
+        source, link = os.path.normpath('/mnt/code/' + inside), remote_path.rstrip('/')
+        folder = os.path.dirname(link) or '/'
+        command = 'mkdir -p %s && ln -sfnT %s %s' % (quote(folder), quote(source), quote(link))
+        return self.add_commands([command])
+
+    def with_envs(self, env_vars: Union[Mapping[str, str], Sequence[str], str], clear: bool = False) -> 'Image':
+        """Variables of the image, as a mapping or as `NAME=VALUE`. clear: without those from before."""
+        self.env_vars = ([] if clear else self.env_vars) + _env_vars(env_vars)
+        return self
+
+    def env(self, env_vars: Mapping[str, str]) -> 'Image':
+        """Variables of the image, by another name."""
+        return self.with_envs(env_vars)
+
     def with_secrets(self, secrets: Sequence[str]) -> 'Image':
+        """Refused: a build gets no secrets."""
         raise DefinitionError(
             'with_secrets: a build gets no secrets, because what a step reads can stay in the image; '
             'give secrets to the decorator, and read them in the handler or in on_start'
         )
+
+    def build_with_gpu(self, gpu: Union[str, Sequence[str]]) -> 'Image':
+        """Packages and commands have such a GPU while the image is built. Instructions of a Dockerfile have none."""
+        self.gpu = gpu_names(gpu)
+        return self
+
+    def micromamba(self) -> 'Image':
+        """Python and packages come from conda channels. python3 becomes python3.11."""
+        version = self.python_version.replace('micromamba', 'python')
+        self.python_version = _python_version(('python3.11' if version == 'python3' else version).replace('python', 'micromamba'))
+        return self
+
+    def add_micromamba_packages(self, packages: Union[Sequence[str], str], channels: Sequence[str] = ()) -> 'Image':
+        """More packages of conda channels, or the path of a file with one on each line; channels beside the usual ones."""
+        if not self.python_version.startswith('micromamba'):
+            raise DefinitionError('add_micromamba_packages: call micromamba() of the image first')
+        names = _packages(packages) + ['-c ' + channel for channel in texts('channels', channels)]
+        self.added += [{'type': 'micromamba', 'command': name} for name in names]
+        return self
+
+    def with_docker(self) -> 'Image':
+        """Refused: a container has no engine of its own."""
+        raise DefinitionError('with_docker: a container has no Docker Engine of its own')
+
+    def exists(self) -> Any:
+        """Refused: `longshore image list` shows the images that were built."""
+        raise DefinitionError('exists: the module asks nothing about images; `longshore image list` does')
+
+    def build(self, *, quiet: bool = False) -> Any:
+        """Refused: `longshore image build` builds an image without a deployment."""
+        raise DefinitionError('build: `longshore image build app.py` builds the image, and `longshore deploy` does where it is missing')
 
     def described(self) -> Dict[str, Any]:
         described: Dict[str, Any] = {
@@ -149,6 +265,7 @@ class Image:
             'systemPackages': self.system_packages,
             'dockerfile': self.dockerfile,
             'contextDir': self.context_dir,
+            'gpu': self.gpu,
         }
         described.update({name: value for name, value in more.items() if value})
         return described
@@ -161,7 +278,7 @@ class QueueDepthAutoscaler:
     """
 
     def __init__(
-        self, min_containers: int = 0, max_containers: int = 1, tasks_per_container: int = 1, window_seconds: int = 0
+        self, max_containers: int = 1, tasks_per_container: int = 1, min_containers: int = 0, window_seconds: int = 0
     ) -> None:
         self.min_containers = whole('min_containers', min_containers, 0)
         self.max_containers = whole('max_containers', max_containers, 1)
@@ -251,24 +368,66 @@ class Volume:
     """
     A directory that containers share and that outlives them, created at the first deployment. A relative `mount_path`
     appears in the working directory and at `/volumes/{mount_path}`; an absolute one at that path and below `/volumes`.
+
+    `driver='cache'` makes it a directory of each machine's own, for files that can be had again, such as weights of
+    models: `fill_once` fills it for all containers of the machine. Without a driver, the volume keeps its own.
     """
 
-    def __init__(self, name: str, mount_path: str) -> None:
+    def __init__(self, name: str, mount_path: str, driver: Optional[str] = None) -> None:
         self.name = text('name', name, empty=False)
         if _VOLUME_NAME.fullmatch(name) is None:
             raise DefinitionError('name: a volume is named by letters, digits, dot, dash and underscore, at most 63, not %r' % name)
         self.mount_path = text('mount_path', mount_path, empty=False)
+        self.driver = None if driver is None else one_of('driver', driver, _VOLUME_DRIVERS)
 
     def described(self) -> Dict[str, Any]:
-        return {'name': self.name, 'mountPath': self.mount_path}
+        driver = {} if self.driver is None else {'driver': self.driver}
+        return {'name': self.name, 'mountPath': self.mount_path, **driver}
 
 
 def _python_version(value: Any) -> str:
-    match = _PYTHON_VERSION.fullmatch(value) if isinstance(value, str) else None
+    match = _PYTHON_VERSION.fullmatch(str(value)) if isinstance(value, str) else None
     minor = match.group(3) if match is not None else None
-    if match is None or (minor is not None and not 8 <= int(minor) <= 14):
-        raise DefinitionError('python_version: must be python3 or python3.8 to python3.14, not %r' % (value,))
+    newest = 12 if match is not None and match.group(1) == 'micromamba' else 14
+    if match is None or (minor is not None and not 8 <= int(minor) <= newest):
+        raise DefinitionError(
+            'python_version: must be python3, python3.8 to python3.14 or micromamba3.8 to micromamba3.12, not %r' % (value,)
+        )
     return match.group(0) if match.group(1) else 'python' + match.group(0)
+
+
+def _up_to(dockerfile: str, target: str) -> str:
+    """The instructions up to the end of a stage; '' is the last one."""
+    lines = dockerfile.splitlines(keepends=True)
+    stages = [at for at, line in enumerate(lines) if _FROM.match(line)]
+    for stage, at in enumerate(stages):
+        named = _FROM.match(lines[at])
+        if target and (str(stage) == target or (named and (named.group(1) or '').lower() == target.lower())):
+            return ''.join(lines[: (stages + [len(lines)])[stage + 1]])
+    if target:
+        raise DefinitionError('target: the Dockerfile has no stage %r' % target)
+    return dockerfile
+
+
+def _with_arguments(dockerfile: str, arguments: Mapping[str, str]) -> str:
+    """ARG instructions with these values in the place of their own."""
+    for name, value in arguments.items():
+        if re.search(r'[\r\n]', str(value)):
+            raise DefinitionError('build_args: the value of %s has several lines' % name)
+        line = 'ARG %s="%s"' % (name, re.sub(r'[\\"$]', r'\\\g<0>', str(value)))
+        dockerfile, found = re.subn(r'(?im)^[ \t]*ARG[ \t]+%s(?:=.*)?$' % re.escape(name), lambda _, line=line: line, dockerfile)
+        if not found:
+            raise DefinitionError('build_args: the Dockerfile has no line ARG %s' % name)
+    return dockerfile
+
+
+def _env_vars(value: Any) -> List[str]:
+    return variables([value] if isinstance(value, str) else value)
+
+
+def _built_image(value: str) -> str:
+    """The reference of an image that was built, by its id."""
+    return 'longshore.internal/' + value if _IMAGE_ID.fullmatch(value) is not None else value
 
 
 def _packages(value: Any) -> List[str]:

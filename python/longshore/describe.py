@@ -17,16 +17,18 @@ import sys
 import traceback
 from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
+from . import handlers
 from .checks import DefinitionError
 from .handlers import Handler
+from .published import NotServedError
 from .web import Asgi
 
 _USAGE = 'give the app file and perhaps a handler in it: app.py:handler'
 _DECORATORS = ('endpoint', 'task_queue', 'function', 'schedule', 'asgi', 'realtime')
 _DECORATE = 'Decorate a function with %s or @realtime(…) from longshore.' % ', '.join('@%s(…)' % name for name in _DECORATORS[:-1])
 _LIBRARY_HINT = (
-    '%s is not installed here. Install it on this machine, or import it inside the handler or in on_start, which run in the '
-    'container. The container needs it, too: put it beside the app (`pip install --target . PACKAGE`), or name an image that has it.'
+    '%s is not installed here. Import it inside the handler or in on_start, or below `if env.is_remote():`, which run in the '
+    'container, or install it on this machine, too. The container has it by `image=Image(python_packages=[…])`.'
 )
 _BROKEN_HINT = 'The library does not work on this machine. Import it inside the handler or in on_start, which run in the container.'
 
@@ -79,15 +81,16 @@ def _module_name(path: str, directory: str) -> str:
         raise _Problem('%s does not exist' % path, _USAGE)
     parts = inside[:-3].split(os.sep)
     for part in parts:
-        if not part.isidentifier():
-            raise _Problem('%s cannot be imported: %r is not a Python name' % (path, part), 'Rename it.')
+        # The import system takes any name without a dot: `download-data.py` is no word of Python, and a module.
+        if not part or '.' in part or ':' in part:
+            raise _Problem('%s cannot be imported: the name %r has a dot or a colon' % (path, part), 'Rename it.')
     return '.'.join(parts)
 
 
 def _import(module_name: str, path: str, directory: str) -> Any:
     try:
         return importlib.import_module(module_name)
-    except DefinitionError as error:
+    except (DefinitionError, NotServedError) as error:
         raise _Problem('%s%s: %s' % (path, _line(error, directory), error)) from error
     except SystemExit as error:
         raise _Problem('%s ends the program while it is imported (exit %s)' % (path, error.code)) from error
@@ -184,6 +187,7 @@ def main(arguments: List[str]) -> NoReturn:
             raise _Problem(_USAGE)
         # CONTAINER_ID would make decorators inert, as they are in a container.
         os.environ.pop('CONTAINER_ID', None)
+        handlers.is_reading = True
         answer = dict(describe(arguments[0], os.getcwd()), ok=True)
         text = json.dumps(answer)
         code = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequence, Type, Union
 
 from .checks import DefinitionError, text
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
@@ -30,16 +30,11 @@ class Function(Queued):
 
         return wait(self.put(*args, **kwargs))
 
-    def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
-        """
-        Runs a call for each of the inputs, put in one request as far as there is room. A tuple or a list has the
-        positional inputs of a call, anything else is its one input. Results come in the order of the inputs. Raises
-        as `remote`.
-        """
-        from .client import put_many  # not paid on a cold start
-        from .results import in_order
+    async def async_remote(self, *args: Any, **kwargs: Any) -> Any:
+        """As `remote`, beside other work of an event loop."""
+        import asyncio
 
-        return in_order(lambda calls: put_many(self.stub_type, self.deployment_name, calls), inputs)
+        return await asyncio.get_running_loop().run_in_executor(None, lambda: self.remote(*args, **kwargs))
 
 
 class Schedule(Function):
@@ -99,7 +94,7 @@ def function(
 
 
 def schedule(
-    function: Optional[Callable[..., Any]] = None,
+    function: Union[Callable[..., Any], str, None] = None,
     *,
     when: str = '',
     timezone: str = 'UTC',
@@ -144,7 +139,11 @@ def schedule(
     timezone: the zone of the times in `when`, such as 'Europe/Berlin'. Where clocks go forward, a time that is left out
     runs that much later; where they go back, a time that comes twice runs the first time. Hourly runs stay hourly.
     """
-    options = stub_options(dict(locals()), _times(when, timezone))
+    given = dict(locals())
+    if isinstance(function, str):
+        # `@schedule('0 3 * * *')`: the times may be the one positional argument.
+        function, when = None, function
+    options = stub_options(given, _times(when, timezone))
     return decorate(function, lambda decorated: Schedule(decorated, options))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from .checks import DefinitionError, flag, gpu_names, gpu_number, instance, number, one_of, quantity, sequence, start_function, text, texts, variables, whole
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     from .schema import Schema
 
 
+#: This process only reads an app file, as `longshore deploy` does: calls at its top level prepare nothing.
+is_reading = False
+
+
 class Handler:
     """A decorated function: callable as before, with the decorator's parameters."""
 
     stub_type = ''
     decorator = ''
+    #: A stub of the file as it was, which calls go to; '': none was made.
+    stub_id = ''
+    #: Calls go to the file as it is, not to the deployment of the name.
+    of_file = False
 
     def __init__(self, function: Callable[..., Any], options: Dict[str, Any]) -> None:
         if not callable(function):
@@ -68,12 +76,13 @@ class Endpoint(Handler):
     def invoke(self, *args: Any, **kwargs: Any) -> Any:
         """
         Calls the latest deployment of this name with these inputs, which must be JSON, waits for its answer, and
-        returns it. Finds the installation as `put` does; in another handler's container, its own. Raises GatewayError,
-        also when the handler raised.
+        returns it. Without a deployment, the file as it is. Finds the installation as `put` does; in another handler's
+        container, its own. Raises GatewayError, also when the handler raised.
         """
         from .client import invoke  # not paid on a cold start
+        from .undeployed import called
 
-        return invoke(self.deployment_name, list(args), kwargs)
+        return called(self, lambda stub_id: invoke(self.deployment_name, list(args), kwargs, stub_id))
 
 
 class Queued(Handler):
@@ -83,12 +92,29 @@ class Queued(Handler):
         """
         Queues a call with these inputs and returns the task at once: its id, a text with methods. The call goes to the
         latest deployment of this name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current
-        context. A handler's container needs no settings: its own installation is used. Inputs of a task queue must be
-        JSON. Raises GatewayError.
+        context. Without a deployment, it goes to the file as it is, which the command line prepares. A handler's
+        container needs no settings: its own installation is used. Inputs of a task queue must be JSON. Raises
+        GatewayError.
         """
         from .client import put  # not paid on a cold start
+        from .undeployed import called
 
-        return put(self.stub_type, self.deployment_name, list(args), kwargs)
+        return called(self, lambda stub_id: put(self.stub_type, self.deployment_name, list(args), kwargs, stub_id))
+
+    def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
+        """
+        Runs a call for each of the inputs, put in one request as far as there is room. A tuple or a list has the
+        positional inputs of a call, anything else is its one input. Results come in the order of the inputs. Raises
+        TaskError when a task did not complete, and GatewayError when calls could not be put or read.
+        """
+        from .client import put_many  # not paid on a cold start
+        from .results import in_order
+        from .undeployed import called
+
+        def put(calls: Sequence[Sequence[Any]]) -> List[Optional[str]]:
+            return called(self, lambda stub_id: put_many(self.stub_type, self.deployment_name, calls, stub_id))
+
+        return in_order(put, inputs)
 
 
 class TaskQueue(Queued):

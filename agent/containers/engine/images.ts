@@ -17,15 +17,7 @@ const REMOVE_IMAGE_MS = 120_000;
 
 type ImageCalls = Pick<
   ContainerRuntime,
-  | 'image'
-  | 'listImages'
-  | 'imageIdsInUse'
-  | 'removeImage'
-  | 'registryDigest'
-  | 'pull'
-  | 'push'
-  | 'tagImage'
-  | 'importImage'
+  'image' | 'listImages' | 'imageIdsInUse' | 'removeImage' | 'registryDigest' | 'pull' | 'push' | 'importImage'
 >;
 
 export function imageCalls(engine: EngineClient): ImageCalls {
@@ -93,14 +85,6 @@ export function imageCalls(engine: EngineClient): ImageCalls {
           throw translate(error, `cannot ask the registry for image ${reference}`);
         const message = `cannot ask the registry for image ${reference}: ${registryWordsOf(error)}`;
         throw new EngineError('refused', message, { cause: error });
-      }
-    },
-
-    async tagImage(reference: string, repo: string, tag: string): Promise<void> {
-      try {
-        await engine.call('tag_image', () => engine.docker.getImage(reference).tag({ repo, tag }));
-      } catch (error) {
-        throw translate(error, `cannot name image ${reference} ${repo}:${tag}`);
       }
     },
 

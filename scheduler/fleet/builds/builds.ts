@@ -30,7 +30,7 @@ import { mayHost } from '../images/hosts.ts';
 import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
 import type { OrderedStreams } from '../ordered-streams.ts';
-import { imageNameOf, readDefinition } from './definition.ts';
+import { imageNameOf, modelsOf, readDefinition } from './definition.ts';
 import type { Definition } from './definition.ts';
 import { followEvents } from './events.ts';
 import type { Pushes } from './pushes.ts';
@@ -155,6 +155,7 @@ export class Builds {
         owner: instance,
         most: MOST_OF_WORKSPACE,
         mostImages: MOST_IMAGES,
+        forced: request.forceRebuild,
       };
       const claim = await claimBuild(db, image);
       if (claim === 'full')
@@ -186,7 +187,7 @@ export class Builds {
     const definition = row.definition as Definition;
     const context = await this.#context(workspaceId, definition);
     if (typeof context === 'string') return context;
-    const owner = { owner: instance, most: MOST_OF_WORKSPACE, mostImages: MOST_IMAGES };
+    const owner = { owner: instance, most: MOST_OF_WORKSPACE, mostImages: MOST_IMAGES, forced: row.forced };
     const claim = await claimBuild(db, { id: imageId, workspaceId, definition, ...owner });
     if (claim !== 'claimed')
       return claim === 'owned' ? undefined : `the workspace has ${MOST_OF_WORKSPACE} builds at once`;
@@ -282,9 +283,10 @@ export class Builds {
       image,
       workspaceId,
       pythonVersion: definition.pythonVersion,
-      steps: definition.steps.map((step) => ({ ...step })),
+      steps: definition.steps.map(({ text, title, apart = false }) => ({ text, title, apart })),
       context,
       noCache: row?.forced === true,
+      gpus: [...(definition.gpu ?? [])],
     };
     for (const [index, { row: machine }] of machines.entries()) {
       let bytes: Duplex;
@@ -316,13 +318,14 @@ export class Builds {
   }
 
   /** Machines for a build. A workspace's builds stay together, because its layers are there. */
-  #candidates({ workspaceId, work, only }: Begun): readonly Machine[] {
+  #candidates({ workspaceId, work, only, definition: { gpu } }: Begun): readonly Machine[] {
     const { machines, cpuWorkAllowed } = this.#parts;
     const rank = new Map<MachineId, string>();
     const found = [...machines.all()].filter(
       (machine) =>
         (only === undefined || machine.row.id === only) &&
         machine.inventory?.builds === true &&
+        (gpu === undefined || machine.inventory.buildGpus) &&
         isSchedulable(machine) &&
         mayHost(machine, work, cpuWorkAllowed),
     );
@@ -368,11 +371,10 @@ interface Begun {
   readonly only?: MachineId | undefined;
 }
 
-const workOf = (workspaceId: WorkspaceId, { gpu, pool }: Pick<BuildImageRequest, 'gpu' | 'pool'>): HostedWork => ({
-  workspaceId,
-  poolName: pool,
-  gpu: gpu.split(',').flatMap((name) => (name.trim() === '' ? [] : [name.trim()])),
-});
+const workOf = (
+  workspaceId: WorkspaceId,
+  { gpu, machineGpu, pool }: Pick<BuildImageRequest, 'gpu' | 'machineGpu' | 'pool'>,
+): HostedWork => ({ workspaceId, poolName: pool, gpu: modelsOf(gpu || machineGpu) });
 
 /** Whether a machine may still serve what it has. */
 const isThere = ({ health }: Machine): boolean =>

@@ -78,6 +78,7 @@ function candidate(world: World, machine: Machine): PlacementMachine {
       leasedAtMs: 0,
     })),
     images: new Set(),
+    caches: new Set(),
   };
 }
 

@@ -30,6 +30,7 @@ export function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMach
     streams: true,
     registry: true,
     images: new Set(),
+    caches: new Set(),
     ...changes,
   };
 }
@@ -49,6 +50,7 @@ export function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequ
     arch: '',
     volumeHomes: new Set(),
     volumeDrivers: [],
+    caches: [],
     streams: false,
     avoid: new Set(),
     overQuota: false,
@@ -97,6 +99,7 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
       },
     ),
     hasImage: fc.boolean(),
+    caches: fc.subarray(['c-1', 'c-2']).map((some) => new Set(some)),
     volumeDrivers: fc.subarray(['local', 'shared'] as const).map((some) => new Set<VolumeDriverName>(some)),
     streams: fc.boolean(),
     registry: fc.boolean(),
@@ -135,6 +138,7 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
     arch: fc.constantFrom('', 'x86_64'),
     volumeHomes: fc.constantFrom(ids(), ids(), ids('m-0'), ids('m-0', 'm-1')),
     volumeDrivers: fc.constantFrom<readonly VolumeDriverName[]>([], [], ['local'], ['shared']),
+    caches: fc.constantFrom<readonly string[]>([], [], ['c-1'], ['c-1', 'c-2']),
     streams: fc.boolean(),
     avoid: fc.constantFrom(ids(), ids('m-1')),
     overQuota: fc.constantFrom(false, false, true),

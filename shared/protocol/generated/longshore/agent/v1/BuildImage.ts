@@ -12,6 +12,7 @@ export interface BuildImage {
   'steps'?: (_longshore_agent_v1_BuildStep)[];
   'context'?: (_longshore_agent_v1_CodeArchive | null);
   'noCache'?: (boolean);
+  'gpus'?: (string)[];
   'push'?: (_longshore_agent_v1_PushTo | null);
 }
 
@@ -23,5 +24,6 @@ export interface BuildImage__Output {
   'steps': (_longshore_agent_v1_BuildStep__Output)[];
   'context': (_longshore_agent_v1_CodeArchive__Output | null);
   'noCache': (boolean);
+  'gpus': (string)[];
   'push': (_longshore_agent_v1_PushTo__Output | null);
 }
