@@ -11,6 +11,7 @@ import { Views } from '../code/views.ts';
 import { ImageBuilds } from '../builds/image-builds.ts';
 import { ImagePushes } from '../builds/pushes.ts';
 import { RegistryPort } from '../builds/registry-port.ts';
+import { BuildMetrics } from '../builds/metrics.ts';
 import { Packages } from '../builds/packages.ts';
 import { StepsApart } from '../builds/steps-apart.ts';
 import { closedRanges, imageOf, pipVariables } from '../config.ts';
@@ -252,6 +253,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
       log,
     }),
     gpus,
+    metrics: new BuildMetrics(metrics.registry),
     open: (line) => link.openBytes(line),
     baseImageOf: (pythonVersion) => imageOf(config, '', pythonVersion),
     machineId,

@@ -24,7 +24,7 @@ export interface BuildParts {
 }
 
 export function openBuilds(
-  { db, keys, instance, clock, log, settings }: Infrastructure,
+  { db, keys, instance, clock, registry, log, settings }: Infrastructure,
   { bus, machines, isLeader }: ClusterState,
   { objects }: Pick<ObjectParts, 'objects'>,
   { streams }: Pick<TaskParts, 'streams'>,
@@ -34,7 +34,17 @@ export function openBuilds(
   const buildStreams = new OrderedStreams<OrderedBuild>({ instance, bus, channel: keys.orderedBuildsChannel, streams });
   const pushes =
     builtRegistry && new Pushes({ ...builtRegistry, db, machines, streams: buildStreams, isLeader, metrics, log });
-  const builds = new Builds({ db, instance, machines, streams: buildStreams, objects, cpuWorkAllowed, pushes, log });
+  const builds = new Builds({
+    db,
+    instance,
+    machines,
+    streams: buildStreams,
+    objects,
+    cpuWorkAllowed,
+    registry,
+    pushes,
+    log,
+  });
   const rebuilds = new Rebuilds({
     db,
     machines,

@@ -11,6 +11,7 @@ import { isUuid, sha256Hex } from '#shared/domain/ids.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import type { Registry } from '#shared/metrics.ts';
 import type { BuildImage, CodeArchive } from '#shared/protocol/generated/messages.ts';
 import type { Db } from '../../stores/store/db.ts';
 import type { Objects } from '../../stores/objects/service.ts';
@@ -34,6 +35,7 @@ import { imageNameOf, modelsOf, readDefinition } from './definition.ts';
 import type { Definition } from './definition.ts';
 import { followEvents } from './events.ts';
 import type { Pushes } from './pushes.ts';
+import { BuildMetrics } from './metrics.ts';
 import { Transcript } from './transcript.ts';
 import type { BuildLine, BuildOutcome } from './transcript.ts';
 
@@ -48,6 +50,7 @@ export interface BuildsParts {
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   /** Absent: no registry has built images. */
   readonly pushes?: Pick<Pushes, 'push'> | undefined;
+  readonly registry: Registry;
   readonly log: Log;
 }
 
@@ -80,9 +83,11 @@ export class Builds {
   /** Builds of this process, by image. */
   readonly #live = new Map<string, { readonly transcript: Transcript; readonly running: Promise<void> }>();
   readonly #closing = new AbortController();
+  readonly #metrics: BuildMetrics;
 
   constructor(parts: BuildsParts) {
     this.#parts = parts;
+    this.#metrics = new BuildMetrics(parts.registry, () => this.#live.size);
   }
 
   start(): void {
@@ -108,7 +113,9 @@ export class Builds {
     if (read.kind === 'as_is') return { kind: 'image', imageId: read.image, exists: true };
     const imageId = imageNameOf(workspaceId, read.definition);
     if (request.forceRebuild) await forceImage(db, workspaceId, imageId);
-    return { kind: 'image', imageId, exists: await this.#exists(workspaceId, imageId, workOf(workspaceId, request)) };
+    const exists = await this.#exists(workspaceId, imageId, workOf(workspaceId, request));
+    this.#metrics.asked(exists);
+    return { kind: 'image', imageId, exists };
   }
 
   /** Why a stub of the workspace cannot have that image; undefined: it can, as far as is known here. */
@@ -158,6 +165,7 @@ export class Builds {
         forced: request.forceRebuild,
       };
       const claim = await claimBuild(db, image);
+      if (claim === 'full' || claim === 'too_many') this.#metrics.refused(claim === 'full' ? 'images' : 'builds');
       if (claim === 'full')
         return void (yield done(
           '',
@@ -236,6 +244,7 @@ export class Builds {
   async #run(build: Begun, transcript: Transcript): Promise<void> {
     const { db, instance, log } = this.#parts;
     const { imageId, workspaceId } = build;
+    const from = performance.now();
     const abort = new AbortController();
     const signal = AbortSignal.any([abort.signal, this.#closing.signal]);
     const renewing = repeat(
@@ -266,6 +275,8 @@ export class Builds {
       log.error({ err: error, imageId }, 'the end of a build was not written');
       end = { state: 'FAILED', error: 'the end of the build could not be written: begin it again' };
     }
+    const result = end.state === 'READY' ? 'ready' : end.state === 'PENDING' ? 'cut_off' : 'failed';
+    this.#metrics.ended(result, performance.now() - from);
     transcript.end({ errMsg: end.error });
   }
 
