@@ -27,7 +27,7 @@ import { NoMachineStarts, runExample } from './up-example.ts';
 import type { ExampleAnswer } from './up-example.ts';
 import { keepContext, makeFirstWorkspace } from '../up/installation.ts';
 import { BoundedLogFile, LineCutter, screenLine } from '../up/log-file.ts';
-import { signalGroup } from '../up/processes.ts';
+import { signalGroup } from '#shared/child-process.ts';
 import { shownStep } from '../up/step.ts';
 import { clientUrl, daemonEnv, linkSocket, schedulerEnv, upSettings } from '../up/settings.ts';
 import type { UpSettings } from '../up/settings.ts';
