@@ -164,6 +164,29 @@ export const AgentSettings = Type.Object({
     minimum: 0,
     description: 'unpacked code archives kept beyond those in use',
   }),
+  LONGSHORE_AGENT_CACHE_DIR: Type.Optional(
+    Type.String({
+      pattern: '^/.',
+      description:
+        'where `cache` volumes are, best on a scratch disk of this machine; absent: `cache` below the data directory. Made when it is missing',
+    }),
+  ),
+  LONGSHORE_AGENT_CACHE_MIB: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: 1 << 30,
+      description:
+        'MiB that the `cache` volumes of this machine may take together; absent: half of the disk that they are on; 0: no such volumes here. Unused ones leave first (docs/volumes.md)',
+    }),
+  ),
+  LONGSHORE_AGENT_CACHE_WORKSPACE_MIB: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: 1 << 30,
+      description:
+        'MiB that the `cache` volumes of one workspace may take on this machine; absent: as many as all together',
+    }),
+  ),
   LONGSHORE_SHARED_VOLUMES_DIR: Type.Optional(
     Type.String({
       pattern: '^/.',

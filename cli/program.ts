@@ -132,6 +132,17 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       await runDeploy(target, options, globals(program), process.env);
     });
 
+  command(program, 'prepare', 'Make a handler of a Python file ready to be called, without a deployment')
+    .argument('<file[:handler]>', 'the file, and the handler when it defines several')
+    .addHelpText(
+      'after',
+      '\nPrints the path to call. A Python program does this by itself when it calls a function that is not deployed.\n\nExamples:\n  longshore prepare train.py:train\n  longshore prepare train.py --json',
+    )
+    .action(async (target: string) => {
+      const { runPrepare } = await import('./commands/deploy.ts');
+      await runPrepare(target, globals(program), process.env);
+    });
+
   command(program, 'invoke', 'Call a deployment and print its answer')
     .argument('<name>')
     .option('--data <json>', 'the input: a JSON object, @file, or - for stdin', '{}')

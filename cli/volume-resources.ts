@@ -36,7 +36,7 @@ function addRecords(volume: Command, invocation: () => Invocation): void {
   examples(
     command(volume, 'create', 'Make a volume')
       .argument('<name>')
-      .option('--driver <driver>', 'local, shared or nfs (else the installation default)')
+      .option('--driver <driver>', 'local, cache, shared or nfs (else the installation default)')
       .option('--machine <id>', 'the home of a local volume (else the first machine that mounts or fills it)'),
     'volume create models',
   ).action(async (name: string, flags: VolumeCreateFlags) => {

@@ -183,7 +183,11 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     { http: surfaces.server.address, agents: linkParts.links.address, instance, database: db.kind },
     'scheduler ready',
   );
-  const drain = (): Promise<void> => surfaces.server.stop(settings.LONGSHORE_DRAIN_SECONDS * 1000);
+  const drainMs = settings.LONGSHORE_DRAIN_SECONDS * 1000;
+  const drain = async (): Promise<void> => {
+    // Streams of callers at other replicas pass over the links of this one.
+    await Promise.all([surfaces.server.stop(drainMs), streamRelay.drained(drainMs)]);
+  };
   return {
     get httpAddress() {
       return surfaces.server.address;

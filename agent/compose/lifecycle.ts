@@ -137,10 +137,12 @@ function containerParts({ host, parts, manager, onReconciled }: Started): readon
 /** The scheduler, and this host's administration. */
 function schedulerParts({ host, member, parts, serve }: Started): readonly Part[] {
   const { stateDir, log, runtime, metrics, metricsAddress } = host;
-  const { slots, volumeUse, containerDisks, agentState, gpus, volumes, archives, link, compiler, rootLimits } = parts;
+  const { slots, caches, volumeUse, containerDisks, agentState, gpus, volumes, archives, link, compiler, rootLimits } =
+    parts;
   const sampled = { runtime, agentState, gpus, volumes, containerDisks, archives, metrics, log };
   return [
     partOf('heap growth', () => new HeapGrowth(() => slots.taken).start()),
+    { name: 'cache volumes', start: () => caches.start(), stop: () => caches.stop() },
     { name: 'use of volumes', start: () => volumeUse.start(), stop: () => volumeUse.stop() },
     { name: 'disks of containers', start: () => containerDisks.start(), stop: () => containerDisks.stop() },
     partOf('sampling', () => startSampling({ ...sampled, send: (message) => link.send(message) })),

@@ -27,13 +27,15 @@ import { Orders } from '../reconcile/orders.ts';
 import { AdoptedRunners } from '../slots/adopted-runners.ts';
 import { RunnerSlots } from '../slots/slots.ts';
 import { ContainerDisks } from '../telemetry/container-disks.ts';
-import { AddressBook } from '../telemetry/addresses.ts';
+import { machineAddresses } from '../telemetry/addresses.ts';
 import { ClockWatch } from '../telemetry/clock.ts';
+import { readDisk } from '../telemetry/disks.ts';
 import { withImages } from '../telemetry/inventory.ts';
 import { Contact } from '../upstream/contact.ts';
 import { Link } from '../upstream/link.ts';
 import { localRoot } from '../volumes/directories.ts';
-import { makeVolumes } from '../volumes/open.ts';
+import { Caches } from '../volumes/caches.ts';
+import { cacheRoot, hasCaches, makeVolumes } from '../volumes/open.ts';
 import { VolumeUse } from '../volumes/use.ts';
 import { VolumeFiles } from '../transfers/volume-files.ts';
 import type { GpuOptions } from './gpus.ts';
@@ -88,7 +90,15 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     onRefused: (error) => void engineTrials.blamed(error),
   });
   const disks = makeDisks(host);
-  const volumes = makeVolumes({ config, runtime, labels, conditions, metrics, log });
+  const { volumes, cacheDirectories } = makeVolumes({
+    config,
+    runtime,
+    labels,
+    conditions,
+    caches: { onMount: (volume) => caches.mounted(volume), refusal: (volume) => caches.refusal(volume) },
+    metrics,
+    log,
+  });
   const hostDrain = new HostDrain({
     log,
     live: () => agentState.liveCount(),
@@ -135,14 +145,13 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
   });
 
   // Needs of containers: network, code, images, disks.
-  const addresses = new AddressBook();
   const pauseContainers = new PauseContainers({
     runtime,
     log,
     network: config.LONGSHORE_AGENT_NETWORK,
     size: config.LONGSHORE_AGENT_HOLDERS,
     labels,
-    addresses: () => addresses.current,
+    addresses: machineAddresses,
     openAddresses: config.LONGSHORE_AGENT_OPEN_ADDRESSES?.split(',') ?? [],
     closedRanges: closedRanges(config),
   });
@@ -179,6 +188,21 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     root: localRoot(resolve(config.LONGSHORE_DATA_DIR)),
     countByHelper: (paths) => countByContainer(runtime, paths, labels()),
     tell: (bytes) => link.send({ volumeUse: { bytes: { ...bytes } } }),
+    log,
+  });
+  const bytesOf = (mib: number | undefined): number | undefined => (mib === undefined ? undefined : mib * MIB);
+  const caches = new Caches({
+    root: cacheRoot(config),
+    enabled: hasCaches(config),
+    directories: cacheDirectories,
+    runtime,
+    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
+    readDisk: () => readDisk(cacheRoot(config)),
+    machineBytes: bytesOf(config.LONGSHORE_AGENT_CACHE_MIB),
+    workspaceBytes: bytesOf(config.LONGSHORE_AGENT_CACHE_WORKSPACE_MIB),
+    minFreeRatio: config.LONGSHORE_MIN_FREE_DISK_PERCENT / 100,
+    tell: (found) => link.send({ cacheUse: { volumes: [...found] } }),
+    metrics,
     log,
   });
   const volumeFiles = new VolumeFiles({
@@ -278,6 +302,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     engineTrials,
     containerDisks,
     volumeUse,
+    caches,
     volumeFiles,
     imageBuilds,
     rootLimits,

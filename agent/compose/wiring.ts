@@ -50,7 +50,8 @@ function wireRunners(
 
 /** Containers as the engine sees them, and what they use. */
 function wireContainers({ config }: Host, parts: Parts): void {
-  const { agentState, loop, link, executor, pauseContainers, slots, engineTrials, compiler, containerDisks } = parts;
+  const { agentState, loop, link, executor, pauseContainers, slots, engineTrials, compiler, containerDisks, caches } =
+    parts;
   agentState.onChange((containerId) => {
     link.changed(containerId);
     loop.wake();
@@ -63,6 +64,10 @@ function wireContainers({ config }: Host, parts: Parts): void {
   containerDisks.onOver(({ containerId, usedBytes }) =>
     executor.overDisk(containerId, overDiskText(usedBytes, containerDisks.limitBytes)),
   );
+  caches.onExcess((dockerId, message) => {
+    const container = agentState.running().find((one) => one.dockerId === dockerId);
+    if (container !== undefined) executor.overDisk(container.containerId, message);
+  });
   // The Python of a base image compiles the runner for every container; a tenant's image never may.
   executor.onImageUsed((image) => {
     if (isBaseImage(config, image)) compiler.want(image);
@@ -70,7 +75,7 @@ function wireContainers({ config }: Host, parts: Parts): void {
 }
 
 /** The machine's devices, disks and conditions. */
-function wireMachine({ conditions }: Host, { gpus, executor, logs, link, disks, cache }: Parts): void {
+function wireMachine({ conditions, log }: Host, { gpus, executor, logs, link, disks, cache, caches }: Parts): void {
   conditions.onChange(() => link.heartbeatNow());
   gpus.onChange(() => link.devicesChanged());
   gpus.onFault((containerId, message) => executor.fault(containerId, message));
@@ -81,13 +86,19 @@ function wireMachine({ conditions }: Host, { gpus, executor, logs, link, disks, 
     link.devicesChanged();
     link.reportAll();
   });
-  disks.onLow(() => cache.collect(false));
+  // Cache volumes can be had again from where they came; a built image cannot.
+  disks.onLow(async () => {
+    await caches
+      .look()
+      .catch((error: unknown) => log.warn({ err: error }, 'cache volumes could not be looked through'));
+    await cache.collect(false);
+  });
 }
 
 /** Messages to the scheduler, and messages from it. */
 function wireLink(
   { log }: Host,
-  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds }: Parts,
+  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds, caches }: Parts,
   root: LinkEvents,
 ): void {
   logs.onResult((result) => {
@@ -102,6 +113,10 @@ function wireLink(
   link.onRemoveImages((images) => {
     imageBuilds.remove(images).catch((error: unknown) => log.info({ err: error, images }, 'images were not removed'));
   });
+  link.onRemoveCaches((volumeIds) => {
+    caches.remove(volumeIds).catch((error: unknown) => log.warn({ err: error }, 'cache volumes were not removed'));
+  });
+  link.onSession(() => caches.tellAgain());
   link.onDesired((desired) => orders.desired(desired));
   link.onProceed((assignmentId, permission) => orders.proceed(assignmentId, permission));
   link.onSession(root.onSession);

@@ -119,6 +119,25 @@ export function frameRules(input: RulesInput): string {
   ].join('\n');
 }
 
+/** Tables of a namespace's filter, as `nft` names them; builds have both. */
+export type FilterTable = 'inet' | 'netdev';
+
+/**
+ * A transaction of `nft -f` that replaces the closed ranges of a filter in place, for addresses that this machine got
+ * after the filter was set. An allow-list stays as it is.
+ */
+export function closedUpdate(input: RulesInput, tables: readonly FilterTable[]): string {
+  const { closed } = closedOf(input);
+  const lines = tables.flatMap((table) =>
+    ([4, 6] as const).flatMap((version) => {
+      const set = `${table} longshore closed${version}`;
+      const list = ofVersion(closed, version);
+      return [`flush set ${set}`, ...(list.length === 0 ? [] : [`add element ${set} { ${list.join(', ')} }`])];
+    }),
+  );
+  return `${lines.join('\n')}\n`;
+}
+
 /** Ranges that are closed to every container, own addresses among them, and own addresses that are open. */
 function closedOf(input: RulesInput): {
   readonly closed: readonly string[];
@@ -136,12 +155,15 @@ function closedOf(input: RulesInput): {
 
 function sets(name: string, ranges: readonly string[]): string[] {
   const of = (version: 4 | 6): string => {
-    const list = ranges.filter((range) => isIP(range.split('/')[0] ?? '') === version);
+    const list = ofVersion(ranges, version);
     const elements = list.length === 0 ? '' : ` elements = { ${list.join(', ')} };`;
     return `  set ${name}${version} { type ipv${version}_addr; flags interval; auto-merge;${elements} }`;
   };
   return [of(4), of(6)];
 }
+
+const ofVersion = (ranges: readonly string[], version: 4 | 6): readonly string[] =>
+  ranges.filter((range) => isIP(range.split('/')[0] ?? '') === version);
 
 const asRange = (address: string): string => `${address}/${isIP(address) === 4 ? 32 : 128}`;
 

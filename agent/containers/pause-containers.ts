@@ -10,11 +10,13 @@ import { backoffMs, withDeadline } from '#shared/backoff.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
+import type { Filtered } from './address-updates.ts';
+import { AddressUpdates } from './address-updates.ts';
 import { openFilesByContainer, openFilesOf } from './helpers.ts';
 import { Limiter } from './limiter.ts';
 import { PAUSE_IMAGE, ensurePauseImage } from './pause-image.ts';
-import { filterRules, frameRules } from './network-filter.ts';
-import type { RulesInput } from './network-filter.ts';
+import type { FilterTable, RulesInput } from './network-filter.ts';
+import { closedUpdate, filterRules, frameRules } from './network-filter.ts';
 import type { ContainerRuntime, NetworkFacts, RuntimeContainer } from './runtime.ts';
 import { EngineError, LABELS } from './runtime.ts';
 
@@ -50,9 +52,17 @@ export interface PauseContainer {
   readonly openFiles: number | undefined;
 }
 
-interface Kept extends PauseContainer {
+interface Kept extends PauseContainer, Filtered {
   /** A key of the filter's text: a pause container with other rules cannot be used. */
   readonly key: string;
+}
+
+/** A filter as a pause container sets it. */
+interface Filter {
+  readonly rules: string;
+  readonly closed: string;
+  readonly tables: readonly FilterTable[];
+  readonly script: string;
 }
 
 export interface PauseContainersParts {
@@ -92,11 +102,19 @@ export class PauseContainers {
   #closed = false;
   readonly #removing = new Set<Promise<void>>();
   readonly #removals = new Limiter(REMOVALS_AT_ONCE);
+  readonly #updates: AddressUpdates;
   readonly #failed = new Listeners<[unknown]>();
   readonly #lostOf = new Listeners<[string]>();
 
   constructor(parts: PauseContainersParts) {
     this.#parts = parts;
+    this.#updates = new AddressUpdates({
+      runtime: parts.runtime,
+      log: parts.log,
+      closedNow: () => this.#closedNow(),
+      serving: () => [...this.#serving.values()],
+      update: ({ tables }) => closedUpdate(this.#rulesInput([]), tables),
+    });
   }
 
   /** Told when a pause container could not be made ahead. */
@@ -119,18 +137,22 @@ export class PauseContainers {
     this.#imageId = await ensurePauseImage(runtime);
     this.#bridge = await runtime.ensureNetwork(network);
     const joined = joinedPauseContainers(containers);
+    const closedOf = new Map(containers.map((one) => [one.dockerId, one.labels[LABELS.closed]]));
     for (const container of containers) {
       const pauseId = pauseIdOf(container);
       const containerId = container.labels[LABELS.container];
       if (pauseId === undefined || containerId === undefined) continue;
       const owner = ownerOf(containerId, Number(container.labels[LABELS.epoch] ?? 0));
-      this.#serving.set(owner, { dockerId: pauseId, network: container.network, openFiles: undefined, key: '' });
+      const closed = closedOf.get(pauseId) ?? '';
+      const kept = { dockerId: pauseId, network: container.network, openFiles: undefined, key: '', closed };
+      this.#serving.set(owner, { ...kept, tables: ['inet'] });
     }
     for (const one of containers) if (isPauseContainer(one) && !joined.has(one.dockerId)) this.#remove(one);
   }
 
-  /** Begins to fill the pool. */
+  /** Begins to fill the pool, and to watch this machine's addresses. */
   start(): void {
+    this.#updates.start();
     this.#refillLater();
   }
 
@@ -166,12 +188,11 @@ export class PauseContainers {
    */
   async take(containerId: string, epoch: number, allowList: readonly string[]): Promise<PauseContainer> {
     this.release(containerId, epoch);
-    const rules = this.#rules(allowList);
-    const key = keyOf(rules);
+    const filter = this.#filter(allowList);
     // Waiting pause containers have rules without an allow-list.
-    const waits = allowList.length === 0 ? this.#takeWaiting(key) : undefined;
-    const pauseContainer = waits ?? (await this.#make(rules, key));
-    this.#serving.set(ownerOf(containerId, epoch), pauseContainer);
+    const waits = allowList.length === 0 ? this.#takeWaiting(keyOf(filter.rules)) : undefined;
+    const pauseContainer = waits ?? (await this.#make(filter));
+    await this.#serve(ownerOf(containerId, epoch), pauseContainer);
     this.#refillLater();
     return pauseContainer;
   }
@@ -181,11 +202,17 @@ export class PauseContainers {
    * @throws AppError `network_error`, also where the kernel cannot filter frames
    */
   async takeForBuild(buildId: string): Promise<PauseContainer> {
-    const input = this.#rulesInput([]);
-    const rules = `${(this.#parts.rules ?? filterRules)(input)}${frameRules(input)}`;
-    const pauseContainer = await this.#make(rules, keyOf(rules), BUILD_SCRIPT);
-    this.#serving.set(ownerOf(buildId, 0), pauseContainer);
+    const filter = this.#filter([]);
+    const rules = `${filter.rules}${frameRules(this.#rulesInput([]))}`;
+    const pauseContainer = await this.#make({ ...filter, rules, tables: ['inet', 'netdev'], script: BUILD_SCRIPT });
+    await this.#serve(ownerOf(buildId, 0), pauseContainer);
     return pauseContainer;
+  }
+
+  async #serve(owner: string, pauseContainer: Kept): Promise<void> {
+    this.#serving.set(owner, pauseContainer);
+    // This machine may have got an address since the filter was made.
+    if (pauseContainer.closed !== this.#closedNow()) await this.#updates.look();
   }
 
   #takeWaiting(key: string): Kept | undefined {
@@ -256,13 +283,19 @@ export class PauseContainers {
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
-    await this.#filling;
+    await Promise.all([this.#filling, this.#updates.stop()]);
     for (const pauseContainer of this.#waiting.splice(0)) this.#remove(pauseContainer);
     await Promise.all(this.#removing);
   }
 
-  #rules(allowList: readonly string[]): string {
-    return (this.#parts.rules ?? filterRules)(this.#rulesInput(allowList));
+  #filter(allowList: readonly string[]): Filter {
+    const input = this.#rulesInput(allowList);
+    const rules = (this.#parts.rules ?? filterRules)(input);
+    return { rules, closed: closedKey(input), tables: ['inet'], script: SCRIPT };
+  }
+
+  #closedNow(): string {
+    return closedKey(this.#rulesInput([]));
   }
 
   #rulesInput(allowList: readonly string[]): RulesInput {
@@ -277,9 +310,9 @@ export class PauseContainers {
     };
   }
 
-  async #make(rules: string, key: string, script = SCRIPT): Promise<Kept> {
+  async #make(filter: Filter): Promise<Kept> {
     try {
-      return await this.#makeOnce(rules, key, script);
+      return await this.#makeOnce(filter);
     } catch (error) {
       // A cleanup outside the agent removed the image or the network: both can be made again.
       if (!(error instanceof EngineError) || (error.failure !== 'no_such_image' && error.failure !== 'no_such_network'))
@@ -288,13 +321,13 @@ export class PauseContainers {
     try {
       this.#imageId = await ensurePauseImage(this.#parts.runtime);
       this.#bridge = await this.#parts.runtime.ensureNetwork(this.#parts.network);
-      return await this.#makeOnce(rules, key, script);
+      return await this.#makeOnce(filter);
     } catch (error) {
       throw networkError(error);
     }
   }
 
-  async #makeOnce(rules: string, key: string, script: string): Promise<Kept> {
+  async #makeOnce({ rules, closed, tables, script }: Filter): Promise<Kept> {
     const { runtime, labels, network } = this.#parts;
     const name = `h-${randomBytes(6).toString('hex')}`;
     this.#making.add(name);
@@ -306,7 +339,7 @@ export class PauseContainers {
         entrypoint: ['sh', '-c', script],
         workingDir: '/',
         env: [`RULES=${rules}`],
-        labels: { ...labels(), [LABELS.pauseContainer]: '1', [LABELS.image]: PAUSE_IMAGE },
+        labels: { ...labels(), [LABELS.pauseContainer]: '1', [LABELS.image]: PAUSE_IMAGE, [LABELS.closed]: closed },
         mounts: [],
         network,
         memoryBytes: MEMORY_BYTES,
@@ -317,7 +350,7 @@ export class PauseContainers {
       await runtime.start(dockerId);
       const openFiles = await this.#untilReady(dockerId);
       this.#openFiles = openFiles;
-      return { dockerId, network: `container:${dockerId}`, openFiles, key };
+      return { dockerId, network: `container:${dockerId}`, openFiles, key: keyOf(rules), closed, tables };
     } catch (error) {
       if (dockerId !== undefined) this.#remove({ dockerId });
       throw error;
@@ -381,8 +414,7 @@ export class PauseContainers {
   async #fill(): Promise<void> {
     while (!this.#closed && this.#waiting.length < this.#parts.size) {
       try {
-        const rules = this.#rules([]);
-        const pauseContainer = await this.#make(rules, keyOf(rules));
+        const pauseContainer = await this.#make(this.#filter([]));
         this.#failures = 0;
         this.#waiting.push(pauseContainer);
       } catch (error) {
@@ -396,6 +428,9 @@ export class PauseContainers {
 }
 
 const keyOf = (rules: string): string => createHash('sha256').update(rules).digest('hex');
+
+/** A short key of the closed ranges, which stands in a label. */
+const closedKey = (input: RulesInput): string => keyOf(closedUpdate(input, ['inet'])).slice(0, 16);
 
 const isPauseContainer = (container: RuntimeContainer): boolean =>
   container.labels[LABELS.pauseContainer] !== undefined;

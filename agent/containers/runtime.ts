@@ -16,6 +16,8 @@ export const LABELS = {
   image: 'io.longshore.image',
   /** Marks pause containers, which belong to no workload until one joins them. */
   pauseContainer: 'io.longshore.holder',
+  /** A key of the addresses that a pause container's filter closed when it was made. */
+  closed: 'io.longshore.closed',
   /** UUIDs of the container's GPUs, separated by commas. */
   gpus: 'io.longshore.gpus',
   /** A copy of the journal's entry, in case the journal is lost. */
@@ -235,6 +237,13 @@ export interface EngineEvent {
   readonly exitCode: number | undefined;
 }
 
+/** A path of this machine in a container. */
+export interface BindMount {
+  readonly dockerId: string;
+  readonly source: string;
+  readonly target: string;
+}
+
 export interface ContainerRuntime {
   ping(): Promise<void>;
   info(): Promise<EngineInfo>;
@@ -283,6 +292,8 @@ export interface ContainerRuntime {
    * other
    */
   lookAtNetwork(name: string): Promise<NetworkFacts | undefined>;
+  /** Paths of this machine that a container binds, of every container here. */
+  bindMounts(): Promise<readonly BindMount[]>;
   /** Image ids of every container here, for every owner. */
   imageIdsInUse(): Promise<ReadonlySet<string>>;
   /** Removes the name, and with the last name the image; never by force. @returns false when something uses it */
@@ -323,6 +334,8 @@ export interface ContainerRuntime {
    * its clock. Returns when the stream ends.
    */
   watch(sinceMs: number, onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void>;
+  /** Watches networks of every owner until the signal. Returns when the stream ends. */
+  watchNetworks(onMade: () => void, signal: AbortSignal): Promise<void>;
   /** Runs a program in a container. @returns its exit code and its output, up to a bound */
   exec(
     dockerId: string,

@@ -1,6 +1,6 @@
 // Rules for the volumes of a container, checked before anything is made. Pure.
 import { mountPathsProblem } from '#shared/domain/mount-paths.ts';
-import { isVolumeDriver } from '#shared/domain/volume-drivers.ts';
+import { VOLUME_DRIVERS, isVolumeDriver } from '#shared/domain/volume-drivers.ts';
 
 /** Pattern of an id as a directory name, which is neither `.` nor `..` nor a path. */
 export const VOLUME_ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,100}$/;
@@ -21,7 +21,7 @@ export function volumesProblem(workspaceId: string, volumes: readonly WantedVolu
   if (!VOLUME_ID.test(workspaceId)) return 'spec.workspace_id is not an id';
   if (volumes.some((volume) => !VOLUME_ID.test(volume.volumeId))) return 'spec.volumes: volume_id is not an id';
   if (volumes.some(({ driver }) => driver !== '' && !isVolumeDriver(driver)))
-    return 'spec.volumes: driver is not one of local, shared, nfs';
+    return `spec.volumes: driver is not one of ${VOLUME_DRIVERS.join(', ')}`;
   const problem = mountPathsProblem(volumes.map((volume) => volume.mountPath));
   return problem === undefined ? undefined : `spec.volumes: mount_path ${problem}`;
 }

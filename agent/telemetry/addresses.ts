@@ -1,38 +1,72 @@
 // This machine's addresses, which containers must not reach, and its name servers, which they need.
-import { readFileSync } from 'node:fs';
+import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import type { MachineAddresses } from '../containers/pause-containers.ts';
 
-/** Age of the reading: interfaces change with networks of containers, but not within moments. */
-const KEPT_MS = 10_000;
 /** Files with name servers; the second has those behind a local resolver. */
 const RESOLV_CONF = ['/etc/resolv.conf', '/run/systemd/resolve/resolv.conf'];
+/** The kernel's routes, local addresses among them. A host with more routes than this holds reads its interfaces. */
+const ROUTES = '/proc/net/fib_trie';
+const ROUTES_BYTES = 2 * 1024 * 1024;
+const ADDRESSES_6 = '/proc/net/if_inet6';
 
 /**
- * Reads addresses and name servers at most every ten seconds. Loopback and link-local addresses are left out: they
- * cannot be reached from elsewhere.
+ * Reads addresses and name servers anew, within a millisecond or two. Addresses of interfaces without a carrier are
+ * among them, such as those of Docker networks without containers: this machine answers on them.
  */
-export class AddressBook {
-  #read: MachineAddresses | undefined;
-  #readAtMs = 0;
-
-  get current(): MachineAddresses {
-    const now = performance.now();
-    if (this.#read === undefined || now - this.#readAtMs > KEPT_MS) {
-      this.#read = { own: ownAddresses(), nameServers: nameServers() };
-      this.#readAtMs = now;
-    }
-    return this.#read;
-  }
+export function machineAddresses(): MachineAddresses {
+  return { own: ownAddresses(), nameServers: nameServers() };
 }
 
 function ownAddresses(): string[] {
-  const found = Object.values(networkInterfaces())
+  const routes = textOf(ROUTES, ROUTES_BYTES);
+  const v4 = routes === undefined ? ofInterfaces(4) : localAddresses4(routes);
+  const listed = textOf(ADDRESSES_6, ROUTES_BYTES);
+  const v6 = listed === undefined ? ofInterfaces(6) : localAddresses6(listed);
+  return [...new Set([...v4, ...v6])].toSorted();
+}
+
+/** Addresses in the text of `/proc/net/fib_trie`; those of 127.0.0.0/8 cannot be reached from elsewhere. */
+export function localAddresses4(routes: string): string[] {
+  return [...routes.matchAll(/\|-- (\S+)\n(?:\s+\/\d+ .*\n)*?\s+\/32 host LOCAL$/gm)]
+    .map((match) => match[1] ?? '')
+    .filter((address) => !address.startsWith('127.'));
+}
+
+/** Addresses in the text of `/proc/net/if_inet6`, without those that are good on one link or on this host alone. */
+export function localAddresses6(listed: string): string[] {
+  return [...listed.matchAll(/^([0-9a-f]{32}) \S+ \S+ (\S+)/gm)]
+    .filter((match) => match[2] !== '10' && match[2] !== '20')
+    .map((match) => (match[1] ?? '').replace(/(.{4})(?=.)/g, '$1:'));
+}
+
+function ofInterfaces(version: 4 | 6): string[] {
+  return Object.values(networkInterfaces())
     .flatMap((list) => list ?? [])
-    .filter(({ internal, address }) => !internal && !/^fe[89ab]/i.test(address))
+    .filter(({ internal, address }) => !internal && isIP(address) === version && !/^fe[89ab]/i.test(address))
     .map(({ address }) => address);
-  return [...new Set(found)].toSorted();
+}
+
+/** @returns the file's text; undefined where it cannot be read, or has more bytes */
+function textOf(path: string, mostBytes: number): string | undefined {
+  let file: number | undefined;
+  try {
+    file = openSync(path, 'r');
+    const parts: Buffer[] = [];
+    for (let bytes = 0; bytes <= mostBytes;) {
+      const part = Buffer.allocUnsafe(64 * 1024);
+      const read = readSync(file, part);
+      if (read === 0) return Buffer.concat(parts).toString('latin1');
+      parts.push(part.subarray(0, read));
+      bytes += read;
+    }
+    return undefined;
+  } catch {
+    return undefined;
+  } finally {
+    if (file !== undefined) closeSync(file);
+  }
 }
 
 function nameServers(): string[] {

@@ -161,6 +161,18 @@ export class AgentMetrics {
     'Mounts of volumes in the containers of this machine, by whether their files answer (active, down)',
     ['state'],
   );
+  readonly cacheBytes = this.#gauge('cache_bytes', 'Cache volumes of this machine, as of the last look');
+  readonly cacheLimitBytes = this.#gauge('cache_limit_bytes', 'Bound on the cache volumes of this machine');
+  readonly cacheMounts = this.#counter(
+    'cache_mounts_total',
+    'Mounts of cache volumes that held something by the last look (filled), and others (empty)',
+    ['result'],
+  );
+  readonly cacheEvictions = this.#counter(
+    'cache_evictions_total',
+    'Cache volumes that left: for a bound (workspace, machine), for room (disk), because they passed a bound themselves (bound: their containers ended), without content (empty), or with their volume (deleted)',
+    ['reason'],
+  );
   readonly logRecords = this.#counter(
     'log_records_total',
     'Log lines of containers: accepted for sending, or dropped above a bound',

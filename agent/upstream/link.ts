@@ -86,6 +86,7 @@ export class Link {
   readonly #serveVolume = new Listeners<[ServeVolume__Output]>();
   readonly #buildImage = new Listeners<[BuildImage__Output]>();
   readonly #removeImages = new Listeners<[readonly string[]]>();
+  readonly #removeCaches = new Listeners<[readonly string[]]>();
   readonly #sessionBegan = new Listeners<[]>();
   readonly #disconnected = new Listeners<[]>();
   readonly #desired = new Listeners<[Desired__Output]>();
@@ -137,6 +138,11 @@ export class Link {
   /** Told of images that were built here and are wanted no more. */
   onRemoveImages(listener: (images: readonly string[]) => void): void {
     this.#removeImages.add(listener);
+  }
+
+  /** Told of cache volumes that were deleted. */
+  onRemoveCaches(listener: (volumeIds: readonly string[]) => void): void {
+    this.#removeCaches.add(listener);
   }
 
   /** Told when a session began. */
@@ -430,6 +436,9 @@ export class Link {
         return;
       case 'removeImages':
         this.#removeImages.tell(message.removeImages?.images ?? []);
+        return;
+      case 'removeCaches':
+        this.#removeCaches.tell(message.removeCaches?.volumeIds ?? []);
         return;
       case 'superseded':
         this.#parts.log.warn('another agent connected as this machine; waiting before trying again');

@@ -1,5 +1,5 @@
 // Makes the volumes of this machine's settings, with the helpers they need.
-import { resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { mkdir } from 'node:fs/promises';
 import type { Log } from '#shared/log.ts';
 import { volumesDownCondition } from '#shared/domain/volume-drivers.ts';
@@ -10,6 +10,8 @@ import { EngineError } from '../containers/runtime.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import { DirectoryVolumes, localRoot } from './directories.ts';
+import { CacheDirectories } from './cache-directories.ts';
+import type { CacheDirectoriesParts } from './cache-directories.ts';
 import type { VolumeDriver } from './driver.ts';
 import { NFS_PREFIX, NfsVolumes, nfsExport } from './nfs.ts';
 import { Volumes } from './volumes.ts';
@@ -22,20 +24,36 @@ export interface MakeVolumes {
   readonly runtime: ContainerRuntime;
   readonly labels: () => Readonly<Record<string, string>>;
   readonly conditions: Pick<Conditions, 'set'>;
+  /** Told of mounts of cache volumes, and asked before. */
+  readonly caches: Pick<CacheDirectoriesParts, 'onMount' | 'refusal'>;
   readonly metrics: Pick<AgentMetrics, 'volumeOperations'>;
   readonly log: Log;
 }
 
-/** Creates the home of local volumes, which must exist before the first mount. */
+/** Creates the homes of volumes on this machine, which must exist before the first mount. */
 export async function makeVolumesHome(config: AgentConfig): Promise<void> {
   await mkdir(localRoot(resolve(config.LONGSHORE_DATA_DIR)), { recursive: true, mode: 0o700 });
+  if (hasCaches(config)) await mkdir(cacheRoot(config), { recursive: true, mode: 0o700 });
 }
 
-export function makeVolumes(parts: MakeVolumes): Volumes {
+export const cacheRoot = ({ LONGSHORE_AGENT_CACHE_DIR: root, LONGSHORE_DATA_DIR: data }: AgentConfig): string =>
+  resolve(root ?? join(data, 'cache'));
+
+export const hasCaches = ({ LONGSHORE_AGENT_CACHE_MIB: mib }: AgentConfig): boolean => mib !== 0;
+
+/** The volumes of this machine, and the directories of its cache volumes. */
+export function makeVolumes(parts: MakeVolumes): { volumes: Volumes; cacheDirectories: CacheDirectories } {
   const { config, runtime, labels, conditions, metrics, log } = parts;
   const local = localRoot(resolve(config.LONGSHORE_DATA_DIR));
   const empty = (path: string): Promise<void> => emptyByContainer(runtime, path, labels(), EMPTY_MS);
   const drivers: VolumeDriver[] = [new DirectoryVolumes({ name: 'local', root: local, emptyByContainer: empty })];
+  const root = cacheRoot(config);
+  const cacheDirectories = new CacheDirectories({
+    root,
+    directories: new DirectoryVolumes({ name: 'cache', root, emptyByContainer: empty }),
+    ...parts.caches,
+  });
+  if (hasCaches(config)) drivers.push(cacheDirectories);
   const shared = config.LONGSHORE_SHARED_VOLUMES_DIR;
   if (shared !== undefined)
     drivers.push(new DirectoryVolumes({ name: 'shared', root: resolve(shared), emptyByContainer: empty }));
@@ -47,13 +65,14 @@ export function makeVolumes(parts: MakeVolumes): Volumes {
         runWith: (mount, script, args, deadlineMs) => runWithMount(runtime, mount, script, args, labels(), deadlineMs),
       }),
     );
-  return new Volumes({
+  const volumes = new Volumes({
     drivers,
     labels,
     metrics,
     log,
     onDown: (driver, down) => conditions.set(volumesDownCondition(driver), down),
   });
+  return { volumes, cacheDirectories };
 }
 
 /** Removes the engine's records of nfs volumes that no container mounts; the files stay. */

@@ -112,6 +112,7 @@ function worldOf(count: number): World {
     gpus: [],
     volumeDrivers: new Set(['local'] as const),
     streams: true,
+    caches: new Set(),
     images: new Set(n % 3 === 0 ? ['image:1'] : []),
   }));
   const request: PlacementRequest = {
@@ -127,6 +128,7 @@ function worldOf(count: number): World {
     arch: '',
     volumeHomes: new Set(),
     volumeDrivers: [],
+    caches: [],
     streams: false,
     avoid: new Set(),
     overQuota: false,

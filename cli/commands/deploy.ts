@@ -2,7 +2,7 @@
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
-import { deployApp } from '../deploy/deploy.ts';
+import { deployApp, prepareApp } from '../deploy/deploy.ts';
 import type { Deployed } from '../deploy/deploy.ts';
 import { note, print, printJson } from '../print.ts';
 import { programName } from '../program-name.ts';
@@ -32,6 +32,20 @@ export async function runDeploy(
     print('Others in this file:');
     const file = target.slice(0, target.lastIndexOf(':'));
     for (const name of deployed.otherHandlers) print(`  ${programName(env)} deploy ${file}:${name}`);
+  } finally {
+    await client.close();
+  }
+}
+
+/** Prepares a handler, and prints the path by which its stub is called. */
+export async function runPrepare(target: string, options: GlobalOptions, env: Env): Promise<void> {
+  const context = await resolveContext(options, env);
+  const client = new Client(context);
+  try {
+    const prepared = await prepareApp(client, { target, onStep: note, env });
+    const path = `/${prepared.kind}/id/${prepared.stubId}`;
+    if (options.json === true) printJson({ ...prepared, path });
+    else print(`${prepared.name} is ready: ${context.url}${path}`);
   } finally {
     await client.close();
   }

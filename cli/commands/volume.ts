@@ -3,7 +3,7 @@
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import type { VolumeCreateFlags } from '../flags.ts';
-import { ageOf } from '../format.ts';
+import { ageOf, bytesOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { print, printJson } from '../print.ts';
@@ -62,6 +62,8 @@ export async function runVolumeShow(name: string, invocation: Invocation): Promi
     print(`id           ${textField(volume, 'id')}`);
     print(`driver       ${textField(volume, 'driver')}`);
     print(`machine      ${textField(volume, 'machine_id') || '-'}`);
+    for (const copy of listField(volume, 'copies'))
+      print(`copy         ${textField(copy, 'machine_id')}, ${bytesOf(numberField(copy, 'bytes'))}`);
     print(`created      ${ageOf(textField(volume, 'created_at'), Date.now())} ago`);
     print(`deployments  ${users.length === 0 ? '-' : users.join(', ')}`);
     print(`containers   ${numberField(volume, 'containers')}`);

@@ -1,5 +1,5 @@
-// The way an app becomes a deployment: describe, pack, check or create the object, upload, stub,
-// deploy. `longshore deploy` and the example of `longshore up` both use it, and nothing else does.
+// The way an app becomes a deployment: describe, pack, check or create the object, upload, stub, deploy. `longshore
+// deploy` and the example of `longshore up` use all of it, `longshore prepare` all but the last step.
 import type { Client } from '../client.ts';
 import { sleep } from '#shared/backoff.ts';
 import { isRecord } from '#shared/json.ts';
@@ -46,16 +46,66 @@ export interface DeployRequest {
 /** @throws CliError naming what was refused and the cure */
 export async function deployApp(client: Client, request: DeployRequest): Promise<Deployed> {
   const { root, handler, others } = await describeApp(request.target, request.env);
+  const objectId = await uploadCode(client, root, request.onStep);
+  return { ...(await deployHandler(client, handler, objectId, request)), otherHandlers: others };
+}
+
+/** A handler that can be called by its stub's id, and has no deployment. */
+export interface Prepared {
+  readonly name: string;
+  readonly kind: string;
+  readonly stubId: string;
+}
+
+/**
+ * Everything of a deploy but the deployment: a file as it is now becomes a stub. The same code and recipe give the same
+ * stub.
+ * @throws CliError naming what was refused and the cure
+ */
+export async function prepareApp(client: Client, request: Omit<DeployRequest, 'name' | 'reuse'>): Promise<Prepared> {
+  const { root, handler } = await describeApp(request.target, request.env);
+  const objectId = await uploadCode(client, root, request.onStep);
+  const kind = kindOf(handler);
+  const stubId = await createStub(client, handler, async () => ({ stubType: kind, objectId }), request.onStep);
+  return { name: handler.name, kind, stubId };
+}
+
+async function uploadCode(client: Client, root: string, onStep: (line: string) => void): Promise<string> {
   const found = await collectFiles(root);
-  for (const path of found.skipped)
-    request.onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
+  for (const path of found.skipped) onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
   const archive = await packFiles(found.files);
   try {
-    const objectId = await uploadArchive(client, archive, request.onStep);
-    return { ...(await deployHandler(client, handler, objectId, request)), otherHandlers: others };
+    return await uploadArchive(client, archive, onStep);
   } finally {
     await archive.remove();
   }
+}
+
+const kindOf = (handler: HandlerDefinition): string => handler.stubType.split('/', 1)[0] ?? 'endpoint';
+
+/**
+ * Makes the stub, with its image and its volumes.
+ * @param fields - of the stub, asked for when its image is there
+ * @returns the stub's id
+ */
+async function createStub(
+  client: Client,
+  handler: HandlerDefinition,
+  fields: () => Promise<Readonly<Record<string, unknown>>>,
+  onStep: (line: string) => void,
+): Promise<string> {
+  const { requiredInputs: _, onDeployHandler: _hook, ...recipe } = handler;
+  const imageId = await resolveImage(client, handler, onStep);
+  const volumes = await resolveVolumes(client, handler);
+  const own = await fields();
+  const stub = await client
+    .gateway('POST', '/stubs', { ...recipe, imageId, volumes, ...own })
+    .catch((error: unknown) => {
+      throw withLimitCure(withSecretCure(error));
+    });
+  const warning = textField(stub, 'warnMsg');
+  if (warning !== '') onStep(`warning: ${warning}`);
+  return textField(stub, 'stubId');
 }
 
 async function deployHandler(
@@ -64,22 +114,17 @@ async function deployHandler(
   objectId: string,
   request: DeployRequest,
 ): Promise<Omit<Deployed, 'otherHandlers'>> {
-  const { requiredInputs, onDeployHandler: _, ...recipe } = handler;
-  const isPublic = recipe['authorized'] === false;
-  const kind = handler.stubType.split('/', 1)[0] ?? 'endpoint';
+  const { requiredInputs } = handler;
+  const isPublic = handler['authorized'] === false;
+  const kind = kindOf(handler);
   const name = request.name ?? handler.name;
   const stubType = `${kind}/deployment`;
-  const imageId = await resolveImage(client, handler, request.onStep);
-  const volumes = await resolveVolumes(client, handler);
-  const hook = await runOnDeploy(client, handler, objectId, request.onStep);
-  const stub = await client
-    .gateway('POST', '/stubs', { ...recipe, ...hook, imageId, volumes, stubType, objectId })
-    .catch((error: unknown) => {
-      throw withLimitCure(withSecretCure(error));
-    });
-  const stubId = textField(stub, 'stubId');
-  const warning = textField(stub, 'warnMsg');
-  if (warning !== '') request.onStep(`warning: ${warning}`);
+  const fields = async () => ({
+    stubType,
+    objectId,
+    ...(await runOnDeploy(client, handler, objectId, request.onStep)),
+  });
+  const stubId = await createStub(client, handler, fields, request.onStep);
   if (request.reuse) {
     const latest = await latestDeployment(client, name, stubType);
     if (latest !== undefined && latest.active && latest.stubId === stubId) {
@@ -147,15 +192,7 @@ async function runOnDeploy(
   const hook = handler['onDeployHandler'];
   if (!isRecord(hook)) return {};
   const definition = { ...hook, requiredInputs: null } as unknown as HandlerDefinition;
-  const imageId = await resolveImage(client, definition, onStep);
-  const volumes = await resolveVolumes(client, definition);
-  const { requiredInputs: _, ...recipe } = definition;
-  const stub = await client
-    .gateway('POST', '/stubs', { ...recipe, imageId, volumes, stubType: 'function', objectId })
-    .catch((error: unknown) => {
-      throw withLimitCure(withSecretCure(error));
-    });
-  const onDeployStubId = textField(stub, 'stubId');
+  const onDeployStubId = await createStub(client, definition, async () => ({ stubType: 'function', objectId }), onStep);
   onStep(`running ${definition.name} before the deployment`);
   const taskId = await putTask(client, onDeployStubId, definition.name);
   for (;;) {

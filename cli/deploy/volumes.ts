@@ -16,15 +16,16 @@ export async function resolveVolumes(client: Client, definition: JsonObject): Pr
   const ids = new Map<string, string>();
   for (const wanted of listField(definition, 'volumes')) {
     const name = textField(wanted, 'name');
-    const id = ids.get(name) ?? (await volumeId(client, name));
+    const id = ids.get(name) ?? (await volumeId(client, name, textField(wanted, 'driver')));
     ids.set(name, id);
     resolved.push({ id, mountPath: textField(wanted, 'mountPath') });
   }
   return resolved;
 }
 
-async function volumeId(client: Client, name: string): Promise<string> {
-  const answer = await client.gateway('POST', '/volumes', { name }).catch((error: unknown) => {
+/** @param driver - empty: its own, or the installation's for a new one */
+async function volumeId(client: Client, name: string, driver: string): Promise<string> {
+  const answer = await client.gateway('POST', '/volumes', { name, driver }).catch((error: unknown) => {
     if (!(error instanceof CliError)) throw error;
     throw new CliError(`volume ${name}: ${error.message}`, { cause: error });
   });

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .client import GatewayError, get_task
     from . import env, schema
     from .definitions import GpuType, Image, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
+    from .filling import fill_once
     from .functions import Function, Schedule, function, schedule
     from .handlers import Endpoint, TaskQueue, endpoint, task_queue
     from .handles import Client, Deployment, Task
@@ -69,6 +70,7 @@ _HOMES = {
     'asgi': 'web',
     'context': 'task_context',
     'endpoint': 'handlers',
+    'fill_once': 'filling',
     'function': 'functions',
     'get_task': 'client',
     'realtime': 'web',
@@ -107,6 +109,7 @@ __all__ = [
     'context',
     'endpoint',
     'env',
+    'fill_once',
     'function',
     'get_task',
     'realtime',

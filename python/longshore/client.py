@@ -33,6 +33,8 @@ _PAUSES = (0.25, 0.5, 1.0)
 _AWAY = (502, 503, 504)
 #: The workspace has reached its limit of keys in the last 24 hours.
 _NO_ROOM = 'too_many_idempotency_keys'
+#: The text of a refusal where no deployment has the name.
+_UNKNOWN = 'Invalid deployment'
 _JSON = 'application/json'
 _NDJSON = 'application/x-ndjson'
 #: Bounds on one request with many calls.
@@ -55,6 +57,10 @@ class GatewayError(RuntimeError):
         self.status = status
 
 
+class NotDeployedError(GatewayError):
+    """Nothing of the name is deployed."""
+
+
 class _NotAnswered(GatewayError):
     """The call may have arrived, or not."""
 
@@ -75,12 +81,12 @@ class _Answer:
 _KINDS = {'taskqueue': ('task queue', 'put a task in'), 'function': ('function', 'call'), 'schedule': ('schedule', 'call')}
 
 
-def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Task:
-    """Queues one task of the deployment `name` and returns its handle, which is its id."""
+def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any], stub_id: str = '') -> Task:
+    """Queues one task of the deployment `name`, or of a stub, and returns its handle, which is its id."""
     noun, verb = _KINDS[kind]
     what = 'cannot %s %s' % (verb, name)
     body = _inputs(what, args, kwargs, kind in _PICKLED)
-    path = _path(kind, name) + (_AS_PICKLED if body.startswith(_PICKLED_BODY) else '')
+    path = _path(kind, name, stub_id) + (_AS_PICKLED if body.startswith(_PICKLED_BODY) else '')
     found = _object(_asked(path, what, body, 'no %s is deployed as %s' % (noun, name), key=_new_key()))
     task_id = found.get('task_id')
     if not isinstance(task_id, str) or not task_id:
@@ -135,7 +141,7 @@ def _sent(url: str, file: Any, headers: Dict[str, str]) -> _Answer:
         raise _NotAnswered('the address does not answer (%s)' % getattr(problem, 'reason', problem)) from problem
 
 
-def put_many(kind: str, name: str, calls: Sequence[Sequence[Any]]) -> List[Optional[str]]:
+def put_many(kind: str, name: str, calls: Sequence[Sequence[Any]], stub_id: str = '') -> List[Optional[str]]:
     """
     Queues one task for each of the calls, which are positional inputs, in one request. Returns the ids of the first
     calls, in their order, as many as a request takes; None: there was no room for this one. Raises GatewayError when
@@ -153,7 +159,7 @@ def put_many(kind: str, name: str, calls: Sequence[Sequence[Any]]) -> List[Optio
     while count < len(lines) and (count == 0 or size + len(lines[count]) < _MOST_CALLS_BYTES):
         size += len(lines[count]) + 1
         count += 1
-    path = _path(kind, name) + (_AS_PICKLED if as_pickled else '')
+    path = _path(kind, name, stub_id) + (_AS_PICKLED if as_pickled else '')
     unknown = 'no %s is deployed as %s' % (noun, name)
     data = _asked(path, what, b'\n'.join(lines[:count]), unknown, _MANY_SECONDS, _new_key(), content_type=_NDJSON)
     ids = _object(data).get('task_ids')
@@ -162,12 +168,13 @@ def put_many(kind: str, name: str, calls: Sequence[Sequence[Any]]) -> List[Optio
     return ids
 
 
-def invoke(name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
-    """Calls the endpoint deployed as `name` and returns its result; for a handler that yields, the list of its
-    items."""
+def invoke(name: str, args: List[Any], kwargs: Dict[str, Any], stub_id: str = '') -> Any:
+    """Calls the endpoint deployed as `name`, or a stub, and returns its result; for a handler that yields, the list of
+    its items."""
     what = 'cannot invoke %s' % name
     body = _inputs(what, args, kwargs)
-    data = _asked(_path('endpoint', name), what, body, 'no endpoint is deployed as %s' % name, _ANSWER_SECONDS, _new_key())
+    path = _path('endpoint', name, stub_id)
+    data = _asked(path, what, body, 'no endpoint is deployed as %s' % name, _ANSWER_SECONDS, _new_key())
     try:
         # A handler that yields nothing sends no events, and an empty body is not JSON.
         if not data or data.startswith((b'data: ', b'event: ')):
@@ -248,8 +255,8 @@ def installation() -> Tuple[str, str]:
     return url.rstrip('/'), token
 
 
-def _path(kind: str, name: str) -> str:
-    return '/%s/%s' % (kind, parse.quote(name, safe=''))
+def _path(kind: str, name: str, stub_id: str) -> str:
+    return '/%s/id/%s' % (kind, stub_id) if stub_id else '/%s/%s' % (kind, parse.quote(name, safe=''))
 
 
 def _new_key() -> str:
@@ -282,7 +289,8 @@ def _asked(
     except GatewayError as problem:
         raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
     if not 200 <= answer.status < 300:
-        raise GatewayError('%s: %s' % (what, _sentence(answer.status, unknown, answer.data)), answer.status)
+        kind = NotDeployedError if _text(answer.data) == _UNKNOWN else GatewayError
+        raise kind('%s: %s' % (what, _sentence(answer.status, unknown, answer.data)), answer.status)
     return answer.data
 
 
@@ -448,11 +456,15 @@ def _object(data: bytes) -> Dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _sentence(status: int, unknown: str, data: bytes) -> str:
+def _text(data: bytes) -> str:
     found = _object(data)
-    text = str(found.get('error') or found.get('message') or 'it was answered %d' % status)
+    return str(found.get('error') or found.get('message') or '')
+
+
+def _sentence(status: int, unknown: str, data: bytes) -> str:
+    text = _text(data) or 'it was answered %d' % status
     if status == 401 and not os.environ.get('CONTAINER_ID'):
         return '%s: the token is not accepted; choose another with LONGSHORE_TOKEN or `longshore context use`' % text
-    if text == 'Invalid deployment':
+    if text == _UNKNOWN:
         return '%s: %s; deploy it with `longshore deploy`' % (text, unknown)
     return text

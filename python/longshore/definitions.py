@@ -11,9 +11,14 @@ from enum import Enum
 from shlex import quote
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from .checks import DefinitionError, gpu_names, text, texts, variables, whole
+from .checks import DefinitionError, gpu_names, one_of, text, texts, variables, whole
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
+#: Drivers of docs/volumes.md.
+_VOLUME_DRIVERS = ('local', 'cache', 'shared', 'nfs')
+_APT = (
+    'apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends %s && rm -rf /var/lib/apt/lists/*'
+)
 _CREDENTIALS = 'credentials are kept once for a workspace, not in an app file: `longshore registry set`'
 _MICROMAMBA = 'images have pip; name an image that has micromamba as base_image, and call it in commands'
 _IMAGE_ID = re.compile(r'[0-9a-f]{32}')
@@ -166,9 +171,9 @@ class Image:
         return self.add_commands(commands)
 
     def apt_install(self, *packages: str) -> 'Image':
-        """Debian packages, installed with those of `system_packages`, so before any command."""
-        self.system_packages += texts('packages', packages)
-        return self
+        """Debian packages, installed after the commands that were added before."""
+        names = ' '.join(quote(name) for name in texts('packages', packages))
+        return self.add_commands([_APT % names] if names else [])
 
     def add_local_path(self, pattern: str = '*') -> 'Image':
         """Nothing to do: all files beside the app file are in its container, but those of `.longshoreignore`."""
@@ -353,16 +358,21 @@ class Volume:
     """
     A directory that containers share and that outlives them, created at the first deployment. A relative `mount_path`
     appears in the working directory and at `/volumes/{mount_path}`; an absolute one at that path and below `/volumes`.
+
+    `driver='cache'` makes it a directory of each machine's own, for files that can be had again, such as weights of
+    models: `fill_once` fills it for all containers of the machine. Without a driver, the volume keeps its own.
     """
 
-    def __init__(self, name: str, mount_path: str) -> None:
+    def __init__(self, name: str, mount_path: str, driver: Optional[str] = None) -> None:
         self.name = text('name', name, empty=False)
         if _VOLUME_NAME.fullmatch(name) is None:
             raise DefinitionError('name: a volume is named by letters, digits, dot, dash and underscore, at most 63, not %r' % name)
         self.mount_path = text('mount_path', mount_path, empty=False)
+        self.driver = None if driver is None else one_of('driver', driver, _VOLUME_DRIVERS)
 
     def described(self) -> Dict[str, Any]:
-        return {'name': self.name, 'mountPath': self.mount_path}
+        driver = {} if self.driver is None else {'driver': self.driver}
+        return {'name': self.name, 'mountPath': self.mount_path, **driver}
 
 
 def _python_version(value: Any) -> str:

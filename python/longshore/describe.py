@@ -17,6 +17,7 @@ import sys
 import traceback
 from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
+from . import handlers
 from .checks import DefinitionError
 from .handlers import Handler
 from .web import Asgi
@@ -185,6 +186,7 @@ def main(arguments: List[str]) -> NoReturn:
             raise _Problem(_USAGE)
         # CONTAINER_ID would make decorators inert, as they are in a container.
         os.environ.pop('CONTAINER_ID', None)
+        handlers.is_reading = True
         answer = dict(describe(arguments[0], os.getcwd()), ok=True)
         text = json.dumps(answer)
         code = 0

@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     from .schema import Schema
 
 
+#: This process only reads an app file, as `longshore deploy` does: calls at its top level prepare nothing.
+is_reading = False
+
+
 class Handler:
     """A decorated function: callable as before, with the decorator's parameters."""
 
     stub_type = ''
     decorator = ''
+    #: A stub of the file as it was, which calls go to; '': none was made.
+    stub_id = ''
+    #: Calls go to the file as it is, not to the deployment of the name.
+    of_file = False
 
     def __init__(self, function: Callable[..., Any], options: Dict[str, Any]) -> None:
         if not callable(function):
@@ -68,12 +76,13 @@ class Endpoint(Handler):
     def invoke(self, *args: Any, **kwargs: Any) -> Any:
         """
         Calls the latest deployment of this name with these inputs, which must be JSON, waits for its answer, and
-        returns it. Finds the installation as `put` does; in another handler's container, its own. Raises GatewayError,
-        also when the handler raised.
+        returns it. Without a deployment, the file as it is. Finds the installation as `put` does; in another handler's
+        container, its own. Raises GatewayError, also when the handler raised.
         """
         from .client import invoke  # not paid on a cold start
+        from .undeployed import called
 
-        return invoke(self.deployment_name, list(args), kwargs)
+        return called(self, lambda stub_id: invoke(self.deployment_name, list(args), kwargs, stub_id))
 
 
 class Queued(Handler):
@@ -83,12 +92,14 @@ class Queued(Handler):
         """
         Queues a call with these inputs and returns the task at once: its id, a text with methods. The call goes to the
         latest deployment of this name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current
-        context. A handler's container needs no settings: its own installation is used. Inputs of a task queue must be
-        JSON. Raises GatewayError.
+        context. Without a deployment, it goes to the file as it is, which the command line prepares. A handler's
+        container needs no settings: its own installation is used. Inputs of a task queue must be JSON. Raises
+        GatewayError.
         """
         from .client import put  # not paid on a cold start
+        from .undeployed import called
 
-        return put(self.stub_type, self.deployment_name, list(args), kwargs)
+        return called(self, lambda stub_id: put(self.stub_type, self.deployment_name, list(args), kwargs, stub_id))
 
 
 class TaskQueue(Queued):

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .published import getter
 
-__all__ = ['MCPServer', 'MCPServerArgs', 'VLLM']
+__all__ = ['MCPServer', 'MCPServerArgs', 'VLLM', 'VLLMArgs']
 
 __getattr__ = getter(__name__, __all__)

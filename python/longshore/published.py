@@ -31,16 +31,16 @@ SERVED: Dict[str, Tuple[str, str]] = {
     'Task': ('handles', 'Task'),
     'TaskPolicy': ('definitions', 'TaskPolicy'),
     'Volume': ('definitions', 'Volume'),
-    'asgi': ('web', 'asgi'),
-    'endpoint': ('handlers', 'endpoint'),
+    'asgi': ('published_decorators', 'asgi'),
+    'endpoint': ('published_decorators', 'endpoint'),
     'env': ('env', ''),
     'experimental': ('experimental', ''),
-    'function': ('functions', 'function'),
+    'function': ('published_decorators', 'function'),
     'integrations': ('integrations', ''),
-    'realtime': ('web', 'realtime'),
-    'schedule': ('functions', 'schedule'),
+    'realtime': ('published_decorators', 'realtime'),
+    'schedule': ('published_decorators', 'schedule'),
     'schema': ('schema', ''),
-    'task_queue': ('handlers', 'task_queue'),
+    'task_queue': ('published_decorators', 'task_queue'),
 }
 
 _SANDBOX = 'sandboxes are not served'
@@ -80,6 +80,7 @@ UNSERVED: Dict[str, str] = {
     'Service': 'services are not served; @asgi serves web applications of any library',
     'ServingConfig': _SERVING,
     'VLLM': 'this integration is not served; an @asgi function may return the application of vllm',
+    'VLLMArgs': 'this integration is not served; an @asgi function may return the application of vllm',
     'VM': 'virtual machines are not served',
 }
 

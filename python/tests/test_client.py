@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Tuple
 from unittest import mock
 
 from longshore import GatewayError, endpoint, get_task, task_queue
-from longshore.client import installation
+from longshore.client import NotDeployedError, installation, put
 
 
 class Server(HTTPServer):
@@ -152,7 +152,6 @@ class Put(unittest.TestCase):
     def test_a_refusal_is_a_sentence_with_its_status(self) -> None:
         cases: Dict[int, Tuple[Any, str]] = {
             429: ({'error': 'exceeded max pending tasks: 100'}, 'cannot put a task in re size: exceeded max pending tasks: 100'),
-            400: ({'message': 'Invalid deployment'}, 'no task queue is deployed as re size; deploy it with `longshore deploy`'),
             401: ({'message': 'Unauthorized'}, 'Unauthorized: the token is not accepted'),
             502: (b'<html>', 'it was answered 502'),
         }
@@ -162,6 +161,15 @@ class Put(unittest.TestCase):
                 error = self.refused('x')
                 self.assertEqual(error.status, status)
                 self.assertIn(sentence, str(error))
+
+    def test_a_name_that_nothing_is_deployed_as_is_said(self) -> None:
+        self.server.answer = (400, {'message': 'Invalid deployment'})
+        with mock.patch.dict(os.environ, {'CONTAINER_ID': ''}), self.assertRaises(NotDeployedError) as raised:
+            put('taskqueue', 're size', [], {})
+        self.assertEqual(
+            (raised.exception.status, str(raised.exception)),
+            (400, 'cannot put a task in re size: Invalid deployment: no task queue is deployed as re size; deploy it with `longshore deploy`'),
+        )
 
     def test_an_answer_without_an_id_is_no_success(self) -> None:
         for answer in ({}, [], b'', {'task_id': 5}):

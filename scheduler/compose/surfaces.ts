@@ -40,6 +40,7 @@ export interface SurfacesSetup extends Pick<
   | 'explains'
   | 'volumeFiles'
   | 'volumeCalls'
+  | 'cacheVolumes'
   | 'builds'
   | 'imageCollector'
   | 'imageReads'
@@ -68,6 +69,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     explains,
     volumeFiles,
     volumeCalls,
+    cacheVolumes,
     builds,
     imageCollector,
     imageReads,
@@ -87,6 +89,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     explains,
     volumeFiles,
     volumeCalls,
+    cacheVolumes,
     builds,
     imageCollector,
     imageReads,

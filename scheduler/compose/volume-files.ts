@@ -1,4 +1,5 @@
-// Files of volumes: signed addresses, calls on folders, and the streams to agents that both need.
+// Volumes: signed addresses, calls on folders, and the streams to agents that both need.
+import { CacheVolumes } from '../fleet/cache-volumes.ts';
 import { VolumeCalls } from '../fleet/volume-calls.ts';
 import { VolumeFiles } from '../fleet/volume-files.ts';
 import { VolumeStreams } from '../fleet/volume-streams.ts';
@@ -11,10 +12,11 @@ export interface VolumeFileParts {
   readonly volumeStreams: VolumeStreams;
   readonly volumeFiles: VolumeFiles;
   readonly volumeCalls: VolumeCalls;
+  readonly cacheVolumes: CacheVolumes;
 }
 
 export function openVolumeFiles(
-  { db, keys, instance, clock }: Infrastructure,
+  { db, keys, instance, clock, log }: Infrastructure,
   { installation }: Identity,
   { bus, machines }: ClusterState,
   { streams }: Pick<TaskParts, 'streams'>,
@@ -27,5 +29,6 @@ export function openVolumeFiles(
     keys: () => installation.deriveKeys('volume-file'),
     clock,
   });
-  return { volumeStreams, volumeFiles, volumeCalls: new VolumeCalls(volumeFiles) };
+  const cacheVolumes = new CacheVolumes({ db, machines, bus, channel: keys.deletedCachesChannel, log });
+  return { volumeStreams, volumeFiles, volumeCalls: new VolumeCalls(volumeFiles), cacheVolumes };
 }

@@ -13,6 +13,7 @@ import type { ContainerRegistry } from '../fleet/containers/container-registry.t
 import type { Loads } from '../cluster/loads.ts';
 import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
+import type { CacheVolumes } from '../fleet/cache-volumes.ts';
 import type { VolumeStreams } from '../fleet/volume-streams.ts';
 import type { Workers } from '../fleet/workers.ts';
 import { readRevoke } from '../replicas/outcome-messages.ts';
@@ -62,6 +63,7 @@ export interface Wired {
   readonly containerCalls: ContainerCalls;
   readonly streamRelay: StreamRelay;
   readonly volumeStreams: VolumeStreams;
+  readonly cacheVolumes: CacheVolumes;
   readonly buildStreams: BuildParts['buildStreams'];
   readonly builds: BuildParts['builds'];
   readonly imageCollector: BuildParts['imageCollector'];
@@ -95,6 +97,7 @@ export function wire(parts: Wired): void {
   taskParts.streams.onElsewhere((replica, taskId, bytes) => parts.streamRelay.carry(replica, taskId, bytes));
   wireOrderedStreams(parts);
   wireBuilds(parts);
+  wireCaches(parts);
   wireGivenUp(containers, taskParts.callers);
   wireLocalQueue(containers, machines, localQueue.queues);
   wireContainers(parts);
@@ -194,6 +197,12 @@ function wireOrderedStreams({ linkParts: { links, images }, volumeStreams, build
 
 const basesOf = (steps: readonly { readonly text?: string }[]): readonly string[] =>
   imagesOf(steps.flatMap(({ text = '' }) => readStep(text) ?? []));
+
+/** Cache volumes that were deleted. */
+function wireCaches({ clusterState: { agentReports }, linkParts: { links }, cacheVolumes }: Wired): void {
+  cacheVolumes.onRemove((machineId, volumeIds) => links.removeCaches(machineId, volumeIds));
+  agentReports.onCaches((machineId, volumeIds) => cacheVolumes.told(machineId, volumeIds));
+}
 
 /** Built images: those that are unused, and those that a machine has. */
 function wireBuilds({ clusterState: { machines }, linkParts: { links }, imageCollector }: Wired): void {

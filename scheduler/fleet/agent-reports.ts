@@ -6,13 +6,20 @@ import type { InstanceId, MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import type { Gpu__Output, Hello__Output, HostDrain__Output } from '#shared/protocol/generated/messages.ts';
+import type {
+  CachedVolume__Output,
+  Gpu__Output,
+  Hello__Output,
+  HostDrain__Output,
+} from '#shared/protocol/generated/messages.ts';
 import type { Db } from '../stores/store/db.ts';
 import { recordHello, touchMachines, updateMachine } from '../stores/store/queries/machines.ts';
 import { boundedHost } from './host-facts.ts';
 import {
   conditionWordsOf,
   diskFreeOf,
+  cachesHere,
+  cachesOf,
   volumeBytesHere,
   volumeBytesOf,
   namedConditions,
@@ -34,6 +41,7 @@ export class AgentReports {
   readonly #clock: Clock;
   readonly #metrics: FleetMetrics;
   readonly #instance: InstanceId | null;
+  #onCaches: (machineId: MachineId, volumeIds: readonly string[]) => Promise<void> = () => Promise.resolve();
   #beforeReady: (machine: Machine) => Promise<void> = () => Promise.resolve();
   /** Machines whose last contact is not written yet. */
   readonly #seen = new Set<MachineId>();
@@ -83,10 +91,11 @@ export class AgentReports {
     // An agent that has just started has not counted yet.
     const before = this.#machines.get(machineId);
     const volumeBytes = before === undefined ? {} : { ...volumeBytesHere(before) };
+    const caches = before === undefined ? [] : [...cachesHere(before)];
     const inventory =
       hello.inventory === null
         ? null
-        : { ...hello.inventory, host: boundedHost(hello.inventory.host), conditionWords, volumeBytes };
+        : { ...hello.inventory, host: boundedHost(hello.inventory.host), conditionWords, volumeBytes, caches };
     const row = await recordHello(this.#db, {
       id: machineId,
       bootId: hello.bootId,
@@ -201,6 +210,27 @@ export class AgentReports {
     if (isDeepStrictEqual(volumeBytesHere(machine), volumeBytes)) return;
     machine.inventory = { ...machine.inventory, volumeBytes };
     void this.#writeInventory(machine);
+  }
+
+  /** Called with the ids of the cache volumes of a machine, at each report. Never rejects. */
+  onCaches(handler: (machineId: MachineId, volumeIds: readonly string[]) => Promise<void>): void {
+    this.#onCaches = handler;
+  }
+
+  /** Takes in the cache volumes on the machine's disk. */
+  cacheUse(machineId: MachineId, sessionId: string, volumes: readonly CachedVolume__Output[]): void {
+    const machine = this.#machines.get(machineId);
+    if (machine?.sessionId !== sessionId || machine.inventory === null) return;
+    const caches = cachesOf(machine, volumes);
+    if (!isDeepStrictEqual(cachesHere(machine), caches)) {
+      machine.inventory = { ...machine.inventory, caches };
+      this.#machines.changed(machine);
+      void this.#writeInventory(machine);
+    }
+    void this.#onCaches(
+      machineId,
+      caches.map(({ volumeId }) => volumeId),
+    );
   }
 
   /**

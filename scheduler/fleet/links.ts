@@ -410,6 +410,14 @@ export class Links {
     return true;
   }
 
+  /** Has a machine remove cache volumes. @returns false when that machine is not linked here */
+  removeCaches(machineId: MachineId, volumeIds: readonly string[]): boolean {
+    const session = this.#connections.get(machineId)?.session;
+    if (session?.alive !== true) return false;
+    session.removeCaches(volumeIds);
+    return true;
+  }
+
   /** Has a machine remove images that it built. @returns false when that machine is not linked here */
   removeImages(machineId: MachineId, images: readonly string[]): boolean {
     const session = this.#connections.get(machineId)?.session;

@@ -2,7 +2,7 @@
 // Health, intent and conditions are kept apart; isSchedulable() combines them.
 import { conditionOf } from '#shared/domain/conditions.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
-import type { Inventory__Output } from '#shared/protocol/generated/messages.ts';
+import type { CachedVolume__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
 import { gpuModelsOf, gpusOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
@@ -115,6 +115,7 @@ export const wordsAbout = (
   );
 
 const MOST_WORKSPACES = 1_000;
+const MOST_CACHES = 1_000;
 
 /**
  * Bytes of the volumes on a machine's disk, by workspace, as the agent
@@ -134,6 +135,23 @@ export function volumeBytesOf(
 /** Bytes of the volumes on this machine's disk; an agent of an earlier release does not report them. */
 export const volumeBytesHere = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, number>> =>
   (inventory as Partial<Inventory__Output> | null)?.volumeBytes ?? {};
+
+/** Pattern of ids as an agent may have them. */
+const VOLUME_ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,100}$/;
+
+/** Cache volumes on a machine's disk, as its agent reports them. On a machine of one workspace, only its own count. */
+export const cachesOf = (
+  { row }: Pick<Machine, 'row'>,
+  volumes: readonly CachedVolume__Output[],
+): CachedVolume__Output[] =>
+  volumes
+    .filter(({ workspaceId }) => row.poolWorkspaceId === null || row.poolWorkspaceId === workspaceId)
+    .filter(({ volumeId, bytes }) => VOLUME_ID.test(volumeId) && Number.isSafeInteger(bytes) && bytes >= 0)
+    .slice(0, MOST_CACHES);
+
+/** Cache volumes on this machine's disk; an agent of an earlier release does not report them. */
+export const cachesHere = ({ inventory }: Pick<Machine, 'inventory'>): readonly CachedVolume__Output[] =>
+  (inventory as Partial<Inventory__Output> | null)?.caches ?? [];
 
 /** The agent's words about the machine's conditions; an inventory of an earlier release has none. */
 export const conditionWordsOf = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, string>> =>

@@ -185,6 +185,7 @@ export class Session {
     else if (message.imagePrepared) this.#parts.images.prepared(message.imagePrepared);
     else if (message.devices) await this.#parts.reports.devices(this.machineId, this.id, message.devices.gpus);
     else if (message.volumeUse) this.#parts.reports.volumeUse(this.machineId, this.id, message.volumeUse.bytes);
+    else if (message.cacheUse) this.#parts.reports.cacheUse(this.machineId, this.id, message.cacheUse.volumes);
     else if (message.hostDrain) await this.#parts.reports.hostDrain(this.machineId, this.id, message.hostDrain);
     else if (message.heartbeat) {
       const { conditions, diskFreeBytes, conditionWords } = message.heartbeat;
@@ -297,6 +298,10 @@ export class Session {
 
   buildImage(order: BuildImage): void {
     this.#write({ buildImage: order });
+  }
+
+  removeCaches(volumeIds: readonly string[]): void {
+    this.#write({ removeCaches: { volumeIds: [...volumeIds] } });
   }
 
   removeImages(images: readonly string[]): void {

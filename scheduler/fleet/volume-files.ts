@@ -15,7 +15,7 @@ import type { Queryable } from '../stores/store/db.ts';
 import { bindVolumes, volumeById, volumeByName, volumeHomes } from '../stores/store/queries/volumes.ts';
 import type { VolumeRow } from '../stores/store/queries/volumes.ts';
 import type { Machine } from './machine.ts';
-import { isSchedulable } from './machine.ts';
+import { cachesHere, isSchedulable } from './machine.ts';
 import type { VolumeStreams } from './volume-streams.ts';
 
 /** Path of the files' addresses; the volume's id follows, with `path`, `expires` and `signature` in the query. */
@@ -79,9 +79,26 @@ export class VolumeFiles {
     return volume;
   }
 
+  /** The volume of that name, whose files can be reached. @throws AppError `volume_not_found`, `volume_is_cache` */
+  async reachable(workspaceId: WorkspaceId, name: string): Promise<VolumeRow> {
+    const volume = await this.named(workspaceId, name);
+    if (volume.driver !== 'cache') return volume;
+    const text = `volume ${name} is a cache: each machine has its own copy, which containers fill and which may leave. Its files are reached in a container alone; use a local volume for files of your own`;
+    throw new AppError('volume_is_cache', text);
+  }
+
+  /** The machines that have a cache volume, with the bytes of each. */
+  copiesOf({ id }: Pick<VolumeRow, 'id'>): readonly { readonly machineId: MachineId; readonly bytes: number }[] {
+    return [...this.#parts.machines.all()].flatMap((machine) =>
+      cachesHere(machine).flatMap(({ volumeId, bytes }) =>
+        volumeId === id && bytes > 0 ? { machineId: machine.row.id, bytes } : [],
+      ),
+    );
+  }
+
   /**
    * Signs an address of a file, or of packs below a folder, which need not be there.
-   * @throws AppError `invalid_query`, `volume_not_found`, `volume_without_home`
+   * @throws AppError `invalid_query`, `volume_not_found`, `volume_without_home`, `volume_is_cache`
    */
   async sign(
     workspaceId: WorkspaceId,
@@ -91,7 +108,7 @@ export class VolumeFiles {
   ): Promise<{ readonly path: string; readonly untilMs: number }> {
     const problem = pathProblem(purpose, path);
     if (problem !== undefined) throw new AppError('invalid_query', `path ${problem}`, { details: { field: 'path' } });
-    const volume = await this.named(workspaceId, volumeName);
+    const volume = await this.reachable(workspaceId, volumeName);
     if (isWrite(purpose)) await this.settle(volume);
     else await this.#homeOf(volume);
     const untilMs = this.#parts.clock.nowMs() + FILE_ADDRESS_LIFE_MS;
@@ -132,8 +149,9 @@ export class VolumeFiles {
     }
   }
 
-  /** Whether the volume has files at all: a local one without a home has none yet. */
+  /** Whether the volume has files that can be reached: a local one without a home has none yet, a cache has none. */
   async hasFiles({ id, driver }: VolumeRow): Promise<boolean> {
+    if (driver === 'cache') return false;
     return driver !== 'local' || (await volumeHomes(this.#parts.db, [id])).has(id);
   }
 

@@ -14,7 +14,7 @@ export type Volume = Static<typeof Volume>;
 
 export const GetOrCreateVolumeRequest = Type.Object({
   name: Text({ description: 'letters, digits, dot, dash and underscore' }),
-  driver: Text({ description: 'local, shared or nfs; empty: what it has, or the installation default' }),
+  driver: Text({ description: 'local, cache, shared or nfs; empty: what it has, or the installation default' }),
 });
 export type GetOrCreateVolumeRequest = Static<typeof GetOrCreateVolumeRequest>;
 

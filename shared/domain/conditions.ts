@@ -73,6 +73,11 @@ export const CONDITIONS = {
     says: 'a disk with local volumes that does not answer',
     step: 'look at the disk below its data directory; containers that mount a volume of that machine wait for it',
   },
+  CacheVolumesDown: {
+    blocks: false,
+    says: 'a disk with cache volumes that does not answer',
+    step: 'look at the disk of LONGSHORE_AGENT_CACHE_DIR there (`cache` below its data directory when it is not set); containers that mount a cache volume go to other machines',
+  },
   SharedVolumesDown: {
     blocks: false,
     says: 'shared volumes that do not answer',

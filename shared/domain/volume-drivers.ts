@@ -1,10 +1,10 @@
 import type { ConditionName } from './conditions.ts';
 
 /**
- * Storage of a volume's files: on one machine, below a path that every
- * machine of the pool mounts, or on an NFS server that the engine mounts.
+ * Storage of a volume's files: on one machine; on each machine a copy of its own, which may leave (`cache`); below a
+ * path that every machine of the pool mounts; or on an NFS server that the engine mounts.
  */
-export const VOLUME_DRIVERS = ['local', 'shared', 'nfs'] as const;
+export const VOLUME_DRIVERS = ['local', 'cache', 'shared', 'nfs'] as const;
 export type VolumeDriverName = (typeof VOLUME_DRIVERS)[number];
 
 export const isVolumeDriver = (text: string): text is VolumeDriverName =>
@@ -16,6 +16,7 @@ export const isVolumeName = (text: string): boolean => NAME.test(text);
 
 const DOWN = {
   local: 'LocalVolumesDown',
+  cache: 'CacheVolumesDown',
   shared: 'SharedVolumesDown',
   nfs: 'NfsVolumesDown',
 } as const satisfies Record<VolumeDriverName, ConditionName>;

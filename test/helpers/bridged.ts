@@ -5,6 +5,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { CompressionTurns } from '#scheduler/api/http/streams/compression-turns.ts';
 import { FrameStream } from '#scheduler/api/http/streams/frame-stream.ts';
 import type { FullBound, MessageRoom } from '#scheduler/api/http/streams/message-room.ts';
 import { WebSockets } from '#scheduler/api/http/streams/websockets.ts';
@@ -40,14 +41,21 @@ export class SlowRunner extends Duplex {
 export interface BridgedOptions {
   readonly isStopping?: boolean;
   readonly room?: MessageRoom;
+  readonly turns?: CompressionTurns;
   readonly workspaceId?: string;
   /** The caller offers no compression. */
   readonly isPlain?: boolean;
 }
 
 /** A caller's WebSocket through a scheduler's bridge to a runner process that takes nothing yet. */
-export async function bridged({ isStopping = false, room, workspaceId = 'w', isPlain = false }: BridgedOptions = {}) {
-  const webSockets = new WebSockets(room);
+export async function bridged({
+  isStopping = false,
+  room,
+  turns,
+  workspaceId = 'w',
+  isPlain = false,
+}: BridgedOptions = {}) {
+  const webSockets = new WebSockets(room, turns);
   if (isStopping) webSockets.closeAll();
   const runner = new SlowRunner();
   const ends: number[] = [];

@@ -1,7 +1,7 @@
 // WebSockets by hand: frames as bytes, right and wrong ones, and the frames that come back. Source: RFC 6455 §5, RFC
 // 7692.
 import { createHash } from 'node:crypto';
-import { inflateRawSync } from 'node:zlib';
+import { deflateRawSync, inflateRawSync } from 'node:zlib';
 import { RawConnection } from './raw-http.ts';
 import type { RawAnswer } from './raw-http.ts';
 
@@ -43,6 +43,12 @@ export function frame(opcode: number, payload: string | Buffer = '', options: Fr
   if (!masked) return Buffer.concat([head, body]);
   head[1] = (head[1] ?? 0) | 0x80;
   return Buffer.concat([head, MASK, body.map((byte, at) => byte ^ (MASK[at & 3] ?? 0))]);
+}
+
+/** A compressed payload: without the four bytes that end every flush. */
+export function squeezed(payload: Buffer): Buffer {
+  const whole = deflateRawSync(payload, { finishFlush: 2 });
+  return whole.subarray(0, whole.length - 4);
 }
 
 /** The bytes of a close frame; without a code its payload is empty. */

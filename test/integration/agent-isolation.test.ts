@@ -18,7 +18,8 @@ import type { TestDocker } from '../helpers/services.ts';
 import { test as base } from '../helpers/services.ts';
 
 /**
- * Addresses of this test, on the loopback of the machine: one of a metadata service, and two of a service elsewhere.
+ * Addresses of this test: one of a metadata service, and two of a service elsewhere. Routes lead them to listeners of
+ * this machine, which has none of them as its own.
  */
 const OCTET = randomInt(1, 255);
 const METADATA = `169.254.${OCTET}.7`;
@@ -46,9 +47,9 @@ const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<Wor
   await new Promise<void>((resolve) => server.listen(0, '0.0.0.0', resolve));
   undo.push(
     () => server.close(),
-    () => onLoopback(docker, 'del'),
+    () => routeHere(docker, 'del'),
   );
-  await onLoopback(docker, 'add');
+  await routeHere(docker, 'add');
   const world = await agentWorld(docker.labels);
   undo.push(() => world.end());
   await world.agent.start();
@@ -83,9 +84,10 @@ const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<Wor
   });
 });
 
-/** Adds or removes the addresses on this machine's loopback, by a container, because the test need not run as root. */
-async function onLoopback(docker: TestDocker, verb: 'add' | 'del'): Promise<void> {
-  const commands = [METADATA, NEAR, FAR].map((address) => `busybox ip addr ${verb} ${address}/32 dev lo`);
+/** Adds or removes routes to the addresses, by a container, because the test need not run as root. */
+async function routeHere(docker: TestDocker, verb: 'add' | 'del'): Promise<void> {
+  const ranges = [METADATA, NEAR, FAR].map((address) => address.replace(/\d+$/, (last) => `${Number(last) & ~1}/31`));
+  const commands = ranges.map((range) => `busybox ip route ${verb} local ${range} dev lo`);
   const container = await docker.run({
     Image: PAUSE_IMAGE,
     Entrypoint: ['sh', '-c', commands.join(' && ')],
@@ -175,6 +177,41 @@ test('a workload reaches the world, but neither metadata services nor this machi
   expect(Object.values(outside.reached)).toEqual(['connected', 'connected', 'connected']);
 });
 
+test('addresses that this machine gets while a workload runs are closed to it, also while no agent runs', async ({
+  world,
+  docker,
+}) => {
+  const one = await world.run();
+  const listed = await world.run({ allowList: ['0.0.0.0/0'] });
+  const made: { remove: () => Promise<unknown> }[] = [];
+  const newAddress = async (name: string): Promise<string> => {
+    const network = await docker.client.createNetwork({ Name: `${world.network}-${name}`, Labels: docker.labels });
+    made.push(network);
+    const { IPAM } = (await network.inspect()) as { IPAM: { Config: { Gateway: string }[] } };
+    return `${IPAM.Config[0]?.Gateway ?? ''}:${world.port}`;
+  };
+  const reach = async (containerId: string, target: string): Promise<string | undefined> =>
+    (await world.probe(containerId, [target])).reached[target];
+  try {
+    const during = await newAddress('during');
+    for (const { containerId } of [one, listed])
+      await expect.poll(() => reach(containerId, during), { timeout: 10_000 }).toBe('EHOSTUNREACH');
+    // The same address is reachable without a filter.
+    expect((await bare(docker, [during], { NetworkMode: world.network })).reached[during]).toBe('connected');
+    await world.agent.stop();
+    const between = await newAddress('between');
+    await world.restart();
+    await expect.poll(() => world.scheduler.reports.length, { timeout: 10_000 }).toBe(2);
+    for (const { containerId } of [one, listed]) {
+      await expect.poll(() => reach(containerId, between), { timeout: 10_000 }).toBe('EHOSTUNREACH');
+      expect(await reach(containerId, during)).toBe('EHOSTUNREACH');
+      expect(await reach(containerId, `${NEAR}:${world.port}`)).toBe('connected');
+    }
+  } finally {
+    for (const network of made) await network.remove();
+  }
+});
+
 test('workloads do not reach each other, not even those of one deployment', async ({ world, docker }) => {
   const [one, other] = await Promise.all([world.run({}, LISTENING_APP), world.run()]);
   const target = `${one.address}:8123`;
@@ -221,7 +258,7 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
     openAddresses: [],
     closedRanges: [`${NEAR}/32`],
   });
-  await onLoopback(docker, 'add');
+  await routeHere(docker, 'add');
   const server = createServer((socket) => socket.end());
   await new Promise<void>((resolve) => server.listen(0, '0.0.0.0', resolve));
   const bound = server.address();
@@ -253,7 +290,7 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
     await listening.remove({ force: true });
   } finally {
     server.close();
-    await onLoopback(docker, 'del');
+    await routeHere(docker, 'del');
     await docker.removeOwn();
     for (const containerId of ['c1', 'c2']) pauseContainers.release(containerId, 1);
     await pauseContainers.close();

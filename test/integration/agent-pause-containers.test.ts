@@ -218,6 +218,53 @@ test('a filter that cannot be set fails the start with the words of the tool, an
   expect(await pauseContainers(docker)).toEqual([]);
 });
 
+test('a new address of this machine is closed to a build, in both filters, and to nobody twice', async ({ docker }) => {
+  const calls: string[] = [];
+  const runtime = dockerRuntime(process.env['DOCKER_HOST'], (operation) => calls.push(operation));
+  const network = `ls-test-address-${docker.label.replace('.', '-')}`;
+  const own = ['192.0.2.7'];
+  const made = new PauseContainers({
+    runtime,
+    log: createLog({ name: 'test', level: 'silent' }),
+    network,
+    size: 0,
+    labels: () => docker.labels,
+    addresses: () => ({ own: [...own], nameServers: [] }),
+    openAddresses: [],
+    closedRanges: [],
+  });
+  await made.open([]);
+  made.start();
+  const other = `${network}-other`;
+  const closedOf = async (dockerId: string, table: string): Promise<string> =>
+    (await runtime.exec(dockerId, ['nft', 'list', 'set', table, 'longshore', 'closed4'], 5000)).output;
+  try {
+    const { dockerId } = await made.takeForBuild('b1');
+    expect(await closedOf(dockerId, 'netdev')).toContain('192.0.2.7');
+    own.splice(0, 1, '198.51.100.9');
+    // Any network that is made tells of it.
+    await docker.client.createNetwork({ Name: other, Labels: docker.labels });
+    await expect.poll(() => closedOf(dockerId, 'netdev'), { timeout: 10_000 }).toContain('198.51.100.9');
+    expect(await closedOf(dockerId, 'inet')).toContain('198.51.100.9');
+    // An address that left is no longer this machine's.
+    expect(await closedOf(dockerId, 'inet')).not.toContain('192.0.2.7');
+    expect(await closedOf(dockerId, 'inet')).toContain('169.254.0.0/16');
+    const before = calls.filter((operation) => operation === 'exec').length;
+    await docker.client.getNetwork(other).remove();
+    await docker.client.createNetwork({ Name: other, Labels: docker.labels });
+    const container = await made.take('c1', 1, []);
+    expect(await closedOf(container.dockerId, 'inet')).toContain('198.51.100.9');
+    expect(calls.filter((operation) => operation === 'exec')).toHaveLength(before + 1);
+  } finally {
+    await made.close();
+    made.release('b1', 0);
+    made.release('c1', 1);
+    await made.close();
+    await docker.client.getNetwork(other).remove();
+    await runtime.removeNetwork(network);
+  }
+});
+
 test('a listing from before takes a pause container that is being removed for no stray', async ({ docker }) => {
   const calls: string[] = [];
   const runtime = dockerRuntime(process.env['DOCKER_HOST'], (operation) => calls.push(operation));

@@ -860,6 +860,66 @@ def published(context):
     expect(call.messages()).toEqual(answers);
   });
 
+  describe('whose caller has left, or whose task was stopped, while a handler runs,', () => {
+    const endless = app(`
+import time
+from longshore import realtime
+@realtime
+def handler(event):
+    if event == 'quick':
+        return event
+    print('begun')
+    try:
+        if event == 'deaf':
+            time.sleep(8)
+        while True:
+            time.sleep(0.01)
+    finally:
+        print('ended')
+@realtime
+def items(event):
+    if event == 'quick':
+        return event
+    def every():
+        while True:
+            time.sleep(0.01)
+            yield None
+    return every()
+`);
+
+    test.for([
+      ['handler', 'cancel'],
+      ['handler', 'left'],
+      ['items', 'cancel'],
+    ] as const)('%s ends by %s, and its thread is free again', async ([handler, how], { start }) => {
+      const agent = await start({ files: endless, handler: `app:${handler}` });
+      const call = await agent.request(SOCKET);
+      call.send('message', 'endless', { text: true });
+      await call.head();
+      if (how === 'left') call.connection.socket.destroy();
+      else (await agent.slot()).send('cancel', { taskId: call.taskId, token: 'token-1', reason: 'x' });
+      expect((await agent.answer(call.taskId, 10_000)).outcome).toBe('cancelled');
+      if (handler === 'handler') expect(agent.lines()).toEqual(['stdout task-1 begun', 'stdout task-1 ended']);
+      // The process has one slot, and so one thread.
+      const other = await agent.request(SOCKET);
+      other.send('message', 'quick', { text: true });
+      expect(await other.message(0)).toBe('text quick');
+    });
+
+    test('the task lasts as long as a handler that cannot be ended', async ({ start }) => {
+      const agent = await start({ files: endless, handler: 'app:handler' });
+      const call = await agent.request(SOCKET);
+      call.send('message', 'deaf', { text: true });
+      await call.head();
+      const began = Date.now();
+      (await agent.slot()).send('cancel', { taskId: call.taskId, token: 'token-1', reason: 'x' });
+      expect((await agent.answer(call.taskId, 12_000)).outcome).toBe('cancelled');
+      // Else its agent would not know that the process has to be killed.
+      expect(Date.now() - began).toBeGreaterThan(7000);
+      expect(agent.lines()).toEqual(['stdout task-1 begun', 'stdout task-1 ended']);
+    });
+  });
+
   test('a plain request is told to upgrade', async ({ start }) => {
     const agent = await start({ files, handler: 'app:handler' });
     const call = await agent.request();

@@ -91,6 +91,34 @@ test('the address for replicas is no one else’s', async ({ two }) => {
   expect(await two.set.call(two.near, `/~streams/${id}`)).toMatchObject({ status: 404 });
 });
 
+test('the replica with the machine stops: a call under way at another one may end', async ({ two }) => {
+  const connection = new RawConnection(two.far.url.replace('http://', ''));
+  await connection.opened;
+  connection.send(
+    `POST ${two.web.path}/ HTTP/1.1\r\nHost: w\r\nAuthorization: Bearer ${two.set.token}\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n`,
+  );
+  await connection.until((bytes) => bytes.includes('\r\nx\r\n'));
+  const stopped = two.near.daemon.stop();
+  await waitFor(
+    () =>
+      fetch(two.near.url).then(
+        ({ status }) => status === 503,
+        () => true,
+      ),
+    'it takes nothing new',
+  );
+  connection.send('1\r\ny\r\n0\r\n\r\n');
+  const answer = await connection.answer();
+  expect(answer).toMatchObject({ status: 200, isWhole: true });
+  await stopped;
+  await two.set.start(two.near);
+  await waitFor(
+    async () => (await fetch(`${two.near.url}${two.web.path}/`, { headers: authorization(two) })).status === 200,
+    'calls are served again',
+    60_000,
+  );
+});
+
 test('the replica with the machine dies in the middle: the answer is cut, never clean', async ({ two }) => {
   const connection = new RawConnection(two.far.url.replace('http://', ''));
   await connection.opened;

@@ -6,7 +6,7 @@ import { LABELS } from '../runtime.ts';
 import type { EngineClient } from './client.ts';
 import { drain } from './streams.ts';
 
-export type OutputCalls = Pick<ContainerRuntime, 'followLogs' | 'watch'>;
+export type OutputCalls = Pick<ContainerRuntime, 'followLogs' | 'watch' | 'watchNetworks'>;
 
 export function outputCalls(engine: EngineClient): OutputCalls {
   return {
@@ -44,6 +44,14 @@ export function outputCalls(engine: EngineClient): OutputCalls {
           if (event !== undefined) onEvent(event);
         }
       });
+    },
+
+    async watchNetworks(onMade: () => void, signal: AbortSignal): Promise<void> {
+      const stream = (await engine.docker.getEvents({
+        filters: { type: ['network'], event: ['create'] },
+        abortSignal: signal,
+      })) as unknown as Readable;
+      await drain(stream, signal, () => onMade());
     },
   };
 }

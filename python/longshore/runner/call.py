@@ -260,17 +260,10 @@ def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, b
         # A handler that swallowed its cancellation counts as cancelled all the same.
         return cancelled(task) if task.raised else ('ok', body)
     except TaskCancelled:
-        _close(task)
+        task.end()
         return cancelled(task)
     finally:
         logs.current_task.reset(mark)
-
-
-def _close(task: Task) -> None:
-    try:
-        task.close()
-    except TaskCancelled:
-        task.close()
 
 
 def _settled(value: Any) -> Any:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from . import logs
 from .asgi_calls import ClientGone, cut_reason
 from .call import encode_result
+from .task import Cancellation
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
@@ -82,9 +83,37 @@ class RealtimeApp:
             await _send_value(await value if hasattr(value, '__await__') else value, send)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        """Runs plain code beside the loop; its prints keep their task."""
+        """Runs plain code beside the loop; its prints keep their task. A cancellation is raised in the code, and the
+        task lasts until the code has ended: else a handler that never returns would keep a thread without a task."""
         context = contextvars.copy_context()
-        return await asyncio.get_event_loop().run_in_executor(self._threads, context.run, work)
+        code = _Code(work)
+        running = asyncio.get_event_loop().run_in_executor(self._threads, context.run, code.run)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            code.cancel('cancelled')
+            while not running.done():
+                try:
+                    await asyncio.wait([running])
+                except asyncio.CancelledError:
+                    pass
+            running.exception()  # else the loop would report it as one that nobody saw
+            raise
+
+
+class _Code(Cancellation):
+    """Code of a handler in a thread."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__()
+        self._work = work
+
+    def run(self) -> Any:
+        try:
+            self.open()
+            return self._work()
+        finally:
+            self.end()
 
 
 async def _send_value(value: Any, send: Send) -> None:

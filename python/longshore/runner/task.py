@@ -24,43 +24,16 @@ class TaskCancelled(BaseException):
     """Raised in a handler whose task was cancelled or ran out of time. Not an Exception, so that `except Exception` lets it pass."""
 
 
-class Task:
-    """An attempt that the agent handed over."""
+class Cancellation:
+    """The way of a cancellation into code that runs in a thread, between `open` and `close`."""
 
-    def __init__(self, task_id: str, token: str, query: Optional[Dict[str, Any]], timeout_ms: int) -> None:
-        self.task_id = task_id
-        self.token = token
-        self.query = query
-        self.timeout_ms = timeout_ms
-        self.body = b''
-        self.parts: List[bytes] = []
-        self.size = 0
-        self.began = 0.0
-        self.chunks = 0
+    def __init__(self) -> None:
         #: Reason of the cancellation, `timeout` or any other; '' until it comes.
         self.cancel_reason = ''
         self.raised = False
-        #: Printed output without a line end yet, by stream and thread.
-        self.partial: Dict[Any, str] = {}
-        self.sink: Any = None
-        #: Whether a frame of its own reports the start.
-        self.announce = True
-        self.coroutine: Any = None
-        #: Whether bytes travel on a connection of the task's own (`streams`).
-        self.streamed = False
-        #: The running call of an ASGI application.
-        self.call: Any = None
         self._open = False
         self._thread = 0
         self._right: List[bool] = []
-
-    @property
-    def key(self) -> Any:
-        return (self.task_id, self.token)
-
-    @property
-    def cancel_outcome(self) -> str:
-        return 'timeout' if self.cancel_reason == 'timeout' else 'cancelled'
 
     def open(self) -> None:
         """Notes that the handler begins in this thread: from here a cancellation may be raised."""
@@ -97,7 +70,7 @@ class Task:
         self._open = False
 
     def cancel(self, reason: str) -> None:
-        """Cancels the task, from the thread that reads the connection."""
+        """Cancels the handler, from the thread that reads the connection."""
         self.cancel_reason = self.cancel_reason or reason or 'cancelled'
         self.press()
 
@@ -116,12 +89,53 @@ class Task:
         _set_async_exception(self._thread, True)
         self.raised = True
 
+    def end(self) -> None:
+        """Closes, also when the cancellation arrives in `close` itself."""
+        try:
+            self.close()
+        except TaskCancelled:
+            self.close()
+
+
+class Task(Cancellation):
+    """An attempt that the agent handed over."""
+
+    def __init__(self, task_id: str, token: str, query: Optional[Dict[str, Any]], timeout_ms: int) -> None:
+        super().__init__()
+        self.task_id = task_id
+        self.token = token
+        self.query = query
+        self.timeout_ms = timeout_ms
+        self.body = b''
+        self.parts: List[bytes] = []
+        self.size = 0
+        self.began = 0.0
+        self.chunks = 0
+        #: Printed output without a line end yet, by stream and thread.
+        self.partial: Dict[Any, str] = {}
+        self.sink: Any = None
+        #: Whether a frame of its own reports the start.
+        self.announce = True
+        self.coroutine: Any = None
+        #: Whether bytes travel on a connection of the task's own (`streams`).
+        self.streamed = False
+        #: The running call of an ASGI application.
+        self.call: Any = None
+
+    @property
+    def key(self) -> Any:
+        return (self.task_id, self.token)
+
+    @property
+    def cancel_outcome(self) -> str:
+        return 'timeout' if self.cancel_reason == 'timeout' else 'cancelled'
+
 
 class _Main:
     """State for the cancel signal's handler: the main thread's task, and whether that thread runs our own code."""
 
     def __init__(self) -> None:
-        self.task: Optional[Task] = None
+        self.task: Optional[Cancellation] = None
         self.ident: Optional[int] = None
         self.shielded = 0
         self.deferred = False

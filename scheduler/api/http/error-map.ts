@@ -40,6 +40,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   volume_folder_not_empty: 409,
   volume_exists: 409,
   volume_in_use: 409,
+  volume_is_cache: 409,
   secret_exists: 409,
   signing_key_in_use: 409,
   image_in_use: 409,

@@ -40,6 +40,8 @@ export interface HttpServerParts {
   readonly rewriteUrl?: (host: string | undefined, url: string) => string;
   /** Called when the server begins to stop: connections that it does not know as requests are ended. */
   readonly onStop?: () => void;
+  /** Called before connections are cut, with time for last answers. */
+  readonly onLast?: () => void;
   /** Addresses and ranges of proxies whose X-Forwarded-For is believed; empty: none. */
   readonly trustedProxies?: readonly string[];
 }
@@ -106,6 +108,8 @@ const WHOLE_REQUEST_MS = 0;
 const KEEP_ALIVE_MS = 30_000;
 const HEADERS_MS = 20_000;
 const HANDSHAKE_MS = 10_000;
+/** Time for last answers, within that of the drain. */
+const LAST_ANSWERS_MS = 1_000;
 const CLOSE_IDLE_EVERY_MS = 100;
 const LOOK_AT_CONNECTIONS_MS = 5_000;
 const LARGEST_BODY_BYTES = 16 * 1024 * 1024;
@@ -198,11 +202,14 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     const abort = new AbortController();
     // A connection whose answer began before the drain is idle after it, and would stay.
     const idle = setInterval(() => app.server.closeIdleConnections(), CLOSE_IDLE_EVERY_MS);
-    const cut = sleep(graceMs, abort.signal).then((expired) => {
-      if (!expired) return;
+    const cutAtEnd = async (): Promise<void> => {
+      if (!(await sleep(Math.max(0, graceMs - LAST_ANSWERS_MS), abort.signal))) return;
+      parts.onLast?.();
+      if (!(await sleep(Math.min(graceMs, LAST_ANSWERS_MS), abort.signal))) return;
       app.server.closeAllConnections();
       upgrades.destroyAll();
-    });
+    };
+    const cut = cutAtEnd();
     try {
       await app.close();
     } finally {

@@ -19,6 +19,7 @@ import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
 import type { PoolService } from '../../fleet/pools.ts';
 import type { VolumeCalls } from '../../fleet/volume-calls.ts';
+import type { CacheVolumes } from '../../fleet/cache-volumes.ts';
 import type { VolumeFiles } from '../../fleet/volume-files.ts';
 import type { WorkerService } from '../../fleet/worker-service.ts';
 import type { Usage } from '../../fleet/usage.ts';
@@ -77,6 +78,7 @@ import { createHttpServer } from './server.ts';
 import { StreamMetrics } from './streams/metrics.ts';
 import { registerRelay } from './streams/relay-route.ts';
 import type { RelayRouteParts } from './streams/relay-route.ts';
+import { OpenCalls } from './streams/open-calls.ts';
 import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
@@ -163,7 +165,11 @@ export interface SurfaceParts {
   readonly logs: LogReads;
   readonly explains: Explains;
   /** Files of volumes by signed addresses. */
-  readonly volumeFiles: Pick<VolumeFiles, 'sign' | 'verify' | 'open' | 'named' | 'settle' | 'hasFiles'>;
+  readonly cacheVolumes: Pick<CacheVolumes, 'deleted'>;
+  readonly volumeFiles: Pick<
+    VolumeFiles,
+    'sign' | 'verify' | 'open' | 'named' | 'reachable' | 'copiesOf' | 'settle' | 'hasFiles'
+  >;
   /** Folders and entries of volumes. */
   readonly volumeCalls: Pick<VolumeCalls, 'ask'>;
   /** Images that workspaces define. */
@@ -219,6 +225,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     ...limits,
   });
   const webSockets = new WebSockets();
+  const openCalls = new OpenCalls();
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],
@@ -227,8 +234,12 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT),
     ...(parts.settings.maxConnections === undefined ? {} : { maxConnections: parts.settings.maxConnections }),
     rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
-    onStop: () => webSockets.closeAll(),
-    register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes, webSockets }),
+    onStop: () => {
+      webSockets.closeAll();
+      openCalls.refuseWebSockets();
+    },
+    onLast: () => openCalls.refuseAll(),
+    register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes, webSockets, openCalls }),
   });
   return { server, stubs, deployments };
 }
@@ -256,9 +267,10 @@ function registerAll(
     readonly deployments: Deployments;
     readonly volumes: Volumes;
     readonly webSockets: WebSockets;
+    readonly openCalls: OpenCalls;
   },
 ): void {
-  const { stubs, deployments, volumes, webSockets } = made;
+  const { stubs, deployments, volumes, webSockets, openCalls } = made;
   const { settings, directory, log } = parts;
   const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
   const urls = { invokeDomain: settings.invokeDomain };
@@ -349,6 +361,7 @@ function registerAll(
       cancel: parts.cancelTask,
       webSockets,
       room: new StreamRoom(),
+      openCalls,
       streamMetrics: new StreamMetrics(parts.registry),
     });
   });

@@ -1,24 +1,24 @@
 // Machines that placement chooses from, kept up to date by change, and the choice itself. The choice
 // compares a sample of the machines that are best for a request. All machines are looked at only
 // when the sample has none, and to say why. Invariants: the chosen machine can take the request. A
-// machine is found whenever place.ts finds one, and never one of a less wanted model, pool or image.
+// machine is found whenever place.ts finds one, and never one of a less wanted model, pool, cache or image.
 import type { MachineId } from '#shared/domain/ids.ts';
 import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { rejectionOf } from './filter.ts';
 import type { Placement, Rejections } from './place.ts';
 import { bestOf, chooseOf, placeContainer } from './place.ts';
-import { stableHash } from './score.ts';
+import { cachesFilled, imagePresent, stableHash } from './score.ts';
 import { compareStanding, isIndexed, searchTier, MachineIndex } from './machine-index.ts';
 
-/** Most images asked for recently whose machines are kept apart. */
-const MOST_IMAGES = 64;
+/** Most sets of images and caches asked for recently whose machines are kept apart. */
+const MOST_HOLDINGS = 128;
 const MOST_REJECTED = 256;
 
 export class Candidates {
   readonly #machines = new Map<MachineId, PlacementMachine>();
   readonly #index = new MachineIndex();
-  readonly #byImage = new BoundedMap<string, MachineIndex>(MOST_IMAGES);
+  readonly #holders = new BoundedMap<string, Holders>(MOST_HOLDINGS);
   /** Requests that every machine just refused; valid until a machine changes. */
   readonly #rejected = new Map<string, Rejections>();
 
@@ -40,8 +40,8 @@ export class Candidates {
     const indexed = isIndexed(machine);
     if (indexed) this.#index.put(machine);
     else this.#index.drop(machine.machineId);
-    for (const [image, index] of this.#byImage) {
-      if (indexed && machine.images.has(image)) index.put(machine);
+    for (const [, { index, isOne }] of this.#holders) {
+      if (indexed && isOne(machine)) index.put(machine);
       else index.drop(machine.machineId);
     }
   }
@@ -50,7 +50,7 @@ export class Candidates {
     this.#rejected.clear();
     this.#machines.delete(id);
     this.#index.drop(id);
-    for (const [, index] of this.#byImage) index.drop(id);
+    for (const [, { index }] of this.#holders) index.drop(id);
   }
 
   /**
@@ -81,12 +81,13 @@ export class Candidates {
     const canTake = (machine: PlacementMachine): boolean => rejectionOf(machine, request) === undefined;
     const from = stableHash(request.seed);
     const tiers = this.#index.tiers(request);
-    const withImage = this.#holders(request.image)?.tiers(request) ?? [];
+    const holders = this.#holdersFor(request).map((index) => index.tiers(request));
     for (const [index, tier] of tiers.entries()) {
       const before = tiers[index - 1];
-      // Machines that hold the image come before all others of the same standing.
-      const holders = before !== undefined && compareStanding(before, tier) === 0 ? [] : withImage;
-      for (const one of [...holders.filter((other) => compareStanding(other, tier) === 0), tier]) {
+      // Machines that hold caches or the image come before all others of the same standing.
+      const isFirst = before === undefined || compareStanding(before, tier) !== 0;
+      const better = isFirst ? holders.flatMap((some) => some.filter((one) => compareStanding(one, tier) === 0)) : [];
+      for (const one of [...better, tier]) {
         const { machines, complete } = searchTier(one, from, canTake, request);
         if (machines.length > 0) return bestOf(machines, request);
         // A better machine than the next tier's may be among those not looked at.
@@ -96,16 +97,37 @@ export class Candidates {
     return undefined;
   }
 
-  #holders(image: string): MachineIndex | undefined {
-    if (image === '') return undefined;
-    const known = this.#byImage.get(image);
-    if (known !== undefined) return known;
-    const holders = new MachineIndex();
-    for (const machine of this.#machines.values())
-      if (isIndexed(machine) && machine.images.has(image)) holders.put(machine);
-    this.#byImage.set(image, holders);
-    return holders;
+  /** Machines that hold something of the request, the best first: its caches and its image, its caches, its image. */
+  #holdersFor(request: PlacementRequest): readonly MachineIndex[] {
+    const { caches, image } = request;
+    const held: readonly Held[] = [
+      ...(caches.length > 0 && image !== '' ? [{ caches, image }] : []),
+      ...(caches.length > 0 ? [{ caches, image: '' }] : []),
+      ...(image !== '' ? [{ caches: [], image }] : []),
+    ];
+    return held.map((one) => this.#indexOf(one));
   }
+
+  #indexOf(held: Held): MachineIndex {
+    const key = JSON.stringify([held.image, held.caches]);
+    const known = this.#holders.get(key);
+    if (known !== undefined) return known.index;
+    const isOne = (machine: PlacementMachine): boolean =>
+      (held.caches.length === 0 || cachesFilled(machine, held) === 1) &&
+      (held.image === '' || imagePresent(machine, held) === 1);
+    const index = new MachineIndex();
+    for (const machine of this.#machines.values()) if (isIndexed(machine) && isOne(machine)) index.put(machine);
+    this.#holders.set(key, { index, isOne });
+    return index;
+  }
+}
+
+/** Caches and an image; empty: not asked for. */
+type Held = Pick<PlacementRequest, 'caches' | 'image'>;
+
+interface Holders {
+  readonly index: MachineIndex;
+  readonly isOne: (machine: PlacementMachine) => boolean;
 }
 
 /** Machines that alone can serve the request; undefined: any may. */
@@ -116,7 +138,7 @@ function namedBy({ volumeHomes, imageOnlyOn }: PlacementRequest): readonly Machi
 
 /** Key of all that decides whether any machine takes the request. */
 function keyOf(request: PlacementRequest): string {
-  const { siblings, seed: _seed, volumeHomes, imageOnlyOn, avoid, ...rest } = request;
+  const { siblings, seed: _seed, caches: _caches, volumeHomes, imageOnlyOn, avoid, ...rest } = request;
   // A machine with a container of the same deployment needs no room for its code.
   const withCode = rest.diskBytes > 0 ? [...siblings.keys()] : [];
   return JSON.stringify([rest, [...volumeHomes], imageOnlyOn === null ? null : [...imageOnlyOn], [...avoid], withCode]);

@@ -47,6 +47,8 @@ export interface PlacementMachine {
   readonly streams: boolean;
   /** Image references known to be there. */
   readonly images: ReadonlySet<string>;
+  /** Cache volumes that hold something there, by their ids. */
+  readonly caches: ReadonlySet<string>;
 }
 
 export interface PlacementRequest {
@@ -67,6 +69,8 @@ export interface PlacementRequest {
   readonly arch: string;
   /** Machines with the directories of the local volumes it mounts; more than one: no machine can serve it. */
   readonly volumeHomes: ReadonlySet<MachineId>;
+  /** Cache volumes that it mounts, by their ids. */
+  readonly caches: readonly string[];
   /** Drivers of the volumes that it mounts. */
   readonly volumeDrivers: readonly VolumeDriverName[];
   /** Whether its calls are streamed. */

@@ -173,7 +173,7 @@ export function compareTiers(a: Tier, b: Tier): number {
   return compareStanding(a, b) || a.gpusLeft - b.gpusLeft;
 }
 
-/** Compares by the criteria that count for more than having the image. */
+/** Compares by the criteria that count for more than having caches or the image. */
 export function compareStanding(a: Tier, b: Tier): number {
   return a.rank - b.rank || b.own - a.own || b.poolPriority - a.poolPriority;
 }

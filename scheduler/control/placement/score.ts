@@ -4,14 +4,16 @@ import { mayLease } from './filter.ts';
 
 /**
  * Compares two machines that could both take the request; negative: `a` is better. Order: GPU preference, the
- * workspace's own pool, the pool's priority, image present, fewest GPUs left over, best fit of CPU and memory,
- * spread of one deployment, a stable hash. (The filter already leaves only the home machines of volumes.)
+ * workspace's own pool, the pool's priority, cache volumes filled, image present, fewest GPUs left over, best fit of
+ * CPU and memory, spread of one deployment, a stable hash. (The filter already leaves only the home machines of
+ * volumes.)
  */
 export function compareMachines(a: PlacementMachine, b: PlacementMachine, request: PlacementRequest): number {
   return (
     preferenceRank(a, request) - preferenceRank(b, request) ||
     ownPool(b, request) - ownPool(a, request) ||
     b.poolPriority - a.poolPriority ||
+    cachesFilled(b, request) - cachesFilled(a, request) ||
     imagePresent(b, request) - imagePresent(a, request) ||
     gpusLeft(a, request) - gpusLeft(b, request) ||
     leftover(a, request) - leftover(b, request) ||
@@ -32,7 +34,10 @@ export function preferenceRank(machine: PlacementMachine, request: PlacementRequ
 
 export const ownPool = (machine: PlacementMachine, request: PlacementRequest): number =>
   machine.poolOwner === request.workspaceId ? 1 : 0;
-export const imagePresent = (machine: PlacementMachine, request: PlacementRequest): number =>
+/** Weights come from further away than images, and are mostly larger, so their caches count first. */
+export const cachesFilled = (machine: PlacementMachine, request: Pick<PlacementRequest, 'caches'>): number =>
+  request.caches.length > 0 && request.caches.every((id) => machine.caches.has(id)) ? 1 : 0;
+export const imagePresent = (machine: PlacementMachine, request: Pick<PlacementRequest, 'image'>): number =>
   request.image !== '' && machine.images.has(request.image) ? 1 : 0;
 export const gpusLeft = (machine: PlacementMachine, request: PlacementRequest): number =>
   machine.gpus.filter(mayLease).length - request.gpuCount;

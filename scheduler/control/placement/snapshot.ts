@@ -9,7 +9,7 @@ import type { VolumeMount } from '#shared/protocol/generated/messages.ts';
 import type { ContainerControl, ContainerEntry } from '../../fleet/containers/container-registry.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
-import { blockingConditions, isInService } from '../../fleet/machine.ts';
+import { blockingConditions, cachesHere, isInService } from '../../fleet/machine.ts';
 import { takesCpuWork } from '../../fleet/pool-settings.ts';
 import { Candidates } from './candidates.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
@@ -117,6 +117,7 @@ export class PlacementSnapshot {
       image: pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? ''),
       arch: spec.arch ?? '',
       volumeDrivers: [...new Set((spec.wire.volumes ?? []).map(driverOf))],
+      caches: (spec.wire.volumes ?? []).flatMap((one) => (driverOf(one) === 'cache' ? (one.volumeId ?? []) : [])),
       streams: spec.wire.kind === 'asgi',
       siblings: this.#siblingsOf(spec.queue),
       seed: row.id,
@@ -238,5 +239,6 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
     volumeDrivers: new Set(volumeDriversOf(machine)),
     streams: inventory?.streams === true,
     images: new Set(inventory?.images ?? []),
+    caches: new Set(cachesHere(machine).flatMap(({ volumeId, bytes }) => (bytes > 0 ? volumeId : []))),
   };
 }

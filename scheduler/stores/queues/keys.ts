@@ -75,6 +75,8 @@ export interface Keys {
   readonly pagesChannel: string;
   /** Streams ordered from machines that are linked to another replica. */
   readonly orderedStreamsChannel: string;
+  /** Cache volumes that were deleted. */
+  readonly deletedCachesChannel: string;
   /** Builds of images ordered from machines that are linked to another replica. */
   readonly orderedBuildsChannel: string;
   /** Number of a workspace's requests in one minute; the key expires. */
@@ -119,6 +121,7 @@ export function keysOf(prefix = 'ls'): Keys {
     explainChannel: `${prefix}:explain`,
     pagesChannel: `${prefix}:pages`,
     orderedStreamsChannel: `${prefix}:ordered-streams`,
+    deletedCachesChannel: `${prefix}:deleted-caches`,
     orderedBuildsChannel: `${prefix}:ordered-builds`,
     rate: (kind: string, workspace: WorkspaceId, minute: number) => `${prefix}:rate:${kind}:${workspace}:${minute}`,
     usage: (machineId: MachineId) => `${prefix}:usage:${machineId}`,

@@ -47,15 +47,18 @@ export const VolumeUser = Type.Object({
   active: Type.Boolean(),
 });
 
+export const VolumeCopy = Type.Object({ machine_id: Id(), bytes: Count('as last counted') });
+
 export const VolumeDetails = Type.Object({
   ...VolumeRecord.properties,
   deployments: Type.Array(VolumeUser, { description: 'those that mount it, newest first, 100 at most' }),
   containers: Count('live ones that mount it'),
+  copies: Type.Array(VolumeCopy, { description: 'of a cache volume: the machines that have it' }),
 });
 
 export const CreateVolume = Type.Object({
   name: Type.String({ description: 'letters, digits, dot, dash and underscore; at most 63' }),
-  driver: Type.Optional(Type.String({ description: 'local, shared or nfs; absent: the installation default' })),
+  driver: Type.Optional(Type.String({ description: 'local, cache, shared or nfs; absent: the installation default' })),
   machine_id: Type.Optional(
     Type.String({ description: 'the home of a local volume; absent: the first machine that mounts or fills it' }),
   ),

@@ -9,6 +9,8 @@ import type { AttemptsKnown as _longshore_agent_v1_AttemptsKnown, AttemptsKnown_
 import type { BodyChunk as _longshore_agent_v1_BodyChunk, BodyChunk__Output as _longshore_agent_v1_BodyChunk__Output } from './longshore/agent/v1/BodyChunk.ts';
 import type { BuildImage as _longshore_agent_v1_BuildImage, BuildImage__Output as _longshore_agent_v1_BuildImage__Output } from './longshore/agent/v1/BuildImage.ts';
 import type { BuildStep as _longshore_agent_v1_BuildStep, BuildStep__Output as _longshore_agent_v1_BuildStep__Output } from './longshore/agent/v1/BuildStep.ts';
+import type { CacheUse as _longshore_agent_v1_CacheUse, CacheUse__Output as _longshore_agent_v1_CacheUse__Output } from './longshore/agent/v1/CacheUse.ts';
+import type { CachedVolume as _longshore_agent_v1_CachedVolume, CachedVolume__Output as _longshore_agent_v1_CachedVolume__Output } from './longshore/agent/v1/CachedVolume.ts';
 import type { CancelTask as _longshore_agent_v1_CancelTask, CancelTask__Output as _longshore_agent_v1_CancelTask__Output } from './longshore/agent/v1/CancelTask.ts';
 import type { ChallengeRequest as _longshore_agent_v1_ChallengeRequest, ChallengeRequest__Output as _longshore_agent_v1_ChallengeRequest__Output } from './longshore/agent/v1/ChallengeRequest.ts';
 import type { ChallengeResponse as _longshore_agent_v1_ChallengeResponse, ChallengeResponse__Output as _longshore_agent_v1_ChallengeResponse__Output } from './longshore/agent/v1/ChallengeResponse.ts';
@@ -60,6 +62,7 @@ import type { PullImageRequest as _longshore_agent_v1_PullImageRequest, PullImag
 import type { PullImageResponse as _longshore_agent_v1_PullImageResponse, PullImageResponse__Output as _longshore_agent_v1_PullImageResponse__Output } from './longshore/agent/v1/PullImageResponse.ts';
 import type { Refuse as _longshore_agent_v1_Refuse, Refuse__Output as _longshore_agent_v1_Refuse__Output } from './longshore/agent/v1/Refuse.ts';
 import type { RegistryAuth as _longshore_agent_v1_RegistryAuth, RegistryAuth__Output as _longshore_agent_v1_RegistryAuth__Output } from './longshore/agent/v1/RegistryAuth.ts';
+import type { RemoveCaches as _longshore_agent_v1_RemoveCaches, RemoveCaches__Output as _longshore_agent_v1_RemoveCaches__Output } from './longshore/agent/v1/RemoveCaches.ts';
 import type { RemoveImages as _longshore_agent_v1_RemoveImages, RemoveImages__Output as _longshore_agent_v1_RemoveImages__Output } from './longshore/agent/v1/RemoveImages.ts';
 import type { RenewCredentialRequest as _longshore_agent_v1_RenewCredentialRequest, RenewCredentialRequest__Output as _longshore_agent_v1_RenewCredentialRequest__Output } from './longshore/agent/v1/RenewCredentialRequest.ts';
 import type { RenewCredentialResponse as _longshore_agent_v1_RenewCredentialResponse, RenewCredentialResponse__Output as _longshore_agent_v1_RenewCredentialResponse__Output } from './longshore/agent/v1/RenewCredentialResponse.ts';
@@ -99,6 +102,8 @@ export interface ProtoGrpcType {
         BodyChunk: MessageTypeDefinition<_longshore_agent_v1_BodyChunk, _longshore_agent_v1_BodyChunk__Output>
         BuildImage: MessageTypeDefinition<_longshore_agent_v1_BuildImage, _longshore_agent_v1_BuildImage__Output>
         BuildStep: MessageTypeDefinition<_longshore_agent_v1_BuildStep, _longshore_agent_v1_BuildStep__Output>
+        CacheUse: MessageTypeDefinition<_longshore_agent_v1_CacheUse, _longshore_agent_v1_CacheUse__Output>
+        CachedVolume: MessageTypeDefinition<_longshore_agent_v1_CachedVolume, _longshore_agent_v1_CachedVolume__Output>
         CancelTask: MessageTypeDefinition<_longshore_agent_v1_CancelTask, _longshore_agent_v1_CancelTask__Output>
         ChallengeRequest: MessageTypeDefinition<_longshore_agent_v1_ChallengeRequest, _longshore_agent_v1_ChallengeRequest__Output>
         ChallengeResponse: MessageTypeDefinition<_longshore_agent_v1_ChallengeResponse, _longshore_agent_v1_ChallengeResponse__Output>
@@ -150,6 +155,7 @@ export interface ProtoGrpcType {
         PullImageResponse: MessageTypeDefinition<_longshore_agent_v1_PullImageResponse, _longshore_agent_v1_PullImageResponse__Output>
         Refuse: MessageTypeDefinition<_longshore_agent_v1_Refuse, _longshore_agent_v1_Refuse__Output>
         RegistryAuth: MessageTypeDefinition<_longshore_agent_v1_RegistryAuth, _longshore_agent_v1_RegistryAuth__Output>
+        RemoveCaches: MessageTypeDefinition<_longshore_agent_v1_RemoveCaches, _longshore_agent_v1_RemoveCaches__Output>
         RemoveImages: MessageTypeDefinition<_longshore_agent_v1_RemoveImages, _longshore_agent_v1_RemoveImages__Output>
         RenewCredentialRequest: MessageTypeDefinition<_longshore_agent_v1_RenewCredentialRequest, _longshore_agent_v1_RenewCredentialRequest__Output>
         RenewCredentialResponse: MessageTypeDefinition<_longshore_agent_v1_RenewCredentialResponse, _longshore_agent_v1_RenewCredentialResponse__Output>

@@ -1,6 +1,12 @@
 import { expect, test } from 'vitest';
 import type { RulesInput } from '../../../agent/containers/network-filter.ts';
-import { METADATA, filterRules, frameRules, rangeProblem } from '../../../agent/containers/network-filter.ts';
+import {
+  METADATA,
+  closedUpdate,
+  filterRules,
+  frameRules,
+  rangeProblem,
+} from '../../../agent/containers/network-filter.ts';
 
 const rules = (input: Partial<RulesInput> = {}): string =>
   filterRules({
@@ -101,4 +107,23 @@ test('frames of builds have the same closed ranges, and no source but their own'
   expect(at(text, /ip saddr != \$self drop/)).toBeLessThan(at(text, /th dport 53 accept/));
   expect(at(text, /@opened4 accept/)).toBeLessThan(at(text, /@closed4 drop/));
   expect(at(text, /@closed6 drop/)).toBeLessThan(at(text, /meta protocol \{ ip, ip6 \} accept/));
+});
+
+test('the closed ranges can be replaced in every table of a filter, and are those that a new filter has', () => {
+  const input: RulesInput = {
+    allowList: ['0.0.0.0/0'],
+    ownAddresses: ['192.0.2.7', '2001:db8::7'],
+    openAddresses: ['192.0.2.9'],
+    nameServers: [],
+    bridgeRanges: ['172.18.0.0/16'],
+    closedRanges: [],
+  };
+  const lines = closedUpdate(input, ['inet', 'netdev']).trimEnd().split('\n');
+  expect(lines).toHaveLength(8);
+  const elements = /elements = (\{.*\});/.exec(closed4(filterRules(input)))?.[1];
+  for (const table of ['inet', 'netdev']) {
+    const flushed = lines.indexOf(`flush set ${table} longshore closed4`);
+    expect(lines[flushed + 1]).toBe(`add element ${table} longshore closed4 ${elements}`);
+  }
+  expect(lines.join('\n')).not.toContain('192.0.2.9');
 });

@@ -1,6 +1,5 @@
 // Bounds on messages of WebSockets that the scheduler holds, with real sockets and callers that send what they like.
 import { once } from 'node:events';
-import { deflateRawSync } from 'node:zlib';
 import { afterEach, describe, expect, test } from 'vitest';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { MessageRoom, MessageShare } from '#scheduler/api/http/streams/message-room.ts';
@@ -8,7 +7,7 @@ import { MAX_MESSAGE_BYTES } from '#scheduler/api/http/streams/websockets.ts';
 import { bridged } from '../../helpers/bridged.ts';
 import type { BridgedOptions } from '../../helpers/bridged.ts';
 import { waitFor } from '../../helpers/programs.ts';
-import { BINARY, CONTINUATION, PING, PONG, frame } from '../../helpers/raw-websocket.ts';
+import { BINARY, CONTINUATION, PING, PONG, frame, squeezed } from '../../helpers/raw-websocket.ts';
 
 const MIB = 1024 * 1024;
 
@@ -33,12 +32,6 @@ async function connect(options: BridgedOptions): Promise<Bridged> {
   const one = await bridged(options);
   open.push(one);
   return one;
-}
-
-/** A compressed payload: without the four bytes that end every flush. */
-function squeezed(payload: Buffer): Buffer {
-  const whole = deflateRawSync(payload, { finishFlush: 2 });
-  return whole.subarray(0, whole.length - 4);
 }
 
 /** A compressed message of the largest size, in some 16 KiB: three come in one read. */

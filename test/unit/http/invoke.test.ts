@@ -8,6 +8,7 @@ import { COMPLETED, DEPLOYMENT_STOPPED, LOST, WAIT_LIMIT } from '../../../schedu
 import type { StubConfig, Target } from '../../../scheduler/domain/stub-config.ts';
 import { hostRewriter, readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
 import { StreamMetrics } from '../../../scheduler/api/http/streams/metrics.ts';
+import { OpenCalls } from '../../../scheduler/api/http/streams/open-calls.ts';
 import { StreamRoom } from '../../../scheduler/api/http/streams/room.ts';
 import { WebSockets } from '../../../scheduler/api/http/streams/websockets.ts';
 import { Registry } from '../../../shared/metrics.ts';
@@ -112,6 +113,7 @@ beforeEach(() => {
           cancel: () => Promise.resolve(),
           webSockets: new WebSockets(),
           room: new StreamRoom(),
+          openCalls: new OpenCalls(),
           streamMetrics: new StreamMetrics(new Registry()),
         });
         next();

@@ -4,7 +4,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { duplexPair } from 'node:stream';
 import { pino } from 'pino';
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { WebSocket } from 'ws';
 import { Registry } from '#shared/metrics.ts';
 import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -17,6 +17,7 @@ import type { InvokeParts } from '../../../scheduler/api/http/invoke/invoke.ts';
 import { createHttpServer } from '../../../scheduler/api/http/server.ts';
 import type { HttpServer } from '../../../scheduler/api/http/server.ts';
 import { StreamMetrics } from '../../../scheduler/api/http/streams/metrics.ts';
+import { OpenCalls } from '../../../scheduler/api/http/streams/open-calls.ts';
 import { StreamRoom } from '../../../scheduler/api/http/streams/room.ts';
 import { WebSockets } from '../../../scheduler/api/http/streams/websockets.ts';
 import type { Finished } from '../../../scheduler/tasks/dispatch/replies.ts';
@@ -63,6 +64,7 @@ async function serve() {
     cancel: () => Promise.resolve(),
     webSockets: new WebSockets(),
     room: new StreamRoom(),
+    openCalls: new OpenCalls(),
     streamMetrics: new StreamMetrics(registry),
     targets: { byStub: () => TARGET, byName: () => TARGET },
     containers: { warmUp: () => Promise.resolve() },
@@ -116,6 +118,11 @@ async function serve() {
   };
   const server = createHttpServer({
     log: parts.log,
+    onStop: () => {
+      parts.webSockets.closeAll();
+      parts.openCalls.refuseWebSockets();
+    },
+    onLast: () => parts.openCalls.refuseAll(),
     rewriteUrl: hostRewriter([]),
     register: (app) =>
       void app.register((scope, _options, ready) => {
@@ -127,6 +134,7 @@ async function serve() {
   await server.start('127.0.0.1:0');
   return {
     address: server.address,
+    server,
     tasks,
     active: async () => /streams_active\{protocol="http"\} (\d+)/.exec(await registry.metrics())?.[1],
     task: async (number: number) => {
@@ -319,4 +327,67 @@ test('a browser whose token is good no more still reads a public application', a
   one.begin();
   await turned(() => one.head !== '');
   expect(JSON.parse(one.head)).toMatchObject({ headers: expect.arrayContaining([['cookie', 'a=1']]) });
+});
+
+describe('a scheduler that stops', () => {
+  const HANDSHAKE = `GET ${PATH}/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n`;
+
+  test('refuses a WebSocket that waits for its container at once', async () => {
+    const { address, task, server } = await serve();
+    const { socket, text, isClosed } = connected(address);
+    socket.write(HANDSHAKE);
+    const one = await task(1);
+    const stopped = server.stop(60_000);
+    await turned(() => isClosed());
+    expect(text()).toMatch(/^HTTP\/1\.1 503 /);
+    expect(text()).toMatch(/retry-after: 5/i);
+    expect(text()).toContain('{"error":"this scheduler is stopping: call again"}');
+    expect(one.hasLeft).toBe(true);
+    await stopped;
+  });
+
+  test('answers a call without a container at the end of its drain, with 503', async () => {
+    const { address, task, server, active } = await serve();
+    const { socket, text, isClosed } = connected(address);
+    socket.write(GET);
+    const one = await task(1);
+    await server.stop(1_200);
+    await turned(() => isClosed());
+    expect(text()).toMatch(/^HTTP\/1\.1 503 .*\r\n[^]*this scheduler is stopping/);
+    expect([one.hasLeft, await active()]).toEqual([true, '0']);
+    // A container that comes now has nobody to serve.
+    one.begin();
+    await turned(() => one.isOver);
+    expect(one.got).toEqual([]);
+  });
+
+  test('answers a call whose application has not answered with 502: it may have done its work', async () => {
+    const { address, task, server } = await serve();
+    const { socket, text, isClosed } = connected(address);
+    socket.write(GET);
+    const one = await task(1);
+    one.begin();
+    await turned(() => one.got.includes('end'));
+    await server.stop(1_200);
+    await turned(() => isClosed());
+    expect(text()).toMatch(/^HTTP\/1\.1 502 /);
+    expect(text()).not.toMatch(/retry-after/i);
+    expect([one.hasLeft, one.isOver]).toEqual([true, true]);
+  });
+
+  test('lets a call that is served within the drain end', async () => {
+    const { address, task, server } = await serve();
+    const { socket, text } = connected(address);
+    socket.write(GET);
+    const one = await task(1);
+    const stopped = server.stop(5_000);
+    one.begin();
+    one.send('response', {}, OK);
+    one.send('data', {}, 'late');
+    one.send('end');
+    one.finish({ status: 'COMPLETE', reason: 'completed', body: '' });
+    await stopped;
+    expect(text()).toMatch(/^HTTP\/1\.1 200 [^]*late/);
+    expect(one.hasLeft).toBe(false);
+  });
 });

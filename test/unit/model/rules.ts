@@ -77,6 +77,7 @@ function candidate(world: World, machine: Machine): PlacementMachine {
       leasedAtMs: 0,
     })),
     images: new Set(),
+    caches: new Set(),
   };
 }
 

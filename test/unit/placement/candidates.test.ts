@@ -6,7 +6,7 @@ import { Candidates } from '#scheduler/control/placement/candidates.ts';
 import type { PlacementMachine, PlacementRequest } from '#scheduler/control/placement/filter.ts';
 import { rejectionOf } from '#scheduler/control/placement/filter.ts';
 import { placeContainer } from '#scheduler/control/placement/place.ts';
-import { gpusLeft, imagePresent, ownPool, preferenceRank } from '#scheduler/control/placement/score.ts';
+import { cachesFilled, gpusLeft, imagePresent, ownPool, preferenceRank } from '#scheduler/control/placement/score.ts';
 import { aMachine, aRequest, gpus, machines, manyMachines, MIB, request } from './made.ts';
 
 const machineOf = (list: readonly PlacementMachine[], id: MachineId): PlacementMachine => {
@@ -19,6 +19,7 @@ const standing = (one: PlacementMachine, wanted: PlacementRequest) => ({
   rank: preferenceRank(one, wanted),
   own: ownPool(one, wanted),
   priority: one.poolPriority,
+  caches: cachesFilled(one, wanted),
   image: imagePresent(one, wanted),
   gpusLeft: gpusLeft(one, wanted),
 });
@@ -66,6 +67,7 @@ describe('whatever the machines', () => {
       fc.record({ kind: fc.constant('place' as const), wanted: request }),
       fc.record({ kind: fc.constant('ready' as const), at: fc.nat(), ready: fc.boolean() }),
       fc.record({ kind: fc.constant('image' as const), at: fc.nat(), has: fc.boolean() }),
+      fc.record({ kind: fc.constant('cache' as const), at: fc.nat(), has: fc.boolean() }),
       fc.record({ kind: fc.constant('delete' as const), at: fc.nat() }),
     );
     fc.assert(
@@ -82,6 +84,8 @@ describe('whatever the machines', () => {
           if (one.kind === 'ready') change(one.at, (machine) => ({ ...machine, ready: one.ready }));
           else if (one.kind === 'image')
             change(one.at, (machine) => ({ ...machine, images: new Set(one.has ? ['img'] : []) }));
+          else if (one.kind === 'cache')
+            change(one.at, (machine) => ({ ...machine, caches: new Set(one.has ? ['c-1'] : []) }));
           else if (one.kind === 'delete') {
             const id = [...now.keys()][one.at % Math.max(1, now.size)];
             if (id !== undefined && now.delete(id)) candidates.delete(id);

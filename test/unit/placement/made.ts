@@ -29,6 +29,7 @@ export function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMach
     volumeDrivers: new Set(['local']),
     streams: true,
     images: new Set(),
+    caches: new Set(),
     ...changes,
   };
 }
@@ -47,6 +48,7 @@ export function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequ
     arch: '',
     volumeHomes: new Set(),
     volumeDrivers: [],
+    caches: [],
     streams: false,
     avoid: new Set(),
     overQuota: false,
@@ -95,6 +97,7 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
       },
     ),
     hasImage: fc.boolean(),
+    caches: fc.subarray(['c-1', 'c-2']).map((some) => new Set(some)),
     volumeDrivers: fc.subarray(['local', 'shared'] as const).map((some) => new Set<VolumeDriverName>(some)),
     streams: fc.boolean(),
   })
@@ -131,6 +134,7 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
     arch: fc.constantFrom('', 'x86_64'),
     volumeHomes: fc.constantFrom(ids(), ids(), ids('m-0'), ids('m-0', 'm-1')),
     volumeDrivers: fc.constantFrom<readonly VolumeDriverName[]>([], [], ['local'], ['shared']),
+    caches: fc.constantFrom<readonly string[]>([], [], ['c-1'], ['c-1', 'c-2']),
     streams: fc.boolean(),
     avoid: fc.constantFrom(ids(), ids('m-1')),
     overQuota: fc.constantFrom(false, false, true),

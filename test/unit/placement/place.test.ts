@@ -222,6 +222,13 @@ describe('which machine is better', () => {
     expect(chosen(aRequest({ ...one, gpu: ['T4'] }), own, high)).toBe(own.machineId);
   });
 
+  test('a machine whose caches are filled, before one that holds the image, and no longer once it is full', () => {
+    const filled = aMachine({ caches: new Set(['v-1', 'v-2']) });
+    const holds = aMachine({ images: new Set(['img']), caches: new Set(['v-1']) });
+    const one = { image: 'img', caches: ['v-1', 'v-2'], siblings: on([filled, 2]) };
+    expect(chosen(aRequest(one), holds, aMachine(), filled)).toBe(filled.machineId);
+    expect(chosen(aRequest(one), holds, aMachine(), { ...filled, freeMemoryBytes: 0 })).toBe(holds.machineId);
+  });
   test('a machine that holds the image', () => {
     const holds = aMachine({ images: new Set(['img']) });
     expect(chosen(aRequest({ image: 'img', siblings: on([holds, 2]) }), aMachine(), holds)).toBe(holds.machineId);

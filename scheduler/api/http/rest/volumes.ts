@@ -27,6 +27,7 @@ import { isVolumeName } from '#shared/domain/volume-drivers.ts';
 import { filePathProblem, folderPathProblem } from '#shared/domain/volume-file-paths.ts';
 import { AppError } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
+import type { CacheVolumes } from '../../../fleet/cache-volumes.ts';
 import type { VolumeAnswer, VolumeCalls } from '../../../fleet/volume-calls.ts';
 import type { VolumeFiles } from '../../../fleet/volume-files.ts';
 import type { VolumeRow } from '../../../stores/store/queries/volumes.ts';
@@ -38,7 +39,8 @@ import type { RestRequest, RestRoute } from './route.ts';
 
 export interface VolumeRouteParts {
   readonly volumes: Pick<Volumes, 'getOrCreate' | 'list' | 'homeOf' | 'usersOf' | 'forget'>;
-  readonly volumeFiles: Pick<VolumeFiles, 'sign' | 'named' | 'settle' | 'hasFiles'>;
+  readonly volumeFiles: Pick<VolumeFiles, 'sign' | 'named' | 'reachable' | 'copiesOf' | 'settle' | 'hasFiles'>;
+  readonly cacheVolumes: Pick<CacheVolumes, 'deleted'>;
   readonly volumeCalls: Pick<VolumeCalls, 'ask'>;
   readonly originOf: (request: RestRequest['http']) => Origin;
 }
@@ -47,7 +49,7 @@ const DEFAULT_FILES = 1_000;
 const MOST_FILES = 10_000;
 /** Refusals of the machine that has a volume's files. */
 const FILE_ERRORS = ['volume_not_found', 'too_many_transfers', 'machine_away', 'volume_failed', 'machine_silent'];
-const PATH_ERRORS = [...FILE_ERRORS, 'volume_file_not_found', 'volume_file_irregular'];
+const PATH_ERRORS = [...FILE_ERRORS, 'volume_is_cache', 'volume_file_not_found', 'volume_file_irregular'];
 
 export const volumeRoutes = (parts: VolumeRouteParts): readonly RestRoute[] => [
   ...recordRoutes(parts),
@@ -56,7 +58,7 @@ export const volumeRoutes = (parts: VolumeRouteParts): readonly RestRoute[] => [
 ];
 
 // ---- records -------------------------------------------------------------------------------------------------------
-const recordRoutes = ({ volumes, volumeFiles, volumeCalls }: VolumeRouteParts): readonly RestRoute[] => [
+const recordRoutes = ({ volumes, volumeFiles, volumeCalls, cacheVolumes }: VolumeRouteParts): readonly RestRoute[] => [
   restRoute({
     http: 'GET /volume/{ws}',
     summary: 'Volumes by name',
@@ -116,6 +118,7 @@ const recordRoutes = ({ volumes, volumeFiles, volumeCalls }: VolumeRouteParts): 
           active,
         })),
         containers,
+        copies: volumeFiles.copiesOf(volume).map(({ machineId, bytes }) => ({ machine_id: machineId, bytes })),
       };
     },
   }),
@@ -133,7 +136,9 @@ const recordRoutes = ({ volumes, volumeFiles, volumeCalls }: VolumeRouteParts): 
       const emptied = (await volumeFiles.hasFiles(volume))
         ? removedOf(await volumeCalls.ask(volume.id, { purpose: 'remove', path: '', recursive: true }))
         : { removed: 0, complete: true };
-      if (emptied.complete && !(await volumes.forget(volume))) throw inUse([], 1);
+      if (!emptied.complete) return emptied;
+      if (!(await volumes.forget(volume))) throw inUse([], 1);
+      if (volume.driver === 'cache') cacheVolumes.deleted(volume.id);
       return emptied;
     },
   }),
@@ -177,7 +182,7 @@ const entryRoutes = ({ volumeFiles, volumeCalls }: VolumeRouteParts): readonly R
     handle: async ({ workspaceId, params, query }) => {
       const { path = '', recursive = false, cursor = '' } = query;
       requirePath('path', folderPathProblem(path));
-      const volume = await volumeFiles.named(workspaceId, params['volumeName'] ?? '');
+      const volume = await volumeFiles.reachable(workspaceId, params['volumeName'] ?? '');
       if (!(await volumeFiles.hasFiles(volume))) return emptyListing(path);
       const limit = Math.min(query.limit === undefined || query.limit === 0 ? DEFAULT_FILES : query.limit, MOST_FILES);
       const answer = await volumeCalls.ask(volume.id, { purpose: 'list', path, recursive, limit, cursor });
@@ -225,7 +230,7 @@ const entryRoutes = ({ volumeFiles, volumeCalls }: VolumeRouteParts): readonly R
     handle: async ({ workspaceId, params, query }) => {
       const { path = '', cursor = '' } = query;
       requirePath('path', folderPathProblem(path));
-      const volume = await volumeFiles.named(workspaceId, params['volumeName'] ?? '');
+      const volume = await volumeFiles.reachable(workspaceId, params['volumeName'] ?? '');
       if (!(await volumeFiles.hasFiles(volume)) && path === '') return sizeOf({});
       return sizeOf(await volumeCalls.ask(volume.id, { purpose: 'measure', path, cursor }));
     },
@@ -240,20 +245,23 @@ const entryRoutes = ({ volumeFiles, volumeCalls }: VolumeRouteParts): readonly R
     handle: async ({ workspaceId, params, query }) => {
       const { path = '', size = 0, key = '' } = query;
       requirePath('path', filePathProblem(path));
-      const volume = await volumeFiles.named(workspaceId, params['volumeName'] ?? '');
+      const volume = await volumeFiles.reachable(workspaceId, params['volumeName'] ?? '');
       if (!(await volumeFiles.hasFiles(volume))) return { received: 0 };
       return { received: countOf(await volumeCalls.ask(volume.id, { purpose: 'state', path, size, key }), 'received') };
     },
   }),
 ];
 
-/** The volume of that name. @throws AppError `volume_not_found`; `volume_file_not_found` where it has no files yet */
+/**
+ * The volume of that name.
+ * @throws AppError `volume_not_found`, `volume_is_cache`; `volume_file_not_found` where it has no files yet
+ */
 async function withFiles(
-  files: Pick<VolumeFiles, 'named' | 'hasFiles'>,
+  files: Pick<VolumeFiles, 'reachable' | 'hasFiles'>,
   workspaceId: WorkspaceId,
   name: string,
 ): Promise<VolumeRow> {
-  const volume = await files.named(workspaceId, name);
+  const volume = await files.reachable(workspaceId, name);
   if (await files.hasFiles(volume)) return volume;
   throw new AppError('volume_file_not_found', 'the volume has no such file');
 }
@@ -321,7 +329,7 @@ const addressRoutes = (parts: VolumeRouteParts): readonly RestRoute[] => [
     scope: 'full',
     query: FileAddressQuery,
     answer: FileAddress,
-    errors: ['volume_not_found', 'volume_without_home'],
+    errors: ['volume_not_found', 'volume_without_home', 'volume_is_cache'],
     handle: async ({ workspaceId, params, query, http }) => {
       const { path = '', method = 'GET' } = query;
       if (method !== 'GET' && method !== 'PUT') {
@@ -339,7 +347,7 @@ const addressRoutes = (parts: VolumeRouteParts): readonly RestRoute[] => [
     scope: 'full',
     query: PackAddressQuery,
     answer: PackAddress,
-    errors: ['volume_not_found', 'volume_without_home'],
+    errors: ['volume_not_found', 'volume_without_home', 'volume_is_cache'],
     handle: async ({ workspaceId, params, query, http }) => {
       const { path = '', method = 'POST' } = query;
       if (method !== 'POST' && method !== 'PUT') {

@@ -5,6 +5,7 @@
 // closed.
 import type { Duplex } from 'node:stream';
 import type { WebSocket } from 'ws';
+import { compressionOf } from './compression.ts';
 import type { FrameStream } from './frame-stream.ts';
 import type { FullBound, MessageShare } from './message-room.ts';
 
@@ -14,14 +15,6 @@ const READ_COST_BYTES = 256;
 const CONTROL_HEAD_BYTES = 6;
 /** Time for a caller to close its side after it was told to come again. */
 const CLOSE_WITHIN_MS = 3_000;
-
-/** The part of the library that inflates. @param done - called once with the inflated bytes */
-type Inflate = (data: Buffer, isLast: boolean, done: (error: Error | null, inflated?: Buffer) => void) => void;
-
-/** A field of `ws` 8.23 that has no public name; test/unit/http/held-messages.test.ts fails without it. */
-interface WithExtensions {
-  readonly _extensions: { readonly 'permessage-deflate'?: { decompress: Inflate } };
-}
 
 const REASONS: Readonly<Record<FullBound, string>> = {
   connection: 'too many messages wait for the application',
@@ -107,11 +100,11 @@ export class HeldMessages {
 
   /** Counts inflated fragments, and inflates nothing for a connection that is being closed. */
   #boundInflation(): void {
-    const deflate = (this.#parts.webSocket as unknown as WithExtensions)._extensions['permessage-deflate'];
-    if (deflate === undefined) return;
-    const inflate: Inflate = deflate.decompress.bind(deflate);
+    const compression = compressionOf(this.#parts.webSocket);
+    if (compression === undefined) return;
+    const inflate = compression.decompress.bind(compression);
     const refused = (): Error => new Error('the connection may hold no more');
-    deflate.decompress = (data, isLast, done) => {
+    compression.decompress = (data, isLast, done) => {
       if (this.#isFull) return done(refused());
       inflate(data, isLast, (error, inflated) => {
         if (!isLast && inflated !== undefined && !this.#isFull) {

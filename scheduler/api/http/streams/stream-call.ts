@@ -21,6 +21,7 @@ import { queryWithout, requestHeaders, splitTarget, waitsForContinue } from './h
 import type { HeaderList } from './head.ts';
 import { HttpExchange } from './http-exchange.ts';
 import type { StreamMetrics } from './metrics.ts';
+import type { OpenCall, OpenCalls } from './open-calls.ts';
 import type { StreamRoom } from './room.ts';
 import { upgradeOf } from './upgrades.ts';
 import { handshakeProblem, subprotocolsOf } from './websockets.ts';
@@ -33,6 +34,7 @@ export interface StreamCallParts extends FailureParts {
   readonly cancel: (taskId: TaskId, ending: Ending) => Promise<void>;
   readonly webSockets: WebSockets;
   readonly room: StreamRoom;
+  readonly openCalls: OpenCalls;
   readonly streamMetrics: StreamMetrics;
 }
 
@@ -51,6 +53,10 @@ const LAST_BYTES_MS = 10_000;
 /** Time for an application to end after its WebSocket was closed. */
 const AFTER_CLOSE_MS = 30_000;
 
+/** Seconds after which a caller of a stopping scheduler may come again. */
+const COME_AGAIN_SECONDS = 5;
+
+const STOPPING = new Refusal(503, 'error', 'this scheduler is stopping: call again');
 const BAD_KEY = new Refusal(400, 'error', 'Sec-WebSocket-Key is missing or not a key');
 const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
 const BAD_SUBPROTOCOLS = new Refusal(400, 'error', 'Sec-WebSocket-Protocol is not a list of different names');
@@ -73,12 +79,12 @@ export function streamCall(to: StreamedTo, request: FastifyRequest, reply: Fasti
   new StreamCall(to, request, reply, parts).begin(() => parts.room.giveBack(workspaceId));
 }
 
-class StreamCall {
+class StreamCall implements OpenCall {
   readonly #to: StreamedTo;
   readonly #request: FastifyRequest;
   readonly #reply: FastifyReply;
   readonly #parts: StreamCallParts;
-  readonly #protocol: 'http' | 'websocket';
+  readonly protocol: 'http' | 'websocket';
   #taskId: TaskId | undefined;
   #forget: () => void = () => undefined;
   #callerLeft: () => void = () => undefined;
@@ -91,6 +97,8 @@ class StreamCall {
   #hasBegun = false;
   #isOver = false;
   #hasLeft = false;
+  /** The caller was answered in the container's place. */
+  #isAnswered = false;
   #onGone: () => void = () => undefined;
 
   constructor(to: StreamedTo, request: FastifyRequest, reply: FastifyReply, parts: StreamCallParts) {
@@ -98,18 +106,20 @@ class StreamCall {
     this.#request = request;
     this.#reply = reply;
     this.#parts = parts;
-    this.#protocol = upgradeOf(request.raw) === undefined ? 'http' : 'websocket';
+    this.protocol = upgradeOf(request.raw) === undefined ? 'http' : 'websocket';
   }
 
   begin(onOver: () => void): void {
-    const { streams, submissions, streamMetrics } = this.#parts;
+    const { streams, submissions, streamMetrics, openCalls } = this.#parts;
     const { target, caller } = this.#to;
     const { raw } = this.#reply;
-    const protocol = this.#protocol;
+    const protocol = this.protocol;
     streamMetrics.active.inc({ protocol });
+    const closed = openCalls.add(this);
     this.#onGone = () => {
       this.#onGone = () => undefined;
       streamMetrics.active.dec({ protocol });
+      closed();
       onOver();
     };
     raw.once('close', () => {
@@ -130,18 +140,19 @@ class StreamCall {
         if (submission.kind !== 'accepted') {
           this.#forget();
           if (this.#hasBegun) return this.#exchange?.cut();
+          if (this.#isAnswered) return;
           this.#isOver = true;
           closeUnread(this.#request, this.#reply);
           return answerRefused(submission, this.#reply);
         }
         this.#callerLeft = submission.callerLeft;
-        if (this.#hasLeft) submission.callerLeft();
+        if (this.#hasLeft || this.#isAnswered) submission.callerLeft();
         return submission.finished.then((finished) => this.#end(finished));
       })
       .catch((error: unknown) => {
         this.#forget();
-        if (!this.#hasBegun) sendFailure(error, this.#reply, this.#parts);
-        else this.#exchange?.cut();
+        if (this.#hasBegun) this.#exchange?.cut();
+        else if (!this.#isAnswered) sendFailure(error, this.#reply, this.#parts);
       });
   }
 
@@ -193,7 +204,7 @@ class StreamCall {
     const { rootPath, tokenInHeader } = this.#to;
     const request = this.#request;
     const { raw } = request;
-    const isWebSocket = this.#protocol === 'websocket';
+    const isWebSocket = this.protocol === 'websocket';
     const isSealed = request.protocol === 'https';
     const { path, query } = splitTarget(request.originalUrl);
     const { remotePort, localAddress, localPort } = raw.socket;
@@ -268,13 +279,14 @@ class StreamCall {
   #over(isWhole: boolean): void {
     clearTimeout(this.#limit);
     clearTimeout(this.#last);
-    const protocol = this.#protocol;
+    const protocol = this.protocol;
     if (this.#hasBegun) {
       this.#isOver = true;
       this.#parts.streamMetrics.ended.inc({ protocol, result: isWhole ? 'whole' : 'cut' });
       if (isWhole && protocol === 'http' && this.#finished === undefined) this.#boundRest();
       return;
     }
+    if (this.#isOver) return;
     // The stream ended without a head: the end of the task has the reason, if it comes soon.
     if (this.#finished !== undefined) return this.#answer(this.#finished);
     this.#last = setTimeout(() => this.#answer(undefined), LAST_BYTES_MS);
@@ -313,22 +325,35 @@ class StreamCall {
     this.#last = setTimeout(() => this.#answer(undefined), LAST_BYTES_MS);
   }
 
-  /** Answers in the container's place. */
-  #answer(finished: Finished | undefined): void {
+  refuse(): void {
+    if (this.#isOver || this.#hasBegun) return;
+    void this.#reply.header('connection', 'close');
+    // An application that has the request may have done its work: only the caller knows whether to call again.
+    if (this.#exchange !== undefined || this.#finished !== undefined) this.#answer(this.#finished);
+    else {
+      void this.#reply.header('retry-after', String(COME_AGAIN_SECONDS));
+      this.#answer(undefined, STOPPING);
+    }
+    this.#exchange?.cut();
+  }
+
+  /** Answers in the container's place. @param refusal - the answer of a call whose task has no end to tell */
+  #answer(finished: Finished | undefined, refusal = BAD_GATEWAY): void {
     if (this.#isOver || this.#hasBegun) return;
     this.#isOver = true;
+    this.#isAnswered = true;
     clearTimeout(this.#limit);
     clearTimeout(this.#last);
     this.#forget();
     const { raw } = this.#reply;
     if (raw.destroyed) return;
-    this.#parts.streamMetrics.ended.inc({ protocol: this.#protocol, result: 'answered' });
+    this.#parts.streamMetrics.ended.inc({ protocol: this.protocol, result: 'answered' });
     closeUnread(this.#request, this.#reply);
     this.#request.raw.resume();
     void this.#reply.header('x-task-id', this.#taskId ?? '');
     // The application may go on, with a response that nobody gets.
     if (this.#finished === undefined) this.#callerLeft();
-    if (finished === undefined || finished.status === 'COMPLETE') return sendRefusal(this.#reply, BAD_GATEWAY);
+    if (finished === undefined || finished.status === 'COMPLETE') return sendRefusal(this.#reply, refusal);
     const isOwn = this.#to.caller?.workspaceId === this.#to.target.workspaceId;
     send(this.#reply, outcomes.httpStatusOf(finished.status, finished.reason), bodyFor(finished, isOwn));
   }

@@ -9,6 +9,8 @@ import type { RawData, WebSocket } from 'ws';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Frame } from '#shared/protocol/frames.ts';
 import { numberOf, textOf } from '#shared/protocol/frames.ts';
+import { AT_ONCE, CompressionTurns } from './compression-turns.ts';
+import { takeTurns } from './compression.ts';
 import type { FrameStream } from './frame-stream.ts';
 import { PIECE_BYTES } from './frame-stream.ts';
 import type { Acceptance, HeaderList } from './head.ts';
@@ -34,12 +36,15 @@ const PING_MS = 30_000;
 /** Longest reason of a close, in bytes. Source: RFC 6455 §5.5. */
 const MOST_REASON_BYTES = 123;
 
-/** Terms of compression. Without context each message costs a little more, and a silent connection no memory. */
+/**
+ * Terms of compression. Without context each message costs a little more, and a silent connection no memory. The
+ * library's own queue has as many places as there are turns, so nothing waits in it.
+ */
 export const DEFLATE = {
   serverNoContextTakeover: true,
   clientNoContextTakeover: true,
   threshold: 1024,
-  concurrencyLimit: 4,
+  concurrencyLimit: AT_ONCE,
   zlibDeflateOptions: { level: 1, memLevel: 7 },
 } as const;
 
@@ -88,12 +93,14 @@ export interface Accepted {
 export class WebSockets {
   readonly #server: WebSocketServer;
   readonly #room: MessageRoom;
+  readonly #turns: CompressionTurns;
   readonly #accepting = new WeakMap<IncomingMessage, Accepted>();
   readonly #open = new Set<WebSocket>();
   #isStopping = false;
 
-  constructor(room = new MessageRoom()) {
+  constructor(room = new MessageRoom(), turns = new CompressionTurns()) {
     this.#room = room;
+    this.#turns = turns;
     this.#server = new WebSocketServer({
       noServer: true,
       clientTracking: false,
@@ -126,6 +133,7 @@ export class WebSockets {
       isOpen = true;
       this.#open.add(webSocket);
       const { frames, workspaceId } = accepted;
+      takeTurns(webSocket, workspaceId, this.#turns);
       const held = new HeldMessages({
         webSocket,
         socket,

@@ -76,6 +76,16 @@ export function volumeById(db: Queryable, id: string): Promise<VolumeRow | undef
   return maybeOne(db, `select ${COLUMNS} from volumes where id = $1`, [id], map);
 }
 
+/** Ids among these that name no volume of any workspace. */
+export async function volumesWithoutRow(db: Queryable, ids: readonly string[]): Promise<string[]> {
+  return many<{ id: string }, string>(
+    db,
+    'select id from unnest($1::text[]) as wanted (id) where not exists (select 1 from volumes v where v.id = wanted.id)',
+    [ids],
+    (row) => row.id,
+  );
+}
+
 /** The machines that hold these volumes' directories; a volume that was mounted nowhere yet is absent. */
 export async function volumeHomes(db: Queryable, ids: readonly string[]): Promise<ReadonlyMap<string, MachineId>> {
   const rows = await many<{ id: string; home_machine_id: string }, readonly [string, MachineId]>(

@@ -12,6 +12,7 @@ import type { ImagePrepared as _longshore_agent_v1_ImagePrepared, ImagePrepared_
 import type { HostDrain as _longshore_agent_v1_HostDrain, HostDrain__Output as _longshore_agent_v1_HostDrain__Output } from '../../../longshore/agent/v1/HostDrain.ts';
 import type { Samples as _longshore_agent_v1_Samples, Samples__Output as _longshore_agent_v1_Samples__Output } from '../../../longshore/agent/v1/Samples.ts';
 import type { VolumeUse as _longshore_agent_v1_VolumeUse, VolumeUse__Output as _longshore_agent_v1_VolumeUse__Output } from '../../../longshore/agent/v1/VolumeUse.ts';
+import type { CacheUse as _longshore_agent_v1_CacheUse, CacheUse__Output as _longshore_agent_v1_CacheUse__Output } from '../../../longshore/agent/v1/CacheUse.ts';
 
 export interface ControlFromAgent {
   'hello'?: (_longshore_agent_v1_Hello | null);
@@ -26,7 +27,8 @@ export interface ControlFromAgent {
   'hostDrain'?: (_longshore_agent_v1_HostDrain | null);
   'samples'?: (_longshore_agent_v1_Samples | null);
   'volumeUse'?: (_longshore_agent_v1_VolumeUse | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse";
+  'cacheUse'?: (_longshore_agent_v1_CacheUse | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse";
 }
 
 export interface ControlFromAgent__Output {
@@ -42,5 +44,6 @@ export interface ControlFromAgent__Output {
   'hostDrain'?: (_longshore_agent_v1_HostDrain__Output | null);
   'samples'?: (_longshore_agent_v1_Samples__Output | null);
   'volumeUse'?: (_longshore_agent_v1_VolumeUse__Output | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse";
+  'cacheUse'?: (_longshore_agent_v1_CacheUse__Output | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse";
 }

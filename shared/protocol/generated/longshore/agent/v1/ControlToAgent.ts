@@ -12,6 +12,7 @@ import type { FetchMetrics as _longshore_agent_v1_FetchMetrics, FetchMetrics__Ou
 import type { ServeVolume as _longshore_agent_v1_ServeVolume, ServeVolume__Output as _longshore_agent_v1_ServeVolume__Output } from '../../../longshore/agent/v1/ServeVolume.ts';
 import type { BuildImage as _longshore_agent_v1_BuildImage, BuildImage__Output as _longshore_agent_v1_BuildImage__Output } from '../../../longshore/agent/v1/BuildImage.ts';
 import type { RemoveImages as _longshore_agent_v1_RemoveImages, RemoveImages__Output as _longshore_agent_v1_RemoveImages__Output } from '../../../longshore/agent/v1/RemoveImages.ts';
+import type { RemoveCaches as _longshore_agent_v1_RemoveCaches, RemoveCaches__Output as _longshore_agent_v1_RemoveCaches__Output } from '../../../longshore/agent/v1/RemoveCaches.ts';
 
 export interface ControlToAgent {
   'welcome'?: (_longshore_agent_v1_Welcome | null);
@@ -26,7 +27,8 @@ export interface ControlToAgent {
   'serveVolume'?: (_longshore_agent_v1_ServeVolume | null);
   'buildImage'?: (_longshore_agent_v1_BuildImage | null);
   'removeImages'?: (_longshore_agent_v1_RemoveImages | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages";
+  'removeCaches'?: (_longshore_agent_v1_RemoveCaches | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages"|"removeCaches";
 }
 
 export interface ControlToAgent__Output {
@@ -42,5 +44,6 @@ export interface ControlToAgent__Output {
   'serveVolume'?: (_longshore_agent_v1_ServeVolume__Output | null);
   'buildImage'?: (_longshore_agent_v1_BuildImage__Output | null);
   'removeImages'?: (_longshore_agent_v1_RemoveImages__Output | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages";
+  'removeCaches'?: (_longshore_agent_v1_RemoveCaches__Output | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages"|"removeCaches";
 }

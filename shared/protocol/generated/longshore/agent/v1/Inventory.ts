@@ -2,6 +2,7 @@
 
 import type { Gpu as _longshore_agent_v1_Gpu, Gpu__Output as _longshore_agent_v1_Gpu__Output } from '../../../longshore/agent/v1/Gpu.ts';
 import type { HostFacts as _longshore_agent_v1_HostFacts, HostFacts__Output as _longshore_agent_v1_HostFacts__Output } from '../../../longshore/agent/v1/HostFacts.ts';
+import type { CachedVolume as _longshore_agent_v1_CachedVolume, CachedVolume__Output as _longshore_agent_v1_CachedVolume__Output } from '../../../longshore/agent/v1/CachedVolume.ts';
 import type { Long } from '@grpc/proto-loader';
 
 export interface Inventory {
@@ -24,6 +25,7 @@ export interface Inventory {
   'streams'?: (boolean);
   'builds'?: (boolean);
   'builtImages'?: (string)[];
+  'caches'?: (_longshore_agent_v1_CachedVolume)[];
 }
 
 export interface Inventory__Output {
@@ -46,4 +48,5 @@ export interface Inventory__Output {
   'streams': (boolean);
   'builds': (boolean);
   'builtImages': (string)[];
+  'caches': (_longshore_agent_v1_CachedVolume__Output)[];
 }

@@ -1,0 +1,84 @@
+"""
+The decorators as the published packages have them. Their parameters may be given by position, in the published order.
+Calls go to the file as it is, without a deployment. A function that is called on a person's machine runs in a
+container.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict
+
+from . import functions, handlers, web
+
+_ORDERS: Dict[str, str] = {
+    'endpoint': 'cpu memory app gpu gpu_count image timeout workers keep_warm_seconds max_pending_tasks on_start on_deploy volumes '
+    'disks secrets env name authorized autoscaler callback_url task_policy checkpoint_enabled inputs outputs pool',
+    'asgi': 'app cpu memory gpu gpu_count image timeout workers concurrent_requests keep_warm_seconds max_pending_tasks on_start '
+    'on_deploy volumes disks secrets env name authorized autoscaler callback_url checkpoint_enabled pool',
+    'realtime': 'cpu memory gpu gpu_count image timeout workers concurrent_requests keep_warm_seconds max_pending_tasks on_start '
+    'on_deploy volumes disks secrets env name authorized autoscaler callback_url checkpoint_enabled pool',
+    'function': 'app cpu memory gpu gpu_count image timeout retries callback_url volumes disks secrets env name task_policy on_deploy '
+    'headless inputs outputs pool',
+    'schedule': 'when app cpu memory gpu gpu_count image timeout retries callback_url volumes disks secrets env name on_deploy',
+    'task_queue': 'app cpu memory gpu gpu_count image timeout retries workers keep_warm_seconds max_pending_tasks on_start on_deploy '
+    'callback_url volumes disks secrets env name authorized autoscaler task_policy checkpoint_enabled retry_for inputs outputs pool',
+}
+
+
+class _Calls:
+    """A call runs in a container. In a container it is a plain call, and while `longshore deploy` reads the file, none."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.remote(*args, **kwargs)
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function in a container, and returns its result."""
+        if os.environ.get('CONTAINER_ID'):
+            return self.local(*args, **kwargs)  # type: ignore[attr-defined]
+        return None if handlers.is_reading else super().remote(*args, **kwargs)  # type: ignore[misc]
+
+
+class Function(_Calls, functions.Function):
+    """A function of an app file that was written for the published packages."""
+
+
+class Schedule(_Calls, functions.Schedule):
+    """A schedule of an app file that was written for the published packages."""
+
+
+_CLASSES: Dict[Any, Any] = {functions.Function: Function, functions.Schedule: Schedule}
+
+
+def _published(name: str, decorator: Callable[..., Any]) -> Callable[..., Any]:
+    order = _ORDERS[name].split()
+
+    def published(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and callable(args[0]) and not kwargs:
+            return _of_file(decorator(args[0]))
+        if len(args) > len(order):
+            raise TypeError('%s() takes at most %d positional arguments' % (name, len(order)))
+        given = dict(zip(order, args))
+        for parameter in given:
+            if parameter in kwargs:
+                raise TypeError("%s() got multiple values for argument '%s'" % (name, parameter))
+        made = decorator(**given, **kwargs)
+        return lambda function: _of_file(made(function))
+
+    published.__name__ = published.__qualname__ = name
+    published.__doc__ = decorator.__doc__
+    return published
+
+
+def _of_file(handler: handlers.Handler) -> handlers.Handler:
+    handler.of_file = True
+    handler.__class__ = _CLASSES.get(type(handler), type(handler))
+    return handler
+
+
+asgi = _published('asgi', web.asgi)
+endpoint = _published('endpoint', handlers.endpoint)
+function = _published('function', functions.function)
+realtime = _published('realtime', web.realtime)
+schedule = _published('schedule', functions.schedule)
+task_queue = _published('task_queue', handlers.task_queue)

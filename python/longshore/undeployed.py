@@ -1,0 +1,83 @@
+"""
+Calls of handlers that have no deployment: `longshore prepare` makes a stub of their file as it is now, and the stub is
+called. Only on a person's machine: a container has no command line. Loaded at its first use.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from typing import Any, Callable, List, TypeVar
+
+from . import handlers
+from .client import GatewayError, NotDeployedError
+from .handlers import Handler
+
+T = TypeVar('T')
+#: Bound on a preparation, which may build an image.
+_SECONDS = 3600
+#: Threads of a program that call one handler prepare it once.
+_lock = threading.Lock()
+
+
+def called(handler: Handler, call: Callable[[str], T]) -> T:
+    """
+    Makes a call of the handler. `call` is given the id of a stub, or '' for the deployment of the handler's name. The
+    deployment comes first, unless the handler is its file's (`of_file`).
+    """
+    may_prepare = not os.environ.get('CONTAINER_ID') and not handlers.is_reading
+    if not handler.stub_id and not (handler.of_file and may_prepare):
+        try:
+            return call('')
+        except NotDeployedError:
+            if not may_prepare or not _file_of(handler):
+                raise
+    with _lock:
+        handler.stub_id = handler.stub_id or prepared(handler)
+    return call(handler.stub_id)
+
+
+def prepared(handler: Handler) -> str:
+    """The id of a stub with the file of the handler as it is now. Steps are shown on stderr, as by `longshore deploy`.
+    Raises GatewayError."""
+    what = 'cannot prepare %s' % handler.deployment_name
+    target = '%s:%s' % (_file_of(handler), _name_of(handler))
+    try:
+        ran = subprocess.run(
+            [*_command(what), 'prepare', target, '--json'], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise GatewayError('%s: %s' % (what, problem)) from problem
+    if ran.returncode != 0:
+        raise GatewayError('%s: `longshore prepare %s` failed; its output is above' % (what, target))
+    return str(json.loads(ran.stdout.decode('utf-8'))['stubId'])
+
+
+def _command(what: str) -> List[str]:
+    """The command line that this module came with, else the one on the PATH."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    # A checkout has the first, a release the second.
+    own = [os.path.join(root, 'bin', name) for name in ('longshore.mjs', 'longshore')]
+    found = next(filter(os.path.isfile, own), None) or shutil.which('longshore')
+    if found is None:
+        raise GatewayError('%s: the command `longshore` was not found; deploy the handler, or put `longshore` on the PATH' % what)
+    return [found]
+
+
+def _module_of(handler: Handler) -> Any:
+    return sys.modules.get(getattr(handler, '__module__', '') or '')
+
+
+def _file_of(handler: Handler) -> str:
+    """The file that defines the handler; '': none, as in a console."""
+    path = getattr(_module_of(handler), '__file__', None) or ''
+    return os.path.abspath(path) if path.endswith('.py') and _name_of(handler) else ''
+
+
+def _name_of(handler: Handler) -> str:
+    """The handler's name in its module."""
+    return next((name for name, value in vars(_module_of(handler)).items() if value is handler), '')
