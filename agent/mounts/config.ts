@@ -12,7 +12,8 @@ export const MountsSettings = Type.Object({
   LONGSHORE_MOUNTS_DIR: Type.String({
     default: '/run/longshore-mounts',
     pattern: '^/.',
-    description: "directory of the mount helper: its socket, its state and the places of its mounts; also the agent's setting",
+    description:
+      "directory of the mount helper: its socket, its state and the places of its mounts; also the agent's setting",
   }),
   LONGSHORE_MOUNTS_CACHE_DIR: Type.String({
     default: '/var/cache/longshore-mounts',

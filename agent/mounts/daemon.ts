@@ -86,7 +86,7 @@ export async function startDaemon(start: StartDaemon): Promise<DaemonFacts> {
   // The daemon answers only once it has found the bucket: its mount appears before.
   const answers = end === undefined && (await answersNow(path, Math.max(1_000, untilMs - performance.now())));
   if (answers && pid !== undefined && ticks !== undefined && isAlive(pid, ticks)) return { pid, ticks, path, cacheDir };
-  if (end?.error !== undefined) throw new MountFailed(`${program} cannot be run: ${messageOf(end.error)}`);
+  if (end?.error !== undefined) throw new MountFailed(`${program} cannot be run: ${messageOf(end.error)}`, true);
   if (pid !== undefined && ticks !== undefined) await endDaemon({ pid, ticks, path, cacheDir }, 0);
   const cause = causeOf(await readFile(logPath, 'utf8').catch(() => ''));
   throw new MountFailed(cause.text, cause.silent || performance.now() >= untilMs);
@@ -178,7 +178,9 @@ export async function boundLog(path: string): Promise<void> {
 }
 
 /** Version of the program, and whether it knows `compat_dir`. @throws MountFailed when it cannot be run */
-export async function lookAtProgram(program: string): Promise<{ readonly version: string; readonly hasCompatDir: boolean }> {
+export async function lookAtProgram(
+  program: string,
+): Promise<{ readonly version: string; readonly hasCompatDir: boolean }> {
   const env = { PATH: '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C' };
   const [version, help] = await Promise.all(
     ['--version', '--help'].map((flag) => runProgram(program, [flag], { deadlineMs: 10_000, env })),

@@ -21,7 +21,15 @@ const CONNECT_MS = 5_000;
 const IDLE_MS = 120_000;
 const MOST_CONNECTIONS = 2_048;
 /** Headers between a client and its proxy. */
-const HOP = new Set(['proxy-authorization', 'proxy-connection', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade']);
+const HOP = new Set([
+  'proxy-authorization',
+  'proxy-connection',
+  'connection',
+  'keep-alive',
+  'te',
+  'trailer',
+  'upgrade',
+]);
 
 /** Error when no address of the host may be dialled. */
 export class ClosedAddress extends Error {
@@ -100,7 +108,11 @@ export class Guard {
     const bare = host.replace(/^\[(.*)\]$/, '$1');
     const found =
       isIP(bare) === 0
-        ? await withDeadline(lookup(bare, { all: true }), LOOKUP_MS, () => new Error(`${bare} was not resolved in time`))
+        ? await withDeadline(
+            lookup(bare, { all: true }),
+            LOOKUP_MS,
+            () => new Error(`${bare} was not resolved in time`),
+          )
         : [{ address: bare }];
     const closed = await this.#closedHere();
     const open = found.find(({ address }) => this.#permits(address, closed));

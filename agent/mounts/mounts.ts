@@ -197,12 +197,16 @@ export class Mounts {
   async sync(holders: readonly string[]): Promise<MountState> {
     const now = new Set(holders);
     const nowMs = performance.now();
-    const mounts = [...this.#mounts.values()];
     let isChanged = false;
-    for (const mount of mounts)
+    for (const mount of this.#mounts.values())
       for (const [holder, sinceMs] of mount.holders)
         if (!now.has(holder) && nowMs - sinceMs > NEW_HOLDER_MS) isChanged = mount.holders.delete(holder) || isChanged;
     if (isChanged) await this.#write();
+    return this.state;
+  }
+
+  get state(): MountState {
+    const mounts = [...this.#mounts.values()];
     const lost = mounts.flatMap(({ lost: why, holders: theirs }) =>
       why === undefined ? [] : [...theirs.keys()].map((holder) => ({ holder, why })),
     );
@@ -211,7 +215,8 @@ export class Mounts {
 
   #storeOf(workspaceId: string): Store {
     const { volumes } = this.#parts;
-    if (volumes === undefined) throw new MountFailed('the mount helper has no bucket for s3 volumes (LONGSHORE_S3_VOLUMES)');
+    if (volumes === undefined)
+      throw new MountFailed('the mount helper has no bucket for s3 volumes (LONGSHORE_S3_VOLUMES)');
     return { ...volumes, prefix: volumes.prefix === '' ? workspaceId : `${volumes.prefix}/${workspaceId}` };
   }
 
@@ -245,9 +250,12 @@ export class Mounts {
       ...[...this.#making.values()].map((one) => one.whose),
     ];
     if (all.filter((one) => one === whose).length >= MOST_OF_WORKSPACE)
-      throw new MountFailed(`the workspace has ${MOST_OF_WORKSPACE} buckets mounted on this machine, which is the most`);
+      throw new MountFailed(
+        `the workspace has ${MOST_OF_WORKSPACE} buckets mounted on this machine, which is the most`,
+      );
+    // Another machine may have room.
     if (all.length >= MOST_OF_MACHINE)
-      throw new MountFailed(`this machine has ${MOST_OF_MACHINE} buckets mounted, which is the most`);
+      throw new MountFailed(`this machine has ${MOST_OF_MACHINE} buckets mounted, which is the most`, true);
   }
 
   async #make(key: string, kind: Kept['kind'], workspaceId: string, store: Store): Promise<Mount> {

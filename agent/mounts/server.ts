@@ -46,7 +46,10 @@ async function answer(request: IncomingMessage, response: ServerResponse, mounts
     const isKnown = error instanceof MountFailed || error instanceof ClosedAddress || error instanceof NoAnswer;
     if (!isKnown && !(error instanceof BadRequest)) log.warn({ err: error, path: request.url }, 'a request failed');
     const silent = error instanceof NoAnswer || (error instanceof MountFailed && error.silent);
-    send(response, error instanceof BadRequest ? 400 : 422, { message: messageOf(error), silent } satisfies MountFailure);
+    send(response, error instanceof BadRequest ? 400 : 422, {
+      message: messageOf(error),
+      silent,
+    } satisfies MountFailure);
   }
 }
 
@@ -62,6 +65,8 @@ async function handle(path: string, body: unknown, mounts: Mounts): Promise<obje
     case '/probe':
       await mounts.probe();
       return {};
+    case '/state':
+      return mounts.state;
     case '/sync':
       return mounts.sync(checked(Holders, body).holders);
     default:
@@ -71,7 +76,10 @@ async function handle(path: string, body: unknown, mounts: Mounts): Promise<obje
 
 function checked<T extends TSchema>(schema: T, value: unknown): Static<T> {
   // The value itself may hold keys, so that no error shows it.
-  if (!Value.Check(schema, value)) throw new BadRequest(`the request is not as the helper knows it: ${[...Value.Errors(schema, value)][0]?.instancePath ?? ''}`);
+  if (!Value.Check(schema, value))
+    throw new BadRequest(
+      `the request is not as the helper knows it: ${[...Value.Errors(schema, value)][0]?.instancePath ?? ''}`,
+    );
   return value;
 }
 

@@ -1,6 +1,7 @@
 // A bucket as `s3fs` mounts it: rules for its fields, the program's arguments and environment. Pure. Must stay true: a
 // credential is in the environment alone, never in an argument; no field can become a second option.
 import { isIP } from 'node:net';
+import { bucketProblem } from '#shared/domain/buckets.ts';
 
 export interface Store {
   readonly bucket: string;
@@ -16,31 +17,19 @@ export interface Store {
   readonly secretKey: string;
 }
 
-const BUCKET = /^[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){1,61}[A-Za-z0-9]$/;
 const PART = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
-const REGION = /^[A-Za-z0-9-]{0,63}$/;
 /** Keys are texts of printable ASCII: anything else has no place in a header. */
 const KEY = /^[\u0021-\u007e]*$/;
 
-/** @returns why the bucket cannot be mounted, naming the field; undefined: it may be tried */
-export function storeProblem({ bucket, prefix, endpoint, region, accessKey, secretKey }: Store): string | undefined {
-  if (!BUCKET.test(bucket)) return `${JSON.stringify(bucket.slice(0, 80))} is not the name of a bucket`;
+/** @returns why the bucket cannot be mounted; undefined: it may be tried */
+export function storeProblem(store: Store): string | undefined {
+  const { prefix, accessKey, secretKey } = store;
+  const problem = bucketProblem(store);
+  if (problem !== undefined) return `the ${problem.field} ${problem.says}`;
   if (prefix !== '' && !prefix.split('/').every((part) => PART.test(part)))
     return 'the prefix must consist of letters, digits, dots, dashes and underscores, with slashes between them';
-  if (!REGION.test(region)) return 'the region must consist of letters, digits and dashes';
   if ((accessKey === '') !== (secretKey === '')) return 'an access key and a secret key belong together';
-  if (!KEY.test(accessKey) || !KEY.test(secretKey)) return 'a key has a character that no key can have';
-  return endpoint === '' ? undefined : endpointProblem(endpoint);
-}
-
-function endpointProblem(text: string): string | undefined {
-  const url = URL.parse(text);
-  if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:') || /[\s,\\]/.test(text))
-    return 'the endpoint must be an http or https URL';
-  if (url.username !== '' || url.password !== '') return 'the endpoint must not carry a user name or a password';
-  if (url.pathname !== '/' || url.search !== '' || url.hash !== '')
-    return 'the endpoint must have no path: the name of the bucket is the bucket alone';
-  return undefined;
+  return KEY.test(accessKey) && KEY.test(secretKey) ? undefined : 'a key has a character that no key can have';
 }
 
 /** Address of the server, without a slash at its end. */

@@ -49,12 +49,12 @@ export class MountHelper {
 
   /** Names all holders of mounts, and asks for the helper's state. */
   async sync(holders: readonly string[]): Promise<MountState> {
-    const { volumes, mounts, lost } = await this.#ask('/sync', { holders }, ASK_MS);
-    return {
-      volumes: volumes === true,
-      mounts: typeof mounts === 'number' ? mounts : 0,
-      lost: Array.isArray(lost) ? lost.filter(isLost) : [],
-    };
+    return stateIn(await this.#ask('/sync', { holders }, ASK_MS));
+  }
+
+  /** The helper's state, for somebody who is not the agent and knows no holders. */
+  async state(): Promise<MountState> {
+    return stateIn(await this.#ask('/state', {}, ASK_MS));
   }
 
   #ask(path: string, body: object, deadlineMs: number): Promise<Readonly<Record<string, unknown>>> {
@@ -95,6 +95,12 @@ export class MountHelper {
     });
   }
 }
+
+const stateIn = ({ volumes, mounts, lost }: Readonly<Record<string, unknown>>): MountState => ({
+  volumes: volumes === true,
+  mounts: typeof mounts === 'number' ? mounts : 0,
+  lost: Array.isArray(lost) ? lost.filter(isLost) : [],
+});
 
 function pathIn({ path }: Readonly<Record<string, unknown>>): string {
   if (typeof path !== 'string' || !path.startsWith('/')) throw new Error('the mount helper named no path');

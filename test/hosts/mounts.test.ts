@@ -1,5 +1,8 @@
 // The mount helper with real buckets: an S3 server that checks signatures, s3fs, and containers that use the mounts.
 import { existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { TestDocker } from '../helpers/docker.ts';
@@ -54,7 +57,9 @@ test('any user of a container reads what another container wrote, renames, appen
   const path = await mounts.client.volume({ holder: 'c-1', workspaceId: 'ws-1', volumeId: 'v-1' });
   const write = 'mkdir -p /d/a/b && echo one > /d/a/b/f && echo two >> /d/a/b/f && mv /d/a /d/c && ln -s c/b/f /d/l';
   expect(await exitOf(path, write)).toBe(0);
-  expect(await exitOf(path, 'test "$(cat /d/l)" = "one\ntwo" && printf x | dd of=/d/c/b/f bs=1 seek=1 conv=notrunc')).toBe(0);
+  expect(
+    await exitOf(path, 'test "$(cat /d/l)" = "one\ntwo" && printf x | dd of=/d/c/b/f bs=1 seek=1 conv=notrunc'),
+  ).toBe(0);
   expect(await exitOf(path, 'test "$(head -n1 /d/c/b/f)" = oxe')).toBe(0);
   expect(await exitOf(path, 'echo no > /d/x', true)).not.toBe(0);
 });
@@ -67,9 +72,13 @@ test('what one workspace keeps, no other sees; a link in the bucket leads nowher
   symlinkSync('/etc/hostname', join(mine, 'out'));
   expect(await exitOf(mine, 'test "$(cat /d/out)" = "$(cat /etc/hostname)" && test ! -e /d/../v-1')).toBe(0);
   symlinkSync('/etc', join(theirs, '..', 'linked'));
-  await expect(mounts.client.volume({ holder: 'c-2', workspaceId: 'ws-2', volumeId: 'linked' })).rejects.toThrow('is a link');
+  await expect(mounts.client.volume({ holder: 'c-2', workspaceId: 'ws-2', volumeId: 'linked' })).rejects.toThrow(
+    'is a link',
+  );
   for (const odd of ['..', '.', 'a/b', '', '-rf'])
-    await expect(mounts.client.volume({ holder: 'c-1', workspaceId: 'ws-1', volumeId: odd })).rejects.toThrow('request');
+    await expect(mounts.client.volume({ holder: 'c-1', workspaceId: 'ws-1', volumeId: odd })).rejects.toThrow(
+      'request',
+    );
 });
 
 test('a removed volume is gone with all its files, and its neighbour stays', async () => {
@@ -128,17 +137,56 @@ test('a helper that is killed and started again takes its mounts up, and a conta
 });
 
 test('a daemon that dies, or stands still, is told to its holders, and the next mount is a new one', async () => {
-  const path = await mounts.client.bucket(wanted({ workspaceId: 'ws-4', holder: 'c-4' }));
-  const state = JSON.parse(readFileSync(join(mounts.directory, 'state.json'), 'utf8')) as {
-    mounts: { path: string; pid: number }[];
+  const daemonOf = (path: string): number => {
+    const text = readFileSync(join(mounts.directory, 'state.json'), 'utf8');
+    const state = JSON.parse(text) as { mounts: { path: string; pid: number }[] };
+    return state.mounts.find((one) => one.path === path)?.pid ?? 0;
   };
-  process.kill(state.mounts.find((one) => one.path === path)?.pid ?? 0, 'SIGKILL');
-  const lost = await waitFor(
-    async () => (await mounts.client.sync(['c-4'])).lost.find(({ holder }) => holder === 'c-4'),
-    'the broken mount is told',
+  for (const [holder, signal, says] of [
+    ['c-dies', 'SIGKILL', 'its daemon ended'],
+    ['c-stands', 'SIGSTOP', 'its daemon does not answer'],
+  ] as const) {
+    const path = await mounts.client.bucket(wanted({ workspaceId: 'ws-4', holder }));
+    process.kill(daemonOf(path), signal);
+    await waitFor(
+      async () =>
+        (await mounts.client.sync([holder])).lost.find((one) => one.holder === holder && one.why.includes(says)),
+      `a mount is told as lost: ${says}`,
+      90_000,
+    );
+    const next = await mounts.client.bucket(wanted({ workspaceId: 'ws-4', holder: 'c-next' }));
+    expect(next).not.toBe(path);
+    expect(await exitOf(next, 'ls /d')).toBe(0);
+  }
+});
+
+test('a redirect and a changed address lead no daemon to a closed network', async () => {
+  const hits: string[] = [];
+  const inner = createServer((request, response) => {
+    hits.push(request.url ?? '');
+    response.end('secret of this machine');
+  });
+  inner.listen(0, '127.0.0.1');
+  await once(inner, 'listening');
+  const { port } = inner.address() as AddressInfo;
+  // A server on an open network that answers with a redirect to this machine.
+  const lures = await engine.run({
+    Cmd: [
+      'python3',
+      '-c',
+      `import http.server as h
+class H(h.BaseHTTPRequestHandler):
+    def do_GET(s): s.send_response(307); s.send_header('Location', 'http://127.0.0.1:${port}' + s.path); s.send_header('Content-Length', '0'); s.end_headers()
+    do_HEAD = do_PUT = do_GET
+h.ThreadingHTTPServer(('0.0.0.0', 80), H).serve_forever()`,
+    ],
+  });
+  const address = (await lures.inspect()).NetworkSettings.Networks['bridge']?.IPAddress ?? '';
+  await waitFor(
+    async () => (await fetch(`http://${address}/x`, { redirect: 'manual' }).catch(() => undefined))?.status === 307,
+    'it answers',
   );
-  expect(lost.why).toContain('its daemon ended');
-  const next = await mounts.client.bucket(wanted({ workspaceId: 'ws-4', holder: 'c-5' }));
-  expect(next).not.toBe(path);
-  expect(await exitOf(next, 'ls /d')).toBe(0);
+  await expect(mounts.client.bucket(wanted({ endpoint: `http://${address}` }))).rejects.toThrow();
+  expect(hits).toEqual([]);
+  inner.close();
 });
