@@ -13,6 +13,8 @@ export type PullFailure =
   | 'bad_manifest'
   /** The registry or the connection to it is busy or broken: worth another try. */
   | 'busy'
+  /** No registry answers at that name or address: worth another try, as networks and name servers come back. */
+  | 'unreachable'
   /** The bytes differ from their digest; another try may bring the right ones. */
   | 'corrupt'
   /** This machine has no room. */
@@ -23,6 +25,10 @@ export type PullFailure =
 const TABLE: readonly (readonly [PullFailure, RegExp])[] = [
   ['disk_full', /no space left on device|disk quota exceeded/i],
   ['corrupt', /verification failed|unexpected commit digest|digest mismatch|does not match|wrong digest/i],
+  [
+    'unreachable',
+    /no such host|server misbehaving|name resolution|connection refused|no route to host|network is unreachable/i,
+  ],
   // A busy registry's page is often not JSON, and is then reported as a parse error: the status decides.
   ['busy', /toomanyrequests|too many requests|\b(?:HTTP|status(?: code)?):? ?(?:429|5\d\d)\b|HTTP (?:429|5\d\d)/i],
   [
@@ -46,7 +52,7 @@ export function classifyPull(message: string): PullFailure {
 
 /** Whether another try may succeed. A full disk is handled separately. */
 export const isTransient = (failure: PullFailure): boolean =>
-  failure === 'busy' || failure === 'corrupt' || failure === 'engine';
+  failure === 'busy' || failure === 'unreachable' || failure === 'corrupt' || failure === 'engine';
 
 /** Advice that follows the engine's message. */
 export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
@@ -55,6 +61,8 @@ export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
     'give the workspace credentials for that repository (`longshore registry set`), or the scheduler (LONGSHORE_REGISTRY_CONFIG), or check the name',
   bad_manifest: 'check that the name means an image for the architecture of the machines',
   busy: 'the registry was busy or could not be reached, several times',
+  unreachable:
+    'no registry answered at that name, in several tries: check the name, and the name server, network and proxy of that machine',
   corrupt: 'the registry sent other bytes than it announced, several times',
   disk_full: 'make room on the disk of that machine',
   engine: 'look at the container engine of that machine',

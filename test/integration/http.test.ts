@@ -258,6 +258,15 @@ describe('deployments', () => {
     expect(String((await url(`?deployment_id=${deploymentId}&urlType=host`))['url'])).toMatch(
       /^http:\/\/hello-[0-9a-f]{16}-v1\.localhost:/,
     );
+    const restUrl = async (query: string): Promise<string> => {
+      const answer = await fetch(`http://${first.httpAddress}/api/v1/deployment/${deploymentId}/url${query}`, {
+        headers: { authorization: `Bearer ${own.token}` },
+      });
+      return ((await answer.json()) as { readonly url: string }).url;
+    };
+    expect(await restUrl('')).toBe(json['invokeUrl']);
+    expect(await restUrl('?url_type=path')).toBe(json['invokeUrl']);
+    expect(await restUrl('?url_type=host')).toMatch(/^http:\/\/hello-[0-9a-f]{16}-v1\.localhost:/);
     expect((await url(''))['url']).toBe(`http://${first.httpAddress}/endpoint/id/${stubId}`);
     expect((await url('?isShell=true'))['url']).toBe(`http://${first.httpAddress}/shell/id/${stubId}`);
     expect(await url('?isShell=true', own.restricted)).toMatchObject({ ok: false, errMsg: 'Unauthorized access' });

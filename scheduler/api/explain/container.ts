@@ -13,7 +13,17 @@ import type { WaitTexts } from './deployment.ts';
 import { NO_WAIT, placeSteps } from './deployment.ts';
 import { imageSteps } from './images.ts';
 import { countsOf } from './scaling.ts';
-import { conditionSteps, conditionTexts, gpuTexts, oneWorkerTexts, rejectionStep, rejectionTexts } from './texts.ts';
+import {
+  KEPT_FOREVER,
+  conditionSteps,
+  conditionTexts,
+  gpuTexts,
+  keptFor,
+  oneWorkerTexts,
+  rejectionStep,
+  rejectionTexts,
+  warmSecondsOf,
+} from './texts.ts';
 
 export interface ContainerFacts {
   readonly row: ContainerRow;
@@ -189,7 +199,9 @@ function detailsOf(
   }
   const asked = fellBackFrom(row);
   if (asked !== undefined) details.push(`it ${oneWorkerTexts(asked).says}`);
-  if (own?.kept_forever === true) details.push('it is never let go for want of work (keep-warm is negative)');
+  if (own?.kept_forever === true) details.push(`it is never let go for want of work (${KEPT_FOREVER})`);
+  if (own !== undefined && own.keep_warm_until !== null)
+    details.push(`it is idle, and kept warm (${keptFor(warmSecondsOf(own))})`);
   if (facts.machineHealth !== '' && facts.machineHealth !== 'READY')
     details.push(`its machine is ${facts.machineHealth}`);
   if (scaling !== null && scaling.breaker.failures > 0) {

@@ -5,12 +5,15 @@ import type { NamedPool } from '../../domain/named-pool.ts';
 import { admitTo } from '../../domain/named-pool.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import {
+  KEPT_FOREVER,
   containers,
   counted,
   holdEnds,
+  keptFor,
   oneWorkerTexts,
   rejectionStep,
   rejectionTexts,
+  warmSecondsOf,
   withoutNumbers,
 } from './texts.ts';
 
@@ -232,8 +235,11 @@ function keepWarmTexts(all: readonly ExplainedContainer[]): string[] {
     .filter((at) => at !== '')
     .toSorted();
   const texts: string[] = [];
-  if (forever > 0) texts.push(`${counted(forever, 'idle container')} kept without end (keep-warm is negative)`);
-  if (ends.length > 0) texts.push(`${counted(ends.length, 'idle container')} kept warm, the first until ${ends[0]}`);
+  if (forever > 0) texts.push(`${counted(forever, 'idle container')} kept without end (${KEPT_FOREVER})`);
+  if (ends.length > 0) {
+    const warm = Math.max(...all.map(warmSecondsOf));
+    texts.push(`${counted(ends.length, 'idle container')} kept warm, the first until ${ends[0]} (${keptFor(warm)})`);
+  }
   return texts;
 }
 

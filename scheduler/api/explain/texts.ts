@@ -1,6 +1,7 @@
 // Reasons as sentences for people, with the steps that cure them.
 import type { HoldReason, ScaleDecision } from '../../control/autoscaler/decide.ts';
 import type { RejectionReason } from '../../control/placement/filter.ts';
+import type { ExplainedContainer } from '#shared/api/explain.ts';
 import { conditionOf } from '#shared/domain/conditions.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { NO_POOL, admitTo } from '../../domain/named-pool.ts';
@@ -182,3 +183,13 @@ export function oneWorkerTexts(asked: number): { readonly says: string; readonly
     step: `set worker_mode to ${WORKER_CHOICE}, and deploy again`,
   };
 }
+
+/** Why an idle container has no end. */
+export const KEPT_FOREVER = '`keep_warm_seconds` is negative';
+
+/** The parameter that keeps an idle container. */
+export const keptFor = (seconds: number): string => `\`keep_warm_seconds\`: ${seconds} s without work`;
+
+/** Seconds that an idle container is kept; 0 where none ends. */
+export const warmSecondsOf = ({ idle_since: since, keep_warm_until: until }: ExplainedContainer): number =>
+  since === null || until === null ? 0 : Math.round((Date.parse(until) - Date.parse(since)) / 1000);

@@ -11,7 +11,7 @@ import type { Log } from '#shared/log.ts';
 import { urlTargetOf } from '../../workspaces/deployments/deployments.ts';
 import type { DeployOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { Stubs } from '../../workspaces/deployments/stubs.ts';
-import { invokeUrl, pathUrl } from '../../workspaces/deployments/urls.ts';
+import { invokeUrl, pathUrl, urlFormOf } from '../../workspaces/deployments/urls.ts';
 import type { UrlSettings } from '../../workspaces/deployments/urls.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
@@ -98,7 +98,7 @@ export function getUrl(stubs: Stubs, deployments: Deployments, urls: UrlSettings
       if (request.isShell && caller.type === 'workspace_restricted') return refused('Unauthorized access');
       const stub = await stubs.findAccessible(caller, request.stubId);
       if (stub === undefined) return refused('Invalid stub ID');
-      const urlType = request.urlType === 'host' ? 'host' : request.urlType === '' ? '' : 'path';
+      const urlType = urlFormOf(request.urlType);
       if (request.isShell) {
         const shell = { stubId: stub.id, stubType: 'shell', public: false, deployment: null };
         return { ok: true, errMsg: '', url: pathUrl(origin.baseUrl, shell) };

@@ -82,8 +82,13 @@ export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings):
 
 const isLoopbackName = (host: string): boolean => host === 'localhost' || host.startsWith('127.') || host === '[::1]';
 
+export type UrlForm = 'host' | 'path' | '';
+
+/** The form that a caller asked for; empty: the default. Unknown texts mean the path form. */
+export const urlFormOf = (text: string): UrlForm => (text === 'host' || text === '' ? text : 'path');
+
 /** The deployment's URL in its default form: host where the operator set a wildcard domain, else path. */
-export function invokeUrl(base: string, target: UrlTarget, settings: UrlSettings, urlType = ''): string {
-  const host = urlType === 'host' || (urlType === '' && settings.invokeDomain !== null);
+export function invokeUrl(base: string, target: UrlTarget, settings: UrlSettings, form: UrlForm = ''): string {
+  const host = form === 'host' || (form === '' && settings.invokeDomain !== null);
   return host ? hostUrl(base, target, settings) : pathUrl(base, target);
 }

@@ -58,4 +58,8 @@ export type DeploymentQuery = Static<typeof DeploymentQuery>;
 
 export const DeploymentList = Type.Union([listOf(DeploymentRecord), Type.Array(DeploymentRecord)]);
 
+export const DeploymentUrlQuery = Type.Object({
+  url_type: QueryText('host or path; without it the form that the installation prefers'),
+});
+
 export const DeploymentUrl = Type.Object({ url: Type.String() });

@@ -16,8 +16,12 @@ describe('what the engine says of a failed pull', () => {
     ['error parsing HTTP 429 response body: invalid character \'T\' looking for beginning of value: "Too"', 'busy'],
     ['received unexpected HTTP status: 503 Service Unavailable', 'busy'],
     ['error pulling image configuration: download failed after attempts=1: unexpected EOF', 'busy'],
-    ['Get "http://r/v2/": dial tcp 10.0.0.1:443: connect: connection refused', 'busy'],
-    ['Get "https://r/v2/": dial tcp: lookup r on 10.0.0.2:53: no such host', 'busy'],
+    ['Get "http://r/v2/": dial tcp 10.0.0.1:443: connect: connection refused', 'unreachable'],
+    ['Get "https://r/v2/": dial tcp: lookup r on 10.0.0.2:53: no such host', 'unreachable'],
+    ['Get "https://r/v2/": dial tcp: lookup r on 10.0.0.2:53: server misbehaving', 'unreachable'],
+    ['Get "https://r/v2/": dial tcp: lookup r: Temporary failure in name resolution', 'unreachable'],
+    ['Get "https://r/v2/": dial tcp 10.0.0.1:443: connect: no route to host', 'unreachable'],
+    ['Get "https://r/v2/": dial tcp 10.0.0.1:443: i/o timeout', 'busy'],
     ['net/http: TLS handshake timeout', 'busy'],
     ['the pull ended before it was complete', 'busy'],
     ['nothing heard for 120 s', 'busy'],
@@ -29,7 +33,7 @@ describe('what the engine says of a failed pull', () => {
   });
 
   test('only what may pass by itself is tried again', () => {
-    expect((['busy', 'corrupt', 'engine'] as const).every(isTransient)).toBe(true);
+    expect((['busy', 'unreachable', 'corrupt', 'engine'] as const).every(isTransient)).toBe(true);
     expect((['not_found', 'unauthorized', 'bad_manifest', 'disk_full'] as const).some(isTransient)).toBe(false);
   });
 });

@@ -145,11 +145,15 @@ describe('a deployment', () => {
       until: at(6000),
       scaling: { containers: [{ keep_warm_until: at(6000), kept_forever: false }] },
     });
+    expect(found.details).toContain(
+      `1 idle container kept warm, the first until ${at(6000)} (\`keep_warm_seconds\`: 10 s without work)`,
+    );
     const forever = deploymentOf(scalingOf({ containers: [aContainer()], keepWarmMs: Number.POSITIVE_INFINITY }));
     expect(forever).toMatchObject({
       until: null,
       scaling: { containers: [{ keep_warm_until: null, kept_forever: true }] },
     });
+    expect(forever.details).toContain('1 idle container kept without end (`keep_warm_seconds` is negative)');
     const inWindow = { containers: [aContainer()], keepWarmMs: 0, wantedInWindow: 1, windowEndsMs: NOW + 9000 };
     expect(deploymentOf(scalingOf(inWindow, { windowMs: 30_000 }))).toMatchObject({
       summary: 'hello v3 is IDLE: no task waits; 1 container ready, the window before asked for them',
@@ -437,6 +441,32 @@ describe('a container', () => {
     expect(told('RUNNING').details.includes(says)).toBe(isSo);
     expect(told('RUNNING').next_steps.includes(step)).toBe(isSo);
     expect(told('STARTING').details).not.toContain(says);
+  });
+
+  test('that is idle says which parameter keeps it, and for how long', () => {
+    const idle = (more: Partial<ScaleInput>): Explanation => {
+      const scaling = scalingOf({ containers: [aContainer({ id: 'endpoint-s-1' as ContainerId })], ...more });
+      return explainContainer({
+        row: row({ id: 'endpoint-s-1' as ContainerId, state: 'RUNNING' }),
+        pool: NO_POOL,
+        quota: [],
+        rejections: null,
+        conditions: {},
+        conditionWords: {},
+        gpus: {},
+        progress: '',
+        machineHealth: 'READY',
+        machineSilentSinceMs: null,
+        usage: null,
+        deploymentName: 'hello/v3',
+        scaling,
+        leaderAnswered: true,
+      });
+    };
+    expect(idle({}).details).toContain('it is idle, and kept warm (`keep_warm_seconds`: 10 s without work)');
+    expect(idle({ keepWarmMs: Number.POSITIVE_INFINITY }).details).toContain(
+      'it is never let go for want of work (`keep_warm_seconds` is negative)',
+    );
   });
 
   const runningWith = (usage: ContainerFacts['usage']): Explanation =>

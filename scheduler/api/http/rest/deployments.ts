@@ -1,12 +1,18 @@
-import { DeploymentList, DeploymentQuery, DeploymentRecord, DeploymentUrl } from '#shared/api/rest/deployments.ts';
+import {
+  DeploymentList,
+  DeploymentQuery,
+  DeploymentRecord,
+  DeploymentUrl,
+  DeploymentUrlQuery,
+} from '#shared/api/rest/deployments.ts';
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { ChangeOutcome, DeploymentFilter, Deployments } from '../../../workspaces/deployments/deployments.ts';
 import { urlTargetOf } from '../../../workspaces/deployments/deployments.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
-import { invokeUrl } from '../../../workspaces/deployments/urls.ts';
-import type { UrlSettings } from '../../../workspaces/deployments/urls.ts';
+import { invokeUrl, urlFormOf } from '../../../workspaces/deployments/urls.ts';
+import type { UrlForm, UrlSettings } from '../../../workspaces/deployments/urls.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Origin } from '../../operations/operation.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
@@ -25,14 +31,16 @@ export interface DeploymentRouteParts {
 }
 
 export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRoute[] {
-  const show = (request: RestRequest, row: DeploymentRow, stub?: StubRow, workspace?: WorkspaceRow) => {
+  const urlOf = (request: RestRequest, row: DeploymentRow, stub?: StubRow, form?: UrlForm): string => {
     const { baseUrl } = parts.originOf(request.http);
     const target =
       stub === undefined
         ? { stubId: row.stubId, stubType: row.stubType, public: false, deployment: row }
         : urlTargetOf(stub, row);
-    return deploymentRecord(row, { stub, workspace, invokeUrl: invokeUrl(baseUrl, target, parts.urls) });
+    return invokeUrl(baseUrl, target, parts.urls, form);
   };
+  const show = (request: RestRequest, row: DeploymentRow, stub?: StubRow, workspace?: WorkspaceRow) =>
+    deploymentRecord(row, { stub, workspace, invokeUrl: urlOf(request, row, stub) });
   return [
     restRoute({
       http: 'GET /deployment/{ws}',
@@ -78,13 +86,14 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
     restRoute({
       http: 'GET /deployment/{deploymentId}/url',
       summary: 'Where a deployment is invoked',
+      query: DeploymentUrlQuery,
       answer: DeploymentUrl,
       errors: [NOT_FOUND],
       handle: async (request) => {
-        const { caller, params } = request;
+        const { caller, params, query } = request;
         const row = await parts.deployments.find(caller, params['deploymentId'] ?? '');
         if (row === undefined) throw notFound();
-        return { url: show(request, row, await parts.directory.stub(row.stubId)).url };
+        return { url: urlOf(request, row, await parts.directory.stub(row.stubId), urlFormOf(query.url_type ?? '')) };
       },
     }),
     verb('POST /deployment/{ws}/start/{deploymentId}', 'Start a deployment', (owner, id) =>
