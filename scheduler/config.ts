@@ -148,7 +148,7 @@ export const SchedulerSettings = Type.Object({
     {
       default: 'local',
       description:
-        'where a new volume keeps its files: local (one machine, where its containers then run), shared (LONGSHORE_SHARED_VOLUMES_DIR of every machine), nfs (LONGSHORE_NFS_VOLUMES of every machine), s3 (LONGSHORE_S3_VOLUMES of every mount helper)',
+        'where a new volume keeps its files: local (one machine, where its containers then run), shared (LONGSHORE_SHARED_VOLUMES_DIR), nfs (LONGSHORE_NFS_VOLUMES) or s3 (LONGSHORE_S3_VOLUMES of the mount helper)',
     },
   ),
   LONGSHORE_RELEASES_DIR: Type.Optional(

@@ -12,7 +12,7 @@ export interface WantedVolume {
   readonly mountPath: string;
   /** Empty: `local`. */
   readonly driver: string;
-  /** Of the driver `bucket`, which has no volume's id. */
+  /** The bucket of the driver `bucket`, which has no volume's id. */
   readonly bucket?: WantedBucket | null;
 }
 

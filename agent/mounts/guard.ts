@@ -6,7 +6,6 @@
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { lookup } from 'node:dns/promises';
-import { Agent, createServer, request as sendRequest } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { connect, isIP } from 'node:net';
 import type { Socket } from 'node:net';
@@ -15,6 +14,8 @@ import { networkInterfaces } from 'node:os';
 import type { AddressRules } from '#shared/address-rules.ts';
 import { withDeadline } from '#shared/backoff.ts';
 
+// Node's exports of HTTP, imported by name, would load its `fetch`.
+const { Agent, createServer, request: sendRequest } = process.getBuiltinModule('node:http');
 const LOOKUP_MS = 5_000;
 const CONNECT_MS = 5_000;
 /** A connection without a byte for so long ends. */

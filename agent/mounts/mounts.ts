@@ -57,7 +57,7 @@ interface Kept {
   readonly id: string;
   readonly kind: 'bucket' | 'volumes';
   readonly workspaceId: string;
-  /** What it was made of, as a keyed hash. */
+  /** Keyed hash of the bucket, its keys and options. */
   readonly key: string;
   readonly name: string;
   readonly pid: number;

@@ -2,7 +2,6 @@
  * The helper's socket. Must stay true: only the agent's user can enter its directory; a request has a bound, and an
  * answer never holds a key.
  */
-import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { chmod, rm } from 'node:fs/promises';
 import type { Static, TSchema } from 'typebox';
@@ -16,6 +15,7 @@ import { MountFailed } from './daemon.ts';
 import { ClosedAddress } from './guard.ts';
 import type { Mounts } from './mounts.ts';
 
+const { createServer } = process.getBuiltinModule('node:http');
 /** The largest request names every container of a machine. */
 const MOST_BYTES = 4 * 1024 * 1024;
 const MOST_CONNECTIONS = 256;

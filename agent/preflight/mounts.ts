@@ -1,4 +1,4 @@
-// What a host needs to mount buckets: FUSE, s3fs, and the mount helper. None of it is needed for anything else.
+// A host's means to mount buckets: FUSE, s3fs, and the mount helper. None of it is needed for anything else.
 import { access, constants } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '#shared/errors.ts';

@@ -2,7 +2,6 @@
  * The agent's end of the mount helper, which mounts buckets for it: this process has no right to mount. Must stay true:
  * every request has a deadline; no file of a mount is touched here.
  */
-import { request as sendRequest } from 'node:http';
 import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 import { NoAnswer } from '../child.ts';
@@ -14,6 +13,8 @@ const VOLUME_MS = 90_000;
 const REMOVE_MS = 11 * 60_000;
 const ASK_MS = 10_000;
 const MOST_BYTES = 16 * 1024 * 1024;
+// Node's exports of HTTP, imported by name, would load its `fetch`.
+const { request: sendRequest } = process.getBuiltinModule('node:http');
 
 /** The helper is not there: it was never set up, or does not run. */
 export class NoMountHelper extends NoAnswer {

@@ -121,14 +121,10 @@ export class Volumes {
     } catch (error) {
       const isSilent = error instanceof NoAnswer;
       this.#count('mount', isSilent ? 'timeout' : 'error');
+      const text = `cannot mount bucket ${bucket.bucket} at ${mountPath}: ${messageOf(error)}`;
+      if (isSilent) throw new AppError('mount_error', text, { cause: error });
       // A bucket that refuses is its workspace's own: another machine would not help.
-      throw new AppError(
-        isSilent ? 'mount_error' : 'bucket_error',
-        `cannot mount bucket ${bucket.bucket} at ${mountPath}: ${messageOf(error)}`,
-        {
-          cause: error,
-        },
-      );
+      throw new AppError('bucket_error', text, { cause: error });
     }
   }
 

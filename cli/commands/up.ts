@@ -222,7 +222,7 @@ class Up {
     await this.#drain();
     // The agent stops next, with its containers: a scheduler that saw them end would ask for new ones.
     await this.#agent?.stop(STOP_CONTAINERS_MS, { kind: 'stop', containers: 'stop' });
-    // Its mounts end with it, now that no container has one.
+    // Mounts end with the helper, now that no container has one.
     await this.#mounts?.stop(STOP_MOUNTS_MS, { kind: 'stop', mounts: 'end' });
     await this.#scheduler?.stop(4_000);
     try {

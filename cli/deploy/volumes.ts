@@ -9,7 +9,7 @@ import type { JsonObject } from '../json.ts';
 export interface StubVolume {
   readonly id: string;
   readonly mountPath: string;
-  /** Of a bucket, as the app file describes it. */
+  /** A bucket, as the app file describes it. */
   readonly config?: JsonObject;
 }
 

@@ -24,7 +24,7 @@ export interface StubVolumeMount {
   readonly mountPath: string;
   /** Driver of the mount; absent: `local`. */
   readonly driver?: MountDriverName;
-  /** Of the driver `bucket`, whose `volumeId` is empty. */
+  /** The bucket of the driver `bucket`, whose `volumeId` is empty. */
   readonly bucket?: StubBucket;
 }
 

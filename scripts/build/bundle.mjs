@@ -1,7 +1,8 @@
 /**
- * Bundles the programs of a release into few files: `lib/agent.mjs` (the whole agent in one file), `lib/mounts.mjs` (the mount helper) and `lib/main.mjs`
- * with its chunks (the command line and the scheduler). Source files find their assets by `import.meta.url`, and a
- * release keeps assets at their repository paths. So each file's address is kept as if it lay at its own place.
+ * Bundles the programs of a release into few files: `lib/agent.mjs` (the whole agent in one file), `lib/mounts.mjs`
+ * (the mount helper) and `lib/main.mjs` with its chunks (the command line and the scheduler). Source files find their
+ * assets by `import.meta.url`, and a release keeps assets at their repository paths. So each file's address is kept as
+ * if it lay at its own place.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { basename, join, relative, sep } from 'node:path';

@@ -35,7 +35,7 @@ export const bucketSecrets = ({ volumes }: Pick<StubConfig, 'volumes'>): readonl
     bucket === undefined || bucket.accessKey === '' ? [] : [bucket.accessKey, bucket.secretKey],
   );
 
-/** What a mount gives access to: a volume, or a bucket with its keys. */
+/** Access that a mount gives: to a volume, or to a bucket with its keys. */
 export const accessOf = ({ volumeId, bucket }: Pick<StubVolumeMount, 'volumeId' | 'bucket'>): string =>
   bucket === undefined
     ? volumeId
