@@ -28,6 +28,7 @@ import type { ContainerRuntime, Mount } from '../containers/runtime.ts';
 import type { Images } from '../images/images.ts';
 import type { OpenBytes } from '../slots/streams.ts';
 import { assemble, basesOf, instructionsOf, titleOf } from './assemble.ts';
+import type { BuildMetrics } from './metrics.ts';
 import { BuildOutput } from './output.ts';
 import { PACKAGES_TARGET } from './packages.ts';
 import type { Packages } from './packages.ts';
@@ -76,6 +77,7 @@ export interface ImageBuildsParts {
   readonly variables: Readonly<Record<string, string>>;
   /** A file of certificates that programs in builds trust. */
   readonly caBundle: string | undefined;
+  readonly metrics: BuildMetrics;
   readonly log: Log;
 }
 
@@ -85,6 +87,7 @@ interface Build {
   readonly order: BuildImage__Output;
   readonly link: Socket;
   readonly abort: AbortController;
+  readonly orderedAtMs: number;
 }
 
 /** Labels by which agents know what is theirs. */
@@ -116,6 +119,11 @@ export class ImageBuilds {
 
   constructor(parts: ImageBuildsParts) {
     this.#parts = parts;
+    parts.metrics.onCollect(() => ({
+      running: this.#running.size,
+      waiting: this.#waiting.length,
+      packagesBytes: parts.packages.bytes,
+    }));
   }
 
   /**
@@ -182,7 +190,7 @@ export class ImageBuilds {
 
   #queue(order: BuildImage__Output, link: Socket): void {
     const { streamId: id, workspaceId } = order;
-    const build = { id, workspaceId, order, link, abort: new AbortController() };
+    const build = { id, workspaceId, order, link, abort: new AbortController(), orderedAtMs: performance.now() };
     link.on('error', () => undefined);
     link.once('close', () => build.abort.abort());
     // The scheduler sends nothing on it, except for its end.
@@ -231,9 +239,10 @@ export class ImageBuilds {
   }
 
   async #run(build: Build): Promise<void> {
-    const { log } = this.#parts;
+    const { log, metrics } = this.#parts;
     const { image, workspaceId } = build.order;
     const from = performance.now();
+    metrics.began(from - build.orderedAtMs);
     let last: BuildEvent;
     try {
       last = await this.#build(build);
@@ -243,7 +252,9 @@ export class ImageBuilds {
       last = failure(isOurs ? messageOf(error) : `the machine could not build the image: ${messageOf(error)}`);
     }
     const result = 'built' in last ? 'built' : build.abort.signal.aborted ? 'ended' : 'failed';
-    log.info({ image, workspaceId, result, durationMs: Math.round(performance.now() - from) }, 'build ended');
+    const durationMs = performance.now() - from;
+    metrics.ended(result, durationMs);
+    log.info({ image, workspaceId, result, durationMs: Math.round(durationMs) }, 'build ended');
     finish(build.link, last);
   }
 

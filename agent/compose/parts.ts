@@ -9,6 +9,7 @@ import { join, resolve } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
 import { ImageBuilds } from '../builds/image-builds.ts';
+import { BuildMetrics } from '../builds/metrics.ts';
 import { Packages } from '../builds/packages.ts';
 import { StepsApart } from '../builds/steps-apart.ts';
 import { closedRanges, imageOf, pipVariables } from '../config.ts';
@@ -247,6 +248,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
       log,
     }),
     gpus,
+    metrics: new BuildMetrics(metrics.registry),
     open: (line) => link.openBytes(line),
     baseImageOf: (pythonVersion) => imageOf(config, '', pythonVersion),
     machineId,
