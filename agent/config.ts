@@ -230,6 +230,12 @@ export const AgentSettings = Type.Object({
     default: 'nfsvers=4,hard',
     description: 'mount options of LONGSHORE_NFS_VOLUMES, as in fstab; nosuid and nodev are always added',
   }),
+  LONGSHORE_MOUNTS_DIR: Type.String({
+    default: '/run/longshore-mounts',
+    pattern: '^/.',
+    description:
+      'directory of the mount helper, which mounts `s3` volumes and buckets; no helper there: it offers neither',
+  }),
   LONGSHORE_MIN_FREE_DISK_PERCENT: Type.Number({
     default: 15,
     minimum: 0,

@@ -42,7 +42,18 @@ export function startOrder(started: Started): readonly Part[] {
 
 /** Stored state of each part. */
 function stateParts({ host, parts }: Started): readonly Part[] {
-  const { pauseContainers, engineTrials, positions, archives, views, compiler, ledger, volumes, contact } = parts;
+  const {
+    pauseContainers,
+    engineTrials,
+    positions,
+    archives,
+    views,
+    compiler,
+    ledger,
+    volumes,
+    helperMounts,
+    contact,
+  } = parts;
   return [
     { name: 'pause containers', stop: () => pauseContainers.close() },
     { name: 'engine trials', stop: () => engineTrials.close() },
@@ -61,6 +72,7 @@ function stateParts({ host, parts }: Started): readonly Part[] {
     { name: 'record of pulls', start: () => ledger.open() },
     { name: 'directory of volumes', start: () => makeVolumesHome(host.config) },
     { name: 'volumes', start: () => volumes.start(), stop: () => volumes.stop() },
+    { name: 'mount helper', start: () => helperMounts.start(), stop: () => helperMounts.stop() },
     { name: 'contact', start: () => contact.open(), stop: () => contact.close() },
   ];
 }

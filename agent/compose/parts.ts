@@ -38,9 +38,13 @@ import { readDisk } from '../telemetry/disks.ts';
 import { withImages } from '../telemetry/inventory.ts';
 import { Contact } from '../upstream/contact.ts';
 import { Link } from '../upstream/link.ts';
+import { volumesDownCondition } from '#shared/domain/volume-drivers.ts';
 import { localRoot } from '../volumes/directories.ts';
 import { Caches } from '../volumes/caches.ts';
 import { cacheRoot, hasCaches, makeVolumes } from '../volumes/open.ts';
+import { HelperMounts } from '../volumes/helper-mounts.ts';
+import { MountHelper } from '../volumes/mount-helper.ts';
+import { MOUNT_SOCKET } from '../volumes/mount-messages.ts';
 import { VolumeUse } from '../volumes/use.ts';
 import { VolumeFiles } from '../transfers/volume-files.ts';
 import type { GpuOptions } from './gpus.ts';
@@ -95,7 +99,17 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     onRefused: (error) => void engineTrials.blamed(error),
   });
   const disks = makeDisks(host);
+  const helper = new MountHelper(join(config.LONGSHORE_MOUNTS_DIR, MOUNT_SOCKET));
+  const helperMounts = new HelperMounts({
+    helper,
+    containers: () => [...journal.all()].filter(({ stage }) => stage !== 'gone').map(({ containerId }) => containerId),
+    onDown: (driver, down) => conditions.set(volumesDownCondition(driver), down),
+    onCount: (mounts) => metrics.bucketMounts.set(mounts),
+    log,
+  });
   const { volumes, cacheDirectories } = makeVolumes({
+    helper,
+    helperMounts,
     config,
     runtime,
     labels,
@@ -355,6 +369,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     disks,
     preparer,
     volumes,
+    helperMounts,
     agentState,
     gpus,
     executor,
