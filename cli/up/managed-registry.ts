@@ -13,8 +13,8 @@ import { Pool } from 'undici';
 import { sleep, withDeadline } from '#shared/backoff.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import { isAlive, startTicks } from '#shared/process-facts.ts';
 import { makeSocketDirectory, socketPathIn } from '#shared/socket-path.ts';
-import { isAlive, startTicks } from './processes.ts';
 import { registryConfig, registryDirectory } from './registry-config.ts';
 import type { RegistrySettings } from './registry-config.ts';
 
