@@ -10,7 +10,7 @@ import { command, wholeNumber } from './program-parts.ts';
 import { addResourceCommands } from './resources.ts';
 
 /** Commands that shut down in their own way, whether or not anybody reads their output. */
-const DAEMONS = new Set(['up', 'scheduler', 'agent']);
+const DAEMONS = new Set(['up', 'scheduler', 'agent', 'mounts']);
 
 /** A join token as an argument, or as the value of a flag. */
 const JOIN_TOKEN = /(^|=)lsj1\./;
@@ -86,6 +86,15 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       setExitCode(await runSchedulerCommand(process.env));
     },
   );
+
+  command(
+    program,
+    'mounts',
+    'Run the mount helper in the foreground, as root: it mounts buckets for the agent of this machine',
+  ).action(async () => {
+    const { runMountsCommand } = await import('./commands/mounts.ts');
+    setExitCode(await runMountsCommand(process.env));
+  });
 
   const agent = command(
     program,

@@ -143,11 +143,14 @@ export const SchedulerSettings = Type.Object({
     'pools, with commas between them, whose GPU machines take work without a GPU too; *: all; for pools whose own settings say nothing of it',
     { default: 'default' },
   ),
-  LONGSHORE_VOLUME_DRIVER: Type.Union([Type.Literal('local'), Type.Literal('shared'), Type.Literal('nfs')], {
-    default: 'local',
-    description:
-      'where a new volume keeps its files: local (one machine, where its containers then run), shared (LONGSHORE_SHARED_VOLUMES_DIR of every machine), nfs (LONGSHORE_NFS_VOLUMES of every machine)',
-  }),
+  LONGSHORE_VOLUME_DRIVER: Type.Union(
+    [Type.Literal('local'), Type.Literal('shared'), Type.Literal('nfs'), Type.Literal('s3')],
+    {
+      default: 'local',
+      description:
+        'where a new volume keeps its files: local (one machine, where its containers then run), shared (LONGSHORE_SHARED_VOLUMES_DIR), nfs (LONGSHORE_NFS_VOLUMES) or s3 (LONGSHORE_S3_VOLUMES of the mount helper)',
+    },
+  ),
   LONGSHORE_RELEASES_DIR: Type.Optional(
     Text(
       'directory of the releases that machines install from; absent: `releases` in the data directory, else the releases that `npm run build` made in this checkout',

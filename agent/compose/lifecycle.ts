@@ -42,7 +42,18 @@ export function startOrder(started: Started): readonly Part[] {
 
 /** Stored state of each part. */
 function stateParts({ host, parts }: Started): readonly Part[] {
-  const { pauseContainers, engineTrials, positions, archives, views, compiler, ledger, volumes, contact } = parts;
+  const {
+    pauseContainers,
+    engineTrials,
+    positions,
+    archives,
+    views,
+    compiler,
+    ledger,
+    volumes,
+    helperMounts,
+    contact,
+  } = parts;
   return [
     { name: 'pause containers', stop: () => pauseContainers.close() },
     { name: 'engine trials', stop: () => engineTrials.close() },
@@ -61,6 +72,7 @@ function stateParts({ host, parts }: Started): readonly Part[] {
     { name: 'record of pulls', start: () => ledger.open() },
     { name: 'directory of volumes', start: () => makeVolumesHome(host.config) },
     { name: 'volumes', start: () => volumes.start(), stop: () => volumes.stop() },
+    { name: 'mount helper', start: () => helperMounts.start(), stop: () => helperMounts.stop() },
     { name: 'contact', start: () => contact.open(), stop: () => contact.close() },
   ];
 }
@@ -83,6 +95,8 @@ function hostParts({ host, member, journal, parts }: Started): readonly Part[] {
     { name: 'loop', stop: () => loop.stop() },
     // Devices open before containers are taken up: a container that ends asks for its devices.
     { name: 'devices', start: () => gpus.open() },
+    // A step that an agent before this one began may have a device.
+    { name: 'steps of builds that are left', start: () => parts.imageBuilds.recover() },
     { name: 'build facts', start: () => tellBuild(host, member, gpus.driver) },
     { name: 'image cache', stop: () => cache.stop() },
     { name: 'disks', stop: () => disks.stop() },

@@ -9,8 +9,11 @@ import { join, resolve } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
 import { ImageBuilds } from '../builds/image-builds.ts';
+import { BuildMetrics } from '../builds/metrics.ts';
+import { Packages } from '../builds/packages.ts';
+import { StepsApart } from '../builds/steps-apart.ts';
 import { closedRanges, imageOf, pipVariables } from '../config.ts';
-import { RunnerCompiler, countByContainer, emptyByContainer } from '../containers/helpers.ts';
+import { RunnerCompiler, countByContainer, emptyByContainer, sizesByContainer } from '../containers/helpers.ts';
 import { GpuDrivers } from '../containers/cdi.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
 import { PauseContainers } from '../containers/pause-containers.ts';
@@ -33,9 +36,13 @@ import { readDisk } from '../telemetry/disks.ts';
 import { withImages } from '../telemetry/inventory.ts';
 import { Contact } from '../upstream/contact.ts';
 import { Link } from '../upstream/link.ts';
+import { volumesDownCondition } from '#shared/domain/volume-drivers.ts';
 import { localRoot } from '../volumes/directories.ts';
 import { Caches } from '../volumes/caches.ts';
 import { cacheRoot, hasCaches, makeVolumes } from '../volumes/open.ts';
+import { HelperMounts } from '../volumes/helper-mounts.ts';
+import { MountHelper } from '../volumes/mount-helper.ts';
+import { MOUNT_SOCKET } from '../volumes/mount-messages.ts';
 import { VolumeUse } from '../volumes/use.ts';
 import { VolumeFiles } from '../transfers/volume-files.ts';
 import type { GpuOptions } from './gpus.ts';
@@ -90,7 +97,17 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     onRefused: (error) => void engineTrials.blamed(error),
   });
   const disks = makeDisks(host);
+  const helper = new MountHelper(join(config.LONGSHORE_MOUNTS_DIR, MOUNT_SOCKET));
+  const helperMounts = new HelperMounts({
+    helper,
+    containers: () => [...journal.all()].filter(({ stage }) => stage !== 'gone').map(({ containerId }) => containerId),
+    onDown: (driver, down) => conditions.set(volumesDownCondition(driver), down),
+    onCount: (mounts) => metrics.bucketMounts.set(mounts),
+    log,
+  });
   const { volumes, cacheDirectories } = makeVolumes({
+    helper,
+    helperMounts,
     config,
     runtime,
     labels,
@@ -127,6 +144,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
         streams: true,
         builds: config.LONGSHORE_AGENT_BUILDS > 0 && builtImages !== undefined,
         builtImages: [...(builtImages ?? [])],
+        buildGpus: config.LONGSHORE_AGENT_BUILDS > 0,
         diskTotalBytes: disk.totalBytes,
         diskFreeBytes: disk.freeBytes,
         gpus: gpus.report(),
@@ -215,11 +233,22 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     labels,
     log,
   });
+  const packagesDir = join(stateDir, 'packages');
   const imageBuilds = new ImageBuilds({
     runtime,
     images,
     archives,
     pauseContainers,
+    stepsApart: new StepsApart({ runtime, gpuDrivers, machineId, log }),
+    packages: new Packages({
+      directory: packagesDir,
+      mostBytes: config.LONGSHORE_AGENT_PACKAGES_MIB * MIB,
+      sizes: () => sizesByContainer(runtime, packagesDir, labels()),
+      empty: (path) => emptyByContainer(runtime, path, labels()),
+      log,
+    }),
+    gpus,
+    metrics: new BuildMetrics(metrics.registry),
     open: (line) => link.openBytes(line),
     baseImageOf: (pythonVersion) => imageOf(config, '', pythonVersion),
     machineId,
@@ -319,6 +348,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     disks,
     preparer,
     volumes,
+    helperMounts,
     agentState,
     gpus,
     executor,

@@ -161,6 +161,10 @@ export class AgentMetrics {
     'Mounts of volumes in the containers of this machine, by whether their files answer (active, down)',
     ['state'],
   );
+  readonly bucketMounts = this.#gauge(
+    'bucket_mounts',
+    'Mounts of buckets by the mount helper of this machine, those of s3 volumes included',
+  );
   readonly cacheBytes = this.#gauge('cache_bytes', 'Cache volumes of this machine, as of the last look');
   readonly cacheLimitBytes = this.#gauge('cache_limit_bytes', 'Bound on the cache volumes of this machine');
   readonly cacheMounts = this.#counter(

@@ -27,9 +27,9 @@ import { NoMachineStarts, runExample } from './up-example.ts';
 import type { ExampleAnswer } from './up-example.ts';
 import { keepContext, makeFirstWorkspace } from '../up/installation.ts';
 import { BoundedLogFile, LineCutter, screenLine } from '../up/log-file.ts';
-import { signalGroup } from '../up/processes.ts';
+import { signalGroup } from '#shared/child-process.ts';
 import { shownStep } from '../up/step.ts';
-import { clientUrl, daemonEnv, linkSocket, schedulerEnv, upSettings } from '../up/settings.ts';
+import { clientUrl, daemonEnv, linkSocket, mountsEnv, schedulerEnv, upSettings } from '../up/settings.ts';
 import type { UpSettings } from '../up/settings.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -37,6 +37,7 @@ type Env = Readonly<Record<string, string | undefined>>;
 const READY_TIMEOUT_MS = 60_000;
 /** A handler that ignores TERM is killed by the agent after 10 s. Everything together stays within 20 s. */
 const STOP_CONTAINERS_MS = 13_000;
+const STOP_MOUNTS_MS = 8_000;
 /** A Ctrl-C may arrive twice (from the terminal and from npm); a signal after this time means: stop at once. */
 const SAME_SIGNAL_MS = 700;
 
@@ -145,6 +146,7 @@ class Up {
   #redis: EmbeddedRedis | undefined;
   #scheduler: SupervisedChild | undefined;
   #agent: SupervisedChild | undefined;
+  #mounts: SupervisedChild | undefined;
   #redisLog: BoundedLogFile | undefined;
   #stopped: Promise<void> | undefined;
   #isStopping = false;
@@ -191,6 +193,8 @@ class Up {
     const url = clientUrl(this.#settled.httpAddress, this.#env);
     const made = await makeFirstWorkspace(this.#running(), url, this.#env);
     this.#checkStopping();
+    await this.#startMounts();
+    this.#checkStopping();
     await this.#step('agent', () => this.#startAgent(made !== undefined));
     this.#joinToken = undefined;
     this.#checkStopping();
@@ -208,6 +212,7 @@ class Up {
   kill(): void {
     this.#isStopping = true;
     this.#agent?.kill();
+    this.#mounts?.kill();
     this.#scheduler?.kill();
     if (this.#redis?.pid !== undefined) signalGroup(this.#redis.pid, 'SIGKILL');
   }
@@ -217,6 +222,8 @@ class Up {
     await this.#drain();
     // The agent stops next, with its containers: a scheduler that saw them end would ask for new ones.
     await this.#agent?.stop(STOP_CONTAINERS_MS, { kind: 'stop', containers: 'stop' });
+    // Mounts end with the helper, now that no container has one.
+    await this.#mounts?.stop(STOP_MOUNTS_MS, { kind: 'stop', mounts: 'end' });
     await this.#scheduler?.stop(4_000);
     try {
       if (this.#redis !== undefined) {
@@ -280,6 +287,20 @@ class Up {
     return this.#scheduler.start();
   }
 
+  /** Starts the mount helper where this user can mount. Without it, everything but buckets works. */
+  async #startMounts(): Promise<void> {
+    const { dataDir } = this.#settings;
+    const own = mountsEnv(dataDir, this.#env);
+    if (own === undefined) return;
+    this.#mounts = this.#child('mounts', () => ({ ...daemonEnv(this.#env), LONGSHORE_DATA_DIR: dataDir, ...own }));
+    try {
+      await this.#mounts.start();
+    } catch (error) {
+      note(`- no buckets can be mounted: ${messageOf(error)}`);
+      this.#mounts = undefined;
+    }
+  }
+
   async #startAgent(mustJoin: boolean): Promise<void> {
     const { dataDir } = this.#settings;
     // A scheduler that lost its records knows no agent, so the agent joins again.
@@ -298,6 +319,7 @@ class Up {
         LONGSHORE_DATA_DIR: dataDir,
         LONGSHORE_SCHEDULER_ADDRESS: this.#settled.agentAddress,
         ...linkSocket(dataDir),
+        ...(this.#mounts === undefined ? {} : mountsEnv(dataDir, this.#env)),
         ...(this.#joinToken === undefined ? {} : { LONGSHORE_JOIN_TOKEN: this.#joinToken }),
       }),
       AGENT_NODE_OPTIONS,

@@ -1,6 +1,8 @@
 // Settings that `up` reads from flags and the environment, and the environments of its children.
+import { existsSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { delimiter, isAbsolute, join, resolve } from 'node:path';
+import { MOUNT_SOCKET } from '#agent/volumes/mount-messages.ts';
 import { socketPathWithin } from '#shared/socket-path.ts';
 import type { UpFlags } from '../flags.ts';
 
@@ -59,6 +61,25 @@ export function schedulerEnv(env: Env): Record<string, string | undefined> {
 export function linkSocket(dataDir: string): { readonly LONGSHORE_LINK_SOCKET?: string } {
   const path = socketPathWithin(join(dataDir, 'link'), 'agent.sock');
   return path === undefined ? {} : { LONGSHORE_LINK_SOCKET: path };
+}
+
+/**
+ * Directories of a mount helper of this data directory; none when this user cannot mount, s3fs or FUSE is missing, or
+ * the path is too long for a socket.
+ */
+export function mountsEnv(dataDir: string, env: Env): Readonly<Record<string, string>> | undefined {
+  const directory = join(dataDir, 'mounts');
+  const folders = (env['PATH'] ?? '').split(delimiter).filter((folder) => folder !== '');
+  const program = env['LONGSHORE_S3FS'] || 's3fs';
+  const hasProgram = isAbsolute(program)
+    ? existsSync(program)
+    : folders.some((folder) => existsSync(join(folder, program)));
+  if (process.getuid?.() !== 0 || !hasProgram || !existsSync('/dev/fuse')) return undefined;
+  if (socketPathWithin(directory, MOUNT_SOCKET) === undefined) return undefined;
+  return {
+    LONGSHORE_MOUNTS_DIR: env['LONGSHORE_MOUNTS_DIR'] || directory,
+    LONGSHORE_MOUNTS_CACHE_DIR: env['LONGSHORE_MOUNTS_CACHE_DIR'] || join(dataDir, 'mounts-cache'),
+  };
 }
 
 /** The URL for clients on this machine: an address that listens everywhere is reached on loopback. */

@@ -310,6 +310,11 @@ def handler(): ...
                 _, answer, _, _ = self.describe('app.py')
                 self.assertEqual(answer['handlers'][0].get('pool'), wanted)
 
+    def test_a_name_that_is_not_served_is_said_without_a_hint_about_libraries(self) -> None:
+        self.write('app.py', 'from beam import Pod\nserver = Pod()\n')
+        error, hint = self.refused('app.py')
+        self.assertEqual((error.split(';')[0], hint), ('app.py, line 2: Pod: pods are not served', ''))
+
     def test_a_file_may_have_a_name_that_is_no_word_of_python(self) -> None:
         self.write('load-data.py', 'from longshore import endpoint\n@endpoint\ndef handler(): ...\n')
         _, answer, _, _ = self.describe('load-data.py')
@@ -411,7 +416,7 @@ def handler(): ...
         self.write('app.py', 'x = 1\nimport not_a_library.part\n')
         error, hint = self.refused('app.py')
         self.assertEqual(error, "app.py, line 2: ModuleNotFoundError: No module named 'not_a_library'")
-        self.assertRegex(hint, '^not_a_library is not installed here.*import it inside the handler or in on_start.*The container needs it, too')
+        self.assertRegex(hint, '^not_a_library is not installed here.*Import it inside the handler or in on_start.*The container has it by `image=Image')
 
     def test_mistakes_of_the_app_itself_say_where(self) -> None:
         cases = {
@@ -443,7 +448,12 @@ def handler(): ...
 
     def test_the_examples_can_be_deployed(self) -> None:
         examples = os.path.join(os.path.dirname(PACKAGES), 'examples')
-        for folder, name in (('hello', 'hello'), ('on_start', 'primes'), ('slow', 'slow'), ('add', 'add'), ('clock', 'clock')):
-            self.directory = os.path.join(examples, folder)
-            _, answer, _, _ = self.describe('app.py:handler')
-            self.assertEqual([found['name'] for found in answer['handlers']], [name])
+        names = {}
+        for folder in sorted(os.listdir(examples)):
+            if os.path.isdir(os.path.join(examples, folder)):
+                self.directory = os.path.join(examples, folder)
+                _, answer, _, _ = self.describe('app.py')
+                names[folder] = [found['name'] for found in answer['handlers']]
+        own = ('add', 'chat', 'classifier', 'clock', 'fastapi', 'hello', 'packages', 'qrcode', 'slow', 'stream')
+        others = {'batch': ['batch-count', 'batch-report'], 'commands': ['index'], 'dockerfile': ['elements'], 'on_start': ['primes']}
+        self.assertEqual(names, {**{name: [name] for name in own}, **others, 'retries': ['orders'], 'secrets': ['sign']})

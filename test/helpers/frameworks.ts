@@ -1,4 +1,5 @@
-// Web frameworks of PyPI: an image that has them, and their applications, deployed by the command line as people do.
+// Applications of web frameworks, deployed by the command line as people do: an example as it is, whose image is built,
+// and files that are given an image with the frameworks.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { MAIN, ROOT } from './platform.ts';
@@ -24,16 +25,15 @@ const frameworksImage = ({ engine: { client, baseImage, label } }: Platform): Pr
   });
 
 /**
- * Runs `longshore deploy` on a copy of a file whose `base_image` is the frameworks' image.
+ * Runs `longshore deploy` on a copy of a file. A `base_image` in it becomes the frameworks' image.
  * @param file - below the repository's root
  */
 export async function deployFile(platform: Platform, file: string): Promise<Site> {
-  const text = readFileSync(join(ROOT, file), 'utf8');
-  if (!IMAGE_OF_FILE.test(text)) throw new Error(`${file} names no base_image`);
-  const image = await frameworksImage(platform);
+  let text = readFileSync(join(ROOT, file), 'utf8');
+  if (IMAGE_OF_FILE.test(text)) text = text.replace(IMAGE_OF_FILE, `base_image='${await frameworksImage(platform)}'`);
   const folder = join(platform.directory, file.replaceAll('/', '-').replace('.py', ''));
   mkdirSync(folder);
-  writeFileSync(join(folder, 'app.py'), text.replace(IMAGE_OF_FILE, `base_image='${image}'`));
+  writeFileSync(join(folder, 'app.py'), text);
   const env = {
     PATH: process.env['PATH'],
     HOME: platform.directory,
@@ -42,6 +42,6 @@ export async function deployFile(platform: Platform, file: string): Promise<Site
   };
   // No output of its steps: they go to stderr, which runProgram puts before the JSON.
   const said = await runProgram(process.execPath, [MAIN, 'deploy', 'app.py', '--json'], { cwd: folder, env });
-  const deployed = JSON.parse(said.slice(said.indexOf('{'))) as Deployment;
+  const deployed = JSON.parse(said.slice(said.indexOf('{\n'))) as Deployment;
   return { ...deployed, path: new URL(deployed.url).pathname };
 }

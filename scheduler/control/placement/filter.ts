@@ -1,6 +1,6 @@
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import { mayUsePool } from '../../domain/pools.ts';
 
 /** Device of a machine, as placement sees it. */
@@ -42,7 +42,7 @@ export interface PlacementMachine {
   readonly freeDiskBytes: number | null;
   readonly gpus: readonly PlacementGpu[];
   /** Drivers of volumes that can be mounted there now. */
-  readonly volumeDrivers: ReadonlySet<VolumeDriverName>;
+  readonly volumeDrivers: ReadonlySet<MountDriverName>;
   /** Whether its agent carries streamed calls; an older one would run them without their bytes. */
   readonly streams: boolean;
   /** Image references known to be there. */
@@ -72,7 +72,7 @@ export interface PlacementRequest {
   /** Cache volumes that it mounts, by their ids. */
   readonly caches: readonly string[];
   /** Drivers of the volumes that it mounts. */
-  readonly volumeDrivers: readonly VolumeDriverName[];
+  readonly volumeDrivers: readonly MountDriverName[];
   /** Whether its calls are streamed. */
   readonly streams: boolean;
   /** Machines that must not be taken, because they just refused it. */

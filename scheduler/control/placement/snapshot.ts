@@ -3,8 +3,8 @@
 // placements.
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
-import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
-import { isVolumeDriver, volumesDownCondition } from '#shared/domain/volume-drivers.ts';
+import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
+import { isMountDriver, volumesDownCondition } from '#shared/domain/volume-drivers.ts';
 import type { VolumeMount } from '#shared/protocol/generated/messages.ts';
 import type { ContainerControl, ContainerEntry } from '../../fleet/containers/container-registry.ts';
 import type { Machine } from '../../fleet/machine.ts';
@@ -200,13 +200,13 @@ function addUse(used: Map<WorkspaceId, Use>, workspaceId: WorkspaceId, spec: Con
 }
 
 /** Driver of a volume, as stored with a container; empty or absent in rows from before drivers could be chosen. */
-export const driverOf = ({ driver }: VolumeMount): VolumeDriverName =>
-  driver !== undefined && isVolumeDriver(driver) ? driver : 'local';
+export const driverOf = ({ driver }: VolumeMount): MountDriverName =>
+  driver !== undefined && isMountDriver(driver) ? driver : 'local';
 
 /** Volume drivers that the agent is set up for, except those that do not answer. */
-const volumeDriversOf = ({ inventory, conditions }: Machine): VolumeDriverName[] =>
+const volumeDriversOf = ({ inventory, conditions }: Machine): MountDriverName[] =>
   ['local', ...(inventory?.volumeDrivers ?? [])]
-    .filter(isVolumeDriver)
+    .filter(isMountDriver)
     .filter((driver) => !conditions.includes(volumesDownCondition(driver)));
 
 function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachine {

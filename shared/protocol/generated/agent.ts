@@ -7,6 +7,8 @@ import type { AgentLinkClient as _longshore_agent_v1_AgentLinkClient, AgentLinkD
 import type { Assignment as _longshore_agent_v1_Assignment, Assignment__Output as _longshore_agent_v1_Assignment__Output } from './longshore/agent/v1/Assignment.ts';
 import type { AttemptsKnown as _longshore_agent_v1_AttemptsKnown, AttemptsKnown__Output as _longshore_agent_v1_AttemptsKnown__Output } from './longshore/agent/v1/AttemptsKnown.ts';
 import type { BodyChunk as _longshore_agent_v1_BodyChunk, BodyChunk__Output as _longshore_agent_v1_BodyChunk__Output } from './longshore/agent/v1/BodyChunk.ts';
+import type { BucketKeys as _longshore_agent_v1_BucketKeys, BucketKeys__Output as _longshore_agent_v1_BucketKeys__Output } from './longshore/agent/v1/BucketKeys.ts';
+import type { BucketMount as _longshore_agent_v1_BucketMount, BucketMount__Output as _longshore_agent_v1_BucketMount__Output } from './longshore/agent/v1/BucketMount.ts';
 import type { BuildImage as _longshore_agent_v1_BuildImage, BuildImage__Output as _longshore_agent_v1_BuildImage__Output } from './longshore/agent/v1/BuildImage.ts';
 import type { BuildStep as _longshore_agent_v1_BuildStep, BuildStep__Output as _longshore_agent_v1_BuildStep__Output } from './longshore/agent/v1/BuildStep.ts';
 import type { CacheUse as _longshore_agent_v1_CacheUse, CacheUse__Output as _longshore_agent_v1_CacheUse__Output } from './longshore/agent/v1/CacheUse.ts';
@@ -100,6 +102,8 @@ export interface ProtoGrpcType {
         Assignment: MessageTypeDefinition<_longshore_agent_v1_Assignment, _longshore_agent_v1_Assignment__Output>
         AttemptsKnown: MessageTypeDefinition<_longshore_agent_v1_AttemptsKnown, _longshore_agent_v1_AttemptsKnown__Output>
         BodyChunk: MessageTypeDefinition<_longshore_agent_v1_BodyChunk, _longshore_agent_v1_BodyChunk__Output>
+        BucketKeys: MessageTypeDefinition<_longshore_agent_v1_BucketKeys, _longshore_agent_v1_BucketKeys__Output>
+        BucketMount: MessageTypeDefinition<_longshore_agent_v1_BucketMount, _longshore_agent_v1_BucketMount__Output>
         BuildImage: MessageTypeDefinition<_longshore_agent_v1_BuildImage, _longshore_agent_v1_BuildImage__Output>
         BuildStep: MessageTypeDefinition<_longshore_agent_v1_BuildStep, _longshore_agent_v1_BuildStep__Output>
         CacheUse: MessageTypeDefinition<_longshore_agent_v1_CacheUse, _longshore_agent_v1_CacheUse__Output>

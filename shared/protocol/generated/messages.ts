@@ -4,6 +4,8 @@ export type * from './longshore/agent/v1/AgentLink.ts';
 export type * from './longshore/agent/v1/Assignment.ts';
 export type * from './longshore/agent/v1/AttemptsKnown.ts';
 export type * from './longshore/agent/v1/BodyChunk.ts';
+export type * from './longshore/agent/v1/BucketKeys.ts';
+export type * from './longshore/agent/v1/BucketMount.ts';
 export type * from './longshore/agent/v1/BuildImage.ts';
 export type * from './longshore/agent/v1/BuildStep.ts';
 export type * from './longshore/agent/v1/CacheUse.ts';

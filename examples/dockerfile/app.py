@@ -1,0 +1,15 @@
+"""An image of your own Dockerfile: the database is made while the image is built, and every container has it."""
+
+import os
+import sqlite3
+
+from longshore import Image, endpoint
+
+
+@endpoint(name='elements', cpu=0.25, memory=128, image=Image.from_dockerfile('Dockerfile'))
+def handler(symbol: str):
+    with sqlite3.connect(os.environ['ELEMENTS']) as database:
+        found = database.execute('select number, name, year from elements where symbol = ?', [symbol]).fetchone()
+    if found is None:
+        raise KeyError(f'no element has the symbol {symbol}')
+    return dict(zip(('number', 'name', 'year'), found))
