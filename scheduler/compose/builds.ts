@@ -18,14 +18,14 @@ export interface BuildParts {
 }
 
 export function openBuilds(
-  { db, keys, instance, log, settings }: Infrastructure,
+  { db, keys, instance, registry, log, settings }: Infrastructure,
   { bus, machines, isLeader }: ClusterState,
   { objects }: Pick<ObjectParts, 'objects'>,
   { streams }: Pick<TaskParts, 'streams'>,
   { cpuWorkAllowed }: Pick<Scaling, 'cpuWorkAllowed'>,
 ): BuildParts {
   const buildStreams = new OrderedStreams<OrderedBuild>({ instance, bus, channel: keys.orderedBuildsChannel, streams });
-  const builds = new Builds({ db, instance, machines, streams: buildStreams, objects, cpuWorkAllowed, log });
+  const builds = new Builds({ db, instance, machines, streams: buildStreams, objects, cpuWorkAllowed, registry, log });
   const imageCollector = new ImageCollector({ db, machines, isLeader, days: settings.LONGSHORE_IMAGE_DAYS, log });
   return { buildStreams, builds, imageCollector, imageReads: new ImageReads(db) };
 }

@@ -11,6 +11,7 @@ import { isUuid, sha256Hex } from '#shared/domain/ids.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import type { Registry } from '#shared/metrics.ts';
 import { MOST_EVENT_BYTES, decodeEvent } from '#shared/protocol/build-events.ts';
 import type { BuildEvent } from '#shared/protocol/build-events.ts';
 import type { BuildImage, CodeArchive } from '#shared/protocol/generated/messages.ts';
@@ -32,8 +33,9 @@ import { mayHost } from '../images/hosts.ts';
 import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
 import type { OrderedStreams } from '../ordered-streams.ts';
-import { imageNameOf, readDefinition } from './definition.ts';
+import { imageNameOf, modelsOf, readDefinition } from './definition.ts';
 import type { Definition } from './definition.ts';
+import { BuildMetrics } from './metrics.ts';
 import { Transcript } from './transcript.ts';
 import type { BuildLine, BuildOutcome } from './transcript.ts';
 
@@ -46,6 +48,7 @@ export interface BuildsParts {
   readonly streams: Pick<OrderedStreams<OrderedBuild>, 'open'>;
   readonly objects: Pick<Objects, 'use'>;
   readonly cpuWorkAllowed: (poolName: string) => boolean;
+  readonly registry: Registry;
   readonly log: Log;
 }
 
@@ -78,9 +81,11 @@ export class Builds {
   /** Builds of this process, by image. */
   readonly #live = new Map<string, { readonly transcript: Transcript; readonly running: Promise<void> }>();
   readonly #closing = new AbortController();
+  readonly #metrics: BuildMetrics;
 
   constructor(parts: BuildsParts) {
     this.#parts = parts;
+    this.#metrics = new BuildMetrics(parts.registry, () => this.#live.size);
   }
 
   start(): void {
@@ -106,7 +111,9 @@ export class Builds {
     if (read.kind === 'as_is') return { kind: 'image', imageId: read.image, exists: true };
     const imageId = imageNameOf(workspaceId, read.definition);
     if (request.forceRebuild) await forceImage(db, workspaceId, imageId);
-    return { kind: 'image', imageId, exists: await this.#exists(workspaceId, imageId, workOf(workspaceId, request)) };
+    const exists = await this.#exists(workspaceId, imageId, workOf(workspaceId, request));
+    this.#metrics.asked(exists);
+    return { kind: 'image', imageId, exists };
   }
 
   /** Why a stub of the workspace cannot have that image; undefined: it can, as far as is known here. */
@@ -153,8 +160,10 @@ export class Builds {
         owner: instance,
         most: MOST_OF_WORKSPACE,
         mostImages: MOST_IMAGES,
+        forced: request.forceRebuild,
       };
       const claim = await claimBuild(db, image);
+      if (claim === 'full' || claim === 'too_many') this.#metrics.refused(claim === 'full' ? 'images' : 'builds');
       if (claim === 'full')
         return void (yield done(
           '',
@@ -201,6 +210,7 @@ export class Builds {
   async #run(build: Begun, transcript: Transcript): Promise<void> {
     const { db, instance, log } = this.#parts;
     const { imageId, workspaceId } = build;
+    const from = performance.now();
     const abort = new AbortController();
     const signal = AbortSignal.any([abort.signal, this.#closing.signal]);
     const renewing = repeat(
@@ -231,6 +241,8 @@ export class Builds {
       log.error({ err: error, imageId }, 'the end of a build was not written');
       end = { state: 'FAILED', error: 'the end of the build could not be written: begin it again' };
     }
+    const result = end.state === 'READY' ? 'ready' : end.state === 'PENDING' ? 'cut_off' : 'failed';
+    this.#metrics.ended(result, performance.now() - from);
     transcript.end({ errMsg: end.error });
   }
 
@@ -248,9 +260,10 @@ export class Builds {
       image,
       workspaceId,
       pythonVersion: definition.pythonVersion,
-      steps: definition.steps.map((step) => ({ ...step })),
+      steps: definition.steps.map(({ text, title, apart = false }) => ({ text, title, apart })),
       context,
       noCache: row?.forced === true,
+      gpus: [...(definition.gpu ?? [])],
     };
     for (const [index, { row: machine }] of machines.entries()) {
       let bytes: Duplex;
@@ -275,12 +288,15 @@ export class Builds {
   }
 
   /** Machines for a build. A workspace's builds stay together, because its layers are there. */
-  #candidates({ workspaceId, work }: Begun): readonly Machine[] {
+  #candidates({ workspaceId, work, definition: { gpu } }: Begun): readonly Machine[] {
     const { machines, cpuWorkAllowed } = this.#parts;
     const rank = new Map<MachineId, string>();
     const found = [...machines.all()].filter(
       (machine) =>
-        machine.inventory?.builds === true && isSchedulable(machine) && mayHost(machine, work, cpuWorkAllowed),
+        machine.inventory?.builds === true &&
+        (gpu === undefined || machine.inventory.buildGpus) &&
+        isSchedulable(machine) &&
+        mayHost(machine, work, cpuWorkAllowed),
     );
     for (const { row } of found) rank.set(row.id, sha256Hex(`${workspaceId} ${row.id}`));
     return found.toSorted((a, b) => ((rank.get(a.row.id) ?? '') < (rank.get(b.row.id) ?? '') ? -1 : 1));
@@ -322,11 +338,10 @@ interface Begun {
   readonly work: HostedWork;
 }
 
-const workOf = (workspaceId: WorkspaceId, { gpu, pool }: Pick<BuildImageRequest, 'gpu' | 'pool'>): HostedWork => ({
-  workspaceId,
-  poolName: pool,
-  gpu: gpu.split(',').flatMap((name) => (name.trim() === '' ? [] : [name.trim()])),
-});
+const workOf = (
+  workspaceId: WorkspaceId,
+  { gpu, machineGpu, pool }: Pick<BuildImageRequest, 'gpu' | 'machineGpu' | 'pool'>,
+): HostedWork => ({ workspaceId, poolName: pool, gpu: modelsOf(gpu || machineGpu) });
 
 /** Whether a machine may still serve what it has. */
 const isThere = ({ health }: Machine): boolean =>
