@@ -144,6 +144,13 @@ export const AgentSettings = Type.Object({
     maximum: 1440,
     description: 'time that one build may take',
   }),
+  LONGSHORE_AGENT_PACKAGES_MIB: Type.Integer({
+    default: 10_240,
+    minimum: 0,
+    maximum: 1 << 30,
+    description:
+      'MiB of downloaded packages that are kept for the next builds, half of it for one workspace; 0: none are kept',
+  }),
   LONGSHORE_PIP_INDEX_URL: Type.Optional(
     Type.String({ description: 'package index of pip in builds; whoever builds can read it, with its password' }),
   ),
@@ -157,6 +164,19 @@ export const AgentSettings = Type.Object({
     Type.String({
       pattern: '^[^\\n\\r]*$',
       description: 'further arguments of `pip install` for packages of images, such as --prefer-binary',
+    }),
+  ),
+  LONGSHORE_MICROMAMBA_URL: Type.Optional(
+    Type.String({
+      pattern: '^https?://\\S+$',
+      description:
+        "address of micromamba's program for images that use it; $machine in it becomes 64 or aarch64. By default a fixed release on github.com",
+    }),
+  ),
+  LONGSHORE_CONDA_CHANNELS: Type.Optional(
+    Type.String({
+      description:
+        'channels of micromamba in builds, apart by spaces, instead of conda-forge; whoever builds can read them',
     }),
   ),
   LONGSHORE_CODE_CACHE_BYTES: Type.Integer({
@@ -366,7 +386,7 @@ export function isBaseImage(config: Pick<AgentConfig, 'LONGSHORE_BASE_IMAGE'>, i
   return image === (version === undefined ? config.LONGSHORE_BASE_IMAGE : [before, ...after].join(version));
 }
 
-/** Variables of builds, by the names that pip and the steps of packages read. */
+/** Variables of builds, by the names that package managers and the steps of packages read. */
 export const pipVariables = (config: AgentConfig): Readonly<Record<string, string>> =>
   Object.fromEntries(
     [
@@ -374,6 +394,8 @@ export const pipVariables = (config: AgentConfig): Readonly<Record<string, strin
       ['PIP_EXTRA_INDEX_URL', config.LONGSHORE_PIP_EXTRA_INDEX_URL],
       ['PIP_TRUSTED_HOST', config.LONGSHORE_PIP_TRUSTED_HOST],
       ['LONGSHORE_PIP_ARGUMENTS', config.LONGSHORE_PIP_ARGUMENTS],
+      ['LONGSHORE_MICROMAMBA_URL', config.LONGSHORE_MICROMAMBA_URL],
+      ['LONGSHORE_CONDA_CHANNELS', config.LONGSHORE_CONDA_CHANNELS],
     ].filter((pair): pair is [string, string] => pair[1] !== undefined),
   );
 

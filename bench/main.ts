@@ -39,6 +39,7 @@ import { scale } from './suites/scale.ts';
 import { start } from './suites/start.ts';
 import { streams } from './suites/streams.ts';
 import { volumes } from './suites/volumes.ts';
+import { weights } from './suites/weights.ts';
 import type { Check, SuiteContext, SuiteResult } from './suites/suite.ts';
 import { resultTable } from './table.ts';
 import type { Workplace } from './workplace.ts';
@@ -56,6 +57,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   crossing,
   streams,
   volumes,
+  weights,
   list,
   agent,
   'agent-gpus': agentGpus,

@@ -5,6 +5,7 @@ import type { Invocation } from './commands/run.ts';
 import type { VolumeCopyFlags, VolumeCreateFlags, VolumeEntryFlags } from './flags.ts';
 import { command, examples } from './program-parts.ts';
 
+const LOOK_HELP = 'VOLUME, or VOLUME:PATH, such as models:base';
 const PLACE_HELP = 'VOLUME:PATH, such as models:base/weights.bin; VOLUME: alone is all of it';
 
 export function addVolume(program: Command, invocation: () => Invocation): void {
@@ -66,7 +67,7 @@ function addRecords(volume: Command, invocation: () => Invocation): void {
 function addEntries(volume: Command, invocation: () => Invocation): void {
   examples(
     command(volume, 'ls', 'List the entries of a folder')
-      .argument('<place>', PLACE_HELP)
+      .argument('<place>', LOOK_HELP)
       .option('--recursive', 'with everything below'),
     'volume ls models:',
     'volume ls models:base --recursive --json',
@@ -75,7 +76,7 @@ function addEntries(volume: Command, invocation: () => Invocation): void {
     await runVolumeEntries(place, flags, invocation());
   });
   examples(
-    command(volume, 'size', 'Count the bytes and files of a volume or a folder').argument('<place>', PLACE_HELP),
+    command(volume, 'size', 'Count the bytes and files of a volume or a folder').argument('<place>', LOOK_HELP),
     'volume size models:base',
   ).action(async (place: string) => {
     const { runVolumeSize } = await import('./commands/volume-entries.ts');

@@ -24,6 +24,8 @@ export interface Surroundings {
   readonly labels: Readonly<Record<string, string>>;
   /** Names of variables that steps may read. */
   readonly args: readonly string[];
+  /** The image on which these instructions go on, by its id; absent: they begin with a FROM of their own. */
+  readonly onto?: string;
   /** A file of the context with certificates, and its place in the image; absent: none. */
   readonly certificates?: { readonly from: string; readonly to: string };
 }
@@ -39,7 +41,7 @@ const MOST_TITLE = 300;
 export function assemble(
   steps: readonly OrderedStep[],
   instructions: readonly Instruction[],
-  { ids, labels, args, certificates }: Surroundings,
+  { ids, labels, args, onto, certificates }: Surroundings,
 ): Assembled {
   const lines: string[] = [];
   const titles: (string | undefined)[] = [];
@@ -47,20 +49,30 @@ export function assemble(
     lines.push(line);
     titles.push(undefined);
   };
-  for (const [index, instruction] of instructions.entries()) {
-    const { name, rest } = instruction;
-    const title = (steps[index]?.title || textOf(instruction)).slice(0, MOST_TITLE);
-    lines.push(textOf({ name, rest: withIds(name, rest, ids) }));
-    titles.push(title);
-    if (name !== 'FROM') continue;
-    // Labels come first: no layer is ever used again for another workspace.
-    const pairs = Object.entries(labels).map(([key, value]) => `${key}=${JSON.stringify(value)}`);
+  // Labels come first: no layer is ever used again for another workspace.
+  const pairs = Object.entries(labels).map(([key, value]) => `${key}=${JSON.stringify(value)}`);
+  const begin = (): void => {
     ours(`LABEL ${pairs.join(' ')}`);
     if (certificates !== undefined) ours(`COPY ${certificates.from} ${certificates.to}`);
     for (const arg of args) ours(`ARG ${arg}`);
+  };
+  if (onto !== undefined) {
+    ours(`FROM ${onto}`);
+    begin();
+  }
+  for (const [index, instruction] of instructions.entries()) {
+    const { name, rest } = instruction;
+    const title = titleOf(steps[index], instruction);
+    lines.push(textOf({ name, rest: withIds(name, rest, ids) }));
+    titles.push(title);
+    if (name === 'FROM') begin();
   }
   return { dockerfile: `${lines.join('\n')}\n`, titles };
 }
+
+/** The title of a step, for people. */
+export const titleOf = (step: OrderedStep | undefined, instruction: Instruction): string =>
+  (step?.title || textOf(instruction)).slice(0, MOST_TITLE);
 
 /** An image by its id, which a name may leave while the build runs. */
 function withIds(name: string, rest: string, ids: ReadonlyMap<string, string>): string {

@@ -6,8 +6,16 @@
 import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
-import { repeat } from '#shared/backoff.ts';
-import { BASE_IMAGE, BUILD_LABEL, BUILD_WORKSPACE_LABEL, isBuiltImage } from '#shared/domain/built-images.ts';
+import { repeat, sleep } from '#shared/backoff.ts';
+import {
+  BASE_IMAGE,
+  BUILD_LABEL,
+  BUILD_STEP_LABEL,
+  BUILD_WORKSPACE_LABEL,
+  PACKAGES_VARIABLE,
+  isBuiltImage,
+} from '#shared/domain/built-images.ts';
+import type { Instruction } from '#shared/domain/dockerfile.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { cut, encodeEvent } from '#shared/protocol/build-events.ts';
@@ -16,11 +24,16 @@ import type { BuildImage__Output } from '#shared/protocol/generated/messages.ts'
 import type { Archives } from '../code/archives.ts';
 import type { PauseContainers } from '../containers/pause-containers.ts';
 import { LABELS } from '../containers/runtime.ts';
-import type { ContainerRuntime } from '../containers/runtime.ts';
+import type { ContainerRuntime, Mount } from '../containers/runtime.ts';
 import type { Images } from '../images/images.ts';
 import type { OpenBytes } from '../slots/streams.ts';
-import { assemble, basesOf, instructionsOf } from './assemble.ts';
+import { assemble, basesOf, instructionsOf, titleOf } from './assemble.ts';
 import { BuildOutput } from './output.ts';
+import { PACKAGES_TARGET } from './packages.ts';
+import type { Packages } from './packages.ts';
+import { segmentsOf } from './segments.ts';
+import type { Segment } from './segments.ts';
+import type { StepsApart } from './steps-apart.ts';
 import { tarOf } from './tar.ts';
 import { nextBuild } from './turns.ts';
 
@@ -34,11 +47,24 @@ export interface BuildLimits {
   readonly timeMs: number;
 }
 
+/** Leases of GPUs; `devices/` has them. */
+export interface BuildGpus {
+  takeForBuild(
+    buildId: string,
+    models: readonly string[],
+  ): { readonly kind: 'leased'; readonly uuid: string } | { readonly kind: 'busy' | 'absent' };
+  holdForBuild(buildId: string, gpuUuids: readonly string[]): void;
+  releaseFromBuild(buildId: string, dockerIds: readonly string[]): Promise<void>;
+}
+
 export interface ImageBuildsParts {
   readonly runtime: ContainerRuntime;
   readonly images: Pick<Images, 'ensure'>;
   readonly archives: Pick<Archives, 'acquire' | 'release'>;
   readonly pauseContainers: Pick<PauseContainers, 'takeForBuild' | 'release'>;
+  readonly stepsApart: Pick<StepsApart, 'run' | 'left'>;
+  readonly packages: Packages;
+  readonly gpus: BuildGpus;
   readonly open: OpenBytes;
   /** The base image of a Python version. */
   readonly baseImageOf: (pythonVersion: string) => string;
@@ -62,10 +88,13 @@ interface Build {
 }
 
 /** Labels by which agents know what is theirs. */
-const TAKEN_LABELS = new Set<string>([...Object.values(LABELS), BUILD_LABEL, BUILD_WORKSPACE_LABEL]);
+const TAKEN_LABELS = new Set<string>([...Object.values(LABELS), BUILD_LABEL, BUILD_WORKSPACE_LABEL, BUILD_STEP_LABEL]);
 const MOST_WAITING = 64;
 const MOST_UNREAD_BYTES = 8 * 1024 * 1024;
 const WATCH_EVERY_MS = 3000;
+/** A look at the packages takes a container of its own. */
+const PACKAGES_EVERY_ROUNDS = 3;
+const GPU_LOOK_EVERY_MS = 2000;
 const STOP_MS = 10_000;
 const PRUNE_EVERY_MS = 3_600_000;
 /** Hours for which the layers of a failed build wait for the next try. */
@@ -81,6 +110,7 @@ export class ImageBuilds {
   readonly #running = new Map<Build, Promise<void>>();
   readonly #beganAt = new Map<string, number>();
   readonly #closing = new AbortController();
+  readonly #recovering: Promise<void>[] = [];
   #pruning: Promise<void> | undefined;
   #isPruning = false;
 
@@ -88,11 +118,33 @@ export class ImageBuilds {
     this.#parts = parts;
   }
 
+  /**
+   * Begins to remove the steps that an agent before this one left running. Must end before containers get GPUs: such a
+   * step may have one.
+   */
+  async recover(): Promise<void> {
+    const { stepsApart, runtime, gpus, log } = this.#parts;
+    for (const { dockerId, gpuUuids } of await stepsApart.left()) {
+      if (gpuUuids.length > 0) gpus.holdForBuild(dockerId, gpuUuids);
+      log.info({ dockerId }, 'the step of a build that nobody follows any more is removed');
+      this.#recovering.push(
+        runtime
+          .remove(dockerId)
+          .then(() => gpus.releaseFromBuild(dockerId, [dockerId]))
+          .catch((error: unknown) =>
+            log.warn({ err: error, dockerId }, 'the step of a build stays until the next start'),
+          ),
+      );
+    }
+  }
+
   /** Removes what builds of an agent that was killed have left, and begins to remove old layers. */
   start(): void {
     const onFailed = (error: unknown): void =>
       this.#parts.log.info({ err: error }, 'layers of builds could not be removed');
-    this.#pruning = this.#prune(0)
+    this.#parts.packages.settle();
+    this.#pruning = Promise.all(this.#recovering)
+      .then(() => this.#prune(0))
       .catch(onFailed)
       .then(() => repeat(PRUNE_EVERY_MS, this.#closing.signal, () => this.#prune(LAYERS_HOURS), onFailed));
   }
@@ -102,6 +154,7 @@ export class ImageBuilds {
     for (const build of [...this.#waiting, ...this.#running.keys()]) build.abort.abort();
     await Promise.race([Promise.all(this.#running.values()), new Promise((done) => setTimeout(done, STOP_MS).unref())]);
     await this.#pruning;
+    await this.#parts.packages.idle();
   }
 
   /** Carries an order out, in turn. */
@@ -196,7 +249,7 @@ export class ImageBuilds {
 
   /** @returns the last event */
   async #build(build: Build): Promise<BuildEvent> {
-    const { runtime, archives, pauseContainers, limits, variables, machineId } = this.#parts;
+    const { pauseContainers, archives, limits, packages } = this.#parts;
     const { order, abort } = build;
     const { steps, context, workspaceId, image } = order;
     const instructions = instructionsOf(steps);
@@ -210,56 +263,140 @@ export class ImageBuilds {
     };
     const late = setTimeout(() => end(`the build took longer than ${limits.timeMs / 60_000} minutes`), limits.timeMs);
     const watch = new AbortController();
+    let watching: Promise<void> | undefined;
+    const hasApart = steps.some(({ apart }) => apart) && (packages.isKept || order.gpus.length > 0);
+    const keepsPackages = hasApart && packages.isKept;
+    const ended: string[] = [];
     try {
       const ids = await this.#bases(build, basesOf(instructions));
-      const ca = this.#parts.caBundle === undefined ? undefined : await readFile(this.#parts.caBundle, 'utf8');
-      const args = {
-        ...variables,
-        ...(ca === undefined ? {} : Object.fromEntries(CA_VARIABLES.map((name) => [name, CA_TARGET]))),
-      };
-      const { dockerfile, titles } = assemble(steps, instructions, {
-        ids,
-        labels: { [BUILD_LABEL]: machineId(), [BUILD_WORKSPACE_LABEL]: workspaceId },
-        args: Object.keys(args),
-        ...(ca === undefined ? {} : { certificates: { from: CA_NAME, to: CA_TARGET } }),
-      });
       const directory = context === null ? undefined : await archives.acquire(context, held);
       const { network } = await pauseContainers.takeForBuild(held).catch((error: unknown) => {
         throw new AppError('network_error', `${messageOf(error)}; builds need Linux 5.16 or newer on the machine`, {
           cause: error,
         });
       });
-      const output = new BuildOutput(titles, (event) => tell(build, event));
-      const watching = this.#watch(network, watch.signal, end);
-      const texts = [
-        { name: 'Dockerfile', text: dockerfile },
-        ...(ca === undefined ? [] : [{ name: CA_NAME, text: ca }]),
-      ];
-      const result = await runtime
-        .build(Readable.from(tarOf(texts, directory), { objectMode: false }), {
-          tag: image,
-          network,
-          memoryBytes: limits.memoryBytes,
-          cpuMillicores: limits.cpuMillicores,
-          args,
-          noCache: order.noCache,
-          signal: abort.signal,
-          onText: (text) => output.push(text),
-        })
-        .finally(() => watch.abort());
-      await watching;
-      output.end();
-      if (result.kind === 'failed') return output.failed(result.message);
-      const facts = await runtime.image(image);
-      return { built: facts?.id ?? result.imageId, bytes: facts?.bytes ?? 0 };
+      watching = this.#watch(build, { network, keepsPackages }, watch.signal, end);
+      const mounts = keepsPackages ? [await packages.take(workspaceId)] : [];
+      const built = await this.#steps({
+        build,
+        held,
+        instructions,
+        ids,
+        directory,
+        network,
+        mounts,
+        segments: segmentsOf(instructions, (at) => hasApart && steps[at]?.apart === true),
+        onContainer: (dockerId) => ended.push(dockerId),
+      });
+      return 'failed' in built ? built.failed : await this.#named(image, built.imageId);
     } catch (error) {
       if (why !== undefined) return failure(why);
       throw error;
     } finally {
       clearTimeout(late);
       watch.abort();
+      await watching;
       pauseContainers.release(held, 0);
       if (context !== null) archives.release(context.sha256, held);
+      if (keepsPackages) packages.release(workspaceId);
+      await this.#parts.gpus.releaseFromBuild(held, ended).catch((error: unknown) => {
+        this.#parts.log.warn({ err: error }, 'the GPU of a build was not seen to be free');
+      });
+    }
+  }
+
+  /** Runs all steps. @returns the last image, or the failure of a step */
+  async #steps(work: Work): Promise<{ readonly imageId: string } | { readonly failed: BuildEvent }> {
+    const { runtime, limits, variables, machineId, stepsApart } = this.#parts;
+    const { build, held, instructions, ids, directory, network, mounts, segments } = work;
+    const { order, abort } = build;
+    const { steps, workspaceId } = order;
+    const ca = this.#parts.caBundle === undefined ? undefined : await readFile(this.#parts.caBundle, 'utf8');
+    const args = {
+      ...variables,
+      ...(ca === undefined ? {} : Object.fromEntries(CA_VARIABLES.map((name) => [name, CA_TARGET]))),
+    };
+    const labels = { [BUILD_LABEL]: machineId(), [BUILD_WORKSPACE_LABEL]: workspaceId, [BUILD_STEP_LABEL]: '' };
+    const bounds = { network, memoryBytes: limits.memoryBytes, cpuMillicores: limits.cpuMillicores };
+    const output = new BuildOutput(instructions.length, (event) => tell(build, event));
+    let imageId: string | undefined;
+    for (const segment of segments) {
+      if (segment.kind === 'apart') {
+        if (imageId === undefined) return { failed: failure('the order of the build begins with a step of ours') };
+        const instruction = instructions[segment.at];
+        if (instruction === undefined) continue;
+        output.stepApart(titleOf(steps[segment.at], instruction));
+        const result = await stepsApart.run({
+          imageId,
+          script: segment.script,
+          variables: mounts.length > 0 ? { ...args, [PACKAGES_VARIABLE]: PACKAGES_TARGET } : args,
+          mounts,
+          ...bounds,
+          gpuUuids: order.gpus.length > 0 ? [await this.#gpu(build, held)] : [],
+          key: order.gpus.join(','),
+          noCache: order.noCache,
+          signal: abort.signal,
+          onLine: (line) => output.line(line),
+          onContainer: work.onContainer,
+        });
+        if (result.kind === 'failed')
+          return { failed: output.failed(`the step returned a non-zero code: ${result.exitCode}`) };
+        if (result.isReused) output.reused();
+        imageId = result.imageId;
+        continue;
+      }
+      const isFirst = imageId === undefined;
+      const { dockerfile, titles } = assemble(
+        steps.slice(segment.from, segment.to),
+        instructions.slice(segment.from, segment.to),
+        {
+          ids,
+          labels,
+          args: Object.keys(args),
+          ...(imageId === undefined ? {} : { onto: imageId }),
+          ...(isFirst && ca !== undefined ? { certificates: { from: CA_NAME, to: CA_TARGET } } : {}),
+        },
+      );
+      const texts = [
+        { name: 'Dockerfile', text: dockerfile },
+        ...(isFirst && ca !== undefined ? [{ name: CA_NAME, text: ca }] : []),
+      ];
+      output.instructions(titles);
+      const result = await runtime.build(
+        Readable.from(tarOf(texts, isFirst ? directory : undefined), { objectMode: false }),
+        {
+          ...bounds,
+          args,
+          noCache: order.noCache,
+          signal: abort.signal,
+          onText: (text) => output.push(text),
+        },
+      );
+      output.end();
+      if (result.kind === 'failed') return { failed: output.failed(result.message) };
+      imageId = result.imageId;
+    }
+    return { imageId: imageId ?? '' };
+  }
+
+  async #named(image: string, imageId: string): Promise<BuildEvent> {
+    const { runtime } = this.#parts;
+    await runtime.tagImage(imageId, image);
+    const facts = await runtime.image(image);
+    return { built: facts?.id ?? imageId, bytes: facts?.bytes ?? 0 };
+  }
+
+  /** The build's GPU: the one that it has, else the next that is free. */
+  async #gpu(build: Build, held: string): Promise<string> {
+    const { gpus } = this.#parts;
+    const { order, abort } = build;
+    for (let round = 0; ; round += 1) {
+      const taken = gpus.takeForBuild(held, order.gpus);
+      if (taken.kind === 'leased') return taken.uuid;
+      if (taken.kind === 'absent')
+        throw new AppError('gpu_unavailable', `the machine of the build has no GPU ${order.gpus.join(' or ')}`);
+      if (round === 0) tell(build, { note: 'waits for a GPU: containers have all of them' });
+      if (!(await sleep(GPU_LOOK_EVERY_MS, abort.signal))) throw new Error('the build was ended');
     }
   }
 
@@ -293,13 +430,27 @@ export class ImageBuilds {
   }
 
   /** Ends a build that fills the disk. Steps have no limit of the engine's. */
-  async #watch(network: string, signal: AbortSignal, end: (why: string) => void): Promise<void> {
-    const { runtime, limits, isDiskFull, log } = this.#parts;
+  async #watch(
+    { order: { workspaceId } }: Build,
+    { network, keepsPackages }: { readonly network: string; readonly keepsPackages: boolean },
+    signal: AbortSignal,
+    end: (why: string) => void,
+  ): Promise<void> {
+    const { runtime, limits, packages, isDiskFull, log } = this.#parts;
     const bytesOf = new Map<string, number>();
+    let packagesAtFirst: number | undefined;
+    let round = 0;
     const look = async (): Promise<void> => {
       if (isDiskFull()) end('the disk of the machine is full');
       for (const dockerId of await runtime.containersOn(network))
         bytesOf.set(dockerId, Math.max(bytesOf.get(dockerId) ?? 0, (await runtime.writtenBytes(dockerId)) ?? 0));
+      // A count of packages takes a container, so it comes less often.
+      if (keepsPackages && round % PACKAGES_EVERY_ROUNDS === 0) {
+        const now = await packages.bytesOf(workspaceId);
+        packagesAtFirst ??= now;
+        bytesOf.set('packages', now - packagesAtFirst);
+      }
+      round += 1;
       const bytes = [...bytesOf.values()].reduce((sum, one) => sum + one, 0);
       if (bytes > limits.diskBytes) end(`the steps wrote more than ${Math.round(limits.diskBytes / 1024 ** 2)} MiB`);
     };
@@ -317,6 +468,20 @@ export class ImageBuilds {
       this.#next();
     }
   }
+}
+
+/** A build whose images are there. */
+interface Work {
+  readonly build: Build;
+  /** The name under which the build holds things of this machine. */
+  readonly held: string;
+  readonly instructions: readonly Instruction[];
+  readonly segments: readonly Segment[];
+  readonly ids: ReadonlyMap<string, string>;
+  readonly directory: string | undefined;
+  readonly network: string;
+  readonly mounts: readonly Mount[];
+  readonly onContainer: (dockerId: string) => void;
 }
 
 const failure = (text: string): BuildEvent => ({ failed: cut(text), step: '' });

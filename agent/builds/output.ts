@@ -14,7 +14,7 @@ const NOISE =
 const UNTRUSTED = /CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|certificate verify failed/i;
 
 export class BuildOutput {
-  readonly #titles: readonly (string | undefined)[];
+  #titles: readonly (string | undefined)[] = [];
   readonly #tell: (event: BuildEvent) => void;
   readonly #of: number;
   #rest = '';
@@ -26,11 +26,35 @@ export class BuildOutput {
   #last: string[] = [];
   #isUntrusted = false;
 
-  /** @param titles - of each instruction; undefined: nobody is told of it */
-  constructor(titles: readonly (string | undefined)[], tell: (event: BuildEvent) => void) {
-    this.#titles = titles;
+  /** @param of - steps of the whole build that people are told of */
+  constructor(of: number, tell: (event: BuildEvent) => void) {
+    this.#of = of;
     this.#tell = tell;
-    this.#of = titles.filter((title) => title !== undefined).length;
+  }
+
+  /**
+   * Begins a run of the engine's builder.
+   * @param titles - of each of its instructions; undefined: nobody is told of it
+   */
+  instructions(titles: readonly (string | undefined)[]): void {
+    this.end();
+    this.#titles = titles;
+    this.#begun = 0;
+  }
+
+  /** Begins a step that runs apart; its output comes by `line`. */
+  stepApart(title: string): void {
+    this.instructions([title]);
+    this.#begin();
+  }
+
+  /** Takes a line of a step that runs apart. */
+  line(text: string): void {
+    this.#take(stripVTControlCharacters(text));
+  }
+
+  reused(): void {
+    this.#take(REUSED);
   }
 
   push(text: string): void {
@@ -65,8 +89,12 @@ export class BuildOutput {
       return;
     }
     if (NOISE.test(line)) return;
+    this.#take(line);
+  }
+
+  #take(line: string): void {
     if (UNTRUSTED.test(line)) this.#isUntrusted = true;
-    const text = line === ' ---> Using cache' ? 'unchanged: its layer is used again' : line.slice(0, MOST_LINE);
+    const text = line === ' ---> Using cache' ? REUSED : line.slice(0, MOST_LINE);
     // Steps of ours are nobody's business, unless they fail.
     if (this.#titles[this.#begun - 1] === undefined && this.#begun > 0) return;
     this.#last.push(text);
@@ -88,6 +116,7 @@ export class BuildOutput {
   }
 }
 
+const REUSED = 'unchanged: its layer is used again';
 const whyKilled = ' (killed, probably for want of memory)';
 const UNTRUSTED_TEXT =
   "The certificate of the package index is not trusted in the build, although pip may speak of a missing distribution: the machine's operator names the certificates of the network's proxy with LONGSHORE_CA_BUNDLE";

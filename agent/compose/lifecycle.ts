@@ -83,6 +83,8 @@ function hostParts({ host, member, journal, parts }: Started): readonly Part[] {
     { name: 'loop', stop: () => loop.stop() },
     // Devices open before containers are taken up: a container that ends asks for its devices.
     { name: 'devices', start: () => gpus.open() },
+    // A step that an agent before this one began may have a device.
+    { name: 'steps of builds that are left', start: () => parts.imageBuilds.recover() },
     { name: 'build facts', start: () => tellBuild(host, member, gpus.driver) },
     { name: 'image cache', stop: () => cache.stop() },
     { name: 'disks', stop: () => disks.stop() },

@@ -9,8 +9,10 @@ import { join, resolve } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
 import { ImageBuilds } from '../builds/image-builds.ts';
+import { Packages } from '../builds/packages.ts';
+import { StepsApart } from '../builds/steps-apart.ts';
 import { closedRanges, imageOf, pipVariables } from '../config.ts';
-import { RunnerCompiler, countByContainer, emptyByContainer } from '../containers/helpers.ts';
+import { RunnerCompiler, countByContainer, emptyByContainer, sizesByContainer } from '../containers/helpers.ts';
 import { GpuDrivers } from '../containers/cdi.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
 import { PauseContainers } from '../containers/pause-containers.ts';
@@ -127,6 +129,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
         streams: true,
         builds: config.LONGSHORE_AGENT_BUILDS > 0 && builtImages !== undefined,
         builtImages: [...(builtImages ?? [])],
+        buildGpus: config.LONGSHORE_AGENT_BUILDS > 0,
         diskTotalBytes: disk.totalBytes,
         diskFreeBytes: disk.freeBytes,
         gpus: gpus.report(),
@@ -215,11 +218,21 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     labels,
     log,
   });
+  const packagesDir = join(stateDir, 'packages');
   const imageBuilds = new ImageBuilds({
     runtime,
     images,
     archives,
     pauseContainers,
+    stepsApart: new StepsApart({ runtime, gpuDrivers, machineId, log }),
+    packages: new Packages({
+      directory: packagesDir,
+      mostBytes: config.LONGSHORE_AGENT_PACKAGES_MIB * MIB,
+      sizes: () => sizesByContainer(runtime, packagesDir, labels()),
+      empty: (path) => emptyByContainer(runtime, path, labels()),
+      log,
+    }),
+    gpus,
     open: (line) => link.openBytes(line),
     baseImageOf: (pythonVersion) => imageOf(config, '', pythonVersion),
     machineId,

@@ -156,6 +156,23 @@ export async function countByContainer(
   return [...found.values()].reduce((sum, one) => sum + one, 0) * 1024;
 }
 
+/** @returns bytes of blocks that each folder of this folder takes, for every owner */
+export async function sizesByContainer(
+  runtime: ContainerRuntime,
+  path: string,
+  labels: Readonly<Record<string, string>>,
+): Promise<ReadonlyMap<string, number>> {
+  await ensurePauseImage(runtime);
+  const mount: Mount = { kind: 'bind', target: '/target', readOnly: true, source: path };
+  const spec = helper(PAUSE_IMAGE, ['sh', '-c', 'du -skx /target/*'], [mount], labels);
+  const found = new Map<string, number>();
+  await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE'] }, HELPER_DEADLINE_MS, (line) => {
+    const [, kibibytes, name = ''] = /^(\d+)\t\/target\/([^/]+)$/.exec(line) ?? [];
+    if (kibibytes !== undefined) found.set(name, Number(kibibytes) * 1024);
+  });
+  return found;
+}
+
 /**
  * Compiles the runner once per base image, beside its sources, so that later containers with that Python start without
  * compiling (containers see the folder read-only). Python keeps the files of each version apart. Must stay true: a

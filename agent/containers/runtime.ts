@@ -175,11 +175,14 @@ export interface ImageConfig {
   readonly labels: Readonly<Record<string, string>>;
   /** Instructions that a build on the image would run. */
   readonly onBuild: readonly string[];
+  /** User and directory of its containers; empty: the engine's default. */
+  readonly user: string;
+  readonly workingDir: string;
 }
 
 export interface BuildOptions {
-  /** The name that the image gets. */
-  readonly tag: string;
+  /** The name that the image gets; absent: none. */
+  readonly tag?: string;
   /** As in `CreateContainer`. */
   readonly network: string;
   readonly memoryBytes: number;
@@ -318,8 +321,19 @@ export interface ContainerRuntime {
   pruneImages(label: string, olderHours: number): Promise<void>;
   /** Names of images that have the label. */
   imagesWithLabel(label: string): Promise<string[]>;
+  /** Id of an image that has the label, with or without a name; undefined: there is none. */
+  imageIdWithLabel(label: string): Promise<string | undefined>;
+  /** Gives an image a further name. */
+  tagImage(imageId: string, name: string): Promise<void>;
+  /**
+   * Makes an image of what a container wrote, otherwise configured like the image that the container was made of.
+   * @returns the new image's id
+   */
+  commit(dockerId: string, imageId: string, labels: Readonly<Record<string, string>>): Promise<string>;
   /** Ids of containers, of every owner, with that network setting. */
   containersOn(network: string): Promise<string[]>;
+  /** Ids of containers, of every owner, whose names begin so. */
+  containersNamed(prefix: string): Promise<string[]>;
   /** Removes the network when nothing uses it. */
   removeNetwork(name: string): Promise<void>;
   /** Follows the output on fd 1 and 2, line by line, until the container ends. */

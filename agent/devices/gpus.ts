@@ -7,6 +7,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { sleep } from '#shared/backoff.ts';
+import { gpuMatches } from '#shared/domain/gpus.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Gpu, GpuUse } from '#shared/protocol/generated/messages.ts';
@@ -78,6 +79,8 @@ export class Gpus {
   /** Set once the lease owners of devices are known: an error in the kernel's log then finds its container. */
   #started = false;
   #listening = false;
+  /** Builds of images that have devices, by the build. */
+  readonly #builds = new Map<string, LeaseOwner>();
   /** An agent that runs probes was here before. */
   #hasProbed = false;
 
@@ -161,7 +164,7 @@ export class Gpus {
     for (const device of this.#outAtOpen) this.#failLeaseOwners(device, device.health.why);
     this.#outAtOpen = [];
     if (!this.#hasProbed) this.#table.trust(this.#held());
-    const claimed = conflicts(this.#parts.leaseOwners());
+    const claimed = conflicts(this.#owners());
     if (claimed.size === 0) return;
     this.#parts.log.error({ gpuUuids: [...claimed] }, 'containers claim one GPU: all of theirs are quarantined');
     for (const uuid of claimed) this.#table.quarantine(uuid, [], 'two containers claim it');
@@ -190,17 +193,20 @@ export class Gpus {
 
   /** The devices as reported to the scheduler. */
   report(): Gpu[] {
+    const inBuild = new Set([...this.#builds.values()].flatMap(({ gpuUuids }) => gpuUuids));
     return this.#table.all().map((device) => ({
       uuid: device.uuid,
       model: device.model,
       memoryBytes: device.memoryBytes,
       numaNode: device.numaNode,
-      unhealthy: device.health.state !== 'healthy',
-      state: device.health.state,
+      // Placement knows of no build: a device of one is not offered.
+      ...(inBuild.has(device.uuid) && device.health.state === 'healthy'
+        ? { unhealthy: true, state: 'in_build' }
+        : { unhealthy: device.health.state !== 'healthy', state: device.health.state }),
       pciBusId: device.busId,
       index: device.index,
       parentUuid: device.parentUuid,
-      why: device.health.why,
+      why: device.health.why === '' && inBuild.has(device.uuid) ? 'an image is built with it' : device.health.why,
     }));
   }
 
@@ -239,7 +245,7 @@ export class Gpus {
     readonly gpuUuids: readonly string[];
   }): LeaseRefusal | undefined {
     if (wanted.gpuUuids.length === 0) return undefined;
-    const refusal = leaseRefusal(wanted, this.#parts.leaseOwners(), (uuid) => this.#table.leasable(uuid));
+    const refusal = leaseRefusal(wanted, this.#owners(), (uuid) => this.#table.leasable(uuid));
     if (refusal !== undefined) this.#parts.metrics.gpuLeaseRefusals.inc({ reason: refusal.reason });
     return refusal;
   }
@@ -254,6 +260,46 @@ export class Gpus {
     if (!(await this.#freeProof.release(gpuUuids, dockerId))) return;
     this.#changed();
     await this.#file.written();
+  }
+
+  /**
+   * Leases a free device to a build of an image.
+   * @param models - in order of preference
+   * @returns a build that has one keeps it; `busy`: none is free now; `absent`: this machine has none of them
+   */
+  takeForBuild(
+    buildId: string,
+    models: readonly string[],
+  ): { readonly kind: 'leased'; readonly uuid: string } | { readonly kind: 'busy' | 'absent' } {
+    const [had] = this.#builds.get(buildId)?.gpuUuids ?? [];
+    if (had !== undefined) return { kind: 'leased', uuid: had };
+    const devices = models.flatMap((model) => this.#table.all().filter((one) => gpuMatches(one.model, [model])));
+    const isFree = (uuid: string): boolean =>
+      leaseRefusal({ containerId: buildId, epoch: 0, gpuUuids: [uuid] }, this.#owners(), (one) =>
+        this.#table.leasable(one),
+      ) === undefined;
+    const uuid = devices.find((one) => isFree(one.uuid))?.uuid;
+    if (uuid === undefined) return { kind: devices.length === 0 ? 'absent' : 'busy' };
+    this.holdForBuild(buildId, [uuid]);
+    return { kind: 'leased', uuid };
+  }
+
+  /** Counts devices as a build's, such as those of a step that an agent before this one began. */
+  holdForBuild(buildId: string, gpuUuids: readonly string[]): void {
+    this.#builds.set(buildId, { containerId: buildId, epoch: 0, dockerId: undefined, gpuUuids });
+    this.#changed();
+  }
+
+  /** The containers of the build are gone: its devices are free once no process of these is left on them. */
+  async releaseFromBuild(buildId: string, dockerIds: readonly string[]): Promise<void> {
+    const owner = this.#builds.get(buildId);
+    if (owner === undefined) return;
+    try {
+      for (const dockerId of dockerIds) await this.release(owner.gpuUuids, dockerId);
+    } finally {
+      this.#builds.delete(buildId);
+      this.#changed();
+    }
   }
 
   // ---- looking ------------------------------------------------------------------------------------------------------
@@ -328,12 +374,17 @@ export class Gpus {
     this.#probes.prober.check();
   }
 
+  *#owners(): Iterable<LeaseOwner> {
+    yield* this.#parts.leaseOwners();
+    yield* this.#builds.values();
+  }
+
   #held(): ReadonlySet<string> {
-    return new Set([...this.#parts.leaseOwners()].flatMap((leaseOwner) => leaseOwner.gpuUuids));
+    return new Set([...this.#owners()].flatMap((leaseOwner) => leaseOwner.gpuUuids));
   }
 
   #leaseOwnersOf(device: Device): LeaseOwner[] {
-    return [...this.#parts.leaseOwners()].filter((leaseOwner) => leaseOwner.gpuUuids.includes(device.uuid));
+    return [...this.#owners()].filter((leaseOwner) => leaseOwner.gpuUuids.includes(device.uuid));
   }
 
   #failLeaseOwners(device: Device, why: string): void {
@@ -350,7 +401,7 @@ export class Gpus {
   #collect(): void {
     const { metrics } = this.#parts;
     const held = new Map(
-      [...this.#parts.leaseOwners()].flatMap(({ gpuUuids, deploymentId }) =>
+      [...this.#owners()].flatMap(({ gpuUuids, deploymentId }) =>
         gpuUuids.map((uuid) => [uuid, deploymentId ?? ''] as const),
       ),
     );

@@ -6,7 +6,14 @@ import { ageOf, bytesOf, counted } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print, printJson, printTable } from '../print.ts';
-import { joinPath, lastPart, printable, requireVolumePlace, shownPlace } from '../transfer/places.ts';
+import {
+  joinPath,
+  lastPart,
+  printable,
+  requireVolumeOrPlace,
+  requireVolumePlace,
+  shownPlace,
+} from '../transfer/places.ts';
 import type { VolumePlace } from '../transfer/places.ts';
 import { volumePath } from '../transfer/volume-files.ts';
 import { showDone, withClient } from './run.ts';
@@ -20,7 +27,7 @@ const SUMS = ['bytes', 'disk_bytes', 'files', 'folders', 'others'] as const;
 
 /** Lists a folder, page by page: a long listing begins to show at once. */
 export async function runVolumeEntries(text: string, flags: VolumeEntryFlags, invocation: Invocation): Promise<void> {
-  const place = requireVolumePlace(text);
+  const place = requireVolumeOrPlace(text);
   await withClient(invocation, async (client) => {
     const all: JsonObject[] = [];
     let cursor = '';
@@ -51,7 +58,7 @@ function showEntries(entries: readonly JsonObject[], isFirst: boolean): void {
 }
 
 export async function runVolumeSize(text: string, invocation: Invocation): Promise<void> {
-  const place = requireVolumePlace(text);
+  const place = requireVolumeOrPlace(text);
   await withClient(invocation, async (client) => {
     const sums = Object.fromEntries(SUMS.map((name) => [name, 0])) as Record<(typeof SUMS)[number], number>;
     let cursor = '';

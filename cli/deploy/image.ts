@@ -24,15 +24,17 @@ export async function resolveImage(
   const baseImage = textField(image, 'baseImage') || textField(handler, 'imageId');
   const dockerfile = textField(image, 'dockerfile');
   const lists = Object.fromEntries(LISTS.map((name) => [name, listOf(image, name)]));
-  if (dockerfile === '' && Object.values(lists).every((list) => list.length === 0)) return baseImage;
+  const hasMicromamba = textField(image, 'pythonVersion').startsWith('micromamba');
+  if (dockerfile === '' && !hasMicromamba && Object.values(lists).every((list) => list.length === 0)) return baseImage;
   const definition = {
     ...lists,
     pythonVersion: textField(image, 'pythonVersion'),
     existingImageUri: baseImage,
     dockerfile,
     buildCtxObject: dockerfile === '' ? '' : await uploadContext(client, textField(image, 'contextDir'), onStep),
+    gpu: textField(image, 'gpu'),
     // The image is built where the app's containers may run.
-    gpu: textField(handler, 'gpu'),
+    machineGpu: textField(handler, 'gpu'),
     pool: textField(objectField(handler, 'pool'), 'name'),
   };
   const known = await client.gateway('POST', '/images/verify-build', definition).catch((error: unknown) => {

@@ -29,6 +29,10 @@ export function requireVolumePlace(text: string): VolumePlace {
   return place;
 }
 
+/** A place, or a volume by its name alone, which is all of it. @throws CliError for other texts */
+export const requireVolumeOrPlace = (text: string): VolumePlace =>
+  isVolumeName(text) ? { volume: text, path: '', isFolder: true } : requireVolumePlace(text);
+
 export const joinPath = (folder: string, name: string): string => (folder === '' ? name : `${folder}/${name}`);
 export const lastPart = (path: string): string => path.slice(path.lastIndexOf('/') + 1);
 export const shownPlace = ({ volume, path }: Pick<VolumePlace, 'volume' | 'path'>): string =>

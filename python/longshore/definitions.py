@@ -20,7 +20,7 @@ _APT = (
     'apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends %s && rm -rf /var/lib/apt/lists/*'
 )
 _CREDENTIALS = 'credentials are kept once for a workspace, not in an app file: `longshore registry set`'
-_MICROMAMBA = 'images have pip; name an image that has micromamba as base_image, and call it in commands'
+_FROM = re.compile(r'[ \t]*FROM[ \t]+\S.*?(?:[ \t]+AS[ \t]+(\S+))?[ \t]*\r?\n?$', re.IGNORECASE)
 _IMAGE_ID = re.compile(r'[0-9a-f]{32}')
 _VOLUME_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,62}')
 
@@ -109,6 +109,7 @@ class Image:
         self.system_packages = texts('system_packages', system_packages)
         self.dockerfile = ''
         self.context_dir = ''
+        self.gpu = ''
         self.added: List[Dict[str, str]] = []
 
     @classmethod
@@ -119,15 +120,16 @@ class Image:
         target: Optional[str] = None,
         build_args: Optional[Mapping[str, str]] = None,
     ) -> 'Image':
-        """An image of a Dockerfile. `context_dir` has the files that it copies; the Dockerfile's directory by default."""
+        """
+        An image of a Dockerfile. `context_dir` has the files that it copies; the Dockerfile's directory by default.
+        `target`: the stage with which it ends. `build_args`: values of its ARG instructions.
+        """
         image = cls()
         if os.environ.get('CONTAINER_ID'):
             return image
-        if target or build_args:
-            raise DefinitionError('%s: the builder takes none; write it into the Dockerfile' % ('target' if target else 'build_args'))
         try:
             with open(text('path', path, empty=False), encoding='utf-8') as file:
-                image.dockerfile = file.read()
+                image.dockerfile = _with_arguments(_up_to(file.read(), target or ''), build_args or {})
         except OSError as error:
             raise DefinitionError('path: cannot read %s: %s' % (path, error.strerror)) from None
         image.context_dir = os.path.abspath(context_dir or os.path.dirname(os.path.abspath(path)))
@@ -219,17 +221,24 @@ class Image:
             'give secrets to the decorator, and read them in the handler or in on_start'
         )
 
-    def build_with_gpu(self, gpu: str) -> 'Image':
-        """Refused: steps of a build have no GPU."""
-        raise DefinitionError('build_with_gpu: steps have no GPU; compile in on_start, and keep the result in a Volume')
+    def build_with_gpu(self, gpu: Union[str, Sequence[str]]) -> 'Image':
+        """Packages and commands have such a GPU while the image is built. Instructions of a Dockerfile have none."""
+        self.gpu = gpu_names(gpu)
+        return self
 
     def micromamba(self) -> 'Image':
-        """Refused: images have no micromamba."""
-        raise DefinitionError('micromamba: %s' % _MICROMAMBA)
+        """Python and packages come from conda channels. python3 becomes python3.11."""
+        version = self.python_version.replace('micromamba', 'python')
+        self.python_version = _python_version(('python3.11' if version == 'python3' else version).replace('python', 'micromamba'))
+        return self
 
     def add_micromamba_packages(self, packages: Union[Sequence[str], str], channels: Sequence[str] = ()) -> 'Image':
-        """Refused: images have no micromamba."""
-        raise DefinitionError('add_micromamba_packages: %s' % _MICROMAMBA)
+        """More packages of conda channels, or the path of a file with one on each line; channels beside the usual ones."""
+        if not self.python_version.startswith('micromamba'):
+            raise DefinitionError('add_micromamba_packages: call micromamba() of the image first')
+        names = _packages(packages) + ['-c ' + channel for channel in texts('channels', channels)]
+        self.added += [{'type': 'micromamba', 'command': name} for name in names]
+        return self
 
     def with_docker(self) -> 'Image':
         """Refused: a container has no engine of its own."""
@@ -256,6 +265,7 @@ class Image:
             'systemPackages': self.system_packages,
             'dockerfile': self.dockerfile,
             'contextDir': self.context_dir,
+            'gpu': self.gpu,
         }
         described.update({name: value for name, value in more.items() if value})
         return described
@@ -378,9 +388,37 @@ class Volume:
 def _python_version(value: Any) -> str:
     match = _PYTHON_VERSION.fullmatch(str(value)) if isinstance(value, str) else None
     minor = match.group(3) if match is not None else None
-    if match is None or (minor is not None and not 8 <= int(minor) <= 14):
-        raise DefinitionError('python_version: must be python3 or python3.8 to python3.14, not %r' % (value,))
+    newest = 12 if match is not None and match.group(1) == 'micromamba' else 14
+    if match is None or (minor is not None and not 8 <= int(minor) <= newest):
+        raise DefinitionError(
+            'python_version: must be python3, python3.8 to python3.14 or micromamba3.8 to micromamba3.12, not %r' % (value,)
+        )
     return match.group(0) if match.group(1) else 'python' + match.group(0)
+
+
+def _up_to(dockerfile: str, target: str) -> str:
+    """The instructions up to the end of a stage; '' is the last one."""
+    lines = dockerfile.splitlines(keepends=True)
+    stages = [at for at, line in enumerate(lines) if _FROM.match(line)]
+    for stage, at in enumerate(stages):
+        named = _FROM.match(lines[at])
+        if target and (str(stage) == target or (named and (named.group(1) or '').lower() == target.lower())):
+            return ''.join(lines[: (stages + [len(lines)])[stage + 1]])
+    if target:
+        raise DefinitionError('target: the Dockerfile has no stage %r' % target)
+    return dockerfile
+
+
+def _with_arguments(dockerfile: str, arguments: Mapping[str, str]) -> str:
+    """ARG instructions with these values in the place of their own."""
+    for name, value in arguments.items():
+        if re.search(r'[\r\n]', str(value)):
+            raise DefinitionError('build_args: the value of %s has several lines' % name)
+        line = 'ARG %s="%s"' % (name, re.sub(r'[\\"$]', r'\\\g<0>', str(value)))
+        dockerfile, found = re.subn(r'(?im)^[ \t]*ARG[ \t]+%s(?:=.*)?$' % re.escape(name), lambda _, line=line: line, dockerfile)
+        if not found:
+            raise DefinitionError('build_args: the Dockerfile has no line ARG %s' % name)
+    return dockerfile
 
 
 def _env_vars(value: Any) -> List[str]:

@@ -20,14 +20,15 @@ from typing import Any, Dict, List, NoReturn, Optional, Tuple
 from . import handlers
 from .checks import DefinitionError
 from .handlers import Handler
+from .published import NotServedError
 from .web import Asgi
 
 _USAGE = 'give the app file and perhaps a handler in it: app.py:handler'
 _DECORATORS = ('endpoint', 'task_queue', 'function', 'schedule', 'asgi', 'realtime')
 _DECORATE = 'Decorate a function with %s or @realtime(…) from longshore.' % ', '.join('@%s(…)' % name for name in _DECORATORS[:-1])
 _LIBRARY_HINT = (
-    '%s is not installed here. Install it on this machine, or import it inside the handler or in on_start, which run in the '
-    'container. The container needs it, too: put it beside the app (`pip install --target . PACKAGE`), or name an image that has it.'
+    '%s is not installed here. Import it inside the handler or in on_start, or below `if env.is_remote():`, which run in the '
+    'container, or install it on this machine, too. The container has it by `image=Image(python_packages=[…])`.'
 )
 _BROKEN_HINT = 'The library does not work on this machine. Import it inside the handler or in on_start, which run in the container.'
 
@@ -89,7 +90,7 @@ def _module_name(path: str, directory: str) -> str:
 def _import(module_name: str, path: str, directory: str) -> Any:
     try:
         return importlib.import_module(module_name)
-    except DefinitionError as error:
+    except (DefinitionError, NotServedError) as error:
         raise _Problem('%s%s: %s' % (path, _line(error, directory), error)) from error
     except SystemExit as error:
         raise _Problem('%s ends the program while it is imported (exit %s)' % (path, error.code)) from error

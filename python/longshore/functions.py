@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequence, Type, Union
 
 from .checks import DefinitionError, text
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
@@ -35,21 +35,6 @@ class Function(Queued):
         import asyncio
 
         return await asyncio.get_running_loop().run_in_executor(None, lambda: self.remote(*args, **kwargs))
-
-    def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
-        """
-        Runs a call for each of the inputs, put in one request as far as there is room. A tuple or a list has the
-        positional inputs of a call, anything else is its one input. Results come in the order of the inputs. Raises
-        as `remote`.
-        """
-        from .client import put_many  # not paid on a cold start
-        from .results import in_order
-        from .undeployed import called
-
-        def put(calls: Sequence[Sequence[Any]]) -> List[Optional[str]]:
-            return called(self, lambda stub_id: put_many(self.stub_type, self.deployment_name, calls, stub_id))
-
-        return in_order(put, inputs)
 
 
 class Schedule(Function):

@@ -310,6 +310,11 @@ def handler(): ...
                 _, answer, _, _ = self.describe('app.py')
                 self.assertEqual(answer['handlers'][0].get('pool'), wanted)
 
+    def test_a_name_that_is_not_served_is_said_without_a_hint_about_libraries(self) -> None:
+        self.write('app.py', 'from beam import Pod\nserver = Pod()\n')
+        error, hint = self.refused('app.py')
+        self.assertEqual((error.split(';')[0], hint), ('app.py, line 2: Pod: pods are not served', ''))
+
     def test_a_file_may_have_a_name_that_is_no_word_of_python(self) -> None:
         self.write('load-data.py', 'from longshore import endpoint\n@endpoint\ndef handler(): ...\n')
         _, answer, _, _ = self.describe('load-data.py')
@@ -411,7 +416,7 @@ def handler(): ...
         self.write('app.py', 'x = 1\nimport not_a_library.part\n')
         error, hint = self.refused('app.py')
         self.assertEqual(error, "app.py, line 2: ModuleNotFoundError: No module named 'not_a_library'")
-        self.assertRegex(hint, '^not_a_library is not installed here.*import it inside the handler or in on_start.*The container needs it, too')
+        self.assertRegex(hint, '^not_a_library is not installed here.*Import it inside the handler or in on_start.*The container has it by `image=Image')
 
     def test_mistakes_of_the_app_itself_say_where(self) -> None:
         cases = {

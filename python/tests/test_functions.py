@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Dict, List, Tuple
 from unittest import mock
 
-from longshore import GatewayError, TaskError, function, results, schedule
+from longshore import GatewayError, TaskError, function, results, schedule, task_queue
 
 
 class Server(HTTPServer):
@@ -93,6 +93,11 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
+@task_queue(name='sizes')  # type: ignore[untyped-decorator]
+def size(text: str) -> int:
+    return len(text)
+
+
 @schedule(when='@hourly')  # type: ignore[untyped-decorator]
 def tidy() -> str:
     return 'tidy'
@@ -160,6 +165,13 @@ class Remote(unittest.TestCase):
         calls = [1, (2, 3), [4, 5], 'six', {'a': 7}, ([8],)]
         self.assertEqual(list(add.map(calls)), [[1], [2, 3], [4, 5], ['six'], [{'a': 7}], [[8]]])
         self.assertEqual((self.server.requests, self.server.put[0][0]), ([6], '/function/add'))
+
+    def test_a_task_queue_is_mapped_likewise(self) -> None:
+        self.server.end = lambda body: ('COMPLETE', len(body['args'][0]))
+        self.assertEqual(list(size.map(['a', 'bcd'])), [1, 3])
+        self.assertEqual((self.server.requests, self.server.put[0][0]), ([2], '/taskqueue/sizes'))
+        with self.assertRaisesRegex(GatewayError, 'its inputs are not JSON'):
+            list(size.map([b'pickled by nobody']))
 
     def test_map_has_a_bound_for_each_request_and_for_what_is_under_way(self) -> None:
         self.server.end = lambda body: ('COMPLETE', body['args'][0])

@@ -64,17 +64,41 @@ class Images(unittest.TestCase):
             self.refused('copy', lambda: Image().add_local_file('a b.txt', '/x', copy=True))
             os.chdir(here)
 
+    def test_micromamba_and_its_packages(self) -> None:
+        image = Image().micromamba().add_micromamba_packages(['numpy', 'scipy'], ['bioconda']).pip_install('six')
+        self.assertEqual(image.python_version, 'micromamba3.11')
+        self.assertEqual(
+            [(step['type'], step['command']) for step in image.added],
+            [('micromamba', 'numpy'), ('micromamba', 'scipy'), ('micromamba', '-c bioconda'), ('pip', 'six')],
+        )
+        self.assertEqual(Image('python3.12').micromamba().micromamba().python_version, 'micromamba3.12')
+        self.refused('python_version', lambda: Image('python3.13').micromamba())
+
+    def test_a_build_with_a_gpu_names_it(self) -> None:
+        self.assertEqual(Image().build_with_gpu('A10G').described()['gpu'], 'A10G')
+        self.assertEqual(Image().build_with_gpu(['H100', 'A100']).gpu, 'H100,A100')
+        self.assertNotIn('gpu', Image().described())
+
+    def test_a_dockerfile_ends_with_its_target_and_has_its_arguments(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, 'Dockerfile')
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write('FROM a AS one\nARG V=1\nARG W\nRUN x\nFROM b as two\nRUN y\nFROM c\nRUN z\n')
+            build: Callable[..., str] = lambda **more: Image.from_dockerfile(path, **more).dockerfile
+            self.assertTrue(build().endswith('FROM c\nRUN z\n'))
+            self.assertTrue(build(target='TWO').endswith('FROM b as two\nRUN y\n'))
+            self.assertTrue(build(target='0').endswith('RUN x\n'))
+            self.assertIn('\nARG V="a\\"b\\$c"\nARG W="2"\n', build(target='one', build_args={'V': 'a"b$c', 'W': 2}))
+            self.refused('target', lambda: build(target='three'))
+            self.refused('build_args', lambda: build(build_args={'X': '1'}))
+
     def test_what_images_do_not_have_is_refused_with_the_way_out(self) -> None:
         refusals = {
             'with_secrets': lambda: Image().with_secrets(['A']),
-            'build_with_gpu': lambda: Image().build_with_gpu('T4'),
-            'micromamba': lambda: Image().micromamba(),
             'add_micromamba_packages': lambda: Image().add_micromamba_packages(['a']),
             'with_docker': lambda: Image().with_docker(),
             'base_image_creds': lambda: Image(base_image='r.example/i', base_image_creds=['DOCKERHUB_USERNAME']),
             'credentials': lambda: Image.from_registry('r.example/i', ['DOCKERHUB_USERNAME']),
-            'target': lambda: Image.from_dockerfile('Dockerfile', target='first'),
-            'build_args': lambda: Image.from_dockerfile('Dockerfile', build_args={'A': '1'}),
             'build': lambda: Image().build(),
             'exists': lambda: Image().exists(),
         }

@@ -14,7 +14,8 @@ const definition = {
   dockerfile: Text(),
   buildCtxObject: Text(),
   secrets: Type.Array(Text()),
-  gpu: Text({ description: 'built on a machine with such a GPU, where the image is then; steps themselves get none' }),
+  gpu: Text({ description: 'GPU that the packages and commands have while the image is built; none by default' }),
+  machineGpu: Text({ description: 'GPU of the machine that builds, where the image is then; steps get none' }),
   pool: Text({ description: 'built on a machine of that pool' }),
   ignorePython: Flag(),
 };

@@ -20,5 +20,10 @@ export const isBuiltImage = (reference: string): boolean => reference.toLowerCas
 export const BUILD_LABEL = 'io.longshore.build';
 /** Label likewise: the workspace. A layer is therefore never used again for another workspace. */
 export const BUILD_WORKSPACE_LABEL = 'io.longshore.build.workspace';
+/** Label of a layer that the agent made by a container of its own: a key of everything that the layer follows from. */
+export const BUILD_STEP_LABEL = 'io.longshore.build.step';
 /** Labels whose names begin with this are the agent's alone. */
 export const OWN_LABELS = 'io.longshore.';
+
+/** Variable of a step that may use packages from before: the folder in which the package managers keep them. */
+export const PACKAGES_VARIABLE = 'LONGSHORE_PACKAGES';

@@ -197,7 +197,7 @@ test('a shared volume is a directory below the path that the operator mounted, b
   expect(await readFile(join(volumes.directory('v1'), 'a'), 'utf8')).toBe('here');
   expect((await stat(join(shared, 'ws-1'))).mode & 0o777).toBe(0o700);
   const hello = volumes.world.scheduler.heard.find((message) => message.hello)?.hello;
-  expect(hello?.inventory?.volumeDrivers).toEqual(['shared', 'nfs']);
+  expect(hello?.inventory?.volumeDrivers).toEqual(['cache', 'shared', 'nfs']);
   // The mount is gone: nothing is written into the empty place that it leaves.
   await rm(shared, { recursive: true });
   await expect(volumes.failed({ volumeId: 'v2', mountPath: 'x', driver: 'shared' })).resolves.toMatchObject({

@@ -32,6 +32,7 @@ const NOTHING = {
   buildCtxObject: '',
   secrets: [],
   gpu: '',
+  machineGpu: '',
   pool: '',
   ignorePython: false,
   existingImageCreds: null,

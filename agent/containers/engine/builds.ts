@@ -7,11 +7,31 @@ import { statusOf, translate, wordsOf } from './errors.ts';
 import { drain } from './streams.ts';
 
 const PRUNE_MS = 300_000;
+const COMMIT_MS = 600_000;
 const CPU_PERIOD_US = 100_000;
 /** Bound on one message of the engine. */
 const MOST_MESSAGE = 4 * 1024 * 1024;
 
-type BuildCalls = Pick<ContainerRuntime, 'build' | 'imageConfig' | 'imagesWithLabel' | 'pruneImages' | 'containersOn'>;
+type BuildCalls = Pick<
+  ContainerRuntime,
+  | 'build'
+  | 'imageConfig'
+  | 'imagesWithLabel'
+  | 'imageIdWithLabel'
+  | 'tagImage'
+  | 'commit'
+  | 'pruneImages'
+  | 'containersOn'
+  | 'containersNamed'
+>;
+
+/** An image's configuration, of which we read a part; the engine gets the whole of it back. */
+interface RawConfig {
+  readonly Labels?: Record<string, string> | null;
+  readonly OnBuild?: string[] | null;
+  readonly User?: string;
+  readonly WorkingDir?: string;
+}
 
 /** A line of the engine's answer. */
 interface Message {
@@ -24,13 +44,13 @@ export function buildCalls(engine: EngineClient): BuildCalls {
   return {
     async imageConfig(reference: string): Promise<ImageConfig | undefined> {
       try {
-        const { Config } = (await engine.call('inspect_image', () => engine.docker.getImage(reference).inspect())) as {
-          readonly Config?: {
-            readonly Labels?: Record<string, string> | null;
-            readonly OnBuild?: string[] | null;
-          } | null;
+        const config = await rawConfig(engine, reference);
+        return {
+          labels: config.Labels ?? {},
+          onBuild: config.OnBuild ?? [],
+          user: config.User ?? '',
+          workingDir: config.WorkingDir ?? '',
         };
-        return { labels: Config?.Labels ?? {}, onBuild: Config?.OnBuild ?? [] };
       } catch (error) {
         if (statusOf(error) === 404) return undefined;
         throw translate(error, `cannot look for image ${reference}`);
@@ -50,7 +70,7 @@ export function buildCalls(engine: EngineClient): BuildCalls {
       try {
         // This call is outside the limit: it lasts as long as the build.
         const stream = (await engine.docker.buildImage(context, {
-          t: tag,
+          ...(tag === undefined ? {} : { t: tag }),
           dockerfile: 'Dockerfile',
           networkmode: network,
           memory: memoryBytes,
@@ -106,12 +126,57 @@ export function buildCalls(engine: EngineClient): BuildCalls {
       return images.flatMap((image) => image.RepoTags ?? []).filter((name) => !name.includes('<none>'));
     },
 
+    async imageIdWithLabel(label: string): Promise<string | undefined> {
+      // Without `all` an image on which others were built is left out.
+      const filters = JSON.stringify({ label: { [label]: true } });
+      const [found] = await engine.call('list_images', () => engine.docker.listImages({ all: true, filters }));
+      return found?.Id;
+    },
+
+    async tagImage(imageId: string, name: string): Promise<void> {
+      try {
+        await engine.call('tag_image', () => engine.docker.getImage(imageId).tag({ repo: name, tag: 'latest' }));
+      } catch (error) {
+        throw translate(error, `cannot name an image ${name}`);
+      }
+    },
+
+    async commit(dockerId: string, imageId: string, labels: Readonly<Record<string, string>>): Promise<string> {
+      try {
+        const config = await rawConfig(engine, imageId);
+        const body = { ...config, Labels: { ...config.Labels, ...labels } };
+        const made = (await engine.timed(
+          'commit',
+          () =>
+            engine.docker
+              .getContainer(dockerId)
+              .commit({ _query: { container: dockerId, pause: false }, _body: body } as object),
+          COMMIT_MS,
+        )) as { readonly Id?: unknown };
+        if (typeof made.Id !== 'string') throw new Error('the engine named no image');
+        return made.Id;
+      } catch (error) {
+        throw translate(error, 'cannot make an image of a container');
+      }
+    },
+
+    async containersNamed(prefix: string): Promise<string[]> {
+      const filters = JSON.stringify({ name: [`^/${prefix}`] });
+      const found = await engine.call('list', () => engine.docker.listContainers({ all: true, filters }));
+      return found.map((one) => one.Id);
+    },
+
     async containersOn(network: string): Promise<string[]> {
       const found = await engine.call('list', () => engine.docker.listContainers({ all: true }));
       return found.filter((one) => one.HostConfig.NetworkMode === network).map((one) => one.Id);
     },
   };
 }
+
+const rawConfig = async (engine: EngineClient, reference: string): Promise<RawConfig> => {
+  const facts = await engine.call('inspect_image', () => engine.docker.getImage(reference).inspect());
+  return ((facts as { readonly Config?: RawConfig | null }).Config ?? {}) satisfies RawConfig;
+};
 
 /** A stream that ends without an image is a failure, with or without a word of the engine. */
 async function readBuild(stream: Readable, signal: AbortSignal, onText: (text: string) => void): Promise<BuildResult> {

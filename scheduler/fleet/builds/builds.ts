@@ -32,7 +32,7 @@ import { mayHost } from '../images/hosts.ts';
 import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
 import type { OrderedStreams } from '../ordered-streams.ts';
-import { imageNameOf, readDefinition } from './definition.ts';
+import { imageNameOf, modelsOf, readDefinition } from './definition.ts';
 import type { Definition } from './definition.ts';
 import { Transcript } from './transcript.ts';
 import type { BuildLine, BuildOutcome } from './transcript.ts';
@@ -153,6 +153,7 @@ export class Builds {
         owner: instance,
         most: MOST_OF_WORKSPACE,
         mostImages: MOST_IMAGES,
+        forced: request.forceRebuild,
       };
       const claim = await claimBuild(db, image);
       if (claim === 'full')
@@ -248,9 +249,10 @@ export class Builds {
       image,
       workspaceId,
       pythonVersion: definition.pythonVersion,
-      steps: definition.steps.map((step) => ({ ...step })),
+      steps: definition.steps.map(({ text, title, apart = false }) => ({ text, title, apart })),
       context,
       noCache: row?.forced === true,
+      gpus: [...(definition.gpu ?? [])],
     };
     for (const [index, { row: machine }] of machines.entries()) {
       let bytes: Duplex;
@@ -275,12 +277,15 @@ export class Builds {
   }
 
   /** Machines for a build. A workspace's builds stay together, because its layers are there. */
-  #candidates({ workspaceId, work }: Begun): readonly Machine[] {
+  #candidates({ workspaceId, work, definition: { gpu } }: Begun): readonly Machine[] {
     const { machines, cpuWorkAllowed } = this.#parts;
     const rank = new Map<MachineId, string>();
     const found = [...machines.all()].filter(
       (machine) =>
-        machine.inventory?.builds === true && isSchedulable(machine) && mayHost(machine, work, cpuWorkAllowed),
+        machine.inventory?.builds === true &&
+        (gpu === undefined || machine.inventory.buildGpus) &&
+        isSchedulable(machine) &&
+        mayHost(machine, work, cpuWorkAllowed),
     );
     for (const { row } of found) rank.set(row.id, sha256Hex(`${workspaceId} ${row.id}`));
     return found.toSorted((a, b) => ((rank.get(a.row.id) ?? '') < (rank.get(b.row.id) ?? '') ? -1 : 1));
@@ -322,11 +327,10 @@ interface Begun {
   readonly work: HostedWork;
 }
 
-const workOf = (workspaceId: WorkspaceId, { gpu, pool }: Pick<BuildImageRequest, 'gpu' | 'pool'>): HostedWork => ({
-  workspaceId,
-  poolName: pool,
-  gpu: gpu.split(',').flatMap((name) => (name.trim() === '' ? [] : [name.trim()])),
-});
+const workOf = (
+  workspaceId: WorkspaceId,
+  { gpu, machineGpu, pool }: Pick<BuildImageRequest, 'gpu' | 'machineGpu' | 'pool'>,
+): HostedWork => ({ workspaceId, poolName: pool, gpu: modelsOf(gpu || machineGpu) });
 
 /** Whether a machine may still serve what it has. */
 const isThere = ({ health }: Machine): boolean =>

@@ -7,6 +7,8 @@ import { imagesOf, readDockerfile, textOf } from '#shared/domain/dockerfile.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { isRecord } from '#shared/json.ts';
+import { aptStep, condaStep, condaSteps, pipStep, pythonSteps, shellStep } from './package-steps.ts';
+import type { Step } from './package-steps.ts';
 
 /** Fields of a request that say what the image is. */
 export type ImageRequest = Pick<
@@ -21,15 +23,9 @@ export type ImageRequest = Pick<
   | 'dockerfile'
   | 'buildCtxObject'
   | 'secrets'
+  | 'gpu'
   | 'ignorePython'
 > & { readonly existingImageCreds?: unknown };
-
-export interface Step {
-  /** An instruction of a Dockerfile, on one line. */
-  readonly text: string;
-  /** For people; empty: the instruction itself. */
-  readonly title: string;
-}
 
 export interface Definition {
   /** The base image's Python version: `python3`, `python3.11`. */
@@ -39,6 +35,8 @@ export interface Definition {
   readonly contextObjectId: string;
   /** Images that the machine needs first. */
   readonly bases: readonly string[];
+  /** Models of the GPU that the added steps have, in order of preference; absent: they have none. */
+  readonly gpu?: readonly string[];
 }
 
 export type ReadDefinition =
@@ -51,12 +49,9 @@ const MOST_STEPS = 256;
 const MOST_ITEMS = 1000;
 const MOST_ITEM = 16 * 1024;
 const MOST_BYTES = 256 * 1024;
-const PYTHON = /^(?:python)?3(?:\.(\d{1,2}))?$/;
+const PYTHON = /^(?:python|micromamba)?3(?:\.(\d{1,2}))?$/;
 const PACKAGE = /^[a-z0-9][a-z0-9+.-]*(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+:~-]+)?$/;
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/;
-/** Where packages go if the base image's own Python takes none. */
-export const VENV = '/opt/longshore/venv';
-
 /** Reads a request. */
 export function readDefinition(request: ImageRequest): ReadDefinition {
   const problem = sizeProblem(request) ?? fieldProblem(request);
@@ -67,7 +62,8 @@ export function readDefinition(request: ImageRequest): ReadDefinition {
   if (dockerfile === '' && added.length === 0) return { kind: 'as_is', image: existingImageUri };
   const first = firstSteps(request);
   if (typeof first === 'string') return { kind: 'refused', errMsg: first };
-  const steps = [...first, ...added];
+  const gpu = modelsOf(request.gpu);
+  const steps = [...first, ...(gpu.length === 0 ? added : added.map(onGpu))];
   if (steps.length > MOST_STEPS) return { kind: 'refused', errMsg: `the image has more than ${MOST_STEPS} steps` };
   const instructions = steps.map(({ text }) => ({
     name: text.slice(0, text.indexOf(' ')),
@@ -83,8 +79,16 @@ export function readDefinition(request: ImageRequest): ReadDefinition {
     };
   }
   const { buildCtxObject: contextObjectId, pythonVersion } = request;
-  return { kind: 'build', definition: { pythonVersion: versionOf(pythonVersion), steps, contextObjectId, bases } };
+  const definition = { pythonVersion: versionOf(pythonVersion), steps, contextObjectId, bases };
+  return { kind: 'build', definition: gpu.length === 0 ? definition : { ...definition, gpu } };
 }
+
+/** Added commands have the GPU; instructions of a Dockerfile are the engine's, which passes none. */
+const onGpu = (step: Step): Step => (step.text.startsWith('RUN ') ? { ...step, apart: true } : step);
+
+/** Models of a text with commas between them. */
+export const modelsOf = (text: string): readonly string[] =>
+  text.split(',').flatMap((name) => (name.trim() === '' ? [] : [name.trim()]));
 
 /** The name of the image that a definition makes for a workspace. */
 export const imageNameOf = (workspaceId: WorkspaceId, definition: Definition): string =>
@@ -96,6 +100,7 @@ export const imageNameOf = (workspaceId: WorkspaceId, definition: Definition): s
         definition.pythonVersion,
         definition.steps.map(({ text }) => text),
         definition.contextObjectId,
+        ...(definition.gpu === undefined ? [] : [definition.gpu]),
       ]),
     ),
   );
@@ -114,11 +119,12 @@ function fieldProblem(request: ImageRequest): string | undefined {
   const { pythonVersion, existingImageUri, existingImageCreds, secrets, dockerfile, buildCtxObject } = request;
   if (secrets.length > 0)
     return `secrets: a build gets none, because whatever a step reads can stay in a layer; read ${quoted(secrets[0])} in the handler or in on_start`;
-  if (pythonVersion.startsWith('micromamba'))
-    return 'pythonVersion: micromamba images are not built here; name an image that has it as the base image, and use its commands';
   const [, minor] = PYTHON.exec(pythonVersion) ?? [];
-  if (pythonVersion !== '' && (!PYTHON.test(pythonVersion) || (minor !== undefined && !isKnownMinor(Number(minor)))))
-    return `pythonVersion must be python3 or python3.8 to python3.14, not ${quoted(pythonVersion)}`;
+  if (
+    pythonVersion !== '' &&
+    (!PYTHON.test(pythonVersion) || (minor !== undefined && !isKnownMinor(Number(minor), request)))
+  )
+    return `pythonVersion must be python3, python3.8 to python3.14 or micromamba3.8 to micromamba3.12, not ${quoted(pythonVersion)}`;
   if (hasCredentials(existingImageCreds))
     return 'existingImageCreds: credentials are kept once for a workspace, not in an image: `longshore registry set`';
   if (existingImageUri !== '' && !/^[A-Za-z0-9][\w.:/@-]*$/.test(existingImageUri))
@@ -128,14 +134,18 @@ function fieldProblem(request: ImageRequest): string | undefined {
   return undefined;
 }
 
-const isKnownMinor = (minor: number): boolean => minor >= 8 && minor <= 14;
+const isKnownMinor = (minor: number, request: Pick<ImageRequest, 'pythonVersion'>): boolean =>
+  minor >= 8 && minor <= (isMicromamba(request) ? 12 : 14);
 
 function hasCredentials(value: unknown): boolean {
   if (typeof value === 'string') return value !== '';
   return isRecord(value) && Object.values(value).some((one) => one !== '' && one !== null);
 }
 
-const versionOf = (text: string): string => (text === '' ? 'python3' : text.startsWith('3') ? `python${text}` : text);
+const versionOf = (text: string): string =>
+  text === '' ? 'python3' : `python${text.replace(/^(?:python|micromamba)/, '')}`;
+const isMicromamba = ({ pythonVersion }: Pick<ImageRequest, 'pythonVersion'>): boolean =>
+  pythonVersion.startsWith('micromamba');
 
 /** The steps before what is added: the base, or the caller's own Dockerfile. */
 function firstSteps({ dockerfile, existingImageUri }: ImageRequest): readonly Step[] | string {
@@ -160,31 +170,57 @@ function addedSteps(request: ImageRequest): readonly Step[] | string {
   const odd = system.findIndex((name) => !PACKAGE.test(name));
   if (odd !== -1) return `systemPackages[${odd}]: ${quoted(system[odd])} is not the name of a Debian package`;
   if (system.length > 0) steps.push(aptStep(system));
-  const work = [
-    ...(request.pythonPackages.length === 0 ? [] : [{ type: 'pip', items: request.pythonPackages }]),
-    ...request.commands.map((command) => ({ type: 'shell', items: [command] })),
+  const work: Work[] = [
+    ...(request.pythonPackages.length === 0 ? [] : [{ type: 'pip' as const, items: request.pythonPackages }]),
+    ...request.commands.map((command) => ({ type: 'shell' as const, items: [command] })),
   ];
   for (const [index, step] of request.buildSteps.entries()) {
-    const type: unknown = isRecord(step) ? step['type'] : undefined;
-    const command: unknown = isRecord(step) ? step['command'] : undefined;
-    if ((type !== 'shell' && type !== 'pip') || typeof command !== 'string')
-      return `buildSteps[${index}] must be {"type": "shell" or "pip", "command": text}`;
+    const added = addedWork(step, isMicromamba(request));
+    if (typeof added === 'string') return `buildSteps[${index}] ${added}`;
     const last = work.at(-1);
-    if (type === 'pip' && last?.type === 'pip') work[work.length - 1] = { type, items: [...last.items, command] };
-    else work.push({ type, items: [command] });
+    // Packages that follow each other are resolved together.
+    if (added.type !== 'shell' && last?.type === added.type)
+      work[work.length - 1] = { type: added.type, items: [...last.items, ...added.items] };
+    else work.push(added);
   }
-  let hasPip = false;
-  for (const { type, items } of work) {
-    if (items.some((item) => item.trim() === ''))
-      return type === 'pip' ? 'pythonPackages has an empty entry' : 'commands has an empty entry';
-    if (type === 'pip' && items.some((item) => /[\n\r\0]/.test(item)))
-      return 'pythonPackages has an entry with several lines';
-    if (items.some((item) => item.includes('\0'))) return 'commands has an entry with a NUL character';
-    if (type === 'pip' && !hasPip) steps.push(...pythonSteps());
-    hasPip ||= type === 'pip';
-    steps.push(type === 'pip' ? pipStep(items) : shellStep(items[0] ?? '', items[0] ?? ''));
-  }
-  return steps;
+  const refused = work.map(workProblem).find((one) => one !== undefined);
+  if (refused !== undefined) return refused;
+  return [...steps, ...(isMicromamba(request) ? condaSteps(request.pythonVersion) : []), ...packageSteps(work)];
+}
+
+interface Work {
+  readonly type: 'pip' | 'shell' | 'micromamba';
+  readonly items: readonly string[];
+}
+
+/** A step of `buildSteps`; a text is a refusal. */
+function addedWork(step: unknown, hasMicromamba: boolean): Work | string {
+  const type: unknown = isRecord(step) ? step['type'] : undefined;
+  const command: unknown = isRecord(step) ? step['command'] : undefined;
+  if ((type !== 'shell' && type !== 'pip' && type !== 'micromamba') || typeof command !== 'string')
+    return 'must be {"type": "shell", "pip" or "micromamba", "command": text}';
+  if (type === 'micromamba' && !hasMicromamba)
+    return 'needs micromamba: call micromamba() of the image first, or set pythonVersion to micromamba3.11';
+  return { type, items: [command] };
+}
+
+const FIELD_OF = { pip: 'pythonPackages', shell: 'commands', micromamba: 'buildSteps' } as const;
+
+function workProblem({ type, items }: Work): string | undefined {
+  const field = FIELD_OF[type];
+  if (items.some((item) => item.trim() === '')) return `${field} has an empty entry`;
+  if (type !== 'shell' && items.some((item) => /[\n\r\0]/.test(item)))
+    return `${field} has an entry with several lines`;
+  return items.some((item) => item.includes('\0')) ? `${field} has an entry with a NUL character` : undefined;
+}
+
+function packageSteps(work: readonly Work[]): readonly Step[] {
+  const firstPip = work.findIndex(({ type }) => type === 'pip');
+  return work.flatMap(({ type, items }, index) => {
+    if (type === 'micromamba') return [condaStep(items)];
+    if (type === 'pip') return [...(index === firstPip ? pythonSteps() : []), pipStep(items)];
+    return [shellStep(items[0] ?? '', items[0] ?? '')];
+  });
 }
 
 function variableStep(item: string, index: number): Step | string {
@@ -194,49 +230,5 @@ function variableStep(item: string, index: number): Step | string {
   if (/[\n\r\0]/.test(value)) return `envVars[${index}]: the value of ${name} has several lines`;
   return { text: `ENV ${name}="${value.replaceAll(/[\\"$]/g, (one) => `\\${one}`)}"`, title: '' };
 }
-
-const aptStep = (packages: readonly string[]): Step =>
-  shellStep(
-    `apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${packages.join(' ')} && rm -rf /var/lib/apt/lists/*`,
-    `apt-get install ${packages.join(' ')}`,
-  );
-
-/**
- * A Python that takes packages: the image's own where it has pip and lets pip write; else a virtual environment that
- * sees the packages of the image.
- */
-const pythonSteps = (): readonly Step[] => [
-  shellStep(
-    `if python3 -m pip --version >/dev/null 2>&1 && [ ! -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')/EXTERNALLY-MANAGED" ]; then :; else python3 -m venv --system-site-packages ${VENV}; fi`,
-    'prepare Python for packages',
-  ),
-  { text: `ENV PATH="${VENV}/bin:$PATH"`, title: '' },
-];
-
-/** Variables and not options: an older pip refuses an option that it does not know. */
-const PIP = 'PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore python3 -m pip install';
-
-/** Lines of a requirements file; options of pip stand on lines of their own there. */
-function pipStep(items: readonly string[]): Step {
-  const lines = items.flatMap((item) =>
-    item
-      .trim()
-      .split(
-        /\s+(?=--?(?:index-url|extra-index-url|find-links|trusted-host|no-index|pre|prefer-binary|only-binary|no-binary|[ifr])\b)/,
-      )
-      .filter((part) => part !== ''),
-  );
-  const quotedLines = lines.map((line) => `'${line.replaceAll("'", `'\\''`)}'`).join(' ');
-  return shellStep(
-    `printf '%s\\n' ${quotedLines} | ${PIP} $LONGSHORE_PIP_ARGUMENTS -r /dev/stdin`,
-    `pip install ${items.join(' ')}`,
-  );
-}
-
-/** In the form of a list, nothing in the command can mean something to the builder. */
-const shellStep = (command: string, title: string): Step => ({
-  text: `RUN ${JSON.stringify(['/bin/sh', '-c', command])}`,
-  title: `RUN ${title.replaceAll(/\s+/g, ' ').trim()}`,
-});
 
 const quoted = (value: unknown): string => JSON.stringify(String(value).slice(0, 60));

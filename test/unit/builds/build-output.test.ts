@@ -5,7 +5,9 @@ import { BuildOutput } from '#agent/builds/output.ts';
 
 function reader(titles: readonly (string | undefined)[]) {
   const events: BuildEvent[] = [];
-  return { events, output: new BuildOutput(titles, (event) => events.push(event)) };
+  const output = new BuildOutput(titles.filter((title) => title !== undefined).length, (event) => events.push(event));
+  output.instructions(titles);
+  return { events, output };
 }
 const TITLES = ['FROM the base image', undefined, 'RUN pip install six', 'RUN make'];
 

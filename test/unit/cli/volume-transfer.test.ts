@@ -7,7 +7,13 @@ import { batchesOf } from '#cli/transfer/batches.ts';
 import { inLanes, persistently } from '#cli/transfer/lanes.ts';
 import { isSameTime, localTree } from '#cli/transfer/local-tree.ts';
 import { BrokenPack, PackReader, packLine } from '#cli/transfer/pack.ts';
-import { printable, requireVolumePlace, shownPlace, volumePlaceOf } from '#cli/transfer/places.ts';
+import {
+  printable,
+  requireVolumeOrPlace,
+  requireVolumePlace,
+  shownPlace,
+  volumePlaceOf,
+} from '#cli/transfer/places.ts';
 import { nanosecondsOf } from '#cli/transfer/volume-files.ts';
 
 const MIB = 1024 * 1024;
@@ -35,6 +41,12 @@ describe('a place', () => {
       expect(() => volumePlaceOf(text)).toThrow(/^the path in /);
     },
   );
+
+  test('of ls and size may be a volume by its name alone', () => {
+    expect(requireVolumeOrPlace('models')).toEqual({ volume: 'models', path: '', isFolder: true });
+    expect(requireVolumeOrPlace('models:base')).toEqual({ volume: 'models', path: 'base', isFolder: false });
+    expect(() => requireVolumeOrPlace('./models')).toThrow('must be VOLUME:PATH');
+  });
 
   test('is shown on one line, whatever a container called it', () => {
     expect(shownPlace({ volume: 'm', path: 'a\nb\u001b[2J\u009b\u202e' })).toBe('m:a\\x0ab\\x1b[2J\\x9b\\u202e');

@@ -16,6 +16,7 @@ const NOTHING: ImageRequest = {
   dockerfile: '',
   buildCtxObject: '',
   secrets: [],
+  gpu: '',
   ignorePython: false,
 };
 const read = (fields: Partial<ImageRequest>) => readDefinition({ ...NOTHING, ...fields });
@@ -43,7 +44,7 @@ test('packages, variables, system packages and commands become steps, in that or
   });
   expect(steps[0]).toBe('FROM longshore.internal/base');
   expect(steps[1]).toBe('ENV A="b \\"c\\" \\$d \\\\e"');
-  expect(steps[2]).toContain('apt-get install -y --no-install-recommends git libgl1');
+  expect(steps[2]).toContain('apt-get install -y --no-install-recommends \\"$@\\" git libgl1');
   expect(steps[3]).toContain('venv --system-site-packages');
   expect(steps[4]).toBe('ENV PATH="/opt/longshore/venv/bin:$PATH"');
   const [, , command = ''] = JSON.parse(steps[5]?.slice(4) ?? '[]') as string[];
@@ -71,6 +72,46 @@ test('steps of clients keep their order, and neighbouring packages are one step'
   ]);
 });
 
+test('micromamba brings its own Python, and its packages come from the channels that are named', () => {
+  const { pythonVersion, steps } = built({
+    pythonVersion: 'micromamba3.12',
+    pythonPackages: ['six'],
+    buildSteps: [
+      { type: 'micromamba', command: 'numpy' },
+      { type: 'micromamba', command: '-c bioconda' },
+      { type: 'micromamba', command: "it's" },
+    ],
+  });
+  expect(pythonVersion).toBe('python3.12');
+  expect(steps.map(({ title, text }) => title || text)).toEqual([
+    'FROM the base image',
+    'RUN get micromamba',
+    'RUN micromamba create python=3.12 pip',
+    'ENV MAMBA_ROOT_PREFIX="/opt/longshore/conda" PATH="/opt/longshore/conda/bin:$PATH"',
+    'RUN prepare Python for packages',
+    'ENV PATH="/opt/longshore/venv/bin:$PATH"',
+    'RUN pip install six',
+    "RUN micromamba install numpy -c bioconda it's",
+  ]);
+  const [, , command = ''] = JSON.parse(steps.at(-1)?.text.slice(4) ?? '[]') as string[];
+  expect(command).toContain(`-c 'bioconda' `);
+  expect(command).toContain(`'numpy' 'it'\\''s'`);
+  expect(built({ pythonVersion: 'micromamba3.11' }).steps).toHaveLength(4);
+});
+
+test('packages run apart, and with a GPU every added command does', () => {
+  const apart = (gpu: string) =>
+    built({ gpu, dockerfile: 'FROM a\nRUN b', pythonPackages: ['six'], commands: ['c'] })
+      .steps.filter((step) => step.apart)
+      .map(({ title }) => title);
+  expect(apart('')).toEqual(['RUN pip install six']);
+  expect(apart('H100')).toEqual(['RUN prepare Python for packages', 'RUN pip install six', 'RUN c']);
+  const workspaceId = newId() as WorkspaceId;
+  const name = (gpu: string) => imageNameOf(workspaceId, built({ gpu, commands: ['c'] }));
+  expect(new Set([name(''), name('H100'), name('H100,A100')]).size).toBe(3);
+  expect(built({ gpu: ' H100, A100 ', commands: ['c'] }).gpu).toEqual(['H100', 'A100']);
+});
+
 test('a base image is named as it is, and its steps run as root', () => {
   expect(texts({ existingImageUri: 'pytorch/pytorch:2', commands: ['x'] }).slice(0, 2)).toEqual([
     'FROM pytorch/pytorch:2',
@@ -88,7 +129,8 @@ test.for<[string, Partial<ImageRequest>]>([
   ['secrets: a build gets none', { secrets: ['TOKEN'], commands: ['x'] }],
   ['pythonVersion must be', { pythonVersion: 'python2.7' }],
   ['pythonVersion must be', { pythonVersion: 'python3.99' }],
-  ['pythonVersion: micromamba', { pythonVersion: 'micromamba3.11' }],
+  ['pythonVersion must be', { pythonVersion: 'micromamba3.13' }],
+  ['buildSteps[0] needs micromamba', { buildSteps: [{ type: 'micromamba', command: 'a' }] }],
   ['existingImageCreds', { existingImageCreds: { username: 'a' } }],
   ['existingImageUri', { existingImageUri: 'a b', commands: ['x'] }],
   [

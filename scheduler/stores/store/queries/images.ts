@@ -95,13 +95,15 @@ export async function claimBuild(
     readonly owner: InstanceId;
     readonly most: number;
     readonly mostImages: number;
+    /** A new image uses no layer from before, either. */
+    readonly forced: boolean;
   },
 ): Promise<'claimed' | 'owned' | 'too_many' | 'full'> {
   const { id, workspaceId } = image;
   await db.query(
-    `insert into images (id, workspace_id, definition) select $1::text, $2::text, $3::jsonb
+    `insert into images (id, workspace_id, definition, forced) select $1::text, $2::text, $3::jsonb, $5::boolean
      where (select count(*) from images where workspace_id = $2) < $4 on conflict (id) do nothing`,
-    [id, workspaceId, storableText(JSON.stringify(image.definition)), image.mostImages],
+    [id, workspaceId, storableText(JSON.stringify(image.definition)), image.mostImages, image.forced],
   );
   const { rowCount } = await db.query(
     `update images set state = 'BUILDING', owner = $3, renewed_at = now(), used_at = now(), output = '', error = ''

@@ -11,6 +11,7 @@ export interface BuildImage {
   'steps'?: (_longshore_agent_v1_BuildStep)[];
   'context'?: (_longshore_agent_v1_CodeArchive | null);
   'noCache'?: (boolean);
+  'gpus'?: (string)[];
 }
 
 export interface BuildImage__Output {
@@ -21,4 +22,5 @@ export interface BuildImage__Output {
   'steps': (_longshore_agent_v1_BuildStep__Output)[];
   'context': (_longshore_agent_v1_CodeArchive__Output | null);
   'noCache': (boolean);
+  'gpus': (string)[];
 }

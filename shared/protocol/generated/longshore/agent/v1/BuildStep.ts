@@ -4,9 +4,11 @@
 export interface BuildStep {
   'text'?: (string);
   'title'?: (string);
+  'apart'?: (boolean);
 }
 
 export interface BuildStep__Output {
   'text': (string);
   'title': (string);
+  'apart': (boolean);
 }

@@ -25,6 +25,7 @@ export interface Inventory {
   'streams'?: (boolean);
   'builds'?: (boolean);
   'builtImages'?: (string)[];
+  'buildGpus'?: (boolean);
   'caches'?: (_longshore_agent_v1_CachedVolume)[];
 }
 
@@ -48,5 +49,6 @@ export interface Inventory__Output {
   'streams': (boolean);
   'builds': (boolean);
   'builtImages': (string)[];
+  'buildGpus': (boolean);
   'caches': (_longshore_agent_v1_CachedVolume__Output)[];
 }
