@@ -28,7 +28,9 @@ import type { ContainerRuntime, Mount } from '../containers/runtime.ts';
 import type { Images } from '../images/images.ts';
 import type { OpenBytes } from '../slots/streams.ts';
 import { assemble, basesOf, instructionsOf, titleOf } from './assemble.ts';
+import type { BuildMetrics } from './metrics.ts';
 import { BuildOutput } from './output.ts';
+import type { ImagePushes } from './pushes.ts';
 import { PACKAGES_TARGET } from './packages.ts';
 import type { Packages } from './packages.ts';
 import { segmentsOf } from './segments.ts';
@@ -60,6 +62,9 @@ export interface BuildGpus {
 export interface ImageBuildsParts {
   readonly runtime: ContainerRuntime;
   readonly images: Pick<Images, 'ensure'>;
+  readonly pushes: Pick<ImagePushes, 'take'>;
+  /** Whether this agent pulled an image. */
+  readonly isPulled: (image: string) => boolean;
   readonly archives: Pick<Archives, 'acquire' | 'release'>;
   readonly pauseContainers: Pick<PauseContainers, 'takeForBuild' | 'release'>;
   readonly stepsApart: Pick<StepsApart, 'run' | 'left'>;
@@ -76,6 +81,7 @@ export interface ImageBuildsParts {
   readonly variables: Readonly<Record<string, string>>;
   /** A file of certificates that programs in builds trust. */
   readonly caBundle: string | undefined;
+  readonly metrics: BuildMetrics;
   readonly log: Log;
 }
 
@@ -85,6 +91,7 @@ interface Build {
   readonly order: BuildImage__Output;
   readonly link: Socket;
   readonly abort: AbortController;
+  readonly orderedAtMs: number;
 }
 
 /** Labels by which agents know what is theirs. */
@@ -116,6 +123,11 @@ export class ImageBuilds {
 
   constructor(parts: ImageBuildsParts) {
     this.#parts = parts;
+    parts.metrics.onCollect(() => ({
+      running: this.#running.size,
+      waiting: this.#waiting.length,
+      packagesBytes: parts.packages.bytes,
+    }));
   }
 
   /**
@@ -161,7 +173,10 @@ export class ImageBuilds {
   take(order: BuildImage__Output): void {
     const opening = this.#closing.signal.aborted ? undefined : this.#parts.open({ streamId: order.streamId });
     opening?.then(
-      (link) => this.#queue(order, link),
+      (link) => {
+        if (order.push === null) this.#queue(order, link);
+        else void this.#parts.pushes.take(order, order.push, link);
+      },
       // The scheduler waits for the connection in vain, and says so to its caller.
       (error: unknown) => this.#parts.log.warn({ err: error }, 'the connection of a build could not be opened'),
     );
@@ -174,15 +189,15 @@ export class ImageBuilds {
     return names.map((name) => name.replace(/:latest$/, '')).filter(isBuiltImage);
   }
 
-  /** Removes images that this agent built; agents of other installations may use the same engine. */
+  /** Removes images that this agent built or pulled; agents of other installations may use the same engine. */
   async remove(images: readonly string[]): Promise<void> {
-    const own = new Set(await this.present());
+    const own = new Set([...(await this.present()), ...images.filter(this.#parts.isPulled)]);
     for (const image of images) if (own.has(image)) await this.#parts.runtime.removeImage(image);
   }
 
   #queue(order: BuildImage__Output, link: Socket): void {
     const { streamId: id, workspaceId } = order;
-    const build = { id, workspaceId, order, link, abort: new AbortController() };
+    const build = { id, workspaceId, order, link, abort: new AbortController(), orderedAtMs: performance.now() };
     link.on('error', () => undefined);
     link.once('close', () => build.abort.abort());
     // The scheduler sends nothing on it, except for its end.
@@ -231,9 +246,10 @@ export class ImageBuilds {
   }
 
   async #run(build: Build): Promise<void> {
-    const { log } = this.#parts;
+    const { log, metrics } = this.#parts;
     const { image, workspaceId } = build.order;
     const from = performance.now();
+    metrics.began(from - build.orderedAtMs);
     let last: BuildEvent;
     try {
       last = await this.#build(build);
@@ -243,7 +259,9 @@ export class ImageBuilds {
       last = failure(isOurs ? messageOf(error) : `the machine could not build the image: ${messageOf(error)}`);
     }
     const result = 'built' in last ? 'built' : build.abort.signal.aborted ? 'ended' : 'failed';
-    log.info({ image, workspaceId, result, durationMs: Math.round(performance.now() - from) }, 'build ended');
+    const durationMs = performance.now() - from;
+    metrics.ended(result, durationMs);
+    log.info({ image, workspaceId, result, durationMs: Math.round(durationMs) }, 'build ended');
     finish(build.link, last);
   }
 

@@ -8,6 +8,7 @@ import type { DeploymentId, MachineId, WorkspaceId } from '#shared/domain/ids.ts
 import { AppError } from '#shared/errors.ts';
 import { encodeEvent } from '#shared/protocol/build-events.ts';
 import type { BuildEvent } from '#shared/protocol/build-events.ts';
+import { Registry } from '#shared/metrics.ts';
 import { Builds } from '#scheduler/fleet/builds/builds.ts';
 import type { BuildMessage, OrderedBuild } from '#scheduler/fleet/builds/builds.ts';
 import { ImageCollector } from '#scheduler/fleet/builds/collector.ts';
@@ -79,6 +80,7 @@ function aProcess(opened: OpenedDb, machines: readonly Machine[] = [aMachine(MAC
     },
     objects: { use: () => Promise.resolve(undefined) },
     cpuWorkAllowed: () => true,
+    registry: new Registry(),
     log: silent,
   });
   const follow = (
