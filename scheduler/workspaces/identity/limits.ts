@@ -61,6 +61,8 @@ export interface WorkspaceLimits {
     readonly shared: number;
     /** Bytes of `local` volumes, as last counted on their machines. */
     readonly volumes: number | null;
+    /** Bytes of built images in the registry; a layer of several images counts once. */
+    readonly images: number;
   };
 }
 
@@ -93,6 +95,7 @@ export const DEFAULT_WORKSPACE_LIMITS: WorkspaceLimits = {
     queue: 256 * 1024 ** 2,
     shared: 256 * 1024 ** 2,
     volumes: null,
+    images: 200 * 1024 ** 3,
   },
 };
 
