@@ -144,6 +144,12 @@ export const AgentSettings = Type.Object({
     maximum: 1440,
     description: 'time that one build may take',
   }),
+  LONGSHORE_AGENT_REGISTRY_ADDRESS: Type.String({
+    default: '127.0.0.1:0',
+    pattern: '^(127\\.[0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}:[0-9]{1,5}|off)$',
+    description:
+      "address on loopback where this machine's engine pulls and pushes built images, over the link to the scheduler; port 0 picks one. off: built images run only where they were built",
+  }),
   LONGSHORE_AGENT_PACKAGES_MIB: Type.Integer({
     default: 10_240,
     minimum: 0,

@@ -71,6 +71,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--data-dir <directory>', 'where everything is kept (else LONGSHORE_DATA_DIR)')
     .option('--port <port>', 'HTTP port on 127.0.0.1; 0 picks one (else LONGSHORE_HTTP_ADDRESS)', portNumber)
     .option('--agent-port <port>', "agents' port on 127.0.0.1; 0 picks one (else LONGSHORE_AGENT_ADDRESS)", portNumber)
+    .option('--registry', 'start a registry for built images, too, so that other machines get them')
     .option('--example <file:handler>', 'when ready, deploy this (unless nothing changed), call it, print the answer')
     .option('--example-data <json>', 'the input of that call', '{}')
     .option('--first-run', 'print the token and the next commands too')

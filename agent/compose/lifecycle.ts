@@ -163,6 +163,14 @@ function schedulerParts({ host, member, parts, serve }: Started): readonly Part[
     { name: 'adopted runners', start: (signal) => parts.adoptedRunners.await([...agentState.attended], signal) },
     { name: 'files of volumes', stop: () => parts.volumeFiles.close() },
     { name: 'builds of images', start: () => parts.imageBuilds.start(), stop: () => parts.imageBuilds.stop() },
+    {
+      name: 'registry port',
+      start: async () => {
+        await parts.registryPort.start();
+        await parts.built.tidy().catch((error: unknown) => log.info({ err: error }, 'names of built images were left'));
+      },
+      stop: () => parts.registryPort.stop(),
+    },
     { name: 'link', start: () => link.start(), stop: () => link.stop() },
     { name: 'pause containers ahead', start: () => parts.pauseContainers.start() },
     { name: 'limits of roots', start: () => void rootLimits.ask() },

@@ -9,6 +9,8 @@ import { join, resolve } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
 import { ImageBuilds } from '../builds/image-builds.ts';
+import { ImagePushes } from '../builds/pushes.ts';
+import { RegistryPort } from '../builds/registry-port.ts';
 import { BuildMetrics } from '../builds/metrics.ts';
 import { Packages } from '../builds/packages.ts';
 import { StepsApart } from '../builds/steps-apart.ts';
@@ -144,6 +146,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
         streams: true,
         builds: config.LONGSHORE_AGENT_BUILDS > 0 && builtImages !== undefined,
         builtImages: [...(builtImages ?? [])],
+        registry: registryPort.host !== undefined,
         buildGpus: config.LONGSHORE_AGENT_BUILDS > 0,
         diskTotalBytes: disk.totalBytes,
         diskFreeBytes: disk.freeBytes,
@@ -184,12 +187,18 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     for (const name of await readdir(path)) await emptyByContainer(runtime, join(path, name), labels());
   });
   const compiler = new RunnerCompiler(runtime, runnerDir, labels, log);
-  const { ledger, cache, images, preparer } = makeImages({
+  const registryPort = new RegistryPort({
+    address: config.LONGSHORE_AGENT_REGISTRY_ADDRESS,
+    open: (line) => link.openBytes(line),
+    log,
+  });
+  const { ledger, cache, images, built, preparer } = makeImages({
     host,
     journal,
     pulls: options.pulls,
     disks,
     askToPull: (question) => link.askToPull(question),
+    registryHost: () => registryPort.host,
     answer: (imagePrepared) => link.send({ imagePrepared }),
   });
   const containerDisks = new ContainerDisks({
@@ -233,9 +242,19 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     labels,
     log,
   });
+  const imagePushes = new ImagePushes({
+    runtime,
+    host: () => registryPort.host,
+    machineId,
+    onPushed: (image, how) => ledger.pulled(image, Date.now(), how),
+    onEnded: metrics.images.pushEnded,
+    log,
+  });
   const packagesDir = join(stateDir, 'packages');
   const imageBuilds = new ImageBuilds({
     runtime,
+    pushes: imagePushes,
+    isPulled: (image) => ledger.all().has(image),
     images,
     archives,
     pauseContainers,
@@ -334,6 +353,8 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     caches,
     volumeFiles,
     imageBuilds,
+    registryPort,
+    built,
     rootLimits,
     logs,
     positions,

@@ -1,5 +1,5 @@
-// `longshore up`: Redis, a scheduler and an agent as separate processes under one foreground
-// supervisor. The supervisor owns their order (Redis, scheduler, agent), their restarts and their
+// `longshore up`: Redis, a scheduler and an agent (with --registry a registry, too) as separate processes under one
+// foreground supervisor. The supervisor owns their order (Redis, registry, scheduler, agent), their restarts and their
 // logs, and nothing of their work. The stop order is the reverse, containers first. No process stays
 // behind: a clean stop ends every child; children of a killed `up` notice the closed channel; the next
 // start waits for them. Only Redis outlives a kill, and the next start adopts it by its socket.
@@ -144,6 +144,9 @@ class Up {
   readonly #children: ChildList;
   #lock: { release(): Promise<void> } | undefined;
   #redis: EmbeddedRedis | undefined;
+  #registry: SupervisedChild | undefined;
+  /** Where the registry of built images listens; undefined: this start has none of its own. */
+  #registryAddress: string | undefined;
   #scheduler: SupervisedChild | undefined;
   #agent: SupervisedChild | undefined;
   #mounts: SupervisedChild | undefined;
@@ -178,6 +181,8 @@ class Up {
     await this.#lookAtEngine();
     this.#checkStopping();
     if (redisUrl === undefined) await this.#step('Redis', () => this.#startRedis());
+    this.#checkStopping();
+    if (this.#settings.registry) await this.#step('registry', () => this.#startRegistry());
     this.#checkStopping();
     const ready = await this.#step('scheduler', () => this.#startScheduler());
     this.#settled = {
@@ -214,6 +219,7 @@ class Up {
     this.#agent?.kill();
     this.#mounts?.kill();
     this.#scheduler?.kill();
+    this.#registry?.kill();
     if (this.#redis?.pid !== undefined) signalGroup(this.#redis.pid, 'SIGKILL');
   }
 
@@ -225,6 +231,7 @@ class Up {
     // Mounts end with the helper, now that no container has one.
     await this.#mounts?.stop(STOP_MOUNTS_MS, { kind: 'stop', mounts: 'end' });
     await this.#scheduler?.stop(4_000);
+    await this.#registry?.stop(3_000);
     try {
       if (this.#redis !== undefined) {
         await withDeadline(this.#redis.stop(), 3_000, () => new Error('it did not end'));
@@ -274,6 +281,15 @@ class Up {
     else this.#redis = redis;
   }
 
+  async #startRegistry(): Promise<void> {
+    const env = (): Readonly<Record<string, string | undefined>> => ({
+      ...daemonEnv(this.#env),
+      LONGSHORE_DATA_DIR: this.#settings.dataDir,
+    });
+    this.#registry = this.#child('registry', env, [], ['registry', 'serve']);
+    this.#registryAddress = textField(await this.#registry.start(), 'address');
+  }
+
   async #startScheduler(): Promise<IpcMessage> {
     this.#scheduler = this.#child('scheduler', () => ({
       ...schedulerEnv(this.#env),
@@ -283,6 +299,7 @@ class Up {
       LONGSHORE_AGENT_ADDRESS: this.#settled.agentAddress,
       ...linkSocket(this.#settings.dataDir),
       ...(this.#redis === undefined ? {} : { LONGSHORE_REDIS_SOCKET: this.#redis.socketPath }),
+      ...(this.#registryAddress === undefined ? {} : { LONGSHORE_REGISTRY: this.#registryAddress }),
     }));
     return this.#scheduler.start();
   }
@@ -331,12 +348,13 @@ class Up {
     name: string,
     env: () => Readonly<Record<string, string | undefined>>,
     nodeOptions: readonly string[] = [],
+    command: readonly string[] = [name],
   ): SupervisedChild {
     this.#checkStopping();
     return new SupervisedChild({
       name,
       command: process.execPath,
-      args: [...nodeOptions, PROGRAM, name],
+      args: [...nodeOptions, PROGRAM, ...command],
       env,
       logPath: this.#logPath(name),
       readyTimeoutMs: READY_TIMEOUT_MS,

@@ -14,10 +14,12 @@ export interface UpSettings {
   readonly agentAddress: string;
   /** The person's own Redis; none is started then. */
   readonly redisUrl: string | undefined;
+  /** Whether `up` starts the registry that holds built images. */
+  readonly registry: boolean;
 }
 
 /** Reads the settings; flags win over the environment. */
-export function upSettings(flags: Pick<UpFlags, 'dataDir' | 'port' | 'agentPort'>, env: Env): UpSettings {
+export function upSettings(flags: Pick<UpFlags, 'dataDir' | 'port' | 'agentPort' | 'registry'>, env: Env): UpSettings {
   const share = env['XDG_DATA_HOME'] || join(env['HOME'] || homedir(), '.local', 'share');
   return {
     dataDir: resolve(flags.dataDir ?? (env['LONGSHORE_DATA_DIR'] || join(share, 'longshore'))),
@@ -28,6 +30,7 @@ export function upSettings(flags: Pick<UpFlags, 'dataDir' | 'port' | 'agentPort'
         ? env['LONGSHORE_AGENT_ADDRESS'] || '127.0.0.1:1995'
         : `127.0.0.1:${flags.agentPort}`,
     redisUrl: env['REDIS_URL'] || undefined,
+    registry: flags.registry === true,
   };
 }
 

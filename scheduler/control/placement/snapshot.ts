@@ -62,6 +62,13 @@ export class MachineFacts {
   }
 }
 
+/** Where a built image is. */
+export interface ImagePlaces {
+  readonly machines: ReadonlySet<MachineId>;
+  /** Whether other machines can pull it. */
+  readonly inRegistry: boolean;
+}
+
 /** Limits on what a workspace may have at once; null: no bound. */
 export interface Quota {
   readonly gpus: number | null;
@@ -100,12 +107,12 @@ export class PlacementSnapshot {
     known: {
       readonly avoid: ReadonlySet<MachineId>;
       readonly volumeHomes: ReadonlySet<MachineId>;
-      readonly imageOnlyOn: ReadonlySet<MachineId> | null;
+      readonly image: ImagePlaces | null;
       readonly quota: Quota | undefined;
     },
   ): PlacementRequest {
     const { row, spec } = entry;
-    const { quota, ...rest } = known;
+    const { quota, image, ...rest } = known;
     return {
       workspaceId: row.workspaceId,
       poolName: spec.poolName,
@@ -122,6 +129,8 @@ export class PlacementSnapshot {
       siblings: this.#siblingsOf(spec.queue),
       seed: row.id,
       overQuota: quota !== undefined && this.#isOver(entry, quota),
+      imageOnlyOn: image === null ? null : image.machines,
+      imageInRegistry: image?.inRegistry === true,
       ...rest,
     };
   }
@@ -238,6 +247,7 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
     })),
     volumeDrivers: new Set(volumeDriversOf(machine)),
     streams: inventory?.streams === true,
+    registry: inventory?.registry === true,
     images: new Set(inventory?.images ?? []),
     caches: new Set(cachesHere(machine).flatMap(({ volumeId, bytes }) => (bytes > 0 ? volumeId : []))),
   };

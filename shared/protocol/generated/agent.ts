@@ -62,6 +62,7 @@ import type { ProveRequest as _longshore_agent_v1_ProveRequest, ProveRequest__Ou
 import type { ProveResponse as _longshore_agent_v1_ProveResponse, ProveResponse__Output as _longshore_agent_v1_ProveResponse__Output } from './longshore/agent/v1/ProveResponse.ts';
 import type { PullImageRequest as _longshore_agent_v1_PullImageRequest, PullImageRequest__Output as _longshore_agent_v1_PullImageRequest__Output } from './longshore/agent/v1/PullImageRequest.ts';
 import type { PullImageResponse as _longshore_agent_v1_PullImageResponse, PullImageResponse__Output as _longshore_agent_v1_PullImageResponse__Output } from './longshore/agent/v1/PullImageResponse.ts';
+import type { PushTo as _longshore_agent_v1_PushTo, PushTo__Output as _longshore_agent_v1_PushTo__Output } from './longshore/agent/v1/PushTo.ts';
 import type { Refuse as _longshore_agent_v1_Refuse, Refuse__Output as _longshore_agent_v1_Refuse__Output } from './longshore/agent/v1/Refuse.ts';
 import type { RegistryAuth as _longshore_agent_v1_RegistryAuth, RegistryAuth__Output as _longshore_agent_v1_RegistryAuth__Output } from './longshore/agent/v1/RegistryAuth.ts';
 import type { RemoveCaches as _longshore_agent_v1_RemoveCaches, RemoveCaches__Output as _longshore_agent_v1_RemoveCaches__Output } from './longshore/agent/v1/RemoveCaches.ts';
@@ -157,6 +158,7 @@ export interface ProtoGrpcType {
         ProveResponse: MessageTypeDefinition<_longshore_agent_v1_ProveResponse, _longshore_agent_v1_ProveResponse__Output>
         PullImageRequest: MessageTypeDefinition<_longshore_agent_v1_PullImageRequest, _longshore_agent_v1_PullImageRequest__Output>
         PullImageResponse: MessageTypeDefinition<_longshore_agent_v1_PullImageResponse, _longshore_agent_v1_PullImageResponse__Output>
+        PushTo: MessageTypeDefinition<_longshore_agent_v1_PushTo, _longshore_agent_v1_PushTo__Output>
         Refuse: MessageTypeDefinition<_longshore_agent_v1_Refuse, _longshore_agent_v1_Refuse__Output>
         RegistryAuth: MessageTypeDefinition<_longshore_agent_v1_RegistryAuth, _longshore_agent_v1_RegistryAuth__Output>
         RemoveCaches: MessageTypeDefinition<_longshore_agent_v1_RemoveCaches, _longshore_agent_v1_RemoveCaches__Output>

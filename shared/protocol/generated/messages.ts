@@ -59,6 +59,7 @@ export type * from './longshore/agent/v1/ProveRequest.ts';
 export type * from './longshore/agent/v1/ProveResponse.ts';
 export type * from './longshore/agent/v1/PullImageRequest.ts';
 export type * from './longshore/agent/v1/PullImageResponse.ts';
+export type * from './longshore/agent/v1/PushTo.ts';
 export type * from './longshore/agent/v1/Refuse.ts';
 export type * from './longshore/agent/v1/RegistryAuth.ts';
 export type * from './longshore/agent/v1/RemoveCaches.ts';
