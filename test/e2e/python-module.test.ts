@@ -1,5 +1,5 @@
-// An app file written against `from beam import …`, deployed by the command line, and run as it is from Python. Values that
-// are not JSON travel, files outlive their task, and containers and callers share maps, queues and signals.
+// An app file written against `from beam import …`, deployed by the command line, and run as it is from Python. Values
+// that are not JSON travel, files outlive their task, and containers and callers share maps, queues and signals.
 import { describe, expect } from 'vitest';
 import { appFolder } from '../helpers/app-folder.ts';
 import { test } from '../helpers/platform.ts';
