@@ -154,6 +154,17 @@ export async function endBuild(db: Queryable, end: BuildEnd): Promise<boolean> {
   return true;
 }
 
+/** Ends builds whose process gave no sign of life. @returns their images */
+export function endLostBuilds(db: Queryable): Promise<string[]> {
+  return many<{ id: string }, string>(
+    db,
+    `update images set state = 'PENDING', owner = null, renewed_at = null, error = $1
+     where state = 'BUILDING' and not ${OWNED} returning id`,
+    ['the build was cut off: begin it again'],
+    (row) => row.id,
+  );
+}
+
 export interface ImagePlace {
   readonly imageId: string;
   readonly machineId: MachineId;
