@@ -144,6 +144,12 @@ export const AgentSettings = Type.Object({
     maximum: 1440,
     description: 'time that one build may take',
   }),
+  LONGSHORE_AGENT_REGISTRY_ADDRESS: Type.String({
+    default: '127.0.0.1:0',
+    pattern: '^(127\\.[0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}:[0-9]{1,5}|off)$',
+    description:
+      "address on loopback where this machine's engine pulls and pushes built images, over the link to the scheduler; port 0 picks one. off: built images run only where they were built",
+  }),
   LONGSHORE_AGENT_PACKAGES_MIB: Type.Integer({
     default: 10_240,
     minimum: 0,
@@ -223,6 +229,12 @@ export const AgentSettings = Type.Object({
   LONGSHORE_NFS_OPTIONS: Type.String({
     default: 'nfsvers=4,hard',
     description: 'mount options of LONGSHORE_NFS_VOLUMES, as in fstab; nosuid and nodev are always added',
+  }),
+  LONGSHORE_MOUNTS_DIR: Type.String({
+    default: '/run/longshore-mounts',
+    pattern: '^/.',
+    description:
+      'directory of the mount helper, which mounts `s3` volumes and buckets; no helper there: it offers neither',
   }),
   LONGSHORE_MIN_FREE_DISK_PERCENT: Type.Number({
     default: 15,

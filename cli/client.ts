@@ -37,7 +37,7 @@ export interface CallOptions {
 /** An answer whose body is read as it comes. */
 export interface Transfer {
   readonly status: number;
-  readonly body: AsyncIterable<Uint8Array>;
+  readonly body: Readable;
   /** Reads the body as JSON. */
   json(): Promise<unknown>;
 }

@@ -5,6 +5,7 @@ export interface UpFlags extends GlobalOptions {
   readonly dataDir?: string;
   readonly port?: number;
   readonly agentPort?: number;
+  readonly registry?: boolean;
   readonly example?: string;
   readonly exampleData: string;
   readonly firstRun?: boolean;

@@ -10,7 +10,7 @@ import { command, wholeNumber } from './program-parts.ts';
 import { addResourceCommands } from './resources.ts';
 
 /** Commands that shut down in their own way, whether or not anybody reads their output. */
-const DAEMONS = new Set(['up', 'scheduler', 'agent']);
+const DAEMONS = new Set(['up', 'scheduler', 'agent', 'mounts']);
 
 /** A join token as an argument, or as the value of a flag. */
 const JOIN_TOKEN = /(^|=)lsj1\./;
@@ -71,6 +71,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--data-dir <directory>', 'where everything is kept (else LONGSHORE_DATA_DIR)')
     .option('--port <port>', 'HTTP port on 127.0.0.1; 0 picks one (else LONGSHORE_HTTP_ADDRESS)', portNumber)
     .option('--agent-port <port>', "agents' port on 127.0.0.1; 0 picks one (else LONGSHORE_AGENT_ADDRESS)", portNumber)
+    .option('--registry', 'start a registry for built images, too, so that other machines get them')
     .option('--example <file:handler>', 'when ready, deploy this (unless nothing changed), call it, print the answer')
     .option('--example-data <json>', 'the input of that call', '{}')
     .option('--first-run', 'print the token and the next commands too')
@@ -86,6 +87,15 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       setExitCode(await runSchedulerCommand(process.env));
     },
   );
+
+  command(
+    program,
+    'mounts',
+    'Run the mount helper in the foreground, as root: it mounts buckets for the agent of this machine',
+  ).action(async () => {
+    const { runMountsCommand } = await import('./commands/mounts.ts');
+    setExitCode(await runMountsCommand(process.env));
+  });
 
   const agent = command(
     program,

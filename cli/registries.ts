@@ -1,4 +1,4 @@
-// The command tree's part for image registry credentials: names,
+// The command tree's part for image registries, credentials and the managed one: names,
 // flags and help. Each command's module is loaded when it runs.
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
@@ -6,7 +6,11 @@ import type { RegistrySetFlags } from './flags.ts';
 import { command, examples } from './program-parts.ts';
 
 export function addRegistryCommands(program: Command, invocation: () => Invocation): void {
-  const registry = command(program, 'registry', 'Keep credentials that images of the workspace are pulled with');
+  const registry = command(
+    program,
+    'registry',
+    'Keep credentials that images are pulled with; run the registry of built images',
+  );
   examples(command(registry, 'list', 'List credentials, without their passwords'), 'registry list').action(async () => {
     const { runRegistryList } = await import('./commands/registry.ts');
     await runRegistryList(invocation());
@@ -22,6 +26,13 @@ export function addRegistryCommands(program: Command, invocation: () => Invocati
   ).action(async (host: string, flags: RegistrySetFlags) => {
     const { runRegistrySet } = await import('./commands/registry.ts');
     await runRegistrySet(host, flags, invocation());
+  });
+  examples(
+    command(registry, 'serve', 'Run the registry that holds built images (settings come from the environment)'),
+    'registry serve',
+  ).action(async () => {
+    const { runRegistryServe } = await import('./commands/registry-serve.ts');
+    await runRegistryServe(process.env);
   });
   examples(
     command(registry, 'delete', 'Delete credentials, by their registry or name').argument('<registry>'),

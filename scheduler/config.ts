@@ -143,11 +143,14 @@ export const SchedulerSettings = Type.Object({
     'pools, with commas between them, whose GPU machines take work without a GPU too; *: all; for pools whose own settings say nothing of it',
     { default: 'default' },
   ),
-  LONGSHORE_VOLUME_DRIVER: Type.Union([Type.Literal('local'), Type.Literal('shared'), Type.Literal('nfs')], {
-    default: 'local',
-    description:
-      'where a new volume keeps its files: local (one machine, where its containers then run), shared (LONGSHORE_SHARED_VOLUMES_DIR of every machine), nfs (LONGSHORE_NFS_VOLUMES of every machine)',
-  }),
+  LONGSHORE_VOLUME_DRIVER: Type.Union(
+    [Type.Literal('local'), Type.Literal('shared'), Type.Literal('nfs'), Type.Literal('s3')],
+    {
+      default: 'local',
+      description:
+        'where a new volume keeps its files: local (one machine, where its containers then run), shared (LONGSHORE_SHARED_VOLUMES_DIR), nfs (LONGSHORE_NFS_VOLUMES) or s3 (LONGSHORE_S3_VOLUMES of the mount helper)',
+    },
+  ),
   LONGSHORE_RELEASES_DIR: Type.Optional(
     Text(
       'directory of the releases that machines install from; absent: `releases` in the data directory, else the releases that `npm run build` made in this checkout',
@@ -164,6 +167,18 @@ export const SchedulerSettings = Type.Object({
     maximum: 3650,
     description: 'days after which a built image that no deployment has and nobody asked for is removed',
   }),
+  LONGSHORE_REGISTRY: Type.Optional(
+    Type.String({
+      secret: true,
+      pattern: '^(unix:///|https?://)',
+      description:
+        'registry for images that Longshore builds, as this scheduler reaches it: unix:///path or http(s)://[user:password@]host:port. Nobody else needs to reach it: machines pull and push through the scheduler. `longshore up --registry` starts one; absent: an image stays on the machine that built it (docs/images.md)',
+    }),
+  ),
+  LONGSHORE_REGISTRY_PROGRAM: Text(
+    "the distribution project's registry, which `longshore registry serve` and `longshore up --registry` run",
+    { default: 'docker-registry' },
+  ),
   LONGSHORE_REGISTRY_CONFIG: Type.Optional(
     Text(
       "file with credentials of image registries, as Docker's config.json has them; machines get those of one registry for one pull. An entry is for every workspace and repository, unless it lists `workspaces` (ids) or `repositories` (team/app, team/*)",

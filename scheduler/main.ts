@@ -24,6 +24,7 @@ import { openRecords } from './compose/records.ts';
 import { openRedisMemory } from './compose/redis-memory.ts';
 import { joinReplicas } from './compose/replicas.ts';
 import { openRetention } from './compose/retention.ts';
+import { closingRegistry, openRegistry } from './compose/registry.ts';
 import { openScaling } from './compose/scaling.ts';
 import { openSchedules } from './compose/schedules.ts';
 import { beginStores } from './compose/stores.ts';
@@ -124,7 +125,9 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   // The deciding loops, and the machines.
   const scaling = openScaling({ ...base, taskParts, health });
   const gauges = registerGauges({ ...infrastructure, ...clusterState, ...scaling });
-  const linkParts = openLinks({ ...base, taskParts, scaling });
+  const registryParts = openRegistry(infrastructure, identity, clusterState);
+  opened.push(closingRegistry(registryParts));
+  const linkParts = openLinks({ ...base, taskParts, scaling, registryParts });
   const maintenance = openTaskMaintenance({ ...base, taskParts });
   const actionParts = openActions({ ...base, taskParts, maintenance });
   const replicas = joinReplicas({ ...base, taskParts, scaling });
@@ -135,7 +138,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts });
   const streamRelay = openStreamRelay(infrastructure, identity, clusterState, certificate);
   const volumeFileParts = openVolumeFiles(infrastructure, identity, clusterState, taskParts);
-  const buildParts = openBuilds(infrastructure, clusterState, objectParts, taskParts, scaling);
+  const buildParts = openBuilds(infrastructure, clusterState, objectParts, taskParts, scaling, registryParts);
   const surfaces = openSurfaces({
     ...base,
     ...volumeFileParts,
@@ -166,6 +169,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     streamRelay,
     ...volumeFileParts,
     ...buildParts,
+    registryParts,
     explain,
     relay,
     gauges,

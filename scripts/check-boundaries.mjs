@@ -57,6 +57,7 @@ const LAYERS = {
     'builds',
     'slots',
     'images',
+    'mounts',
     'volumes',
     'telemetry',
     'code',

@@ -19,10 +19,10 @@ const CLIENT_SETTINGS = [
 const DATA_DIR = '`~/.local/share/longshore`';
 
 /**
- * @param {{ scheduler: { properties: object }, agent: { properties: object } }} schemas
+ * @param {{ scheduler: { properties: object }, agent: { properties: object }, mounts: { properties: object } }} schemas
  * @returns {string} the whole page
  */
-export function settingsPage({ scheduler, agent }) {
+export function settingsPage({ scheduler, agent, mounts }) {
   return `# Settings
 
 Every program reads its settings from the environment when it starts. A variable that is empty counts as absent. A variable that is wrong, or that
@@ -30,7 +30,7 @@ begins with \`LONGSHORE_\` and is no setting of any program, ends the start with
 same name with \`_FILE\`; it is never printed. \`longshore up\` passes its environment on to the scheduler and the agent that it starts.
 Where services have them, and the file that declares pools: [machines.md](machines.md).
 
-This page is generated from \`scheduler/config.ts\` and \`agent/config.ts\` by \`npm run generate\`.
+This page is generated from \`scheduler/config.ts\`, \`agent/config.ts\` and \`agent/mounts/config.ts\` by \`npm run generate\`.
 
 ## Scheduler
 
@@ -39,6 +39,12 @@ ${table(rowsOf(scheduler))}
 ## Agent
 
 ${table(rowsOf(agent))}
+
+## Mount helper
+
+[volumes.md](volumes.md#the-mount-helper) says what it does.
+
+${table(rowsOf(mounts))}
 
 ## Command line and Python clients
 
@@ -80,13 +86,19 @@ function wrapped(text) {
 }
 
 /** The units' files, by name. */
-export function sampleEnvironments({ scheduler, agent }) {
+export function sampleEnvironments({ scheduler, agent, mounts }) {
+  // The unit reads the agent's file, too: settings of both are written once.
+  const ownOfMounts = Object.entries(mounts.properties).filter(([name]) => !(name in agent.properties));
   return {
     'agent.env': sampleEnvironment(agent, {
       unit: 'longshore-agent.service',
       file: '/etc/longshore-agent/agent.env',
       set: { LONGSHORE_DATA_DIR: '/var/lib/longshore-agent' },
     }),
+    'mounts.env': sampleEnvironment(
+      { properties: Object.fromEntries(ownOfMounts) },
+      { unit: 'longshore-mounts.service', file: '/etc/longshore-agent/mounts.env', set: {} },
+    ),
     'scheduler.env': sampleEnvironment(scheduler, {
       unit: 'longshore-scheduler.service',
       file: '/etc/longshore/scheduler.env',

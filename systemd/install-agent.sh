@@ -17,6 +17,7 @@ STATE=/var/lib/longshore-agent
 UNITS=/etc/systemd/system
 AGENT=longshore-agent.service
 DRAIN=longshore-agent-drain.service
+MOUNTS=longshore-mounts.service
 WAIT_SECONDS=90
 
 usage() {
@@ -117,8 +118,9 @@ do_uninstall() {
     systemctl stop "$DRAIN" 2>/dev/null || true
     LONGSHORE_DATA_DIR=$STATE "$ROOT/current/bin/node" "$ROOT/current/lib/agent.mjs" end-containers || say 'containers did not all stop' >&2
   fi
-  systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" 2>/dev/null || true
-  rm -f "$UNITS/$AGENT" "$UNITS/$DRAIN" /usr/local/sbin/longshore-agent
+  systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
+  end_mounts
+  rm -f "$UNITS/$AGENT" "$UNITS/$DRAIN" "$UNITS/$MOUNTS" /usr/local/sbin/longshore-agent
   [ "$(readlink /usr/local/bin/longshore 2>/dev/null)" != "$ROOT/current/bin/longshore" ] || rm -f /usr/local/bin/longshore
   reload_units
   if ! systemctl -q is-enabled longshore-scheduler.service 2>/dev/null; then rm -rf "$ROOT"; fi
@@ -275,6 +277,8 @@ download() {
 write_settings() {
   mkdir -p "$CONFIG"
   chmod 755 "$CONFIG"
+  [ -f "$CONFIG/mounts.env" ] || [ ! -f "$ROOT/$release/systemd/mounts.env" ] ||
+    install -m 600 "$ROOT/$release/systemd/mounts.env" "$CONFIG/mounts.env"
   [ -f "$CONFIG/agent.env" ] || install -m 600 "$ROOT/$release/systemd/agent.env" "$CONFIG/agent.env"
   if [ -n "$scheduler" ]; then
     case "$scheduler" in *[!A-Za-z0-9.:_\[\]-]*) fail '--scheduler must be host:port' ;; esac
@@ -293,14 +297,21 @@ write_settings() {
 # The token works once; a leftover is useless to everybody.
 forget_token() { rm -f "$CONFIG/join-token"; }
 
+# Earlier releases have no mount helper.
+units_of() {
+  for unit in "$AGENT" "$DRAIN" "$MOUNTS"; do
+    [ ! -f "$ROOT/$1/systemd/$unit" ] || printf '%s\n' "$unit"
+  done
+}
+
 # Units name /opt/longshore/current, so the release changes in one step.
 switch_to() {
-  for unit in "$AGENT" "$DRAIN"; do
+  for unit in $(units_of "$1"); do
     cmp -s "$ROOT/$1/systemd/$unit" "$UNITS/$unit" || install -m 644 "$ROOT/$1/systemd/$unit" "$UNITS/$unit"
   done
   ln -sfn "$1" "$ROOT/.current"
   mv -T "$ROOT/.current" "$ROOT/current"
-  for unit in "$AGENT" "$DRAIN"; do
+  for unit in $(units_of "$1"); do
     # systemd reads a new unit by itself; only a unit that it holds in another form needs a reload.
     [ "$(systemctl show -p LoadState --value "$unit")" = loaded ] && [ "$(systemctl show -p NeedDaemonReload --value "$unit")" = no ] && continue
     reload_units
@@ -325,6 +336,7 @@ start_agent() {
   for unit in "$AGENT" "$DRAIN"; do
     systemctl -q is-enabled "$unit" 2>/dev/null || systemctl enable -q --no-reload "$unit"
   done
+  start_mounts
   systemctl reset-failed -q "$AGENT" 2>/dev/null || true
   systemctl restart "$AGENT" || return 1
   systemctl start "$DRAIN" || true
@@ -338,6 +350,19 @@ start_agent() {
     waited=$((waited + 1))
     sleep 1
   done
+}
+
+# The mount helper runs where buckets can be mounted, and starts before the agent, which asks for it once. Its mounts
+# outlive its restart.
+start_mounts() {
+  [ -f "$ROOT/current/systemd/$MOUNTS" ] && command -v s3fs >/dev/null && [ -e /dev/fuse ] || return 0
+  systemctl -q is-enabled "$MOUNTS" 2>/dev/null || systemctl enable -q --no-reload "$MOUNTS"
+  systemctl restart "$MOUNTS" || say 'the mount helper does not start: see `journalctl -u longshore-mounts`' >&2
+}
+
+end_mounts() {
+  awk '$2 ~ "^/run/longshore-mounts/" { print $2 }' /proc/mounts | while IFS= read -r path; do umount -l "$path" || true; done
+  rm -rf /var/cache/longshore-mounts
 }
 
 status_text() { systemctl show -p StatusText --value "$AGENT"; }

@@ -30,6 +30,7 @@ import type { OpenBytes } from '../slots/streams.ts';
 import { assemble, basesOf, instructionsOf, titleOf } from './assemble.ts';
 import type { BuildMetrics } from './metrics.ts';
 import { BuildOutput } from './output.ts';
+import type { ImagePushes } from './pushes.ts';
 import { PACKAGES_TARGET } from './packages.ts';
 import type { Packages } from './packages.ts';
 import { segmentsOf } from './segments.ts';
@@ -61,6 +62,9 @@ export interface BuildGpus {
 export interface ImageBuildsParts {
   readonly runtime: ContainerRuntime;
   readonly images: Pick<Images, 'ensure'>;
+  readonly pushes: Pick<ImagePushes, 'take'>;
+  /** Whether this agent pulled an image. */
+  readonly isPulled: (image: string) => boolean;
   readonly archives: Pick<Archives, 'acquire' | 'release'>;
   readonly pauseContainers: Pick<PauseContainers, 'takeForBuild' | 'release'>;
   readonly stepsApart: Pick<StepsApart, 'run' | 'left'>;
@@ -169,7 +173,10 @@ export class ImageBuilds {
   take(order: BuildImage__Output): void {
     const opening = this.#closing.signal.aborted ? undefined : this.#parts.open({ streamId: order.streamId });
     opening?.then(
-      (link) => this.#queue(order, link),
+      (link) => {
+        if (order.push === null) this.#queue(order, link);
+        else void this.#parts.pushes.take(order, order.push, link);
+      },
       // The scheduler waits for the connection in vain, and says so to its caller.
       (error: unknown) => this.#parts.log.warn({ err: error }, 'the connection of a build could not be opened'),
     );
@@ -182,9 +189,9 @@ export class ImageBuilds {
     return names.map((name) => name.replace(/:latest$/, '')).filter(isBuiltImage);
   }
 
-  /** Removes images that this agent built; agents of other installations may use the same engine. */
+  /** Removes images that this agent built or pulled; agents of other installations may use the same engine. */
   async remove(images: readonly string[]): Promise<void> {
-    const own = new Set(await this.present());
+    const own = new Set([...(await this.present()), ...images.filter(this.#parts.isPulled)]);
     for (const image of images) if (own.has(image)) await this.#parts.runtime.removeImage(image);
   }
 

@@ -3,6 +3,7 @@
 import { join } from 'node:path';
 import type { ImagePrepared } from '#shared/protocol/generated/messages.ts';
 import { imageOf } from '../config.ts';
+import { BuiltImages } from '../images/built.ts';
 import { ImageCache } from '../images/cache.ts';
 import type { PullSettings } from '../images/images.ts';
 import { Images, PULL_SETTINGS } from '../images/images.ts';
@@ -36,6 +37,8 @@ export interface ImagesSetup {
   readonly pulls: Partial<PullSettings> | undefined;
   readonly disks: DiskWatch;
   readonly askToPull: AskToPull;
+  /** `host:port` of the registry port; undefined: it is not open. */
+  readonly registryHost: () => string | undefined;
   readonly answer: (answer: ImagePrepared) => void;
 }
 
@@ -43,10 +46,11 @@ export interface ImageParts {
   readonly ledger: ImageLedger;
   readonly cache: ImageCache;
   readonly images: Images;
+  readonly built: BuiltImages;
   readonly preparer: ImagePreparer;
 }
 
-export function makeImages({ host, journal, pulls, disks, askToPull, answer }: ImagesSetup): ImageParts {
+export function makeImages({ host, journal, pulls, disks, askToPull, registryHost, answer }: ImagesSetup): ImageParts {
   const { config, log, stateDir, runtime, metrics } = host;
   const ledger = new ImageLedger(join(stateDir, 'images.json'));
   const cache = new ImageCache({
@@ -60,8 +64,10 @@ export function makeImages({ host, journal, pulls, disks, askToPull, answer }: I
     onFreed: (bytes) => metrics.imageGcFreed.inc(bytes),
     log,
   });
+  const built = new BuiltImages({ runtime, host: registryHost });
   const images = new Images({
     runtime,
+    built,
     permit: (image, workspaceId) => askPermit(askToPull, { image, workspaceId }, log),
     release: (image) => void askToPull({ image, done: true }).catch(() => undefined),
     rights: new ImageRights({
@@ -87,5 +93,5 @@ export function makeImages({ host, journal, pulls, disks, askToPull, answer }: I
     answer,
     log,
   });
-  return { ledger, cache, images, preparer };
+  return { ledger, cache, images, built, preparer };
 }

@@ -42,7 +42,18 @@ export function startOrder(started: Started): readonly Part[] {
 
 /** Stored state of each part. */
 function stateParts({ host, parts }: Started): readonly Part[] {
-  const { pauseContainers, engineTrials, positions, archives, views, compiler, ledger, volumes, contact } = parts;
+  const {
+    pauseContainers,
+    engineTrials,
+    positions,
+    archives,
+    views,
+    compiler,
+    ledger,
+    volumes,
+    helperMounts,
+    contact,
+  } = parts;
   return [
     { name: 'pause containers', stop: () => pauseContainers.close() },
     { name: 'engine trials', stop: () => engineTrials.close() },
@@ -61,6 +72,7 @@ function stateParts({ host, parts }: Started): readonly Part[] {
     { name: 'record of pulls', start: () => ledger.open() },
     { name: 'directory of volumes', start: () => makeVolumesHome(host.config) },
     { name: 'volumes', start: () => volumes.start(), stop: () => volumes.stop() },
+    { name: 'mount helper', start: () => helperMounts.start(), stop: () => helperMounts.stop() },
     { name: 'contact', start: () => contact.open(), stop: () => contact.close() },
   ];
 }
@@ -151,6 +163,14 @@ function schedulerParts({ host, member, parts, serve }: Started): readonly Part[
     { name: 'adopted runners', start: (signal) => parts.adoptedRunners.await([...agentState.attended], signal) },
     { name: 'files of volumes', stop: () => parts.volumeFiles.close() },
     { name: 'builds of images', start: () => parts.imageBuilds.start(), stop: () => parts.imageBuilds.stop() },
+    {
+      name: 'registry port',
+      start: async () => {
+        await parts.registryPort.start();
+        await parts.built.tidy().catch((error: unknown) => log.info({ err: error }, 'names of built images were left'));
+      },
+      stop: () => parts.registryPort.stop(),
+    },
     { name: 'link', start: () => link.start(), stop: () => link.stop() },
     { name: 'pause containers ahead', start: () => parts.pauseContainers.start() },
     { name: 'limits of roots', start: () => void rootLimits.ask() },

@@ -9,6 +9,8 @@ import { join, resolve } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
 import { ImageBuilds } from '../builds/image-builds.ts';
+import { ImagePushes } from '../builds/pushes.ts';
+import { RegistryPort } from '../builds/registry-port.ts';
 import { BuildMetrics } from '../builds/metrics.ts';
 import { Packages } from '../builds/packages.ts';
 import { StepsApart } from '../builds/steps-apart.ts';
@@ -36,9 +38,13 @@ import { readDisk } from '../telemetry/disks.ts';
 import { withImages } from '../telemetry/inventory.ts';
 import { Contact } from '../upstream/contact.ts';
 import { Link } from '../upstream/link.ts';
+import { volumesDownCondition } from '#shared/domain/volume-drivers.ts';
 import { localRoot } from '../volumes/directories.ts';
 import { Caches } from '../volumes/caches.ts';
 import { cacheRoot, hasCaches, makeVolumes } from '../volumes/open.ts';
+import { HelperMounts } from '../volumes/helper-mounts.ts';
+import { MountHelper } from '../volumes/mount-helper.ts';
+import { MOUNT_SOCKET } from '../volumes/mount-messages.ts';
 import { VolumeUse } from '../volumes/use.ts';
 import { VolumeFiles } from '../transfers/volume-files.ts';
 import type { GpuOptions } from './gpus.ts';
@@ -93,7 +99,17 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     onRefused: (error) => void engineTrials.blamed(error),
   });
   const disks = makeDisks(host);
+  const helper = new MountHelper(join(config.LONGSHORE_MOUNTS_DIR, MOUNT_SOCKET));
+  const helperMounts = new HelperMounts({
+    helper,
+    containers: () => [...journal.all()].filter(({ stage }) => stage !== 'gone').map(({ containerId }) => containerId),
+    onDown: (driver, down) => conditions.set(volumesDownCondition(driver), down),
+    onCount: (mounts) => metrics.bucketMounts.set(mounts),
+    log,
+  });
   const { volumes, cacheDirectories } = makeVolumes({
+    helper,
+    helperMounts,
     config,
     runtime,
     labels,
@@ -130,6 +146,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
         streams: true,
         builds: config.LONGSHORE_AGENT_BUILDS > 0 && builtImages !== undefined,
         builtImages: [...(builtImages ?? [])],
+        registry: registryPort.host !== undefined,
         buildGpus: config.LONGSHORE_AGENT_BUILDS > 0,
         diskTotalBytes: disk.totalBytes,
         diskFreeBytes: disk.freeBytes,
@@ -170,12 +187,18 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     for (const name of await readdir(path)) await emptyByContainer(runtime, join(path, name), labels());
   });
   const compiler = new RunnerCompiler(runtime, runnerDir, labels, log);
-  const { ledger, cache, images, preparer } = makeImages({
+  const registryPort = new RegistryPort({
+    address: config.LONGSHORE_AGENT_REGISTRY_ADDRESS,
+    open: (line) => link.openBytes(line),
+    log,
+  });
+  const { ledger, cache, images, built, preparer } = makeImages({
     host,
     journal,
     pulls: options.pulls,
     disks,
     askToPull: (question) => link.askToPull(question),
+    registryHost: () => registryPort.host,
     answer: (imagePrepared) => link.send({ imagePrepared }),
   });
   const containerDisks = new ContainerDisks({
@@ -219,9 +242,19 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     labels,
     log,
   });
+  const imagePushes = new ImagePushes({
+    runtime,
+    host: () => registryPort.host,
+    machineId,
+    onPushed: (image, how) => ledger.pulled(image, Date.now(), how),
+    onEnded: metrics.images.pushEnded,
+    log,
+  });
   const packagesDir = join(stateDir, 'packages');
   const imageBuilds = new ImageBuilds({
     runtime,
+    pushes: imagePushes,
+    isPulled: (image) => ledger.all().has(image),
     images,
     archives,
     pauseContainers,
@@ -320,6 +353,8 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     caches,
     volumeFiles,
     imageBuilds,
+    registryPort,
+    built,
     rootLimits,
     logs,
     positions,
@@ -334,6 +369,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     disks,
     preparer,
     volumes,
+    helperMounts,
     agentState,
     gpus,
     executor,

@@ -64,6 +64,7 @@ function wireContainers({ config }: Host, parts: Parts): void {
   containerDisks.onOver(({ containerId, usedBytes }) =>
     executor.overDisk(containerId, overDiskText(usedBytes, containerDisks.limitBytes)),
   );
+  parts.helperMounts.onLost((containerId, why) => executor.mountLost(containerId, why));
   caches.onExcess((dockerId, message) => {
     const container = agentState.running().find((one) => one.dockerId === dockerId);
     if (container !== undefined) executor.overDisk(container.containerId, message);

@@ -162,6 +162,14 @@ export interface RegistryAuth {
   readonly identityToken: string;
 }
 
+export interface PushOptions {
+  readonly auth: RegistryAuth;
+  /** A push without any progress message for this long is given up. */
+  readonly silenceMs: number;
+  readonly signal: AbortSignal;
+  readonly onProgress: (doneBytes: number, totalBytes: number) => void;
+}
+
 export interface PullOptions {
   readonly auth: RegistryAuth | undefined;
   /** A pull without any progress message for this long is given up. */
@@ -309,6 +317,12 @@ export interface ContainerRuntime {
    * @throws Error with the engine's message
    */
   pull(reference: string, options: PullOptions): Promise<string>;
+  /**
+   * Pushes; a stream that ends early or holds an error line is a failure.
+   * @returns the digest in the registry
+   * @throws Error with the engine's message
+   */
+  push(repository: string, tag: string, options: PushOptions): Promise<string>;
   /** Looks at an image's configuration; undefined when the engine has no such image. */
   imageConfig(reference: string): Promise<ImageConfig | undefined>;
   /**
@@ -324,7 +338,7 @@ export interface ContainerRuntime {
   /** Id of an image that has the label, with or without a name; undefined: there is none. */
   imageIdWithLabel(label: string): Promise<string | undefined>;
   /** Gives an image a further name. */
-  tagImage(imageId: string, name: string): Promise<void>;
+  tagImage(imageId: string, name: string, tag?: string): Promise<void>;
   /**
    * Makes an image of what a container wrote, otherwise configured like the image that the container was made of.
    * @returns the new image's id

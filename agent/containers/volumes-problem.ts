@@ -1,6 +1,6 @@
 // Rules for the volumes of a container, checked before anything is made. Pure.
 import { mountPathsProblem } from '#shared/domain/mount-paths.ts';
-import { VOLUME_DRIVERS, isVolumeDriver } from '#shared/domain/volume-drivers.ts';
+import { MOUNT_DRIVERS, isMountDriver } from '#shared/domain/volume-drivers.ts';
 
 /** Pattern of an id as a directory name, which is neither `.` nor `..` nor a path. */
 export const VOLUME_ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,100}$/;
@@ -12,6 +12,18 @@ export interface WantedVolume {
   readonly mountPath: string;
   /** Empty: `local`. */
   readonly driver: string;
+  /** The bucket of the driver `bucket`, which has no volume's id. */
+  readonly bucket?: WantedBucket | null;
+}
+
+/** A workspace's bucket, without its keys. */
+export interface WantedBucket {
+  readonly bucket: string;
+  /** URL; empty: Amazon's. */
+  readonly endpoint: string;
+  readonly region: string;
+  readonly readOnly: boolean;
+  readonly pathStyle: boolean;
 }
 
 /** @returns why these cannot be mounted, naming the field; undefined when they can */
@@ -19,9 +31,12 @@ export function volumesProblem(workspaceId: string, volumes: readonly WantedVolu
   if (volumes.length === 0) return undefined;
   if (volumes.length > MAX_VOLUMES) return `spec.volumes: more than ${MAX_VOLUMES}`;
   if (!VOLUME_ID.test(workspaceId)) return 'spec.workspace_id is not an id';
-  if (volumes.some((volume) => !VOLUME_ID.test(volume.volumeId))) return 'spec.volumes: volume_id is not an id';
-  if (volumes.some(({ driver }) => driver !== '' && !isVolumeDriver(driver)))
-    return `spec.volumes: driver is not one of ${VOLUME_DRIVERS.join(', ')}`;
+  if (volumes.some(({ driver, volumeId }) => driver !== 'bucket' && !VOLUME_ID.test(volumeId)))
+    return 'spec.volumes: volume_id is not an id';
+  if (volumes.some(({ driver }) => driver !== '' && !isMountDriver(driver)))
+    return `spec.volumes: driver is not one of ${MOUNT_DRIVERS.join(', ')}`;
+  if (volumes.some(({ driver, bucket }) => (driver === 'bucket') !== (bucket !== undefined && bucket !== null)))
+    return 'spec.volumes: bucket belongs to the driver bucket, and to no other';
   const problem = mountPathsProblem(volumes.map((volume) => volume.mountPath));
   return problem === undefined ? undefined : `spec.volumes: mount_path ${problem}`;
 }

@@ -4,13 +4,14 @@
  * bytes than requested, never counts as success. Credentials stay in memory, for one pull.
  */
 import { sleep } from '#shared/backoff.ts';
-import { isBuiltImage } from '#shared/domain/built-images.ts';
+import { isBuiltImage, isRegistryPortReference } from '#shared/domain/built-images.ts';
 import { digestOf, registryOf } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { Limiter } from '../containers/limiter.ts';
 import type { ContainerRuntime, RegistryAuth } from '../containers/runtime.ts';
 import { EngineError } from '../containers/runtime.ts';
+import type { BuiltImages } from './built.ts';
 import type { BackoffSettings } from './backoff.ts';
 import { RegistryBackoff } from './backoff.ts';
 import type { PullFailure } from './failures.ts';
@@ -42,6 +43,8 @@ export interface PullPermit {
   /** Wait before the next question: enough machines pull this image already. */
   readonly waitMs: number;
   readonly auth: RegistryAuth | undefined;
+  /** Place of an image that Longshore built behind the registry port; empty: no registry has it. */
+  readonly builtFrom?: string;
   /** The scheduler could not be asked; a registry that requires credentials may get them at the next try. */
   readonly unasked?: boolean;
 }
@@ -49,6 +52,11 @@ export interface PullPermit {
 /** The registry requires credentials, and the scheduler, which has them, could not be asked. */
 class NotAsked extends Error {
   override readonly name = 'NotAsked';
+}
+
+/** An image that Longshore built is neither here nor in a registry. */
+class NotKept extends Error {
+  override readonly name = 'NotKept';
 }
 
 export interface ImagesParts {
@@ -63,6 +71,7 @@ export interface ImagesParts {
   readonly onUsed: (reference: string) => void;
   readonly onPulled: (reference: string, how: Pulled) => Promise<void>;
   readonly rights: Pick<ImageRights, 'require'>;
+  readonly built: Pick<BuiltImages, 'host' | 'adopt'>;
   readonly metrics: ImageMetrics;
   readonly log: Log;
   readonly settings: PullSettings;
@@ -119,6 +128,8 @@ export class Images {
    */
   async ensure(reference: string, onProgress: OnProgress, workspaceId = ''): Promise<Present> {
     const { runtime, rights, onUsed } = this.#parts;
+    if (isRegistryPortReference(reference))
+      throw new AppError('image_error', `image ${reference} is the agent's own: name it as its build did`);
     onUsed(reference);
     for (;;) {
       if (!this.#flights.has(reference)) {
@@ -128,11 +139,6 @@ export class Images {
           return { id: facts.id, was: 'present' };
         }
       }
-      if (isBuiltImage(reference))
-        throw new AppError(
-          'image_error',
-          `image ${reference} was built on a machine and is not here any more; deploy the app again, which builds it`,
-        );
       const flight = this.#flights.get(reference) ?? this.#begin(reference, workspaceId);
       const isOwn = flight.workspaceId === workspaceId;
       flight.listeners.add(onProgress);
@@ -218,7 +224,10 @@ export class Images {
 
   async #attempt(reference: string, workspaceId: string, deadline: AbortSignal, tell: OnProgress): Promise<Pulled> {
     const { runtime, metrics, log, settings, release } = this.#parts;
-    const { auth, unasked } = await this.#permitted(reference, workspaceId, deadline, tell);
+    const permit = await this.#permitted(reference, workspaceId, deadline, tell);
+    const { unasked } = permit;
+    const from = this.#place(reference, permit);
+    const { auth } = from;
     const renewal = setInterval(() => void this.#renew(reference, workspaceId), RENEW_MS);
     let bytes = 0;
     let loggedMs = performance.now();
@@ -236,15 +245,17 @@ export class Images {
     };
     tell(`pulling image ${reference}`);
     try {
-      const said = await runtime.pull(reference, { auth, silenceMs: settings.silenceMs, signal: deadline, onProgress });
-      const facts = await runtime.image(reference);
+      const said = await runtime.pull(from.name, { auth, silenceMs: settings.silenceMs, signal: deadline, onProgress });
+      const facts = await runtime.image(from.name);
       if (facts === undefined) throw new Error('the engine has no such image after the pull');
-      const wanted = digestOf(reference) || said;
+      const wanted = digestOf(from.name) || said;
       if (wanted === '' || !facts.digests.includes(wanted))
         throw new Error(
           `digest mismatch: ${wanted || 'none'} was pulled, the engine has ${facts.digests.join(' ') || 'none'}`,
         );
-      return { private: auth !== undefined, imageId: facts.id, workspaceId };
+      // The scheduler lets a workspace name no built image but its own, so no registry has to be asked again.
+      if (from.isBuilt) await this.#parts.built.adopt(from.name, facts.id, reference);
+      return { private: auth !== undefined && !from.isBuilt, imageId: facts.id, workspaceId };
     } catch (error) {
       if (unasked === true && failureOf(error) === 'unauthorized')
         throw new NotAsked(`${messageOf(error)} (without credentials: the scheduler could not be asked for them)`, {
@@ -272,6 +283,21 @@ export class Images {
     }
   }
 
+  /** The name that is pulled for a reference, and its credentials. */
+  #place(
+    reference: string,
+    { auth, builtFrom = '', unasked }: PullPermit,
+  ): { readonly name: string; readonly auth: RegistryAuth | undefined; readonly isBuilt: boolean } {
+    if (!isBuiltImage(reference)) return { name: reference, auth, isBuilt: false };
+    if (unasked === true) throw new NotAsked('the scheduler could not be asked for the place of the image');
+    const { host } = this.#parts.built;
+    if (builtFrom === '' || auth === undefined || host === undefined)
+      throw new NotKept(
+        `image ${reference} was built on a machine, is not here, and this machine gets it from no registry; a container that wants it has it built again`,
+      );
+    return { name: `${host}/${builtFrom}`, auth: { ...auth, serverAddress: host }, isBuilt: true };
+  }
+
   async #renew(reference: string, workspaceId: string): Promise<void> {
     try {
       await this.#parts.permit(reference, workspaceId);
@@ -283,11 +309,13 @@ export class Images {
 
 function failureOf(error: unknown): PullFailure {
   if (error instanceof NotAsked) return 'busy';
+  if (error instanceof NotKept) return 'not_found';
   if (error instanceof EngineError && error.failure === 'unavailable') return 'engine';
   return classifyPull(messageOf(error));
 }
 
 function failed(reference: string, failure: PullFailure, error: unknown, late: boolean): AppError {
+  if (error instanceof NotKept) return new AppError('image_error', error.message, { cause: error });
   const why = late ? `it was not here after ${PULL_SETTINGS.totalMs / 60_000} minutes` : messageOf(error);
   const text = `cannot pull image ${reference}: ${why} (${failure}); ${PULL_CURES[failure]}`;
   return failure === 'disk_full'

@@ -20,8 +20,8 @@ export type AskToPull = (question: PullQuestion) => Promise<PullImageResponse__O
  */
 export async function askPermit(ask: AskToPull, question: PullQuestion, log: Log): Promise<PullPermit> {
   try {
-    const { waitMs, auth } = await ask(question);
-    return { waitMs, auth: auth ?? undefined };
+    const { waitMs, auth, builtFrom } = await ask(question);
+    return { waitMs, auth: auth ?? undefined, builtFrom };
   } catch (error) {
     log.info(
       { err: error, image: question.image },

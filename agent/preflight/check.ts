@@ -19,6 +19,7 @@ import type { Finding } from './finding.ts';
 import { firewallFindings, readFirewall } from './firewall.ts';
 import { failed, ok } from './finding.ts';
 import { conditionFindings, readFabric, toolkitFindings } from './gpus.ts';
+import { mountsFinding } from './mounts.ts';
 import { diskFindings, gpuFinding, imageFinding, portFinding, stateFinding } from './host.ts';
 import { inventoryFindings } from './inventory.ts';
 import { schedulerFindings } from './scheduler.ts';
@@ -46,13 +47,14 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
     stateFinding(stateDir, false),
     identityIn(stateDir),
   ]);
-  const [inventory, firewall, disks, port, gpu, image, scheduler] = await Promise.all([
+  const [inventory, firewall, disks, port, gpu, image, buckets, scheduler] = await Promise.all([
     lookAtHost(stateDir, info),
     info === undefined ? [] : lookAtFirewall(config, runtime),
     diskFindings(stateDir, info),
     portFinding(config.LONGSHORE_AGENT_METRICS_ADDRESS, state.inUse),
     lookAtGpus(config, info),
     info === undefined ? [] : baseImage(config, runtime),
+    mountsFinding(config),
     schedulerFindings(config, identity),
   ]);
   const { inUse: _told, ...stateOnly } = state;
@@ -66,6 +68,7 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
     ...firewall,
     ...gpu,
     ...image,
+    buckets,
     ...scheduler,
   ];
 }

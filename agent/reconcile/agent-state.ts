@@ -31,6 +31,12 @@ interface SeenFacts extends Seen {
 export interface Permission {
   readonly secrets: Readonly<Record<string, string>>;
   readonly containerToken: string;
+  /** Keys of its buckets, by mount path; they are no variables of the container. */
+  readonly bucketKeys: readonly {
+    readonly mountPath: string;
+    readonly accessKey: string;
+    readonly secretKey: string;
+  }[];
 }
 
 export type Note = { readonly reason: string; readonly message: string };

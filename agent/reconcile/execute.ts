@@ -147,6 +147,16 @@ export class Executor {
     this.end(containerId, 'gpu_fault', FAULT_GRACE_MS);
   }
 
+  /** Ends a container one of whose mounts is broken for good. */
+  mountLost(containerId: string, message: string): void {
+    const { agentState, log, logs } = this.#parts;
+    if (agentState.notes.has(containerId) || agentState.journal.get(containerId)?.dockerId === undefined) return;
+    log.warn({ containerId, message }, 'container ends with its mount');
+    agentState.notes.set(containerId, { reason: 'mount_error', message });
+    logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, timestampMs: Date.now() });
+    this.end(containerId, 'mount_error', FAULT_GRACE_MS);
+  }
+
   /** Ends a container that has written more than its disk limit. */
   overDisk(containerId: string, message: string): void {
     const { agentState, log, logs } = this.#parts;

@@ -48,8 +48,8 @@ export class Orders {
   }
 
   /** Permits the creation of an assignment's container. */
-  proceed(assignmentId: string, { secrets, containerToken }: Permission): void {
-    this.#parts.agentState.proceeded.set(assignmentId, { secrets, containerToken });
+  proceed(assignmentId: string, { secrets, containerToken, bucketKeys }: Permission): void {
+    this.#parts.agentState.proceeded.set(assignmentId, { secrets, containerToken, bucketKeys });
     this.#parts.wake();
   }
 }

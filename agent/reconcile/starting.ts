@@ -9,7 +9,8 @@ export const NO_PYTHON = /exec python3 failed|exec: "python3"/;
 export function startFailure(error: unknown): { readonly reason: string; readonly message: string } {
   const message = messageOf(error);
   if (error instanceof AppError && error.code === 'image_error') return { reason: 'image_error', message };
-  if (error instanceof AppError && error.code === 'code_error') return { reason: 'user_error', message };
+  if (error instanceof AppError && (error.code === 'code_error' || error.code === 'bucket_error'))
+    return { reason: 'user_error', message };
   if (error instanceof EngineError && error.failure === 'no_such_image') return { reason: 'image_error', message };
   if (error instanceof AppError && error.code === 'mount_error') return { reason: 'mount_error', message };
   if (error instanceof EngineError && error.failure === 'mount_refused') return { reason: 'mount_error', message };

@@ -219,6 +219,7 @@ export class Starts {
     if (signal.aborted) return;
     const secrets = permission?.secrets ?? {};
     const containerToken = permission?.containerToken ?? '';
+    const bucketKeys = new Map((permission?.bucketKeys ?? []).map((keys) => [keys.mountPath, keys]));
     clock.mark(containerId, 'turn');
     const takePauseContainer = async (): Promise<PauseContainer | undefined> =>
       spec.blockNetwork ? undefined : this.#parts.pauseContainers.take(containerId, entry.epoch, spec.allowList);
@@ -230,7 +231,7 @@ export class Starts {
       const paths = {
         code: await views.make(containerId, entry.shortId, prepared.lower),
         socketDir: join(stateDir, 's', entry.shortId),
-        volumes: await volumes.mounts(spec.workspaceId, spec.volumes, prepared.lower),
+        volumes: await volumes.mounts(spec.workspaceId, spec.volumes, prepared.lower, { containerId, bucketKeys }),
       };
       clock.mark(containerId, 'mounts');
       return createContainerOf(

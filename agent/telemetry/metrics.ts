@@ -153,6 +153,8 @@ export class AgentMetrics {
     ['operation', 'result'],
   );
   readonly imagePullBytes = this.#counter('image_pull_bytes_total', 'Layers as they came from registries, compressed');
+  readonly imagePushes = this.#counter('image_pushes_total', 'Pushes of images that were built here', ['result']);
+  readonly imagePushDuration = this.#histogram('image_push_duration_seconds', 'Pushes that worked', [], SLOW_BUCKETS);
   readonly imagePullsActive = this.#gauge('image_pulls_active', 'Pulls under way, waits between tries included');
   readonly imageCacheBytes = this.#gauge('image_cache_bytes', 'Images that this agent pulled, as of the last look');
   readonly imageGcFreed = this.#counter('image_gc_freed_bytes_total', 'Space that evicted images gave back');
@@ -160,6 +162,10 @@ export class AgentMetrics {
     'volume_mounts',
     'Mounts of volumes in the containers of this machine, by whether their files answer (active, down)',
     ['state'],
+  );
+  readonly bucketMounts = this.#gauge(
+    'bucket_mounts',
+    'Mounts of buckets by the mount helper of this machine, those of s3 volumes included',
   );
   readonly cacheBytes = this.#gauge('cache_bytes', 'Cache volumes of this machine, as of the last look');
   readonly cacheLimitBytes = this.#gauge('cache_limit_bytes', 'Bound on the cache volumes of this machine');
@@ -348,6 +354,10 @@ export class AgentMetrics {
     pullEnded: (result: string, seconds: number): void => {
       this.imagePulls.inc({ result });
       if (result === 'ok') this.imagePullDuration.observe(seconds);
+    },
+    pushEnded: (result: string, seconds: number): void => {
+      this.imagePushes.inc({ result });
+      if (result === 'ok') this.imagePushDuration.observe(seconds);
     },
     pullBytes: (bytes: number): void => this.imagePullBytes.inc(bytes),
     pullsActive: (change: 1 | -1): void => this.imagePullsActive.inc(change),

@@ -132,10 +132,15 @@ class Helper {
     const { runtime, volumes, image, runnerDir, labels, log } = this.#parts;
     const late = setTimeout(() => this.#fail(504, 'machine_silent', 'the volume was not opened in time'), DIAL_MS);
     late.unref();
+    let giveBack = (): void => undefined;
     try {
       const { driver, ...volume } = this.#order;
       await this.#listener.listen();
-      const [mount, imageId] = await Promise.all([volumes.mountAt(volume, driver, '/volume'), image()]);
+      const mounting = volumes.mountAt(volume, driver, '/volume').then(({ mount, release }) => {
+        giveBack = release;
+        return mount;
+      });
+      const [mount, imageId] = await Promise.all([mounting, image()]);
       if (this.#isOpen)
         await serveFiles(runtime, {
           image: imageId,
@@ -152,6 +157,7 @@ class Helper {
       this.#fail(502, 'volume_failed', isOurs ? messageOf(error) : 'the file server of the volume failed');
     } finally {
       clearTimeout(late);
+      giveBack();
       this.close();
       await rm(this.#directory, { recursive: true, force: true });
     }

@@ -24,8 +24,12 @@ export interface VolumeDriver {
   readonly name: VolumeDriverName;
   /** Time after which a call counts as unanswered. */
   readonly deadlineMs: number;
-  /** Creates the volume if missing, and returns its mount source. @throws NoAnswer, or Error with the fault */
-  mount(volume: VolumeId): Promise<VolumeSource>;
+  /**
+   * Creates the volume if missing, and returns its mount source.
+   * @param holder - the container or transfer that uses it
+   * @throws NoAnswer, or Error with the fault
+   */
+  mount(volume: VolumeId, holder: string): Promise<VolumeSource>;
   /** Deletes the volume and all its content, for every owner; an absent volume counts as success. */
   remove(volume: VolumeId): Promise<void>;
   /** Checks that the store answers. @throws NoAnswer, or Error with the fault */

@@ -13,6 +13,9 @@ import { DirectoryVolumes, localRoot } from './directories.ts';
 import { CacheDirectories } from './cache-directories.ts';
 import type { CacheDirectoriesParts } from './cache-directories.ts';
 import type { VolumeDriver } from './driver.ts';
+import type { HelperMounts } from './helper-mounts.ts';
+import { S3Volumes } from './helper-mounts.ts';
+import type { MountHelper } from './mount-helper.ts';
 import { NFS_PREFIX, NfsVolumes, nfsExport } from './nfs.ts';
 import { Volumes } from './volumes.ts';
 
@@ -27,6 +30,8 @@ export interface MakeVolumes {
   /** Told of mounts of cache volumes, and asked before. */
   readonly caches: Pick<CacheDirectoriesParts, 'onMount' | 'refusal'>;
   readonly metrics: Pick<AgentMetrics, 'volumeOperations'>;
+  readonly helper: MountHelper;
+  readonly helperMounts: HelperMounts;
   readonly log: Log;
 }
 
@@ -65,8 +70,10 @@ export function makeVolumes(parts: MakeVolumes): { volumes: Volumes; cacheDirect
         runWith: (mount, script, args, deadlineMs) => runWithMount(runtime, mount, script, args, labels(), deadlineMs),
       }),
     );
+  drivers.push(new S3Volumes(parts.helper));
   const volumes = new Volumes({
     drivers,
+    helperMounts: parts.helperMounts,
     labels,
     metrics,
     log,

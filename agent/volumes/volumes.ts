@@ -8,15 +8,16 @@ import { join } from 'node:path';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { mountPlaces } from '#shared/domain/mount-paths.ts';
-import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import type { MountDriverName, VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import { isVolumeDriver } from '#shared/domain/volume-drivers.ts';
 import type { Mount } from '../containers/runtime.ts';
 import { EngineError } from '../containers/runtime.ts';
 import { hasCode } from '../durable.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
+import type { BucketKeys, HelperMounts } from './helper-mounts.ts';
 import { NoAnswer } from '../child.ts';
-import type { WantedVolume } from '../containers/volumes-problem.ts';
+import type { WantedBucket, WantedVolume } from '../containers/volumes-problem.ts';
 import { VOLUME_ID, volumesProblem } from '../containers/volumes-problem.ts';
 
 const PROBE_EVERY_MS = 30_000;
@@ -25,6 +26,8 @@ const PROBE_DOWN_MS = 2_000;
 
 export interface VolumesParts {
   readonly drivers: readonly VolumeDriver[];
+  /** Mounts of the mount helper. */
+  readonly helperMounts: Pick<HelperMounts, 'offered' | 'bucket' | 'hold'>;
   /** Labels of volumes that the engine creates for us. */
   readonly labels: () => Readonly<Record<string, string>>;
   /** Called when a driver stops answering, or answers again. */
@@ -32,6 +35,14 @@ export interface VolumesParts {
   readonly metrics: Pick<AgentMetrics, 'volumeOperations'>;
   readonly log: Log;
 }
+
+/** The container of mounts, with the keys of its buckets by mount path. */
+export interface VolumeUser {
+  readonly containerId: string;
+  readonly bucketKeys: ReadonlyMap<string, BucketKeys>;
+}
+
+const NO_KEYS: BucketKeys = { accessKey: '', secretKey: '' };
 
 export class Volumes {
   readonly #parts: VolumesParts;
@@ -56,8 +67,9 @@ export class Volumes {
   }
 
   /** Drivers of this machine's settings besides `local`. */
-  get offered(): readonly VolumeDriverName[] {
-    return [...this.#drivers.keys()].filter((name) => name !== 'local');
+  get offered(): readonly MountDriverName[] {
+    const own = [...this.#drivers.keys()].filter((name) => name !== 'local' && name !== 's3');
+    return [...own, ...this.#parts.helperMounts.offered];
   }
 
   /** Drivers whose files do not answer. */
@@ -69,29 +81,73 @@ export class Volumes {
    * Creates missing volumes, and returns the mounts.
    * @param code - the unpacked archive below `/mnt/code`, in which a mount point must be free
    * @throws AppError `code_error` where the code has a file or link in the way, `mount_error` when a volume cannot be
-   * mounted
+   * mounted, `bucket_error` when a bucket cannot be what its stub says
    */
-  async mounts(workspaceId: string, volumes: readonly WantedVolume[], code: string): Promise<Mount[]> {
+  async mounts(
+    workspaceId: string,
+    volumes: readonly WantedVolume[],
+    code: string,
+    user: VolumeUser,
+  ): Promise<Mount[]> {
     const problem = volumesProblem(workspaceId, volumes);
     if (problem !== undefined) throw new AppError('mount_error', problem);
     const mounts: Mount[] = [];
-    for (const { volumeId, mountPath, driver } of volumes) {
+    for (const { volumeId, mountPath, driver, bucket } of volumes) {
       const places = mountPlaces(mountPath);
       if ('problem' in places) continue;
-      const source = await this.#source(driver, { workspaceId, volumeId });
+      const source = bucket
+        ? await this.#bucket(workspaceId, bucket, mountPath, user)
+        : await this.#source(driver, { workspaceId, volumeId }, user.containerId);
       for (const target of places.targets) {
         if (target.startsWith('/mnt/code/')) await mustBeFree(code, target.slice('/mnt/code/'.length), mountPath);
-        mounts.push(mountOf(source, target, this.#parts.labels()));
+        mounts.push({ ...mountOf(source, target, this.#parts.labels()), readOnly: bucket?.readOnly === true });
       }
     }
     return mounts;
   }
 
-  /** The mount of one volume for a helper. Creates the volume if missing. @throws AppError `mount_error` */
-  async mountAt(volume: VolumeId, driver: string, target: string): Promise<Mount> {
+  /** Mounts a workspace's bucket. Its failure says nothing of any other mount. */
+  async #bucket(
+    workspaceId: string,
+    bucket: WantedBucket,
+    mountPath: string,
+    { containerId, bucketKeys }: VolumeUser,
+  ): Promise<VolumeSource> {
+    try {
+      const keys = bucketKeys.get(mountPath) ?? NO_KEYS;
+      const path = await this.#parts.helperMounts.bucket(containerId, workspaceId, bucket, keys);
+      this.#count('mount', 'ok');
+      return { kind: 'bind', path };
+    } catch (error) {
+      const isSilent = error instanceof NoAnswer;
+      this.#count('mount', isSilent ? 'timeout' : 'error');
+      const text = `cannot mount bucket ${bucket.bucket} at ${mountPath}: ${messageOf(error)}`;
+      if (isSilent) throw new AppError('mount_error', text, { cause: error });
+      // A bucket that refuses is its workspace's own: another machine would not help.
+      throw new AppError('bucket_error', text, { cause: error });
+    }
+  }
+
+  /**
+   * The mount of one volume for a helper container. Creates the volume if missing.
+   * @returns the mount, and what gives it back when the container has ended
+   * @throws AppError `mount_error`
+   */
+  async mountAt(
+    volume: VolumeId,
+    driver: string,
+    target: string,
+  ): Promise<{ readonly mount: Mount; readonly release: () => void }> {
     if (!VOLUME_ID.test(volume.workspaceId) || !VOLUME_ID.test(volume.volumeId))
       throw new AppError('mount_error', 'the ids of a volume are not ids');
-    return mountOf(await this.#source(driver, volume), target, this.#parts.labels());
+    const holder = `files-${volume.volumeId}`;
+    const release = this.#parts.helperMounts.hold(holder);
+    try {
+      return { mount: mountOf(await this.#source(driver, volume, holder), target, this.#parts.labels()), release };
+    } catch (error) {
+      release();
+      throw error;
+    }
   }
 
   /** Deletes a volume with all its content. @throws AppError `mount_error` */
@@ -101,8 +157,8 @@ export class Volumes {
     await this.#do('remove', this.#driver(driver, volume), (one) => one.remove(volume), volume);
   }
 
-  #source(driver: string, volume: VolumeId): Promise<VolumeSource> {
-    return this.#do('mount', this.#driver(driver, volume), (one) => one.mount(volume), volume);
+  #source(driver: string, volume: VolumeId, holder: string): Promise<VolumeSource> {
+    return this.#do('mount', this.#driver(driver, volume), (one) => one.mount(volume, holder), volume);
   }
 
   #driver(text: string, { volumeId }: VolumeId): VolumeDriver {

@@ -112,6 +112,7 @@ function worldOf(count: number): World {
     gpus: [],
     volumeDrivers: new Set(['local'] as const),
     streams: true,
+    registry: true,
     caches: new Set(),
     images: new Set(n % 3 === 0 ? ['image:1'] : []),
   }));
@@ -125,6 +126,7 @@ function worldOf(count: number): World {
     gpuCount: 0,
     image: 'image:1',
     imageOnlyOn: null,
+    imageInRegistry: false,
     arch: '',
     volumeHomes: new Set(),
     volumeDrivers: [],

@@ -6,6 +6,7 @@ import { resolveImage } from '../deploy/image.ts';
 import { ageOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { isRecord } from '#shared/json.ts';
 import { note, print } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -35,6 +36,7 @@ export async function runImageShow(id: string, invocation: Invocation): Promise<
     showDone(invocation, { ...image, output }, [
       `${textField(image, 'name')}: ${textField(image, 'state')}, ${sizeOf(image)}`,
       ...stepsOf(image).map((step, index) => `  ${index + 1}. ${step}`),
+      ...registryOf(image),
       ...(textField(image, 'error') === '' ? [] : ['', textField(image, 'error')]),
       ...(typeof output !== 'string' || output === '' ? [] : ['', 'Last build:', output]),
     ]);
@@ -71,6 +73,14 @@ function named(id: string): (error: unknown) => never {
 
 const stepsOf = (image: JsonObject): readonly string[] =>
   Array.isArray(image['steps']) ? image['steps'].filter((step) => typeof step === 'string') : [];
+
+/** Where other machines get the image from; nothing where no registry was tried. */
+function registryOf(image: JsonObject): readonly string[] {
+  const { registry } = image;
+  const [digest, error] = isRecord(registry) ? [textField(registry, 'digest'), textField(registry, 'error')] : ['', ''];
+  if (digest !== '') return ['', `in the registry: ${digest}`];
+  return error === '' ? [] : ['', `on its machines alone, because it was not pushed: ${error}`];
+}
 
 function sizeOf(image: JsonObject): string {
   const sizes = listField(image, 'machines').map((machine) => numberField(machine, 'size_bytes'));

@@ -1,5 +1,5 @@
-// `longshore up`: Redis, a scheduler and an agent as separate processes under one foreground
-// supervisor. The supervisor owns their order (Redis, scheduler, agent), their restarts and their
+// `longshore up`: Redis, a scheduler and an agent (with --registry a registry, too) as separate processes under one
+// foreground supervisor. The supervisor owns their order (Redis, registry, scheduler, agent), their restarts and their
 // logs, and nothing of their work. The stop order is the reverse, containers first. No process stays
 // behind: a clean stop ends every child; children of a killed `up` notice the closed channel; the next
 // start waits for them. Only Redis outlives a kill, and the next start adopts it by its socket.
@@ -27,9 +27,9 @@ import { NoMachineStarts, runExample } from './up-example.ts';
 import type { ExampleAnswer } from './up-example.ts';
 import { keepContext, makeFirstWorkspace } from '../up/installation.ts';
 import { BoundedLogFile, LineCutter, screenLine } from '../up/log-file.ts';
-import { signalGroup } from '../up/processes.ts';
+import { signalGroup } from '#shared/child-process.ts';
 import { shownStep } from '../up/step.ts';
-import { clientUrl, daemonEnv, linkSocket, schedulerEnv, upSettings } from '../up/settings.ts';
+import { clientUrl, daemonEnv, linkSocket, mountsEnv, schedulerEnv, upSettings } from '../up/settings.ts';
 import type { UpSettings } from '../up/settings.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -37,6 +37,7 @@ type Env = Readonly<Record<string, string | undefined>>;
 const READY_TIMEOUT_MS = 60_000;
 /** A handler that ignores TERM is killed by the agent after 10 s. Everything together stays within 20 s. */
 const STOP_CONTAINERS_MS = 13_000;
+const STOP_MOUNTS_MS = 8_000;
 /** A Ctrl-C may arrive twice (from the terminal and from npm); a signal after this time means: stop at once. */
 const SAME_SIGNAL_MS = 700;
 
@@ -143,8 +144,12 @@ class Up {
   readonly #children: ChildList;
   #lock: { release(): Promise<void> } | undefined;
   #redis: EmbeddedRedis | undefined;
+  #registry: SupervisedChild | undefined;
+  /** Where the registry of built images listens; undefined: this start has none of its own. */
+  #registryAddress: string | undefined;
   #scheduler: SupervisedChild | undefined;
   #agent: SupervisedChild | undefined;
+  #mounts: SupervisedChild | undefined;
   #redisLog: BoundedLogFile | undefined;
   #stopped: Promise<void> | undefined;
   #isStopping = false;
@@ -177,6 +182,8 @@ class Up {
     this.#checkStopping();
     if (redisUrl === undefined) await this.#step('Redis', () => this.#startRedis());
     this.#checkStopping();
+    if (this.#settings.registry) await this.#step('registry', () => this.#startRegistry());
+    this.#checkStopping();
     const ready = await this.#step('scheduler', () => this.#startScheduler());
     this.#settled = {
       httpAddress: textField(ready, 'httpAddress') || this.#settled.httpAddress,
@@ -190,6 +197,8 @@ class Up {
     this.#checkStopping();
     const url = clientUrl(this.#settled.httpAddress, this.#env);
     const made = await makeFirstWorkspace(this.#running(), url, this.#env);
+    this.#checkStopping();
+    await this.#startMounts();
     this.#checkStopping();
     await this.#step('agent', () => this.#startAgent(made !== undefined));
     this.#joinToken = undefined;
@@ -208,7 +217,9 @@ class Up {
   kill(): void {
     this.#isStopping = true;
     this.#agent?.kill();
+    this.#mounts?.kill();
     this.#scheduler?.kill();
+    this.#registry?.kill();
     if (this.#redis?.pid !== undefined) signalGroup(this.#redis.pid, 'SIGKILL');
   }
 
@@ -217,7 +228,10 @@ class Up {
     await this.#drain();
     // The agent stops next, with its containers: a scheduler that saw them end would ask for new ones.
     await this.#agent?.stop(STOP_CONTAINERS_MS, { kind: 'stop', containers: 'stop' });
+    // Mounts end with the helper, now that no container has one.
+    await this.#mounts?.stop(STOP_MOUNTS_MS, { kind: 'stop', mounts: 'end' });
     await this.#scheduler?.stop(4_000);
+    await this.#registry?.stop(3_000);
     try {
       if (this.#redis !== undefined) {
         await withDeadline(this.#redis.stop(), 3_000, () => new Error('it did not end'));
@@ -267,6 +281,15 @@ class Up {
     else this.#redis = redis;
   }
 
+  async #startRegistry(): Promise<void> {
+    const env = (): Readonly<Record<string, string | undefined>> => ({
+      ...daemonEnv(this.#env),
+      LONGSHORE_DATA_DIR: this.#settings.dataDir,
+    });
+    this.#registry = this.#child('registry', env, [], ['registry', 'serve']);
+    this.#registryAddress = textField(await this.#registry.start(), 'address');
+  }
+
   async #startScheduler(): Promise<IpcMessage> {
     this.#scheduler = this.#child('scheduler', () => ({
       ...schedulerEnv(this.#env),
@@ -276,8 +299,23 @@ class Up {
       LONGSHORE_AGENT_ADDRESS: this.#settled.agentAddress,
       ...linkSocket(this.#settings.dataDir),
       ...(this.#redis === undefined ? {} : { LONGSHORE_REDIS_SOCKET: this.#redis.socketPath }),
+      ...(this.#registryAddress === undefined ? {} : { LONGSHORE_REGISTRY: this.#registryAddress }),
     }));
     return this.#scheduler.start();
+  }
+
+  /** Starts the mount helper where this user can mount. Without it, everything but buckets works. */
+  async #startMounts(): Promise<void> {
+    const { dataDir } = this.#settings;
+    const own = mountsEnv(dataDir, this.#env);
+    if (own === undefined) return;
+    this.#mounts = this.#child('mounts', () => ({ ...daemonEnv(this.#env), LONGSHORE_DATA_DIR: dataDir, ...own }));
+    try {
+      await this.#mounts.start();
+    } catch (error) {
+      note(`- no buckets can be mounted: ${messageOf(error)}`);
+      this.#mounts = undefined;
+    }
   }
 
   async #startAgent(mustJoin: boolean): Promise<void> {
@@ -298,6 +336,7 @@ class Up {
         LONGSHORE_DATA_DIR: dataDir,
         LONGSHORE_SCHEDULER_ADDRESS: this.#settled.agentAddress,
         ...linkSocket(dataDir),
+        ...(this.#mounts === undefined ? {} : mountsEnv(dataDir, this.#env)),
         ...(this.#joinToken === undefined ? {} : { LONGSHORE_JOIN_TOKEN: this.#joinToken }),
       }),
       AGENT_NODE_OPTIONS,
@@ -309,12 +348,13 @@ class Up {
     name: string,
     env: () => Readonly<Record<string, string | undefined>>,
     nodeOptions: readonly string[] = [],
+    command: readonly string[] = [name],
   ): SupervisedChild {
     this.#checkStopping();
     return new SupervisedChild({
       name,
       command: process.execPath,
-      args: [...nodeOptions, PROGRAM, name],
+      args: [...nodeOptions, PROGRAM, ...command],
       env,
       logPath: this.#logPath(name),
       readyTimeoutMs: READY_TIMEOUT_MS,

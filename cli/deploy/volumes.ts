@@ -1,5 +1,6 @@
 // Maps volume names in an app file to the ids that a stub needs. A missing
-// volume is created here, before the first container asks for it.
+// volume is created here, before the first container asks for it. A bucket is no volume, and has no id.
+import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { listField, objectField, textField } from '../json.ts';
@@ -8,6 +9,8 @@ import type { JsonObject } from '../json.ts';
 export interface StubVolume {
   readonly id: string;
   readonly mountPath: string;
+  /** A bucket, as the app file describes it. */
+  readonly config?: JsonObject;
 }
 
 /** @throws CliError naming the volume that cannot be had */
@@ -16,6 +19,10 @@ export async function resolveVolumes(client: Client, definition: JsonObject): Pr
   const ids = new Map<string, string>();
   for (const wanted of listField(definition, 'volumes')) {
     const name = textField(wanted, 'name');
+    if (isRecord(wanted['config'])) {
+      resolved.push({ id: '', mountPath: textField(wanted, 'mountPath'), config: objectField(wanted, 'config') });
+      continue;
+    }
     const id = ids.get(name) ?? (await volumeId(client, name, textField(wanted, 'driver')));
     ids.set(name, id);
     resolved.push({ id, mountPath: textField(wanted, 'mountPath') });

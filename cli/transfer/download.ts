@@ -22,6 +22,7 @@ import type { JsonObject } from '../json.ts';
 import { batchesOf } from './batches.ts';
 import { inLanes, persistently } from './lanes.ts';
 import { PART_PREFIX, isSameTime } from './local-tree.ts';
+import { partsOf } from './parts.ts';
 import { BrokenPack, PackReader, RECORD_BYTES, SMALL_BYTES, packLine } from './pack.ts';
 import type { Report } from './report.ts';
 import { PackAddress } from './volume-files.ts';
@@ -90,7 +91,7 @@ async function fetchBatch(
   if (left.size === 0) return;
   const asked = [...left.values()].map((file) => packLine({ path: file.path, from: beginOf(file) }));
   const answer = await address.send('POST', Buffer.concat(asked), 'application/x-ndjson', signal);
-  const reader = new PackReader(answer.body);
+  const reader = new PackReader(partsOf(answer.body));
   let writing: Writing | undefined;
   try {
     for (let head = await reader.line(); head !== undefined; head = await reader.line()) {

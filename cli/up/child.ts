@@ -8,7 +8,7 @@ import { CliError } from '../errors.ts';
 import { textField } from '../json.ts';
 import type { ChildList } from './data-dir.ts';
 import { BoundedLogFile, LineCutter, screenLine } from './log-file.ts';
-import { signalGroup } from './processes.ts';
+import { signalGroup } from '#shared/child-process.ts';
 import { decideRestart } from '#shared/restart.ts';
 
 /**

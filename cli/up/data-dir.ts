@@ -20,7 +20,8 @@ import { dirname, join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import { CliError, errorCode } from '../errors.ts';
-import { isAlive, signalGroup, startTicks } from './processes.ts';
+import { signalGroup } from '#shared/child-process.ts';
+import { isAlive, startTicks } from '#shared/process-facts.ts';
 
 /** A child of an `up`, so that the next one can tell whether it is still there. */
 interface ChildRecord {

@@ -1,6 +1,8 @@
 // Settings that `up` reads from flags and the environment, and the environments of its children.
+import { existsSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { delimiter, isAbsolute, join, resolve } from 'node:path';
+import { MOUNT_SOCKET } from '#agent/volumes/mount-messages.ts';
 import { socketPathWithin } from '#shared/socket-path.ts';
 import type { UpFlags } from '../flags.ts';
 
@@ -12,10 +14,12 @@ export interface UpSettings {
   readonly agentAddress: string;
   /** The person's own Redis; none is started then. */
   readonly redisUrl: string | undefined;
+  /** Whether `up` starts the registry that holds built images. */
+  readonly registry: boolean;
 }
 
 /** Reads the settings; flags win over the environment. */
-export function upSettings(flags: Pick<UpFlags, 'dataDir' | 'port' | 'agentPort'>, env: Env): UpSettings {
+export function upSettings(flags: Pick<UpFlags, 'dataDir' | 'port' | 'agentPort' | 'registry'>, env: Env): UpSettings {
   const share = env['XDG_DATA_HOME'] || join(env['HOME'] || homedir(), '.local', 'share');
   return {
     dataDir: resolve(flags.dataDir ?? (env['LONGSHORE_DATA_DIR'] || join(share, 'longshore'))),
@@ -26,6 +30,7 @@ export function upSettings(flags: Pick<UpFlags, 'dataDir' | 'port' | 'agentPort'
         ? env['LONGSHORE_AGENT_ADDRESS'] || '127.0.0.1:1995'
         : `127.0.0.1:${flags.agentPort}`,
     redisUrl: env['REDIS_URL'] || undefined,
+    registry: flags.registry === true,
   };
 }
 
@@ -59,6 +64,25 @@ export function schedulerEnv(env: Env): Record<string, string | undefined> {
 export function linkSocket(dataDir: string): { readonly LONGSHORE_LINK_SOCKET?: string } {
   const path = socketPathWithin(join(dataDir, 'link'), 'agent.sock');
   return path === undefined ? {} : { LONGSHORE_LINK_SOCKET: path };
+}
+
+/**
+ * Directories of a mount helper of this data directory; none when this user cannot mount, s3fs or FUSE is missing, or
+ * the path is too long for a socket.
+ */
+export function mountsEnv(dataDir: string, env: Env): Readonly<Record<string, string>> | undefined {
+  const directory = join(dataDir, 'mounts');
+  const folders = (env['PATH'] ?? '').split(delimiter).filter((folder) => folder !== '');
+  const program = env['LONGSHORE_S3FS'] || 's3fs';
+  const hasProgram = isAbsolute(program)
+    ? existsSync(program)
+    : folders.some((folder) => existsSync(join(folder, program)));
+  if (process.getuid?.() !== 0 || !hasProgram || !existsSync('/dev/fuse')) return undefined;
+  if (socketPathWithin(directory, MOUNT_SOCKET) === undefined) return undefined;
+  return {
+    LONGSHORE_MOUNTS_DIR: env['LONGSHORE_MOUNTS_DIR'] || directory,
+    LONGSHORE_MOUNTS_CACHE_DIR: env['LONGSHORE_MOUNTS_CACHE_DIR'] || join(dataDir, 'mounts-cache'),
+  };
 }
 
 /** The URL for clients on this machine: an address that listens everywhere is reached on loopback. */

@@ -21,6 +21,7 @@ TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
     from typing import Any, List
 
+    from .buckets import CloudBucket, CloudBucketConfig
     from .checks import DefinitionError
     from .client import GatewayError, get_task
     from . import env, schema
@@ -43,6 +44,8 @@ _MODULES = ('env', 'schema')
 _HOMES = {
     'Asgi': 'web',
     'Client': 'handles',
+    'CloudBucket': 'buckets',
+    'CloudBucketConfig': 'buckets',
     'Context': 'task_context',
     'DefinitionError': 'checks',
     'Deployment': 'handles',
@@ -81,6 +84,8 @@ _HOMES = {
 __all__ = [
     'Asgi',
     'Client',
+    'CloudBucket',
+    'CloudBucketConfig',
     'Context',
     'DefinitionError',
     'Deployment',

@@ -15,7 +15,7 @@ from .checks import DefinitionError, gpu_names, one_of, text, texts, variables, 
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
 #: Drivers of docs/volumes.md.
-_VOLUME_DRIVERS = ('local', 'cache', 'shared', 'nfs')
+_VOLUME_DRIVERS = ('local', 'cache', 'shared', 'nfs', 's3')
 _APT = (
     'apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends %s && rm -rf /var/lib/apt/lists/*'
 )

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 #: Names that the module serves, with the module they are in and their name there; '': the module itself.
 SERVED: Dict[str, Tuple[str, str]] = {
     'Client': ('handles', 'Client'),
+    'CloudBucket': ('buckets', 'CloudBucket'),
+    'CloudBucketConfig': ('buckets', 'CloudBucketConfig'),
     'Deployment': ('handles', 'Deployment'),
     'GpuType': ('definitions', 'GpuType'),
     'Image': ('definitions', 'Image'),
@@ -54,8 +56,6 @@ UNSERVED: Dict[str, str] = {
     'BotEventType': _BOT,
     'BotLocation': _BOT,
     'BotTransition': _BOT,
-    'CloudBucket': 'buckets are not mounted; Volume(…) keeps files, and secrets hold the keys of a bucket',
-    'CloudBucketConfig': 'buckets are not mounted; Volume(…) keeps files, and secrets hold the keys of a bucket',
     'Container': 'containers are listed by `longshore container list`, and their output is in `longshore logs`',
     'DatabaseServingConfig': _SERVING,
     'DurableDisk': 'disks are not served; Volume(…) keeps files',

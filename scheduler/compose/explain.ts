@@ -39,6 +39,7 @@ export function openExplain(setup: ExplainSetup): ExplainRoom {
     ...infrastructure,
     ...clusterState,
     refusalOf: (target) => clusterState.feasibility.refusal(target),
+    hasRegistry: infrastructure.settings.LONGSHORE_REGISTRY !== undefined,
     limits: identity.limits,
     usage: linkParts.usage,
     placer: scaling.placer,

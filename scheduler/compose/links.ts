@@ -21,6 +21,7 @@ import type { Objects } from '../stores/objects/service.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
+import type { RegistryParts } from './registry.ts';
 import type { Scaling } from './scaling.ts';
 import type { TaskParts } from './tasks.ts';
 
@@ -32,6 +33,7 @@ export interface LinksSetup {
   readonly taskParts: TaskParts;
   readonly scaling: Pick<Scaling, 'cpuWorkAllowed'>;
   readonly tokens: Tokens;
+  readonly registryParts: RegistryParts;
 }
 
 export interface LinkParts {
@@ -53,6 +55,8 @@ export interface LinkNeeds
   readonly redis: Redis;
   /** The scheduler's own credentials for registries. */
   readonly registries: Pick<RegistryCredentials, 'of'>;
+  /** Absent: built images are in no registry. */
+  readonly builtRegistry?: RegistryParts['builtRegistry'];
   /** Absent: logs have no bound. */
   readonly quota?: LogQuota;
 }
@@ -65,6 +69,7 @@ export function buildLinks({ redis, keys, bus, isAlone, installation, secrets, .
     ...needs,
     credentials: new ImageCredentials(needs.registries, secrets),
     permits: new PullPermits(redis, keys),
+    registry: needs.builtRegistry?.access,
   });
   const logs = new LogSink(needs);
   const links = new Links({
@@ -100,6 +105,7 @@ export function openLinks({ infrastructure, identity, clusterState, ...setup }: 
     installation,
     secrets,
     registries: new RegistryCredentials(settings.LONGSHORE_REGISTRY_CONFIG, log),
+    ...setup.registryParts,
     reports,
     attempts,
     quota,

@@ -1,6 +1,5 @@
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
-import type { MachineId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerControl } from '../fleet/containers/container-registry.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -12,7 +11,7 @@ import { Quotas } from '../control/placement/quotas.ts';
 import { Reservations } from '../control/placement/reservations.ts';
 import type { Keys } from '../stores/queues/keys.ts';
 import type { Db } from '../stores/store/db.ts';
-import { imagePlaces } from '../stores/store/queries/images.ts';
+import { imagePlaces, imagesInRegistry } from '../stores/store/queries/images.ts';
 import { bindVolumes, volumeHomes } from '../stores/store/queries/volumes.ts';
 
 export interface OpenPlacement {
@@ -29,6 +28,8 @@ export interface OpenPlacement {
   readonly fence: () => number | undefined;
   /** Value of `LONGSHORE_CPU_WORK_ON_GPU_POOLS` for a pool. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
+  /** Whether the managed registry has built images. */
+  readonly hasRegistry?: boolean;
 }
 
 /** Makes the parts of placement: the loop that places, and the counts of free capacity on machines. */
@@ -55,10 +56,17 @@ export function openPlacement(parts: OpenPlacement): {
     cpuWorkAllowed: parts.cpuWorkAllowed,
     volumeHomes: (ids) => volumeHomes(db, ids),
     imagePlaces: async (images) => {
-      const places = new Map<string, Set<MachineId>>();
-      for (const { imageId, machineId } of await imagePlaces(db, images))
-        places.set(imageId, (places.get(imageId) ?? new Set()).add(machineId));
-      return places;
+      const [places, stored] = await Promise.all([
+        imagePlaces(db, images),
+        parts.hasRegistry === true ? imagesInRegistry(db, images) : [],
+      ]);
+      const inRegistry = new Set(stored);
+      return new Map(
+        images.map((image) => {
+          const machines = new Set(places.filter(({ imageId }) => imageId === image).map(({ machineId }) => machineId));
+          return [image, { machines, inRegistry: inRegistry.has(image) }];
+        }),
+      );
     },
     bindVolumes: (ids, machineId) => bindVolumes(db, ids, machineId),
     quotas: (workspaces) => quotas.of(workspaces),

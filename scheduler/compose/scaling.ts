@@ -51,6 +51,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
     loops,
     fence,
     cpuWorkAllowed,
+    hasRegistry: settings.LONGSHORE_REGISTRY !== undefined,
   });
   const autoscaler = new Autoscaler({
     targets,

@@ -59,50 +59,38 @@ export interface SurfacesSetup extends Pick<
 }
 
 export function openSurfaces(setup: SurfacesSetup): Surfaces {
-  const { infrastructure, identity, clusterState, tokens, linkParts, certificate } = setup;
   const {
-    objects,
-    directory,
-    targets,
-    workers,
-    pools,
-    explains,
-    volumeFiles,
-    volumeCalls,
-    cacheVolumes,
-    builds,
-    imageCollector,
-    imageReads,
+    infrastructure,
+    identity,
+    clusterState,
+    tokens,
+    localQueue,
+    taskParts,
+    linkParts,
+    actionParts,
+    webhooks,
+    certificate,
+    streamRelay,
+    ...services
   } = setup;
-  const { queues } = setup.localQueue;
-  const { actions, cancellation, deploymentStops, containerActions } = setup.actionParts;
+  const { queues } = localQueue;
+  const { actions, cancellation, deploymentStops, containerActions } = actionParts;
   const { db, general, clock, log, registry, settings } = infrastructure;
   const { sealer, installation, limits, rates, refusals, tenants, secrets } = identity;
   const { containers, machines, joining, presence, feasibility } = clusterState;
   const { links, usage, pages, images } = linkParts;
   return createSurfaces({
-    objects,
-    directory,
-    targets,
-    workers,
-    pools,
-    explains,
-    volumeFiles,
-    volumeCalls,
-    cacheVolumes,
-    builds,
-    imageCollector,
-    imageReads,
-    submissions: setup.taskParts.submissions,
-    streams: setup.taskParts.streams,
+    ...services,
+    submissions: taskParts.submissions,
+    streams: taskParts.streams,
     relay: {
-      isReplica: (taskId, credential) => setup.streamRelay.isGood(taskId, credential),
-      take: (taskId, bytes) => setup.taskParts.streams.take(taskId, bytes),
+      isReplica: (taskId, credential) => streamRelay.isGood(taskId, credential),
+      take: (taskId, bytes) => taskParts.streams.take(taskId, bytes),
     },
     cancelTask: (taskId, ending) => cancellation.cancel(taskId, ending),
-    tasks: setup.taskParts.reads,
+    tasks: taskParts.reads,
     containerActions,
-    callbackProblem: setup.webhooks.urlProblem,
+    callbackProblem: webhooks.urlProblem,
     ...(certificate === undefined ? {} : { certificate }),
     clock,
     usage,

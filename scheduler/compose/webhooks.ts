@@ -2,7 +2,7 @@
 import type { ObjectId } from '#shared/domain/ids.ts';
 import { StartupError } from '#shared/errors.ts';
 import { PlatformQueue } from '../stores/queues/platform-queue.ts';
-import { AddressRules } from '../tasks/webhooks/addresses.ts';
+import { AddressRules } from '#shared/address-rules.ts';
 import { TASK_CALLBACK, taskCallbacks } from '../tasks/webhooks/callbacks.ts';
 import { Deliveries, DELIVERIES_AT_ONCE } from '../tasks/webhooks/deliveries.ts';
 import type { DeliveryJob } from '../tasks/webhooks/deliveries.ts';

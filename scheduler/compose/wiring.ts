@@ -36,6 +36,7 @@ import type { Identity } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { Records } from './records.ts';
+import type { RegistryParts } from './registry.ts';
 import type { Replicas } from './replicas.ts';
 import type { Scaling } from './scaling.ts';
 import type { ScheduleParts } from './schedules.ts';
@@ -66,7 +67,10 @@ export interface Wired {
   readonly cacheVolumes: CacheVolumes;
   readonly buildStreams: BuildParts['buildStreams'];
   readonly builds: BuildParts['builds'];
+  readonly rebuilds: BuildParts['rebuilds'];
+  readonly pushes?: BuildParts['pushes'];
   readonly imageCollector: BuildParts['imageCollector'];
+  readonly registryParts: RegistryParts;
   readonly explain: Explain;
   readonly relay: ScalingRelay;
   readonly gauges: Gauges;
@@ -204,8 +208,21 @@ function wireCaches({ clusterState: { agentReports }, linkParts: { links }, cach
   agentReports.onCaches((machineId, volumeIds) => cacheVolumes.told(machineId, volumeIds));
 }
 
-/** Built images: those that are unused, and those that a machine has. */
-function wireBuilds({ clusterState: { machines }, linkParts: { links }, imageCollector }: Wired): void {
+/** Built images: those that are unused, those that a machine has, and those that are wanted where they are not. */
+function wireBuilds(parts: Wired): void {
+  const { linkParts, scaling, imageCollector, rebuilds, registryParts } = parts;
+  const { links } = linkParts;
+  const { machines } = parts.clusterState;
+  const { builtRegistry } = registryParts;
+  links.onRegistry((machineId, bytes) => {
+    if (builtRegistry === undefined) bytes.destroy();
+    else builtRegistry.proxy.accept(machineId, bytes);
+  });
+  scaling.placer.onImageAway(({ row, spec }, homes) => {
+    const work = { workspaceId: row.workspaceId, poolName: spec.poolName, gpu: spec.gpuCount > 0 ? spec.gpu : [] };
+    rebuilds.wanted({ image: spec.wire.image ?? '', work, homes: [...homes] });
+  });
+  rebuilds.onBuilt(() => scaling.placer.wake());
   imageCollector.onRemove((machineId, images) => links.removeImages(machineId, images));
   machines.onChange((machine) => imageCollector.machineChanged(machine));
 }

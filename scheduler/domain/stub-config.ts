@@ -1,5 +1,5 @@
 import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
 import type { When } from './ticks.ts';
 
@@ -22,8 +22,23 @@ export interface AutoscalerConfig {
 export interface StubVolumeMount {
   readonly volumeId: string;
   readonly mountPath: string;
-  /** Driver of the volume; absent: `local`. */
-  readonly driver?: VolumeDriverName;
+  /** Driver of the mount; absent: `local`. */
+  readonly driver?: MountDriverName;
+  /** The bucket of the driver `bucket`, whose `volumeId` is empty. */
+  readonly bucket?: StubBucket;
+}
+
+/** A bucket of a workspace's own, with the names of the secrets that hold its keys. */
+export interface StubBucket {
+  readonly bucket: string;
+  /** URL; empty: Amazon's. */
+  readonly endpoint: string;
+  readonly region: string;
+  readonly readOnly: boolean;
+  readonly pathStyle: boolean;
+  /** Both empty: the bucket is public. */
+  readonly accessKey: string;
+  readonly secretKey: string;
 }
 
 /** A stub's configuration, normalised once when the stub is made; stored as `stubs.config`. */

@@ -27,6 +27,9 @@ export type StreamedCall = (machineId: MachineId, taskId: TaskId, token: Attempt
 /** Takes the bytes of a stream that was ordered from an agent. */
 export type OrderedStream = (machineId: MachineId, streamId: string, bytes: Socket) => void;
 
+/** Takes a connection that speaks HTTP for the managed registry. */
+export type RegistryConnection = (machineId: MachineId, bytes: Socket) => void;
+
 export interface BytesSession {
   readonly machineId: MachineId;
   /** Connections that wait for their stream. */
@@ -45,6 +48,8 @@ export class ByteConnections {
   #takeStream: StreamedCall = (_machineId, _taskId, _token, bytes) => bytes.destroy();
   #takeOrdered: OrderedStream = (_machineId, _streamId, bytes) => bytes.destroy();
 
+  #takeRegistry: RegistryConnection = (_machineId, bytes) => bytes.destroy();
+
   constructor(parts: ByteConnectionsParts) {
     this.#parts = parts;
   }
@@ -55,6 +60,10 @@ export class ByteConnections {
 
   onOrderedStream(handler: OrderedStream): void {
     this.#takeOrdered = handler;
+  }
+
+  onRegistry(handler: RegistryConnection): void {
+    this.#takeRegistry = handler;
   }
 
   accept(socket: Socket): void {
@@ -107,6 +116,7 @@ export class ByteConnections {
     if (line === undefined) return void socket.destroy();
     if (behind.length > 0) socket.unshift(behind);
     if ('streamId' in line) this.#takeOrdered(machineId, line.streamId, socket);
+    else if ('registry' in line) this.#takeRegistry(machineId, socket);
     else this.#takeStream(machineId, line.taskId as TaskId, line.token as AttemptToken, socket);
   }
 

@@ -42,7 +42,7 @@ import type { AgentReports } from './agent-reports.ts';
 import { AcceptRate } from './accept-rate.ts';
 import { AgentPort } from './agent-port.ts';
 import { ByteConnections } from './byte-connections.ts';
-import type { OrderedStream, StreamedCall } from './byte-connections.ts';
+import type { OrderedStream, RegistryConnection, StreamedCall } from './byte-connections.ts';
 import { BuildObjects } from './builds/build-objects.ts';
 import { sendCode } from './code-stream.ts';
 import type { CodeCall } from './code-stream.ts';
@@ -176,6 +176,11 @@ export class Links {
   /** Called with the bytes of a stream that was ordered from an agent. */
   onOrderedStream(handler: OrderedStream): void {
     this.#bytes.onOrderedStream(handler);
+  }
+
+  /** Called with a connection of an agent that speaks HTTP for the managed registry. */
+  onRegistry(handler: RegistryConnection): void {
+    this.#bytes.onRegistry(handler);
   }
 
   machineChanged({ row }: Machine): void {

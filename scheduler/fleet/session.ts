@@ -267,7 +267,9 @@ export class Session {
       await containers.transition(entry.row.id, 'revoke', { epoch: ack.epoch, change });
       return;
     }
-    const secrets = await this.#parts.secretsOf(entry.row.workspaceId, entry.spec.wire.secretNames ?? []);
+    const { wire, bucketSecrets = [] } = entry.spec;
+    const names = [...(wire.secretNames ?? []), ...bucketSecrets.flatMap((one) => [one.accessKey, one.secretKey])];
+    const secrets = await this.#parts.secretsOf(entry.row.workspaceId, [...new Set(names)]);
     const [moved, containerToken] = await Promise.all([
       containers.transition(entry.row.id, 'ack', { epoch: ack.epoch }),
       this.#parts.tokenOf(entry.row),
@@ -285,7 +287,23 @@ export class Session {
       return;
     }
     const { assignmentId, containerId, epoch } = ack;
-    this.#write({ proceed: { assignmentId, containerId, epoch, secrets: { ...secrets.values }, containerToken } });
+    const { values } = secrets;
+    const valueOf = (name: string): string => values[name] ?? '';
+    this.#write({
+      proceed: {
+        assignmentId,
+        containerId,
+        epoch,
+        secrets: Object.fromEntries((wire.secretNames ?? []).map((name) => [name, valueOf(name)])),
+        containerToken,
+        // Keys of a bucket are no variables: the container never sees them.
+        bucketKeys: bucketSecrets.map(({ mountPath, accessKey, secretKey }) => ({
+          mountPath,
+          accessKey: valueOf(accessKey),
+          secretKey: valueOf(secretKey),
+        })),
+      },
+    });
   }
 
   prepareImage(order: PrepareImage): void {

@@ -1,7 +1,8 @@
 /**
- * Bundles the programs of a release into few files: `lib/agent.mjs` (the whole agent in one file) and `lib/main.mjs`
- * with its chunks (the command line and the scheduler). Source files find their assets by `import.meta.url`, and a
- * release keeps assets at their repository paths. So each file's address is kept as if it lay at its own place.
+ * Bundles the programs of a release into few files: `lib/agent.mjs` (the whole agent in one file), `lib/mounts.mjs`
+ * (the mount helper) and `lib/main.mjs` with its chunks (the command line and the scheduler). Source files find their
+ * assets by `import.meta.url`, and a release keeps assets at their repository paths. So each file's address is kept as
+ * if it lay at its own place.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { basename, join, relative, sep } from 'node:path';
@@ -10,6 +11,7 @@ import { repositoryRoot } from '../setup/paths.mjs';
 
 /** Programs and worker threads; a release names each by its file alone. */
 const AGENT = 'agent/service.ts';
+const MOUNTS = 'agent/mounts/service.ts';
 const PROGRAMS = ['cli/main.ts', 'scheduler/stores/store/pglite-worker.ts', 'agent/telemetry/block-devices.ts'];
 /** Read their own files by their own address, or are native and optional. */
 const EXTERNAL = ['@electric-sql/pglite', 'cpu-features', 'pg-native'];
@@ -28,7 +30,7 @@ const BANNER = [
  */
 export async function bundle(directory) {
   const results = await Promise.all([
-    bundleProgram(directory, { agent: AGENT }),
+    bundleProgram(directory, { agent: AGENT, mounts: MOUNTS }),
     build({
       ...optionsFor(directory),
       entryPoints: Object.fromEntries(PROGRAMS.map((file) => [basename(file, '.ts'), file])),

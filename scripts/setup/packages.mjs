@@ -47,6 +47,7 @@ const PROGRAMS = {
   pytest: { packages: ['python3', 'python3-pytest'], found: pythonWithPytest, what: 'Python with pytest' },
   curl: { packages: ['curl'], found: () => findProgram('curl'), what: 'curl' },
   ip: { packages: ['iproute2'], found: () => findProgram('ip'), what: 'iproute2' },
+  s3fs: { packages: ['s3fs'], found: () => findProgram('s3fs'), what: 's3fs' },
   faketime: { packages: ['faketime'], found: () => findProgram('faketime'), what: 'faketime' },
   mmdebstrap: { packages: ['mmdebstrap'], found: () => findProgram('mmdebstrap'), what: 'mmdebstrap' },
   mount: { packages: ['mount'], found: () => findProgram('mount'), what: 'mount' },

@@ -25,7 +25,7 @@ const PROFILES = {
   test: ['redis', 'postgres', 'pytest', 'curl', 'ip', 'mount', 'promtool', 'registry'],
 };
 // Machines that systemd runs, and the S3 server, use images of their own, which take a while to build.
-PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime', 'chromium'];
+PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime', 'chromium', 's3fs'];
 
 /**
  * @param {keyof typeof PROFILES} profile

@@ -18,10 +18,24 @@ export type TaskPolicy = Static<typeof TaskPolicy>;
 
 export const SecretName = Type.Object({ name: Text() });
 
+export const StubBucketConfig = Type.Object(
+  {
+    bucketName: Text(),
+    accessKey: Text({ description: 'name of the secret with the access key; empty: the bucket is public' }),
+    secretKey: Text({ description: 'name of the secret with the secret key' }),
+    endpointUrl: Text({ description: "URL of its server; empty: Amazon's" }),
+    region: Text(),
+    readOnly: Flag(),
+    forcePathStyle: Flag({ description: "the bucket's name is in the path of requests" }),
+  },
+  { description: 'a bucket in the place of a volume, which has no id then' },
+);
+export type StubBucketConfig = Static<typeof StubBucketConfig>;
+
 export const StubVolume = Type.Object({
   id: Text(),
   mountPath: Text({ description: 'relative: below /volumes and /mnt/code; absolute: there, and below /volumes' }),
-  config: nullable(Anything()),
+  config: nullable(StubBucketConfig),
 });
 export type StubVolume = Static<typeof StubVolume>;
 

@@ -1,5 +1,5 @@
 // Names of images that Longshore builds. No registry answers for such a name: the image is on the machines that built
-// it. Pure.
+// it, and with the managed registry in the repository of its workspace there. Pure.
 
 /** The host part of the names; a name that public name servers never have. */
 const HOST = 'longshore.internal';
@@ -24,6 +24,24 @@ export const BUILD_WORKSPACE_LABEL = 'io.longshore.build.workspace';
 export const BUILD_STEP_LABEL = 'io.longshore.build.step';
 /** Labels whose names begin with this are the agent's alone. */
 export const OWN_LABELS = 'io.longshore.';
+
+/** Repositories of the managed registry begin so; nobody may name one. */
+const REPOSITORIES = 'longshore-built/';
+
+/** Repository of a workspace in the managed registry. Its images share their layers, and no other workspace's. */
+export const builtRepository = (workspaceId: string): string => `${REPOSITORIES}${workspaceId}`;
+
+/** The workspace of a repository; empty: it is no repository of built images. */
+export const workspaceOfRepository = (repository: string): string =>
+  repository.startsWith(REPOSITORIES) ? repository.slice(REPOSITORIES.length) : '';
+
+/** Tag of a built image in its workspace's repository. */
+export const builtTag = (image: string): string => image.slice(HOST.length + 1);
+
+/** Whether a reference names an image as the agent's registry port has it, on any port. Only the agent itself may. */
+export const isRegistryPortReference = (reference: string): boolean =>
+  /^(?:127\.[0-9.]+|localhost|\[::1\]):[0-9]+\//i.test(reference) &&
+  reference.slice(reference.indexOf('/') + 1).startsWith(REPOSITORIES);
 
 /** Variable of a step that may use packages from before: the folder in which the package managers keep them. */
 export const PACKAGES_VARIABLE = 'LONGSHORE_PACKAGES';

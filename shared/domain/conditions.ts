@@ -88,6 +88,16 @@ export const CONDITIONS = {
     says: 'nfs volumes that do not answer',
     step: 'look at the server of LONGSHORE_NFS_VOLUMES and at the way to it; containers that mount an nfs volume go to other machines',
   },
+  S3VolumesDown: {
+    blocks: false,
+    says: 's3 volumes that do not answer',
+    step: 'look at the mount helper there (`systemctl status longshore-mounts`) and at the way to the server of LONGSHORE_S3_VOLUMES; containers that mount an s3 volume go to other machines',
+  },
+  BucketMountsDown: {
+    blocks: false,
+    says: 'a mount helper that does not answer',
+    step: 'look at the mount helper there (`systemctl status longshore-mounts`); containers that mount a bucket go to other machines',
+  },
   EmptySnapshotRefused: {
     blocks: false,
     says: 'an order to stop everything that was not confirmed',

@@ -1,6 +1,6 @@
 /**
- * Lines of JSON by which an agent tells of a build, on the connection that it dialled for it. Either `built` or
- * `failed` is the last; a connection that ends without one was cut off.
+ * Lines of JSON by which an agent tells of a build or a push, on the connection that it dialled for it. `built`,
+ * `pushed` or `failed` is the last; a connection that ends without one was cut off.
  */
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
@@ -21,10 +21,15 @@ export const BuildEvent = Type.Union([
   /** A line of the agent's own. */
   Type.Object({ note: Text }),
   Type.Object({ built: Text, bytes: Type.Number() }),
+  /** The digest of the image in the registry. */
+  Type.Object({ pushed: Text }),
   /** `failed` says why; `step` is the title of the failing step, empty where none began. */
   Type.Object({ failed: Text, step: Text }),
 ]);
 export type BuildEvent = Static<typeof BuildEvent>;
+
+/** The end of a build or of a push. */
+export type LastEvent = Extract<BuildEvent, { built: string } | { pushed: string } | { failed: string }>;
 
 export const encodeEvent = (event: BuildEvent): string => `${JSON.stringify(event)}\n`;
 

@@ -27,8 +27,12 @@ const Text = Type.String({ maxLength: 4096 });
 export const SessionLine = Type.Object({ sessionId: Text, authorization: Text });
 export type SessionLine = Static<typeof SessionLine>;
 
-/** The second line: the attempt of a streamed call, or the id of a `ServeVolume` order. */
-export const StreamLine = Type.Union([Type.Object({ taskId: Text, token: Text }), Type.Object({ streamId: Text })]);
+/** The second line: the attempt of a streamed call, the id of an order's stream, or HTTP for the managed registry. */
+export const StreamLine = Type.Union([
+  Type.Object({ taskId: Text, token: Text }),
+  Type.Object({ streamId: Text }),
+  Type.Object({ registry: Type.Literal(true) }),
+]);
 export type StreamLine = Static<typeof StreamLine>;
 
 /** Both lines are shorter. */

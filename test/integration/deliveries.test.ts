@@ -15,7 +15,7 @@ import { claimDelivery, deliveriesOfSubject, insertDeliveries } from '#scheduler
 import type { DeliveryRow, NewDelivery } from '#scheduler/stores/store/queries/deliveries.ts';
 import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { taskCallbacks, writeWithCallbacks } from '#scheduler/tasks/webhooks/callbacks.ts';
-import { AddressRules } from '#scheduler/tasks/webhooks/addresses.ts';
+import { AddressRules } from '#shared/address-rules.ts';
 import { Lookups } from '#scheduler/tasks/webhooks/lookups.ts';
 import { Deliveries } from '#scheduler/tasks/webhooks/deliveries.ts';
 import type { DeliveryJob, Prepared } from '#scheduler/tasks/webhooks/deliveries.ts';

@@ -78,6 +78,7 @@ function images(
     runtime,
     permit: asked,
     rights: new ImageRights({ runtime, ledger, credentials: asked, nowMs: () => now, log: quiet }),
+    built: { host: undefined, adopt: () => Promise.resolve() },
     release: (reference) => void permits.push(`done ${reference}`),
     makeRoom: () => Promise.resolve(false),
     onFull: () => results.push('full'),

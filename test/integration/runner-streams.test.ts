@@ -1,33 +1,17 @@
 // ASGI applications and WebSockets in the real runner (python3 of the host, no Docker), over sockets of a fake agent.
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { test as base, describe, expect } from 'vitest';
-import { FakeAgent, type RunnerOptions, KIND, packFrame } from '../helpers/fake-agent.ts';
+import { describe, expect } from 'vitest';
+import { appFiles, test } from '../helpers/asgi-runner.ts';
+import type { FakeAgent } from '../helpers/fake-agent.ts';
+import { KIND, packFrame } from '../helpers/fake-agent.ts';
 
-const test = base.extend<{ start: (options: RunnerOptions) => Promise<FakeAgent> }>({
-  // oxlint-disable-next-line no-empty-pattern
-  start: async ({}, use) => {
-    const agents: FakeAgent[] = [];
-    await use(async (options) => {
-      const agent = await FakeAgent.start({
-        handler: 'app:app',
-        ...options,
-        env: { STUB_TYPE: 'asgi/deployment', ...options.env },
-      });
-      agents.push(agent);
-      return agent;
-    });
-    await Promise.all(agents.map((agent) => agent.stop()));
-  },
-});
-
-const app = (text: string): Readonly<Record<string, string>> => ({ 'app.py': text });
 const parsed = (text: string): unknown => JSON.parse(text) as unknown;
 const errorOf = (text: string): string => String((parsed(text) as { error: unknown }).error);
 const MIB = 1024 * 1024;
 const bytes = (size: number): Buffer => Buffer.from(Uint8Array.from({ length: size }, (_, at) => (at * 31) % 251));
 
-const ECHO = app(`
+const ECHO = appFiles(`
 async def app(scope, receive, send):
     assert scope['type'] == 'http'
     await send({'type': 'http.response.start', 'status': 200, 'headers': [(b'X-One', b'1'), (b'x-one', b'\\xe9')]})
@@ -38,7 +22,7 @@ async def app(scope, receive, send):
         await send({'type': 'http.response.body', 'body': message['body'], 'more_body': more})
 `);
 
-const COUNTED = app(`
+const COUNTED = appFiles(`
 import os
 sent = 0
 async def app(scope, receive, send):
@@ -58,7 +42,7 @@ async def app(scope, receive, send):
 describe('a request', () => {
   test('is a scope, and its answer a head, data and an end', async ({ start }) => {
     const agent = await start({
-      files: app(`
+      files: appFiles(`
 import json
 async def app(scope, receive, send):
     assert scope['type'] == 'http'
@@ -142,7 +126,7 @@ async def app(scope, receive, send):
 
   test('an application that does not read is not sent more than its window', async ({ start }) => {
     const agent = await start({
-      files: app(`
+      files: appFiles(`
 import asyncio, os
 async def app(scope, receive, send):
     assert scope['type'] == 'http'
@@ -193,7 +177,7 @@ async def app(scope, receive, send):
 
   test('an early answer reaches a caller that goes on sending', async ({ start }) => {
     const agent = await start({
-      files: app(`
+      files: appFiles(`
 async def app(scope, receive, send):
     assert scope['type'] == 'http'
     await send({'type': 'http.response.start', 'status': 413})
@@ -223,7 +207,7 @@ async def app(scope, receive, send):
 
   test('trailers are sent with the end', async ({ start }) => {
     const agent = await start({
-      files: app(`
+      files: appFiles(`
 async def app(scope, receive, send):
     assert scope['type'] == 'http'
     await send({'type': 'http.response.start', 'status': 200, 'trailers': True})
@@ -243,7 +227,7 @@ async def app(scope, receive, send):
 
   test('a caller that leaves is http.disconnect, and sending goes on without effect', async ({ start }) => {
     const agent = await start({
-      files: app(`
+      files: appFiles(`
 async def app(scope, receive, send):
     assert scope['type'] == 'http'
     await send({'type': 'http.response.start', 'status': 200})
@@ -272,7 +256,7 @@ async def app(scope, receive, send):
   test('as many as there are slots run side by side', async ({ start }) => {
     const agent = await start({
       env: { CONCURRENT_REQUESTS: '3' },
-      files: app(`
+      files: appFiles(`
 import asyncio
 here = 0
 async def app(scope, receive, send):
@@ -294,7 +278,7 @@ async def app(scope, receive, send):
 });
 
 describe('an application that fails', () => {
-  const files = app(`
+  const files = appFiles(`
 async def app(scope, receive, send):
     assert scope['type'] == 'http'
     path = scope['path']
@@ -335,7 +319,7 @@ async def app(scope, receive, send):
   });
 
   test('without any answer says so', async ({ start }) => {
-    const agent = await start({ files: app('async def app(scope, receive, send):\n    pass\n') });
+    const agent = await start({ files: appFiles('async def app(scope, receive, send):\n    pass\n') });
     const call = await agent.request();
     expect(errorOf((await agent.answer(call.taskId)).body)).toBe(
       'RuntimeError: the ASGI application returned without a response',
@@ -350,7 +334,7 @@ async def app(scope, receive, send):
 
   test('sys.exit ends the process', async ({ start }) => {
     const agent = await start({
-      files: app(
+      files: appFiles(
         'import sys\nasync def app(scope, receive, send):\n    if scope["type"] == "http":\n        sys.exit(3)\n',
       ),
     });
@@ -375,7 +359,7 @@ describe('tasks of the wrong sort', () => {
   });
 
   test('so is a stream for any other handler', async ({ start }) => {
-    const files = app('def app():\n    return 1\n');
+    const files = appFiles('def app():\n    return 1\n');
     const agent = await start({ files, env: { STUB_TYPE: 'endpoint/deployment' } });
     const { taskId } = await agent.run({ stream: true });
     expect(errorOf((await agent.answer(taskId)).body)).toContain('needs an ASGI application');
@@ -384,7 +368,7 @@ describe('tasks of the wrong sort', () => {
 });
 
 describe('the application', () => {
-  const files = app(`
+  const files = appFiles(`
 from longshore import asgi
 def load():
     return 'loaded'
@@ -443,7 +427,7 @@ def none():
 });
 
 describe('lifespan', () => {
-  const files = app(`
+  const files = appFiles(`
 import os
 HOW = os.environ.get('HOW', '')
 async def app(scope, receive, send):
@@ -513,7 +497,7 @@ async def app(scope, receive, send):
 
   test('an application without it is served without it', async ({ start }) => {
     const agent = await start({
-      files: app(`
+      files: appFiles(`
 async def app(scope, receive, send):
     await receive()
     await send({'type': 'http.response.start', 'status': 200})
@@ -529,7 +513,7 @@ async def app(scope, receive, send):
 
   test('a drain lets running requests end, then stops the application', async ({ start }) => {
     const agent = await start({
-      files: app(`
+      files: appFiles(`
 async def app(scope, receive, send):
     if scope['type'] == 'lifespan':
         await receive()
@@ -557,7 +541,7 @@ async def app(scope, receive, send):
 });
 
 describe('cancel', () => {
-  const files = app(`
+  const files = appFiles(`
 import asyncio
 async def app(scope, receive, send):
     assert scope['type'] != 'lifespan'
@@ -640,7 +624,7 @@ async def app(scope, receive, send):
 
 describe('a WebSocket', () => {
   const SOCKET = { type: 'websocket', scheme: 'ws', path: '/', subprotocols: ['a', 'b'] };
-  const files = app(`
+  const files = appFiles(`
 import asyncio
 async def app(scope, receive, send):
     assert scope['type'] == 'websocket'
@@ -765,167 +749,6 @@ async def app(scope, receive, send):
     (await agent.slot()).send('cancel', { taskId: call.taskId, token: 'token-1', reason: 'x' });
     expect((await agent.answer(call.taskId)).outcome).toBe('cancelled');
     expect(agent.lines()).toEqual(['stdout task-1 1006 ']);
-  });
-});
-
-describe('realtime', () => {
-  const SOCKET = { type: 'websocket', scheme: 'ws' };
-  const files = app(`
-import asyncio, threading, time
-from longshore import realtime
-def load():
-    return 'model'
-@realtime(on_start=load)
-def handler(event, context):
-    print('got', type(event).__name__)
-    if event == 'raise':
-        raise ValueError('ü' * 200)
-    if event == 'none':
-        return None
-    if event == 'list':
-        return [1, threading.current_thread().name.startswith('longshore-realtime')]
-    if event == 'many':
-        return (str(number) for number in range(3))
-    if event == 'who':
-        return context.task_id + context.on_start_value
-    if event == 'sleep':
-        time.sleep(1)
-    return event
-@realtime
-async def awaited(event):
-    await asyncio.sleep(0.001)
-    return event
-@realtime
-async def many(event):
-    for word in event.split():
-        yield word
-@realtime
-def published(context):
-    return {'this': context.on_start_value}
-`);
-
-  test('answers each message of a WebSocket', async ({ start }) => {
-    const agent = await start({
-      files,
-      handler: 'app:handler',
-      onStart: 'app:load',
-      env: { CONCURRENT_REQUESTS: '2' },
-    });
-    const call = await agent.request(SOCKET);
-    expect(await call.head()).toMatchObject({ accept: true });
-    for (const text of ['{"a": 1}', 'none', 'list', 'many', 'who']) call.send('message', text, { text: true });
-    call.send('message', 'raw', { text: false });
-    await call.message(6);
-    expect(call.messages()).toEqual([
-      'text {"a": 1}',
-      'text [1,true]',
-      'text 0',
-      'text 1',
-      'text 2',
-      'text task-1model',
-      'bytes raw',
-    ]);
-    expect(agent.lines()[0]).toBe('stdout task-1 got str');
-    // A handler that sleeps holds up nobody else.
-    call.send('message', 'sleep', { text: true });
-    const other = await agent.request(SOCKET);
-    other.send('message', 'quick', { text: true });
-    expect(await other.message(0)).toBe('text quick');
-    expect(call.messages()).toHaveLength(7);
-    expect(await call.message(7)).toBe('text sleep');
-    call.send('close', '', { code: 1000 });
-    expect((await agent.answer(call.taskId)).body).toBe('{"code": 1000}');
-  });
-
-  test('a handler that raises closes with 1011 and its text', async ({ start }) => {
-    const agent = await start({ files, handler: 'app:handler' });
-    const call = await agent.request(SOCKET);
-    call.send('message', 'raise', { text: true });
-    const { code, reason } = await call.closed();
-    expect([code, reason]).toEqual([1011, `ValueError: ${'ü'.repeat(55)}`]);
-    const answer = await agent.answer(call.taskId);
-    expect([answer.outcome, errorOf(answer.body)]).toEqual(['error', `ValueError: ${'ü'.repeat(200)}`]);
-    expect(agent.lines()).toContain('stderr task-1 Traceback (most recent call last):');
-  });
-
-  test.for([
-    ['awaited', ['text a b']],
-    ['many', ['text a', 'text b']],
-    ['published', ['text {"this":null}']],
-  ] as const)('%s handlers', async ([name, answers], { start }) => {
-    const agent = await start({ files, handler: `app:${name}` });
-    const call = await agent.request(SOCKET);
-    call.send('message', 'a b', { text: true });
-    await call.message(answers.length - 1);
-    expect(call.messages()).toEqual(answers);
-  });
-
-  describe('whose caller has left, or whose task was stopped, while a handler runs,', () => {
-    const endless = app(`
-import time
-from longshore import realtime
-@realtime
-def handler(event):
-    if event == 'quick':
-        return event
-    print('begun')
-    try:
-        if event == 'deaf':
-            time.sleep(8)
-        while True:
-            time.sleep(0.01)
-    finally:
-        print('ended')
-@realtime
-def items(event):
-    if event == 'quick':
-        return event
-    def every():
-        while True:
-            time.sleep(0.01)
-            yield None
-    return every()
-`);
-
-    test.for([
-      ['handler', 'cancel'],
-      ['handler', 'left'],
-      ['items', 'cancel'],
-    ] as const)('%s ends by %s, and its thread is free again', async ([handler, how], { start }) => {
-      const agent = await start({ files: endless, handler: `app:${handler}` });
-      const call = await agent.request(SOCKET);
-      call.send('message', 'endless', { text: true });
-      await call.head();
-      if (how === 'left') call.connection.socket.destroy();
-      else (await agent.slot()).send('cancel', { taskId: call.taskId, token: 'token-1', reason: 'x' });
-      expect((await agent.answer(call.taskId, 10_000)).outcome).toBe('cancelled');
-      if (handler === 'handler') expect(agent.lines()).toEqual(['stdout task-1 begun', 'stdout task-1 ended']);
-      // The process has one slot, and so one thread.
-      const other = await agent.request(SOCKET);
-      other.send('message', 'quick', { text: true });
-      expect(await other.message(0)).toBe('text quick');
-    });
-
-    test('the task lasts as long as a handler that cannot be ended', async ({ start }) => {
-      const agent = await start({ files: endless, handler: 'app:handler' });
-      const call = await agent.request(SOCKET);
-      call.send('message', 'deaf', { text: true });
-      await call.head();
-      const began = Date.now();
-      (await agent.slot()).send('cancel', { taskId: call.taskId, token: 'token-1', reason: 'x' });
-      expect((await agent.answer(call.taskId, 12_000)).outcome).toBe('cancelled');
-      // Else its agent would not know that the process has to be killed.
-      expect(Date.now() - began).toBeGreaterThan(7000);
-      expect(agent.lines()).toEqual(['stdout task-1 begun', 'stdout task-1 ended']);
-    });
-  });
-
-  test('a plain request is told to upgrade', async ({ start }) => {
-    const agent = await start({ files, handler: 'app:handler' });
-    const call = await agent.request();
-    call.send('end');
-    await call.ended();
-    expect(await call.head()).toMatchObject({ status: 426 });
   });
 });
 

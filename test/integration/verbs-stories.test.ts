@@ -365,7 +365,7 @@ describe('volumes', () => {
     });
     expect(await made({ name: 'other', driver: 'floppy' })).toMatchObject({
       ok: false,
-      error: 'driver must be one of local, cache, shared, nfs',
+      error: 'driver must be one of local, cache, shared, nfs, s3',
     });
   });
 

@@ -133,9 +133,9 @@ export function buildCalls(engine: EngineClient): BuildCalls {
       return found?.Id;
     },
 
-    async tagImage(imageId: string, name: string): Promise<void> {
+    async tagImage(imageId: string, name: string, tag = 'latest'): Promise<void> {
       try {
-        await engine.call('tag_image', () => engine.docker.getImage(imageId).tag({ repo: name, tag: 'latest' }));
+        await engine.call('tag_image', () => engine.docker.getImage(imageId).tag({ repo: name, tag }));
       } catch (error) {
         throw translate(error, `cannot name an image ${name}`);
       }

@@ -4,7 +4,8 @@ import type Docker from 'dockerode';
 import { withDeadline } from '#shared/backoff.ts';
 import { digestOf, withTag } from '#shared/domain/image-reference.ts';
 import { readPullStream } from '../pull-stream.ts';
-import type { ContainerRuntime, ImageFacts, PullOptions, RegistryAuth } from '../runtime.ts';
+import { readPushStream } from '../push-stream.ts';
+import type { ContainerRuntime, ImageFacts, PullOptions, PushOptions, RegistryAuth } from '../runtime.ts';
 import { EngineError } from '../runtime.ts';
 import type { EngineClient } from './client.ts';
 import { statusOf, translate, wordsOf } from './errors.ts';
@@ -16,7 +17,7 @@ const REMOVE_IMAGE_MS = 120_000;
 
 type ImageCalls = Pick<
   ContainerRuntime,
-  'image' | 'listImages' | 'imageIdsInUse' | 'removeImage' | 'registryDigest' | 'pull' | 'importImage'
+  'image' | 'listImages' | 'imageIdsInUse' | 'removeImage' | 'registryDigest' | 'pull' | 'push' | 'importImage'
 >;
 
 export function imageCalls(engine: EngineClient): ImageCalls {
@@ -84,6 +85,28 @@ export function imageCalls(engine: EngineClient): ImageCalls {
           throw translate(error, `cannot ask the registry for image ${reference}`);
         const message = `cannot ask the registry for image ${reference}: ${registryWordsOf(error)}`;
         throw new EngineError('refused', message, { cause: error });
+      }
+    },
+
+    async push(repository: string, tag: string, options: PushOptions): Promise<string> {
+      const { auth, silenceMs, signal, onProgress } = options;
+      const from = performance.now();
+      const give = new AbortController();
+      const abortSignal = AbortSignal.any([signal, give.signal]);
+      // This call is outside the limit: it lasts as long as the push.
+      try {
+        const stream = (await withDeadline(
+          engine.docker.getImage(repository).push({ ...authOption(auth), tag, abortSignal }),
+          silenceMs,
+          () => new Error(`nothing heard for ${silenceMs / 1000} s`),
+        )) as unknown as Readable;
+        const digest = await readPushStream(stream, silenceMs, signal, onProgress);
+        engine.onCall('push', 'ok', (performance.now() - from) / 1000);
+        return digest;
+      } catch (error) {
+        give.abort();
+        engine.onCall('push', 'error', (performance.now() - from) / 1000);
+        throw new Error(registryWordsOf(error), { cause: error });
       }
     },
 

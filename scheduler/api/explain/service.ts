@@ -4,6 +4,7 @@
 import type { ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { timestampOf } from '#shared/api/fields.ts';
+import { isBuiltImage } from '#shared/domain/built-images.ts';
 import { isUuid, queueNameOf } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -33,6 +34,7 @@ import { containerByEnd, containerById } from '../../stores/store/queries/contai
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { deliveriesOfSubject } from '../../stores/store/queries/deliveries.ts';
 import { deploymentById, deploymentByName } from '../../stores/store/queries/deployments.ts';
+import { imageById, imagePlaces } from '../../stores/store/queries/images.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import type { TaskRecord } from '../../tasks/records/records.ts';
 import type { TaskReads } from '../../tasks/records/reads.ts';
@@ -46,6 +48,7 @@ import type { Asked } from './quota.ts';
 import { isForQuota, quotaTexts } from './quota.ts';
 import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
+import { awaitedImageTexts } from './images.ts';
 import { explainTask } from './task.ts';
 import { conditionTexts, gpuTexts } from './texts.ts';
 import { lacksChoice } from '../../domain/worker-choice.ts';
@@ -67,6 +70,8 @@ export interface ExplainParts {
   readonly usage: Pick<Usage, 'of'>;
   /** Why its calls are refused: no machine can ever serve them; undefined: they are not refused. */
   readonly refusalOf: (target: Target) => string | undefined;
+  /** Whether the installation has a registry for built images. */
+  readonly hasRegistry: boolean;
   /** The leader's facts about a queue; null: the leader did not answer. */
   readonly scaling: (queue: QueueName) => Promise<ExplainedScaling | null>;
 }
@@ -139,7 +144,11 @@ export class Explain {
     const refusal = target === undefined ? undefined : this.#parts.refusalOf(target);
     const keepWarmSeconds = target?.config.keepWarmSeconds ?? 0;
     const quota = await this.#quotaOf(row.workspaceId, scaling?.containers ?? [], target?.config);
-    const kept = [...quota, ...this.#conditionTexts(row.workspaceId, scaling?.containers ?? [])];
+    const kept = [
+      ...quota,
+      ...(await this.#imageTexts(row.workspaceId, scaling?.containers ?? [], target?.config.imageId ?? '')),
+      ...this.#conditionTexts(row.workspaceId, scaling?.containers ?? []),
+    ];
     const oneWorkerInsteadOf = this.#oneWorkerInsteadOf(queue, target);
     const calls = {
       refusal: refusal ?? '',
@@ -199,7 +208,14 @@ export class Explain {
     ]);
     const own = scaling?.containers.find((one) => one.container_id === row.id);
     const rejections = own?.rejections ?? entry?.rejections ?? row.rejections ?? {};
-    const quota = row.state === 'PENDING' ? await this.#quotaOf(row.workspaceId, [{ rejections }], askedBy(entry)) : [];
+    const image = (row.spec as StoredSpec).wire?.image ?? '';
+    const quota =
+      row.state === 'PENDING'
+        ? [
+            ...(await this.#quotaOf(row.workspaceId, [{ rejections }], askedBy(entry))),
+            ...(await this.#imageTexts(row.workspaceId, [{ rejections }], image)),
+          ]
+        : [];
     return explainContainer({
       row,
       pool,
@@ -250,6 +266,7 @@ export class Explain {
       pool: ended ? NO_POOL : await this.#poolOf(target),
       quota: [
         ...(await this.#quotaOf(record.workspaceId, scaling?.containers ?? [], target?.config)),
+        ...(await this.#imageTexts(record.workspaceId, scaling?.containers ?? [], target?.config.imageId ?? '')),
         ...this.#conditionTexts(record.workspaceId, scaling?.containers ?? []),
       ],
       leaderAnswered: ended || scaling !== null,
@@ -290,6 +307,25 @@ export class Explain {
 
   #machine(machineId: MachineId | null): Machine | undefined {
     return machineId === null ? undefined : this.#parts.machines.get(machineId);
+  }
+
+  /** Where the image of the containers is, if that is a cause of their waiting. */
+  async #imageTexts(
+    workspaceId: WorkspaceId,
+    waiting: Parameters<typeof isForQuota>[0],
+    imageId: string,
+  ): Promise<readonly string[]> {
+    if (!isBuiltImage(imageId)) return [];
+    if (!waiting.some(({ rejections }) => (rejections['image_unavailable'] ?? 0) > 0)) return [];
+    const { db, hasRegistry } = this.#parts;
+    const row = await imageById(db, workspaceId, imageId);
+    if (row === undefined) return awaitedImageTexts(undefined);
+    const machines = (await imagePlaces(db, [imageId])).map(({ machineId }) => ({
+      id: machineId,
+      health: this.#healthOf(machineId),
+    }));
+    const { id, state, error, pushError, digest } = row;
+    return awaitedImageTexts({ id, state, error, isInRegistry: digest !== '', pushError, machines, hasRegistry });
   }
 
   /** Conditions of machines that kept the containers away, and the states of these machines' GPUs. */

@@ -103,7 +103,7 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
   },
   image_unavailable: {
     says: 'without its image, which was built elsewhere',
-    step: 'bring the machine back that built the image, or deploy again, which builds it on another',
+    step: 'bring the machine back that built the image; with a registry for built images every machine gets it (docs/images.md)',
   },
   arch: { says: 'of another processor architecture', step: "admit a machine of the image's architecture" },
   anti_affinity: { says: 'which it is kept away from after they sent it back', step: "look at the agents' logs there" },

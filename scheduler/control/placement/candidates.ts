@@ -131,9 +131,9 @@ interface Holders {
 }
 
 /** Machines that alone can serve the request; undefined: any may. */
-function namedBy({ volumeHomes, imageOnlyOn }: PlacementRequest): readonly MachineId[] | undefined {
+function namedBy({ volumeHomes, imageOnlyOn, imageInRegistry }: PlacementRequest): readonly MachineId[] | undefined {
   if (volumeHomes.size > 0) return [...volumeHomes];
-  return imageOnlyOn === null ? undefined : [...imageOnlyOn];
+  return imageOnlyOn === null || imageInRegistry ? undefined : [...imageOnlyOn];
 }
 
 /** Key of all that decides whether any machine takes the request. */

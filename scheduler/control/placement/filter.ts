@@ -1,6 +1,6 @@
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import { mayUsePool } from '../../domain/pools.ts';
 
 /** Device of a machine, as placement sees it. */
@@ -42,9 +42,11 @@ export interface PlacementMachine {
   readonly freeDiskBytes: number | null;
   readonly gpus: readonly PlacementGpu[];
   /** Drivers of volumes that can be mounted there now. */
-  readonly volumeDrivers: ReadonlySet<VolumeDriverName>;
+  readonly volumeDrivers: ReadonlySet<MountDriverName>;
   /** Whether its agent carries streamed calls; an older one would run them without their bytes. */
   readonly streams: boolean;
+  /** Whether its agent pulls images from the managed registry. */
+  readonly registry: boolean;
   /** Image references known to be there. */
   readonly images: ReadonlySet<string>;
   /** Cache volumes that hold something there, by their ids. */
@@ -63,8 +65,10 @@ export interface PlacementRequest {
   readonly gpu: readonly string[];
   readonly gpuCount: number;
   readonly image: string;
-  /** Machines that alone have the image, which was built there and is in no registry. null: any machine can get it. */
+  /** Machines that have the image, which was built there. null: it was not built here, and any machine can get it. */
   readonly imageOnlyOn: ReadonlySet<MachineId> | null;
+  /** Whether the other machines can pull that image from the managed registry. */
+  readonly imageInRegistry: boolean;
   /** Architecture that the work needs; empty: any. */
   readonly arch: string;
   /** Machines with the directories of the local volumes it mounts; more than one: no machine can serve it. */
@@ -72,7 +76,7 @@ export interface PlacementRequest {
   /** Cache volumes that it mounts, by their ids. */
   readonly caches: readonly string[];
   /** Drivers of the volumes that it mounts. */
-  readonly volumeDrivers: readonly VolumeDriverName[];
+  readonly volumeDrivers: readonly MountDriverName[];
   /** Whether its calls are streamed. */
   readonly streams: boolean;
   /** Machines that must not be taken, because they just refused it. */
@@ -125,7 +129,8 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
   if (!request.volumeDrivers.every((driver) => machine.volumeDrivers.has(driver))) return 'volume';
   if (request.streams && !machine.streams) return 'agent_too_old';
-  if (request.imageOnlyOn?.has(machine.machineId) === false) return 'image_unavailable';
+  if (request.imageOnlyOn?.has(machine.machineId) === false && !(request.imageInRegistry && machine.registry))
+    return 'image_unavailable';
   if (!machine.ready) return 'machine_not_ready';
   if (!machine.intentActive) return 'cordoned';
   if (machine.blockedBy.length > 0) return 'condition';

@@ -19,7 +19,7 @@ import type { PlacementWritesParts } from './placement-writes.ts';
 import type { Reservation } from './reservations.ts';
 import { commonest, GIVE_UP_MS, giveUpReason, placementWait } from './waiting.ts';
 import type { PlacementWait } from './waiting.ts';
-import type { Quota } from './snapshot.ts';
+import type { ImagePlaces, Quota } from './snapshot.ts';
 import { MachineFacts, PlacementSnapshot } from './snapshot.ts';
 
 export interface PlacementParts extends PlacementWritesParts {
@@ -29,19 +29,18 @@ export interface PlacementParts extends PlacementWritesParts {
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   /** Home machines of local volumes, by volume id; a volume without a home is absent. */
   readonly volumeHomes: (volumeIds: readonly string[]) => Promise<ReadonlyMap<string, MachineId>>;
-  /** Machines that have each of these built images; an image that no machine has is absent. */
-  readonly imagePlaces: (images: readonly string[]) => Promise<ReadonlyMap<string, ReadonlySet<MachineId>>>;
+  /** Where each of these built images is; an image that is nowhere is absent. */
+  readonly imagePlaces: (images: readonly string[]) => Promise<ReadonlyMap<string, ImagePlaces>>;
   /** Limits on what workspaces may have at once; absent: no bound. */
   readonly quotas: (workspaces: ReadonlySet<WorkspaceId>) => Promise<ReadonlyMap<WorkspaceId, Quota>>;
 }
 
-/** Machines that alone can run a container, because its image was built there; null: any can get the image. */
-function imageOnlyOn(
-  { spec }: ContainerEntry,
-  places: ReadonlyMap<string, ReadonlySet<MachineId>>,
-): ReadonlySet<MachineId> | null {
+const NOWHERE: ImagePlaces = { machines: new Set(), inRegistry: false };
+
+/** Where the image of a container is; null: it was not built here, and any machine can get it. */
+function imagePlacesOf({ spec }: ContainerEntry, places: ReadonlyMap<string, ImagePlaces>): ImagePlaces | null {
   const image = spec.wire.image ?? '';
-  return isBuiltImage(image) ? (places.get(image) ?? new Set()) : null;
+  return isBuiltImage(image) ? (places.get(image) ?? NOWHERE) : null;
 }
 
 const COALESCE_MS = 1;
@@ -67,6 +66,7 @@ export class Placer {
   #running = false;
   #again = false;
   #stopped = true;
+  #imageAway: (entry: ContainerEntry, volumeHomes: ReadonlySet<MachineId>) => void = () => undefined;
 
   constructor(parts: PlacementParts) {
     this.#parts = parts;
@@ -74,6 +74,11 @@ export class Placer {
     this.#backoff = new PlacementBackoff(parts.clock);
     const leasedAtMs = (uuid: string): number => parts.accounting.leasedAtMs(uuid);
     this.#facts = new MachineFacts({ ...parts, leasedAtMs });
+  }
+
+  /** Called when a container found no machine, and a cause is that its image is not on all of them. */
+  onImageAway(handler: (entry: ContainerEntry, volumeHomes: ReadonlySet<MachineId>) => void): void {
+    this.#imageAway = handler;
   }
 
   containerChanged({ entry, to, from, machineBefore }: ContainerEntryChange): void {
@@ -159,7 +164,7 @@ export class Placer {
     this.#facts.refresh();
     const snapshot = new PlacementSnapshot(containers, this.#facts);
     const reserved = await Promise.all(
-      wanted.map((entry) => this.#reserveUnwritten(snapshot, entry, quota, imageOnlyOn(entry, places))),
+      wanted.map((entry) => this.#reserveUnwritten(snapshot, entry, quota, imagePlacesOf(entry, places))),
     );
     const scheduledAtMs = clock.nowMs();
     const entries = await containers.createPlaced(
@@ -186,11 +191,11 @@ export class Placer {
     snapshot: PlacementSnapshot,
     entry: ContainerEntry,
     quota: Quota | undefined,
-    onlyOn: ReadonlySet<MachineId> | null,
+    image: ImagePlaces | null,
   ): Promise<Reservation | undefined> {
     // Local volumes have a home, or get one with their first container, so such a container is placed by the rounds.
     if (volumesOf(entry).length > 0) return undefined;
-    const request = snapshot.request(entry, { avoid: new Set(), volumeHomes: new Set(), imageOnlyOn: onlyOn, quota });
+    const request = snapshot.request(entry, { avoid: new Set(), volumeHomes: new Set(), image, quota });
     const placement = this.#choose(request, snapshot, entry);
     if (placement.kind === 'rejected') return undefined;
     const { machineId, gpuUuids } = placement;
@@ -261,7 +266,7 @@ export class Placer {
       this.#facts.refresh();
       const reasons = await Promise.all(
         batch.map((entry) =>
-          this.#placeOne(snapshot, entry, homes, imageOnlyOn(entry, places), quotas.get(entry.row.workspaceId)),
+          this.#placeOne(snapshot, entry, homes, imagePlacesOf(entry, places), quotas.get(entry.row.workspaceId)),
         ),
       );
       for (const reason of reasons) if (reason !== undefined) waiting.set(reason, (waiting.get(reason) ?? 0) + 1);
@@ -274,7 +279,7 @@ export class Placer {
     return ids.size === 0 ? new Map() : await this.#parts.volumeHomes([...ids]);
   }
 
-  async #placesOf(batch: readonly ContainerEntry[]): Promise<ReadonlyMap<string, ReadonlySet<MachineId>>> {
+  async #placesOf(batch: readonly ContainerEntry[]): Promise<ReadonlyMap<string, ImagePlaces>> {
     const images = new Set(batch.map(({ spec }) => spec.wire.image ?? '').filter(isBuiltImage));
     return images.size === 0 ? new Map() : await this.#parts.imagePlaces([...images]);
   }
@@ -284,7 +289,7 @@ export class Placer {
     snapshot: PlacementSnapshot,
     entry: ContainerEntry,
     homes: ReadonlyMap<string, MachineId>,
-    onlyOn: ReadonlySet<MachineId> | null,
+    image: ImagePlaces | null,
     quota: Quota | undefined,
   ): Promise<string | undefined> {
     const { clock } = this.#parts;
@@ -295,12 +300,13 @@ export class Placer {
     for (let tries = 0; tries < MAX_CONFLICTS; tries += 1) {
       // No await may come between here and take(): the next container decides with what this one left.
       const placement = this.#choose(
-        snapshot.request(entry, { avoid: taken, volumeHomes, imageOnlyOn: onlyOn, quota }),
+        snapshot.request(entry, { avoid: taken, volumeHomes, image, quota }),
         snapshot,
         entry,
       );
       if (placement.kind === 'rejected') {
         entry.rejections = placement.rejections;
+        if ((placement.rejections.image_unavailable ?? 0) > 0) this.#imageAway(entry, volumeHomes);
         // A machine that another container took a moment ago may be free again, or seen as full, in the next round.
         if (taken.size > 0) break;
         return await this.#stays(entry);

@@ -3,8 +3,8 @@
 // placements.
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
-import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
-import { isVolumeDriver, volumesDownCondition } from '#shared/domain/volume-drivers.ts';
+import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
+import { isMountDriver, volumesDownCondition } from '#shared/domain/volume-drivers.ts';
 import type { VolumeMount } from '#shared/protocol/generated/messages.ts';
 import type { ContainerControl, ContainerEntry } from '../../fleet/containers/container-registry.ts';
 import type { Machine } from '../../fleet/machine.ts';
@@ -62,6 +62,13 @@ export class MachineFacts {
   }
 }
 
+/** Where a built image is. */
+export interface ImagePlaces {
+  readonly machines: ReadonlySet<MachineId>;
+  /** Whether other machines can pull it. */
+  readonly inRegistry: boolean;
+}
+
 /** Limits on what a workspace may have at once; null: no bound. */
 export interface Quota {
   readonly gpus: number | null;
@@ -100,12 +107,12 @@ export class PlacementSnapshot {
     known: {
       readonly avoid: ReadonlySet<MachineId>;
       readonly volumeHomes: ReadonlySet<MachineId>;
-      readonly imageOnlyOn: ReadonlySet<MachineId> | null;
+      readonly image: ImagePlaces | null;
       readonly quota: Quota | undefined;
     },
   ): PlacementRequest {
     const { row, spec } = entry;
-    const { quota, ...rest } = known;
+    const { quota, image, ...rest } = known;
     return {
       workspaceId: row.workspaceId,
       poolName: spec.poolName,
@@ -122,6 +129,8 @@ export class PlacementSnapshot {
       siblings: this.#siblingsOf(spec.queue),
       seed: row.id,
       overQuota: quota !== undefined && this.#isOver(entry, quota),
+      imageOnlyOn: image === null ? null : image.machines,
+      imageInRegistry: image?.inRegistry === true,
       ...rest,
     };
   }
@@ -200,13 +209,13 @@ function addUse(used: Map<WorkspaceId, Use>, workspaceId: WorkspaceId, spec: Con
 }
 
 /** Driver of a volume, as stored with a container; empty or absent in rows from before drivers could be chosen. */
-export const driverOf = ({ driver }: VolumeMount): VolumeDriverName =>
-  driver !== undefined && isVolumeDriver(driver) ? driver : 'local';
+export const driverOf = ({ driver }: VolumeMount): MountDriverName =>
+  driver !== undefined && isMountDriver(driver) ? driver : 'local';
 
 /** Volume drivers that the agent is set up for, except those that do not answer. */
-const volumeDriversOf = ({ inventory, conditions }: Machine): VolumeDriverName[] =>
+const volumeDriversOf = ({ inventory, conditions }: Machine): MountDriverName[] =>
   ['local', ...(inventory?.volumeDrivers ?? [])]
-    .filter(isVolumeDriver)
+    .filter(isMountDriver)
     .filter((driver) => !conditions.includes(volumesDownCondition(driver)));
 
 function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachine {
@@ -238,6 +247,7 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
     })),
     volumeDrivers: new Set(volumeDriversOf(machine)),
     streams: inventory?.streams === true,
+    registry: inventory?.registry === true,
     images: new Set(inventory?.images ?? []),
     caches: new Set(cachesHere(machine).flatMap(({ volumeId, bytes }) => (bytes > 0 ? volumeId : []))),
   };

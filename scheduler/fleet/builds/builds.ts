@@ -12,8 +12,6 @@ import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
-import { MOST_EVENT_BYTES, decodeEvent } from '#shared/protocol/build-events.ts';
-import type { BuildEvent } from '#shared/protocol/build-events.ts';
 import type { BuildImage, CodeArchive } from '#shared/protocol/generated/messages.ts';
 import type { Db } from '../../stores/store/db.ts';
 import type { Objects } from '../../stores/objects/service.ts';
@@ -35,6 +33,8 @@ import { isSchedulable } from '../machine.ts';
 import type { OrderedStreams } from '../ordered-streams.ts';
 import { imageNameOf, modelsOf, readDefinition } from './definition.ts';
 import type { Definition } from './definition.ts';
+import { followEvents } from './events.ts';
+import type { Pushes } from './pushes.ts';
 import { BuildMetrics } from './metrics.ts';
 import { Transcript } from './transcript.ts';
 import type { BuildLine, BuildOutcome } from './transcript.ts';
@@ -48,6 +48,8 @@ export interface BuildsParts {
   readonly streams: Pick<OrderedStreams<OrderedBuild>, 'open'>;
   readonly objects: Pick<Objects, 'use'>;
   readonly cpuWorkAllowed: (poolName: string) => boolean;
+  /** Absent: no registry has built images. */
+  readonly pushes?: Pick<Pushes, 'push'> | undefined;
   readonly registry: Registry;
   readonly log: Log;
 }
@@ -122,8 +124,8 @@ export class Builds {
     const row = await imageById(this.#parts.db, workspaceId, imageId);
     const quoted = JSON.stringify(imageId.slice(0, 80));
     if (row === undefined) return `imageId ${quoted} is not an image of this workspace`;
-    const places = await imagePlaces(this.#parts.db, [imageId]);
-    if (places.length === 0) return `imageId ${quoted} is on no machine: build it again`;
+    // An image that was there is built again where a container wants it.
+    if (row.builtAtMs === null) return `imageId ${quoted} was never built: build it first`;
     await touchImage(this.#parts.db, workspaceId, imageId);
     return undefined;
   }
@@ -176,14 +178,45 @@ export class Builds {
     }
   }
 
+  /**
+   * Builds an image again from its kept definition, for work that wants it.
+   * @param only - the machine that must have it; absent: any that may run the work
+   * @returns why there is no image; empty: there is one; undefined: another process is building it
+   */
+  async again(
+    workspaceId: WorkspaceId,
+    imageId: string,
+    work: HostedWork,
+    only?: MachineId,
+  ): Promise<string | undefined> {
+    const { db, instance } = this.#parts;
+    const row = await imageById(db, workspaceId, imageId);
+    if (row === undefined) return 'the workspace has no such image any more';
+    const definition = row.definition as Definition;
+    const context = await this.#context(workspaceId, definition);
+    if (typeof context === 'string') return context;
+    const owner = { owner: instance, most: MOST_OF_WORKSPACE, mostImages: MOST_IMAGES, forced: row.forced };
+    const claim = await claimBuild(db, { id: imageId, workspaceId, definition, ...owner });
+    if (claim !== 'claimed')
+      return claim === 'owned' ? undefined : `the workspace has ${MOST_OF_WORKSPACE} builds at once`;
+    const transcript = this.#begin({ workspaceId, imageId, definition, context, work, only });
+    await this.#live.get(imageId)?.running;
+    return transcript.outcome?.errMsg ?? '';
+  }
+
   /** Whether a machine that may run the work has the image. */
   async #exists(workspaceId: WorkspaceId, imageId: string, work: HostedWork): Promise<boolean> {
     const { db, machines, cpuWorkAllowed } = this.#parts;
     const row = await imageById(db, workspaceId, imageId);
     if (row === undefined || row.state === 'BUILDING' || row.forced) return false;
     const has = new Set((await imagePlaces(db, [imageId])).map(({ machineId }) => machineId));
+    const isPulled = this.#parts.pushes !== undefined && row.digest !== '';
     for (const machine of machines.all())
-      if (has.has(machine.row.id) && isThere(machine) && mayHost(machine, work, cpuWorkAllowed)) {
+      if (
+        (has.has(machine.row.id) || (isPulled && machine.inventory?.registry === true)) &&
+        isThere(machine) &&
+        mayHost(machine, work, cpuWorkAllowed)
+      ) {
         await touchImage(db, workspaceId, imageId);
         return true;
       }
@@ -201,10 +234,11 @@ export class Builds {
     return { objectId: row.id, sha256: row.sha256, size: row.size };
   }
 
-  #begin(build: Begun): void {
+  #begin(build: Begun): Transcript {
     const transcript = new Transcript();
     const running = this.#run(build, transcript).finally(() => this.#live.delete(build.imageId));
     this.#live.set(build.imageId, { transcript, running });
+    return transcript;
   }
 
   async #run(build: Begun, transcript: Transcript): Promise<void> {
@@ -252,7 +286,7 @@ export class Builds {
     signal: AbortSignal,
   ): Promise<Omit<BuildEnd, 'id' | 'owner' | 'output'>> {
     const machines = this.#candidates(build).slice(0, MOST_TRIED);
-    if (machines.length === 0) return { state: 'FAILED', error: noMachine(build.work) };
+    if (machines.length === 0) return { state: 'FAILED', error: noMachine(build.work, build.only) };
     const { db, streams } = this.#parts;
     const { workspaceId, imageId: image, definition, context } = build;
     const row = await imageById(db, workspaceId, image);
@@ -275,24 +309,32 @@ export class Builds {
         continue;
       }
       transcript.add(`building on machine ${machine.id}`, true);
-      const last = await followBuild(bytes, transcript, signal);
-      if (last === undefined)
+      const last = await followEvents(bytes, transcript, signal);
+      if (last === undefined || 'pushed' in last)
         return {
           state: 'FAILED',
           error: `the build was cut off: machine ${machine.id} is gone or its agent ended; begin it again`,
         };
       if ('failed' in last) return { state: 'FAILED', error: last.failed };
-      return { state: 'READY', error: '', place: { machineId: machine.id, sizeBytes: last.bytes } };
+      const place = { machineId: machine.id, sizeBytes: last.bytes };
+      // An image that cannot be pushed stays on its machine.
+      const push = await this.#parts.pushes?.push(
+        { id: image, workspaceId, machineId: machine.id },
+        transcript,
+        signal,
+      );
+      return { state: 'READY', error: '', place, ...(push === undefined ? {} : { push }) };
     }
     throw new AppError('machine_silent', 'no machine answered');
   }
 
   /** Machines for a build. A workspace's builds stay together, because its layers are there. */
-  #candidates({ workspaceId, work, definition: { gpu } }: Begun): readonly Machine[] {
+  #candidates({ workspaceId, work, only, definition: { gpu } }: Begun): readonly Machine[] {
     const { machines, cpuWorkAllowed } = this.#parts;
     const rank = new Map<MachineId, string>();
     const found = [...machines.all()].filter(
       (machine) =>
+        (only === undefined || machine.row.id === only) &&
         machine.inventory?.builds === true &&
         (gpu === undefined || machine.inventory.buildGpus) &&
         isSchedulable(machine) &&
@@ -336,6 +378,8 @@ interface Begun {
   readonly definition: Definition;
   readonly context: CodeArchive | null;
   readonly work: HostedWork;
+  /** The machine that must have the image; absent: any that may run the work. */
+  readonly only?: MachineId | undefined;
 }
 
 const workOf = (
@@ -347,49 +391,11 @@ const workOf = (
 const isThere = ({ health }: Machine): boolean =>
   health === 'READY' || health === 'RECONCILING' || health === 'SUSPECT';
 
-function noMachine({ gpu, poolName }: HostedWork): string {
+function noMachine({ gpu, poolName }: HostedWork, only?: MachineId): string {
+  if (only !== undefined) return `machine ${only}, where the app's volume is, cannot build images now`;
   const where = poolName === '' ? '' : ` in pool ${poolName}`;
   const which = gpu.length === 0 ? '' : ` with GPU ${gpu.join(' or ')}`;
   return `no machine${which}${where} that this workspace may use can build images now: \`longshore machine list\``;
-}
-
-/** Reads a build's events to its end. @returns the last one; undefined: it was cut off */
-async function followBuild(
-  bytes: Duplex,
-  transcript: Transcript,
-  signal: AbortSignal,
-): Promise<Extract<BuildEvent, { built: string } | { failed: string }> | undefined> {
-  const end = (): void => void bytes.destroy();
-  signal.addEventListener('abort', end, { once: true });
-  bytes.on('error', () => undefined);
-  try {
-    for await (const line of linesOf(bytes)) {
-      const event = decodeEvent(line);
-      if (event === undefined) continue;
-      if ('built' in event || 'failed' in event) return event;
-      if ('step' in event) transcript.add(`Step ${event.step}/${event.of}: ${event.title}`);
-      else if ('note' in event) transcript.add(event.note, true);
-      else transcript.add(event.text);
-    }
-  } catch (error) {
-    if (!signal.aborted) transcript.add(`the connection to the machine failed: ${messageOf(error)}`, true);
-  } finally {
-    signal.removeEventListener('abort', end);
-    bytes.destroy();
-  }
-  return undefined;
-}
-
-/** @throws Error for a line that is longer than any event */
-async function* linesOf(bytes: Duplex): AsyncGenerator<string> {
-  let rest = '';
-  const decoder = new TextDecoder();
-  for await (const part of bytes) {
-    const lines = (rest + decoder.decode(part as Uint8Array, { stream: true })).split('\n');
-    rest = lines.pop() ?? '';
-    if (rest.length > MOST_EVENT_BYTES) throw new Error('the agent sent a line that is too long');
-    yield* lines;
-  }
 }
 
 /** Passes lines on; a message in between tells that the build goes on. */

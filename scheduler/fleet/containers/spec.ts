@@ -1,7 +1,7 @@
 import type { QueueName } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
-import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
-import type { Target } from '../../domain/stub-config.ts';
+import type { BucketMount, ContainerSpec } from '#shared/protocol/generated/messages.ts';
+import type { StubBucket, Target } from '../../domain/stub-config.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 import { lacksChoice } from '../../domain/worker-choice.ts';
@@ -23,8 +23,17 @@ export interface StoredSpec {
   readonly arch?: string;
   /** Whether a warm-up started the container without work. */
   readonly warmUp?: boolean;
+  /** Names of the secrets with the keys of its buckets, by mount path; absent: it mounts no bucket with keys. */
+  readonly bucketSecrets?: readonly BucketSecrets[];
   /** The spec for the agent, without the fields that are known only when it is sent (token, devices). */
   readonly wire: ContainerSpec;
+}
+
+/** Secrets with the keys of a bucket. An agent gets the values with its permission, and never the names. */
+export interface BucketSecrets {
+  readonly mountPath: string;
+  readonly accessKey: string;
+  readonly secretKey: string;
 }
 
 const START_TIMEOUT_MS = 15 * 60_000;
@@ -32,7 +41,14 @@ const START_TIMEOUT_MS = 15 * 60_000;
 export function specOf(target: Target): StoredSpec {
   const { config } = target;
   const memoryBytes = config.memoryMib * 1024 * 1024;
+  const volumes = config.volumes ?? [];
+  const bucketSecrets = volumes.flatMap(({ mountPath, bucket }) =>
+    bucket === undefined || bucket.accessKey === ''
+      ? []
+      : [{ mountPath, accessKey: bucket.accessKey, secretKey: bucket.secretKey }],
+  );
   return {
+    ...(bucketSecrets.length === 0 ? {} : { bucketSecrets }),
     queue: target.queue,
     kind: kindOf(config.stubType),
     cpuMillicores: config.cpuMillicores,
@@ -61,10 +77,11 @@ export function specOf(target: Target): StoredSpec {
         : { code: { objectId: target.code.objectId, sha256: target.code.sha256, size: target.code.sizeBytes } }),
       env: Object.fromEntries(config.env.map(splitVariable)),
       secretNames: [...config.secrets],
-      volumes: (config.volumes ?? []).map(({ volumeId, mountPath, driver }) => ({
+      volumes: volumes.map(({ volumeId, mountPath, driver, bucket }) => ({
         volumeId,
         mountPath,
         driver: driver ?? 'local',
+        ...(bucket === undefined ? {} : { bucket: withoutKeys(bucket) }),
       })),
       kind: kindOf(config.stubType),
       allowList: [...config.allowList],
@@ -108,6 +125,8 @@ export function fellBackFrom(row: Pick<ContainerRow, 'state' | 'slots' | 'spec'>
   const mayFallBack = workers > 1 && (workerMode === '' || workerMode === 'fork');
   return mayFallBack && row.slots === Math.max(1, concurrentRequests) ? workers : undefined;
 }
+
+const withoutKeys = ({ accessKey: _access, secretKey: _secret, ...bucket }: StubBucket): BucketMount => bucket;
 
 function splitVariable(text: string): [string, string] {
   const cut = text.indexOf('=');

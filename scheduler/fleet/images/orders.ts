@@ -22,6 +22,7 @@ import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
 import { mayHost } from './hosts.ts';
 import type { PullPermits } from './pull-permits.ts';
+import type { RegistryAccess } from '../registry/access.ts';
 import type { ImageCredentials } from './workspace-credentials.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 import type { Resolution } from '../../workspaces/deployments/needs.ts';
@@ -45,6 +46,8 @@ export interface ImageOrdersParts {
   readonly containers: Pick<ContainerRegistry, 'ofMachine'>;
   readonly credentials: Pick<ImageCredentials, 'of'>;
   readonly permits: Pick<PullPermits, 'take' | 'give'>;
+  /** Absent: built images are in no registry. */
+  readonly registry?: Pick<RegistryAccess, 'toPull'> | undefined;
   /** Whether work without a GPU may go to GPU machines of a pool that does not set it. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   readonly log: Log;
@@ -92,10 +95,13 @@ export class ImageOrders {
   /** Has the machines of its pools, as far as they are linked here, pull the image of a deployment. */
   prepare(target: Target): void {
     const { config, workspaceId, imageDigest } = target;
-    if (config.imageId === '' || isBuiltImage(config.imageId) || !target.active) return;
+    const isBuilt = isBuiltImage(config.imageId);
+    if (config.imageId === '' || (isBuilt && this.#parts.registry === undefined) || !target.active) return;
     const image = pinnedTo(config.imageId, imageDigest);
     for (const machine of this.#candidates(workspaceId, config).slice(0, PREPARED_MACHINES)) {
       if (machine.inventory?.images.includes(image) === true) continue;
+      // An agent that has a built image, or built it, finds it there at once.
+      if (isBuilt && machine.inventory?.registry !== true) continue;
       this.#hint(machine.row.id, workspaceId, image);
       const order = {
         requestId: '',
@@ -125,6 +131,11 @@ export class ImageOrders {
     // The permits spare registries; without Redis every machine pulls.
     const mayPull = request.check || (await permits.take(key, machineId, PULLS_AT_ONCE, PERMIT_MS).catch(() => true));
     if (!mayPull) return { waitMs: ASK_AGAIN_MS * (0.75 + Math.random() / 2) };
+    if (isBuiltImage(image))
+      return {
+        waitMs: 0,
+        ...(workspaceId === '' ? {} : await this.#parts.registry?.toPull(machineId, workspaceId, image)),
+      };
     const auth = await credentials.of(workspaceId, image, this.#ownerOf(machineId));
     return { waitMs: 0, ...(auth === undefined ? {} : { auth }) };
   }

@@ -5,7 +5,7 @@ import type { LookupAddress, LookupOptions } from 'node:dns';
 import { isIP } from 'node:net';
 import type { Socket } from 'node:net';
 import { buildConnector } from 'undici';
-import type { AddressRules } from './addresses.ts';
+import type { AddressRules } from '#shared/address-rules.ts';
 
 /** Error when no address of the host may be dialled. */
 export class BlockedAddressError extends Error {

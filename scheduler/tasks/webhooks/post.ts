@@ -2,7 +2,7 @@
 // redirects, with a deadline for each part, and mostly without the answer's body.
 import type { LookupAddress } from 'node:dns';
 import { Client, request } from 'undici';
-import type { AddressRules } from './addresses.ts';
+import type { AddressRules } from '#shared/address-rules.ts';
 import type { Outcome } from './decide.ts';
 import { BlockedAddressError, guardedConnector, permittedAddresses } from './guard.ts';
 import { Lookups } from './lookups.ts';

@@ -2,6 +2,7 @@
 // lacks. Pure. Source: interface, gateway 2.2; decision 0058.
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
+import { accessOf, isBucket, readBucket } from './buckets.ts';
 
 export interface OwnStub {
   readonly appName: string;
@@ -25,9 +26,14 @@ export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Li
     return refused(`appName must be ${JSON.stringify(own.appName)}, the app of this container`);
   const secret = request.secrets.find(({ name }) => !config.secrets.includes(name));
   if (secret !== undefined) return refused(`secrets: ${quoted(secret.name)} is not one of this container's`);
-  const volumeIds = new Set(config.volumes.map(({ volumeId }) => volumeId));
-  const volume = request.volumes.find(({ id }) => !volumeIds.has(id.toLowerCase()));
-  if (volume !== undefined) return refused(`volumes: ${quoted(volume.id)} is not one of this container's`);
+  const mounts = new Set(config.volumes.map(accessOf));
+  for (const volume of request.volumes) {
+    const bucket = isBucket(volume) ? readBucket(volume) : undefined;
+    if (typeof bucket === 'string') return refused(`volumes: ${bucket}`);
+    const asked = { volumeId: volume.id.toLowerCase(), ...(bucket === undefined ? {} : { bucket }) };
+    if (!mounts.has(accessOf(asked)))
+      return refused(`volumes: ${quoted(bucket?.bucket ?? volume.id)} is not one of this container's`);
+  }
   const ownPool = poolName(config.extra['pool']);
   const pool = poolName(request.pool);
   if (pool !== '' && pool !== ownPool) return refused(`pool: ${quoted(pool)} is not this container's`);
@@ -86,10 +92,10 @@ export function mayTakeCodeOf(reader: StubRights, writer: StubRights): boolean {
   if (reader.appId === null || reader.appId !== writer.appId) return false;
   const { config: own } = writer;
   const { config: asked } = reader;
-  const volumeIds = new Set(own.volumes.map(({ volumeId }) => volumeId));
+  const mounts = new Set(own.volumes.map(accessOf));
   return (
     asked.secrets.every((name) => own.secrets.includes(name)) &&
-    asked.volumes.every(({ volumeId }) => volumeIds.has(volumeId)) &&
+    asked.volumes.every((volume) => mounts.has(accessOf(volume))) &&
     poolName(asked.extra['pool']) === poolName(own.extra['pool']) &&
     (!hasLimitedNetwork(own) || isWithin(asked, own))
   );

@@ -256,7 +256,7 @@ export class Deployments {
 
   /** Why the stub cannot run any more: a volume of it was deleted. @returns undefined: all are there */
   async #volumesProblem({ workspaceId, config }: Pick<StubRow, 'workspaceId' | 'config'>): Promise<string | undefined> {
-    const { volumes } = storedConfig(config);
+    const volumes = storedConfig(config).volumes.filter(({ bucket }) => bucket === undefined);
     if (volumes.length === 0) return undefined;
     const ids = volumes.map(({ volumeId }) => volumeId);
     const there = new Set((await volumesByIds(this.#parts.db, workspaceId, ids)).map(({ id }) => id));

@@ -7,6 +7,7 @@ import { kindOf } from '#shared/domain/status.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { isRecord } from '#shared/json.ts';
 import { readWhen } from '../../domain/ticks.ts';
+import { isBucket, readBucket } from './buckets.ts';
 import { parseGpus } from './gpus.ts';
 import type { AutoscalerConfig, StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import { WORKER_CHOICE, lacksChoice } from '../../domain/worker-choice.ts';
@@ -129,14 +130,19 @@ function normaliseVolumes(request: GetOrCreateStubRequest): readonly StubVolumeM
   if (request.volumes.length > MAX_VOLUMES) return `volumes must have at most ${MAX_VOLUMES} entries`;
   const mounts: StubVolumeMount[] = [];
   for (const [index, volume] of request.volumes.entries()) {
-    if (volume.id === '') return `volumes[${index}].id must not be empty`;
-    if (volume.config !== null) return `volumes[${index}].config: external buckets are not available in this version`;
+    const bucket = isBucket(volume) ? readBucket(volume) : undefined;
+    if (typeof bucket === 'string') return `volumes[${index}].${bucket}`;
+    if (bucket === undefined && volume.id === '') return `volumes[${index}].id must not be empty`;
     const places = mountPlaces(volume.mountPath);
     if ('problem' in places) return `volumes[${index}].mountPath ${places.problem}`;
     const [below = '', absolute = ''] = places.targets;
     // The path as written, without parts that mean nothing: `./data/` is `data`.
     const mountPath = volume.mountPath.startsWith('/') ? absolute : below.slice('/volumes/'.length);
-    mounts.push({ volumeId: volume.id.toLowerCase(), mountPath });
+    mounts.push(
+      bucket === undefined
+        ? { volumeId: volume.id.toLowerCase(), mountPath }
+        : { volumeId: '', mountPath, driver: 'bucket', bucket },
+    );
   }
   const clash = mountPathsProblem(mounts.map((mount) => mount.mountPath));
   return clash === undefined ? mounts : `volumes: ${clash}`;

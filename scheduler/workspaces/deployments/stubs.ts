@@ -12,6 +12,7 @@ import { ownObjectsOf } from '../../stores/objects/service.ts';
 import { appById, getOrCreateApp } from '../../stores/store/queries/apps.ts';
 import { hasStubs, insertStub, reuseStub, stubById } from '../../stores/store/queries/stubs.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
+import { bucketSecrets } from './buckets.ts';
 import { withinOwnStub } from './container-stubs.ts';
 import type { Limited } from './container-stubs.ts';
 import { gpuSupply } from './gpu-supply.ts';
@@ -93,7 +94,10 @@ export class Stubs {
         ? feasibilityText(this.#parts.feasibilityWarningOf(caller.workspaceId, config))
         : warningOf(lack);
     warnMsg = `${warnMsg} ${warning}`.trim();
-    const missing = await this.#parts.secrets.firstUnknown(caller.workspaceId, config.secrets);
+    const missing = await this.#parts.secrets.firstUnknown(caller.workspaceId, [
+      ...config.secrets,
+      ...bucketSecrets(config),
+    ]);
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
     }
@@ -101,9 +105,9 @@ export class Stubs {
     if (imageProblem !== undefined) return { kind: 'refused', errMsg: imageProblem };
     const volumeIds = config.volumes.map((volume) => volume.volumeId);
     const drivers = await this.#parts.volumes.drivers(caller, volumeIds);
-    const unknownVolume = volumeIds.find((id) => !drivers.has(id));
+    const index = config.volumes.findIndex(({ volumeId, bucket }) => bucket === undefined && !drivers.has(volumeId));
+    const unknownVolume = volumeIds[index];
     if (unknownVolume !== undefined) {
-      const index = volumeIds.indexOf(unknownVolume);
       const errMsg = `volumes[${index}].id ${JSON.stringify(unknownVolume.slice(0, 60))} is not a volume of this workspace`;
       return { kind: 'refused', errMsg };
     }

@@ -59,6 +59,8 @@ export interface WorkspaceLimits {
     readonly queue: number;
     /** Bytes of the entries of maps, items of queues, and signals. */
     readonly shared: number;
+    /** Bytes of built images in the registry; a layer of several images counts once. */
+    readonly images: number;
   };
 }
 
@@ -85,7 +87,13 @@ export const DEFAULT_WORKSPACE_LIMITS: WorkspaceLimits = {
     unjoined_machines: 50,
     shared_entries: 20_000,
   },
-  bytes: { logs_per_day: 1024 ** 3, objects: 100 * 1024 ** 3, queue: 256 * 1024 ** 2, shared: 256 * 1024 ** 2 },
+  bytes: {
+    logs_per_day: 1024 ** 3,
+    objects: 100 * 1024 ** 3,
+    queue: 256 * 1024 ** 2,
+    shared: 256 * 1024 ** 2,
+    images: 200 * 1024 ** 3,
+  },
 };
 
 interface Bound {

@@ -11,6 +11,10 @@ export const ImageRecord = Type.Object({
   steps: Type.Array(Type.String()),
   error: Type.String({ description: 'why its last build failed' }),
   machines: Type.Array(Type.Object({ id: Type.String(), size_bytes: Type.Number() })),
+  registry: Type.Object(
+    { digest: Type.String(), error: Type.String({ description: 'why the last push failed' }) },
+    { description: 'where other machines pull it from; an empty digest: it is on its machines alone' },
+  ),
   created_at: Time(),
   built_at: nullable(Time()),
   used_at: Time(),

@@ -78,6 +78,7 @@ export const ChangeLimits = Type.Object({
       objects: Settable(0, MANY_BYTES),
       queue: Settable(0, MANY_BYTES),
       shared: Settable(0, MANY_BYTES),
+      images: Settable(0, MANY_BYTES),
     }),
   ),
 });
@@ -141,8 +142,11 @@ export const LimitsRecord = Type.Object({
     shared_entries: Counted,
   }),
   bytes: Type.Object(
-    { logs_per_day: Counted, objects: Counted, queue: Counted, shared: Counted },
-    { description: 'lines of today (UTC), uploaded archives, inputs of tasks that wait or run, and shared values' },
+    { logs_per_day: Counted, objects: Counted, queue: Counted, shared: Counted, images: Counted },
+    {
+      description:
+        'lines of today (UTC), uploaded archives, inputs of tasks that wait or run, shared values, and built images in the registry',
+    },
   ),
   retention: Type.Object({ logs_days: orNoBound(), events_days: orNoBound(), tasks_days: orNoBound() }),
   billing: Type.Object({ mode: Type.String(), credits_cents: nullable(Type.Integer()) }),

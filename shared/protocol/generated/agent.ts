@@ -7,6 +7,8 @@ import type { AgentLinkClient as _longshore_agent_v1_AgentLinkClient, AgentLinkD
 import type { Assignment as _longshore_agent_v1_Assignment, Assignment__Output as _longshore_agent_v1_Assignment__Output } from './longshore/agent/v1/Assignment.ts';
 import type { AttemptsKnown as _longshore_agent_v1_AttemptsKnown, AttemptsKnown__Output as _longshore_agent_v1_AttemptsKnown__Output } from './longshore/agent/v1/AttemptsKnown.ts';
 import type { BodyChunk as _longshore_agent_v1_BodyChunk, BodyChunk__Output as _longshore_agent_v1_BodyChunk__Output } from './longshore/agent/v1/BodyChunk.ts';
+import type { BucketKeys as _longshore_agent_v1_BucketKeys, BucketKeys__Output as _longshore_agent_v1_BucketKeys__Output } from './longshore/agent/v1/BucketKeys.ts';
+import type { BucketMount as _longshore_agent_v1_BucketMount, BucketMount__Output as _longshore_agent_v1_BucketMount__Output } from './longshore/agent/v1/BucketMount.ts';
 import type { BuildImage as _longshore_agent_v1_BuildImage, BuildImage__Output as _longshore_agent_v1_BuildImage__Output } from './longshore/agent/v1/BuildImage.ts';
 import type { BuildStep as _longshore_agent_v1_BuildStep, BuildStep__Output as _longshore_agent_v1_BuildStep__Output } from './longshore/agent/v1/BuildStep.ts';
 import type { CacheUse as _longshore_agent_v1_CacheUse, CacheUse__Output as _longshore_agent_v1_CacheUse__Output } from './longshore/agent/v1/CacheUse.ts';
@@ -60,6 +62,7 @@ import type { ProveRequest as _longshore_agent_v1_ProveRequest, ProveRequest__Ou
 import type { ProveResponse as _longshore_agent_v1_ProveResponse, ProveResponse__Output as _longshore_agent_v1_ProveResponse__Output } from './longshore/agent/v1/ProveResponse.ts';
 import type { PullImageRequest as _longshore_agent_v1_PullImageRequest, PullImageRequest__Output as _longshore_agent_v1_PullImageRequest__Output } from './longshore/agent/v1/PullImageRequest.ts';
 import type { PullImageResponse as _longshore_agent_v1_PullImageResponse, PullImageResponse__Output as _longshore_agent_v1_PullImageResponse__Output } from './longshore/agent/v1/PullImageResponse.ts';
+import type { PushTo as _longshore_agent_v1_PushTo, PushTo__Output as _longshore_agent_v1_PushTo__Output } from './longshore/agent/v1/PushTo.ts';
 import type { Refuse as _longshore_agent_v1_Refuse, Refuse__Output as _longshore_agent_v1_Refuse__Output } from './longshore/agent/v1/Refuse.ts';
 import type { RegistryAuth as _longshore_agent_v1_RegistryAuth, RegistryAuth__Output as _longshore_agent_v1_RegistryAuth__Output } from './longshore/agent/v1/RegistryAuth.ts';
 import type { RemoveCaches as _longshore_agent_v1_RemoveCaches, RemoveCaches__Output as _longshore_agent_v1_RemoveCaches__Output } from './longshore/agent/v1/RemoveCaches.ts';
@@ -100,6 +103,8 @@ export interface ProtoGrpcType {
         Assignment: MessageTypeDefinition<_longshore_agent_v1_Assignment, _longshore_agent_v1_Assignment__Output>
         AttemptsKnown: MessageTypeDefinition<_longshore_agent_v1_AttemptsKnown, _longshore_agent_v1_AttemptsKnown__Output>
         BodyChunk: MessageTypeDefinition<_longshore_agent_v1_BodyChunk, _longshore_agent_v1_BodyChunk__Output>
+        BucketKeys: MessageTypeDefinition<_longshore_agent_v1_BucketKeys, _longshore_agent_v1_BucketKeys__Output>
+        BucketMount: MessageTypeDefinition<_longshore_agent_v1_BucketMount, _longshore_agent_v1_BucketMount__Output>
         BuildImage: MessageTypeDefinition<_longshore_agent_v1_BuildImage, _longshore_agent_v1_BuildImage__Output>
         BuildStep: MessageTypeDefinition<_longshore_agent_v1_BuildStep, _longshore_agent_v1_BuildStep__Output>
         CacheUse: MessageTypeDefinition<_longshore_agent_v1_CacheUse, _longshore_agent_v1_CacheUse__Output>
@@ -153,6 +158,7 @@ export interface ProtoGrpcType {
         ProveResponse: MessageTypeDefinition<_longshore_agent_v1_ProveResponse, _longshore_agent_v1_ProveResponse__Output>
         PullImageRequest: MessageTypeDefinition<_longshore_agent_v1_PullImageRequest, _longshore_agent_v1_PullImageRequest__Output>
         PullImageResponse: MessageTypeDefinition<_longshore_agent_v1_PullImageResponse, _longshore_agent_v1_PullImageResponse__Output>
+        PushTo: MessageTypeDefinition<_longshore_agent_v1_PushTo, _longshore_agent_v1_PushTo__Output>
         Refuse: MessageTypeDefinition<_longshore_agent_v1_Refuse, _longshore_agent_v1_Refuse__Output>
         RegistryAuth: MessageTypeDefinition<_longshore_agent_v1_RegistryAuth, _longshore_agent_v1_RegistryAuth__Output>
         RemoveCaches: MessageTypeDefinition<_longshore_agent_v1_RemoveCaches, _longshore_agent_v1_RemoveCaches__Output>

@@ -53,6 +53,7 @@ async function aMachine(changes: Partial<World> = {}, before?: string) {
   const images = new Images({
     runtime,
     permit: credentials,
+    built: { host: undefined, adopt: () => Promise.resolve() },
     rights: new ImageRights({ runtime, ledger, credentials, nowMs: () => world.nowMs, log: quiet }),
     release: () => undefined,
     makeRoom: () => Promise.resolve(false),

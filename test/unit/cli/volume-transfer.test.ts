@@ -1,11 +1,13 @@
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { PassThrough, Readable } from 'node:stream';
 import { describe, expect, test } from 'vitest';
 import { bytesOf } from '#cli/format.ts';
 import { batchesOf } from '#cli/transfer/batches.ts';
 import { inLanes, persistently } from '#cli/transfer/lanes.ts';
 import { isSameTime, localTree } from '#cli/transfer/local-tree.ts';
+import { partsOf } from '#cli/transfer/parts.ts';
 import { BrokenPack, PackReader, packLine } from '#cli/transfer/pack.ts';
 import {
   printable,
@@ -101,6 +103,59 @@ describe('a pack', () => {
     await expect(readerOf(Buffer.from('x\n'), 9).line()).rejects.toThrow(BrokenPack);
     await expect(readerOf(Buffer.alloc(70_000, 0x20), 1000).line()).rejects.toThrow('too long');
     await expect(readerOf(Buffer.from('ab'), 9).take(3, () => undefined)).rejects.toThrow(BrokenPack);
+  });
+});
+
+describe('parts of a stream', () => {
+  const all = async (stream: Readable): Promise<readonly string[]> =>
+    (await Array.fromAsync(partsOf(stream))).map(String);
+
+  test('come as they were sent, also those that waited', async () => {
+    const stream = new PassThrough({ highWaterMark: 100 });
+    for (const part of ['a', 'bc', 'd']) stream.write(part);
+    setImmediate(() => stream.end('e'));
+    expect((await all(stream)).join('')).toBe('abcde');
+    expect(stream.destroyed).toBe(true);
+    expect(await all(Readable.from([], { objectMode: false }))).toEqual([]);
+  });
+
+  test('wait for their reader, who has no more than a bound of them', async () => {
+    let sent = 0;
+    const stream = new Readable({
+      read() {
+        sent += 1;
+        this.push(sent > 64 ? null : Buffer.alloc(64 * 1024));
+      },
+    });
+    const parts = partsOf(stream);
+    await parts.next();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(sent).toBeLessThan(32);
+    let bytes = 64 * 1024;
+    for await (const part of parts) bytes += part.length;
+    expect(bytes).toBe(64 * 64 * 1024);
+  });
+
+  test('end with the failure of the stream, also one that closes without a word', async () => {
+    const failed = new PassThrough();
+    failed.write('a');
+    const parts = partsOf(failed);
+    expect(String((await parts.next()).value)).toBe('a');
+    setImmediate(() => failed.destroy(new Error('reset')));
+    await expect(parts.next()).rejects.toThrow('reset');
+    const closed = new PassThrough();
+    setImmediate(() => closed.destroy());
+    await expect(all(closed)).rejects.toMatchObject({ code: 'ECONNRESET' });
+  });
+
+  test('a reader who leaves ends the stream', async () => {
+    const stream = new PassThrough();
+    stream.write('a');
+    for await (const part of partsOf(stream)) {
+      expect(String(part)).toBe('a');
+      break;
+    }
+    expect(stream.destroyed).toBe(true);
   });
 });
 

@@ -122,3 +122,44 @@ test.each<readonly [string, Partial<StubConfig>, Partial<StubConfig>, boolean]>(
   expect(mayTakeCodeOf(rights(reader, 'a'), rights(writer, 'b'))).toBe(false);
   expect(mayTakeCodeOf(rights(reader, null), rights(writer, null))).toBe(false);
 });
+
+test('a bucket is its own only with the same keys and rights', () => {
+  const config = {
+    bucketName: 'weights',
+    endpointUrl: '',
+    region: '',
+    accessKey: 'KEY',
+    secretKey: 'HIDDEN',
+    readOnly: true,
+    forcePathStyle: false,
+  };
+  const bucket = {
+    bucket: 'weights',
+    endpoint: '',
+    region: '',
+    accessKey: 'KEY',
+    secretKey: 'HIDDEN',
+    readOnly: true,
+    pathStyle: false,
+  };
+  const holder = own({ volumes: [{ volumeId: '', mountPath: 'w', driver: 'bucket', bucket }] });
+  const request = (more: object) => asked({ volumes: [{ id: '', mountPath: 'w', config: { ...config, ...more } }] });
+  expect(withinOwnStub(holder, request({})).kind).toBe('request');
+  for (const more of [
+    { readOnly: false },
+    { bucketName: 'other' },
+    { secretKey: 'OTHER' },
+    { endpointUrl: 'https://x' },
+  ])
+    expect(withinOwnStub(holder, request(more))).toMatchObject({
+      kind: 'refused',
+      why: expect.stringContaining('volumes'),
+    });
+  expect(withinOwnStub(own(), request({})).kind).toBe('refused');
+  const rights = (said: Partial<StubConfig>) => ({ appId: 'a', config: own(said).config });
+  const mounted = (more: object = {}) =>
+    rights({ volumes: [{ volumeId: '', mountPath: 'w', driver: 'bucket', bucket: { ...bucket, ...more } }] });
+  expect(mayTakeCodeOf(mounted(), mounted())).toBe(true);
+  expect(mayTakeCodeOf(mounted({ bucket: 'other' }), mounted())).toBe(false);
+  expect(mayTakeCodeOf(mounted(), rights({ volumes: [] }))).toBe(false);
+});

@@ -248,6 +248,44 @@ describe('what has no field of its own', () => {
 describe('volumes', () => {
   const ID = '0AC1E3F4-0000-4000-8000-000000000001';
   const aVolume = (mountPath: string) => ({ id: ID, mountPath, config: null });
+  const aBucket = (config: Readonly<Record<string, unknown>> = {}) => ({
+    id: '',
+    mountPath: 'b',
+    config: {
+      bucketName: 'weights',
+      accessKey: 'KEY',
+      secretKey: 'SECRET',
+      endpointUrl: 'https://s3.example.com',
+      region: '',
+      readOnly: true,
+      forcePathStyle: false,
+      ...config,
+    },
+  });
+
+  test('a bucket is kept with the names of its secrets, and has no volume', () => {
+    expect(configOf({ volumes: [aBucket()] }).volumes).toEqual([
+      {
+        volumeId: '',
+        mountPath: 'b',
+        driver: 'bucket',
+        bucket: {
+          bucket: 'weights',
+          endpoint: 'https://s3.example.com',
+          region: '',
+          readOnly: true,
+          pathStyle: false,
+          accessKey: 'KEY',
+          secretKey: 'SECRET',
+        },
+      },
+    ]);
+    // A client may send an empty configuration with a volume's id.
+    const empty = { bucketName: '', accessKey: '', secretKey: '', endpointUrl: '' };
+    expect(configOf({ volumes: [{ ...aBucket(empty), id: ID }] }).volumes).toEqual([
+      { volumeId: ID.toLowerCase(), mountPath: 'b' },
+    ]);
+  });
 
   test('are kept at normalised paths', () => {
     const { volumes } = configOf({ volumes: [aVolume('./data//x/'), aVolume('/models/')] });
@@ -263,7 +301,12 @@ describe('volumes', () => {
     [{ volumes: [aVolume('/mnt/code')] }, /^volumes\[0\]\.mountPath/],
     [{ volumes: [aVolume('a'), aVolume('/mnt/code/a')] }, /^volumes: .*same place/],
     [{ volumes: [{ ...aVolume('a'), id: '' }] }, /^volumes\[0\]\.id/],
-    [{ volumes: [{ ...aVolume('a'), config: { bucketName: 'b' } }] }, /^volumes\[0\]\.config/],
+    [{ volumes: [aBucket({ bucketName: 'a/b' })] }, /^volumes\[0\]\.config\.bucketName/],
+    [{ volumes: [aBucket({ endpointUrl: 'ftp://x' })] }, /^volumes\[0\]\.config\.endpointUrl must be/],
+    [{ volumes: [aBucket({ endpointUrl: 'https://a,allow_root' })] }, /^volumes\[0\]\.config\.endpointUrl must be/],
+    [{ volumes: [aBucket({ endpointUrl: 'https://u:p@a' })] }, /^volumes\[0\]\.config\.endpointUrl must not carry/],
+    [{ volumes: [aBucket({ region: 'a b' })] }, /^volumes\[0\]\.config\.region/],
+    [{ volumes: [aBucket({ secretKey: '' })] }, /^volumes\[0\]\.config\.accessKey and/],
     [{ volumes: Array.from({ length: 33 }, (_, index) => aVolume(`v${index}`)) }, /^volumes must have at most 32/],
     [{ allowList: ['10.0.0.0/8', 'example.org'] }, /^allowList\[1\] must be an address range/],
     [{ allowList: ['10.0.0.0/33'] }, /^allowList\[0\]/],

@@ -28,6 +28,7 @@ export function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMach
     gpus: [],
     volumeDrivers: new Set(['local']),
     streams: true,
+    registry: true,
     images: new Set(),
     caches: new Set(),
     ...changes,
@@ -45,6 +46,7 @@ export function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequ
     image: '',
     diskBytes: 0,
     imageOnlyOn: null,
+    imageInRegistry: false,
     arch: '',
     volumeHomes: new Set(),
     volumeDrivers: [],
@@ -100,6 +102,7 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
     caches: fc.subarray(['c-1', 'c-2']).map((some) => new Set(some)),
     volumeDrivers: fc.subarray(['local', 'shared'] as const).map((some) => new Set<VolumeDriverName>(some)),
     streams: fc.boolean(),
+    registry: fc.boolean(),
   })
   .map(({ hasImage, ...rest }) => ({
     ...rest,
@@ -131,6 +134,7 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
     image: fc.constantFrom('', 'img'),
     diskBytes: fc.constantFrom(0, 50 * MIB),
     imageOnlyOn: fc.constantFrom<ReadonlySet<MachineId> | null>(null, ids('m-0', 'm-1')),
+    imageInRegistry: fc.boolean(),
     arch: fc.constantFrom('', 'x86_64'),
     volumeHomes: fc.constantFrom(ids(), ids(), ids('m-0'), ids('m-0', 'm-1')),
     volumeDrivers: fc.constantFrom<readonly VolumeDriverName[]>([], [], ['local'], ['shared']),

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { AgentSettings } from '../../../agent/config.ts';
+import { MountsSettings } from '../../../agent/mounts/config.ts';
 import { SchedulerSettings } from '../../../scheduler/config.ts';
 import { loadConfig } from '../../../shared/config.ts';
 import { SETTING_NAMES, nearSetting } from '../../../shared/settings.ts';
@@ -9,29 +10,30 @@ import { SETTING_NAMES, nearSetting } from '../../../shared/settings.ts';
 const ROOT = join(import.meta.dirname, '../../..');
 // Plain JavaScript, so that its types are said here.
 const PAGE: string = join(ROOT, 'scripts/settings-page.mjs');
-type Schemas = { readonly scheduler: object; readonly agent: object };
+type Schemas = { readonly scheduler: object; readonly agent: object; readonly mounts: object };
+const SCHEMAS = { scheduler: SchedulerSettings, agent: AgentSettings, mounts: MountsSettings };
 const { sampleEnvironments, settingsPage } = (await import(PAGE)) as {
   settingsPage: (schemas: Schemas) => string;
   sampleEnvironments: (schemas: Schemas) => Readonly<Record<string, string>>;
 };
 
 describe('settings', () => {
-  test('every setting of both daemons is in the one list of names', () => {
-    const names = [...Object.keys(SchedulerSettings.properties), ...Object.keys(AgentSettings.properties)].filter(
-      (name) => name.startsWith('LONGSHORE_'),
-    );
+  test('every setting of all daemons is in the one list of names', () => {
+    const names = Object.values(SCHEMAS)
+      .flatMap(({ properties }) => Object.keys(properties))
+      .filter((name) => name.startsWith('LONGSHORE_'));
     expect(names.filter((name) => !SETTING_NAMES.includes(name))).toEqual([]);
   });
 
   test('docs/settings.md is what the schemas say, and has every name (else: npm run generate)', () => {
     const page = readFileSync(join(ROOT, 'docs/settings.md'), 'utf8');
-    expect(page).toBe(settingsPage({ scheduler: SchedulerSettings, agent: AgentSettings }));
+    expect(page).toBe(settingsPage(SCHEMAS));
     expect(SETTING_NAMES.filter((name) => !page.includes(`| \`${name}\` |`))).toEqual([]);
   });
 
   test('the sample environment files of the units are what the schemas say (else: npm run generate)', () => {
-    const samples = sampleEnvironments({ scheduler: SchedulerSettings, agent: AgentSettings });
-    expect(Object.keys(samples)).toEqual(['agent.env', 'scheduler.env']);
+    const samples = sampleEnvironments(SCHEMAS);
+    expect(Object.keys(samples)).toEqual(['agent.env', 'mounts.env', 'scheduler.env']);
     for (const [name, text] of Object.entries(samples))
       expect(readFileSync(join(ROOT, 'systemd', name), 'utf8'), name).toBe(text);
   });

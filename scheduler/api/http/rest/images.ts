@@ -71,6 +71,7 @@ const recordOf = ({ id, row, pythonVersion, steps, places }: ImageView): ImageRe
   steps: [...steps],
   error: row.error,
   machines: places.map(({ machineId, sizeBytes }) => ({ id: machineId, size_bytes: sizeBytes })),
+  registry: { digest: row.digest, error: row.pushError },
   created_at: timestampOf(row.createdAtMs),
   built_at: timestampOf(row.builtAtMs),
   used_at: timestampOf(row.usedAtMs),

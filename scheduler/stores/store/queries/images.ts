@@ -1,6 +1,6 @@
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
+import { many, maybeOne, msOf, one, msOrNull, storableText } from '../rows.ts';
 
 export type ImageState = 'PENDING' | 'BUILDING' | 'READY' | 'FAILED';
 
@@ -14,6 +14,10 @@ export interface ImageRow {
   /** Whether a scheduler process that lives has the build. */
   readonly isOwned: boolean;
   readonly error: string;
+  /** In the managed registry; empty: it is not there. */
+  readonly digest: string;
+  /** Why the last push failed; empty: it did not, or there was none. */
+  readonly pushError: string;
   readonly createdAtMs: number;
   readonly builtAtMs: number | null;
   readonly usedAtMs: number;
@@ -27,13 +31,15 @@ interface Raw {
   forced: boolean;
   is_owned: boolean;
   error: string;
+  registry_digest: string;
+  push_error: string;
   created_at: Date;
   built_at: Date | null;
   used_at: Date;
 }
 /** Time without a sign of life after which another process may take a build over. */
 const OWNED = `(state = 'BUILDING' and renewed_at > now() - interval '30 seconds')`;
-const COLUMNS = `id, workspace_id, definition, state, forced, ${OWNED} as is_owned, error, created_at, built_at, used_at`;
+const COLUMNS = `id, workspace_id, definition, state, forced, ${OWNED} as is_owned, error, registry_digest, push_error, created_at, built_at, used_at`;
 const map = (row: Raw): ImageRow => ({
   id: row.id,
   workspaceId: row.workspace_id as WorkspaceId,
@@ -42,6 +48,8 @@ const map = (row: Raw): ImageRow => ({
   forced: row.forced,
   isOwned: row.is_owned,
   error: row.error,
+  digest: row.registry_digest,
+  pushError: row.push_error,
   createdAtMs: msOf(row.created_at),
   builtAtMs: msOrNull(row.built_at),
   usedAtMs: msOf(row.used_at),
@@ -134,16 +142,39 @@ export interface BuildEnd {
   readonly output: string;
   /** The machine that has the image now; absent: none got it. */
   readonly place?: { readonly machineId: MachineId; readonly sizeBytes: number };
+  /** Absent: nobody tried to push it. */
+  readonly push?: PushEnd;
 }
+
+/** An image in the registry, with the bytes of its blobs there, or why it is not there. */
+export type PushEnd =
+  | { readonly digest: string; readonly layers: Readonly<Record<string, number>> }
+  | { readonly error: string };
 
 /** Ends a build. @returns false: it was not this process's any more, and nothing was written */
 export async function endBuild(db: Queryable, end: BuildEnd): Promise<boolean> {
   const { id, owner, state, error, output, place } = end;
+  // A build before this one pushed another image.
+  const { digest = '', layers = {}, error: pushError = '' } = pushed(end.push);
   const { rowCount } = await db.query(
     `update images set state = $3, owner = null, renewed_at = null, error = $4, output = $5,
-       forced = forced and $3 <> 'READY', built_at = case when $3 = 'READY' then now() else built_at end
+       forced = forced and $3 <> 'READY', built_at = case when $3 = 'READY' then now() else built_at end,
+       registry_digest = case when $3 = 'READY' then $6 else registry_digest end,
+       registry_layers = case when $3 = 'READY' then $7::jsonb else registry_layers end,
+       push_error = case when $3 = 'READY' then $8 else push_error end,
+       push_tried_at = case when $9 then now() when $3 = 'READY' then null else push_tried_at end
      where id = $1 and owner = $2 and state = 'BUILDING'`,
-    [id, owner, state, storableText(error), storableText(output)],
+    [
+      id,
+      owner,
+      state,
+      storableText(error),
+      storableText(output),
+      digest,
+      JSON.stringify(layers),
+      storableText(pushError),
+      end.push !== undefined,
+    ],
   );
   if (rowCount === 0 || place === undefined) return rowCount > 0;
   await db.query(
@@ -154,6 +185,11 @@ export async function endBuild(db: Queryable, end: BuildEnd): Promise<boolean> {
   return true;
 }
 
+const pushed = (
+  push: PushEnd | undefined,
+): { readonly digest?: string; readonly layers?: Readonly<Record<string, number>>; readonly error?: string } =>
+  push ?? {};
+
 /** Ends builds whose process gave no sign of life. @returns their images */
 export function endLostBuilds(db: Queryable): Promise<string[]> {
   return many<{ id: string }, string>(
@@ -163,6 +199,94 @@ export function endLostBuilds(db: Queryable): Promise<string[]> {
     ['the build was cut off: begin it again'],
     (row) => row.id,
   );
+}
+
+/** An image that is on a machine, and not in the registry. */
+export interface UnpushedImage {
+  readonly id: string;
+  readonly workspaceId: WorkspaceId;
+  readonly machineId: MachineId;
+  readonly builtAtMs: number;
+}
+
+/** Images that nobody tried to push in the last minutes, those that wait longest first. */
+export function unpushedImages(
+  db: Queryable,
+  machines: readonly MachineId[],
+  notSinceMinutes: number,
+  most: number,
+): Promise<UnpushedImage[]> {
+  return many<{ id: string; workspace_id: string; machine_id: string; built_at: Date }, UnpushedImage>(
+    db,
+    `select distinct on (i.push_tried_at, i.id) i.id, i.workspace_id, m.machine_id, i.built_at
+     from images i join image_machines m on m.image_id = i.id
+     where i.state = 'READY' and i.registry_digest = '' and i.built_at is not null and m.machine_id = any ($1::text[])
+       and (i.push_tried_at is null or i.push_tried_at < now() - make_interval(mins => $2))
+     order by i.push_tried_at nulls first, i.id, m.built_at desc limit $3`,
+    [machines, notSinceMinutes, most],
+    (row) => ({
+      id: row.id,
+      workspaceId: row.workspace_id as WorkspaceId,
+      machineId: row.machine_id as MachineId,
+      builtAtMs: msOf(row.built_at),
+    }),
+  );
+}
+
+/** Writes the end of a push, unless the image was built again meanwhile. */
+export async function endPush(
+  db: Queryable,
+  { id, builtAtMs }: Pick<UnpushedImage, 'id' | 'builtAtMs'>,
+  push: PushEnd,
+): Promise<void> {
+  const { digest = '', layers = {}, error = '' } = pushed(push);
+  await db.query(
+    `update images set registry_digest = $3, registry_layers = $4::jsonb, push_error = $5, push_tried_at = now()
+     where id = $1 and state = 'READY' and date_trunc('milliseconds', built_at) = $2`,
+    [id, new Date(builtAtMs), digest, JSON.stringify(layers), storableText(error)],
+  );
+}
+
+/** The registry does not have an image any more. @returns false: no image of the workspace is that one now */
+export async function forgetDigest(db: Queryable, workspaceId: WorkspaceId, digest: string): Promise<boolean> {
+  const { rowCount } = await db.query(
+    `update images set registry_digest = '', registry_layers = '{}', push_tried_at = null,
+       push_error = 'the registry lost it'
+     where workspace_id = $1 and registry_digest = $2`,
+    [workspaceId, digest],
+  );
+  return rowCount > 0;
+}
+
+/** Images of a workspace, with their digests in the registry; empty: not there. */
+export async function digestsOfWorkspace(db: Queryable, workspaceId: string): Promise<ReadonlyMap<string, string>> {
+  const rows = await many<{ id: string; registry_digest: string }, readonly [string, string]>(
+    db,
+    'select id, registry_digest from images where workspace_id = $1',
+    [workspaceId],
+    (row) => [row.id, row.registry_digest] as const,
+  );
+  return new Map(rows);
+}
+
+/** Images among these that the registry has. */
+export function imagesInRegistry(db: Queryable, ids: readonly string[]): Promise<string[]> {
+  return many<{ id: string }, string>(
+    db,
+    `select id from images where id = any ($1::text[]) and registry_digest <> ''`,
+    [ids],
+    (row) => row.id,
+  );
+}
+
+/** Statement for the bytes of the images of workspace $1 in the registry; a layer of several images counts once. */
+export const REGISTRY_BYTES = `select coalesce(sum(bytes), 0) from (
+  select distinct on (l.key) l.value::bigint as bytes
+  from images i, jsonb_each_text(i.registry_layers) l where i.workspace_id = $1) blobs`;
+
+/** Bytes of a workspace's images in the registry. */
+export function registryBytes(db: Queryable, workspaceId: WorkspaceId): Promise<number> {
+  return one(db, `select (${REGISTRY_BYTES})::float8 as bytes`, [workspaceId], (row: { bytes: number }) => row.bytes);
 }
 
 export interface ImagePlace {

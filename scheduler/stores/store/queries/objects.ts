@@ -78,8 +78,8 @@ export function objectById(db: Queryable, id: string): Promise<ObjectRow | undef
 }
 
 /**
- * Deletes rows that no stub and no output of a task refers to and nobody has used since, those longest unused
- * first. An object that is being used at this moment is left for the next round.
+ * Deletes rows that no stub, no image and no output of a task refers to and nobody has used since, those longest
+ * unused first. An object that is being used at this moment is left for the next round.
  * @returns their ids: nothing refers to the bytes any more
  * @throws AppError `database_error` when a stub took one at this moment: nothing was deleted
  */
@@ -89,6 +89,7 @@ export async function deleteUnusedObjects(db: Queryable, unusedSinceMs: number, 
        select o.id from objects o
        where o.touched_at < $1 and not exists (select 1 from stubs s where s.object_id = o.id)
          and not exists (select 1 from task_outputs t where t.object_id = o.id)
+         and not exists (select 1 from images i where lower(i.definition->>'contextObjectId') = o.id)
        order by o.touched_at limit $2 for update skip locked
      ) returning id`,
     [new Date(unusedSinceMs), limit],

@@ -1,6 +1,7 @@
 // Reads how much of its quotas a workspace uses.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
+import { REGISTRY_BYTES } from './images.ts';
 import { one } from '../rows.ts';
 
 export interface WorkspaceUse {
@@ -18,6 +19,7 @@ export interface WorkspaceUse {
   /** Entries of maps, items of queues, and signals. */
   readonly sharedEntries: number;
   readonly sharedBytes: number;
+  readonly imageBytes: number;
 }
 
 /** The day of UTC, as a date of SQL. */
@@ -38,7 +40,8 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
        ${QUEUE_BYTES}::float8 as queue_bytes,
        (select count(*) from shared_entries where workspace_id = $1 and expires_at > now())::int as shared_entries,
        (select coalesce(sum(bytes), 0) from shared_entries
-        where workspace_id = $1 and expires_at > now())::float8 as shared_bytes`,
+        where workspace_id = $1 and expires_at > now())::float8 as shared_bytes,
+       (${REGISTRY_BYTES})::float8 as image_bytes`,
     [id, dayOf(nowMs)],
     (row: Record<string, number>) => ({
       tokens: row['tokens'] ?? 0,
@@ -52,6 +55,7 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
       queueBytes: row['queue_bytes'] ?? 0,
       sharedEntries: row['shared_entries'] ?? 0,
       sharedBytes: row['shared_bytes'] ?? 0,
+      imageBytes: row['image_bytes'] ?? 0,
     }),
   );
 }

@@ -2,6 +2,7 @@
 
 import type { BuildStep as _longshore_agent_v1_BuildStep, BuildStep__Output as _longshore_agent_v1_BuildStep__Output } from '../../../longshore/agent/v1/BuildStep.ts';
 import type { CodeArchive as _longshore_agent_v1_CodeArchive, CodeArchive__Output as _longshore_agent_v1_CodeArchive__Output } from '../../../longshore/agent/v1/CodeArchive.ts';
+import type { PushTo as _longshore_agent_v1_PushTo, PushTo__Output as _longshore_agent_v1_PushTo__Output } from '../../../longshore/agent/v1/PushTo.ts';
 
 export interface BuildImage {
   'streamId'?: (string);
@@ -12,6 +13,7 @@ export interface BuildImage {
   'context'?: (_longshore_agent_v1_CodeArchive | null);
   'noCache'?: (boolean);
   'gpus'?: (string)[];
+  'push'?: (_longshore_agent_v1_PushTo | null);
 }
 
 export interface BuildImage__Output {
@@ -23,4 +25,5 @@ export interface BuildImage__Output {
   'context': (_longshore_agent_v1_CodeArchive__Output | null);
   'noCache': (boolean);
   'gpus': (string)[];
+  'push': (_longshore_agent_v1_PushTo__Output | null);
 }

@@ -27,6 +27,7 @@ export interface Inventory {
   'builtImages'?: (string)[];
   'buildGpus'?: (boolean);
   'caches'?: (_longshore_agent_v1_CachedVolume)[];
+  'registry'?: (boolean);
 }
 
 export interface Inventory__Output {
@@ -51,4 +52,5 @@ export interface Inventory__Output {
   'builtImages': (string)[];
   'buildGpus': (boolean);
   'caches': (_longshore_agent_v1_CachedVolume__Output)[];
+  'registry': (boolean);
 }

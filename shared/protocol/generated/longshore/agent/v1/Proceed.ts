@@ -1,5 +1,6 @@
 // Original file: shared/protocol/agent.proto
 
+import type { BucketKeys as _longshore_agent_v1_BucketKeys, BucketKeys__Output as _longshore_agent_v1_BucketKeys__Output } from '../../../longshore/agent/v1/BucketKeys.ts';
 import type { Long } from '@grpc/proto-loader';
 
 export interface Proceed {
@@ -8,6 +9,7 @@ export interface Proceed {
   'epoch'?: (number | string | Long);
   'secrets'?: ({[key: string]: string});
   'containerToken'?: (string);
+  'bucketKeys'?: (_longshore_agent_v1_BucketKeys)[];
 }
 
 export interface Proceed__Output {
@@ -16,4 +18,5 @@ export interface Proceed__Output {
   'epoch': (number);
   'secrets': ({[key: string]: string});
   'containerToken': (string);
+  'bucketKeys': (_longshore_agent_v1_BucketKeys__Output)[];
 }

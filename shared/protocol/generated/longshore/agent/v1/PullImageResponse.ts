@@ -5,9 +5,11 @@ import type { RegistryAuth as _longshore_agent_v1_RegistryAuth, RegistryAuth__Ou
 export interface PullImageResponse {
   'waitMs'?: (number);
   'auth'?: (_longshore_agent_v1_RegistryAuth | null);
+  'builtFrom'?: (string);
 }
 
 export interface PullImageResponse__Output {
   'waitMs': (number);
   'auth': (_longshore_agent_v1_RegistryAuth__Output | null);
+  'builtFrom': (string);
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { AddressRules } from '#scheduler/tasks/webhooks/addresses.ts';
+import { AddressRules } from '#shared/address-rules.ts';
 import { urlProblem } from '#scheduler/tasks/webhooks/guard.ts';
 
 function rules(text = ''): AddressRules {

@@ -13,15 +13,6 @@ export function isAlive(pid: number, ticks: string): boolean {
   return startTicks(pid) === ticks;
 }
 
-/** Signals a whole process group; one that is gone is fine. */
-export function signalGroup(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(-pid, signal);
-  } catch {
-    // Gone, or never was.
-  }
-}
-
 function statFields(pid: number): { readonly state: string; readonly startTicks: string } | undefined {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'utf8');

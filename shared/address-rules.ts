@@ -1,5 +1,5 @@
-// Addresses that a message may be sent to: those of the public Internet, and those that the operator
-// named. Plain data in, an answer out; guard.ts checks every address here before it is dialled.
+// Addresses that a workspace may have dialled, by a webhook or by a mount of a bucket: those of the public Internet,
+// and those that the operator named. Plain data in, an answer out; every address is checked before it is dialled.
 import ipaddr from 'ipaddr.js';
 import { isIP } from 'node:net';
 
@@ -46,6 +46,11 @@ export class AddressRules {
     // The address `::ffff:10.0.0.1` reaches 10.0.0.1.
     const address = ipaddr.process(text);
     return this.#isAllowed(written) || this.#isAllowed(address) || isPublic(address);
+  }
+
+  /** Whether one of the operator's networks has the address, in any spelling. */
+  names(text: string): boolean {
+    return isIP(text) !== 0 && (this.#isAllowed(ipaddr.parse(text)) || this.#isAllowed(ipaddr.process(text)));
   }
 
   #isAllowed(address: Address): boolean {

@@ -1,0 +1,202 @@
+/**
+ * The distribution project's registry as a child: its settings are written, layers that nothing names are collected,
+ * and only then it listens. Once a day it is started anew for that. Must stay true: a collection never runs beside a
+ * registry that takes pushes here.
+ */
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Pool } from 'undici';
+import { sleep, withDeadline } from '#shared/backoff.ts';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { isAlive, startTicks } from '#shared/process-facts.ts';
+import { makeSocketDirectory, socketPathIn } from '#shared/socket-path.ts';
+import { registryConfig, registryDirectory } from './registry-config.ts';
+import type { RegistrySettings } from './registry-config.ts';
+
+const READY_MS = 30_000;
+const STOP_MS = 25_000;
+/** A large store on a slow disk takes long to walk through. */
+const COLLECT_MS = 3 * 3_600_000;
+const COLLECT_EVERY_MS = 24 * 3_600_000;
+const MOST_TAIL = 4000;
+
+export interface ManagedRegistryOptions {
+  readonly program: string;
+  readonly settings: RegistrySettings;
+  /** `unix:///path` or `http://127.…:port`; undefined: a socket below the data directory. */
+  readonly address: string | undefined;
+  readonly log: Log;
+}
+
+export class ManagedRegistry {
+  readonly #options: ManagedRegistryOptions;
+  readonly address: string;
+  readonly #directory: string;
+  readonly #configPath: string;
+  /** Process number and start of the child, for the next owner. */
+  readonly #pidPath: string;
+  readonly #stopping = new AbortController();
+  #child: ChildProcess | undefined;
+  #tail = '';
+
+  constructor(options: ManagedRegistryOptions) {
+    this.#options = options;
+    this.#directory = registryDirectory(options.settings.LONGSHORE_DATA_DIR);
+    this.#pidPath = join(this.#directory, 'pid');
+    this.#configPath = join(this.#directory, 'registry.yml');
+    this.address = options.address ?? `unix://${socketPathIn(this.#directory, 'registry.sock')}`;
+  }
+
+  /** @throws StartupError `registry_missing`, `registry_failed` */
+  async start(): Promise<void> {
+    await this.#configure();
+    await this.#endLeftover();
+    await this.#collect();
+    await this.#serve();
+  }
+
+  /** Runs until `stop`, or until the registry ends by itself. @throws StartupError `registry_failed` */
+  async run(): Promise<void> {
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      const child = this.#child;
+      if (child === undefined) return;
+      const day = new AbortController();
+      const isDay = await Promise.race([
+        once(child, 'exit').then(() => false),
+        sleep(COLLECT_EVERY_MS, AbortSignal.any([signal, day.signal])),
+      ]);
+      day.abort();
+      if (signal.aborted) return;
+      if (!isDay) throw this.#failed('ended');
+      await this.#end();
+      await this.#collect();
+      if (!signal.aborted) await this.#serve();
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#end();
+  }
+
+  async #configure(): Promise<void> {
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    await chmod(this.#directory, 0o700);
+    if (this.address.startsWith('unix:')) await makeSocketDirectory(new URL(this.address).pathname);
+    const config = registryConfig(this.#options.settings, this.address, await this.#secret());
+    // The file has the keys of the object store.
+    await writeFile(this.#configPath, JSON.stringify(config), { mode: 0o600 });
+    await chmod(this.#configPath, 0o600);
+  }
+
+  /** Survives a restart, so that uploads under way go on. */
+  async #secret(): Promise<string> {
+    const path = join(this.#directory, 'secret');
+    try {
+      return await readFile(path, 'utf8');
+    } catch {
+      const secret = randomBytes(32).toString('hex');
+      await writeFile(path, secret, { mode: 0o600 });
+      return secret;
+    }
+  }
+
+  /** Ends the registry of an owner that was killed. */
+  async #endLeftover(): Promise<void> {
+    const [pid = 0, ticks = ''] = (await readFile(this.#pidPath, 'utf8').catch(() => '')).split(' ');
+    const left = Number(pid);
+    if (ticks === '') return;
+    const deadlineMs = performance.now() + STOP_MS;
+    while (isAlive(left, ticks)) {
+      process.kill(left, performance.now() > deadlineMs ? 'SIGKILL' : 'SIGTERM');
+      await sleep(100);
+    }
+  }
+
+  /** Frees the bytes of images that were removed. A failure costs disk, and stops nothing. */
+  async #collect(): Promise<void> {
+    const { log } = this.#options;
+    const from = performance.now();
+    const child = await this.#spawn(['garbage-collect', '--delete-untagged', this.#configPath]);
+    const code = await withDeadline(
+      once(child, 'exit').then(([exitCode]) => exitCode as number | null),
+      COLLECT_MS,
+      () => this.#failed('took too long to collect its layers'),
+    ).catch((error: unknown) => {
+      child.kill('SIGKILL');
+      log.warn({ err: error }, 'the registry could not collect its layers');
+      return null;
+    });
+    this.#child = undefined;
+    // A registry that is still empty has nothing to walk through, and says so with a failure.
+    log.info({ code, durationMs: Math.round(performance.now() - from) }, 'layers of the registry collected');
+  }
+
+  async #serve(): Promise<void> {
+    const child = await this.#spawn(['serve', this.#configPath]);
+    const url = new URL(this.address);
+    const pool =
+      url.protocol === 'unix:'
+        ? new Pool('http://registry', { connect: { socketPath: decodeURIComponent(url.pathname) } })
+        : new Pool(url.origin);
+    const deadlineMs = performance.now() + READY_MS;
+    try {
+      for (;;) {
+        if (child.exitCode !== null || child.signalCode !== null) throw this.#failed('ended');
+        const answer = await pool.request({ method: 'GET', path: '/v2/' }).catch(() => undefined);
+        await answer?.body.dump();
+        if (answer?.statusCode === 200) return;
+        if (performance.now() > deadlineMs) throw this.#failed('did not answer in time');
+        await sleep(50, this.#stopping.signal);
+        if (this.#stopping.signal.aborted) return;
+      }
+    } finally {
+      await pool.destroy();
+    }
+  }
+
+  async #spawn(args: readonly string[]): Promise<ChildProcess> {
+    const { program, log } = this.#options;
+    this.#tail = '';
+    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    for (const stream of [child.stdout, child.stderr])
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        this.#tail = (this.#tail + text).slice(-MOST_TAIL);
+        for (const line of text.split('\n')) if (/level=(?:error|fatal)/.test(line)) log.warn({ line }, 'registry');
+      });
+    this.#child = child;
+    try {
+      await once(child, 'spawn');
+      const ticks = child.pid === undefined ? undefined : startTicks(child.pid);
+      if (ticks !== undefined) await writeFile(this.#pidPath, `${child.pid} ${ticks}`);
+    } catch (error) {
+      throw new StartupError(
+        'registry_missing',
+        `cannot run ${program} (${messageOf(error)}): install it (apt-get install docker-registry), or name it with LONGSHORE_REGISTRY_PROGRAM`,
+        { cause: error },
+      );
+    }
+    return child;
+  }
+
+  async #end(): Promise<void> {
+    const child = this.#child;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const gone = once(child, 'exit');
+    child.kill('SIGTERM');
+    const late = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
+    await gone;
+    clearTimeout(late);
+  }
+
+  #failed(what: string): StartupError {
+    const said = this.#tail.trim().split('\n').slice(-5).join('\n');
+    return new StartupError('registry_failed', `the registry ${what}${said === '' ? '' : `:\n${said}`}`);
+  }
+}

@@ -1,0 +1,59 @@
+// The configuration of the managed registry: where it listens, and its data in the place of the installation's objects.
+// Pure.
+import { join } from 'node:path';
+
+export interface RegistrySettings {
+  readonly LONGSHORE_DATA_DIR: string;
+  readonly LONGSHORE_OBJECTS_BUCKET?: string;
+  readonly LONGSHORE_OBJECTS_ENDPOINT?: string;
+  readonly LONGSHORE_OBJECTS_REGION: string;
+  readonly LONGSHORE_OBJECTS_PREFIX: string;
+  readonly LONGSHORE_OBJECTS_ACCESS_KEY_ID?: string;
+  readonly LONGSHORE_OBJECTS_SECRET_ACCESS_KEY?: string;
+}
+
+/** Requests under way at the end of the registry get so long. */
+const DRAIN = '20s';
+
+/** Directory of the registry's data, and of its configuration. */
+export const registryDirectory = (dataDir: string): string => join(dataDir, 'registry');
+
+/**
+ * The registry's file of settings; JSON is YAML.
+ * @param address - `unix:///path` or `http://127.…:port`
+ * @param secret - signs the state of uploads
+ */
+export function registryConfig(settings: RegistrySettings, address: string, secret: string): object {
+  const url = new URL(address);
+  const listens =
+    url.protocol === 'unix:' ? { net: 'unix', addr: decodeURIComponent(url.pathname) } : { net: 'tcp', addr: url.host };
+  return {
+    version: 0.1,
+    log: { level: 'warn', accesslog: { disabled: true } },
+    storage: {
+      ...storageOf(settings),
+      // Machines reach the registry through schedulers alone, and no store behind it.
+      redirect: { disable: true },
+      delete: { enabled: true },
+      maintenance: { uploadpurging: { enabled: true, age: '24h', interval: '6h', dryrun: false } },
+    },
+    http: { ...listens, secret, draintimeout: DRAIN },
+  };
+}
+
+function storageOf(settings: RegistrySettings): object {
+  const bucket = settings.LONGSHORE_OBJECTS_BUCKET;
+  if (bucket === undefined)
+    return { filesystem: { rootdirectory: join(registryDirectory(settings.LONGSHORE_DATA_DIR), 'data') } };
+  const endpoint = settings.LONGSHORE_OBJECTS_ENDPOINT;
+  const [key, secret] = [settings.LONGSHORE_OBJECTS_ACCESS_KEY_ID, settings.LONGSHORE_OBJECTS_SECRET_ACCESS_KEY];
+  return {
+    s3: {
+      bucket,
+      region: settings.LONGSHORE_OBJECTS_REGION,
+      rootdirectory: `/${settings.LONGSHORE_OBJECTS_PREFIX}registry`,
+      ...(endpoint === undefined ? {} : { regionendpoint: endpoint, secure: endpoint.startsWith('https:') }),
+      ...(key === undefined || secret === undefined ? {} : { accesskey: key, secretkey: secret }),
+    },
+  };
+}
