@@ -315,6 +315,12 @@ def handler(): ...
         error, hint = self.refused('app.py')
         self.assertEqual((error.split(';')[0], hint), ('app.py, line 2: Pod: pods are not served', ''))
 
+    def test_a_file_that_has_the_name_of_a_module_of_python_is_no_app_file(self) -> None:
+        for name in ('random.py', 'sys.py'):
+            self.write(name, 'from longshore import endpoint\n@endpoint\ndef handler(): ...\n')
+            self.assertEqual(self.refused(name), ('%s has the name of a module of Python itself' % name, 'Rename it.'))
+            os.remove(os.path.join(self.directory, name))
+
     def test_a_file_may_have_a_name_that_is_no_word_of_python(self) -> None:
         self.write('load-data.py', 'from longshore import endpoint\n@endpoint\ndef handler(): ...\n')
         _, answer, _, _ = self.describe('load-data.py')
