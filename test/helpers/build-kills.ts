@@ -1,4 +1,4 @@
-// One round of a build that is cut off: a part of the installation, or the step itself, is killed at a given moment.
+// A round of a build that is cut off: a part of the installation, or the step itself, is killed at a given moment.
 // Afterwards nothing is left of the build, and the same build can be begun again.
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,4 +1,4 @@
-// More rounds of builds that are cut off at any moment, by kill -9 of the agent, of the scheduler and of the step itself.
+// More rounds of builds that are cut off by kill -9 of the agent, of the scheduler and of the step itself.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { test as base } from 'vitest';
