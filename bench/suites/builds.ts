@@ -7,7 +7,6 @@ import { BASE_IMAGE, BUILD_LABEL } from '#shared/domain/built-images.ts';
 import { readDefinition } from '#scheduler/fleet/builds/definition.ts';
 import type { ImageRequest } from '#scheduler/fleet/builds/definition.ts';
 import { objectField, textField } from '#cli/json.ts';
-import type { JsonObject } from '#cli/json.ts';
 import type { Figures } from '../measure.ts';
 import { measureOf } from '../measure.ts';
 import type { Product } from '../product.ts';
@@ -82,11 +81,7 @@ async function figures(build: (name: Case) => Promise<void>): Promise<Figures> {
 }
 
 async function ours({ client, image }: Product, name: Case): Promise<void> {
-  const last = await client.gatewayStream(
-    '/images/build',
-    requestOf(name, image) as unknown as JsonObject,
-    () => undefined,
-  );
+  const last = await client.gatewayStream('/images/build', { ...requestOf(name, image) }, () => undefined);
   const result = objectField(last, 'result');
   if (result['success'] !== true) throw new Error(`an image was not built: ${textField(result, 'msg')}`);
 }
