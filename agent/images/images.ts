@@ -4,7 +4,7 @@
  * bytes than requested, never counts as success. Credentials stay in memory, for one pull.
  */
 import { sleep } from '#shared/backoff.ts';
-import { isBuiltImage, isRegistryPortReference } from '#shared/domain/built-images.ts';
+import { isBuiltImage, isRegistryPortReference, setUpImageVersion } from '#shared/domain/built-images.ts';
 import { digestOf, registryOf } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
@@ -139,6 +139,13 @@ export class Images {
           return { id: facts.id, was: 'present' };
         }
       }
+      const version = setUpImageVersion(reference);
+      if (version !== undefined)
+        throw new AppError(
+          'image_error',
+          `this machine has no image of Python ${version}: set-up made its base images (longshore-python), since no registry was reached. ` +
+            'Name a version that it has, or a base_image, or set LONGSHORE_BASE_IMAGE=python:{version}-slim for images of a registry',
+        );
       const flight = this.#flights.get(reference) ?? this.#begin(reference, workspaceId);
       const isOwn = flight.workspaceId === workspaceId;
       flight.listeners.add(onProgress);

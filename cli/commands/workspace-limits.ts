@@ -53,16 +53,13 @@ export function rowsOf(limits: JsonObject): readonly (readonly string[])[] {
     'concurrency.memory_mib_limit': usage['memory_mib'],
     'concurrency.container_limit': usage['containers'],
   };
-  const rows = GROUPS.flatMap((group) =>
+  return GROUPS.flatMap((group) =>
     Object.entries(objectField(limits, group)).map(([name, value]) => {
       const counted = isRecord(value) ? value : undefined;
       const limit = counted === undefined ? value : counted['limit'];
       return [`${group}.${name}`, shown(limit, 'none'), shown(counted?.['used'] ?? used[`${group}.${name}`], '')];
     }),
   );
-  // Volume bytes have no limit and are counted all the same.
-  const { volume_bytes: volumeBytes } = usage;
-  return volumeBytes === undefined ? rows : [...rows, ['usage.volume_bytes', 'none', shown(volumeBytes, '')]];
 }
 
 const shown = (value: unknown, none: string): string => (typeof value === 'number' ? String(value) : none);

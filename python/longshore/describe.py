@@ -89,7 +89,13 @@ def _module_name(path: str, directory: str) -> str:
 
 def _import(module_name: str, path: str, directory: str) -> Any:
     try:
-        return importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
+        found = getattr(module, '__file__', None) or ''
+        if os.path.realpath(found) != os.path.realpath(os.path.join(directory, path)):
+            raise _Problem('%s has the name of a module of Python itself' % path, 'Rename it.')
+        return module
+    except _Problem:
+        raise
     except (DefinitionError, NotServedError) as error:
         raise _Problem('%s%s: %s' % (path, _line(error, directory), error)) from error
     except SystemExit as error:

@@ -24,11 +24,12 @@ class Function(Queued):
         Runs a call with these inputs in a container, and waits for its result. Inputs and results that are not JSON
         are pickled, by the library cloudpickle where it is installed. The call goes to the latest deployment of this
         name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context. Raises TaskError
-        when the task did not complete, and GatewayError when it could not be put or read.
+        when the task did not complete, and GatewayError when it could not be put or read. A terminal shows what the
+        task prints.
         """
         from .results import wait  # not paid on a cold start
 
-        return wait(self.put(*args, **kwargs))
+        return wait(self.put(*args, **kwargs), shows_output=True)
 
     async def async_remote(self, *args: Any, **kwargs: Any) -> Any:
         """As `remote`, beside other work of an event loop."""
@@ -142,7 +143,8 @@ def schedule(
     given = dict(locals())
     if isinstance(function, str):
         # `@schedule('0 3 * * *')`: the times may be the one positional argument.
-        function, when = None, function
+        when = function
+        function = None
     options = stub_options(given, _times(when, timezone))
     return decorate(function, lambda decorated: Schedule(decorated, options))
 

@@ -42,9 +42,14 @@ class TaskError(RuntimeError):
         self.task_id = task_id
 
 
-def ended(task_id: str, at: Optional[At] = None, on_status: Optional[Callable[[Dict[str, Any]], Any]] = None) -> Dict[str, Any]:
+def ended(
+    task_id: str,
+    at: Optional[At] = None,
+    on_status: Optional[Callable[[Dict[str, Any]], Any]] = None,
+    on_look: Optional[Callable[[Dict[str, Any]], Any]] = None,
+) -> Dict[str, Any]:
     """Waits for a task's end, and returns the task as it is then. Every task ends, at the latest by its time to live.
-    on_status: is told the task at each new status."""
+    on_status: is told the task at each new status. on_look: at each look at it."""
     what = 'cannot read task %s' % task_id
     pause = _FIRST_WAIT_SECONDS
     silent_since: Optional[float] = None
@@ -57,6 +62,8 @@ def ended(task_id: str, at: Optional[At] = None, on_status: Optional[Callable[[D
             if on_status is not None and task.get('status') != told:
                 told = str(task.get('status'))
                 on_status(task)
+            if on_look is not None:
+                on_look(task)
             if task.get('status') in OVER:
                 return task
         except GatewayError as problem:
@@ -70,9 +77,15 @@ def ended(task_id: str, at: Optional[At] = None, on_status: Optional[Callable[[D
         pause = min(pause * 1.5, _LONGEST_WAIT_SECONDS)
 
 
-def wait(task_id: str, at: Optional[At] = None) -> Any:
-    """Waits for a task's end, and returns its handler's result. Raises TaskError when it did not complete."""
-    return result_of(ended(task_id, at), task_id)
+def wait(task_id: str, at: Optional[At] = None, shows_output: bool = False) -> Any:
+    """Waits for a task's end, and returns its handler's result. Raises TaskError when it did not complete.
+    shows_output: a terminal sees what the task prints."""
+    follow = None
+    if shows_output:
+        from .following import follower  # not paid by map
+
+        follow = follower(task_id)
+    return result_of(ended(task_id, at, on_look=follow), task_id)
 
 
 class _Slot:

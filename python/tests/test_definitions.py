@@ -315,6 +315,12 @@ def handler(): ...
         error, hint = self.refused('app.py')
         self.assertEqual((error.split(';')[0], hint), ('app.py, line 2: Pod: pods are not served', ''))
 
+    def test_a_file_that_has_the_name_of_a_module_of_python_is_no_app_file(self) -> None:
+        for name in ('random.py', 'sys.py'):
+            self.write(name, 'from longshore import endpoint\n@endpoint\ndef handler(): ...\n')
+            self.assertEqual(self.refused(name), ('%s has the name of a module of Python itself' % name, 'Rename it.'))
+            os.remove(os.path.join(self.directory, name))
+
     def test_a_file_may_have_a_name_that_is_no_word_of_python(self) -> None:
         self.write('load-data.py', 'from longshore import endpoint\n@endpoint\ndef handler(): ...\n')
         _, answer, _, _ = self.describe('load-data.py')
@@ -450,7 +456,7 @@ def handler(): ...
         examples = os.path.join(os.path.dirname(PACKAGES), 'examples')
         names = {}
         for folder in sorted(os.listdir(examples)):
-            if os.path.isdir(os.path.join(examples, folder)):
+            if os.path.isfile(os.path.join(examples, folder, 'app.py')):
                 self.directory = os.path.join(examples, folder)
                 _, answer, _, _ = self.describe('app.py')
                 names[folder] = [found['name'] for found in answer['handlers']]

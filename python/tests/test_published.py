@@ -62,6 +62,11 @@ class Published(unittest.TestCase):
             own = inspect.signature(getattr(longshore, name)).parameters
             self.assertEqual([one for one in parameters.split() if one not in own], [], name)
 
+    def test_the_shims_take_them_by_position_in_the_published_order(self) -> None:
+        from longshore.published_decorators import _ORDERS
+
+        self.assertEqual(_ORDERS, PARAMETERS)
+
     def test_app_files_import_as_they_do_with_the_packages(self) -> None:
         text = '\n'.join(
             (

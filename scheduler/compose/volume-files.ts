@@ -17,7 +17,7 @@ export interface VolumeFileParts {
 
 export function openVolumeFiles(
   { db, keys, instance, clock, log }: Infrastructure,
-  { installation }: Identity,
+  { installation, limits }: Identity,
   { bus, machines }: ClusterState,
   { streams }: Pick<TaskParts, 'streams'>,
 ): VolumeFileParts {
@@ -26,6 +26,10 @@ export function openVolumeFiles(
     db,
     machines,
     streams: volumeStreams,
+    quotaOf: async (workspaceId) => ({
+      used: machines.volumeBytes(workspaceId),
+      most: (await limits.of(workspaceId)).bytes.volumes,
+    }),
     keys: () => installation.deriveKeys('volume-file'),
     clock,
   });

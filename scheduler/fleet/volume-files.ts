@@ -57,6 +57,8 @@ export interface VolumeFilesParts {
   readonly db: Queryable;
   readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
   readonly streams: Pick<VolumeStreams, 'open'>;
+  /** Bytes of a workspace's `local` volumes, as last counted, and their bound; null: none. */
+  readonly quotaOf: (workspaceId: WorkspaceId) => Promise<{ readonly used: number; readonly most: number | null }>;
   /** Keys of addresses: the first signs, all verify. */
   readonly keys: () => Keys;
   readonly clock: Pick<Clock, 'nowMs'>;
@@ -109,6 +111,7 @@ export class VolumeFiles {
     const problem = pathProblem(purpose, path);
     if (problem !== undefined) throw new AppError('invalid_query', `path ${problem}`, { details: { field: 'path' } });
     const volume = await this.reachable(workspaceId, volumeName);
+    if (isWrite(purpose)) await this.#requireRoom(volume, 0);
     if (isWrite(purpose)) await this.settle(volume);
     else await this.#homeOf(volume);
     const untilMs = this.#parts.clock.nowMs() + FILE_ADDRESS_LIFE_MS;
@@ -170,11 +173,14 @@ export class VolumeFiles {
 
   /**
    * Opens a transfer of a verified address.
-   * @throws AppError `volume_not_found`, `volume_without_home`, `machine_away`, `machine_silent`, `too_many_transfers`
+   * @param announced - bytes that it brings, 0 where it does not say; undefined: it only reads
+   * @throws AppError `volume_not_found`, `volume_without_home`, `machine_away`, `machine_silent`, `too_many_transfers`,
+   * `volume_quota_reached`
    */
-  async open(volumeId: string, signal: AbortSignal): Promise<OpenedFile> {
+  async open(volumeId: string, signal: AbortSignal, announced?: number): Promise<OpenedFile> {
     const volume = await volumeById(this.#parts.db, volumeId);
     if (volume === undefined) throw new AppError('volume_not_found', 'the volume is not there any more');
+    if (announced !== undefined) await this.#requireRoom(volume, announced);
     const machineId = await this.#machineOf(volume);
     const { workspaceId, driver } = volume;
     const done = this.#take(workspaceId, machineId);
@@ -213,6 +219,16 @@ export class VolumeFiles {
       throw new AppError('machine_away', `no connected machine has ${volume.driver} volumes for this workspace`);
     }
     return chosen.row.id;
+  }
+
+  /** @throws AppError `volume_quota_reached`: those bytes would pass the workspace's bound. Other drivers have none */
+  async #requireRoom({ workspaceId, driver }: VolumeRow, bytes: number): Promise<void> {
+    if (driver !== 'local') return;
+    const { used, most } = await this.#parts.quotaOf(workspaceId);
+    if (most === null || (used < most && used + bytes <= most)) return;
+    const more = bytes === 0 ? '' : `; with ${bytes} more they exceed it`;
+    const text = `the volumes of this workspace have ${used} bytes, as last counted; its limit bytes.volumes is ${most}${more}. Remove files (\`longshore volume rm\`; they are counted every 15 minutes), or have an administrator raise it (\`longshore workspace limits\`).`;
+    throw new AppError('volume_quota_reached', text, { details: { limit: 'bytes.volumes' } });
   }
 
   #take(workspaceId: string, machineId: string): () => void {

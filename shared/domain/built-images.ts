@@ -16,6 +16,10 @@ export const isBuiltImageName = (name: string): boolean => /^longshore\.internal
 /** Whether an image has a name of ours, so that nobody may pull it or build on it. */
 export const isBuiltImage = (reference: string): boolean => reference.toLowerCase().startsWith(`${HOST}/`);
 
+/** The Python version of an image that set-up makes where no registry is reached; undefined: another image. */
+export const setUpImageVersion = (reference: string): string | undefined =>
+  /^longshore-python:(\d+\.\d+)$/.exec(reference)?.[1];
+
 /** Label of a built image and of all its layers: the machine whose agent built it. */
 export const BUILD_LABEL = 'io.longshore.build';
 /** Label likewise: the workspace. A layer is therefore never used again for another workspace. */

@@ -23,6 +23,33 @@ describe('a caller who leaves', () => {
   });
 });
 
+test('a realtime handler that blocks ends with its container, and a new one serves', async ({ platform }) => {
+  const deployed = await platform.deploy({
+    app: 'endless.py',
+    handler: 'handler',
+    name: 'endless',
+    stubType: 'asgi/deployment',
+    keepWarmSeconds: 60,
+  });
+  const endless = { ...deployed, path: new URL(deployed.url).pathname };
+  const blocked = await openSocket(platform, endless, '/');
+  blocked.socket.send('endless');
+  await waitFor(async () => (await platform.tasks(deployed)).some(({ status }) => status === 'RUNNING'), 'it runs');
+  blocked.socket.terminate();
+  // The container has one slot, so the next caller waits for another container.
+  const next = await openSocket(platform, endless, '/');
+  next.socket.send('quick');
+  await waitFor(() => next.messages.length === 1, 'another container answers', 45_000);
+  expect(next.messages).toEqual(['quick']);
+  await waitFor(
+    async () => (await platform.tasks(deployed)).some(({ status }) => status === 'CANCELLED'),
+    'the task of the blocked handler is CANCELLED',
+    30_000,
+  );
+  next.socket.close(1000);
+  await next.closed;
+}, 120_000);
+
 describe('a container that dies', () => {
   test('before its answer: 500', async ({ platform, web }) => {
     expect(await platform.call(`${web.url}/die`)).toMatchObject({ status: 500 });

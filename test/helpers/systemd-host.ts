@@ -17,13 +17,19 @@ export class SystemdHost {
   /** On the host's disk, below no directory that a unit hides. */
   readonly dataDir = `/var/lib/longshore-test-${randomBytes(4).toString('hex')}`;
   readonly #engine: TestDocker;
-  readonly #shown: readonly string[];
+  readonly #shown: Readonly<Record<string, string>>;
+  readonly #devices: readonly string[];
   /** The client has no limit on silence: a command may print nothing for a while. */
   readonly #client = new Docker();
   #id = '';
 
-  /** @param shown - directories of this machine that it sees at their own paths, read-only */
-  constructor(engine: TestDocker, shown: readonly string[]) {
+  /**
+   * A host that is not started yet.
+   * @param shown - directories of this machine that it sees, read-only, and the path of each there
+   * @param devices - device files of this machine that it has
+   */
+  constructor(engine: TestDocker, shown: Readonly<Record<string, string>>, devices: readonly string[] = []) {
+    this.#devices = devices;
     this.#engine = engine;
     this.#shown = shown;
   }
@@ -38,6 +44,7 @@ export class SystemdHost {
       StopSignal: 'SIGRTMIN+3',
       HostConfig: {
         CapAdd: ['SYS_ADMIN'],
+        Devices: this.#devices.map((path) => ({ PathOnHost: path, PathInContainer: path, CgroupPermissions: 'rwm' })),
         // Newer than the types.
         ...{ CgroupnsMode: 'private' },
         NetworkMode: 'host',
@@ -45,7 +52,7 @@ export class SystemdHost {
         Binds: [
           `${process.env['DOCKER_HOST']?.replace('unix://', '') ?? '/var/run/docker.sock'}:/var/run/docker.sock`,
           `${this.dataDir}:${this.dataDir}`,
-          ...this.#shown.map((path) => `${path}:${path}:ro`),
+          ...Object.entries(this.#shown).map(([path, there]) => `${path}:${there}:ro`),
         ],
       },
     });

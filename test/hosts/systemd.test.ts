@@ -19,6 +19,8 @@ const { packRelease, writeRelease } = (await import(BUILD)) as {
 };
 
 const NODE = join(realpathSync(join(ROOT, 'node_modules')), `node-linux-${process.arch}`, 'bin', 'node');
+/** The folder of Node on the host with systemd. A checkout may be below /tmp, which the unit does not see. */
+const NODE_THERE = '/usr/local/lib/node-of-tests';
 
 let platform: Platform;
 let host: SystemdHost;
@@ -72,7 +74,7 @@ const reloads = async (): Promise<number> =>
 
 beforeAll(async () => {
   const engine = await docker();
-  host = new SystemdHost(engine, [dirname(NODE)]);
+  host = new SystemdHost(engine, { [dirname(NODE)]: NODE_THERE });
   work = tempDirectory('systemd');
   releases = join(work.path, 'releases');
   built = join(work.path, 'built');
@@ -81,7 +83,7 @@ beforeAll(async () => {
   const starting = seedDatabase(platform.dataDir).then(() => platform.startScheduler());
   await Promise.all([writeRelease(built).then(() => giveOut('9.0.1')), host.start(), starting]);
   // The first release was packed whole; the others leave out Node, which is most of a release's bytes.
-  writeFileSync(join(built, 'bin', 'node.new'), `#!/bin/sh\nexec '${NODE}' "$@"\n`, { mode: 0o755 });
+  writeFileSync(join(built, 'bin', 'node.new'), `#!/bin/sh\nexec '${NODE_THERE}/node' "$@"\n`, { mode: 0o755 });
   renameSync(join(built, 'bin', 'node.new'), join(built, 'bin', 'node'));
   const first = await platform.scheduler.request('ensureFirstWorkspace');
   platform.token = String(first['token']);

@@ -75,6 +75,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   deadline_exceeded: 504,
   disk_full: 507,
   object_quota_reached: 507,
+  volume_quota_reached: 507,
 };
 
 export interface Problem {

@@ -59,6 +59,8 @@ export interface WorkspaceLimits {
     readonly queue: number;
     /** Bytes of the entries of maps, items of queues, and signals. */
     readonly shared: number;
+    /** Bytes of `local` volumes, as last counted on their machines. */
+    readonly volumes: number | null;
     /** Bytes of built images in the registry; a layer of several images counts once. */
     readonly images: number;
   };
@@ -92,6 +94,7 @@ export const DEFAULT_WORKSPACE_LIMITS: WorkspaceLimits = {
     objects: 100 * 1024 ** 3,
     queue: 256 * 1024 ** 2,
     shared: 256 * 1024 ** 2,
+    volumes: null,
     images: 200 * 1024 ** 3,
   },
 };

@@ -78,6 +78,7 @@ export const ChangeLimits = Type.Object({
       objects: Settable(0, MANY_BYTES),
       queue: Settable(0, MANY_BYTES),
       shared: Settable(0, MANY_BYTES),
+      volumes: Settable(0, MANY_BYTES),
       images: Settable(0, MANY_BYTES),
     }),
   ),
@@ -142,10 +143,17 @@ export const LimitsRecord = Type.Object({
     shared_entries: Counted,
   }),
   bytes: Type.Object(
-    { logs_per_day: Counted, objects: Counted, queue: Counted, shared: Counted, images: Counted },
+    {
+      logs_per_day: Counted,
+      objects: Counted,
+      queue: Counted,
+      shared: Counted,
+      images: Counted,
+      volumes: Counted,
+    },
     {
       description:
-        'lines of today (UTC), uploaded archives, inputs of tasks that wait or run, shared values, and built images in the registry',
+        'lines of today (UTC), uploaded archives, inputs of tasks that wait or run, shared values, built images in the registry, and local volumes as last counted',
     },
   ),
   retention: Type.Object({ logs_days: orNoBound(), events_days: orNoBound(), tasks_days: orNoBound() }),

@@ -65,10 +65,17 @@ async function aMachine(changes: Partial<World> = {}, before?: string) {
     settings: PULL_SETTINGS,
   } satisfies ImagesParts);
   const use = (workspaceId: string) => images.ensure(image, () => undefined, workspaceId);
-  return { world, use };
+  return { world, use, images };
 }
 
 const no = (text: string) => () => Promise.reject(new Error(text));
+
+test('a base image of set-up that is not here is asked of no registry', async () => {
+  const { world, images } = await aMachine();
+  const refused = images.ensure('longshore-python:3.10', () => undefined, 'a');
+  await expect(refused).rejects.toThrow(/^this machine has no image of Python 3\.10: set-up made its base images/);
+  expect(world.has).toBe(false);
+});
 
 describe('an image that was pulled with credentials', () => {
   test('asks the registry once in five minutes for each workspace', async () => {

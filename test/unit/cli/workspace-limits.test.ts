@@ -29,7 +29,7 @@ test('limits are shown by the names they are set by, beside what is used of them
     usage: { gpu: 1, containers: 3, volume_bytes: 5_000 },
     timeouts: { endpoint_seconds: 600, task_seconds: null },
     counts: { tokens: { used: 2, limit: 100 } },
-    bytes: { queue: { used: 5, limit: 268435456 } },
+    bytes: { queue: { used: 5, limit: 268435456 }, volumes: { used: 5_000, limit: null } },
     retention: { tasks_days: 30 },
   });
   expect(rows).toEqual([
@@ -39,7 +39,7 @@ test('limits are shown by the names they are set by, beside what is used of them
     ['timeouts.task_seconds', 'none', ''],
     ['counts.tokens', '100', '2'],
     ['bytes.queue', '268435456', '5'],
+    ['bytes.volumes', 'none', '5000'],
     ['retention.tasks_days', '30', ''],
-    ['usage.volume_bytes', 'none', '5000'],
   ]);
 });

@@ -54,6 +54,7 @@ function aWorld({ driver = 'local', home: at = home, machines = [aMachine(home)]
   let boundTo: unknown;
   const asked: MachineId[] = [];
   let nowMs = NOW_MS;
+  let quota: { used: number; most: number | null } = { used: 0, most: null };
   let keys: [Uint8Array, ...Uint8Array[]] = [new Uint8Array(32).fill(1)];
   const files = new VolumeFiles({
     db,
@@ -64,6 +65,7 @@ function aWorld({ driver = 'local', home: at = home, machines = [aMachine(home)]
         return new PassThrough();
       },
     },
+    quotaOf: () => Promise.resolve(quota),
     keys: () => keys,
     clock: { nowMs: () => nowMs },
   });
@@ -71,6 +73,7 @@ function aWorld({ driver = 'local', home: at = home, machines = [aMachine(home)]
     id,
     files,
     asked,
+    use: (used: number, most: number | null) => void (quota = { used, most }),
     later: (ms: number) => void (nowMs += ms),
     useKeys: (...next: [Uint8Array, ...Uint8Array[]]) => void (keys = next),
     sign: async (path: string, purpose: FilePurpose) => {
@@ -188,4 +191,24 @@ test('a workspace has so many transfers at once; an end gives its place back onc
   await new Promise(setImmediate);
   for (let at = 0; at < 2; at += 1) await files.open(id, signal);
   await expect(files.open(id, signal)).rejects.toMatchObject({ code: 'too_many_transfers' });
+});
+
+test('above the bound of the workspace nothing more is uploaded, and everything is still read', async () => {
+  const { id, files, sign, use } = aWorld();
+  use(99, 100);
+  await sign('a', 'put');
+  await files.open(id, signal, 1);
+  await expect(files.open(id, signal, 2)).rejects.toMatchObject({
+    code: 'volume_quota_reached',
+    message: expect.stringMatching(/99 bytes.*bytes\.volumes is 100; with 2 more/),
+  });
+  use(100, 100);
+  for (const purpose of ['put', 'unpack'] as const)
+    await expect(sign('a', purpose)).rejects.toMatchObject({ code: 'volume_quota_reached' });
+  // A sender that does not say how much it brings.
+  await expect(files.open(id, signal, 0)).rejects.toMatchObject({ code: 'volume_quota_reached' });
+  await files.open(id, signal);
+  await sign('a', 'get');
+  use(1_000_000, null);
+  await files.open(id, signal, 5);
 });

@@ -134,6 +134,8 @@ describe('why a machine is rejected', () => {
     ['volume', aMachine(), aRequest({ volumeDrivers: ['local', 'shared'] })],
     ['volume', aMachine({ volumeDrivers: new Set(['shared']) }), aRequest({ volumeDrivers: ['local'] })],
     [undefined, aMachine({ volumeDrivers: new Set(['local', 'nfs']) }), aRequest({ volumeDrivers: ['nfs'] })],
+    ['volume', aMachine({ volumeDrivers: new Set(['local']) }), aRequest({ volumeDrivers: ['bucket'] })],
+    [undefined, aMachine({ volumeDrivers: new Set(['bucket']) }), aRequest({ volumeDrivers: ['bucket'] })],
     ['agent_too_old', aMachine({ streams: false }), aRequest({ streams: true })],
     ['image_unavailable', aMachine(), aRequest({ imageOnlyOn: ids('m-elsewhere') })],
     [undefined, aMachine(), aRequest({ imageOnlyOn: ids('m-elsewhere'), imageInRegistry: true })],

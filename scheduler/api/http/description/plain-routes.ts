@@ -197,6 +197,7 @@ const PUT_FILE_ERRORS = [
   'upload_in_progress',
   'disk_full',
   'disk_read_only',
+  'volume_quota_reached',
 ];
 
 const PACK = bytes('application/x-longshore-pack');
@@ -230,7 +231,7 @@ const PACK_ROUTES: readonly PlainRoute[] = [
     query: ['path', 'expires', 'signature'],
     body: PACK,
     answer: json(PackWritten),
-    errors: ['upload_refused', 'body_too_slow', 'disk_full', 'disk_read_only', ...PACK_ERRORS],
+    errors: ['volume_quota_reached', 'upload_refused', 'body_too_slow', 'disk_full', 'disk_read_only', ...PACK_ERRORS],
   },
 ];
 

@@ -100,8 +100,11 @@ function transfer(request: FastifyRequest, reply: FastifyReply, asked: Asked, pa
     parts.metrics.active.dec({ purpose });
     left.abort();
   });
+  // A length that is no number counts as none: the file server refuses it.
+  const announced =
+    purpose === 'put' && request.method !== 'HEAD' ? Number(request.headers['content-length']) || 0 : undefined;
   parts.files
-    .open(asked.volumeId, left.signal)
+    .open(asked.volumeId, left.signal, announced)
     .then((opened) => {
       if (raw.destroyed) return opened.bytes.destroy();
       return exchange(request, reply, asked, opened, parts);

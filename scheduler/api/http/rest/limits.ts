@@ -100,6 +100,7 @@ const limitsRecord = (
     objects: { used: used.objectBytes, limit: limits.bytes.objects },
     queue: { used: used.queueBytes, limit: limits.bytes.queue },
     shared: { used: used.sharedBytes, limit: limits.bytes.shared },
+    volumes: { used: usage.volume_bytes, limit: limits.bytes.volumes },
     images: { used: used.imageBytes, limit: limits.bytes.images },
   },
   retention: {

@@ -329,7 +329,7 @@ const addressRoutes = (parts: VolumeRouteParts): readonly RestRoute[] => [
     scope: 'full',
     query: FileAddressQuery,
     answer: FileAddress,
-    errors: ['volume_not_found', 'volume_without_home', 'volume_is_cache'],
+    errors: ['volume_not_found', 'volume_without_home', 'volume_is_cache', 'volume_quota_reached'],
     handle: async ({ workspaceId, params, query, http }) => {
       const { path = '', method = 'GET' } = query;
       if (method !== 'GET' && method !== 'PUT') {
@@ -347,7 +347,7 @@ const addressRoutes = (parts: VolumeRouteParts): readonly RestRoute[] => [
     scope: 'full',
     query: PackAddressQuery,
     answer: PackAddress,
-    errors: ['volume_not_found', 'volume_without_home', 'volume_is_cache'],
+    errors: ['volume_not_found', 'volume_without_home', 'volume_is_cache', 'volume_quota_reached'],
     handle: async ({ workspaceId, params, query, http }) => {
       const { path = '', method = 'POST' } = query;
       if (method !== 'POST' && method !== 'PUT') {
