@@ -456,7 +456,7 @@ def handler(): ...
         examples = os.path.join(os.path.dirname(PACKAGES), 'examples')
         names = {}
         for folder in sorted(os.listdir(examples)):
-            if os.path.isdir(os.path.join(examples, folder)):
+            if os.path.isfile(os.path.join(examples, folder, 'app.py')):
                 self.directory = os.path.join(examples, folder)
                 _, answer, _, _ = self.describe('app.py')
                 names[folder] = [found['name'] for found in answer['handlers']]

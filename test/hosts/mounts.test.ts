@@ -1,7 +1,8 @@
 // The mount helper with real buckets: an S3 server that checks signatures, s3fs, and containers that use the mounts.
 import { existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, request as sendRequest } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -11,7 +12,7 @@ import type { TestMounts } from '../helpers/mounts.ts';
 import { testMounts, volumesOn } from '../helpers/mounts.ts';
 import type { S3Server } from '../helpers/s3-server.ts';
 import { anS3Server } from '../helpers/s3-server.ts';
-import { waitFor } from '../helpers/services.ts';
+import { runProgram, tempDirectory, waitFor } from '../helpers/services.ts';
 
 let engine: TestDocker;
 let server: S3Server;
@@ -189,4 +190,55 @@ h.ThreadingHTTPServer(('0.0.0.0', 80), H).serve_forever()`,
   await expect(mounts.client.bucket(wanted({ endpoint: `http://${address}` }))).rejects.toThrow();
   expect(hits).toEqual([]);
   inner.close();
+});
+
+test('a server with HTTPS is reached through the guard, by the authorities that the operator named alone', async () => {
+  const made = tempDirectory('mounts-tls');
+  const [cert, key] = [join(made.path, 'cert.pem'), join(made.path, 'key.pem')];
+  const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost'];
+  await runProgram('openssl', [
+    'req',
+    '-x509',
+    '-newkey',
+    'rsa:2048',
+    '-nodes',
+    '-days',
+    '2',
+    '-keyout',
+    key,
+    '-out',
+    cert,
+    ...subject,
+  ]);
+  // In front of the S3 server, as proxies for TLS are: the signed head passes as it came.
+  const front = createSecureServer({ cert: readFileSync(cert), key: readFileSync(key) }, (incoming, response) => {
+    const { hostname, port } = new URL(server.endpoint);
+    const { method, url: path, headers } = incoming;
+    // This S3 server sends a body after HEAD, which a kept connection would take for the next answer.
+    const passed = sendRequest({ hostname, port, method, path, headers, setHost: false, agent: false }, (answer) => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers);
+      if (method === 'HEAD') response.end();
+      else answer.pipe(response);
+    });
+    passed.on('error', () => {
+      if (!response.headersSent) response.destroy();
+    });
+    incoming.pipe(passed);
+  });
+  front.listen(0, '127.0.0.1');
+  await once(front, 'listening');
+  const endpoint = `https://localhost:${(front.address() as AddressInfo).port}`;
+  const allow = { LONGSHORE_BUCKET_ALLOW: '127.0.0.1/32' };
+  const [trusting, other] = [testMounts({ ...allow, LONGSHORE_CA_BUNDLE: cert }), testMounts(allow)];
+  try {
+    await Promise.all([trusting.start(), other.start()]);
+    const path = await trusting.client.bucket(wanted({ endpoint }));
+    expect(await exitOf(path, 'echo sealed > /d/over-tls && test "$(cat /d/over-tls)" = sealed')).toBe(0);
+    await expect(other.client.bucket(wanted({ endpoint }))).rejects.toThrow('certificate');
+  } finally {
+    await trusting.cleanUp();
+    await other.cleanUp();
+    front.close();
+    made.remove();
+  }
 });
