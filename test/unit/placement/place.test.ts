@@ -138,6 +138,12 @@ describe('why a machine is rejected', () => {
     [undefined, aMachine({ volumeDrivers: new Set(['bucket']) }), aRequest({ volumeDrivers: ['bucket'] })],
     ['agent_too_old', aMachine({ streams: false }), aRequest({ streams: true })],
     ['image_unavailable', aMachine(), aRequest({ imageOnlyOn: ids('m-elsewhere') })],
+    [undefined, aMachine(), aRequest({ imageOnlyOn: ids('m-elsewhere'), imageInRegistry: true })],
+    [
+      'image_unavailable',
+      aMachine({ registry: false }),
+      aRequest({ imageOnlyOn: ids('m-elsewhere'), imageInRegistry: true }),
+    ],
     ['arch', aMachine(), aRequest({ arch: 'arm64' })],
     ['anti_affinity', aMachine({ machineId: 'm-refused' as MachineId }), aRequest({ avoid: ids('m-refused') })],
     ['quota', aMachine(), aRequest({ overQuota: true })],
