@@ -20,6 +20,7 @@ import { runProgram } from './program.ts';
 import { writeBenchRelease } from './release.ts';
 import { runRounds } from './rounds.ts';
 import { agent, agentGpus } from './suites/agent.ts';
+import { builds } from './suites/builds.ts';
 import { cold } from './suites/cold.ts';
 import { crossing } from './suites/crossing.ts';
 import { die } from './suites/die.ts';
@@ -57,6 +58,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   crossing,
   streams,
   volumes,
+  builds,
   weights,
   list,
   agent,

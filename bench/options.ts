@@ -22,6 +22,7 @@ export const SUITES = [
   'crossing',
   'streams',
   'volumes',
+  'builds',
   'weights',
   'list',
   'loss',

@@ -1,11 +1,14 @@
 import type { Readable } from 'node:stream';
 import { isDigest } from '#shared/domain/image-reference.ts';
 
+/** The engine's last line of a push; with containerd's image store nothing else names the digest. */
+const FINAL = /: digest: (sha256:[0-9a-f]{64}) size: \d+$/;
 const MAX_LINE = 1024 * 1024;
 const MAX_LAYERS = 1000;
 
 interface Line {
   readonly id?: unknown;
+  readonly status?: unknown;
   readonly error?: unknown;
   readonly errorDetail?: { readonly message?: unknown };
   readonly progressDetail?: { readonly current?: unknown; readonly total?: unknown };
@@ -33,9 +36,10 @@ export async function readPushStream(
   signal.addEventListener('abort', onAbort, { once: true });
   if (signal.aborted) onAbort();
   const onLine = (text: string): void => {
-    const { id, error, errorDetail, progressDetail, aux } = parse(text);
+    const { id, status, error, errorDetail, progressDetail, aux } = parse(text);
     const said = errorDetail?.message ?? error;
     if (typeof said === 'string') failure ??= said;
+    if (typeof status === 'string') digest = FINAL.exec(status)?.[1] ?? digest;
     if (typeof aux?.Digest === 'string' && isDigest(aux.Digest)) digest = aux.Digest;
     const { current, total } = progressDetail ?? {};
     if (typeof id !== 'string' || typeof current !== 'number') return;

@@ -214,7 +214,11 @@ export class Caches {
     known.condemned = true;
     metrics.cacheEvictions.inc({ reason: 'bound' });
     log.warn({ workspaceId, volumeId, bound, usedBytes, limitBytes }, 'a cache volume passed the bound');
-    for (const { dockerId, target } of mounts)
+    // An absolute path has a second mount below /volumes: its author knows the shorter one.
+    const targets = new Map(
+      mounts.toSorted((a, b) => b.target.length - a.target.length).map(({ dockerId, target }) => [dockerId, target]),
+    );
+    for (const [dockerId, target] of targets)
       this.#excess.tell(dockerId, excessText(target, volume.bytes, { bound, usedBytes, limitBytes }));
   }
 

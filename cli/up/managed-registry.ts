@@ -42,6 +42,8 @@ export class ManagedRegistry {
   readonly #pidPath: string;
   readonly #stopping = new AbortController();
   #child: ChildProcess | undefined;
+  /** The end of the child, with its exit code; awaited from its start on, because it may end at once. */
+  #exited: Promise<number | null> = Promise.resolve(null);
   #tail = '';
 
   constructor(options: ManagedRegistryOptions) {
@@ -64,11 +66,10 @@ export class ManagedRegistry {
   async run(): Promise<void> {
     const { signal } = this.#stopping;
     while (!signal.aborted) {
-      const child = this.#child;
-      if (child === undefined) return;
+      if (this.#child === undefined) return;
       const day = new AbortController();
       const isDay = await Promise.race([
-        once(child, 'exit').then(() => false),
+        this.#exited.then(() => false),
         sleep(COLLECT_EVERY_MS, AbortSignal.any([signal, day.signal])),
       ]);
       day.abort();
@@ -124,10 +125,8 @@ export class ManagedRegistry {
     const { log } = this.#options;
     const from = performance.now();
     const child = await this.#spawn(['garbage-collect', '--delete-untagged', this.#configPath]);
-    const code = await withDeadline(
-      once(child, 'exit').then(([exitCode]) => exitCode as number | null),
-      COLLECT_MS,
-      () => this.#failed('took too long to collect its layers'),
+    const code = await withDeadline(this.#exited, COLLECT_MS, () =>
+      this.#failed('took too long to collect its layers'),
     ).catch((error: unknown) => {
       child.kill('SIGKILL');
       log.warn({ err: error }, 'the registry could not collect its layers');
@@ -164,13 +163,17 @@ export class ManagedRegistry {
   async #spawn(args: readonly string[]): Promise<ChildProcess> {
     const { program, log } = this.#options;
     this.#tail = '';
-    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env: registryEnv(process.env) });
     for (const stream of [child.stdout, child.stderr])
       stream.setEncoding('utf8').on('data', (text: string) => {
         this.#tail = (this.#tail + text).slice(-MOST_TAIL);
         for (const line of text.split('\n')) if (/level=(?:error|fatal)/.test(line)) log.warn({ line }, 'registry');
       });
     this.#child = child;
+    this.#exited = new Promise((resolve) => {
+      child.once('exit', (code) => resolve(code));
+      child.once('error', () => resolve(null));
+    });
     try {
       await once(child, 'spawn');
       const ticks = child.pid === undefined ? undefined : startTicks(child.pid);
@@ -188,15 +191,25 @@ export class ManagedRegistry {
   async #end(): Promise<void> {
     const child = this.#child;
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
-    const gone = once(child, 'exit');
     child.kill('SIGTERM');
     const late = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
-    await gone;
+    await this.#exited;
     clearTimeout(late);
   }
 
   #failed(what: string): StartupError {
-    const said = this.#tail.trim().split('\n').slice(-5).join('\n');
+    const lines = this.#tail.trim().split('\n');
+    // A program that panics says why first, and then where.
+    const at = lines.findIndex((line) => line.startsWith('panic:'));
+    const said = (at === -1 ? lines.slice(-3) : lines.slice(at, at + 2)).join('\n');
     return new StartupError('registry_failed', `the registry ${what}${said === '' ? '' : `:\n${said}`}`);
   }
+}
+
+/**
+ * The registry's client for S3 refuses AWS_CA_BUNDLE with its own connections ("unsupported transport"). The library
+ * below it reads SSL_CERT_FILE.
+ */
+function registryEnv({ AWS_CA_BUNDLE: bundle, ...env }: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  return bundle === undefined || env['SSL_CERT_FILE'] ? env : { ...env, SSL_CERT_FILE: bundle };
 }

@@ -143,7 +143,8 @@ def schedule(
     given = dict(locals())
     if isinstance(function, str):
         # `@schedule('0 3 * * *')`: the times may be the one positional argument.
-        function, when = None, function
+        when = function
+        function = None
     options = stub_options(given, _times(when, timezone))
     return decorate(function, lambda decorated: Schedule(decorated, options))
 

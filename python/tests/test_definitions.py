@@ -316,7 +316,7 @@ def handler(): ...
         self.assertEqual((error.split(';')[0], hint), ('app.py, line 2: Pod: pods are not served', ''))
 
     def test_a_file_that_has_the_name_of_a_module_of_python_is_no_app_file(self) -> None:
-        for name in ('random.py', 'sys.py'):
+        for name in ('os.py', 'sys.py'):
             self.write(name, 'from longshore import endpoint\n@endpoint\ndef handler(): ...\n')
             self.assertEqual(self.refused(name), ('%s has the name of a module of Python itself' % name, 'Rename it.'))
             os.remove(os.path.join(self.directory, name))
@@ -456,7 +456,7 @@ def handler(): ...
         examples = os.path.join(os.path.dirname(PACKAGES), 'examples')
         names = {}
         for folder in sorted(os.listdir(examples)):
-            if os.path.isdir(os.path.join(examples, folder)):
+            if os.path.isfile(os.path.join(examples, folder, 'app.py')):
                 self.directory = os.path.join(examples, folder)
                 _, answer, _, _ = self.describe('app.py')
                 names[folder] = [found['name'] for found in answer['handlers']]

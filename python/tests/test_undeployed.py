@@ -91,7 +91,8 @@ class Undeployed(unittest.TestCase):
         self.assertEqual(ran['prepared'], ['prepare ./app.py:unnamed --json'])
 
     def test_a_published_file_is_called_as_it_is_whatever_is_deployed(self) -> None:
-        text = 'from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool: list(pool.map(lambda _: published.put(), range(4)))\nprint(calls)'
+        threads = 'with ThreadPoolExecutor(4) as pool: list(pool.map(lambda _: published.put(), range(4)))'
+        text = 'from concurrent.futures import ThreadPoolExecutor\n%s\nprint(calls)' % threads
         ran = self.run_program(text)
         self.assertEqual(ran['said'], '%s\n' % (['/function/id/s-1'] * 4), ran['error'])
         self.assertEqual(ran['prepared'], ['prepare ./app.py:published --json'])
@@ -105,10 +106,14 @@ class Undeployed(unittest.TestCase):
 
     def test_a_preparation_that_fails_is_said(self) -> None:
         ran = self.run_program('unnamed.put()', FAILS='1')
-        self.assertRegex(ran['error'], r'GatewayError: cannot prepare unnamed: `longshore prepare \S+/app.py:unnamed` failed; its output is above')
+        self.assertRegex(
+            ran['error'], r'GatewayError: cannot prepare unnamed: `longshore prepare \S+/app.py:unnamed` failed; its output is above'
+        )
 
     def test_a_handler_without_a_file_is_not_prepared(self) -> None:
-        ran = self.run_program("exec('@function\\ndef hidden(): ...', {'function': function, '__name__': 'none'}, made := {})\nmade['hidden'].put()")
+        ran = self.run_program(
+            "exec('@function\\ndef hidden(): ...', {'function': function, '__name__': 'none'}, made := {})\nmade['hidden'].put()"
+        )
         self.assertIn('no function is deployed as hidden; deploy it', ran['error'])
         self.assertEqual(ran['prepared'], [])
 

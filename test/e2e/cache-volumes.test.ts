@@ -120,8 +120,11 @@ test('the copy of a volume that was deleted while its machine was away leaves wh
   await platform.gateway(`/deployments/${app.deploymentId}/stop`, {});
   await platform.noContainers(app, 60_000);
   const copy = join(platform.dataDir, 'cache', platform.workspaceId, volume.id);
+  const path = `/api/v1/volume/${platform.workspaceId}/away`;
+  const users = async (): Promise<unknown> => jsonOf(await platform.call(path))['containers'];
+  await waitFor(async () => (await users()) === 0, 'the scheduler knows that the container is gone', 30_000);
   await platform.agent.stop();
-  expect((await platform.call(`/api/v1/volume/${platform.workspaceId}/away`, { method: 'DELETE' })).status).toBe(200);
+  expect((await platform.call(path, { method: 'DELETE' })).status).toBe(200);
   expect(existsSync(copy)).toBe(true);
   await platform.agent.start();
   await waitFor(() => !existsSync(copy), 'the copy is gone', 60_000);

@@ -4,19 +4,11 @@ import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { builtRepository } from '#shared/domain/built-images.ts';
-import { Daemon, MAIN, Platform, jsonOf } from '../helpers/platform.ts';
+import { Daemon, Platform, jsonOf } from '../helpers/platform.ts';
 import type { Answer, Deployment } from '../helpers/platform.ts';
-import { TEST_NODE_FLAGS } from '../helpers/node-flags.ts';
+import { aRegistryDaemon, buildImage, imageOf } from '../helpers/images.ts';
 import { docker, freePort, waitFor } from '../helpers/services.ts';
 import type { TestDocker } from '../helpers/services.ts';
-
-interface Built {
-  readonly id: string;
-  readonly name: string;
-  readonly state: string;
-  readonly machines: readonly { readonly id: string }[];
-  readonly registry: { readonly digest: string; readonly error: string };
-}
 
 /** A second machine of the installation, on the same engine. */
 class Second {
@@ -75,22 +67,6 @@ async function cordon(platform: Platform, machineId: string, verb: 'cordon' | 'u
   await platform.gateway(`/workers/${worker?.id ?? ''}/${verb}`, {});
 }
 
-async function build(platform: Platform, definition: object): Promise<{ imageId: string; text: string }> {
-  const answer = await platform.call('/api/v1/gateway/images/build', { body: definition });
-  const results = answer.text
-    .trim()
-    .split('\n')
-    .map((line) => (JSON.parse(line) as { result: { imageId: string; msg: string; success: boolean } }).result);
-  const text = results.map(({ msg }) => msg).join('');
-  if (results.at(-1)?.success !== true) throw new Error(text);
-  return { imageId: results.at(-1)?.imageId ?? '', text };
-}
-
-const imageOf = async (platform: Platform, name: string): Promise<Built | undefined> =>
-  jsonOf<{ data: readonly Built[] }>(await platform.call(`/api/v1/image/${platform.workspaceId}`)).data.find(
-    (one) => one.name === name,
-  );
-
 /** Removes an image from the engine, as on a machine that never had it. */
 async function forget(engine: TestDocker, name: string): Promise<void> {
   await engine.client.getImage(name).remove({ force: true });
@@ -116,13 +92,7 @@ let address: string | undefined;
 beforeAll(async () => {
   engine = await docker();
   platform = new Platform(engine, (daemon) => (daemon === 'scheduler' ? { LONGSHORE_REGISTRY: address } : {}));
-  registry = new Daemon('registry', join(platform.directory, 'registry.log'), () => platform.env(), [
-    process.execPath,
-    ...TEST_NODE_FLAGS,
-    MAIN,
-    'registry',
-    'serve',
-  ]);
+  registry = aRegistryDaemon(platform.directory, () => platform.env());
   await platform.start();
   second = new Second(platform, await freePort());
   await second.join(platform);
@@ -147,7 +117,10 @@ describe('without a registry', () => {
   /** An image that was built on the first machine alone. */
   async function builtOnFirst(): Promise<string> {
     await cordon(platform, second.machineId);
-    const { imageId } = await build(platform, { ...DEFINITION, commands: [...DEFINITION.commands, own(), 'sleep 4'] });
+    const { imageId } = await buildImage(platform, {
+      ...DEFINITION,
+      commands: [...DEFINITION.commands, own(), 'sleep 4'],
+    });
     expect(await imageOf(platform, imageId)).toMatchObject({
       machines: [{ id: platform.machineId() }],
       registry: { digest: '', error: '' },
@@ -186,13 +159,13 @@ describe('with the managed registry', () => {
     await platform.scheduler.stop();
     await platform.startScheduler();
     for (const machineId of [platform.machineId() ?? '', second.machineId]) await ready(platform, machineId);
-  }, 60_000);
+  }, 120_000);
 
-  test('an image is pushed by its builder, and another machine pulls it and serves', { timeout: 120_000 }, async () => {
+  test('an image is pushed by its builder, and another machine pulls it and serves', { timeout: 180_000 }, async () => {
     const first = platform.machineId() ?? '';
     // The builder is the only one that may build.
     await cordon(platform, second.machineId);
-    const { imageId, text } = await build(platform, { ...DEFINITION, commands: [...DEFINITION.commands, own()] });
+    const { imageId, text } = await buildImage(platform, { ...DEFINITION, commands: [...DEFINITION.commands, own()] });
     expect(text).toContain('pushing the image to the registry');
     const built = await imageOf(platform, imageId);
     expect(built).toMatchObject({ machines: [{ id: first }], registry: { error: '' } });

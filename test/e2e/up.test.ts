@@ -45,10 +45,16 @@ describe('longshore up', () => {
     await expectNothingLeft(here);
 
     // The image that set-up found or built is found again without being told.
-    const second = await up({ ...here, env: { ...here.env, LONGSHORE_BASE_IMAGE: '' } }, '--example', EXAMPLE);
+    const second = await up(
+      { ...here, env: { ...here.env, LONGSHORE_BASE_IMAGE: '' } },
+      '--registry',
+      '--example',
+      EXAMPLE,
+    );
     expect(second.stderr()).toContain('hello is deployed already (version 1)');
     expect(second.stdout()).toContain('{"greeting":"Hello, world!"}');
     expect(await tokenOf(here)).toBe(token);
+    expect(pidOf(here, 'docker-registry serve')).toBeGreaterThan(0);
     second.process.kill('SIGTERM');
     expect((await second.ended).code).toBe(0);
     await expectNothingLeft(here);

@@ -24,7 +24,7 @@ for one in $packages; do
 shutil.copyfileobj(urllib.request.urlopen(sys.argv[1]), open(sys.argv[2], "wb"))' "$channel/$one" "$CONDA_PKGS_DIRS/$one"
   fi
   cp "$CONDA_PKGS_DIRS/$one" "$prefix/$one"
-  case $one in big*) sleep 60 ;; esac
+  case $one in big*) sleep 60 ;; slow*) sleep 2 ;; esac
 done
 `;
 

@@ -81,7 +81,16 @@ export async function anS3Server({ client, run }: TestDocker): Promise<S3Server>
   );
   const credentials = { accessKeyId: 'farm:farm', secretAccessKey: 'SECRET' };
   const s3 = new S3Client({ endpoint, region: 'us-east-1', forcePathStyle: true, credentials });
-  await s3.send(new CreateBucketCommand({ Bucket: 'longshore' }));
+  // The front answers before the stores behind it do.
+  await waitFor(
+    () =>
+      s3.send(new CreateBucketCommand({ Bucket: 'longshore' })).then(
+        () => true,
+        () => false,
+      ),
+    'the S3 server makes a bucket',
+    60_000,
+  );
   s3.destroy();
   return { endpoint, bucket: 'longshore', credentials };
 }

@@ -18,12 +18,18 @@ export class SystemdHost {
   readonly dataDir = `/var/lib/longshore-test-${randomBytes(4).toString('hex')}`;
   readonly #engine: TestDocker;
   readonly #shown: Readonly<Record<string, string>>;
+  readonly #devices: readonly string[];
   /** The client has no limit on silence: a command may print nothing for a while. */
   readonly #client = new Docker();
   #id = '';
 
-  /** @param shown - directories of this machine that it sees, read-only, and the path of each there */
-  constructor(engine: TestDocker, shown: Readonly<Record<string, string>>) {
+  /**
+   * A host that is not started yet.
+   * @param shown - directories of this machine that it sees, read-only, and the path of each there
+   * @param devices - device files of this machine that it has
+   */
+  constructor(engine: TestDocker, shown: Readonly<Record<string, string>>, devices: readonly string[] = []) {
+    this.#devices = devices;
     this.#engine = engine;
     this.#shown = shown;
   }
@@ -38,6 +44,7 @@ export class SystemdHost {
       StopSignal: 'SIGRTMIN+3',
       HostConfig: {
         CapAdd: ['SYS_ADMIN'],
+        Devices: this.#devices.map((path) => ({ PathOnHost: path, PathInContainer: path, CgroupPermissions: 'rwm' })),
         // Newer than the types.
         ...{ CgroupnsMode: 'private' },
         NetworkMode: 'host',

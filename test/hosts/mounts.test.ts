@@ -1,7 +1,18 @@
 // The mount helper with real buckets: an S3 server that checks signatures, s3fs, and containers that use the mounts.
-import { existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readdirSync,
+  symlinkSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, request as sendRequest } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -11,7 +22,7 @@ import type { TestMounts } from '../helpers/mounts.ts';
 import { testMounts, volumesOn } from '../helpers/mounts.ts';
 import type { S3Server } from '../helpers/s3-server.ts';
 import { anS3Server } from '../helpers/s3-server.ts';
-import { waitFor } from '../helpers/services.ts';
+import { runProgram, tempDirectory, waitFor } from '../helpers/services.ts';
 
 let engine: TestDocker;
 let server: S3Server;
@@ -190,3 +201,79 @@ h.ThreadingHTTPServer(('0.0.0.0', 80), H).serve_forever()`,
   expect(hits).toEqual([]);
   inner.close();
 });
+
+test('a server with HTTPS is reached through the guard, by the authorities that the operator named alone', async () => {
+  const made = tempDirectory('mounts-tls');
+  const [cert, key] = [join(made.path, 'cert.pem'), join(made.path, 'key.pem')];
+  const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost'];
+  await runProgram('openssl', [
+    'req',
+    '-x509',
+    '-newkey',
+    'rsa:2048',
+    '-nodes',
+    '-days',
+    '2',
+    '-keyout',
+    key,
+    '-out',
+    cert,
+    ...subject,
+  ]);
+  // In front of the S3 server, as proxies for TLS are: the signed head passes as it came.
+  const front = createSecureServer({ cert: readFileSync(cert), key: readFileSync(key) }, (incoming, response) => {
+    const { hostname, port } = new URL(server.endpoint);
+    const { method, url: path, headers } = incoming;
+    // This S3 server sends a body after HEAD, which a kept connection would take for the next answer.
+    const passed = sendRequest({ hostname, port, method, path, headers, setHost: false, agent: false }, (answer) => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers);
+      if (method === 'HEAD') response.end();
+      else answer.pipe(response);
+    });
+    passed.on('error', () => {
+      if (!response.headersSent) response.destroy();
+    });
+    incoming.pipe(passed);
+  });
+  front.listen(0, '127.0.0.1');
+  await once(front, 'listening');
+  const endpoint = `https://localhost:${(front.address() as AddressInfo).port}`;
+  const allow = { LONGSHORE_BUCKET_ALLOW: '127.0.0.1/32' };
+  const [trusting, other] = [testMounts({ ...allow, LONGSHORE_CA_BUNDLE: cert }), testMounts(allow)];
+  try {
+    await Promise.all([trusting.start(), other.start()]);
+    const path = await trusting.client.bucket(wanted({ endpoint }));
+    expect(await exitOf(path, 'echo sealed > /d/over-tls && test "$(cat /d/over-tls)" = sealed')).toBe(0);
+    await expect(other.client.bucket(wanted({ endpoint }))).rejects.toThrow('certificate');
+  } finally {
+    await trusting.cleanUp();
+    await other.cleanUp();
+    front.close();
+    made.remove();
+  }
+});
+
+test('a mount whose open files pass the bound breaks alone, and mounts that nobody holds end', async () => {
+  const bounded = testMounts({ ...volumesOn(server), LONGSHORE_MOUNTS_CACHE_MIB: '64' });
+  try {
+    await bounded.start();
+    const large = await bounded.client.volume({ holder: 'c-1', workspaceId: 'ws-1', volumeId: 'v-large' });
+    const small = await bounded.client.volume({ holder: 'c-2', workspaceId: 'ws-2', volumeId: 'v-small' });
+    writeFileSync(join(small, 'f'), 'x');
+    const file = openSync(join(large, 'large'), 'w');
+    for (let mib = 0; mib < 100; mib += 1) writeSync(file, Buffer.alloc(1024 * 1024, 1));
+    const lost = await waitFor(
+      async () => (await bounded.client.sync(['c-1', 'c-2'])).lost[0],
+      'the mount breaks',
+      60_000,
+    );
+    expect(lost).toEqual({ holder: 'c-1', why: expect.stringContaining('LONGSHORE_MOUNTS_CACHE_MIB') });
+    expect(readFileSync(join(small, 'f'), 'utf8')).toBe('x');
+    await waitFor(async () => (await bounded.client.sync([])).mounts === 0, 'unused mounts end', 150_000);
+    expect(bounded.mounted()).toEqual([]);
+    // The program hears that its file was not sent.
+    expect(() => closeSync(file)).toThrow('ENOTCONN');
+  } finally {
+    await bounded.cleanUp();
+  }
+}, 300_000);

@@ -224,6 +224,32 @@ describe.each(KINDS)('on %s', (kind) => {
     });
   });
 
+  test('a build whose process died ends without another call, and its image can be deleted', async () => {
+    const process = aProcess(opened);
+    const lost = process.follow(workspaceId, command('lost'));
+    const { order } = await process.ordered();
+    const image = order.image ?? '';
+    const collector = new ImageCollector({
+      db: opened.db,
+      machines: { all: () => [] },
+      isLeader: () => true,
+      days: 30,
+      log: silent,
+    });
+    await collector.endLost();
+    expect((await imageById(opened.db, workspaceId, image))?.state).toBe('BUILDING');
+    expect(await collector.delete(workspaceId, image)).toBe(false);
+    // The process gives no sign of life any more.
+    await opened.db.query(
+      `update images set owner = 'gone', renewed_at = now() - interval '31 seconds' where id = $1`,
+      [image],
+    );
+    await collector.endLost();
+    expect(await imageById(opened.db, workspaceId, image)).toMatchObject({ state: 'PENDING', isOwned: false });
+    expect(await collector.delete(workspaceId, image)).toBe(true);
+    await lost.done;
+  });
+
   test('an old image that no deployment has is removed, also from machines that connect later', async () => {
     const process = aProcess(opened);
     const names: string[] = [];

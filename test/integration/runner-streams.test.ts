@@ -311,7 +311,7 @@ async def app(scope, receive, send):
         await send({'type': 'http.response.start', 'status': 200})
     if path == '/twice':
         await send({'type': 'http.response.start', 'status': 200})
-    if path == '/late':
+    if path in ('/late', '/unread'):
         await send({'type': 'http.response.body', 'body': b'all'})
     if path == '/text':
         await send({'type': 'http.response.body', 'body': 'text'})
@@ -323,6 +323,7 @@ async def app(scope, receive, send):
     ['/before', "KeyError: '/before'", []],
     ['/after', "KeyError: '/after'", ['response?']],
     ['/late', "KeyError: '/late'", ['response', 'data', 'end']],
+    ['/unread', "KeyError: '/unread'", ['response', 'data', 'end']],
     ['/short', 'RuntimeError: the ASGI application returned before the end of its response', ['response?']],
     [
       '/twice',
@@ -333,8 +334,14 @@ async def app(scope, receive, send):
   ] as const)('%s: %s', async ([path, text, frames], { start }) => {
     const agent = await start({ files });
     const call = await agent.request({ path });
+    if (path === '/unread') {
+      // More than the runner takes unread. A connection that it closes with unread input loses what is not read here.
+      call.connection.socket.pause();
+      for (let sent = 0; sent < 4; sent += 1) call.send('data', Buffer.alloc(256 * 1024));
+    }
     call.send('end');
     const answer = await agent.answer(call.taskId);
+    call.connection.socket.resume();
     expect([answer.outcome, errorOf(answer.body)]).toEqual(['error', text]);
     await call.over();
     const kinds = call.frames.map((frame) => frame.kind).slice(1);

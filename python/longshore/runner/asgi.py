@@ -159,13 +159,13 @@ class AsgiServer(AsyncServer):
             return await self._serve_call(task, stream, head)
         except asyncio.CancelledError as error:
             if stream is not None:
-                stream.abort()
+                stream.drop()
             return cancelled(task) if task.cancel_reason else failed(self.application, task, error)
         except SystemExit:
             raise
         except BaseException as error:
             if stream is not None:
-                stream.abort()
+                stream.drop()
             return cancelled(task) if task.cancel_reason else failed(self.application, task, error)
 
     async def _serve_call(self, task: Task, stream: Stream, head: Dict[str, Any]) -> Outcome:

@@ -157,6 +157,11 @@ class Stream(asyncio.Protocol):
         self.lost()
         self._transport.abort()
 
+    def drop(self) -> None:
+        """Closes at once, unless `finish` has sent everything and closes by itself."""
+        if not self._finished:
+            self.abort()
+
     async def finish(self, last: int) -> None:
         """Sends what is queued, then closes. `last` is the kind of the peer's last frame."""
         if self._transport.is_closing():

@@ -9,6 +9,7 @@ import type { Db } from '../../stores/store/db.ts';
 import {
   deleteImage,
   deleteUnusedImages,
+  endLostBuilds,
   forgetPlaces,
   imagesInBuild,
   imagesOfMachine,
@@ -16,6 +17,8 @@ import {
 import type { Machine } from '../machine.ts';
 
 const EVERY_MS = 3_600_000;
+/** A row that stays in BUILDING keeps its image from being deleted. */
+const LOST_EVERY_MS = 60_000;
 const MOST_REMOVED = 200;
 
 export interface ImageCollectorParts {
@@ -51,6 +54,18 @@ export class ImageCollector {
       () => isLeader() && this.round(),
       (error) => log.warn({ err: error }, 'unused images were not removed, trying again'),
     );
+    void repeat(
+      LOST_EVERY_MS,
+      this.#abort.signal,
+      () => isLeader() && this.endLost(),
+      (error) => log.warn({ err: error }, 'builds whose scheduler is gone were not ended, trying again'),
+    );
+  }
+
+  /** Ends builds whose process died, also where nobody asks for the image again. */
+  async endLost(): Promise<void> {
+    const lost = await endLostBuilds(this.#parts.db);
+    if (lost.length > 0) this.#parts.log.info({ images: lost }, 'builds whose scheduler is gone have ended');
   }
 
   stop(): void {

@@ -190,6 +190,17 @@ const pushed = (
 ): { readonly digest?: string; readonly layers?: Readonly<Record<string, number>>; readonly error?: string } =>
   push ?? {};
 
+/** Ends builds whose process gave no sign of life. @returns their images */
+export function endLostBuilds(db: Queryable): Promise<string[]> {
+  return many<{ id: string }, string>(
+    db,
+    `update images set state = 'PENDING', owner = null, renewed_at = null, error = $1
+     where state = 'BUILDING' and not ${OWNED} returning id`,
+    ['the build was cut off: begin it again'],
+    (row) => row.id,
+  );
+}
+
 /** An image that is on a machine, and not in the registry. */
 export interface UnpushedImage {
   readonly id: string;
