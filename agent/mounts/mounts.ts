@@ -343,7 +343,7 @@ export class Mounts {
   }
 
   async #lose(mount: Mount, why: string): Promise<void> {
-    mount.lost = `the mount of bucket ${mount.kind === 'bucket' ? mount.name : 'of s3 volumes'} broke: ${why}`;
+    mount.lost = `the mount of ${mount.kind === 'bucket' ? `bucket ${mount.name}` : 's3 volumes'} broke: ${why}`;
     await endDaemon(mount, 0);
   }
 

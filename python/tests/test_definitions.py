@@ -316,7 +316,7 @@ def handler(): ...
         self.assertEqual((error.split(';')[0], hint), ('app.py, line 2: Pod: pods are not served', ''))
 
     def test_a_file_that_has_the_name_of_a_module_of_python_is_no_app_file(self) -> None:
-        for name in ('random.py', 'sys.py'):
+        for name in ('os.py', 'sys.py'):
             self.write(name, 'from longshore import endpoint\n@endpoint\ndef handler(): ...\n')
             self.assertEqual(self.refused(name), ('%s has the name of a module of Python itself' % name, 'Rename it.'))
             os.remove(os.path.join(self.directory, name))

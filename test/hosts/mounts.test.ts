@@ -1,5 +1,15 @@
 // The mount helper with real buckets: an S3 server that checks signatures, s3fs, and containers that use the mounts.
-import { existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readdirSync,
+  symlinkSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
 import { once } from 'node:events';
 import { createServer, request as sendRequest } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
@@ -242,3 +252,28 @@ test('a server with HTTPS is reached through the guard, by the authorities that 
     made.remove();
   }
 });
+
+test('a mount whose open files pass the bound breaks alone, and mounts that nobody holds end', async () => {
+  const bounded = testMounts({ ...volumesOn(server), LONGSHORE_MOUNTS_CACHE_MIB: '64' });
+  try {
+    await bounded.start();
+    const large = await bounded.client.volume({ holder: 'c-1', workspaceId: 'ws-1', volumeId: 'v-large' });
+    const small = await bounded.client.volume({ holder: 'c-2', workspaceId: 'ws-2', volumeId: 'v-small' });
+    writeFileSync(join(small, 'f'), 'x');
+    const file = openSync(join(large, 'large'), 'w');
+    for (let mib = 0; mib < 100; mib += 1) writeSync(file, Buffer.alloc(1024 * 1024, 1));
+    const lost = await waitFor(
+      async () => (await bounded.client.sync(['c-1', 'c-2'])).lost[0],
+      'the mount breaks',
+      60_000,
+    );
+    expect(lost).toEqual({ holder: 'c-1', why: expect.stringContaining('LONGSHORE_MOUNTS_CACHE_MIB') });
+    expect(readFileSync(join(small, 'f'), 'utf8')).toBe('x');
+    await waitFor(async () => (await bounded.client.sync([])).mounts === 0, 'unused mounts end', 150_000);
+    expect(bounded.mounted()).toEqual([]);
+    // The program hears that its file was not sent.
+    expect(() => closeSync(file)).toThrow('ENOTCONN');
+  } finally {
+    await bounded.cleanUp();
+  }
+}, 300_000);
