@@ -95,6 +95,7 @@ async function createStub(
   onStep: (line: string) => void,
 ): Promise<string> {
   const { requiredInputs: _, onDeployHandler: _hook, ...recipe } = handler;
+  await checkSecrets(client, handler);
   const imageId = await resolveImage(client, handler, onStep);
   const volumes = await resolveVolumes(client, handler);
   const own = await fields();
@@ -223,13 +224,22 @@ async function putTask(client: Client, stubId: string, name: string): Promise<st
 function withSecretCure(error: unknown): unknown {
   if (!(error instanceof CliError)) return error;
   const name = /Secret "([^"]+)" does not exist/.exec(error.message)?.[1];
-  if (name === undefined) return error;
-  return new CliError(
-    `there is no secret ${name} in this workspace: \`longshore secret set ${name}\`, then deploy again`,
-    {
-      cause: error,
-    },
-  );
+  return name === undefined ? error : noSecret(name, error);
+}
+
+const noSecret = (name: string, cause?: unknown): CliError =>
+  new CliError(`there is no secret ${name} in this workspace: \`longshore secret set ${name}\`, then deploy again`, {
+    cause,
+  });
+
+/** Looks for the handler's secrets before an image is built for it; the stub is checked in any case. */
+async function checkSecrets(client: Client, handler: HandlerDefinition): Promise<void> {
+  const wanted = listField(handler, 'secrets').map((secret) => textField(secret, 'name'));
+  if (wanted.length === 0) return;
+  const answer = await client.rest(`/secret/${await client.workspaceId()}`);
+  const there = new Set(listField(answer, 'data').map((secret) => textField(secret, 'name')));
+  const missing = wanted.find((name) => !there.has(name));
+  if (missing !== undefined) throw noSecret(missing);
 }
 
 /** The limits of a workspace that stubs are refused by, as the scheduler's sentences begin. */

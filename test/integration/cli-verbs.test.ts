@@ -593,8 +593,12 @@ test('credentials of a registry are set, listed and deleted; the password comes 
 });
 
 test.for([
-  ['image=Image("micromamba3.11", commands=["x"])', /the image: pythonVersion: micromamba images are not built here/],
+  [
+    'image=Image("micromamba3.13", commands=["x"])',
+    /python_version: must be python3, .* or micromamba3.8 to micromamba3.12/,
+  ],
   ['image=Image().with_secrets(["KEY"])', /with_secrets: a build gets no secrets/],
+  ['image=Image(commands=["true"]), secrets=["API_KEY"]', /there is no secret API_KEY in this workspace/],
   ['secrets=["API_KEY"]', /there is no secret API_KEY in this workspace: `longshore secret set API_KEY`, then deploy/],
 ] as const)('deploying an app with %s says what is missing and what to do', async ([option, stderr], { line }) => {
   const text = `from longshore import Image, endpoint\n\n@endpoint(name="lacking", ${option})\ndef lacking(): ...\n`;

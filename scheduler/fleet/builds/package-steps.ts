@@ -87,8 +87,11 @@ export function condaSteps(version: string): readonly Step[] {
     'import os, shutil, sys, urllib.request',
     `url = os.environ.get("LONGSHORE_MICROMAMBA_URL") or "${MICROMAMBA_URL}"`,
     'machine = {"x86_64": "64", "arm64": "aarch64"}.get(os.uname().machine, os.uname().machine)',
-    'answer = urllib.request.urlopen(url.replace("$machine", machine), timeout=120)',
-    `shutil.copyfileobj(answer, open("${MICROMAMBA}", "wb"))`,
+    'url = url.replace("$machine", machine)',
+    'try:',
+    `  shutil.copyfileobj(urllib.request.urlopen(url, timeout=120), open("${MICROMAMBA}", "wb"))`,
+    'except (OSError, ValueError) as error:',
+    '  sys.exit("cannot fetch micromamba from %s: %s. LONGSHORE_MICROMAMBA_URL of the agent names another place" % (url, getattr(error, "reason", error)))',
     `os.chmod("${MICROMAMBA}", 0o755)`,
   ].join('\n');
   return [
