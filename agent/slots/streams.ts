@@ -20,8 +20,11 @@ const SPARE_CONNECTIONS = 16;
 const NAMED_WITHIN_MS = 10_000;
 /** The first frame of a connection is short: a longer one is no runner's. */
 const MOST_FIRST_BYTES = 4096;
-/** Time for the scheduler to end its side after the runner has closed. */
-const LINGER_MS = 10_000;
+/**
+ * Time for the scheduler to end its side after the runner has closed. The end of a response may wait here for a slow
+ * caller: the scheduler cuts one that reads nothing for 300 s.
+ */
+const LINGER_MS = 330_000;
 
 export interface ContainerStreamsParts {
   readonly path: string;

@@ -194,6 +194,31 @@ async def app(scope, receive, send):
     await call.over();
   });
 
+  test('an early answer waits for a slow caller whose body goes on', async ({ start }) => {
+    const agent = await start({
+      files: appFiles(`
+async def app(scope, receive, send):
+    assert scope['type'] == 'http'
+    await receive()
+    await send({'type': 'http.response.start', 'status': 200})
+    await send({'type': 'http.response.body', 'body': bytes(100_000)})
+`),
+    });
+    const call = await agent.request({ method: 'POST' });
+    call.connection.socket.pause();
+    call.send('data', 'first');
+    await agent.answer(call.taskId);
+    await pause(6_000);
+    // A connection that is closed by then refuses it, and loses what lies unread.
+    for (let piece = 0; piece < 20; piece += 1) {
+      call.send('data', 'more');
+      await pause(10);
+    }
+    call.connection.socket.resume();
+    await call.ended();
+    expect(call.body().length).toBe(100_000);
+  }, 30_000);
+
   test('the frame `reading` comes when a caller that waits for it is first read', async ({ start }) => {
     const agent = await start({ files: ECHO });
     const call = await agent.request({ method: 'POST', expectsContinue: true });

@@ -28,8 +28,9 @@ _JOINED_BYTES = 64 * 1024
 #: A frame's share of the window besides its body, so that many small frames are bounded, too.
 _FRAME_COST = 256
 _DIAL_SECONDS = 5.0
-#: Time for the other side to end a call whose input was not read to its end.
-_LINGER_SECONDS = 5.0
+#: Time for the other side to end a call whose input was not read to its end. The end of the answer may wait in the
+#: socket for a slow caller, whom the scheduler cuts off after 300 s without a read.
+_LINGER_SECONDS = 330.0
 
 
 class Stream(asyncio.Protocol):

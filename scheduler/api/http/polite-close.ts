@@ -51,7 +51,7 @@ export function closeUnread(
 }
 
 /** Replaces the socket's way to close after the answer. A second call changes nothing. */
-function discardRest(raw: IncomingMessage, { mostBytes, withinMs }: Discarding): void {
+export function discardRest(raw: IncomingMessage, { mostBytes, withinMs }: Discarding): void {
   const socket = raw.socket as unknown as ClosableSocket;
   // A container's call comes over a connection in memory, which its agent's link bounds and ends.
   if (typeof socket.destroySoon !== 'function' || Object.hasOwn(socket, 'destroySoon')) return;

@@ -12,6 +12,7 @@ import type { FastifyHttpOptions, FastifyInstance, FastifyReply, FastifyRequest 
 import { AppError, StartupError, messageOf } from '#shared/errors.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
+import { cutBegun } from './begun-answers.ts';
 import { BODY_RULES, RequestBodies } from './bodies.ts';
 import type { BodyRules } from './bodies.ts';
 import { MIN_TLS } from './certificate.ts';
@@ -42,6 +43,8 @@ export interface HttpServerParts {
   readonly onStop?: () => void;
   /** Called before connections are cut, with time for last answers. */
   readonly onLast?: () => void;
+  /** Called right before connections are cut. */
+  readonly onCut?: () => void;
   /** Addresses and ranges of proxies whose X-Forwarded-For is believed; empty: none. */
   readonly trustedProxies?: readonly string[];
 }
@@ -145,6 +148,8 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   if (parts.maxConnections !== undefined) app.server.maxConnections = parts.maxConnections;
   // `100 Continue` is sent only where a body will be read: bodies.ts and the uploads send it.
   app.server.on('checkContinue', (request, response) => void app.server.emit('request', request, response));
+  // Ahead of Fastify, whose 400 would become a part of the answer.
+  app.server.prependListener('clientError', (_error, socket) => cutBegun(socket));
   const upgrades = routeUpgrades(app);
   app.decorateRequest('admission', null);
   app.decorateRequest('sender', null);
@@ -206,6 +211,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
       if (!(await sleep(Math.max(0, graceMs - LAST_ANSWERS_MS), abort.signal))) return;
       parts.onLast?.();
       if (!(await sleep(Math.min(graceMs, LAST_ANSWERS_MS), abort.signal))) return;
+      parts.onCut?.();
       app.server.closeAllConnections();
       upgrades.destroyAll();
     };

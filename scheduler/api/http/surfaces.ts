@@ -239,6 +239,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
       openCalls.refuseWebSockets();
     },
     onLast: () => openCalls.refuseAll(),
+    onCut: () => openCalls.cutAll(),
     register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes, webSockets, openCalls }),
   });
   return { server, stubs, deployments };

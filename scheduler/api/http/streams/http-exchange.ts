@@ -4,6 +4,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Frame } from '#shared/protocol/frames.ts';
+import { answerBegan, cutOff } from '../begun-answers.ts';
+import { DISCARD_MUCH, discardRest } from '../polite-close.ts';
 import { FrameStream } from './frame-stream.ts';
 import { hasBody, headerList, responseHead, waitsForContinue } from './head.ts';
 import type { Acceptance, HeaderList, ResponseHead } from './head.ts';
@@ -26,7 +28,7 @@ export interface HttpExchangeParts {
 
 /** A caller who reads nothing of a waiting response for so long counts as gone. */
 const UNREAD_MS = 300_000;
-/** How much of a body, and how long, is still taken after its response is complete. */
+/** How much of a body is still taken after its response is complete, and how long after it is out. */
 const LATE_BODY = { mostBytes: 64 * 1024 * 1024, withinMs: 15_000 };
 
 /** Headers of a connection, which 426 must have all the same. Source: RFC 9110 §15.5.22. */
@@ -70,13 +72,23 @@ export class HttpExchange {
     return this.#head !== undefined;
   }
 
+  /** Bytes of the response's body that have come. */
+  get sentBytes(): number {
+    return this.#sentBytes;
+  }
+
+  /** The caller reads more slowly than the container sends. */
+  get waitsForCaller(): boolean {
+    return this.#unread !== undefined;
+  }
+
   #sendBody(): void {
     const { request, onBytes } = this.#parts;
     let lateBytes = 0;
     request.on('data', (chunk: Buffer) => {
       if (this.#isOver) {
         lateBytes += chunk.length;
-        if (lateBytes > LATE_BODY.mostBytes) request.destroy();
+        if (lateBytes > LATE_BODY.mostBytes) request.pause();
         return;
       }
       onBytes('in', chunk.length);
@@ -109,7 +121,7 @@ export class HttpExchange {
         this.#frames.pause();
         // Several frames of one read may come behind the one that filled the way.
         if (this.#unread !== undefined) return;
-        this.#unread = setTimeout(() => response.destroy(), UNREAD_MS);
+        this.#unread = setTimeout(() => this.#cut(), UNREAD_MS);
         this.#unread.unref();
         response.once('drain', () => {
           clearTimeout(this.#unread);
@@ -133,7 +145,7 @@ export class HttpExchange {
   }
 
   #begin(body: Uint8Array): void {
-    const { response, begin } = this.#parts;
+    const { request, response, begin } = this.#parts;
     const head = responseHead(body);
     if (head !== undefined && 'accept' in head) {
       if (this.#parts.accept === undefined) return this.#cut();
@@ -149,6 +161,9 @@ export class HttpExchange {
       head.status,
       [...added, ...head.headers, ...(head.status === 426 ? UPGRADE : [])].flatMap(([name, value]) => [name, value]),
     );
+    answerBegan(request.socket, response);
+    // A caller who closes its side ends the connection, before Node ends this side as if nothing were missing.
+    if (this.#isUnframed(head)) request.socket.prependOnceListener('end', () => this.#cut());
     // The head goes out with what has come of the body: a container may send its first event much later.
     process.nextTick(() => {
       if (!response.destroyed) response.flushHeaders();
@@ -163,29 +178,34 @@ export class HttpExchange {
     if (head.trailers && trailers.length > 0) addTrailers(response, trailers);
     this.#isOver = true;
     response.end();
-    this.#cutWhenUnread();
+    this.#cutWhenUnread(head);
     this.#dropLateBody();
     this.#finish(true);
   }
 
   /** The last bytes of a response may lie unread, too. */
-  #cutWhenUnread(): void {
+  #cutWhenUnread(head: ResponseHead): void {
     const { response } = this.#parts;
     if (response.writableFinished) return;
-    const unread = setTimeout(() => response.destroy(), UNREAD_MS);
+    const unread = setTimeout(() => this.#cutResponse(head), UNREAD_MS);
     unread.unref();
     response.once('close', () => clearTimeout(unread));
   }
 
-  /** A response may be complete before its request is: the rest of the body is not wanted. */
+  /** A response may be complete before its request is: the rest of the body is not wanted, once the response is out. */
   #dropLateBody(): void {
-    const { request } = this.#parts;
+    const { request, response } = this.#parts;
     if (request.complete || !hasBody(request)) return;
     request.resume();
-    const late = setTimeout(() => request.destroy(), LATE_BODY.withinMs);
-    late.unref();
-    request.once('close', () => clearTimeout(late));
-    request.once('end', () => clearTimeout(late));
+    // Ahead of Node, which would close the connection with unread bytes, and so destroy the response.
+    response.prependOnceListener('finish', () => {
+      if (request.readableEnded || request.destroyed) return;
+      if (!response.shouldKeepAlive) return discardRest(request, DISCARD_MUCH);
+      const late = setTimeout(() => request.destroy(), LATE_BODY.withinMs);
+      late.unref();
+      request.once('close', () => clearTimeout(late));
+      request.once('end', () => clearTimeout(late));
+    });
   }
 
   /** The container, its machine or the caller is gone: the response, if it began, is cut. */
@@ -196,12 +216,14 @@ export class HttpExchange {
     this.#finish(false);
   }
 
-  #cutResponse({ length }: ResponseHead): void {
-    const { request, response } = this.#parts;
-    const { socket } = response;
-    // Without a length and without chunks, the end of the connection would look like the end of the body.
-    const isUnframed = length === undefined && request.httpVersion === '1.0';
-    if (isUnframed && socket !== null && 'resetAndDestroy' in socket) socket.resetAndDestroy();
+  /** Without a length and without chunks, the end of the connection looks like the end of the body. */
+  #isUnframed({ length }: ResponseHead): boolean {
+    return length === undefined && this.#parts.request.httpVersion === '1.0';
+  }
+
+  #cutResponse(head: ResponseHead): void {
+    const { response } = this.#parts;
+    if (this.#isUnframed(head) && response.socket !== null) cutOff(response.socket);
     // Bytes that have come go out first.
     else process.nextTick(() => response.destroy());
   }

@@ -4,6 +4,8 @@ export interface OpenCall {
   readonly protocol: 'http' | 'websocket';
   /** Answers the caller that this process stops, where no answer has begun; the task is cancelled. */
   refuse(): void;
+  /** Cuts an answer that has begun, so that its caller sees that it is not whole. */
+  cut(): void;
 }
 
 export class OpenCalls {
@@ -23,5 +25,10 @@ export class OpenCalls {
   /** Every call without an answer is refused, before its connection is cut. */
   refuseAll(): void {
     for (const call of [...this.#open]) call.refuse();
+  }
+
+  /** Every answer that still goes on is cut. */
+  cutAll(): void {
+    for (const call of [...this.#open]) call.cut();
   }
 }

@@ -315,14 +315,23 @@ class StreamCall implements OpenCall {
     // The bytes come by another way than the end, and may be behind it.
     const isBehind = finished.status === 'COMPLETE' && this.#exchange !== undefined;
     if (this.#hasBegun) {
-      if (finished.status === 'COMPLETE') return;
-      this.#last = setTimeout(() => this.#exchange?.cut(), LAST_BYTES_MS);
-      this.#last.unref();
-      return;
+      return finished.status === 'COMPLETE' ? undefined : this.#cutBehind(finished);
     }
     if (!isBehind) return this.#answer(finished);
     clearTimeout(this.#last);
     this.#last = setTimeout(() => this.#answer(undefined), LAST_BYTES_MS);
+  }
+
+  /** Cuts an answer whose task has failed or was ended, once its last bytes had time to come. */
+  #cutBehind(finished: Finished): void {
+    const seenBytes = this.#exchange?.sentBytes;
+    this.#last = setTimeout(() => {
+      // An application may raise behind a whole answer, which a slow caller still reads.
+      const isHeldUp = this.#exchange?.waitsForCaller === true || this.#exchange?.sentBytes !== seenBytes;
+      if (finished.status === 'ERROR' && isHeldUp) this.#cutBehind(finished);
+      else this.#exchange?.cut();
+    }, LAST_BYTES_MS);
+    this.#last.unref();
   }
 
   refuse(): void {
@@ -335,6 +344,10 @@ class StreamCall implements OpenCall {
       this.#answer(undefined, STOPPING);
     }
     this.#exchange?.cut();
+  }
+
+  cut(): void {
+    if (this.#hasBegun) this.#exchange?.cut();
   }
 
   /** Answers in the container's place. @param refusal - the answer of a call whose task has no end to tell */
