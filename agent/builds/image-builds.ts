@@ -285,6 +285,7 @@ export class ImageBuilds {
     const hasApart = steps.some(({ apart }) => apart) && (packages.isKept || order.gpus.length > 0);
     const keepsPackages = hasApart && packages.isKept;
     const ended: string[] = [];
+    let hasPackages = false;
     try {
       const ids = await this.#bases(build, basesOf(instructions));
       const directory = context === null ? undefined : await archives.acquire(context, held);
@@ -293,8 +294,10 @@ export class ImageBuilds {
           cause: error,
         });
       });
-      watching = this.#watch(build, { network, keepsPackages }, watch.signal, end);
+      // The folder is counted by now: the watch begins with these bytes.
+      hasPackages = keepsPackages;
       const mounts = keepsPackages ? [await packages.take(workspaceId)] : [];
+      watching = this.#watch(build, { network, keepsPackages }, watch.signal, end);
       const built = await this.#steps({
         build,
         held,
@@ -316,7 +319,7 @@ export class ImageBuilds {
       await watching;
       pauseContainers.release(held, 0);
       if (context !== null) archives.release(context.sha256, held);
-      if (keepsPackages) packages.release(workspaceId);
+      if (hasPackages) packages.release(workspaceId);
       await this.#parts.gpus.releaseFromBuild(held, ended).catch((error: unknown) => {
         this.#parts.log.warn({ err: error }, 'the GPU of a build was not seen to be free');
       });
@@ -456,19 +459,16 @@ export class ImageBuilds {
   ): Promise<void> {
     const { runtime, limits, packages, isDiskFull, log } = this.#parts;
     const bytesOf = new Map<string, number>();
-    let packagesAtFirst: number | undefined;
+    const packagesAtFirst = keepsPackages ? packages.countedOf(workspaceId) : 0;
     let round = 0;
     const look = async (): Promise<void> => {
       if (isDiskFull()) end('the disk of the machine is full');
       for (const dockerId of await runtime.containersOn(network))
         bytesOf.set(dockerId, Math.max(bytesOf.get(dockerId) ?? 0, (await runtime.writtenBytes(dockerId)) ?? 0));
-      // A count of packages takes a container, so it comes less often.
-      if (keepsPackages && round % PACKAGES_EVERY_ROUNDS === 0) {
-        const now = await packages.bytesOf(workspaceId);
-        packagesAtFirst ??= now;
-        bytesOf.set('packages', now - packagesAtFirst);
-      }
       round += 1;
+      // A count of packages takes a container, so it comes less often, and not in a short build.
+      if (keepsPackages && round % PACKAGES_EVERY_ROUNDS === 0)
+        bytesOf.set('packages', Math.max(0, (await packages.bytesOf(workspaceId)) - packagesAtFirst));
       const bytes = [...bytesOf.values()].reduce((sum, one) => sum + one, 0);
       if (bytes > limits.diskBytes) end(`the steps wrote more than ${Math.round(limits.diskBytes / 1024 ** 2)} MiB`);
     };

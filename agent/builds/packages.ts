@@ -27,7 +27,8 @@ export class Packages {
   readonly #parts: PackagesParts;
   /** Builds that have each folder. */
   readonly #users = new Map<string, number>();
-  #bytes = 0;
+  /** Bytes of each folder, as counted last. */
+  #counted: ReadonlyMap<string, number> = new Map();
   #settling: Promise<void> = Promise.resolve();
 
   constructor(parts: PackagesParts) {
@@ -40,7 +41,7 @@ export class Packages {
 
   /** Bytes of all folders, as counted last. */
   get bytes(): number {
-    return this.#bytes;
+    return [...this.#counted.values()].reduce((sum, one) => sum + one, 0);
   }
 
   /** The folder of a workspace, for its build. Every use is followed by a `release`. */
@@ -55,6 +56,11 @@ export class Packages {
     const now = new Date();
     await utimes(path, now, now).catch(() => undefined);
     return { kind: 'bind', target: PACKAGES_TARGET, readOnly: false, source: path };
+  }
+
+  /** Bytes of a workspace's folder, as counted last. */
+  countedOf(workspaceId: string): number {
+    return this.#counted.get(nameOf(workspaceId)) ?? 0;
   }
 
   /** Bytes of a workspace's folder now. */
@@ -99,7 +105,7 @@ export class Packages {
     const chosen = chooseFolders(folders, mostBytes);
     for (const name of chosen) await empty(join(directory, name));
     if (chosen.length > 0) log.info({ folders: chosen.length }, 'downloaded packages were removed');
-    this.#bytes = folders.reduce((sum, one) => sum + (chosen.includes(one.name) ? 0 : one.bytes), 0);
+    this.#counted = new Map(folders.map((one) => [one.name, chosen.includes(one.name) ? 0 : one.bytes]));
   }
 }
 

@@ -65,7 +65,8 @@ export async function builds(context: SuiteContext): Promise<SuiteResult> {
     const label = [`${BUILD_LABEL}=${product.machineId}`];
     const { client } = place.engine;
     for (const { RepoTags } of await client.listImages({ filters: { label } }))
-      for (const tag of RepoTags ?? []) await client.getImage(tag).remove({ force: true });
+      for (const tag of (RepoTags ?? []).filter((one) => !one.includes('<none>')))
+        await client.getImage(tag).remove({ force: true });
     await client.pruneImages({ filters: { label } });
   }
 }

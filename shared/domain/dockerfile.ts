@@ -93,7 +93,7 @@ function instructionProblem({ name, rest }: Pick<Instruction, 'name' | 'rest'>):
   if (rest === '') return `${name} has nothing behind it`;
   if (/[\n\r\0]/.test(rest) || rest.endsWith('\\')) return `${name} ends with a backslash`;
   if (/^(?:RUN|COPY|ADD)$/.test(name) && !rest.startsWith('[') && HERE_DOCUMENT.test(rest))
-    return `${name} has a here-document, which the builder does not know: write its lines with printf`;
+    return `${name} has a here-document, which the builder does not know: put its lines into a file beside the Dockerfile and COPY it, or give the command to add_commands, where lines may follow each other`;
   switch (name) {
     case 'FROM':
       if (/["'\\]/.test(rest)) return 'FROM has quotes or a backslash';
@@ -101,7 +101,9 @@ function instructionProblem({ name, rest }: Pick<Instruction, 'name' | 'rest'>):
         return 'FROM has a variable: write the image itself, which must be known before the build';
       return imageOf(rest) === undefined ? 'FROM names no image' : undefined;
     case 'RUN':
-      return rest.startsWith('--') ? 'RUN has flags, which the builder does not know' : undefined;
+      return rest.startsWith('--')
+        ? 'RUN has flags, which the builder does not know: leave them out; packages that the app file names are kept between builds without --mount, and secrets are read in the handler'
+        : undefined;
     case 'COPY':
     case 'ADD':
       return flagsOf(rest).some((flag) => /["'\\$]/.test(flag))

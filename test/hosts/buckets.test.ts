@@ -49,9 +49,10 @@ beforeAll(async () => {
   });
 });
 afterAll(async () => {
-  s3.destroy();
-  await platform.stop();
-  await mounts.cleanUp();
+  // Undefined after a failed start.
+  (s3 as S3Client | undefined)?.destroy();
+  await (platform as Platform | undefined)?.stop();
+  await (mounts as TestMounts | undefined)?.cleanUp();
   await engine.cleanUp();
 });
 
