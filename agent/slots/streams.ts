@@ -14,8 +14,10 @@ import { SocketListener } from './listener.ts';
 /** Opens a connection to the scheduler for the bytes of a stream; undefined: there is no session. */
 export type OpenBytes = (line: StreamLine) => Promise<Socket> | undefined;
 
-/** Connections beside one of each slot: those that end, and strangers. */
+/** Connections beside one of each slot that have not named their attempt: those that begin, and strangers. */
 const SPARE_CONNECTIONS = 16;
+/** Connections beside one of each slot in all: the ends of whole responses wait here for slow callers. */
+const ENDING_CONNECTIONS = 256;
 /** Deadline for the frame that names the attempt. */
 const NAMED_WITHIN_MS = 10_000;
 /** The first frame of a connection is short: a longer one is no runner's. */
@@ -43,14 +45,15 @@ export class ContainerStreams {
   readonly #sockets = new Set<Socket>();
   /** Streams whose runner has not dialled yet, by attempt. */
   readonly #expected = new Map<string, Expected>();
+  /** Connections that have not named their attempt. */
+  #unnamed = 0;
   #listening: Promise<void> | undefined;
   #isListening = false;
 
   constructor(parts: ContainerStreamsParts) {
     this.#parts = parts;
     this.#listener = new SocketListener(parts.path, (socket) => this.#accept(socket), {
-      most: parts.slots + SPARE_CONNECTIONS,
-      onRefused: parts.onFault,
+      most: parts.slots + ENDING_CONNECTIONS,
     });
   }
 
@@ -92,9 +95,17 @@ export class ContainerStreams {
     this.#sockets.add(socket);
     socket.on('error', () => undefined);
     socket.on('close', () => this.#sockets.delete(socket));
+    if (this.#unnamed >= this.#parts.slots + SPARE_CONNECTIONS) return this.#refuse(socket);
+    this.#unnamed += 1;
     const unnamed = setTimeout(() => this.#refuse(socket), NAMED_WITHIN_MS);
     unnamed.unref();
-    socket.once('close', () => clearTimeout(unnamed));
+    let isCounted = true;
+    const named = (): void => {
+      if (isCounted) this.#unnamed -= 1;
+      isCounted = false;
+      clearTimeout(unnamed);
+    };
+    socket.once('close', named);
     const reader = new FrameReader();
     let bytes = 0;
     const read = (chunk: Buffer): void => {
@@ -102,7 +113,7 @@ export class ContainerStreams {
       try {
         const [frame] = bytes > MOST_FIRST_BYTES ? this.#refused(socket) : reader.push(chunk);
         if (frame === undefined) return;
-        clearTimeout(unnamed);
+        named();
         socket.off('data', read);
         socket.pause();
         const key = keyOf(textOf(frame.header, 'taskId'), textOf(frame.header, 'token'));

@@ -4,7 +4,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { duplexPair } from 'node:stream';
 import { pino } from 'pino';
-import { afterEach, vi } from 'vitest';
+import { vi } from 'vitest';
 import { Registry } from '#shared/metrics.ts';
 import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { FrameReader, encodeFrame } from '#shared/protocol/frames.ts';
@@ -34,11 +34,12 @@ const TARGET = {
 
 const servers: HttpServer[] = [];
 const sockets: Socket[] = [];
-afterEach(async () => {
+/** For `afterEach` of each test file: a hook of this module would run for one file alone. */
+export async function cleanUp(): Promise<void> {
   vi.useRealTimers();
   for (const socket of sockets.splice(0)) socket.destroy();
   for (const server of servers.splice(0)) await server.stop(0);
-});
+}
 
 type Keys = Pick<Certificate, 'cert' | 'key'>;
 

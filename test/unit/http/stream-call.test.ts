@@ -1,8 +1,10 @@
 // Streamed calls over real HTTP, with a queue and runner processes that this test plays.
-import { describe, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { WebSocket } from 'ws';
 import { encodeFrame } from '#shared/protocol/frames.ts';
-import { GET, OK, PATH, TOKEN, connected, serve, turned } from '../../helpers/played-streams.ts';
+import { GET, OK, PATH, TOKEN, cleanUp, connected, serve, turned } from '../../helpers/played-streams.ts';
+
+afterEach(cleanUp);
 
 test('a caller is told once to send its body, however often the container asks', async () => {
   const { address, task } = await serve();

@@ -7,10 +7,12 @@ import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
-import { expect, test, vi } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { encodeFrame } from '#shared/protocol/frames.ts';
 import type { Finished } from '../../../scheduler/tasks/dispatch/replies.ts';
-import { GET, OK, PATH, connected, serve, turned } from '../../helpers/played-streams.ts';
+import { GET, OK, PATH, cleanUp, connected, serve, turned } from '../../helpers/played-streams.ts';
+
+afterEach(cleanUp);
 
 /** The end of its connection is all that shows the end of an answer without a length. */
 const GET_1_0 = `GET ${PATH}/ HTTP/1.0\r\nHost: x\r\n\r\n`;
