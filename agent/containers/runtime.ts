@@ -152,6 +152,8 @@ export interface ImageFacts {
   /** Built or loaded here: no registry has the image under its name. */
   readonly isLocal: boolean;
   readonly bytes: number;
+  /** The workspace for which an agent built it, by its label; empty: no build of ours. */
+  readonly builtFor: string;
 }
 
 /** Credentials for one call, kept in memory only. */

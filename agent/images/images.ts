@@ -135,7 +135,12 @@ export class Images {
       if (!this.#flights.has(reference)) {
         const facts = await runtime.image(reference);
         if (facts !== undefined) {
-          if (workspaceId !== '') await rights.require(reference, facts, workspaceId);
+          if (workspaceId !== '') {
+            // An id of the engine, or a part of one, names images of every workspace.
+            if (facts.builtFor !== '' && facts.builtFor !== workspaceId)
+              throw new AppError('image_error', `image ${reference} was built for another workspace`);
+            await rights.require(reference, facts, workspaceId);
+          }
           return { id: facts.id, was: 'present' };
         }
       }

@@ -4,6 +4,7 @@ import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import { BUILD_WORKSPACE_LABEL } from '#shared/domain/built-images.ts';
 import { createLog } from '#shared/log.ts';
 import { createAgent } from '../../agent/main.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
@@ -256,5 +257,31 @@ test('an image that was pulled with credentials starts for the workspace that ha
     });
   } finally {
     await docker.client.getImage(image).remove({ force: false });
+  }
+});
+
+test('an image that was built for a workspace starts for no other, not even by its id', async ({ world, docker }) => {
+  const { scheduler } = world;
+  const made = await docker.run({ Entrypoint: ['true'], Cmd: [] });
+  const { Id: id } = (await made.commit({ changes: [`LABEL ${BUILD_WORKSPACE_LABEL}=ws-1`] })) as { Id: string };
+  const image = id.replace('sha256:', '').slice(0, 20);
+  try {
+    await made.remove({ force: true });
+    await world.agent.start();
+    await world.agent.connected;
+    const code = scheduler.addArchive(await zip({ 'app.py': 'def handler():\n    return {}\n' }));
+    const own = anAssignment({ image, code });
+    const others = anAssignment({ image, code, workspaceId: 'ws-2' });
+    scheduler.desire([own, others]);
+    await scheduler.phase(own.containerId, 'running');
+    const removed = await scheduler.phase(others.containerId, 'removed', 30_000);
+    expect(removed).toMatchObject({
+      reason: 'image_error',
+      message: expect.stringContaining('another workspace') as string,
+    });
+    scheduler.desire([{ ...own, stop: true, graceMs: 1000 }]);
+    await scheduler.phase(own.containerId, 'removed', 30_000);
+  } finally {
+    await docker.client.getImage(id).remove({ force: true });
   }
 });

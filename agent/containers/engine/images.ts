@@ -2,6 +2,7 @@
 import type { Readable } from 'node:stream';
 import type Docker from 'dockerode';
 import { withDeadline } from '#shared/backoff.ts';
+import { BUILD_WORKSPACE_LABEL } from '#shared/domain/built-images.ts';
 import { digestOf, withTag } from '#shared/domain/image-reference.ts';
 import { readPullStream } from '../pull-stream.ts';
 import { readPushStream } from '../push-stream.ts';
@@ -36,7 +37,8 @@ export function imageCalls(engine: EngineClient): ImageCalls {
         const isLocal =
           digests.length === 0 ||
           (facts.Descriptor !== undefined && (facts.Identity?.Pull ?? []).length === 0 && (await tellsOrigin(engine)));
-        return { id: facts.Id, digests, isLocal, bytes: facts.Size };
+        const builtFor = facts.Config?.Labels?.[BUILD_WORKSPACE_LABEL] ?? '';
+        return { id: facts.Id, digests, isLocal, bytes: facts.Size, builtFor };
       } catch (error) {
         if (statusOf(error) === 404) return undefined;
         throw translate(error, `cannot look for image ${reference}`);

@@ -26,7 +26,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     results: [],
     trials: new EngineTrials({
       runtime: {
-        image: async () => ({ id: 'sha256:1', digests: [], isLocal: true, bytes: 1 }),
+        image: async () => ({ id: 'sha256:1', digests: [], isLocal: true, bytes: 1, builtFor: '' }),
         ensureNetwork: async () => ({ bridge: '', gateways: [], subnets: [] }),
         runOnce: () => world.engine(),
       } satisfies Partial<ContainerRuntime> as unknown as ContainerRuntime,

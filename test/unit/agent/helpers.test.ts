@@ -6,7 +6,7 @@ import type { ContainerRuntime, CreateContainer } from '../../../agent/container
 test('a helper that passes the permissions of files runs our own image, without a network, and never a public one', async () => {
   const made: CreateContainer[] = [];
   const runtime = {
-    image: async () => ({ id: 'sha256:1', digests: [], isLocal: true, bytes: 1 }),
+    image: async () => ({ id: 'sha256:1', digests: [], isLocal: true, bytes: 1, builtFor: '' }),
     runOnce: async (spec: CreateContainer) => {
       made.push(spec);
       return 0;

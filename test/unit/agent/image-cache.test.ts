@@ -31,7 +31,7 @@ test('an image whose name somebody removed keeps its rights until the image is g
     onFreed: () => undefined,
     log: { info: () => undefined } as unknown as Log,
   });
-  here.set(ID, { id: ID, digests: [], isLocal: true, bytes: 1 });
+  here.set(ID, { id: ID, digests: [], isLocal: true, bytes: 1, builtFor: '' });
   await cache.collect(false);
   expect(ledger.privateEntry(ID, ID)).toBeDefined();
   here.clear();

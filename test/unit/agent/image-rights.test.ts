@@ -39,7 +39,9 @@ async function aMachine(changes: Partial<World> = {}, before?: string) {
   await ledger.open();
   const runtime = {
     image: () =>
-      Promise.resolve(world.has ? { id: 'sha256:id', digests: [digest], isLocal: false, bytes: 1 } : undefined),
+      Promise.resolve(
+        world.has ? { id: 'sha256:id', digests: [digest], isLocal: false, bytes: 1, builtFor: '' } : undefined,
+      ),
     pull: () => {
       world.has = true;
       return Promise.resolve(digest);

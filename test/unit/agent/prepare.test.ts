@@ -20,7 +20,7 @@ function aPreparer({ has = {}, pulled = [], registry }: Machine) {
   const answers: ImagePrepared[] = [];
   const facts = (reference: string): ImageFacts | undefined => {
     const digests = has[reference];
-    return digests && { id: reference, digests, isLocal: digests.length === 0, bytes: 1 };
+    return digests && { id: reference, digests, isLocal: digests.length === 0, bytes: 1, builtFor: '' };
   };
   const preparer = new ImagePreparer({
     runtime: { image: (reference) => Promise.resolve(facts(reference)), registryDigest: registry },
