@@ -173,7 +173,7 @@ describe('deploy', () => {
   });
 
   test.for([
-    ['import no_such_library\n', 'import it inside the handler'],
+    ['import no_such_library\n', 'Import it inside the handler'],
     ['x = 1\n', 'Decorate a function'],
     ['from longshore import endpoint\n\n@endpoint(name="a", cpu=-1)\ndef a():\n    pass\n', 'cpu'],
   ])('of a file that cannot be described says what to do: %j', async ([text, sentence]) => {
