@@ -1,4 +1,5 @@
 // The metrics pages of both daemons while they work: complete, right by Prometheus' own tools, and quickly answered.
+import { randomUUID } from 'node:crypto';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -238,11 +239,15 @@ scrape_configs:
           await platform.gateway(`/workers/${machineId}/drain`, {});
           // A list, which is a read of a tenant.
           await platform.gateway('/tasks?limit=1');
+          // Another definition each time, and its build.
+          const definition = { commands: [`: ${randomUUID()}`] };
+          await platform.gateway('/images/verify-build', definition);
+          await platform.call('/api/v1/gateway/images/build', { body: definition });
           empty = await emptyPanels();
           await platform.gateway(`/workers/${machineId}/uncordon`, {});
           return empty.length === 0;
         };
-        await waitFor(look, 'every panel has data', 40_000).catch((error: unknown) => {
+        await waitFor(look, 'every panel has data', 60_000).catch((error: unknown) => {
           throw new Error(`without data:\n${empty.join('\n')}`, { cause: error });
         });
       }),
