@@ -151,9 +151,9 @@ describe('a flood of', () => {
     const taken = answers.filter(({ status }) => status === 200);
     const refused = answers.filter(({ status }) => status === 429);
     expect(taken.length + refused.length).toBe(200);
-    // The count matches the bound, within the tasks let in between two looks at the use.
+    // The count matches the bound, within the ten tasks that may be let in between two looks at the use.
     expect(taken.length).toBeGreaterThan(0.8 * (limit / 61_000));
-    expect(taken.length).toBeLessThanOrEqual(limit / 60_000);
+    expect(taken.length).toBeLessThanOrEqual(limit / 60_000 + 10);
     expect(refused[0]?.json).toEqual({ error: expect.stringContaining('bytes.queue'), code: 'queue_bytes_reached' });
     expect(served).toBe(20);
     const taskIds = taken.map(({ json }) => json['task_id']);
