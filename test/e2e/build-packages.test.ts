@@ -53,12 +53,20 @@ const test = base.extend('story', { scope: 'file' }, async ({}, { onCleanup }): 
   };
 });
 
-/** Bytes of files below the agent's folder of packages. */
+/** Bytes of files below the agent's folder of packages; not a number while it is being emptied. */
 function keptBytes({ platform }: Builder): number {
   const folder = join(platform.dataDir, 'agent', 'packages');
   if (!existsSync(folder)) return 0;
-  const names = readdirSync(folder, { recursive: true, encoding: 'utf8' });
-  return names.map((name) => statSync(join(folder, name))).reduce((sum, one) => sum + (one.isFile() ? one.size : 0), 0);
+  try {
+    const names = readdirSync(folder, { recursive: true, encoding: 'utf8' });
+    return names
+      .map((name) => statSync(join(folder, name)))
+      .reduce((sum, one) => sum + (one.isFile() ? one.size : 0), 0);
+  } catch (error) {
+    // The folder is being emptied: nobody knows, until the next look.
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return Number.NaN;
+    throw error;
+  }
 }
 
 describe('packages that a build downloaded', () => {
