@@ -23,7 +23,13 @@ export async function buildImage(platform: Platform, definition: object): Promis
     body: JSON.stringify(definition),
     signal: AbortSignal.timeout(BUILD_MS),
   });
-  const results = (await answer.text())
+  let received = '';
+  try {
+    for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) received += part;
+  } catch (error) {
+    throw new Error(`the build did not end; until then it said ${received}`, { cause: error });
+  }
+  const results = received
     .trim()
     .split('\n')
     .map((line) => (JSON.parse(line) as { result: { imageId: string; msg: string; success: boolean } }).result);

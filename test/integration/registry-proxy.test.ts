@@ -3,13 +3,15 @@ import { createHash, generateKeyPairSync, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
 import type { IncomingMessage } from 'node:http';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import type { AddressInfo, Server } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Registry } from '#shared/metrics.ts';
 import { builtImageName, builtRepository, builtTag } from '#shared/domain/built-images.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { encodeLine } from '#shared/protocol/byte-connections.ts';
+import { ByteConnections } from '#scheduler/fleet/byte-connections.ts';
 import { RegistryAccess } from '#scheduler/fleet/registry/access.ts';
 import { RegistryClient } from '#scheduler/fleet/registry/client.ts';
 import { RegistryMetrics } from '#scheduler/fleet/registry/metrics.ts';
@@ -126,6 +128,22 @@ async function ask(
   const parts: Buffer[] = [];
   for await (const part of response) parts.push(part as Buffer);
   return { status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(parts) };
+}
+
+/** The whole answer to a request that comes in one piece with the lines before it. */
+async function askAtOnce(machineId: MachineId, request: string): Promise<string> {
+  const connections = new ByteConnections({ sessionOf: () => ({ machineId, waiting: new Set() }) });
+  connections.onRegistry((id, bytes) => proxy.accept(id, bytes));
+  const server = createServer((socket) => connections.accept(socket));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const link = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  link.write(Buffer.concat([encodeLine({ sessionId: '', authorization: '' }), encodeLine({ registry: true })]));
+  link.end(request);
+  let text = '';
+  for await (const part of link.setEncoding('utf8')) text += String(part);
+  server.close();
+  return text;
 }
 
 async function upload(machineId: MachineId, token: string, repository: string, bytes: Buffer): Promise<number> {
@@ -250,6 +268,11 @@ describe('an image in the registry', () => {
     const blob = await ask(OPERATORS, 'GET', `/v2/${builtRepository(one)}/blobs/${sha256(theirs.layer)}`, { token });
     expect(blob.status).toBe(404);
   });
+});
+
+test('a request that comes in one piece with the lines before it is answered', async () => {
+  const answer = await askAtOnce(OPERATORS, 'GET /v2/ HTTP/1.1\r\nhost: registry\r\nconnection: close\r\n\r\n');
+  expect(answer).toMatch(/^HTTP\/1\.1 401 /);
 });
 
 describe('a push', () => {

@@ -22,7 +22,6 @@ import type { RegistryToken } from './tokens.ts';
 
 const MOST_CONNECTIONS = 2048;
 const MOST_OF_MACHINE = 64;
-const HEADERS_MS = 10_000;
 /** The registry reads a large layer to its end before it answers for it. */
 const IDLE_MS = 15 * 60_000;
 const KEEP_ALIVE_MS = 90_000;
@@ -70,7 +69,7 @@ export class RegistryProxy {
   constructor(parts: RegistryProxyParts) {
     this.#parts = parts;
     this.#server = createServer(
-      { headersTimeout: HEADERS_MS, requestTimeout: 0, keepAliveTimeout: KEEP_ALIVE_MS, noDelay: true },
+      { requestTimeout: 0, keepAliveTimeout: KEEP_ALIVE_MS, noDelay: true },
       (request, response) => void this.#serve(request, response),
     );
     this.#server.timeout = IDLE_MS;
@@ -87,6 +86,8 @@ export class RegistryProxy {
       this.#parts.metrics.connections.set(this.#machineOf.size);
     });
     this.#server.emit('connection', socket);
+    // A request that came with the line before it is in the socket's buffer, which the server does not set flowing.
+    socket.resume();
   }
 
   close(): void {
