@@ -99,7 +99,7 @@ function wireMachine({ conditions, log }: Host, { gpus, executor, logs, link, di
 /** Messages to the scheduler, and messages from it. */
 function wireLink(
   { log }: Host,
-  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds, caches }: Parts,
+  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds, caches, volumeUse }: Parts,
   root: LinkEvents,
 ): void {
   logs.onResult((result) => {
@@ -110,6 +110,9 @@ function wireLink(
     preparer.take(order).catch((error: unknown) => log.warn({ err: error, image: order.image }, 'image not prepared'));
   });
   link.onServeVolume((order) => volumeFiles.serve(order));
+  volumeFiles.onEnded(({ workspaceId, driver }) => {
+    if (driver === 'local') volumeUse.changed(workspaceId);
+  });
   link.onBuildImage((order) => imageBuilds.take(order));
   link.onRemoveImages((images) => {
     imageBuilds.remove(images).catch((error: unknown) => log.info({ err: error, images }, 'images were not removed'));
