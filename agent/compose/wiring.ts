@@ -76,7 +76,10 @@ function wireContainers({ config }: Host, parts: Parts): void {
 }
 
 /** The machine's devices, disks and conditions. */
-function wireMachine({ conditions, log }: Host, { gpus, executor, logs, link, disks, cache, caches }: Parts): void {
+function wireMachine(
+  { conditions, log }: Host,
+  { gpus, executor, logs, link, disks, cache, caches, volumeFiles, volumeUse }: Parts,
+): void {
   conditions.onChange(() => link.heartbeatNow());
   gpus.onChange(() => link.devicesChanged());
   gpus.onFault((containerId, message) => executor.fault(containerId, message));
@@ -94,14 +97,18 @@ function wireMachine({ conditions, log }: Host, { gpus, executor, logs, link, di
       .catch((error: unknown) => log.warn({ err: error }, 'cache volumes could not be looked through'));
     await cache.collect(false);
   });
+  volumeFiles.onEnded(({ workspaceId, driver }) => {
+    if (driver === 'local') volumeUse.changed(workspaceId);
+  });
 }
 
 /** Messages to the scheduler, and messages from it. */
 function wireLink(
   { log }: Host,
-  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds, caches, volumeUse }: Parts,
+  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds, caches, volumes, helperMounts }: Parts,
   root: LinkEvents,
 ): void {
+  helperMounts.onOffered(() => link.send({ volumeDrivers: { names: [...volumes.offered] } }));
   logs.onResult((result) => {
     if (result === 'accepted') link.logsWaiting();
   });
@@ -110,9 +117,6 @@ function wireLink(
     preparer.take(order).catch((error: unknown) => log.warn({ err: error, image: order.image }, 'image not prepared'));
   });
   link.onServeVolume((order) => volumeFiles.serve(order));
-  volumeFiles.onEnded(({ workspaceId, driver }) => {
-    if (driver === 'local') volumeUse.changed(workspaceId);
-  });
   link.onBuildImage((order) => imageBuilds.take(order));
   link.onRemoveImages((images) => {
     imageBuilds.remove(images).catch((error: unknown) => log.info({ err: error, images }, 'images were not removed'));
