@@ -183,7 +183,7 @@ full.skipIf(process.getuid?.() !== 0)(
 
     await writeFile(ballast, Buffer.alloc(70 * MIB, 1)).catch(() => undefined);
     await expect.poll(told, { timeout: 40_000 }).toEqual({ mine: 20 });
-    // That is not enough, and all that may leave.
+    // The disk is too full still, and nothing else may leave.
     expect(await evaluate(mine, 'os.path.getsize("/models/weights")')).toBe(20 * MIB);
     const page = await fetch(`http://${world.agent.metricsAddress}/metrics`).then((answer) => answer.text());
     expect(page).toContain('longshore_agent_cache_evictions_total{reason="disk"} 2');
