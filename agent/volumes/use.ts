@@ -1,8 +1,8 @@
 /**
  * Counts the space of each workspace's `local` volumes on this machine, slowly; the scheduler sums up all machines. A
  * workspace whose files came or went by transfers is counted soon after. `shared` and `nfs` volumes lie elsewhere and
- * are not counted. Must stay true: one count at a time; counting takes at most a tenth of the time; a folder that cannot
- * be counted keeps its last number.
+ * are not counted. Must stay true: one count at a time; counting takes at most a tenth of the time; a folder that
+ * cannot be counted keeps its last number.
  */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,6 +1,7 @@
 // The configuration of the managed registry: where it listens, and its data in the place of the installation's objects.
 // Pure.
 import { join } from 'node:path';
+import type { S3Settings } from '#scheduler/stores/objects/s3.ts';
 
 export interface RegistrySettings {
   readonly LONGSHORE_DATA_DIR: string;
@@ -55,5 +56,26 @@ function storageOf(settings: RegistrySettings): object {
       ...(endpoint === undefined ? {} : { regionendpoint: endpoint, secure: endpoint.startsWith('https:') }),
       ...(key === undefined || secret === undefined ? {} : { accesskey: key, secretkey: secret }),
     },
+  };
+}
+
+/** Where registries on one bucket leave their marks: beside the data, outside of it. undefined: there is no bucket. */
+export function marksPlace(settings: RegistrySettings): S3Settings | undefined {
+  const bucket = settings.LONGSHORE_OBJECTS_BUCKET;
+  if (bucket === undefined) return undefined;
+  const endpoint = settings.LONGSHORE_OBJECTS_ENDPOINT;
+  const [accessKeyId, secretAccessKey] = [
+    settings.LONGSHORE_OBJECTS_ACCESS_KEY_ID,
+    settings.LONGSHORE_OBJECTS_SECRET_ACCESS_KEY,
+  ];
+  return {
+    bucket,
+    endpoint,
+    region: settings.LONGSHORE_OBJECTS_REGION,
+    // As the registry itself does.
+    pathStyle: endpoint !== undefined,
+    prefix: `${settings.LONGSHORE_OBJECTS_PREFIX}registry-marks/`,
+    credentials:
+      accessKeyId === undefined || secretAccessKey === undefined ? undefined : { accessKeyId, secretAccessKey },
   };
 }
