@@ -293,13 +293,13 @@ class Packs(Volume):
 
     def test_a_file_that_shrinks_is_told(self) -> None:
         self.write('a', b'x' * 100_000)
-        pread = os.pread
+        preadv = os.preadv
 
-        def shrinking(fd: int, count: int, at: int) -> bytes:
+        def shrinking(fd: int, into: List[memoryview], at: int) -> int:
             os.truncate(self.at('a'), 10)
-            return pread(fd, count, at)
+            return preadv(fd, into, at)
 
-        with mock.patch('os.pread', shrinking):
+        with mock.patch('os.preadv', shrinking):
             [(head, data, trailer)] = self.pack([{'path': 'a'}])
         self.assertEqual((head['length'], len(data), trailer['error']['code']), (100_000, 100_000, 'volume_file_changed'))
 
