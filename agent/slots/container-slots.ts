@@ -388,6 +388,9 @@ export class ContainerSlots {
       case 'reading':
       case 'message':
       case 'close':
+      // Frames of supervisors, likewise.
+      case 'control':
+      case 'exit':
       case undefined:
         return;
     }

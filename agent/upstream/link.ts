@@ -448,6 +448,8 @@ export class Link {
       case 'revoked':
         void this.#onRevoked(session, message.revoked?.statement ?? '');
         return;
+      case 'serveContainer':
+      case 'changeContainer':
       case 'welcome':
       case 'ping':
       case undefined:

@@ -33,6 +33,8 @@ export const FRAME_KINDS = {
   reading: 21,
   message: 22,
   close: 23,
+  control: 24,
+  exit: 25,
 } as const;
 export type FrameKind = keyof typeof FRAME_KINDS;
 

@@ -50,6 +50,9 @@ END = 20
 READING = 21
 MESSAGE = 22
 CLOSE = 23
+# Frames of supervisors (docs/supervisor-protocol.md).
+CONTROL = 24
+EXIT = 25
 #: Bound on the body of a DATA or MESSAGE frame.
 PIECE_BYTES = 256 * 1024
 

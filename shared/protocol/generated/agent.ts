@@ -16,8 +16,10 @@ import type { CachedVolume as _longshore_agent_v1_CachedVolume, CachedVolume__Ou
 import type { CancelTask as _longshore_agent_v1_CancelTask, CancelTask__Output as _longshore_agent_v1_CancelTask__Output } from './longshore/agent/v1/CancelTask.ts';
 import type { ChallengeRequest as _longshore_agent_v1_ChallengeRequest, ChallengeRequest__Output as _longshore_agent_v1_ChallengeRequest__Output } from './longshore/agent/v1/ChallengeRequest.ts';
 import type { ChallengeResponse as _longshore_agent_v1_ChallengeResponse, ChallengeResponse__Output as _longshore_agent_v1_ChallengeResponse__Output } from './longshore/agent/v1/ChallengeResponse.ts';
+import type { ChangeContainer as _longshore_agent_v1_ChangeContainer, ChangeContainer__Output as _longshore_agent_v1_ChangeContainer__Output } from './longshore/agent/v1/ChangeContainer.ts';
 import type { CodeArchive as _longshore_agent_v1_CodeArchive, CodeArchive__Output as _longshore_agent_v1_CodeArchive__Output } from './longshore/agent/v1/CodeArchive.ts';
 import type { Conditions as _longshore_agent_v1_Conditions, Conditions__Output as _longshore_agent_v1_Conditions__Output } from './longshore/agent/v1/Conditions.ts';
+import type { ContainerChanged as _longshore_agent_v1_ContainerChanged, ContainerChanged__Output as _longshore_agent_v1_ContainerChanged__Output } from './longshore/agent/v1/ContainerChanged.ts';
 import type { ContainerSample as _longshore_agent_v1_ContainerSample, ContainerSample__Output as _longshore_agent_v1_ContainerSample__Output } from './longshore/agent/v1/ContainerSample.ts';
 import type { ContainerSpec as _longshore_agent_v1_ContainerSpec, ContainerSpec__Output as _longshore_agent_v1_ContainerSpec__Output } from './longshore/agent/v1/ContainerSpec.ts';
 import type { ControlFromAgent as _longshore_agent_v1_ControlFromAgent, ControlFromAgent__Output as _longshore_agent_v1_ControlFromAgent__Output } from './longshore/agent/v1/ControlFromAgent.ts';
@@ -52,6 +54,7 @@ import type { LogAck as _longshore_agent_v1_LogAck, LogAck__Output as _longshore
 import type { LogBatch as _longshore_agent_v1_LogBatch, LogBatch__Output as _longshore_agent_v1_LogBatch__Output } from './longshore/agent/v1/LogBatch.ts';
 import type { LogRecord as _longshore_agent_v1_LogRecord, LogRecord__Output as _longshore_agent_v1_LogRecord__Output } from './longshore/agent/v1/LogRecord.ts';
 import type { MetricsPage as _longshore_agent_v1_MetricsPage, MetricsPage__Output as _longshore_agent_v1_MetricsPage__Output } from './longshore/agent/v1/MetricsPage.ts';
+import type { NetworkRules as _longshore_agent_v1_NetworkRules, NetworkRules__Output as _longshore_agent_v1_NetworkRules__Output } from './longshore/agent/v1/NetworkRules.ts';
 import type { NumaNode as _longshore_agent_v1_NumaNode, NumaNode__Output as _longshore_agent_v1_NumaNode__Output } from './longshore/agent/v1/NumaNode.ts';
 import type { ObservedContainer as _longshore_agent_v1_ObservedContainer, ObservedContainer__Output as _longshore_agent_v1_ObservedContainer__Output } from './longshore/agent/v1/ObservedContainer.ts';
 import type { Ping as _longshore_agent_v1_Ping, Ping__Output as _longshore_agent_v1_Ping__Output } from './longshore/agent/v1/Ping.ts';
@@ -63,6 +66,7 @@ import type { ProveResponse as _longshore_agent_v1_ProveResponse, ProveResponse_
 import type { PullImageRequest as _longshore_agent_v1_PullImageRequest, PullImageRequest__Output as _longshore_agent_v1_PullImageRequest__Output } from './longshore/agent/v1/PullImageRequest.ts';
 import type { PullImageResponse as _longshore_agent_v1_PullImageResponse, PullImageResponse__Output as _longshore_agent_v1_PullImageResponse__Output } from './longshore/agent/v1/PullImageResponse.ts';
 import type { PushTo as _longshore_agent_v1_PushTo, PushTo__Output as _longshore_agent_v1_PushTo__Output } from './longshore/agent/v1/PushTo.ts';
+import type { ReadinessProbe as _longshore_agent_v1_ReadinessProbe, ReadinessProbe__Output as _longshore_agent_v1_ReadinessProbe__Output } from './longshore/agent/v1/ReadinessProbe.ts';
 import type { Refuse as _longshore_agent_v1_Refuse, Refuse__Output as _longshore_agent_v1_Refuse__Output } from './longshore/agent/v1/Refuse.ts';
 import type { RegistryAuth as _longshore_agent_v1_RegistryAuth, RegistryAuth__Output as _longshore_agent_v1_RegistryAuth__Output } from './longshore/agent/v1/RegistryAuth.ts';
 import type { RemoveCaches as _longshore_agent_v1_RemoveCaches, RemoveCaches__Output as _longshore_agent_v1_RemoveCaches__Output } from './longshore/agent/v1/RemoveCaches.ts';
@@ -73,7 +77,9 @@ import type { Revoked as _longshore_agent_v1_Revoked, Revoked__Output as _longsh
 import type { RevokedAttempt as _longshore_agent_v1_RevokedAttempt, RevokedAttempt__Output as _longshore_agent_v1_RevokedAttempt__Output } from './longshore/agent/v1/RevokedAttempt.ts';
 import type { RunTask as _longshore_agent_v1_RunTask, RunTask__Output as _longshore_agent_v1_RunTask__Output } from './longshore/agent/v1/RunTask.ts';
 import type { Samples as _longshore_agent_v1_Samples, Samples__Output as _longshore_agent_v1_Samples__Output } from './longshore/agent/v1/Samples.ts';
+import type { ServeContainer as _longshore_agent_v1_ServeContainer, ServeContainer__Output as _longshore_agent_v1_ServeContainer__Output } from './longshore/agent/v1/ServeContainer.ts';
 import type { ServeVolume as _longshore_agent_v1_ServeVolume, ServeVolume__Output as _longshore_agent_v1_ServeVolume__Output } from './longshore/agent/v1/ServeVolume.ts';
+import type { Snapshot as _longshore_agent_v1_Snapshot, Snapshot__Output as _longshore_agent_v1_Snapshot__Output } from './longshore/agent/v1/Snapshot.ts';
 import type { StatusReport as _longshore_agent_v1_StatusReport, StatusReport__Output as _longshore_agent_v1_StatusReport__Output } from './longshore/agent/v1/StatusReport.ts';
 import type { Superseded as _longshore_agent_v1_Superseded, Superseded__Output as _longshore_agent_v1_Superseded__Output } from './longshore/agent/v1/Superseded.ts';
 import type { TaskBatchFromAgent as _longshore_agent_v1_TaskBatchFromAgent, TaskBatchFromAgent__Output as _longshore_agent_v1_TaskBatchFromAgent__Output } from './longshore/agent/v1/TaskBatchFromAgent.ts';
@@ -85,6 +91,7 @@ import type { TaskReport as _longshore_agent_v1_TaskReport, TaskReport__Output a
 import type { TaskResult as _longshore_agent_v1_TaskResult, TaskResult__Output as _longshore_agent_v1_TaskResult__Output } from './longshore/agent/v1/TaskResult.ts';
 import type { TaskStarted as _longshore_agent_v1_TaskStarted, TaskStarted__Output as _longshore_agent_v1_TaskStarted__Output } from './longshore/agent/v1/TaskStarted.ts';
 import type { TaskToAgent as _longshore_agent_v1_TaskToAgent, TaskToAgent__Output as _longshore_agent_v1_TaskToAgent__Output } from './longshore/agent/v1/TaskToAgent.ts';
+import type { VolumeDrivers as _longshore_agent_v1_VolumeDrivers, VolumeDrivers__Output as _longshore_agent_v1_VolumeDrivers__Output } from './longshore/agent/v1/VolumeDrivers.ts';
 import type { VolumeMount as _longshore_agent_v1_VolumeMount, VolumeMount__Output as _longshore_agent_v1_VolumeMount__Output } from './longshore/agent/v1/VolumeMount.ts';
 import type { VolumeUse as _longshore_agent_v1_VolumeUse, VolumeUse__Output as _longshore_agent_v1_VolumeUse__Output } from './longshore/agent/v1/VolumeUse.ts';
 import type { Welcome as _longshore_agent_v1_Welcome, Welcome__Output as _longshore_agent_v1_Welcome__Output } from './longshore/agent/v1/Welcome.ts';
@@ -112,8 +119,10 @@ export interface ProtoGrpcType {
         CancelTask: MessageTypeDefinition<_longshore_agent_v1_CancelTask, _longshore_agent_v1_CancelTask__Output>
         ChallengeRequest: MessageTypeDefinition<_longshore_agent_v1_ChallengeRequest, _longshore_agent_v1_ChallengeRequest__Output>
         ChallengeResponse: MessageTypeDefinition<_longshore_agent_v1_ChallengeResponse, _longshore_agent_v1_ChallengeResponse__Output>
+        ChangeContainer: MessageTypeDefinition<_longshore_agent_v1_ChangeContainer, _longshore_agent_v1_ChangeContainer__Output>
         CodeArchive: MessageTypeDefinition<_longshore_agent_v1_CodeArchive, _longshore_agent_v1_CodeArchive__Output>
         Conditions: MessageTypeDefinition<_longshore_agent_v1_Conditions, _longshore_agent_v1_Conditions__Output>
+        ContainerChanged: MessageTypeDefinition<_longshore_agent_v1_ContainerChanged, _longshore_agent_v1_ContainerChanged__Output>
         ContainerSample: MessageTypeDefinition<_longshore_agent_v1_ContainerSample, _longshore_agent_v1_ContainerSample__Output>
         ContainerSpec: MessageTypeDefinition<_longshore_agent_v1_ContainerSpec, _longshore_agent_v1_ContainerSpec__Output>
         ControlFromAgent: MessageTypeDefinition<_longshore_agent_v1_ControlFromAgent, _longshore_agent_v1_ControlFromAgent__Output>
@@ -148,6 +157,7 @@ export interface ProtoGrpcType {
         LogBatch: MessageTypeDefinition<_longshore_agent_v1_LogBatch, _longshore_agent_v1_LogBatch__Output>
         LogRecord: MessageTypeDefinition<_longshore_agent_v1_LogRecord, _longshore_agent_v1_LogRecord__Output>
         MetricsPage: MessageTypeDefinition<_longshore_agent_v1_MetricsPage, _longshore_agent_v1_MetricsPage__Output>
+        NetworkRules: MessageTypeDefinition<_longshore_agent_v1_NetworkRules, _longshore_agent_v1_NetworkRules__Output>
         NumaNode: MessageTypeDefinition<_longshore_agent_v1_NumaNode, _longshore_agent_v1_NumaNode__Output>
         ObservedContainer: MessageTypeDefinition<_longshore_agent_v1_ObservedContainer, _longshore_agent_v1_ObservedContainer__Output>
         Ping: MessageTypeDefinition<_longshore_agent_v1_Ping, _longshore_agent_v1_Ping__Output>
@@ -159,6 +169,7 @@ export interface ProtoGrpcType {
         PullImageRequest: MessageTypeDefinition<_longshore_agent_v1_PullImageRequest, _longshore_agent_v1_PullImageRequest__Output>
         PullImageResponse: MessageTypeDefinition<_longshore_agent_v1_PullImageResponse, _longshore_agent_v1_PullImageResponse__Output>
         PushTo: MessageTypeDefinition<_longshore_agent_v1_PushTo, _longshore_agent_v1_PushTo__Output>
+        ReadinessProbe: MessageTypeDefinition<_longshore_agent_v1_ReadinessProbe, _longshore_agent_v1_ReadinessProbe__Output>
         Refuse: MessageTypeDefinition<_longshore_agent_v1_Refuse, _longshore_agent_v1_Refuse__Output>
         RegistryAuth: MessageTypeDefinition<_longshore_agent_v1_RegistryAuth, _longshore_agent_v1_RegistryAuth__Output>
         RemoveCaches: MessageTypeDefinition<_longshore_agent_v1_RemoveCaches, _longshore_agent_v1_RemoveCaches__Output>
@@ -169,7 +180,9 @@ export interface ProtoGrpcType {
         RevokedAttempt: MessageTypeDefinition<_longshore_agent_v1_RevokedAttempt, _longshore_agent_v1_RevokedAttempt__Output>
         RunTask: MessageTypeDefinition<_longshore_agent_v1_RunTask, _longshore_agent_v1_RunTask__Output>
         Samples: MessageTypeDefinition<_longshore_agent_v1_Samples, _longshore_agent_v1_Samples__Output>
+        ServeContainer: MessageTypeDefinition<_longshore_agent_v1_ServeContainer, _longshore_agent_v1_ServeContainer__Output>
         ServeVolume: MessageTypeDefinition<_longshore_agent_v1_ServeVolume, _longshore_agent_v1_ServeVolume__Output>
+        Snapshot: MessageTypeDefinition<_longshore_agent_v1_Snapshot, _longshore_agent_v1_Snapshot__Output>
         StatusReport: MessageTypeDefinition<_longshore_agent_v1_StatusReport, _longshore_agent_v1_StatusReport__Output>
         Superseded: MessageTypeDefinition<_longshore_agent_v1_Superseded, _longshore_agent_v1_Superseded__Output>
         TaskBatchFromAgent: MessageTypeDefinition<_longshore_agent_v1_TaskBatchFromAgent, _longshore_agent_v1_TaskBatchFromAgent__Output>
@@ -181,6 +194,7 @@ export interface ProtoGrpcType {
         TaskResult: MessageTypeDefinition<_longshore_agent_v1_TaskResult, _longshore_agent_v1_TaskResult__Output>
         TaskStarted: MessageTypeDefinition<_longshore_agent_v1_TaskStarted, _longshore_agent_v1_TaskStarted__Output>
         TaskToAgent: MessageTypeDefinition<_longshore_agent_v1_TaskToAgent, _longshore_agent_v1_TaskToAgent__Output>
+        VolumeDrivers: MessageTypeDefinition<_longshore_agent_v1_VolumeDrivers, _longshore_agent_v1_VolumeDrivers__Output>
         VolumeMount: MessageTypeDefinition<_longshore_agent_v1_VolumeMount, _longshore_agent_v1_VolumeMount__Output>
         VolumeUse: MessageTypeDefinition<_longshore_agent_v1_VolumeUse, _longshore_agent_v1_VolumeUse__Output>
         Welcome: MessageTypeDefinition<_longshore_agent_v1_Welcome, _longshore_agent_v1_Welcome__Output>

@@ -2,6 +2,7 @@
 
 import type { CodeArchive as _longshore_agent_v1_CodeArchive, CodeArchive__Output as _longshore_agent_v1_CodeArchive__Output } from '../../../longshore/agent/v1/CodeArchive.ts';
 import type { VolumeMount as _longshore_agent_v1_VolumeMount, VolumeMount__Output as _longshore_agent_v1_VolumeMount__Output } from '../../../longshore/agent/v1/VolumeMount.ts';
+import type { ReadinessProbe as _longshore_agent_v1_ReadinessProbe, ReadinessProbe__Output as _longshore_agent_v1_ReadinessProbe__Output } from '../../../longshore/agent/v1/ReadinessProbe.ts';
 import type { Long } from '@grpc/proto-loader';
 
 export interface ContainerSpec {
@@ -33,6 +34,9 @@ export interface ContainerSpec {
   'secretNames'?: (string)[];
   'stopAfterDisconnectMs'?: (number);
   'workerMode'?: (string);
+  'entrypoint'?: (string)[];
+  'ports'?: (number)[];
+  'readinessProbe'?: (_longshore_agent_v1_ReadinessProbe | null);
 }
 
 export interface ContainerSpec__Output {
@@ -64,4 +68,7 @@ export interface ContainerSpec__Output {
   'secretNames': (string)[];
   'stopAfterDisconnectMs': (number);
   'workerMode': (string);
+  'entrypoint': (string)[];
+  'ports': (number)[];
+  'readinessProbe': (_longshore_agent_v1_ReadinessProbe__Output | null);
 }

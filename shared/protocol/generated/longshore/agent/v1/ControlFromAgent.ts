@@ -13,6 +13,8 @@ import type { HostDrain as _longshore_agent_v1_HostDrain, HostDrain__Output as _
 import type { Samples as _longshore_agent_v1_Samples, Samples__Output as _longshore_agent_v1_Samples__Output } from '../../../longshore/agent/v1/Samples.ts';
 import type { VolumeUse as _longshore_agent_v1_VolumeUse, VolumeUse__Output as _longshore_agent_v1_VolumeUse__Output } from '../../../longshore/agent/v1/VolumeUse.ts';
 import type { CacheUse as _longshore_agent_v1_CacheUse, CacheUse__Output as _longshore_agent_v1_CacheUse__Output } from '../../../longshore/agent/v1/CacheUse.ts';
+import type { ContainerChanged as _longshore_agent_v1_ContainerChanged, ContainerChanged__Output as _longshore_agent_v1_ContainerChanged__Output } from '../../../longshore/agent/v1/ContainerChanged.ts';
+import type { VolumeDrivers as _longshore_agent_v1_VolumeDrivers, VolumeDrivers__Output as _longshore_agent_v1_VolumeDrivers__Output } from '../../../longshore/agent/v1/VolumeDrivers.ts';
 
 export interface ControlFromAgent {
   'hello'?: (_longshore_agent_v1_Hello | null);
@@ -28,7 +30,9 @@ export interface ControlFromAgent {
   'samples'?: (_longshore_agent_v1_Samples | null);
   'volumeUse'?: (_longshore_agent_v1_VolumeUse | null);
   'cacheUse'?: (_longshore_agent_v1_CacheUse | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse";
+  'containerChanged'?: (_longshore_agent_v1_ContainerChanged | null);
+  'volumeDrivers'?: (_longshore_agent_v1_VolumeDrivers | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"volumeDrivers";
 }
 
 export interface ControlFromAgent__Output {
@@ -45,5 +49,7 @@ export interface ControlFromAgent__Output {
   'samples'?: (_longshore_agent_v1_Samples__Output | null);
   'volumeUse'?: (_longshore_agent_v1_VolumeUse__Output | null);
   'cacheUse'?: (_longshore_agent_v1_CacheUse__Output | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse";
+  'containerChanged'?: (_longshore_agent_v1_ContainerChanged__Output | null);
+  'volumeDrivers'?: (_longshore_agent_v1_VolumeDrivers__Output | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"volumeDrivers";
 }

@@ -13,6 +13,8 @@ import type { ServeVolume as _longshore_agent_v1_ServeVolume, ServeVolume__Outpu
 import type { BuildImage as _longshore_agent_v1_BuildImage, BuildImage__Output as _longshore_agent_v1_BuildImage__Output } from '../../../longshore/agent/v1/BuildImage.ts';
 import type { RemoveImages as _longshore_agent_v1_RemoveImages, RemoveImages__Output as _longshore_agent_v1_RemoveImages__Output } from '../../../longshore/agent/v1/RemoveImages.ts';
 import type { RemoveCaches as _longshore_agent_v1_RemoveCaches, RemoveCaches__Output as _longshore_agent_v1_RemoveCaches__Output } from '../../../longshore/agent/v1/RemoveCaches.ts';
+import type { ServeContainer as _longshore_agent_v1_ServeContainer, ServeContainer__Output as _longshore_agent_v1_ServeContainer__Output } from '../../../longshore/agent/v1/ServeContainer.ts';
+import type { ChangeContainer as _longshore_agent_v1_ChangeContainer, ChangeContainer__Output as _longshore_agent_v1_ChangeContainer__Output } from '../../../longshore/agent/v1/ChangeContainer.ts';
 
 export interface ControlToAgent {
   'welcome'?: (_longshore_agent_v1_Welcome | null);
@@ -28,7 +30,9 @@ export interface ControlToAgent {
   'buildImage'?: (_longshore_agent_v1_BuildImage | null);
   'removeImages'?: (_longshore_agent_v1_RemoveImages | null);
   'removeCaches'?: (_longshore_agent_v1_RemoveCaches | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages"|"removeCaches";
+  'serveContainer'?: (_longshore_agent_v1_ServeContainer | null);
+  'changeContainer'?: (_longshore_agent_v1_ChangeContainer | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages"|"removeCaches"|"serveContainer"|"changeContainer";
 }
 
 export interface ControlToAgent__Output {
@@ -45,5 +49,7 @@ export interface ControlToAgent__Output {
   'buildImage'?: (_longshore_agent_v1_BuildImage__Output | null);
   'removeImages'?: (_longshore_agent_v1_RemoveImages__Output | null);
   'removeCaches'?: (_longshore_agent_v1_RemoveCaches__Output | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages"|"removeCaches";
+  'serveContainer'?: (_longshore_agent_v1_ServeContainer__Output | null);
+  'changeContainer'?: (_longshore_agent_v1_ChangeContainer__Output | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages"|"removeCaches"|"serveContainer"|"changeContainer";
 }

@@ -28,6 +28,7 @@ export interface Inventory {
   'buildGpus'?: (boolean);
   'caches'?: (_longshore_agent_v1_CachedVolume)[];
   'registry'?: (boolean);
+  'supervisors'?: (boolean);
 }
 
 export interface Inventory__Output {
@@ -53,4 +54,5 @@ export interface Inventory__Output {
   'buildGpus': (boolean);
   'caches': (_longshore_agent_v1_CachedVolume__Output)[];
   'registry': (boolean);
+  'supervisors': (boolean);
 }

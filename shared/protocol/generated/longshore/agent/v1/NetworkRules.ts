@@ -1,0 +1,12 @@
+// Original file: shared/protocol/agent.proto
+
+
+export interface NetworkRules {
+  'blockNetwork'?: (boolean);
+  'allowList'?: (string)[];
+}
+
+export interface NetworkRules__Output {
+  'blockNetwork': (boolean);
+  'allowList': (string)[];
+}

@@ -1,0 +1,20 @@
+// Original file: shared/protocol/agent.proto
+
+
+export interface ReadinessProbe {
+  'type'?: (string);
+  'port'?: (number);
+  'path'?: (string);
+  'command'?: (string)[];
+  'intervalMs'?: (number);
+  'timeoutMs'?: (number);
+}
+
+export interface ReadinessProbe__Output {
+  'type': (string);
+  'port': (number);
+  'path': (string);
+  'command': (string)[];
+  'intervalMs': (number);
+  'timeoutMs': (number);
+}
