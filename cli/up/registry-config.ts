@@ -1,7 +1,6 @@
 // The configuration of the managed registry: where it listens, and its data in the place of the installation's objects.
 // Pure.
 import { join } from 'node:path';
-import type { S3Settings } from '#scheduler/stores/objects/s3.ts';
 
 export interface RegistrySettings {
   readonly LONGSHORE_DATA_DIR: string;
@@ -59,8 +58,18 @@ function storageOf(settings: RegistrySettings): object {
   };
 }
 
+/** A place in a bucket, as the store of objects opens it. */
+export interface MarksPlace {
+  readonly bucket: string;
+  readonly endpoint: string | undefined;
+  readonly region: string;
+  readonly pathStyle: boolean;
+  readonly prefix: string;
+  readonly credentials: { readonly accessKeyId: string; readonly secretAccessKey: string } | undefined;
+}
+
 /** Where registries on one bucket leave their marks: beside the data, outside of it. undefined: there is no bucket. */
-export function marksPlace(settings: RegistrySettings): S3Settings | undefined {
+export function marksPlace(settings: RegistrySettings): MarksPlace | undefined {
   const bucket = settings.LONGSHORE_OBJECTS_BUCKET;
   if (bucket === undefined) return undefined;
   const endpoint = settings.LONGSHORE_OBJECTS_ENDPOINT;
