@@ -205,6 +205,7 @@ export class Ends {
     this.#context.output.forget(containerId);
     this.#context.clock.forget(containerId);
     gateway.end(containerId);
+    this.#parts.supervisors.end(containerId);
     await slots.end(containerId, { kind: 'stopped', exitCode: exit.exitCode, oomKilled: exit.oomKilled });
     agentState.attended.delete(containerId);
     pauseContainers.release(containerId, entry.epoch);
