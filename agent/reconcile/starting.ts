@@ -4,7 +4,7 @@ import { AppError, messageOf } from '#shared/errors.ts';
 import { EngineError, isGpuRefusal } from '../containers/runtime.ts';
 
 /** Messages of a container's init that cannot find the program that we told it to run. */
-export const NO_PYTHON = /exec python3 failed|exec: "python3"/;
+export const NO_PYTHON = /exec python3 failed|exec: "python3"|exec \/opt\/longshore\/base\/ld\.so failed/;
 
 /** The party at fault, as a reason and a sentence. Pure. */
 export function startFailure(error: unknown): { readonly reason: string; readonly message: string } {
