@@ -28,7 +28,7 @@ export function wire(host: Host, journal: Journal, parts: Parts, root: LinkEvent
 function wireRunners(
   { log }: Host,
   journal: Journal,
-  { slots, gateway, supervisors, executor, logs, loop, agentState }: Parts,
+  { slots, gateway, supervisors, executor, logs, loop, agentState, link }: Parts,
 ): void {
   slots.onReady((containerId, ready) => executor.ready(containerId, ready));
   slots.onStarting((containerId, phase) => {
@@ -45,6 +45,7 @@ function wireRunners(
   });
   slots.onViolation((containerId, rule, text) => executor.violated(containerId, rule, text));
   slots.onRestarting((containerId, restarting) => agentState.noteRestarting(containerId, restarting));
+  link.onServeContainer((order) => supervisors.serve(order));
   // The next agent process listens for it again.
   supervisors.onAdded((containerId) => {
     journal
@@ -105,9 +106,10 @@ function wireMachine({ conditions, log }: Host, { gpus, executor, logs, link, di
 /** Messages to the scheduler, and messages from it. */
 function wireLink(
   { log }: Host,
-  { link, logs, hostDrain, preparer, orders, volumeFiles, supervisors, imageBuilds, caches }: Parts,
+  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds, caches, volumes, helperMounts }: Parts,
   root: LinkEvents,
 ): void {
+  helperMounts.onOffered(() => link.send({ volumeDrivers: { names: [...volumes.offered] } }));
   logs.onResult((result) => {
     if (result === 'accepted') link.logsWaiting();
   });
@@ -116,7 +118,6 @@ function wireLink(
     preparer.take(order).catch((error: unknown) => log.warn({ err: error, image: order.image }, 'image not prepared'));
   });
   link.onServeVolume((order) => volumeFiles.serve(order));
-  link.onServeContainer((order) => supervisors.serve(order));
   link.onBuildImage((order) => imageBuilds.take(order));
   link.onRemoveImages((images) => {
     imageBuilds.remove(images).catch((error: unknown) => log.info({ err: error, images }, 'images were not removed'));
