@@ -129,7 +129,7 @@ test('a pod without any program does not start, and says so', () => {
 
 test('a probe that names nothing waits as long as is usual', () => {
   const probe = { type: 'http', port: 80, path: '/up', command: [], intervalMs: 0, timeoutMs: 0 };
-  expect(settingsOf(createOf({ readinessProbe: probe as never }))['probe']).toMatchObject({
+  expect(settingsOf(createOf({ readinessProbe: probe }))['probe']).toMatchObject({
     type: 'http',
     path: '/up',
     intervalMs: 500,
