@@ -1,8 +1,8 @@
 /**
  * The Python by which supervisors run in containers of any image (docs/supervisor-protocol.md): copied from the base
  * image into a volume of the engine, by a helper container, when the first container needs it. Called by reconcile/.
- * Must stay true: nothing uses a copy that has not run once in a container without Python; a failed copy is removed, and
- * made again by the next who needs it.
+ * Must stay true: nothing uses a copy that has not run once in a container without Python; a failed copy is removed,
+ * and made again by the next who needs it.
  */
 import { sha256Hex } from '#shared/domain/ids.ts';
 import { AppError, messageOf } from '#shared/errors.ts';

@@ -82,8 +82,8 @@ export interface Mount {
   /** Path on the host, for `bind`. */
   readonly source: string;
   /**
-   * For `volume`: a volume of the engine's own driver, by name, created with these options where absent; without options
-   * it lies on the engine's disk.
+   * For `volume`: a volume of the engine's own driver, by name, created with these options where absent; without
+   * options it lies on the engine's disk.
    */
   readonly volume?: {
     readonly name: string;

@@ -205,7 +205,7 @@ function driverCapabilities(spec: ContainerSpec__Output): readonly string[] {
     : DRIVER_CAPABILITIES;
 }
 
-/** What the stub sets, and the operator's certificates. */
+/** Variables that the stub sets, and those of the operator's certificates. */
 function ownEnvironment(spec: ContainerSpec__Output, host: HostFacts): Record<string, string> {
   const env: Record<string, string> = {};
   for (const [name, value] of Object.entries(spec.env)) if (!RESERVED.test(name)) env[name] = value;

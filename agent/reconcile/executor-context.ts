@@ -64,7 +64,7 @@ export interface Prepared {
   readonly lower: string;
   /** The engine's id of the image. */
   readonly imageId: string;
-  /** Of pods and sandboxes: the image's configuration, and the Python of their supervisor. */
+  /** The image's configuration and the Python of the supervisor, for pods and sandboxes. */
   readonly supervised: { readonly config: ImageConfig; readonly base: Mount } | undefined;
 }
 

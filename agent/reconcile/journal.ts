@@ -48,7 +48,7 @@ export interface JournalEntry {
   readonly gpuUuids?: readonly string[];
   /** Kind of its stub; absent in entries of older versions. */
   readonly kind?: string;
-  /** It got a supervisor although it is neither pod nor sandbox. */
+  /** A supervisor was started in it, which is neither pod nor sandbox. */
   readonly hasSupervisor?: boolean;
   readonly dockerId?: string;
   readonly startedAtMs?: number;

@@ -174,7 +174,7 @@ export class Starts {
     ]);
   }
 
-  /** What a supervisor needs that is a container's first program. */
+  /** Needs of a supervisor that is a container's first program. */
   async #supervisedBy(kind: string, image: string, imageId: string): Promise<Prepared['supervised']> {
     if (!isSupervised(kind)) return undefined;
     const { runtime, pythonBase } = this.#parts;

@@ -1,7 +1,8 @@
 /**
- * The connections between the agent and the supervisor of one container. The supervisor dials `supervisor.sock`, and one
- * connection always waits for a request. Streams of the scheduler are joined to such connections, and their bytes pass
- * unread. Must stay true: a connection serves one stream; the end of either side ends the other; both kinds are bounded.
+ * The connections between the agent and the supervisor of one container. The supervisor dials `supervisor.sock`, and
+ * one connection always waits for a request. Streams of the scheduler are joined to such connections, and their bytes
+ * pass unread. Must stay true: a connection serves one stream; the end of either side ends the other; both kinds are
+ * bounded.
  */
 import type { Socket } from 'node:net';
 import { SocketListener } from '../slots/listener.ts';

@@ -139,7 +139,7 @@ export class Supervisors {
     if (container === undefined) throw new AppError('not_running', 'the container does not run');
     this.#added.tell(containerId);
     await connections.listen();
-    // One that an agent before this one started dials by itself.
+    // A supervisor that an agent before this one started dials by itself.
     if ((await runtime.execsOf(container.dockerId)).some(isSupervisorCommand)) {
       if (await connections.dialled(START_MS)) return;
       throw new AppError('not_dialling', 'one that runs there does not answer');

@@ -8,7 +8,7 @@ import { bytesSocketOf } from '#shared/protocol/byte-connections.ts';
 import type { FakeScheduler } from './fake-scheduler.ts';
 import { until } from './fake-scheduler.ts';
 
-/** One stream: frames out, frames in. */
+/** A stream: frames out, frames in. */
 export class PlayedStream {
   readonly socket: Socket;
   readonly frames: Frame[] = [];
