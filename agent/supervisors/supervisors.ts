@@ -6,7 +6,7 @@
  */
 import { join } from 'node:path';
 import type { Socket } from 'node:net';
-import { AppError, messageOf } from '#shared/errors.ts';
+import { messageOf } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ServeContainer__Output } from '#shared/protocol/generated/messages.ts';
@@ -136,13 +136,13 @@ export class Supervisors {
   async #start(containerId: string, { connections }: Supervisor): Promise<void> {
     const { runtime, running } = this.#parts;
     const container = running(containerId);
-    if (container === undefined) throw new AppError('not_running', 'the container does not run');
+    if (container === undefined) throw new Error('the container does not run');
     this.#added.tell(containerId);
     await connections.listen();
     // A supervisor that an agent before this one started dials by itself.
     if ((await runtime.execsOf(container.dockerId)).some(isSupervisorCommand)) {
       if (await connections.dialled(START_MS)) return;
-      throw new AppError('not_dialling', 'one that runs there does not answer');
+      throw new Error('one that runs there does not answer');
     }
     const settings = `${SUPERVISOR_NAME}=${JSON.stringify(addedSettings(containerId))}`;
     const execId = await runtime.execDetached(container.dockerId, ADDED_SUPERVISOR_COMMAND, [settings]);
@@ -150,8 +150,8 @@ export class Supervisors {
     while (!(await connections.dialled(LOOK_MS))) {
       const state = await runtime.execState(execId);
       if (state?.running !== true)
-        throw new AppError('ended', `it ended with code ${state?.exitCode ?? 0} (127: the image has no python3)`);
-      if (performance.now() > until) throw new AppError('not_dialling', `it did not answer in ${START_MS / 1000} s`);
+        throw new Error(`it ended with code ${state?.exitCode ?? 0} (127: the image has no python3)`);
+      if (performance.now() > until) throw new Error(`it did not answer in ${START_MS / 1000} s`);
     }
   }
 }
