@@ -1,4 +1,4 @@
-// What the slots of a container are told, and what they tell: the container's facts, events and end.
+// Facts that the slots of a container are told, and events that they tell.
 import type { Rule } from './budget.ts';
 import type { OpenBytes } from './streams.ts';
 
