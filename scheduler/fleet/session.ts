@@ -17,6 +17,7 @@ import type {
   Refuse__Output,
   Revoked,
   Samples__Output,
+  ServeContainer,
   ServeVolume,
   BuildImage,
 } from '#shared/protocol/generated/messages.ts';
@@ -314,6 +315,10 @@ export class Session {
 
   serveVolume(order: ServeVolume): void {
     this.#write({ serveVolume: order });
+  }
+
+  serveContainer(order: ServeContainer): void {
+    this.#write({ serveContainer: order });
   }
 
   buildImage(order: BuildImage): void {
