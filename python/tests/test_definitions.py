@@ -416,7 +416,7 @@ def handler(): ...
         self.assertEqual(self.refused('pkg/app.py:none')[0], 'pkg/app.py: has no none')
         self.assertEqual(
             self.refused('pkg/app.py:plain')[0],
-            'pkg/app.py: plain is not decorated with @endpoint, @task_queue, @function, @schedule, @asgi or @realtime',
+            'pkg/app.py: plain is not decorated with @endpoint, @task_queue, @function, @schedule, @asgi or @realtime, and is no Pod',
         )
 
     def test_prints_go_to_stderr_and_threads_do_not_hold_the_end(self) -> None:

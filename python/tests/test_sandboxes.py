@@ -144,6 +144,7 @@ class Creation(Case):
             self.assertEqual(Pod(name='in a container').options, {'name': 'in a container'})
 
     def test_bad_parameters_name_themselves(self) -> None:
+        wrong: Any = Pod
         for made, parameter in (
             (lambda: Sandbox(block_network=True, allow_list=['10.0.0.0/8']), 'allow_list'),
             (lambda: Sandbox(docker_enabled=True), 'docker_enabled'),
@@ -154,15 +155,15 @@ class Creation(Case):
             (lambda: Pod(ports=[65536]), 'ports'),
             (lambda: Pod(ports=list(range(1, 22))), 'ports'),
             (lambda: Pod(entrypoint='python3 -m http.server'), 'entrypoint'),
-            (lambda: Pod(entrypoint=[1]), 'entrypoint'),
-            (lambda: Pod(readiness_probe='/'), 'readiness_probe'),
+            (lambda: wrong(entrypoint=[1]), 'entrypoint'),
+            (lambda: wrong(readiness_probe='/'), 'readiness_probe'),
             (lambda: Pod(serving={}), 'serving'),
-            (lambda: Pod(tcp=1), 'tcp'),
+            (lambda: wrong(tcp=1), 'tcp'),
             (lambda: ReadinessProbe(path='/', command=['true']), 'command'),
             (lambda: ReadinessProbe(interval_seconds=0), 'interval_seconds'),
         ):
             with self.subTest(parameter), self.assertRaisesRegex(DefinitionError, '^%s: ' % parameter):
-                made()  # type: ignore[no-untyped-call]
+                made()
 
 
 class Pods(Case):
