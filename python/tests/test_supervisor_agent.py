@@ -409,7 +409,7 @@ class Limits(Served):
             os.chmod(path, 0o777)
         self.begin(before=before, entrypoint=['sleep', '1000'])
         self.addCleanup(end_all_of, user)
-        bomb = self.start('sh', '-c', 'while :; do sleep 1000 & done 2> /dev/null')
+        bomb = self.start('bash', '-c', 'while :; do sleep 1000 & done')
         eventually(lambda: self.ask(type='start', command=['true']).get('code') == 'too_many_processes')
         self.refused('too_many_processes', 'processes', type='stat', path='/')
         self.assertIn(bomb, [one['pid'] for one in self.ask_ok(type='processes')['processes']])

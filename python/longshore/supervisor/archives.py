@@ -151,7 +151,7 @@ def _unpack(work: Work, cwd: str, request: Request) -> None:
         source: Any = body
         archive = tarfile.open(mode='r|', fileobj=source, bufsize=_BUFFER_BYTES, **_NAMES)
         for info in archive:
-            setattr(archive, 'members', [])  # noqa: B010; else it keeps every entry
+            archive.members = []  # type: ignore[attr-defined]  # else it keeps every entry
             _extract(root, archive, info, modes)
     except tarfile.TarError as error:
         raise Wrong('bad_request', 'this is no tar archive: %s' % error) from None
