@@ -1,7 +1,7 @@
 // The command tree's part for built images. Each command's module is loaded when it runs.
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
-import { command, examples } from './program-parts.ts';
+import { ROOT_OPTION, command, examples } from './program-parts.ts';
 
 export function addImageCommands(program: Command, invocation: () => Invocation): void {
   const image = command(program, 'image', 'Look at images that were built from app files');
@@ -17,11 +17,13 @@ export function addImageCommands(program: Command, invocation: () => Invocation)
     await runImageShow(id, invocation());
   });
   examples(
-    command(image, 'build', 'Build the image of an app, without a deployment').argument('<file.py[:handler]>'),
+    command(image, 'build', 'Build the image of an app, without a deployment')
+      .argument('<file.py[:handler]>')
+      .option(...ROOT_OPTION),
     'image build app.py:handler',
-  ).action(async (target: string) => {
+  ).action(async (target: string, { root }: { readonly root?: string }) => {
     const { runImageBuild } = await import('./commands/image.ts');
-    await runImageBuild(target, invocation());
+    await runImageBuild(target, root, invocation());
   });
   examples(
     command(image, 'delete', 'Delete an image that no deployment has').argument('<id>'),

@@ -2,6 +2,12 @@
 import { InvalidArgumentError } from 'commander';
 import type { Command } from 'commander';
 
+/** The option of commands that read an app file. */
+export const ROOT_OPTION = [
+  '--root <dir>',
+  "the folder that is packed, and from which modules are imported (else the file's own)",
+] as const;
+
 /** Adds a subcommand; a usage mistake points at its own help. */
 export function command(parent: Command, name: string, description: string): Command {
   const made = parent.command(name).description(description);

@@ -6,7 +6,7 @@ import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
 import type { InvokeFlags, LogsFlags, UpFlags } from './flags.ts';
 import { endWithReader, note, print, printError } from './print.ts';
-import { command, wholeNumber } from './program-parts.ts';
+import { ROOT_OPTION, command, wholeNumber } from './program-parts.ts';
 import { addResourceCommands } from './resources.ts';
 
 /** Commands that shut down in their own way, whether or not anybody reads their output. */
@@ -136,21 +136,26 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
   command(program, 'deploy', 'Deploy a handler of a Python file as a new version')
     .argument('<file[:handler]>', 'the file, and the handler when it defines several')
     .option('--name <name>', "the deployment's name (else the handler's)")
-    .addHelpText('after', '\nExamples:\n  longshore deploy app.py\n  longshore deploy app.py:predict --name predictor')
-    .action(async (target: string, options: { readonly name?: string }) => {
+    .option(...ROOT_OPTION)
+    .addHelpText(
+      'after',
+      '\nExamples:\n  longshore deploy app.py\n  longshore deploy app.py:predict --name predictor\n  longshore deploy src/app.py --root .     # an app whose modules say `from src.models import …`',
+    )
+    .action(async (target: string, options: { readonly name?: string; readonly root?: string }) => {
       const { runDeploy } = await import('./commands/deploy.ts');
       await runDeploy(target, options, globals(program), process.env);
     });
 
   command(program, 'prepare', 'Make a handler of a Python file ready to be called, without a deployment')
     .argument('<file[:handler]>', 'the file, and the handler when it defines several')
+    .option(...ROOT_OPTION)
     .addHelpText(
       'after',
       '\nPrints the path to call. A Python program does this by itself when it calls a function that is not deployed.\n\nExamples:\n  longshore prepare train.py:train\n  longshore prepare train.py --json',
     )
-    .action(async (target: string) => {
+    .action(async (target: string, options: { readonly root?: string }) => {
       const { runPrepare } = await import('./commands/deploy.ts');
-      await runPrepare(target, globals(program), process.env);
+      await runPrepare(target, options, globals(program), process.env);
     });
 
   command(program, 'invoke', 'Call a deployment and print its answer')

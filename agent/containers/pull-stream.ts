@@ -1,10 +1,10 @@
 import type { Readable } from 'node:stream';
 import { isDigest } from '#shared/domain/image-reference.ts';
+import { type ProgressLine, readProgressLines } from './progress-lines.ts';
 
 /** The engine's last line of a successful pull. */
 const FINAL = /^Status: (Downloaded newer image|Image is up to date) for /;
 const DIGEST = /^Digest: (sha256:[0-9a-f]{64})$/;
-const MAX_LINE = 1024 * 1024;
 const MAX_LAYERS = 1000;
 
 export interface PullProgress {
@@ -13,14 +13,6 @@ export interface PullProgress {
   readonly totalBytes: number;
   readonly layersDone: number;
   readonly layers: number;
-}
-
-interface Line {
-  readonly id?: unknown;
-  readonly status?: unknown;
-  readonly error?: unknown;
-  readonly errorDetail?: { readonly message?: unknown };
-  readonly progressDetail?: { readonly current?: unknown; readonly total?: unknown };
 }
 
 /**
@@ -36,58 +28,25 @@ export async function readPullStream(
   signal: AbortSignal,
   onProgress: (progress: PullProgress) => void = () => undefined,
 ): Promise<string> {
-  let rest = '';
   let final = false;
   let digest = '';
-  let failure: string | undefined;
   const layers = new Layers();
-  const giveUp = (why: string): void => void stream.destroy(new Error(why));
-  const silence = setTimeout(() => giveUp(`nothing heard for ${silenceMs / 1000} s`), silenceMs);
-  const onAbort = (): void => giveUp('it took too long');
-  signal.addEventListener('abort', onAbort, { once: true });
-  const onLine = (text: string): void => {
-    const line = parse(text);
-    if (line === undefined) return;
-    const error = line.errorDetail?.message ?? line.error;
-    if (typeof error === 'string') failure ??= error;
+  await readProgressLines(stream, { silenceMs, signal, whenAborted: 'it took too long' }, (line) => {
     if (typeof line.status !== 'string') return;
     if (FINAL.test(line.status)) final = true;
     const said = DIGEST.exec(line.status)?.[1];
     if (said !== undefined && isDigest(said)) digest = said;
     if (layers.take(line, line.status)) onProgress(layers.progress);
-  };
-  try {
-    for await (const data of stream) {
-      silence.refresh();
-      const lines = (rest + String(data)).split('\n');
-      rest = (lines.pop() ?? '').slice(0, MAX_LINE);
-      lines.forEach(onLine);
-    }
-    onLine(rest);
-  } finally {
-    clearTimeout(silence);
-    signal.removeEventListener('abort', onAbort);
-  }
-  if (failure !== undefined) throw new Error(failure);
+  });
   if (!final) throw new Error('the pull ended before it was complete');
   return digest;
-}
-
-function parse(text: string): Line | undefined {
-  if (text.trim() === '') return undefined;
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? value : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 class Layers {
   readonly #known = new Map<string, { doneBytes: number; totalBytes: number; done: boolean }>();
 
   /** @returns whether the line is about a layer */
-  take(line: Line, status: string): boolean {
+  take(line: ProgressLine, status: string): boolean {
     const { id } = line;
     if (typeof id !== 'string' || !/^[0-9a-f]{12}$/.test(id)) return false;
     const layer = this.#known.get(id) ?? { doneBytes: 0, totalBytes: 0, done: false };

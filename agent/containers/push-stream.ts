@@ -1,19 +1,10 @@
 import type { Readable } from 'node:stream';
 import { isDigest } from '#shared/domain/image-reference.ts';
+import { readProgressLines } from './progress-lines.ts';
 
 /** The engine's last line of a push; with containerd's image store nothing else names the digest. */
 const FINAL = /: digest: (sha256:[0-9a-f]{64}) size: \d+$/;
-const MAX_LINE = 1024 * 1024;
 const MAX_LAYERS = 1000;
-
-interface Line {
-  readonly id?: unknown;
-  readonly status?: unknown;
-  readonly error?: unknown;
-  readonly errorDetail?: { readonly message?: unknown };
-  readonly progressDetail?: { readonly current?: unknown; readonly total?: unknown };
-  readonly aux?: { readonly Digest?: unknown } | null;
-}
 
 /**
  * Reads a push's progress to its end. Success requires the engine's word on the digest and no error line.
@@ -26,19 +17,10 @@ export async function readPushStream(
   signal: AbortSignal,
   onProgress: (doneBytes: number, totalBytes: number) => void,
 ): Promise<string> {
-  let rest = '';
   let digest = '';
-  let failure: string | undefined;
   const layers = new Map<string, { readonly done: number; readonly total: number }>();
-  const giveUp = (why: string): void => void stream.destroy(new Error(why));
-  const silence = setTimeout(() => giveUp(`nothing heard for ${silenceMs / 1000} s`), silenceMs);
-  const onAbort = (): void => giveUp('the push was ended');
-  signal.addEventListener('abort', onAbort, { once: true });
-  if (signal.aborted) onAbort();
-  const onLine = (text: string): void => {
-    const { id, status, error, errorDetail, progressDetail, aux } = parse(text);
-    const said = errorDetail?.message ?? error;
-    if (typeof said === 'string') failure ??= said;
+  await readProgressLines(stream, { silenceMs, signal, whenAborted: 'the push was ended' }, (line) => {
+    const { id, status, progressDetail, aux } = line;
     if (typeof status === 'string') digest = FINAL.exec(status)?.[1] ?? digest;
     if (typeof aux?.Digest === 'string' && isDigest(aux.Digest)) digest = aux.Digest;
     const { current, total } = progressDetail ?? {};
@@ -50,29 +32,7 @@ export async function readPushStream(
       all.reduce((sum, one) => sum + one.done, 0),
       all.reduce((sum, one) => sum + one.total, 0),
     );
-  };
-  try {
-    for await (const data of stream) {
-      silence.refresh();
-      const lines = (rest + String(data)).split('\n');
-      rest = (lines.pop() ?? '').slice(0, MAX_LINE);
-      lines.forEach(onLine);
-    }
-    onLine(rest);
-  } finally {
-    clearTimeout(silence);
-    signal.removeEventListener('abort', onAbort);
-  }
-  if (failure !== undefined) throw new Error(failure);
+  });
   if (digest === '') throw new Error('the push ended before it was complete');
   return digest;
-}
-
-function parse(text: string): Line {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? value : {};
-  } catch {
-    return {};
-  }
 }

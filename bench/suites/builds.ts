@@ -7,6 +7,7 @@ import { BASE_IMAGE, BUILD_LABEL } from '#shared/domain/built-images.ts';
 import { readDefinition } from '#scheduler/fleet/builds/definition.ts';
 import type { ImageRequest } from '#scheduler/fleet/builds/definition.ts';
 import { objectField, textField } from '#cli/json.ts';
+import { NO_IMAGE } from '../../test/helpers/image-request.ts';
 import type { Figures } from '../measure.ts';
 import { measureOf } from '../measure.ts';
 import type { Product } from '../product.ts';
@@ -17,26 +18,17 @@ import type { SuiteContext, SuiteResult } from './suite.ts';
 const CASES = ['dockerfile', 'definition'] as const;
 type Case = (typeof CASES)[number];
 
-const NOTHING: ImageRequest = {
-  pythonVersion: '',
-  pythonPackages: [],
-  systemPackages: [],
-  commands: [],
-  existingImageUri: '',
-  buildSteps: [],
-  envVars: [],
-  dockerfile: '',
-  buildCtxObject: '',
-  secrets: [],
-  gpu: '',
-  ignorePython: false,
-};
-
 /** pip finds its package in the image, so that no index is measured. */
 function requestOf(name: Case, image: string): ImageRequest {
   const mark = `BENCH=${randomUUID()}`;
   if (name === 'definition')
-    return { ...NOTHING, existingImageUri: image, envVars: [mark], pythonPackages: ['pip'], commands: ['mkdir /made'] };
+    return {
+      ...NO_IMAGE,
+      existingImageUri: image,
+      envVars: [mark],
+      pythonPackages: ['pip'],
+      commands: ['mkdir /made'],
+    };
   const lines = [
     `FROM ${image}`,
     `ENV ${mark}`,
@@ -44,7 +36,7 @@ function requestOf(name: Case, image: string): ImageRequest {
     'RUN head -c 50000000 /dev/zero > /zeros',
     'RUN mkdir /made',
   ];
-  return { ...NOTHING, dockerfile: lines.join('\n') };
+  return { ...NO_IMAGE, dockerfile: lines.join('\n') };
 }
 
 export async function builds(context: SuiteContext): Promise<SuiteResult> {

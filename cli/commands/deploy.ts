@@ -11,14 +11,14 @@ type Env = Readonly<Record<string, string | undefined>>;
 
 export async function runDeploy(
   target: string,
-  flags: { readonly name?: string },
+  flags: { readonly name?: string; readonly root?: string },
   options: GlobalOptions,
   env: Env,
 ): Promise<void> {
   const context = await resolveContext(options, env);
   const client = new Client(context);
   try {
-    const deployed = await deployApp(client, { target, name: flags.name, reuse: false, onStep: note, env });
+    const deployed = await deployApp(client, { target, ...flags, name: flags.name, reuse: false, onStep: note, env });
     if (options.json === true) {
       printJson(deployed);
       return;
@@ -31,18 +31,24 @@ export async function runDeploy(
     print('');
     print('Others in this file:');
     const file = target.slice(0, target.lastIndexOf(':'));
-    for (const name of deployed.otherHandlers) print(`  ${programName(env)} deploy ${file}:${name}`);
+    const ofRoot = flags.root === undefined ? '' : ` --root ${flags.root}`;
+    for (const name of deployed.otherHandlers) print(`  ${programName(env)} deploy ${file}:${name}${ofRoot}`);
   } finally {
     await client.close();
   }
 }
 
 /** Prepares a handler, and prints the path by which its stub is called. */
-export async function runPrepare(target: string, options: GlobalOptions, env: Env): Promise<void> {
+export async function runPrepare(
+  target: string,
+  { root }: { readonly root?: string },
+  options: GlobalOptions,
+  env: Env,
+): Promise<void> {
   const context = await resolveContext(options, env);
   const client = new Client(context);
   try {
-    const prepared = await prepareApp(client, { target, onStep: note, env });
+    const prepared = await prepareApp(client, { target, root, onStep: note, env });
     const path = `/${prepared.kind}/id/${prepared.stubId}`;
     if (options.json === true) printJson({ ...prepared, path });
     else print(`${prepared.name} is ready: ${context.url}${path}`);

@@ -44,8 +44,8 @@ export async function runImageShow(id: string, invocation: Invocation): Promise<
 }
 
 /** Builds the image of an app file without a deployment. */
-export async function runImageBuild(target: string, invocation: Invocation): Promise<void> {
-  const { handler } = await describeApp(target, invocation.env);
+export async function runImageBuild(target: string, root: string | undefined, invocation: Invocation): Promise<void> {
+  const { handler } = await describeApp(target, root, invocation.env);
   await withClient(invocation, async (client) => {
     const imageId = await resolveImage(client, handler, note);
     if (invocation.options.json === true) showDone(invocation, { imageId }, []);

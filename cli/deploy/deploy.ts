@@ -36,6 +36,8 @@ export interface Deployed {
 export interface DeployRequest {
   /** `file.py` or `file.py:handler`. */
   readonly target: string;
+  /** The directory to pack; undefined: the file's own. */
+  readonly root?: string | undefined;
   readonly name: string | undefined;
   /** Make no new version when the latest one is the same code and recipe. */
   readonly reuse: boolean;
@@ -45,7 +47,7 @@ export interface DeployRequest {
 
 /** @throws CliError naming what was refused and the cure */
 export async function deployApp(client: Client, request: DeployRequest): Promise<Deployed> {
-  const { root, handler, others } = await describeApp(request.target, request.env);
+  const { root, handler, others } = await describeApp(request.target, request.root, request.env);
   const objectId = await uploadCode(client, root, request.onStep);
   return { ...(await deployHandler(client, handler, objectId, request)), otherHandlers: others };
 }
@@ -63,7 +65,7 @@ export interface Prepared {
  * @throws CliError naming what was refused and the cure
  */
 export async function prepareApp(client: Client, request: Omit<DeployRequest, 'name' | 'reuse'>): Promise<Prepared> {
-  const { root, handler } = await describeApp(request.target, request.env);
+  const { root, handler } = await describeApp(request.target, request.root, request.env);
   const objectId = await uploadCode(client, root, request.onStep);
   const kind = kindOf(handler);
   const stubId = await createStub(client, handler, async () => ({ stubType: kind, objectId }), request.onStep);

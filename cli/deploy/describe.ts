@@ -1,8 +1,8 @@
 // Asks the person's own Python what a file defines: `python3 -m longshore.describe`. The file's imports
 // run in that Python, not here. The output is one JSON object with the fields of GetOrCreateStub.
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { basename, delimiter, dirname, resolve } from 'node:path';
+import { existsSync, realpathSync, statSync } from 'node:fs';
+import { delimiter, dirname, isAbsolute, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { isRecord } from '#shared/json.ts';
 import { CliError, errorCode, usageError } from '../errors.ts';
@@ -17,7 +17,7 @@ export type HandlerDefinition = Readonly<Record<string, unknown>> & {
 };
 
 export interface AppDefinition {
-  /** The directory to pack: the one that holds the file. */
+  /** The directory to pack, from which modules are imported. */
   readonly root: string;
   readonly handler: HandlerDefinition;
   /** Names of the file's other handlers. */
@@ -32,13 +32,16 @@ const MAX_OUTPUT_BYTES = 4 * 1024 * 1024;
 
 /**
  * Reads `file.py` or `file.py:handler`.
- * @throws CliError with the cure: no such file, no Python, an import that fails, several handlers and none named
+ * @param rootFlag - the directory to pack; undefined: the file's own
+ * @throws CliError with the cure: no such file, one outside of the directory, no Python, an import that fails, several
+ * handlers and none named
  */
-export async function describeApp(target: string, env: Env): Promise<AppDefinition> {
+export async function describeApp(target: string, rootFlag: string | undefined, env: Env): Promise<AppDefinition> {
   const { file, handlerName } = splitTarget(target);
   if (!existsSync(file)) throw new CliError(`there is no file ${file}`);
-  const root = dirname(file);
-  const argument = handlerName === undefined ? basename(file) : `${basename(file)}:${handlerName}`;
+  const root = rootFlag === undefined ? dirname(file) : rootOf(file, rootFlag);
+  const path = relative(root, rootFlag === undefined ? file : realpathSync(file));
+  const argument = handlerName === undefined ? path : `${path}:${handlerName}`;
   const answer = await runDescribe(argument, root, env);
   if (answer['ok'] !== true) {
     const hint = textField(answer, 'hint');
@@ -48,6 +51,18 @@ export async function describeApp(target: string, env: Env): Promise<AppDefiniti
   }
   const others = Array.isArray(answer['others']) ? answer['others'].filter((name) => typeof name === 'string') : [];
   return { root, handler: chooseHandler(answer['handlers'], target), others };
+}
+
+/** Checks `--root`. Links are followed, as Python does. */
+function rootOf(file: string, flag: string): string {
+  const root = resolve(flag);
+  if (flag === '' || statSync(root, { throwIfNoEntry: false })?.isDirectory() !== true)
+    throw usageError(`--root: there is no directory ${flag === '' ? "''" : root}`);
+  const real = realpathSync(root);
+  const inside = relative(real, realpathSync(file));
+  if (inside === '..' || inside.startsWith(`..${sep}`) || isAbsolute(inside))
+    throw usageError(`--root: ${file} is outside of ${root}: name a directory that holds the file`);
+  return real;
 }
 
 /** The part after the last colon is the handler, when it looks like one. */

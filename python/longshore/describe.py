@@ -30,6 +30,7 @@ _LIBRARY_HINT = (
     '%s is not installed here. Import it inside the handler or in on_start, or below `if env.is_remote():`, which run in the '
     'container, or install it on this machine, too. The container has it by `image=Image(python_packages=[…])`.'
 )
+_ROOT_HINT = '%s is a folder above the file. Give the folder that holds it: --root %s'
 _BROKEN_HINT = 'The library does not work on this machine. Import it inside the handler or in on_start, which run in the container.'
 
 
@@ -111,6 +112,9 @@ def _import(module_name: str, path: str, directory: str) -> Any:
 def _import_hint(error: BaseException, directory: str) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         top = error.name.split('.')[0]
+        above, is_above, _ = (directory + os.sep).rpartition(os.sep + top + os.sep)
+        if is_above:
+            return _ROOT_HINT % (top, above or os.sep)
         if not os.path.exists(os.path.join(directory, top)) and not os.path.exists(os.path.join(directory, top + '.py')):
             return _LIBRARY_HINT % top
     inner = traceback.extract_tb(error.__traceback__)[-1:]

@@ -46,9 +46,10 @@ def prepared(handler: Handler) -> str:
     Raises GatewayError."""
     what = 'cannot prepare %s' % handler.deployment_name
     target = '%s:%s' % (_file_of(handler), _name_of(handler))
+    root = _root_of(handler)
     try:
         ran = subprocess.run(
-            [*_command(what), 'prepare', target, '--json'], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=_SECONDS, check=False
+            [*_command(what), 'prepare', target, *(['--root', root] if root else []), '--json'], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
         raise GatewayError('%s: %s' % (what, problem)) from problem
@@ -76,6 +77,20 @@ def _file_of(handler: Handler) -> str:
     """The file that defines the handler; '': none, as in a console."""
     path = getattr(_module_of(handler), '__file__', None) or ''
     return os.path.abspath(path) if path.endswith('.py') and _name_of(handler) else ''
+
+
+def _root_of(handler: Handler) -> str:
+    """The folder from which the handler's module was imported, where that is not the file's own; else ''."""
+    module = _module_of(handler)
+    # `python -m src.app` names the module in its spec alone.
+    name = getattr(getattr(module, '__spec__', None), 'name', None) or getattr(module, '__name__', '')
+    ending = os.sep + name.replace('.', os.sep) + '.py'
+    path = _file_of(handler)
+    if '.' not in name or not path.endswith(ending):
+        return ''
+    root = path[: -len(ending)] or os.sep
+    # An installed package has its own folder alone: beside it are all others.
+    return '' if os.path.basename(root) in ('site-packages', 'dist-packages') else root
 
 
 def _name_of(handler: Handler) -> str:

@@ -172,6 +172,19 @@ class Describe(unittest.TestCase):
         )
         return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stdout, done.stderr
 
+    def test_a_module_of_a_folder_above_the_file_names_the_root_to_give(self) -> None:
+        self.write('src/lib/app.py', 'import src.models\n')
+        self.directory = os.path.join(self.directory, 'src', 'lib')
+        _, hint = self.refused('app.py')
+        self.assertEqual(hint, 'src is a folder above the file. Give the folder that holds it: --root %s' % self.directory[: -len('/src/lib')])
+
+    def test_a_file_in_a_folder_gives_the_modules_from_the_root(self) -> None:
+        self.write('src/models.py', 'def load(): pass\n')
+        self.write('src/app.py', 'from longshore import endpoint\nfrom src.models import load\n@endpoint(on_start=load)\ndef serve(): pass\n')
+        code, answer, _, _ = self.describe('src/app.py:serve')
+        self.assertEqual(code, 0)
+        self.assertEqual([answer['handlers'][0][name] for name in ('handler', 'onStart')], ['src.app:serve', 'src.models:load'])
+
     def refused(self, *arguments: str) -> Tuple[str, str]:
         code, answer, _, _ = self.describe(*arguments)
         self.assertEqual((code, answer['ok']), (1, False))

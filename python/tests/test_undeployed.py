@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Tuple
 
 PACKAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
 #: Stands in for the installation: `named` is deployed, every stub can be called. `calls` has the paths.
@@ -51,23 +51,26 @@ def published(a=1):
 
 
 class Undeployed(unittest.TestCase):
-    def run_program(self, text: str, **environ: str) -> Dict[str, Any]:
+    def run_program(self, text: str, run: Tuple[str, ...] = ('app.py',), files: Optional[Dict[str, str]] = None, **environ: str) -> Dict[str, Any]:
         """Runs a program with the app in it, and a command line that notes what it prepares."""
         with tempfile.TemporaryDirectory() as folder:
             command = os.path.join(folder, 'longshore')
             noted = os.path.join(folder, 'noted')
-            files = {
+            app = PRELUDE % command + APP + text
+            written = {
                 'server.py': SERVER,
-                'app.py': PRELUDE % command + APP + text,
+                'app.py': app,
                 'longshore': '#!/bin/sh\necho "$@" >> %s\n[ -z "$FAILS" ] || exit 1\necho \'{"stubId": "s-1"}\'\n' % noted,
+                **{name: content or app for name, content in (files or {}).items()},
             }
-            for name, content in files.items():
+            for name, content in written.items():
+                os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
                 with open(os.path.join(folder, name), 'w', encoding='utf-8') as file:
                     file.write(content)
             os.chmod(command, 0o755)
             clean = {name: value for name, value in os.environ.items() if name not in ('CONTAINER_ID', 'LONGSHORE_GATEWAY_SOCKET')}
             ran = subprocess.run(
-                [sys.executable, 'app.py'],
+                [sys.executable, *run],
                 cwd=folder,
                 env=dict(clean, PYTHONPATH=PACKAGES, PYTHONDONTWRITEBYTECODE='1', **environ),
                 capture_output=True,
@@ -89,6 +92,16 @@ class Undeployed(unittest.TestCase):
         ran = self.run_program('unnamed.put(); unnamed.put(); print(calls)')
         self.assertEqual(ran['said'], "['/taskqueue/unnamed', '/taskqueue/id/s-1', '/taskqueue/id/s-1']\n", ran['error'])
         self.assertEqual(ran['prepared'], ['prepare ./app.py:unnamed --json'])
+
+    def test_a_module_in_a_folder_is_prepared_from_the_folder_that_it_was_imported_from(self) -> None:
+        files = {'src/app.py': '', 'main.py': 'from src.app import unnamed\nunnamed.put()'}
+        expected = ['prepare ./src/app.py:unnamed --root . --json']
+        ran = self.run_program('', ('main.py',), files)
+        self.assertEqual(ran['prepared'], expected, ran['error'])
+        ran = self.run_program('unnamed.put()', ('-m', 'src.app'), files)
+        self.assertEqual(ran['prepared'], expected, ran['error'])
+        ran = self.run_program('unnamed.put()', ('src/app.py',), {**files, 'src/server.py': SERVER})
+        self.assertEqual(ran['prepared'], ['prepare ./src/app.py:unnamed --json'], ran['error'])
 
     def test_a_published_file_is_called_as_it_is_whatever_is_deployed(self) -> None:
         threads = 'with ThreadPoolExecutor(4) as pool: list(pool.map(lambda _: published.put(), range(4)))'

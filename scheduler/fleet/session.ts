@@ -17,6 +17,7 @@ import type {
   Refuse__Output,
   Revoked,
   Samples__Output,
+  ServeContainer,
   ServeVolume,
   BuildImage,
 } from '#shared/protocol/generated/messages.ts';
@@ -186,6 +187,8 @@ export class Session {
     else if (message.devices) await this.#parts.reports.devices(this.machineId, this.id, message.devices.gpus);
     else if (message.volumeUse) this.#parts.reports.volumeUse(this.machineId, this.id, message.volumeUse.bytes);
     else if (message.cacheUse) this.#parts.reports.cacheUse(this.machineId, this.id, message.cacheUse.volumes);
+    else if (message.volumeDrivers)
+      await this.#parts.reports.volumeDrivers(this.machineId, this.id, message.volumeDrivers.names);
     else if (message.hostDrain) await this.#parts.reports.hostDrain(this.machineId, this.id, message.hostDrain);
     else if (message.heartbeat) {
       const { conditions, diskFreeBytes, conditionWords } = message.heartbeat;
@@ -312,6 +315,10 @@ export class Session {
 
   serveVolume(order: ServeVolume): void {
     this.#write({ serveVolume: order });
+  }
+
+  serveContainer(order: ServeContainer): void {
+    this.#write({ serveContainer: order });
   }
 
   buildImage(order: BuildImage): void {

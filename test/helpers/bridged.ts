@@ -6,7 +6,7 @@ import { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { CompressionTurns } from '#scheduler/api/http/streams/compression-turns.ts';
-import { FrameStream } from '#scheduler/api/http/streams/frame-stream.ts';
+import { FrameStream } from '#shared/protocol/frame-stream.ts';
 import type { FullBound, MessageRoom } from '#scheduler/api/http/streams/message-room.ts';
 import { WebSockets } from '#scheduler/api/http/streams/websockets.ts';
 

@@ -1,11 +1,30 @@
 // A round of a build that is cut off: a part of the installation, or the step itself, is killed at a given moment.
 // Afterwards nothing is left of the build, and the same build can be begun again.
+// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+/* oxlint-disable no-empty-pattern */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { expect } from 'vitest';
-import type { Builder, Definition } from './builder.ts';
-import { jsonOf } from './platform.ts';
-import { waitFor } from './services.ts';
+import { test as base, expect } from 'vitest';
+import { Builder } from './builder.ts';
+import type { Definition } from './builder.ts';
+import { PackageIndex } from './package-index.ts';
+import { Platform, jsonOf } from './platform.ts';
+import { docker, waitFor } from './services.ts';
+
+/** Has a platform whose builds find their packages at a stand-in of the index. */
+export const test = base.extend('builder', { scope: 'file' }, async ({}, { onCleanup }): Promise<Builder> => {
+  const index = await PackageIndex.start();
+  const platform = new Platform(await docker(), (daemon) => (daemon === 'agent' ? index.settings : {}));
+  onCleanup(async () => {
+    index.stop();
+    await platform.stop();
+  });
+  await platform.start();
+  return new Builder(platform);
+});
+
+/** The build takes about this long on an idle machine. */
+export const BUILD_MS = 8000;
 
 export const VICTIMS = ['agent', 'scheduler', 'step'] as const;
 export type Victim = (typeof VICTIMS)[number];

@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect } from 'vitest';
 import { MAIN, ROOT, test as base } from '../helpers/platform.ts';
 import type { Platform } from '../helpers/platform.ts';
@@ -73,6 +73,40 @@ interface Named {
 }
 
 describe('deployments', () => {
+  test('of an app in a folder have the modules of the root that is named', { timeout: 120_000 }, async ({ line }) => {
+    const file = line.app(
+      'rooted/src',
+      'from longshore import endpoint\nfrom src.models import double\n\n@endpoint(name="rooted", cpu="100m")\ndef call(n=0):\n    return {"n": double(n)}\n',
+    );
+    const folder = dirname(file);
+    writeFileSync(join(folder, 'models.py'), 'def double(n):\n    return 2 * n\n');
+    mkdirSync(join(folder, 'other'));
+    const root = dirname(folder);
+    expect(await line.run(['deploy', file])).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(
+        `src is a folder above the file. Give the folder that holds it: --root ${root}`,
+      ) as string,
+    });
+    for (const [wrong, text] of [
+      [join(root, 'nowhere'), `--root: there is no directory ${join(root, 'nowhere')}`],
+      [file, `--root: there is no directory ${file}`],
+      ['', "--root: there is no directory ''"],
+      [join(folder, 'other'), `--root: ${file} is outside of `],
+    ] as const)
+      expect(await line.run(['deploy', file, '--root', wrong]), wrong).toMatchObject({
+        code: 2,
+        stderr: expect.stringContaining(text) as string,
+      });
+    expect(await line.json(['deployment', 'list', '--name', 'rooted'])).toEqual([]);
+
+    await line.json(['deploy', `${file}:call`, '--root', root]);
+    expect((await line.run(['invoke', 'rooted', '--data', '{"n":21}'])).stdout).toBe('{"n":42}');
+    // The same files and recipe make the same stub.
+    const { stubId } = await line.json<{ readonly stubId: string }>(['prepare', file, '--root', root]);
+    expect(stubId).toMatch(/^[0-9a-f-]{36}$/);
+  });
+
   test('are listed, stopped, started, scaled and deleted by their names', async ({ line, platform }) => {
     const file = line.app(
       'greet',

@@ -92,50 +92,19 @@ export function imageCalls(engine: EngineClient): ImageCalls {
 
     async push(repository: string, tag: string, options: PushOptions): Promise<string> {
       const { auth, silenceMs, signal, onProgress } = options;
-      const from = performance.now();
-      const give = new AbortController();
-      const abortSignal = AbortSignal.any([signal, give.signal]);
-      // This call is outside the limit: it lasts as long as the push.
-      try {
-        const stream = (await withDeadline(
-          engine.docker.getImage(repository).push({ ...authOption(auth), tag, abortSignal }),
-          silenceMs,
-          () => new Error(`nothing heard for ${silenceMs / 1000} s`),
-        )) as unknown as Readable;
-        const digest = await readPushStream(stream, silenceMs, signal, onProgress);
-        engine.onCall('push', 'ok', (performance.now() - from) / 1000);
-        return digest;
-      } catch (error) {
-        give.abort();
-        engine.onCall('push', 'error', (performance.now() - from) / 1000);
-        throw new Error(registryWordsOf(error), { cause: error });
-      }
+      return await transfer(engine, 'push', options, {
+        begin: (abortSignal) => engine.docker.getImage(repository).push({ ...authOption(auth), tag, abortSignal }),
+        read: (stream) => readPushStream(stream, silenceMs, signal, onProgress),
+      });
     },
 
     async pull(reference: string, options: PullOptions): Promise<string> {
       const { auth, silenceMs, signal, onProgress } = options;
-      const from = performance.now();
-      const give = new AbortController();
-      const abortSignal = AbortSignal.any([signal, give.signal]);
-      // This call is outside the limit: the engine answers only when the registry does.
-      try {
-        const stream = (await withDeadline(
-          engine.docker.createImage(authOption(auth).authconfig, { fromImage: withTag(reference), abortSignal }),
-          silenceMs,
-          () => new Error(`nothing heard for ${silenceMs / 1000} s`),
-        )) as unknown as Readable;
-        const digest = await readPullStream(stream, silenceMs, signal, onProgress);
-        engine.onCall('pull', 'ok', (performance.now() - from) / 1000);
-        return digest;
-      } catch (error) {
-        give.abort();
-        engine.onCall('pull', 'error', (performance.now() - from) / 1000);
-        // Without a status the engine itself is down; a stream that it cut off has its own message.
-        const code = error instanceof Error && 'code' in error ? error.code : undefined;
-        if (code === 'ECONNREFUSED' || code === 'ENOENT' || code === 'EACCES')
-          throw new EngineError('unavailable', 'the container engine does not answer', { cause: error });
-        throw new Error(registryWordsOf(error), { cause: error });
-      }
+      const fromImage = withTag(reference);
+      return await transfer(engine, 'pull', options, {
+        begin: (abortSignal) => engine.docker.createImage(authOption(auth).authconfig, { fromImage, abortSignal }),
+        read: (stream) => readPullStream(stream, silenceMs, signal, onProgress),
+      });
     },
 
     async importImage(reference: string, tar: Readable): Promise<void> {
@@ -156,6 +125,43 @@ export function imageCalls(engine: EngineClient): ImageCalls {
       if (failure !== undefined) throw new EngineError('refused', `cannot import image ${reference}: ${failure}`);
     },
   };
+}
+
+interface Transfer {
+  readonly begin: (abortSignal: AbortSignal) => Promise<unknown>;
+  readonly read: (progress: Readable) => Promise<string>;
+}
+
+/**
+ * A pull or a push: it is outside the limit, and lasts as long as the engine reports progress.
+ * @throws Error with the registry's words; EngineError `unavailable` where the engine itself is down
+ */
+async function transfer(
+  engine: EngineClient,
+  operation: 'pull' | 'push',
+  { silenceMs, signal }: { readonly silenceMs: number; readonly signal: AbortSignal },
+  { begin, read }: Transfer,
+): Promise<string> {
+  const from = performance.now();
+  const give = new AbortController();
+  try {
+    const stream = (await withDeadline(
+      begin(AbortSignal.any([signal, give.signal])),
+      silenceMs,
+      () => new Error(`nothing heard for ${silenceMs / 1000} s`),
+    )) as Readable;
+    const digest = await read(stream);
+    engine.onCall(operation, 'ok', (performance.now() - from) / 1000);
+    return digest;
+  } catch (error) {
+    give.abort();
+    engine.onCall(operation, 'error', (performance.now() - from) / 1000);
+    // Without a status the engine itself is down; a stream that it cut off has its own message.
+    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    if (code === 'ECONNREFUSED' || code === 'ENOENT' || code === 'EACCES')
+      throw new EngineError('unavailable', 'the container engine does not answer', { cause: error });
+    throw new Error(registryWordsOf(error), { cause: error });
+  }
 }
 
 /** Whether the engine reports the origin of images: from API 1.53 on (Docker 29.2). */

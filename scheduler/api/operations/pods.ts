@@ -2,8 +2,6 @@
 // status, so each of their routes answers 200 with the sentence that says so.
 import type { TObject } from 'typebox';
 import {
-  CreatePodRequest,
-  CreatePodResponse,
   PodCheckpointResponse,
   PodConnectResponse,
   PodDone,
@@ -63,15 +61,7 @@ const refused = (response: TObject): Record<string, unknown> => ({
 });
 
 export function podOperations(): readonly Operation[] {
-  const create = operation({
-    name: 'CreatePod',
-    http: 'POST /pods',
-    scope: 'any',
-    request: CreatePodRequest,
-    response: CreatePodResponse,
-    handle: () => ({ ok: false, errorMsg: NOT_YET, containerId: '', stubId: '' }),
-  });
-  const others = ROUTES.map(([name, route, response]) =>
+  return ROUTES.map(([name, route, response]) =>
     operation({
       name,
       http: route.replace(' ', ' /pods/{containerId}'),
@@ -81,5 +71,4 @@ export function podOperations(): readonly Operation[] {
       handle: () => refused(response),
     }),
   );
-  return [create, ...others];
 }

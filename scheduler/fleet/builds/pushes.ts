@@ -54,11 +54,11 @@ export class Pushes {
   }
 
   start(): void {
-    const { isLeader, log } = this.#parts;
+    const { log } = this.#parts;
     this.#round = repeat(
       ROUND_EVERY_MS,
       this.#abort.signal,
-      () => isLeader() && this.round(),
+      () => this.round(),
       (error) => log.warn({ err: error }, 'images were not pushed, trying again'),
     );
   }
@@ -68,14 +68,17 @@ export class Pushes {
     await this.#round;
   }
 
-  /** Pushes images that are on a machine alone. */
+  /** Pushes images that are on a machine alone, at the leader. */
   async round(): Promise<void> {
-    const { db, machines } = this.#parts;
+    const { db, machines, isLeader } = this.#parts;
+    if (!isLeader()) return;
     const there = [...machines.all()].filter(
       ({ health, inventory }) => health === 'READY' && inventory?.registry === true,
     );
     const ids = there.map(({ row }) => row.id);
     for (const image of await unpushedImages(db, ids, TRY_AGAIN_MINUTES, MOST_OF_ROUND)) {
+      // A push may take long, and another process leads by now.
+      if (!isLeader()) return;
       const end = await this.push(image, QUIET, this.#abort.signal);
       if (this.#abort.signal.aborted) return;
       if (end !== undefined) await endPush(db, image, end);

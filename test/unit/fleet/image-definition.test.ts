@@ -4,22 +4,9 @@ import { newId } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { imageNameOf, readDefinition } from '../../../scheduler/fleet/builds/definition.ts';
 import type { Definition, ImageRequest } from '../../../scheduler/fleet/builds/definition.ts';
+import { NO_IMAGE } from '../../helpers/image-request.ts';
 
-const NOTHING: ImageRequest = {
-  pythonVersion: '',
-  pythonPackages: [],
-  systemPackages: [],
-  commands: [],
-  existingImageUri: '',
-  buildSteps: [],
-  envVars: [],
-  dockerfile: '',
-  buildCtxObject: '',
-  secrets: [],
-  gpu: '',
-  ignorePython: false,
-};
-const read = (fields: Partial<ImageRequest>) => readDefinition({ ...NOTHING, ...fields });
+const read = (fields: Partial<ImageRequest>) => readDefinition({ ...NO_IMAGE, ...fields });
 function built(fields: Partial<ImageRequest>): Definition {
   const found = read(fields);
   if (found.kind !== 'build') throw new Error(JSON.stringify(found));
@@ -139,10 +126,10 @@ test.for<[string, Partial<ImageRequest>]>([
   ],
   ['dockerfile: longshore.internal/x is not a base', { dockerfile: 'FROM a\nCOPY --from=longshore.internal/x a b' }],
   ['dockerfile: longshore.internal/base is not a base', { dockerfile: 'FROM longshore.internal/base' }],
-  ['dockerfile: line 2:', { dockerfile: 'FROM a\nNOTHING x' }],
+  ['dockerfile: line 2:', { dockerfile: 'FROM a\nNO_IMAGE x' }],
   ['dockerfile and existingImageUri', { dockerfile: 'FROM a', existingImageUri: 'b' }],
   ['buildCtxObject needs a dockerfile', { buildCtxObject: 'x' }],
-  ['envVars[0]', { envVars: ['NOTHING'] }],
+  ['envVars[0]', { envVars: ['NO_IMAGE'] }],
   ['envVars[1]', { envVars: ['A=', 'B=a\nb'] }],
   ['systemPackages[0]', { systemPackages: ['git; rm'] }],
   ['pythonPackages has an empty entry', { pythonPackages: [' '] }],

@@ -6,7 +6,7 @@
 import type { Duplex } from 'node:stream';
 import type { WebSocket } from 'ws';
 import { compressionOf } from './compression.ts';
-import type { FrameStream } from './frame-stream.ts';
+import type { FrameStream } from '#shared/protocol/frame-stream.ts';
 import type { FullBound, MessageShare } from './message-room.ts';
 
 /** Share of a read in memory beside its bytes, so that many small ones are bounded, too. */

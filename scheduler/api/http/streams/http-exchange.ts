@@ -6,7 +6,7 @@ import type { Duplex } from 'node:stream';
 import type { Frame } from '#shared/protocol/frames.ts';
 import { answerBegan, cutOff } from '../begun-answers.ts';
 import { DISCARD_MUCH, discardRest } from '../polite-close.ts';
-import { FrameStream } from './frame-stream.ts';
+import { FrameStream } from '#shared/protocol/frame-stream.ts';
 import { hasBody, headerList, responseHead, waitsForContinue } from './head.ts';
 import type { Acceptance, HeaderList, ResponseHead } from './head.ts';
 

@@ -1,9 +1,9 @@
-// The frames of one streamed call, on the bytes between this caller and the runner process. Frames are read as they
-// come; reading stops while the other side of the call is full. Kinds: docs/runner-protocol.md.
+// Frames on the bytes of one stream: a streamed call, or a request to a container's supervisor. Frames are read as they
+// come; reading stops while the other side is full. Kinds: docs/runner-protocol.md, docs/supervisor-protocol.md.
 import type { Duplex } from 'node:stream';
-import { giveBack } from '#shared/pass-on.ts';
-import { FrameReader, encodeHead } from '#shared/protocol/frames.ts';
-import type { Frame, FrameKind } from '#shared/protocol/frames.ts';
+import { giveBack } from '../pass-on.ts';
+import { FrameReader, encodeHead } from './frames.ts';
+import type { Frame, FrameKind } from './frames.ts';
 
 /** Largest piece of a body in a frame. */
 export const PIECE_BYTES = 256 * 1024;
