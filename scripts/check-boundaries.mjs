@@ -54,6 +54,7 @@ const LAYERS = {
     'devices',
     'gateway',
     'transfers',
+    'supervisors',
     'builds',
     'slots',
     'images',
@@ -80,7 +81,17 @@ const LAYERS = {
     'deploy',
     'transfer',
     'up',
-    ['client.ts', 'context.ts', 'errors.ts', 'flags.ts', 'format.ts', 'json.ts', 'print.ts', 'program-name.ts'],
+    [
+      'byte-request.ts',
+      'client.ts',
+      'context.ts',
+      'errors.ts',
+      'flags.ts',
+      'format.ts',
+      'json.ts',
+      'print.ts',
+      'program-name.ts',
+    ],
   ],
 };
 

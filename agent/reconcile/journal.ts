@@ -8,7 +8,7 @@ import { rename } from 'node:fs/promises';
 import { StartupError } from '#shared/errors.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import { readIfThere, writeDurably } from '../durable.ts';
-import type { ReadyFacts } from '../slots/container-slots.ts';
+import type { ReadyFacts } from '../slots/container-facts.ts';
 
 /**
  * `accepted`: acknowledged or about to be · `creating`: the engine may have it · `created`: it has been started ·
@@ -46,6 +46,10 @@ export interface JournalEntry {
   readonly cpuMillicores?: number;
   readonly memoryBytes?: number;
   readonly gpuUuids?: readonly string[];
+  /** Kind of its stub; absent in entries of older versions. */
+  readonly kind?: string;
+  /** A supervisor was started in it, which is neither pod nor sandbox. */
+  readonly hasSupervisor?: boolean;
   readonly dockerId?: string;
   readonly startedAtMs?: number;
   readonly ready?: ReadyFacts;
