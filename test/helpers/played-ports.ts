@@ -152,7 +152,7 @@ export async function serve(options: ServedOptions) {
         const taskId = `task-${state.calls}` as TaskId;
         const { promise, resolve } = Promise.withResolvers<Finished>();
         call.onStreamed?.(taskId);
-        const own = stream(() => resolve({ status: 'COMPLETE', reason: 'completed', body: 'null' } as Finished));
+        const own = stream(() => resolve({ status: 'COMPLETE', reason: 'completed', body: 'null' }));
         setImmediate(() => takers.get(taskId)?.(own));
         return Promise.resolve({
           kind: 'accepted' as const,

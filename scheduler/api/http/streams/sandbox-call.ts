@@ -3,7 +3,7 @@
 // Invariant: the number of connections into the containers of a workspace is bounded.
 import type { Duplex } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerStreams } from '../../../fleet/container-streams.ts';
 import type { ContainerUses } from '../../../fleet/containers/uses.ts';
 import type { ContainerWaits } from '../../../fleet/containers/waits.ts';
@@ -121,7 +121,7 @@ class SandboxCall implements OpenCall {
     if (machineId === null) return this.#refuse(BAD_GATEWAY);
     const release = containerUses.hold(containerId);
     try {
-      const bytes = await containerStreams.open(machineId, { containerId: containerId as ContainerId }, signal);
+      const bytes = await containerStreams.open(machineId, { containerId }, signal);
       bytes.once('close', release);
       this.#pass(bytes, port);
     } catch (error) {
