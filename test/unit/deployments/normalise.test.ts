@@ -387,6 +387,7 @@ describe('pods and sandboxes', () => {
     expect(of({ command: ['true'] })).toEqual({ type: 'command', port: 0, path: '', command: ['true'], ...times });
     const { wire } = specOf({
       config: configOf({ ...probe({ path: '/h', intervalSeconds: 0.5 }), ports: [8000] }),
+      code: null,
     } as Target);
     expect(wire).toMatchObject({
       ports: [8000],
