@@ -84,7 +84,10 @@ function wireContainers({ config }: Host, parts: Parts): void {
 }
 
 /** The machine's devices, disks and conditions. */
-function wireMachine({ conditions, log }: Host, { gpus, executor, logs, link, disks, cache, caches }: Parts): void {
+function wireMachine(
+  { conditions, log }: Host,
+  { gpus, executor, logs, link, disks, cache, caches, volumeFiles, volumeUse }: Parts,
+): void {
   conditions.onChange(() => link.heartbeatNow());
   gpus.onChange(() => link.devicesChanged());
   gpus.onFault((containerId, message) => executor.fault(containerId, message));
@@ -101,6 +104,9 @@ function wireMachine({ conditions, log }: Host, { gpus, executor, logs, link, di
       .look()
       .catch((error: unknown) => log.warn({ err: error }, 'cache volumes could not be looked through'));
     await cache.collect(false);
+  });
+  volumeFiles.onEnded(({ workspaceId, driver }) => {
+    if (driver === 'local') volumeUse.changed(workspaceId);
   });
 }
 
