@@ -19,6 +19,8 @@ import type {
   Samples__Output,
   ServeVolume,
   BuildImage,
+  ChangeContainer,
+  ContainerChanged__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { SecretValues } from '../workspaces/secrets/service.ts';
@@ -100,6 +102,8 @@ export interface SessionParts {
   /** The credential of a container that may now be created. */
   readonly tokenOf: (row: ContainerRow) => Promise<string>;
   readonly images: Pick<ImageOrders, 'prepared'>;
+  /** Passes on the answer to a change of a container. */
+  readonly onContainerChanged: (changed: ContainerChanged__Output) => void;
   /** Called with the time that the answer to a ping took. */
   readonly onPing: (ms: number) => void;
   readonly onEnd: (session: Session, reason: string) => void;
@@ -186,6 +190,7 @@ export class Session {
     else if (message.devices) await this.#parts.reports.devices(this.machineId, this.id, message.devices.gpus);
     else if (message.volumeUse) this.#parts.reports.volumeUse(this.machineId, this.id, message.volumeUse.bytes);
     else if (message.cacheUse) this.#parts.reports.cacheUse(this.machineId, this.id, message.cacheUse.volumes);
+    else if (message.containerChanged) this.#parts.onContainerChanged(message.containerChanged);
     else if (message.hostDrain) await this.#parts.reports.hostDrain(this.machineId, this.id, message.hostDrain);
     else if (message.heartbeat) {
       const { conditions, diskFreeBytes, conditionWords } = message.heartbeat;
@@ -316,6 +321,10 @@ export class Session {
 
   buildImage(order: BuildImage): void {
     this.#write({ buildImage: order });
+  }
+
+  changeContainer(order: ChangeContainer): void {
+    this.#write({ changeContainer: order });
   }
 
   removeCaches(volumeIds: readonly string[]): void {
