@@ -20,6 +20,7 @@ import { openLinks } from './compose/links.ts';
 import { openBuilds } from './compose/builds.ts';
 import { openObjects } from './compose/objects.ts';
 import { openPools, openPoolsFile } from './compose/pools.ts';
+import { openPods } from './compose/pods.ts';
 import { openRecords } from './compose/records.ts';
 import { openRedisMemory } from './compose/redis-memory.ts';
 import { joinReplicas } from './compose/replicas.ts';
@@ -130,6 +131,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const linkParts = openLinks({ ...base, taskParts, scaling, registryParts });
   const maintenance = openTaskMaintenance({ ...base, taskParts });
   const actionParts = openActions({ ...base, taskParts, maintenance });
+  const podParts = openPods(infrastructure, identity, clusterState, taskParts, actionParts.containerActions);
   const replicas = joinReplicas({ ...base, taskParts, scaling });
   const workerParts = openWorkers({ ...infrastructure, ...clusterState, ...scaling });
 
@@ -143,6 +145,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     ...base,
     ...volumeFileParts,
     ...buildParts,
+    ...podParts,
     streamRelay,
     ...workerParts,
     ...poolParts,
@@ -169,6 +172,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     streamRelay,
     ...volumeFileParts,
     ...buildParts,
+    podParts,
     registryParts,
     explain,
     relay,

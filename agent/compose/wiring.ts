@@ -99,9 +99,10 @@ function wireMachine({ conditions, log }: Host, { gpus, executor, logs, link, di
 /** Messages to the scheduler, and messages from it. */
 function wireLink(
   { log }: Host,
-  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds, caches }: Parts,
+  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds, caches, volumes, helperMounts }: Parts,
   root: LinkEvents,
 ): void {
+  helperMounts.onOffered(() => link.send({ volumeDrivers: { names: [...volumes.offered] } }));
   logs.onResult((result) => {
     if (result === 'accepted') link.logsWaiting();
   });

@@ -14,8 +14,6 @@ import { NoMountHelper } from './mount-helper.ts';
 import type { MountState } from './mount-messages.ts';
 
 const SYNC_EVERY_MS = 5_000;
-/** Interval while no helper was ever seen. */
-const LOOK_EVERY_MS = 30_000;
 const MOUNT_MS = 90_000;
 
 /** Credentials of a bucket; empty: it is public. */
@@ -37,6 +35,7 @@ export class HelperMounts {
   readonly #parts: HelperMountsParts;
   readonly #abort = new AbortController();
   readonly #lost = new Listeners<[string, string]>();
+  readonly #offeredChanged = new Listeners<[]>();
   /** Other holders than containers, with their number of uses. */
   readonly #others = new Map<string, number>();
   #state: MountState | undefined;
@@ -50,6 +49,11 @@ export class HelperMounts {
   /** Told of a container whose mount broke, with the reason; told again until the container is gone. */
   onLost(listener: (containerId: string, why: string) => void): void {
     this.#lost.add(listener);
+  }
+
+  /** Told when the helper serves other drivers than before, also where it was not there before. */
+  onOffered(listener: () => void): void {
+    this.#offeredChanged.add(listener);
   }
 
   /** Asks for the helper's state once, and goes on asking. */
@@ -88,8 +92,7 @@ export class HelperMounts {
   }
 
   async #keepSyncing(): Promise<void> {
-    while (await sleep(this.#state === undefined ? LOOK_EVERY_MS : SYNC_EVERY_MS, this.#abort.signal))
-      await this.#sync();
+    while (await sleep(SYNC_EVERY_MS, this.#abort.signal)) await this.#sync();
   }
 
   async #sync(): Promise<void> {
@@ -111,13 +114,11 @@ export class HelperMounts {
       onDown('bucket', false);
     }
     const before = this.offered.join(' ');
-    const isFirst = this.#state === undefined;
     this.#state = state;
-    if (!isFirst && before !== this.offered.join(' '))
-      log.info(
-        { offered: this.offered },
-        'the mount helper offers other drivers; the scheduler hears of them at the next connection',
-      );
+    if (before !== this.offered.join(' ')) {
+      log.info({ offered: this.offered }, 'the mount helper offers other drivers than before');
+      this.#offeredChanged.tell();
+    }
     onCount(state.mounts);
     for (const { holder, why } of state.lost) if (!this.#others.has(holder)) this.#lost.tell(holder, why);
   }

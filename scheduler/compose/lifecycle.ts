@@ -66,6 +66,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.objectParts.collector,
     parts.imageCollector,
     parts.builds,
+    parts.podParts.containerUses,
     ...[parts.pushes, parts.registryParts.builtRegistry?.sweep].filter((part) => part !== undefined),
     parts.retention,
     ...replicas.running,

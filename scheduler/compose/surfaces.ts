@@ -44,6 +44,10 @@ export interface SurfacesSetup extends Pick<
   | 'builds'
   | 'imageCollector'
   | 'imageReads'
+  | 'handMade'
+  | 'containerUses'
+  | 'containerWaits'
+  | 'containerStreams'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

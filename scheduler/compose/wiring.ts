@@ -36,6 +36,7 @@ import type { Identity } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { Records } from './records.ts';
+import type { PodParts } from './pods.ts';
 import type { RegistryParts } from './registry.ts';
 import type { Replicas } from './replicas.ts';
 import type { Scaling } from './scaling.ts';
@@ -64,6 +65,7 @@ export interface Wired {
   readonly containerCalls: ContainerCalls;
   readonly streamRelay: StreamRelay;
   readonly volumeStreams: VolumeStreams;
+  readonly podParts: PodParts;
   readonly cacheVolumes: CacheVolumes;
   readonly buildStreams: BuildParts['buildStreams'];
   readonly builds: BuildParts['builds'];
@@ -105,6 +107,8 @@ export function wire(parts: Wired): void {
   wireGivenUp(containers, taskParts.callers);
   wireLocalQueue(containers, machines, localQueue.queues);
   wireContainers(parts);
+  containers.onChange((change) => parts.podParts.containerWaits.containerChanged(change));
+  containers.onChange((change) => parts.podParts.containerUses.containerChanged(change));
   wireReplicas(parts);
   wireWorkers({ containers, machines, workers, drains });
   wireUpkeep(parts);
@@ -185,8 +189,10 @@ export function wireLinks({ clusterState, linkParts, taskParts }: WiredLinks): v
   });
 }
 
-/** Streams that were ordered from agents: files of volumes, events of builds. */
-function wireOrderedStreams({ linkParts: { links, images }, volumeStreams, buildStreams }: Wired): void {
+/** Streams that were ordered from agents: files of volumes, programs in containers, events of builds. */
+function wireOrderedStreams({ linkParts: { links, images }, volumeStreams, podParts, buildStreams }: Wired): void {
+  const { containerStreams } = podParts;
+  containerStreams.onOrder((machineId, order) => links.serveContainer(machineId, order));
   volumeStreams.onOrder((machineId, order) => links.serveVolume(machineId, order));
   buildStreams.onOrder((machineId, order) => {
     // The machine asks for credentials of its bases here, where it is linked.
@@ -195,7 +201,11 @@ function wireOrderedStreams({ linkParts: { links, images }, volumeStreams, build
     return links.buildImage(machineId, order);
   });
   links.onOrderedStream((machineId, streamId, bytes) =>
-    (buildStreams.has(streamId) ? buildStreams : volumeStreams).arrived(machineId, streamId, bytes),
+    ([buildStreams, containerStreams].find((streams) => streams.has(streamId)) ?? volumeStreams).arrived(
+      machineId,
+      streamId,
+      bytes,
+    ),
   );
 }
 

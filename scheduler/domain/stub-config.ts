@@ -41,6 +41,29 @@ export interface StubBucket {
   readonly secretKey: string;
 }
 
+/** Check that tells when a program is ready for calls. */
+export interface ReadinessProbeConfig {
+  readonly type: 'http' | 'tcp' | 'command';
+  /** For http and tcp. */
+  readonly port: number;
+  /** For http. */
+  readonly path: string;
+  /** For command: the program and its arguments. */
+  readonly command: readonly string[];
+  readonly intervalSeconds: number;
+  readonly timeoutSeconds: number;
+}
+
+/** The program of a pod or sandbox. */
+export interface PodConfig {
+  /** The program and its arguments; empty: the image's own. */
+  readonly entrypoint: readonly string[];
+  /** Ports on which it listens; at most 20. */
+  readonly ports: readonly number[];
+  /** Absent: ready once the first port takes connections. */
+  readonly readinessProbe?: ReadinessProbeConfig;
+}
+
 /** A stub's configuration, normalised once when the stub is made; stored as `stubs.config`. */
 export interface StubConfig {
   /** Type with its suffix: `endpoint/deployment`, `taskqueue`, … */
@@ -88,6 +111,8 @@ export interface StubConfig {
   readonly autoscaler: AutoscalerConfig;
   /** When a schedule runs. Absent: not a schedule. */
   readonly schedule?: When;
+  /** Absent: neither a pod nor a sandbox. */
+  readonly pod?: PodConfig;
   /** Fields of the request beyond the above, kept as they came. */
   readonly extra: Readonly<Record<string, unknown>>;
 }

@@ -4,6 +4,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { InstanceId, MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
+import { MOUNT_DRIVERS } from '#shared/domain/volume-drivers.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type {
@@ -45,7 +46,7 @@ export class AgentReports {
   #beforeReady: (machine: Machine) => Promise<void> = () => Promise.resolve();
   /** Machines whose last contact is not written yet. */
   readonly #seen = new Set<MachineId>();
-  /** Machines whose rows lack the last reported GPUs. */
+  /** Machines whose rows lack the last reported inventory. */
   readonly #unwritten = new Set<MachineId>();
   #timer: NodeJS.Timeout | undefined;
 
@@ -246,6 +247,18 @@ export class AgentReports {
     this.#machines.wrote(machineId);
   }
 
+  /** Updates the volume drivers that the agent offers beside `local`: its mount helper came, or has other settings. */
+  async volumeDrivers(machineId: MachineId, sessionId: string, names: readonly string[]): Promise<void> {
+    const machine = this.#machines.get(machineId);
+    if (machine?.sessionId !== sessionId || machine.inventory === null) return;
+    const volumeDrivers = MOUNT_DRIVERS.filter((driver) => names.includes(driver));
+    if (isDeepStrictEqual(machine.inventory.volumeDrivers.toSorted(), volumeDrivers.toSorted())) return;
+    machine.inventory = { ...machine.inventory, volumeDrivers };
+    this.#log.info({ machineId, volumeDrivers }, 'volume drivers of a machine changed');
+    this.#machines.changed(machine);
+    await this.#writeInventory(machine);
+  }
+
   /** Updates the GPUs that the agent reports between two hellos: a state changed, or the list of them. */
   async devices(machineId: MachineId, sessionId: string, gpus: readonly Gpu__Output[]): Promise<void> {
     const machine = this.#machines.get(machineId);
@@ -271,7 +284,7 @@ export class AgentReports {
       }
       if (machine.inventory === inventory) this.#unwritten.delete(row.id);
     } catch (error) {
-      this.#log.warn({ err: error, machineId: row.id }, 'GPUs of a machine not written, trying again');
+      this.#log.warn({ err: error, machineId: row.id }, 'inventory of a machine not written, trying again');
     }
   }
 

@@ -1,7 +1,7 @@
 // The next step of a drain for the containers of one queue; pure.
 // Invariant: a container that serves, or that minContainers needs, keeps taking tasks until its replacement does, or
 // 120 s have passed, or capacity is lacking. At most a quarter of the needed containers (at least one) wait for that at
-// a time. A container with a task is stopped at the deadline only.
+// a time. A container with a task, or one made by hand, is stopped at the deadline only.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 
@@ -16,6 +16,8 @@ export interface DrainContainer {
   /** Whether the machine's deadline has passed. */
   readonly isLate: boolean;
   readonly createdAtMs: number;
+  /** Whether CreatePod made it: nothing can replace it, so it stays until the deadline. */
+  readonly byHand: boolean;
 }
 
 export interface DrainQueue {
@@ -46,7 +48,9 @@ export function drainSteps(queue: DrainQueue, nowMs: number): readonly DrainStep
   const serving: DrainContainer[] = [];
   for (const one of queue.containers) {
     // A container in STARTING serves nobody yet: the queue asks for another one elsewhere.
-    if (one.state === 'STARTING' || (one.isLate && (one.state === 'RUNNING' || one.state === 'DRAINING')))
+    if (one.byHand) {
+      if (one.isLate && one.state !== 'STOPPING') steps.push({ kind: 'end', id: one.id });
+    } else if (one.state === 'STARTING' || (one.isLate && (one.state === 'RUNNING' || one.state === 'DRAINING')))
       steps.push({ kind: 'end', id: one.id });
     else if (one.state === 'RUNNING') serving.push(one);
   }

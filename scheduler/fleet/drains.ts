@@ -113,7 +113,7 @@ export class Drains {
     await Promise.all(steps.map((step) => this.#carryOut(queue, step, nowMs)));
   }
 
-  #container({ row }: ContainerEntry, machine: Machine): DrainContainer {
+  #container({ row, spec }: ContainerEntry, machine: Machine): DrainContainer {
     return {
       id: row.id,
       state: row.state,
@@ -121,6 +121,7 @@ export class Drains {
       pickedAtMs: this.#picked.get(row.id),
       isLate: this.#deadlines.isOver(machine.row.id, deadlineOf(machine)),
       createdAtMs: row.createdAtMs,
+      byHand: spec.byHand === true,
     };
   }
 
@@ -167,8 +168,8 @@ function deadlineOf({ row }: Machine): number {
   return Math.min(row.drainDeadlineAtMs ?? Infinity, row.hostDrainUntilMs ?? Infinity);
 }
 
-function whyItStays({ row }: ContainerEntry): DrainView['blockedBy'][number]['why'] {
+function whyItStays({ row, spec }: ContainerEntry): DrainView['blockedBy'][number]['why'] {
   if (row.state === 'DRAINING') return 'tasks';
-  if (row.state === 'RUNNING') return 'replacement';
+  if (row.state === 'RUNNING') return spec.byHand === true ? 'made_by_hand' : 'replacement';
   return row.state === 'UNKNOWN' ? 'machine_away' : 'stopping';
 }

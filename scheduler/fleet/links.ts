@@ -27,6 +27,7 @@ import type {
   ProveResponse,
   MetricsPage__Output,
   RenewCredentialResponse,
+  ServeContainer,
   ServeVolume,
   BuildImage,
   ChangeContainer,
@@ -411,6 +412,14 @@ export class Links {
     const session = this.#connections.get(machineId)?.session;
     if (session?.alive !== true) return false;
     session.serveVolume(order);
+    return true;
+  }
+
+  /** Orders a stream into a container. @returns false when that machine is not linked here */
+  serveContainer(machineId: MachineId, order: ServeContainer): boolean {
+    const session = this.#connections.get(machineId)?.session;
+    if (session?.alive !== true) return false;
+    session.serveContainer(order);
     return true;
   }
 

@@ -17,6 +17,7 @@ import type {
   Refuse__Output,
   Revoked,
   Samples__Output,
+  ServeContainer,
   ServeVolume,
   BuildImage,
   ChangeContainer,
@@ -191,6 +192,8 @@ export class Session {
     else if (message.volumeUse) this.#parts.reports.volumeUse(this.machineId, this.id, message.volumeUse.bytes);
     else if (message.cacheUse) this.#parts.reports.cacheUse(this.machineId, this.id, message.cacheUse.volumes);
     else if (message.containerChanged) this.#parts.onContainerChanged(message.containerChanged);
+    else if (message.volumeDrivers)
+      await this.#parts.reports.volumeDrivers(this.machineId, this.id, message.volumeDrivers.names);
     else if (message.hostDrain) await this.#parts.reports.hostDrain(this.machineId, this.id, message.hostDrain);
     else if (message.heartbeat) {
       const { conditions, diskFreeBytes, conditionWords } = message.heartbeat;
@@ -317,6 +320,10 @@ export class Session {
 
   serveVolume(order: ServeVolume): void {
     this.#write({ serveVolume: order });
+  }
+
+  serveContainer(order: ServeContainer): void {
+    this.#write({ serveContainer: order });
   }
 
   buildImage(order: BuildImage): void {

@@ -46,7 +46,7 @@ export interface DrainView {
    */
   readonly blockedBy: readonly {
     readonly containerId: ContainerId;
-    readonly why: 'tasks' | 'replacement' | 'stopping' | 'machine_away';
+    readonly why: 'tasks' | 'replacement' | 'made_by_hand' | 'stopping' | 'machine_away';
     readonly attempts: number;
   }[];
 }

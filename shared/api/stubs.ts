@@ -39,6 +39,19 @@ export const StubVolume = Type.Object({
 });
 export type StubVolume = Static<typeof StubVolume>;
 
+export const ReadinessProbe = Type.Object(
+  {
+    type: Text({ description: 'http, tcp or command; empty: http with a path, command with a command, else tcp' }),
+    port: Uint32({ description: 'of http and tcp; 0: the first of ports' }),
+    path: Text({ description: 'of http; a status from 200 to 399 is ready; empty: /' }),
+    command: Type.Array(Text(), { description: 'of command; exit code 0 is ready' }),
+    intervalSeconds: Float({ description: 'between tries; 0: 1' }),
+    timeoutSeconds: Float({ description: 'of a try; 0: 5' }),
+  },
+  { description: 'tells when a pod takes calls; absent: once its first port takes connections' },
+);
+export type ReadinessProbe = Static<typeof ReadinessProbe>;
+
 export const GetOrCreateStubRequest = Type.Object({
   objectId: Text(),
   imageId: Text(),
@@ -68,8 +81,11 @@ export const GetOrCreateStubRequest = Type.Object({
   gpuCount: Uint32(),
   onDeploy: Text(),
   onDeployStubId: Text(),
-  entrypoint: Type.Array(Text()),
-  ports: Type.Array(Uint32()),
+  entrypoint: Type.Array(Text(), {
+    description: "of pods and sandboxes: program and arguments; empty: the image's own",
+  }),
+  ports: Type.Array(Uint32(), { description: 'of pods and sandboxes: ports on which the program listens, at most 20' }),
+  readinessProbe: nullable(ReadinessProbe),
   env: Type.Array(Text({ description: 'KEY=VALUE' })),
   appName: Text(),
   pricing: nullable(Anything()),

@@ -16,7 +16,8 @@ export interface TestMounts {
   readonly directory: string;
   readonly cacheDir: string;
   readonly client: MountHelper;
-  readonly start: () => Promise<void>;
+  /** @param more - settings of this start alone */
+  readonly start: (more?: Readonly<Record<string, string>>) => Promise<void>;
   /** kill -9. */
   readonly kill: () => Promise<void>;
   /** Ends the helper, and its mounts with `end`. */
@@ -42,11 +43,11 @@ export function testMounts(settings: Readonly<Record<string, string>> = {}): Tes
   const cacheDir = join(home.path, 'c');
   let child: ChildProcess | undefined;
   let output = '';
-  const start = async (): Promise<void> => {
+  const start = async (more: Readonly<Record<string, string>> = {}): Promise<void> => {
     let isReady = false;
     const own = { LONGSHORE_MOUNTS_DIR: directory, LONGSHORE_MOUNTS_CACHE_DIR: cacheDir };
     const started = spawn(process.execPath, [PROGRAM], {
-      env: { ...plainEnv(), ...own, ...settings },
+      env: { ...plainEnv(), ...own, ...settings, ...more },
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     });
     child = started;

@@ -16,6 +16,7 @@ import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { agentWorld } from '../helpers/agent.ts';
 import type { TestDocker } from '../helpers/docker.ts';
 import { docker } from '../helpers/docker.ts';
 import type { TestMounts } from '../helpers/mounts.ts';
@@ -251,6 +252,27 @@ test('a server with HTTPS is reached through the guard, by the authorities that 
     await other.cleanUp();
     front.close();
     made.remove();
+  }
+});
+
+test('a helper that comes after the agent, or serves more than before, is told to the scheduler within its session', async () => {
+  const late = testMounts();
+  const world = await agentWorld(engine.labels, { LONGSHORE_MOUNTS_DIR: late.directory });
+  const { heard, hellos } = world.scheduler;
+  const told = () => heard.findLast(({ volumeDrivers }) => volumeDrivers)?.volumeDrivers?.names;
+  try {
+    await world.agent.start();
+    await world.agent.connected;
+    expect(hellos.at(-1)?.inventory?.volumeDrivers).toEqual(['cache']);
+    await late.start();
+    await waitFor(() => told()?.join() === 'cache,bucket', 'the scheduler hears of the helper');
+    await late.stop('end');
+    await late.start(volumesOn(server));
+    await waitFor(() => told()?.join() === 'cache,s3,bucket', 'the scheduler hears of s3 volumes');
+    expect(hellos).toHaveLength(1);
+  } finally {
+    await world.end();
+    await late.cleanUp();
   }
 });
 

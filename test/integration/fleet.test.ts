@@ -224,6 +224,29 @@ describe('a container on its machine', () => {
     expect([control.ended, fleet.machines.get(agent.machineId)?.sessionId]).toEqual([false, sessionId]);
   });
 
+  test('volume drivers that come after the hello are the machine’s, and a session that was replaced says nothing of them', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const old = await agent.connect();
+    const drivers = () => fleet.machines.get(agent.machineId)?.inventory?.volumeDrivers;
+    expect(drivers()).toEqual([]);
+    old.stream.write({ volumeDrivers: { names: ['made up', 's3', 'bucket', 's3'] } });
+    await waitFor(() => drivers()?.join() === 's3,bucket', 'the drivers are taken in');
+    await waitFor(async () => {
+      const [row] = await machinesById(fleet.db, [agent.machineId]);
+      return (row?.inventory as { volumeDrivers?: string[] } | null)?.volumeDrivers?.join() === 's3,bucket';
+    }, 'other replicas can read them');
+    const { sessionId } = agent;
+    const control = await agent.connect();
+    expect(drivers()).toEqual([]);
+    await fleet.agentReports.volumeDrivers(agent.machineId, sessionId, ['nfs']);
+    expect(drivers()).toEqual([]);
+    control.stream.write({ volumeDrivers: { names: ['shared'] } });
+    await waitFor(() => drivers()?.join() === 'shared', 'the drivers of the new session are taken in');
+  });
+
   test('messages of an older epoch, or about another machine’s container, change nothing', async ({
     fleet,
     agents,

@@ -46,6 +46,7 @@ describe('limits', () => {
         stubs: { used: 0, limit: 10_000 },
         objects: { used: 0, limit: 100_000 },
         unjoined_machines: { used: 0, limit: 50 },
+        sandboxes: { used: 0, limit: 200 },
       },
       bytes: {
         logs_per_day: { used: 0, limit: 1024 ** 3 },

@@ -98,7 +98,7 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     step: 'bring the machine back that its volume is on, or give machines its driver (docs/volumes.md)',
   },
   agent_too_old: {
-    says: 'whose agents are too old for web applications',
+    says: 'whose agents are too old for web applications, pods or sandboxes',
     step: 'upgrade the agents (docs/machines.md)',
   },
   image_unavailable: {

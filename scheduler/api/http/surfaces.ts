@@ -9,6 +9,10 @@ import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { ContainerActions } from '../../fleet/containers/actions.ts';
 import type { ContainerReads } from '../../fleet/containers/container-view.ts';
+import type { ContainerStreams } from '../../fleet/container-streams.ts';
+import type { HandMadeContainers } from '../../fleet/containers/hand-made.ts';
+import type { ContainerUses } from '../../fleet/containers/uses.ts';
+import type { ContainerWaits } from '../../fleet/containers/waits.ts';
 import { Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { HostLabels } from '../../workspaces/deployments/host-labels.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
@@ -154,6 +158,11 @@ export interface SurfaceParts {
   /** The fleet as Prometheus finds and reads it. */
   readonly discovery: Pick<DiscoveryParts, 'machines' | 'pages' | 'replicas'>;
   readonly containerActions: Pick<ContainerActions, 'stopContainer' | 'warmUp'>;
+  /** Pods and sandboxes: their containers, uses of those, and streams into containers. */
+  readonly handMade: Pick<HandMadeContainers, 'create' | 'countOf' | 'exposePort'>;
+  readonly containerUses: Pick<ContainerUses, 'used' | 'hold' | 'setTtl'>;
+  readonly containerWaits: Pick<ContainerWaits, 'find' | 'waitUntilRunning'>;
+  readonly containerStreams: Pick<ContainerStreams, 'open'>;
   readonly deploymentEffects: DeploymentEffects;
   readonly images: Pick<ImageOrders, 'resolve'>;
   readonly labels: Pick<HostLabels, 'of'>;
@@ -293,6 +302,8 @@ function registerAll(
       containers: parts.containers,
       containerActions: parts.containerActions,
       usage: parts.usage,
+      targets: parts.targets,
+      handMade: parts.handMade,
       workers: parts.workers,
       pools: parts.pools,
       tokens: parts.tokens,

@@ -27,6 +27,8 @@ import type { AgentUpstream } from './machines.ts';
 import { buildImage, verifyImageBuild } from './images.ts';
 import { createObject, headObject } from './objects.ts';
 import type { Operation } from './operation.ts';
+import { createPod } from './create-pod.ts';
+import type { CreatePodParts } from './create-pod.ts';
 import { podOperations } from './pods.ts';
 import { changePool, createPool, deletePool, getPool, listPools } from './pools.ts';
 import { deployStub, getOrCreateStub, getUrl } from './stubs.ts';
@@ -36,7 +38,7 @@ import { getOrCreateVolume } from './volumes.ts';
 import { cordonWorker, drainWorker, listWorkers, uncordonWorker } from './workers.ts';
 import { exportWorkspaceConfig } from './workspace.ts';
 
-export interface OperationParts {
+export interface OperationParts extends Omit<CreatePodParts, 'stubs'> {
   readonly bootstrap: Bootstrap;
   readonly objects: Pick<Objects, 'head' | 'create'>;
   readonly stubs: Stubs;
@@ -103,6 +105,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     exportWorkspaceConfig(),
     verifyImageBuild(parts.builds),
     buildImage(parts.builds),
+    createPod(parts),
     ...podOperations(),
   ];
 }

@@ -172,7 +172,8 @@ export class Autoscaler {
    */
   depthSeen(target: Target, depth: number, wanted: (queue: QueueName) => void = (queue) => this.wake(queue)): void {
     let live = 0;
-    for (const entry of this.#parts.containers.ofQueue(target.queue)) if (isLiveContainer(entry.row.state)) live += 1;
+    for (const { row, spec } of this.#parts.containers.ofQueue(target.queue))
+      if (spec.byHand !== true && isLiveContainer(row.state)) live += 1;
     if (wantedContainers(this.#inputs.bounds(target), depth) > live) wanted(target.queue);
   }
 
@@ -445,7 +446,8 @@ export class Autoscaler {
     const failed = failedStart(change, loads.of(row.id)?.completed ?? 0, clock.nowMs());
     if (failed === undefined) return;
     const { neverReady, ...failure } = failed;
-    breakers.failed(spec.queue, failure);
+    // A container made by hand is not started again, so there is nothing to hold back.
+    if (spec.byHand !== true) breakers.failed(spec.queue, failure);
     if (neverReady && !this.#isServed(spec.queue)) this.#startFailed.tell(spec.queue, failure.message, row.id);
   }
 }

@@ -14,6 +14,7 @@ import type { DeploymentFacts } from '../../workspaces/deployments/state.ts';
 import type { DueTimes } from '../../stores/queues/due.ts';
 import type { QueueDepth } from '../../stores/queues/task-queues.ts';
 import { totalOf } from '../../stores/queues/task-queues.ts';
+import { isMadeByHand } from '../../workspaces/deployments/kinds.ts';
 import type { Loads } from '../../cluster/loads.ts';
 import type { Breakers } from './breakers.ts';
 import { breakerPhase } from './breaker.ts';
@@ -38,6 +39,8 @@ export interface ScaleInputReaderParts {
 const DUE_SOON_MS = 10_000;
 /** Bounds of a queue whose deployment is gone, so that no container is wanted. */
 const GONE: ScaleBounds = { active: false, tasksPerContainer: 1, minContainers: 0, maxContainers: 1 };
+/** Bounds of a queue whose containers CreatePod makes. */
+const BY_HAND = { tasksPerContainer: 1, minContainers: 0, maxContainers: 0 };
 
 export class ScaleInputReader {
   readonly #parts: ScaleInputReaderParts;
@@ -58,6 +61,7 @@ export class ScaleInputReader {
 
   bounds(target: Target | undefined): ScaleBounds {
     if (target === undefined) return GONE;
+    if (isMadeByHand(target.config.stubType)) return { ...BY_HAND, active: target.active };
     const { autoscaler } = target.config;
     const cap = this.#parts.maxContainers(target.workspaceId);
     const scale = target.scale ?? autoscaler;
@@ -99,7 +103,7 @@ export class ScaleInputReader {
       waiting: depth === undefined ? 0 : depth.waiting + depth.prioritized,
       keepWarmMs: target === undefined ? 0 : keepWarmMsOf(target),
       containers: [...this.#parts.containers.ofQueue(queue)]
-        .filter(({ row }) => !this.leftOut(row.id))
+        .filter(({ row, spec }) => spec.byHand !== true && !this.leftOut(row.id))
         .map((entry) => this.#container(entry)),
       breaker: this.#parts.breakers.of(queue),
       wantedInWindow: history === undefined ? 0 : largestWanted(history.window),

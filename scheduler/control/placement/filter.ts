@@ -45,6 +45,8 @@ export interface PlacementMachine {
   readonly volumeDrivers: ReadonlySet<MountDriverName>;
   /** Whether its agent carries streamed calls; an older one would run them without their bytes. */
   readonly streams: boolean;
+  /** Whether its agent runs pods and sandboxes. */
+  readonly supervisors: boolean;
   /** Whether its agent pulls images from the managed registry. */
   readonly registry: boolean;
   /** Image references known to be there. */
@@ -79,6 +81,8 @@ export interface PlacementRequest {
   readonly volumeDrivers: readonly MountDriverName[];
   /** Whether its calls are streamed. */
   readonly streams: boolean;
+  /** Whether it is a pod or a sandbox. */
+  readonly supervised: boolean;
   /** Machines that must not be taken, because they just refused it. */
   readonly avoid: ReadonlySet<MachineId>;
   /** Whether the workspace has used up its limits. */
@@ -128,7 +132,7 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   if (request.gpuCount > 0 && !machine.gpus.some((gpu) => gpuMatches(gpu.model, request.gpu))) return 'gpu_model';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
   if (!request.volumeDrivers.every((driver) => machine.volumeDrivers.has(driver))) return 'volume';
-  if (request.streams && !machine.streams) return 'agent_too_old';
+  if ((request.streams && !machine.streams) || (request.supervised && !machine.supervisors)) return 'agent_too_old';
   if (request.imageOnlyOn?.has(machine.machineId) === false && !(request.imageInRegistry && machine.registry))
     return 'image_unavailable';
   if (!machine.ready) return 'machine_not_ready';

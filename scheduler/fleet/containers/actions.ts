@@ -36,6 +36,12 @@ export class ContainerActions {
     return true;
   }
 
+  /** Stops a container for that reason: TERM now, KILL after 30 s. One that has ended is left alone. */
+  async stopFor(containerId: ContainerId, reason: string): Promise<void> {
+    const entry = this.#containers.get(containerId);
+    if (entry !== undefined) await this.#stop(entry, reason);
+  }
+
   /** Stops all containers of a queue at once. */
   async stopAll(queue: QueueName, reason: string): Promise<void> {
     await Promise.all([...this.#containers.ofQueue(queue)].map((entry) => this.#stop(entry, reason)));

@@ -14,6 +14,7 @@ import type { Queryable } from '../../stores/store/db.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
 import type {
   InitialPlacement,
+  ContainerAmendment,
   ContainerChange,
   ContainerMove,
   ContainerRow,
@@ -21,6 +22,7 @@ import type {
   NewContainer,
 } from '../../stores/store/queries/containers.ts';
 import {
+  amendContainer,
   containersById,
   insertContainers,
   listLiveContainers,
@@ -32,7 +34,7 @@ import {
 } from '../../stores/store/queries/containers.ts';
 import type { ContainerReads, ContainerView } from './container-view.ts';
 import type { StoredSpec } from './spec.ts';
-import { slotsOf, specOf } from './spec.ts';
+import { slotsOf, specOf, ttlOf } from './spec.ts';
 import type { ContainerEvent } from './state.ts';
 import { containerTransition, publicStatus } from './state.ts';
 
@@ -64,7 +66,7 @@ export interface ContainerControl extends Pick<
   'transition' | 'get' | 'ofQueue' | 'ofMachine' | 'pending' | 'queues' | 'all' | 'onChange' | 'noteRejections'
 > {
   /** Creates a container; undefined: not written, because this process does not lead any more. */
-  create(target: Target, options?: { readonly warmUp?: boolean }): Promise<ContainerEntry | undefined>;
+  create(target: Target, options?: CreateOptions): Promise<ContainerEntry | undefined>;
   /** Creates `count` containers; returns fewer when this process does not lead any more. */
   createMany(target: Target, count: number): Promise<readonly ContainerEntry[]>;
   /**
@@ -72,6 +74,14 @@ export interface ContainerControl extends Pick<
    * their place; returns none when this process does not lead any more.
    */
   createPlaced(target: Target, placements: readonly InitialPlacement[]): Promise<readonly ContainerEntry[]>;
+}
+
+/** Who asked for a container, where scaling did not. */
+export interface CreateOptions {
+  /** A warm-up. */
+  readonly warmUp?: boolean;
+  /** CreatePod: scaling leaves the container alone. */
+  readonly byHand?: boolean;
 }
 
 export interface MoveOptions {
@@ -132,8 +142,8 @@ export class ContainerRegistry implements ContainerReads {
   }
 
   /** Creates a container of the target, PENDING. */
-  async create(target: Target, options: { readonly warmUp?: boolean } = {}): Promise<ContainerEntry> {
-    const [entry] = await this.#insert(target, newPlacements(target, 1), options.warmUp);
+  async create(target: Target, options: CreateOptions = {}): Promise<ContainerEntry> {
+    const [entry] = await this.#insert(target, newPlacements(target, 1), options);
     if (entry === undefined) throw new Error('a container that nobody refused was not written');
     return entry;
   }
@@ -146,12 +156,12 @@ export class ContainerRegistry implements ContainerReads {
     target: Target,
     count: number,
     fence: number,
-    warmUp?: boolean,
+    options?: CreateOptions,
   ): Promise<readonly ContainerEntry[]> {
     const created: ContainerEntry[] = [];
     while (created.length < count) {
       const placements = newPlacements(target, Math.min(count - created.length, MAX_CONTAINER_BATCH));
-      const entries = await this.createPlaced(target, placements, fence, warmUp);
+      const entries = await this.createPlaced(target, placements, fence, options);
       if (entries.length === 0) break;
       created.push(...entries);
     }
@@ -176,9 +186,9 @@ export class ContainerRegistry implements ContainerReads {
     target: Target,
     placements: readonly InitialPlacement[],
     fence?: number,
-    warmUp?: boolean,
+    options?: CreateOptions,
   ): Promise<readonly ContainerEntry[]> {
-    const entries = await this.#insert(target, placements, warmUp, fence);
+    const entries = await this.#insert(target, placements, options, fence);
     if (entries.length === 0) this.refuseLeader(undefined, 'create');
     return entries;
   }
@@ -186,10 +196,10 @@ export class ContainerRegistry implements ContainerReads {
   async #insert(
     target: Target,
     placements: readonly InitialPlacement[],
-    warmUp = false,
+    options: CreateOptions = {},
     fence?: number,
   ): Promise<readonly ContainerEntry[]> {
-    const rows = (await insertContainers(this.#db, placements, newContainersOf(target, warmUp), fence)) ?? [];
+    const rows = (await insertContainers(this.#db, placements, newContainersOf(target, options), fence)) ?? [];
     this.learn(rows);
     for (const { id } of rows) this.#tellWritten(id);
     return rows.map((row) => this.#entries.get(row.id) ?? entryOf(row));
@@ -227,6 +237,18 @@ export class ContainerRegistry implements ContainerReads {
     this.#become(entry, written);
     this.#tellWritten(row.id);
     return 'moved';
+  }
+
+  /**
+   * Changes a container's row beside its state.
+   * @returns false: it has ended, or may not be changed so
+   */
+  async amend(id: ContainerId, change: ContainerAmendment): Promise<boolean> {
+    const row = await amendContainer(this.#db, id, change);
+    if (row === undefined) return false;
+    this.learn([row]);
+    this.#tellWritten(id);
+    return true;
   }
 
   async #write(
@@ -396,7 +418,7 @@ const newPlacements = (target: Target, count: number): InitialPlacement[] =>
 
 /** An entry that has no row yet: placement decides on it before its row is written. */
 export function unwrittenEntry(target: Target, nowMs: number): ContainerEntry {
-  const common = newContainersOf(target, false);
+  const common = newContainersOf(target, {});
   return entryOf({
     ...common,
     id: newContainerId(target.kind, target.stubId),
@@ -412,6 +434,8 @@ export function unwrittenEntry(target: Target, nowMs: number): ContainerEntry {
     rejections: null,
     gpuUuids: [],
     stateBefore: null,
+    ttlSeconds: null,
+    exposedPorts: [],
     createdAtMs: nowMs,
     scheduledAtMs: null,
     startedAtMs: null,
@@ -420,13 +444,18 @@ export function unwrittenEntry(target: Target, nowMs: number): ContainerEntry {
   });
 }
 
-function newContainersOf(target: Target, warmUp: boolean): Omit<NewContainer, 'id'> {
+function newContainersOf(target: Target, { warmUp, byHand }: CreateOptions): Omit<NewContainer, 'id'> {
   return {
     workspaceId: target.workspaceId,
     stubId: target.stubId,
     deploymentId: target.deploymentId,
-    spec: warmUp ? { ...specOf(target), warmUp: true } : specOf(target),
+    spec: {
+      ...specOf(target),
+      ...(warmUp === true ? { warmUp: true } : {}),
+      ...(byHand === true ? { byHand: true } : {}),
+    },
     slots: slotsOf(target),
+    ttlSeconds: byHand === true ? ttlOf(target.config.keepWarmSeconds) : null,
   };
 }
 

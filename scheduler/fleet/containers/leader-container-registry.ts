@@ -4,6 +4,7 @@
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type {
+  CreateOptions,
   ContainerControl,
   ContainerEntryChange,
   ContainerEntry,
@@ -27,8 +28,8 @@ export class LeaderContainerRegistry implements ContainerControl {
     this.#fence = fence;
   }
 
-  async create(target: Target, options: { readonly warmUp?: boolean } = {}): Promise<ContainerEntry | undefined> {
-    const [entry] = await this.#create(target, 1, options.warmUp);
+  async create(target: Target, options: CreateOptions = {}): Promise<ContainerEntry | undefined> {
+    const [entry] = await this.#create(target, 1, options);
     return entry;
   }
 
@@ -43,9 +44,9 @@ export class LeaderContainerRegistry implements ContainerControl {
     return [];
   }
 
-  async #create(target: Target, count: number, warmUp?: boolean): Promise<readonly ContainerEntry[]> {
+  async #create(target: Target, count: number, options?: CreateOptions): Promise<readonly ContainerEntry[]> {
     const fence = this.#fence();
-    if (fence !== undefined) return await this.#registry.createAsLeader(target, count, fence, warmUp);
+    if (fence !== undefined) return await this.#registry.createAsLeader(target, count, fence, options);
     this.#registry.refuseLeader(undefined, 'create');
     return [];
   }

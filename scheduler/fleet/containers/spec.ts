@@ -1,7 +1,7 @@
 import type { QueueName } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { BucketMount, ContainerSpec } from '#shared/protocol/generated/messages.ts';
-import type { StubBucket, Target } from '../../domain/stub-config.ts';
+import type { PodConfig, StubBucket, Target } from '../../domain/stub-config.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 import { lacksChoice } from '../../domain/worker-choice.ts';
@@ -23,6 +23,8 @@ export interface StoredSpec {
   readonly arch?: string;
   /** Whether a warm-up started the container without work. */
   readonly warmUp?: boolean;
+  /** Whether CreatePod made it: scaling, drains and breakers leave it alone, and nothing replaces it. */
+  readonly byHand?: boolean;
   /** Names of the secrets with the keys of its buckets, by mount path; absent: it mounts no bucket with keys. */
   readonly bucketSecrets?: readonly BucketSecrets[];
   /** The spec for the agent, without the fields that are known only when it is sent (token, devices). */
@@ -89,9 +91,18 @@ export function specOf(target: Target): StoredSpec {
       tracebacks: config.tracebacks,
       stopAfterDisconnectMs: (config.stopAfterDisconnectSeconds ?? 0) * 1000,
       startTimeoutMs: START_TIMEOUT_MS,
+      ...(config.pod === undefined ? {} : programOf(config.pod)),
       keepWarmSeconds: Math.max(0, Math.min(config.keepWarmSeconds, 2 ** 31)),
     },
   };
+}
+
+function programOf({ entrypoint, ports, readinessProbe: probe }: PodConfig): Partial<ContainerSpec> {
+  const spec = { entrypoint: [...entrypoint], ports: [...ports] };
+  if (probe === undefined) return spec;
+  const { intervalSeconds, timeoutSeconds, command, ...rest } = probe;
+  const [intervalMs, timeoutMs] = [Math.round(intervalSeconds * 1000), Math.round(timeoutSeconds * 1000)];
+  return { ...spec, readinessProbe: { ...rest, command: [...command], intervalMs, timeoutMs } };
 }
 
 /**
@@ -108,6 +119,13 @@ export function replaceableAfterMs({ wire }: Pick<StoredSpec, 'wire'>): number {
   const afterMs = wire.stopAfterDisconnectMs ?? 0;
   return afterMs === 0 ? 0 : afterMs + DISCONNECT_MARGIN_MS;
 }
+
+/** Longest time to live, ten years: longer ones are cut to it. */
+const MAX_TTL_SECONDS = 315_360_000;
+
+/** Seconds for which a container made by hand may be unused; null: it is not stopped for want of use. */
+export const ttlOf = (keepWarmSeconds: number): number | null =>
+  keepWarmSeconds < 0 ? null : Math.min(Math.max(1, Math.round(keepWarmSeconds)), MAX_TTL_SECONDS);
 
 /** Number of slots: `workers` × max(1, `concurrentRequests`), as far as it is known before the container is ready. */
 export function slotsOf({ config }: Pick<Target, 'config'>): number {

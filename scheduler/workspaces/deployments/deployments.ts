@@ -4,6 +4,7 @@
 import { isUuid, newId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
+import { isMadeByHand } from './kinds.ts';
 import type { Caller } from '../identity/caller.ts';
 import { readWhen } from '../../domain/ticks.ts';
 import type { Db } from '../../stores/store/db.ts';
@@ -85,7 +86,7 @@ const MAX_NAME = 255;
  * Kinds that can be invoked. A stub of any kind may be made,
  * because clients make one before they ask for a refused operation.
  */
-const RUNNABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'function', 'schedule']);
+const RUNNABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'function', 'schedule', 'pod']);
 /** Kinds whose number of containers a person may set. */
 const SCALABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'pod']);
 const NOT_FOUND = { kind: 'not_found' } as const satisfies ChangeOutcome;
@@ -117,6 +118,10 @@ export class Deployments {
     const kind = kindOf(stub.type);
     if (!RUNNABLE.has(kind)) {
       const text = `deployments of ${kind} are not available in this version; those of ${[...RUNNABLE].join(', ')} are`;
+      return { kind: 'refused', why: 'kind', text };
+    }
+    if (isMadeByHand(stub.type)) {
+      const text = `a stub of type ${stub.type} runs by CreatePod: deploy one of type pod/deployment`;
       return { kind: 'refused', why: 'kind', text };
     }
     if (sanitiseName(name) === '' || name.length > MAX_NAME) return { kind: 'refused', why: 'empty_name' };

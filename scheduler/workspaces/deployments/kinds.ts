@@ -1,4 +1,5 @@
 // Kinds of stubs, and the rules of each.
+import { kindOf } from '#shared/domain/status.ts';
 
 export const STUB_TYPES = [
   'endpoint',
@@ -35,8 +36,10 @@ export const PYTHON_VERSIONS: readonly string[] = [
 ];
 
 export interface KindRules {
-  /** Whether callers wait: then the execution limit is bounded, and there are no retries. */
+  /** Whether callers wait: then there are no retries. */
   readonly sync: boolean;
+  /** Whether every call has an execution limit. */
+  readonly limited: boolean;
   readonly ttlSeconds: number;
   readonly keepWarmSeconds: number;
   /** Whether a Python function serves it, which `handler` names. */
@@ -45,14 +48,24 @@ export interface KindRules {
   readonly perCall: boolean;
 }
 
-export const OTHER_KIND: KindRules = { sync: false, ttlSeconds: 0, keepWarmSeconds: 0, handler: false, perCall: false };
+const COMMON = { sync: false, limited: false, handler: false, perCall: false } as const;
+export const OTHER_KIND: KindRules = { ...COMMON, ttlSeconds: 0, keepWarmSeconds: 0 };
 
 export const KIND_RULES: Readonly<Record<string, KindRules>> = {
-  endpoint: { sync: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true, perCall: false },
-  asgi: { sync: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true, perCall: false },
-  taskqueue: { sync: false, ttlSeconds: 7_200, keepWarmSeconds: 10, handler: true, perCall: false },
-  function: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true, perCall: true },
-  schedule: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true, perCall: true },
+  endpoint: { ...COMMON, sync: true, limited: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true },
+  asgi: { ...COMMON, sync: true, limited: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true },
+  taskqueue: { ...COMMON, ttlSeconds: 7_200, keepWarmSeconds: 10, handler: true },
+  function: { ...COMMON, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true, perCall: true },
+  schedule: { ...COMMON, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true, perCall: true },
+  pod: { ...COMMON, sync: true, ttlSeconds: 600, keepWarmSeconds: 600 },
+  sandbox: { ...COMMON, ttlSeconds: 0, keepWarmSeconds: 600 },
 };
+
+/** Whether a supervisor runs in its containers, and any program: no Python function serves it. */
+export const isSupervised = (kind: string): boolean => kind === 'pod' || kind === 'sandbox';
+
+/** Whether its containers are made by CreatePod, and by nothing else. */
+export const isMadeByHand = (stubType: string): boolean =>
+  isSupervised(kindOf(stubType)) && stubType !== 'pod/deployment';
 
 export const isSyncKind = (kind: string): boolean => KIND_RULES[kind]?.sync === true;

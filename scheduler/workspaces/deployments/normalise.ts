@@ -12,7 +12,7 @@ import { parseGpus } from './gpus.ts';
 import type { AutoscalerConfig, StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import { WORKER_CHOICE, lacksChoice } from '../../domain/worker-choice.ts';
 import type { KindRules } from './kinds.ts';
-import { OTHER_KIND, KIND_RULES } from './kinds.ts';
+import { OTHER_KIND, KIND_RULES, isSupervised } from './kinds.ts';
 import {
   STOP_AFTER_DISCONNECT_S,
   quoted,
@@ -21,6 +21,7 @@ import {
   refuseRunning,
   refuseWorkerMode,
 } from './refusals.ts';
+import { normalisePod } from './pods.ts';
 import type { StubLimits } from './stub-limits.ts';
 import { DEFAULT_LIMITS, MAX_RETRIES, MAX_TTL_S } from './stub-limits.ts';
 
@@ -35,6 +36,8 @@ export type Normalised =
 
 const MAX_SYNC_TIMEOUT_S = 600;
 const MAX_VOLUMES = 32;
+/** Connections that a container of a pod takes at once, where the stub does not say. */
+const POD_CONNECTIONS = 256;
 
 export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimits = DEFAULT_LIMITS): Normalised {
   const kind = kindOf(request.stubType);
@@ -44,6 +47,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const extra = parseExtra(request.extra);
   const autoscaler = normaliseAutoscaler(request, rules, limits);
   const volumes = normaliseVolumes(request);
+  const pod = isSupervised(kind) ? normalisePod(request) : undefined;
   const when = kind === 'schedule' && extra !== null ? readWhen(extra) : undefined;
   const refusal =
     refuseNames(request, rules) ??
@@ -52,12 +56,14 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     refuseWorkerMode(extra?.['workerMode'], gpuCount) ??
     (typeof volumes === 'string' ? volumes : null) ??
     (typeof when === 'string' ? when : null) ??
+    (typeof pod === 'string' ? pod : null) ??
     (typeof autoscaler === 'string' ? autoscaler : null);
   if (
     refusal !== null ||
     typeof autoscaler === 'string' ||
     typeof volumes === 'string' ||
     typeof when === 'string' ||
+    typeof pod === 'string' ||
     extra === null
   ) {
     return { kind: 'refused', errMsg: refusal ?? 'the stub cannot be read' };
@@ -66,6 +72,9 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const timeout = policy !== null && policy.timeout !== 0 ? policy.timeout : request.timeout;
   const retries = policy !== null && policy.maxRetries !== 0 ? policy.maxRetries : request.retries;
   const ttl = policy !== null && policy.ttl !== 0 ? policy.ttl : rules.ttlSeconds;
+  const concurrentRequests =
+    kind === 'pod' && request.concurrentRequests <= 1 ? POD_CONNECTIONS : request.concurrentRequests;
+  const maxPendingTasks = request.maxPendingTasks === 0 ? limits.maxPendingTasksDefault : request.maxPendingTasks;
   const config: StubConfig = {
     stubType: request.stubType,
     handler: request.handler,
@@ -76,10 +85,12 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     memoryMib: request.memory,
     gpu: gpus.length === 0 && gpuCount > 0 ? [ANY_GPU] : gpus,
     gpuCount,
-    workers: Math.max(1, request.workers),
-    concurrentRequests: request.concurrentRequests,
+    workers: pod === undefined ? Math.max(1, request.workers) : 1,
+    concurrentRequests,
     keepWarmSeconds: request.keepWarmSeconds ?? rules.keepWarmSeconds,
-    maxPendingTasks: request.maxPendingTasks === 0 ? limits.maxPendingTasksDefault : request.maxPendingTasks,
+    // Each connection to a pod is a task: as many may be open as its containers take.
+    maxPendingTasks:
+      kind === 'pod' ? Math.max(maxPendingTasks, concurrentRequests * autoscaler.maxContainers) : maxPendingTasks,
     timeoutSeconds: timeoutSeconds(timeout, rules),
     ttlSeconds: Math.min(ttl, MAX_TTL_S, limits.maxTtlSeconds),
     retries: rules.sync ? 0 : Math.min(retries, MAX_RETRIES, limits.maxRetries),
@@ -95,14 +106,19 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     ...disconnectField(extra),
     autoscaler,
     ...(when === undefined ? {} : { schedule: when }),
+    ...(pod === undefined ? {} : { pod }),
     extra: keptFields(request, extra),
   };
   const warnings = [
     ...(unknown.length === 0 ? [] : [`No known GPU model: ${unknown.join(', ')}. Known are ${GPU_MODELS.join(', ')}.`]),
     ...(lacksChoice(config) ? [oneWorkerWarning(config.workers)] : []),
+    ...(pod !== undefined && request.tcp ? [TCP_STAYS_INSIDE] : []),
   ];
   return { kind: 'config', config, warnMsg: warnings.join(' '), unsupportedGpus: unknown };
 }
+
+const TCP_STAYS_INSIDE =
+  'TCP ports are not reached from outside yet: HTTP and WebSockets are, and `longshore container port-forward` carries any bytes.';
 
 const oneWorkerWarning = (workers: number): string =>
   `Each container serves with one worker instead of ${workers}, because a process with a GPU cannot be forked. Choose with worker_mode: ${WORKER_CHOICE}.`;
@@ -121,7 +137,7 @@ function disconnectField(extra: Readonly<Record<string, unknown>>): Pick<StubCon
 }
 
 function timeoutSeconds(timeout: number, rules: KindRules): number {
-  if (rules.sync) return timeout <= 0 ? MAX_SYNC_TIMEOUT_S : Math.min(timeout, MAX_SYNC_TIMEOUT_S);
+  if (rules.limited) return timeout <= 0 ? MAX_SYNC_TIMEOUT_S : Math.min(timeout, MAX_SYNC_TIMEOUT_S);
   return Math.max(0, timeout);
 }
 

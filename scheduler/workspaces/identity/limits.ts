@@ -49,6 +49,8 @@ export interface WorkspaceLimits {
     readonly unjoined_machines: number;
     /** Entries of maps, items of queues, and signals. */
     readonly shared_entries: number;
+    /** Containers of pods and sandboxes that were made by hand. */
+    readonly sandboxes: number;
   };
   readonly bytes: {
     /** Log lines that containers print in a day of UTC. */
@@ -88,6 +90,7 @@ export const DEFAULT_WORKSPACE_LIMITS: WorkspaceLimits = {
     objects: 100_000,
     unjoined_machines: 50,
     shared_entries: 20_000,
+    sandboxes: 200,
   },
   bytes: {
     logs_per_day: 1024 ** 3,

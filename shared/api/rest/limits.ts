@@ -70,6 +70,7 @@ export const ChangeLimits = Type.Object({
       objects: Settable(0, 1_000_000),
       unjoined_machines: Settable(0, 10_000),
       shared_entries: Settable(0, 1_000_000),
+      sandboxes: Settable(0, 100_000),
     }),
   ),
   bytes: Type.Optional(
@@ -141,6 +142,7 @@ export const LimitsRecord = Type.Object({
     objects: Counted,
     unjoined_machines: Counted,
     shared_entries: Counted,
+    sandboxes: Counted,
   }),
   bytes: Type.Object(
     {

@@ -91,6 +91,7 @@ import type { TaskReport as _longshore_agent_v1_TaskReport, TaskReport__Output a
 import type { TaskResult as _longshore_agent_v1_TaskResult, TaskResult__Output as _longshore_agent_v1_TaskResult__Output } from './longshore/agent/v1/TaskResult.ts';
 import type { TaskStarted as _longshore_agent_v1_TaskStarted, TaskStarted__Output as _longshore_agent_v1_TaskStarted__Output } from './longshore/agent/v1/TaskStarted.ts';
 import type { TaskToAgent as _longshore_agent_v1_TaskToAgent, TaskToAgent__Output as _longshore_agent_v1_TaskToAgent__Output } from './longshore/agent/v1/TaskToAgent.ts';
+import type { VolumeDrivers as _longshore_agent_v1_VolumeDrivers, VolumeDrivers__Output as _longshore_agent_v1_VolumeDrivers__Output } from './longshore/agent/v1/VolumeDrivers.ts';
 import type { VolumeMount as _longshore_agent_v1_VolumeMount, VolumeMount__Output as _longshore_agent_v1_VolumeMount__Output } from './longshore/agent/v1/VolumeMount.ts';
 import type { VolumeUse as _longshore_agent_v1_VolumeUse, VolumeUse__Output as _longshore_agent_v1_VolumeUse__Output } from './longshore/agent/v1/VolumeUse.ts';
 import type { Welcome as _longshore_agent_v1_Welcome, Welcome__Output as _longshore_agent_v1_Welcome__Output } from './longshore/agent/v1/Welcome.ts';
@@ -193,6 +194,7 @@ export interface ProtoGrpcType {
         TaskResult: MessageTypeDefinition<_longshore_agent_v1_TaskResult, _longshore_agent_v1_TaskResult__Output>
         TaskStarted: MessageTypeDefinition<_longshore_agent_v1_TaskStarted, _longshore_agent_v1_TaskStarted__Output>
         TaskToAgent: MessageTypeDefinition<_longshore_agent_v1_TaskToAgent, _longshore_agent_v1_TaskToAgent__Output>
+        VolumeDrivers: MessageTypeDefinition<_longshore_agent_v1_VolumeDrivers, _longshore_agent_v1_VolumeDrivers__Output>
         VolumeMount: MessageTypeDefinition<_longshore_agent_v1_VolumeMount, _longshore_agent_v1_VolumeMount__Output>
         VolumeUse: MessageTypeDefinition<_longshore_agent_v1_VolumeUse, _longshore_agent_v1_VolumeUse__Output>
         Welcome: MessageTypeDefinition<_longshore_agent_v1_Welcome, _longshore_agent_v1_Welcome__Output>

@@ -88,6 +88,7 @@ export type * from './longshore/agent/v1/TaskReport.ts';
 export type * from './longshore/agent/v1/TaskResult.ts';
 export type * from './longshore/agent/v1/TaskStarted.ts';
 export type * from './longshore/agent/v1/TaskToAgent.ts';
+export type * from './longshore/agent/v1/VolumeDrivers.ts';
 export type * from './longshore/agent/v1/VolumeMount.ts';
 export type * from './longshore/agent/v1/VolumeUse.ts';
 export type * from './longshore/agent/v1/Welcome.ts';

@@ -12,6 +12,7 @@ const container = (id: string, facts: Partial<DrainContainer> = {}): DrainContai
   pickedAtMs: undefined,
   isLate: false,
   createdAtMs: 0,
+  byHand: false,
   ...facts,
 });
 const busy = (count: number, from = 0): DrainContainer[] =>
@@ -99,6 +100,17 @@ describe('of one deployment', () => {
       'pick b1',
       'pick b2',
     ]);
+  });
+
+  test('a container made by hand stays until the deadline, whatever it does, and then ends', () => {
+    const handMade = [
+      container('h1', { byHand: true, attempts: 0 }),
+      container('h2', { byHand: true, state: 'STARTING' }),
+      container('h3', { byHand: true, attempts: undefined }),
+    ];
+    expect(stepsOf(queue(handMade, { wanted: 0 }))).toEqual([]);
+    const late = handMade.map((one) => ({ ...one, isLate: true }));
+    expect(stepsOf(queue(late, { wanted: 0 }))).toEqual(['end h1', 'end h2', 'end h3']);
   });
 
   test('never fewer serve than are wanted, as long as there is capacity', () => {

@@ -65,6 +65,7 @@ function candidate(world: World, machine: Machine): PlacementMachine {
     blockedBy: machine.conditions,
     volumeDrivers: new Set(['local'] as const),
     streams: true,
+    supervisors: true,
     registry: true,
     freeCpuMillicores: free.cpu,
     freeMemoryBytes: free.memory,

@@ -28,6 +28,7 @@ export function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMach
     gpus: [],
     volumeDrivers: new Set(['local']),
     streams: true,
+    supervisors: true,
     registry: true,
     images: new Set(),
     caches: new Set(),
@@ -52,6 +53,7 @@ export function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequ
     volumeDrivers: [],
     caches: [],
     streams: false,
+    supervised: false,
     avoid: new Set(),
     overQuota: false,
     siblings: new Map(),
@@ -102,6 +104,7 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
     caches: fc.subarray(['c-1', 'c-2']).map((some) => new Set(some)),
     volumeDrivers: fc.subarray(['local', 'shared'] as const).map((some) => new Set<VolumeDriverName>(some)),
     streams: fc.boolean(),
+    supervisors: fc.boolean(),
     registry: fc.boolean(),
   })
   .map(({ hasImage, ...rest }) => ({
@@ -140,6 +143,7 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
     volumeDrivers: fc.constantFrom<readonly VolumeDriverName[]>([], [], ['local'], ['shared']),
     caches: fc.constantFrom<readonly string[]>([], [], ['c-1'], ['c-1', 'c-2']),
     streams: fc.boolean(),
+    supervised: fc.boolean(),
     avoid: fc.constantFrom(ids(), ids('m-1')),
     overQuota: fc.constantFrom(false, false, true),
     siblings: fc.constantFrom(new Map(), new Map([['m-0' as MachineId, 2]])),

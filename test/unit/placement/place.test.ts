@@ -137,6 +137,7 @@ describe('why a machine is rejected', () => {
     ['volume', aMachine({ volumeDrivers: new Set(['local']) }), aRequest({ volumeDrivers: ['bucket'] })],
     [undefined, aMachine({ volumeDrivers: new Set(['bucket']) }), aRequest({ volumeDrivers: ['bucket'] })],
     ['agent_too_old', aMachine({ streams: false }), aRequest({ streams: true })],
+    ['agent_too_old', aMachine({ supervisors: false }), aRequest({ supervised: true })],
     ['image_unavailable', aMachine(), aRequest({ imageOnlyOn: ids('m-elsewhere') })],
     [undefined, aMachine(), aRequest({ imageOnlyOn: ids('m-elsewhere'), imageInRegistry: true })],
     [

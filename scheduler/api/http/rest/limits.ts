@@ -5,6 +5,7 @@ import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { WorkspaceUse } from '../../../stores/store/queries/quotas.ts';
 import { readChange } from '../../../workspaces/identity/limits.ts';
 import type { WorkspaceLimits } from '../../../workspaces/identity/limits.ts';
+import type { HandMadeContainers } from '../../../fleet/containers/hand-made.ts';
 import type { Rates } from '../../../workspaces/identity/rates.ts';
 import type { Limits } from '../../../workspaces/identity/workspace-limits.ts';
 import { REST_BODY_LIMIT } from './rest.ts';
@@ -15,6 +16,7 @@ export interface LimitsParts {
   readonly limits: Pick<Limits, 'of' | 'change' | 'counts'>;
   /** Current usage of the workspace. */
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
+  readonly handMade: Pick<HandMadeContainers, 'countOf'>;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
   /** `LONGSHORE_TASK_DAYS`, `LONGSHORE_LOG_DAYS` */
@@ -72,7 +74,7 @@ const limitsRecord = (
   limits: WorkspaceLimits,
   usage: LimitsRecord['usage'],
   used: WorkspaceUse,
-  { maxInvokeBodyBytes, retention }: LimitsParts,
+  { maxInvokeBodyBytes, retention, handMade }: LimitsParts,
 ): LimitsRecord => ({
   workspace_id: id,
   concurrency: limits.concurrency,
@@ -93,6 +95,7 @@ const limitsRecord = (
     stubs: { used: used.stubs, limit: limits.counts.stubs },
     objects: { used: used.objects, limit: limits.counts.objects },
     unjoined_machines: { used: used.unjoinedMachines, limit: limits.counts.unjoined_machines },
+    sandboxes: { used: handMade.countOf(id), limit: limits.counts.sandboxes },
     shared_entries: { used: used.sharedEntries, limit: limits.counts.shared_entries },
   },
   bytes: {

@@ -25,6 +25,10 @@ export interface ContainerRow {
   readonly gpuUuids: readonly string[];
   /** The state before UNKNOWN, while the container is UNKNOWN. */
   readonly stateBefore: ContainerState | null;
+  /** Seconds for which it may be unused; null: it is not stopped for want of use. */
+  readonly ttlSeconds: number | null;
+  /** Ports of a sandbox that were exposed since it was made. */
+  readonly exposedPorts: readonly number[];
   readonly createdAtMs: number;
   readonly scheduledAtMs: number | null;
   readonly startedAtMs: number | null;
@@ -52,6 +56,8 @@ interface Raw {
   rejections: Record<string, number> | null;
   gpu_uuids: string[];
   state_before: string | null;
+  ttl_seconds: number | null;
+  exposed_ports: number[];
   created_at: Date;
   scheduled_at: Date | null;
   started_at: Date | null;
@@ -59,7 +65,7 @@ interface Raw {
   revision: number;
 }
 const COLUMNS = `id, workspace_id, stub_id, deployment_id, state, machine_id, assignment_id, epoch, spec, slots, frozen, start_failures,
-  reason, exit_code, message, rejections, gpu_uuids, state_before, created_at, scheduled_at, started_at, ended_at, revision`;
+  reason, exit_code, message, rejections, gpu_uuids, state_before, ttl_seconds, exposed_ports, created_at, scheduled_at, started_at, ended_at, revision`;
 const map = (row: Raw): ContainerRow => ({ ...mapMoved(row), spec: row.spec });
 const mapMoved = (row: Omit<Raw, 'spec'>): Omit<ContainerRow, 'spec'> => ({
   id: row.id as ContainerId,
@@ -79,6 +85,8 @@ const mapMoved = (row: Omit<Raw, 'spec'>): Omit<ContainerRow, 'spec'> => ({
   rejections: row.rejections,
   gpuUuids: row.gpu_uuids,
   stateBefore: row.state_before as ContainerState | null,
+  ttlSeconds: row.ttl_seconds,
+  exposedPorts: row.exposed_ports,
   createdAtMs: msOf(row.created_at),
   scheduledAtMs: msOrNull(row.scheduled_at),
   startedAtMs: msOrNull(row.started_at),
@@ -86,7 +94,8 @@ const mapMoved = (row: Omit<Raw, 'spec'>): Omit<ContainerRow, 'spec'> => ({
   revision: row.revision,
 });
 
-export type NewContainer = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId' | 'spec' | 'slots'>;
+export type NewContainer = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId' | 'spec' | 'slots'> &
+  Partial<Pick<ContainerRow, 'ttlSeconds'>>;
 
 /**
  * The highest fencing number that has led. Writes under way share the row lock:
@@ -123,13 +132,14 @@ export async function insertContainers(
 ): Promise<ContainerRow[] | undefined> {
   if (placements.length === 0 || placements.length > MAX_CONTAINER_BATCH)
     throw new RangeError(`from 1 to ${MAX_CONTAINER_BATCH} containers at a time`);
-  const { workspaceId, stubId, deploymentId, spec, slots } = common;
-  const leads = fence === undefined ? '' : 'where (select fence from led) <= $7::bigint';
+  const { workspaceId, stubId, deploymentId, spec, slots, ttlSeconds = null } = common;
+  const leads = fence === undefined ? '' : 'where (select fence from led) <= $8::bigint';
   const rows = await many(
     db,
     `with led as (${LED})
-     insert into containers (id, workspace_id, stub_id, deployment_id, spec, slots, state, machine_id, assignment_id, epoch, gpu_uuids, scheduled_at)
-     select new.id, $2::text, $3::text, $4::text, $5::jsonb, $6::integer, new.state, new.machine_id, new.assignment_id, new.epoch, new.gpu_uuids, new.scheduled_at
+     insert into containers (id, workspace_id, stub_id, deployment_id, spec, slots, state, ttl_seconds, expires_at, machine_id, assignment_id, epoch, gpu_uuids, scheduled_at)
+     select new.id, $2::text, $3::text, $4::text, $5::jsonb, $6::integer, new.state, $7::integer, now() + make_interval(secs => $7::integer),
+       new.machine_id, new.assignment_id, new.epoch, new.gpu_uuids, new.scheduled_at
      from json_to_recordset($1::json)
        as new (id text, state text, machine_id text, assignment_id text, epoch bigint, gpu_uuids jsonb, scheduled_at timestamptz) ${leads}
      returning ${COLUMNS}`,
@@ -140,6 +150,7 @@ export async function insertContainers(
       deploymentId,
       JSON.stringify(spec),
       slots,
+      ttlSeconds,
       ...(fence === undefined ? [] : [fence]),
     ],
     map,
@@ -329,6 +340,79 @@ export async function recordRejections(
     id,
     JSON.stringify(rejections),
   ]);
+}
+
+/** A change of a container's row beside its state. */
+export type ContainerAmendment = { readonly ttlSeconds: number | null } | { readonly exposedPort: number };
+
+/** Most ports of a container that are exposed after it was made. */
+export const MOST_EXPOSED_PORTS = 20;
+
+/**
+ * Amends the row of a container that has not ended. A new time to live begins now.
+ * @returns undefined: it has ended, or has as many exposed ports as it may
+ */
+export function amendContainer(
+  db: Queryable,
+  id: ContainerId,
+  change: ContainerAmendment,
+): Promise<ContainerRow | undefined> {
+  const [sets, where, value] =
+    'exposedPort' in change
+      ? [
+          'exposed_ports = case when exposed_ports @> to_jsonb($2::integer) then exposed_ports else exposed_ports || to_jsonb($2::integer) end',
+          `and (exposed_ports @> to_jsonb($2::integer) or jsonb_array_length(exposed_ports) < ${MOST_EXPOSED_PORTS})`,
+          change.exposedPort,
+        ]
+      : ['ttl_seconds = $2::integer, expires_at = now() + make_interval(secs => $2::integer)', '', change.ttlSeconds];
+  return maybeOne(
+    db,
+    `update containers set revision = revision + 1, updated_at = now(), ${sets}
+     where id = $1 and state not in ('STOPPED', 'FAILED', 'LOST') ${where} returning ${COLUMNS}`,
+    [id, value],
+    map,
+  );
+}
+
+/** A use of a container that is noted in its row. */
+export interface ContainerUse {
+  readonly id: ContainerId;
+  /** Milliseconds since the use. */
+  readonly agoMs: number;
+  /** Milliseconds from now until which a stream is taken as open; absent: none was. */
+  readonly heldMs?: number;
+  /** The stream is over: an earlier `heldMs` is shortened to this one. */
+  readonly isOver?: boolean;
+}
+
+/** Notes uses of containers that have a time to live. No transition, so the revisions stay. */
+export async function noteUses(db: Queryable, uses: readonly ContainerUse[]): Promise<void> {
+  await db.query(
+    `with u as materialized (
+       select * from json_to_recordset($1::json) as u (id text, "agoMs" float8, "heldMs" float8, "isOver" boolean)),
+     locked as materialized (select id from containers where id = any ($2::text[]) order by id collate "C" for update)
+     update containers as c set
+       expires_at = greatest(c.expires_at, now() + make_interval(secs => c.ttl_seconds - u."agoMs" / 1000)),
+       held_until = case
+         when u."heldMs" is null then c.held_until
+         when u."isOver" then case when c.held_until is not null then least(c.held_until, now() + make_interval(secs => u."heldMs" / 1000)) end
+         else greatest(c.held_until, now() + make_interval(secs => u."heldMs" / 1000)) end
+     from u join locked using (id)
+     where c.id = u.id and c.ttl_seconds is not null and c.state not in ('STOPPED', 'FAILED', 'LOST')`,
+    [JSON.stringify(uses), uses.map(({ id }) => id)],
+  );
+}
+
+/** Containers that run and were unused for their time to live, the longest first. One that starts is in use. */
+export async function expiredContainers(db: Queryable, limit: number): Promise<readonly ContainerId[]> {
+  const { rows } = await db.query<{ id: string }>(
+    `select id from containers
+     where expires_at <= now() and state not in ('STOPPED', 'FAILED', 'LOST') and state = 'RUNNING'
+       and (held_until is null or held_until <= now()) and started_at + make_interval(secs => ttl_seconds) <= now()
+     order by expires_at limit $1`,
+    [limit],
+  );
+  return rows.map(({ id }) => id as ContainerId);
 }
 
 export function containerById(db: Queryable, id: string): Promise<ContainerRow | undefined> {

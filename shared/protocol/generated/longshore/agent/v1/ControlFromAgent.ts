@@ -14,6 +14,7 @@ import type { Samples as _longshore_agent_v1_Samples, Samples__Output as _longsh
 import type { VolumeUse as _longshore_agent_v1_VolumeUse, VolumeUse__Output as _longshore_agent_v1_VolumeUse__Output } from '../../../longshore/agent/v1/VolumeUse.ts';
 import type { CacheUse as _longshore_agent_v1_CacheUse, CacheUse__Output as _longshore_agent_v1_CacheUse__Output } from '../../../longshore/agent/v1/CacheUse.ts';
 import type { ContainerChanged as _longshore_agent_v1_ContainerChanged, ContainerChanged__Output as _longshore_agent_v1_ContainerChanged__Output } from '../../../longshore/agent/v1/ContainerChanged.ts';
+import type { VolumeDrivers as _longshore_agent_v1_VolumeDrivers, VolumeDrivers__Output as _longshore_agent_v1_VolumeDrivers__Output } from '../../../longshore/agent/v1/VolumeDrivers.ts';
 
 export interface ControlFromAgent {
   'hello'?: (_longshore_agent_v1_Hello | null);
@@ -30,7 +31,8 @@ export interface ControlFromAgent {
   'volumeUse'?: (_longshore_agent_v1_VolumeUse | null);
   'cacheUse'?: (_longshore_agent_v1_CacheUse | null);
   'containerChanged'?: (_longshore_agent_v1_ContainerChanged | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged";
+  'volumeDrivers'?: (_longshore_agent_v1_VolumeDrivers | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"volumeDrivers";
 }
 
 export interface ControlFromAgent__Output {
@@ -48,5 +50,6 @@ export interface ControlFromAgent__Output {
   'volumeUse'?: (_longshore_agent_v1_VolumeUse__Output | null);
   'cacheUse'?: (_longshore_agent_v1_CacheUse__Output | null);
   'containerChanged'?: (_longshore_agent_v1_ContainerChanged__Output | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged";
+  'volumeDrivers'?: (_longshore_agent_v1_VolumeDrivers__Output | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"volumeDrivers";
 }

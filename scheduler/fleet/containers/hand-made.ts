@@ -1,0 +1,58 @@
+// Containers that CreatePod makes, one at a time: of pods and sandboxes. Scaling leaves them alone. They end with their
+// entrypoint, by a stop, after their time to live, or with their machine, and nothing takes their place.
+import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Target } from '../../domain/stub-config.ts';
+import type { ContainerRegistry } from './container-registry.ts';
+
+export interface HandMadeParts {
+  readonly containers: Pick<ContainerRegistry, 'create' | 'all' | 'amend'>;
+  /** Most of them that a workspace may have: `counts.sandboxes`. */
+  readonly mostOf: (workspaceId: WorkspaceId) => Promise<number>;
+}
+
+export type Made =
+  | { readonly kind: 'made'; readonly containerId: ContainerId }
+  | { readonly kind: 'full'; readonly most: number };
+
+export class HandMadeContainers {
+  readonly #parts: HandMadeParts;
+  /** Containers whose rows are being written here. */
+  readonly #making = new Map<WorkspaceId, number>();
+
+  constructor(parts: HandMadeParts) {
+    this.#parts = parts;
+  }
+
+  /** Makes a container of the target, PENDING. Replicas at once may pass the bound by what each of them makes. */
+  async create(target: Target): Promise<Made> {
+    const { workspaceId } = target;
+    const most = await this.#parts.mostOf(workspaceId);
+    const making = this.#making.get(workspaceId) ?? 0;
+    if (this.countOf(workspaceId) + making >= most) return { kind: 'full', most };
+    this.#making.set(workspaceId, making + 1);
+    try {
+      const { row } = await this.#parts.containers.create(target, { byHand: true });
+      return { kind: 'made', containerId: row.id };
+    } finally {
+      const left = (this.#making.get(workspaceId) ?? 1) - 1;
+      if (left > 0) this.#making.set(workspaceId, left);
+      else this.#making.delete(workspaceId);
+    }
+  }
+
+  /** Containers of the workspace that were made by hand, and have not ended. */
+  countOf(workspaceId: WorkspaceId): number {
+    let count = 0;
+    for (const { row, spec } of this.#parts.containers.all())
+      if (row.workspaceId === workspaceId && spec.byHand === true) count += 1;
+    return count;
+  }
+
+  /**
+   * Lets callers reach a port of a sandbox by its URL.
+   * @returns false: the container has ended, or has as many exposed ports as it may
+   */
+  async exposePort(containerId: string, port: number): Promise<boolean> {
+    return await this.#parts.containers.amend(containerId as ContainerId, { exposedPort: port });
+  }
+}
