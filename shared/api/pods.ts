@@ -2,7 +2,7 @@
 // clients.
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Bytes, Flag, Int32, Int64, Text, Uint32 } from './fields.ts';
+import { Bytes, Flag, Int32, Int64, Text, Uint32, nullable } from './fields.ts';
 
 const container = { containerId: Text() };
 const process = { ...container, pid: Uint32() };
@@ -98,7 +98,7 @@ export const PodStdoutResponse = Type.Object({
 export const PodStderrResponse = Type.Object({ ...answer, stderr: Text({ description: 'as stdout' }) });
 export const PodProcessesResponse = Type.Object({ ...answer, processes: Type.Array(PodProcess) });
 export const PodFileResponse = Type.Object({ ...answer, data: Bytes() });
-export const PodFileInfoResponse = Type.Object({ ...answer, fileInfo: Type.Optional(PodFileInfo) });
+export const PodFileInfoResponse = Type.Object({ ...answer, fileInfo: nullable(PodFileInfo) });
 export const PodFilesResponse = Type.Object({ ...answer, files: Type.Array(PodFileInfo) });
 export const PodFoundResponse = Type.Object({ ...answer, results: Type.Array(FoundIn) });
 export const PodUrlResponse = Type.Object({ ...answer, url: Text() });

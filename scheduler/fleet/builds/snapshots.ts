@@ -53,7 +53,10 @@ export class Snapshots {
     const bounds = { most: MOST_OF_WORKSPACE, mostImages: MOST_IMAGES, forced: false };
     const claim = await claimBuild(db, { id, workspaceId, definition, owner, ...bounds });
     if (claim === 'full')
-      throw new AppError('too_many_images', `this workspace has ${MOST_IMAGES} images: delete some (\`longshore image list\`)`);
+      throw new AppError(
+        'too_many_images',
+        `this workspace has ${MOST_IMAGES} images: delete some (\`longshore image list\`)`,
+      );
     if (claim !== 'claimed')
       throw new AppError('too_many_images', `this workspace makes ${MOST_OF_WORKSPACE} images at once: wait for one`);
     const abort = new AbortController();

@@ -2,7 +2,6 @@
 // Invariant: a container of another workspace is not found, as one that does not exist.
 import { AppError } from '#shared/errors.ts';
 import type { StubId, WorkspaceId } from '#shared/domain/ids.ts';
-import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { StoredSpec } from '../containers/spec.ts';
 import type { Waited } from '../containers/waits.ts';
@@ -76,6 +75,7 @@ const specOf = ({ spec }: Pick<ContainerRow, 'spec'>): StoredSpec => spec as Sto
 export const isPod = (row: Pick<ContainerRow, 'spec'>): boolean =>
   specOf(row).kind === 'pod' || specOf(row).kind === 'sandbox';
 
-/** Whether a container has not ended. */
-export const isLive = ({ state }: Pick<ContainerRow, 'state'>): boolean => !isTerminalContainer(state);
-
+/** Ports that callers may reach: those of the stub, and those that were exposed since. */
+export const portsOf = (row: Pick<ContainerRow, 'spec' | 'exposedPorts'>): readonly number[] => [
+  ...new Set([...(specOf(row).wire.ports ?? []), ...row.exposedPorts]),
+];

@@ -16,7 +16,7 @@ const MOST_OPEN = 1024;
 const ANSWER_MS = 2_000;
 const MOST_TEXT = 2_000;
 
-/** What changes. */
+/** The change itself. */
 export type Change = Pick<ChangeContainer, 'network' | 'snapshot'>;
 
 interface Changed {

@@ -41,16 +41,18 @@ export type Program = Static<typeof Program>;
 const Place = Type.Object({ line: Count, column: Count });
 export const FoundFile = Type.Object({
   path: Word,
-  matches: Type.Array(
-    Type.Object({ range: Type.Object({ start: Place, end: Place }), content: Type.String() }),
-    { maxItems: 10_000 },
-  ),
+  matches: Type.Array(Type.Object({ range: Type.Object({ start: Place, end: Place }), content: Type.String() }), {
+    maxItems: 10_000,
+  }),
 });
 export type FoundFile = Static<typeof FoundFile>;
 
 const Nothing = Type.Object({});
 const State = Type.Object({ running: Type.Boolean(), exitCode: ExitCode });
-const Found = Type.Object({ results: Type.Array(FoundFile, { maxItems: 10_000 }), more: Type.Optional(Type.Boolean()) });
+const Found = Type.Object({
+  results: Type.Array(FoundFile, { maxItems: 10_000 }),
+  more: Type.Optional(Type.Boolean()),
+});
 
 /** Shapes of the answers that say `ok`, by the type of their request. */
 export const ANSWERS = {

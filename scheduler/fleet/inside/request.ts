@@ -38,7 +38,7 @@ const checks = new Map<RequestType, Validator>();
 
 function checkOf(type: RequestType): Validator {
   let check = checks.get(type);
-  if (check === undefined) checks.set(type, (check = Compile(ANSWERS[type]) as unknown as Validator));
+  if (check === undefined) checks.set(type, (check = Compile(ANSWERS[type])));
   return check;
 }
 

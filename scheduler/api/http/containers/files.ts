@@ -5,7 +5,7 @@ import { AppError } from '#shared/errors.ts';
 import { textOf } from '#shared/protocol/frames.ts';
 import type { ReachedContainer } from '../../../fleet/inside/access.ts';
 import type { Inside } from '../../../fleet/inside/inside.ts';
-import type { RequestType } from '../../../fleet/inside/messages.ts';
+import type { AnswerOf, RequestType } from '../../../fleet/inside/messages.ts';
 import { containerFailed } from '../../../fleet/inside/request.ts';
 import type { OpenRequest } from '../../../fleet/inside/request.ts';
 import { cutWhenStalled, paced } from '../pace.ts';
@@ -22,7 +22,7 @@ export interface FileQuery {
   readonly isStat: boolean;
   readonly mode: number;
   readonly isAppend: boolean;
-  /** Of a removal: a directory with all in it. */
+  /** Whether a removal takes a directory with all in it. */
   readonly isRecursive: boolean;
 }
 
@@ -40,7 +40,7 @@ export function fileQueryOf(query: Readonly<Record<string, unknown>>): FileQuery
     isStat: flagOf('stat', stat),
     isAppend: flagOf('append', append),
     isRecursive: flagOf('recursive', recursive),
-    mode: mode === undefined ? FILE_MODE : Number.parseInt(mode as string, 8),
+    mode: mode === undefined ? FILE_MODE : Number.parseInt(mode, 8),
   };
 }
 
@@ -107,10 +107,8 @@ export async function takeFile(
   { inside, container, left }: FileParts,
 ): Promise<object> {
   const opened: OpenRequest<'write' | 'unpack'> = isArchive
-    ? ((await inside.open(container, 'unpack', { path }, left)) as OpenRequest<'write' | 'unpack'>)
-    : ((await inside.open(container, 'write', { path, mode, append: isAppend, parents: true }, left)) as OpenRequest<
-        'write' | 'unpack'
-      >);
+    ? await inside.open(container, 'unpack', { path }, left)
+    : await inside.open(container, 'write', { path, mode, append: isAppend, parents: true }, left);
   left.addEventListener('abort', () => opened.close(), { once: true });
   try {
     const answer = opened.answer();
@@ -126,7 +124,8 @@ export async function takeFile(
       opened.frames.onceWritable(resolve);
       await Promise.race([promise, answer.catch(() => undefined)]);
     }
-    if (!refused && !request.raw.complete) throw new AppError('bad_request', 'the body ended early: nothing was written');
+    if (!refused && !request.raw.complete)
+      throw new AppError('bad_request', 'the body ended early: nothing was written');
     opened.frames.send('end');
     await Promise.race([answer, late()]);
     const size = (await answer) as { readonly size?: number };
@@ -136,9 +135,9 @@ export async function takeFile(
   }
 }
 
-async function answerWithin<T extends RequestType>(opened: OpenRequest<T>): Promise<Awaited<ReturnType<OpenRequest<T>['answer']>>> {
+async function answerWithin<T extends RequestType>(opened: OpenRequest<T>): Promise<AnswerOf<T>> {
   try {
-    return (await Promise.race([opened.answer(), late()])) as Awaited<ReturnType<OpenRequest<T>['answer']>>;
+    return await Promise.race([opened.answer(), late()]);
   } catch (error) {
     opened.close();
     throw error;

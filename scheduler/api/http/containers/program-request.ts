@@ -1,4 +1,4 @@
-// What a caller wants of a program in a container: to start one, or to come back to one. Pure.
+// Requests for a program in a container: to start one, or to come back to one. Pure.
 import { AppError } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Terminal } from '../../../fleet/inside/messages.ts';
@@ -86,7 +86,7 @@ function commandOf(value: unknown): readonly string[] {
   if (isText(value) && value.trim() !== '') return ['sh', '-c', value];
   const isList = Array.isArray(value) && value.length > 0 && value.length <= MOST_WORDS && value.every(isText);
   if (!isList || value[0] === '') throw wrong('command must be a list of texts, or a text for a shell');
-  return value as readonly string[];
+  return value;
 }
 
 function envOf(value: unknown): Readonly<Record<string, string>> {

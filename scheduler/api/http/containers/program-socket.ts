@@ -53,7 +53,8 @@ export async function serveProgram(request: ProgramRequest, parts: ProgramSocket
     const answer = await opened.answer();
     webSocket.off('close', gone);
     const isTerminal = 'terminal' in answer ? answer.terminal : request.kind === 'start' && request.terminal !== null;
-    const seen = request.kind === 'start' ? { stdout: 0, stderr: 0 } : { stdout: request.stdout, stderr: request.stderr };
+    const seen =
+      request.kind === 'start' ? { stdout: 0, stderr: 0 } : { stdout: request.stdout, stderr: request.stderr };
     const program = new ProgramSocket(opened, parts, isTerminal, seen);
     program.begin({ pid: answer.pid, running: 'running' in answer ? answer.running : true });
     webSocket.off('message', hold);
@@ -64,7 +65,8 @@ export async function serveProgram(request: ProgramRequest, parts: ProgramSocket
     opened?.close();
     webSocket.resume();
     if (closed !== undefined) return;
-    if (left.signal.aborted) return refuse(webSocket, new AppError('deadline_exceeded', 'the container did not answer'));
+    if (left.signal.aborted)
+      return refuse(webSocket, new AppError('deadline_exceeded', 'the container did not answer'));
     if (error instanceof AppError) return refuse(webSocket, error);
     throw error;
   } finally {
@@ -80,12 +82,12 @@ function open(
 ): Promise<OpenRequest<'start' | 'attach'>> {
   if (request.kind === 'attach') {
     const { pid, stdout, stderr } = request;
-    return inside.open(container, 'attach', { pid, stdout, stderr }, signal) as Promise<OpenRequest<'start' | 'attach'>>;
+    return inside.open(container, 'attach', { pid, stdout, stderr }, signal);
   }
   const { command, cwd, env, terminal } = request;
   const hangUp = terminal === null ? {} : { hangUpAfterMs: HANG_UP_AFTER_MS };
   const fields = { command, cwd, env, terminal, attach: true, ...hangUp };
-  return inside.open(container, 'start', fields, signal) as Promise<OpenRequest<'start' | 'attach'>>;
+  return inside.open(container, 'start', fields, signal);
 }
 
 class ProgramSocket {

@@ -45,7 +45,8 @@ export function registerContainers(scope: FastifyInstance, parts: ContainerRoute
   scope.addContentTypeParser('*', (_request, payload, done) => done(null, payload));
   scope.setErrorHandler((error, request, reply) => {
     const problem = problemOf(error);
-    if (problem.status >= 500) parts.log.error({ err: error, requestId: request.id }, 'a request into a container failed');
+    if (problem.status >= 500)
+      parts.log.error({ err: error, requestId: request.id }, 'a request into a container failed');
     closeUnread(request, reply);
     return sendProblem(reply, request.id, problem);
   });
@@ -124,7 +125,10 @@ function socketRoute(
   scope.get(url, async (request, reply) => {
     const visitor = await visitorAt(request, parts, true);
     const left = leaving(reply);
-    const { containerId = '', stubId = '' } = request.params as { readonly containerId?: string; readonly stubId?: string };
+    const { containerId = '', stubId = '' } = request.params as {
+      readonly containerId?: string;
+      readonly stubId?: string;
+    };
     const reaching = { workspaceId: visitor.workspaceId, stubId, withinMs: RUNNING_WITHIN_MS, signal: left.signal };
     const container = await parts.access.reach(containerId, reaching);
     const giveBack = parts.sockets.place(container.workspaceId);

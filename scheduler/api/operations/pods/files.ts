@@ -21,9 +21,9 @@ import type { PodParts } from './pod-operation.ts';
 import type { Operation } from '../operation.ts';
 
 /** Most bytes of a file in a message. */
-export const MOST_FILE_BYTES = 32 * 1024 * 1024;
+const MOST_FILE_BYTES = 32 * 1024 * 1024;
 /** Most bytes of a request that brings a file: as base64, with the rest of the message. */
-const MOST_UPLOAD_BYTES = Math.ceil((MOST_FILE_BYTES * 4) / 3) + 64 * 1024;
+export const MOST_UPLOAD_BYTES = Math.ceil((MOST_FILE_BYTES * 4) / 3) + 64 * 1024;
 const MOST_PATH = 4096;
 const MOST_PATTERN = 4096;
 const MOST_REPLACEMENT = 256 * 1024;

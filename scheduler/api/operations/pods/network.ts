@@ -1,4 +1,4 @@
-// What a sandbox may reach, changed while it runs.
+// The network of a sandbox, changed while it runs.
 import { BlockList, isIP } from 'node:net';
 import { PodDone, PodNetworkRequest } from '#shared/api/pods.ts';
 import type { ContainerChanges } from '../../../fleet/inside/changes.ts';

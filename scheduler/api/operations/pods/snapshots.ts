@@ -12,8 +12,7 @@ export interface SnapshotParts extends PodParts {
 
 /** Clients wait for 10 minutes. */
 const SNAPSHOT_WITHIN_MS = 600_000;
-const NO_MEMORY =
-  'snapshots of memory are not available in this version: create-image-from-filesystem keeps the files';
+const NO_MEMORY = 'snapshots of memory are not available in this version: create-image-from-filesystem keeps the files';
 
 export function snapshotOperations(parts: SnapshotParts): readonly Operation[] {
   return [
