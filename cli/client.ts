@@ -8,6 +8,8 @@ import { getCACertificates } from 'node:tls';
 import { request, Agent } from 'undici';
 import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
+import { BodyFailure, ByteRequests } from './byte-request.ts';
+import type { ByteAnswer, ByteRequest, Trust } from './byte-request.ts';
 import type { Context } from './context.ts';
 import { CliError, TokenKindError, errorCode } from './errors.ts';
 import { textField } from './json.ts';
@@ -34,14 +36,6 @@ export interface CallOptions {
   readonly anonymous?: boolean;
 }
 
-/** An answer whose body is read as it comes. */
-export interface Transfer {
-  readonly status: number;
-  readonly body: Readable;
-  /** Reads the body as JSON. */
-  json(): Promise<unknown>;
-}
-
 /** Answers are JSON of bounded lists; a larger one is a mistake on the other side. Invocations have their own bound. */
 const MAX_ANSWER_BYTES = 256 * 1024 * 1024;
 const CALL_TIMEOUT_MS = 30_000;
@@ -60,12 +54,15 @@ const OUT_OF_SCOPE: ReadonlySet<string> = new Set([
 export class Client {
   readonly context: Context;
   readonly #agent: Agent;
+  readonly #bytes: ByteRequests;
 
   /** @throws CliError when the context's CA file cannot be read */
   constructor(context: Context) {
     this.context = context;
+    const trust = trustOf(context);
+    this.#bytes = new ByteRequests(trust);
     this.#agent = new Agent({
-      connect: { timeout: 10_000, ...trustOf(context) },
+      connect: { timeout: 10_000, ...trust },
       headersTimeout: 0,
       bodyTimeout: 0,
       keepAliveTimeout: 5_000,
@@ -73,6 +70,7 @@ export class Client {
   }
 
   async close(): Promise<void> {
+    this.#bytes.close();
     await this.#agent.destroy();
   }
 
@@ -104,29 +102,14 @@ export class Client {
   /**
    * Sends to a signed address, and gives the answer's head once it is there. The signal ends a transfer of any length;
    * the server ends those that stand still.
-   * @throws CliError when the connection fails; the signal's reason
+   * @throws CliError when the connection fails; the signal's reason; what the request's body throws
    */
-  async transfer(
-    url: string,
-    {
-      method,
-      body,
-      contentType,
-      signal,
-    }: {
-      readonly method: 'POST' | 'PUT';
-      readonly body: Buffer | Readable;
-      readonly contentType: string;
-      readonly signal: AbortSignal;
-    },
-  ): Promise<Transfer> {
+  async transfer(url: string, request: ByteRequest, signal: AbortSignal): Promise<ByteAnswer> {
     try {
-      const headers = { 'content-type': contentType };
-      const answer = await request(url, { method, dispatcher: this.#agent, signal, headers, body });
-      return { status: answer.statusCode, body: answer.body, json: () => answer.body.json() };
+      return await this.#bytes.send(url, request, signal);
     } catch (error) {
       signal.throwIfAborted();
-      throw unreachable(url, error, CALL_TIMEOUT_MS);
+      throw error instanceof BodyFailure ? error.cause : unreachable(url, error, CALL_TIMEOUT_MS);
     }
   }
 
@@ -231,7 +214,7 @@ export class Client {
  * Trusted certificates: this machine's own, and the context's CA file,
  * which may hold an authority or the server certificate itself.
  */
-function trustOf({ url, caFile }: Context): { readonly ca?: string[]; readonly allowPartialTrustChain?: boolean } {
+function trustOf({ url, caFile }: Context): Trust {
   if (caFile === undefined || !url.startsWith('https:')) return {};
   try {
     return { ca: [...getCACertificates('default'), readFileSync(caFile, 'utf8')], allowPartialTrustChain: true };

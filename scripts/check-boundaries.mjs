@@ -80,7 +80,17 @@ const LAYERS = {
     'deploy',
     'transfer',
     'up',
-    ['client.ts', 'context.ts', 'errors.ts', 'flags.ts', 'format.ts', 'json.ts', 'print.ts', 'program-name.ts'],
+    [
+      'byte-request.ts',
+      'client.ts',
+      'context.ts',
+      'errors.ts',
+      'flags.ts',
+      'format.ts',
+      'json.ts',
+      'print.ts',
+      'program-name.ts',
+    ],
   ],
 };
 

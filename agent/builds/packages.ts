@@ -1,6 +1,6 @@
 /**
  * Packages that builds downloaded, a folder for each workspace, so that the next build does not download them again.
- * Called by image-builds.ts. Must stay true: a step sees the folder of its own workspace alone; all folders together
+ * Called by builder.ts. Must stay true: a step sees the folder of its own workspace alone; all folders together
  * keep within their bound between builds, and a workspace within half of it.
  */
 import { chmod, mkdir, readdir, stat, utimes } from 'node:fs/promises';

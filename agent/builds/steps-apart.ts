@@ -1,6 +1,6 @@
 /**
  * Steps of builds that run in containers of our own, where the engine's builder could not give them what they need: the
- * workspace's downloaded packages, and a GPU. Called by image-builds.ts. Must stay true: such a container has the
+ * workspace's downloaded packages, and a GPU. Called by builder.ts. Must stay true: such a container has the
  * network, the limits and at most the capabilities of a step of the engine's builder; it is removed with its step; no
  * variable of the step stays in the image.
  */

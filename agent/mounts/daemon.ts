@@ -22,6 +22,8 @@ const PROBE_MS = 10_000;
 const UNMOUNT_MS = 10_000;
 /** Time for a daemon to write what is open, and to end. */
 const END_MS = 20_000;
+/** The same time after a failed mount: the cause comes into the log at the end. */
+const FAILED_MS = 2_000;
 const MOST_LOG_BYTES = 1024 * 1024;
 const MIB = 1024 * 1024;
 const RESERVE_SHARE = 0.05;
@@ -83,11 +85,13 @@ export async function startDaemon(start: StartDaemon): Promise<DaemonFacts> {
   const pid = child?.pid;
   const ticks = pid === undefined ? undefined : startTicks(pid);
   while (end === undefined && performance.now() < untilMs && !mountsBelow(path).includes(path)) await sleep(LOOK_MS);
-  // The daemon answers only once it has found the bucket: its mount appears before.
-  const answers = end === undefined && (await answersNow(path, Math.max(1_000, untilMs - performance.now())));
+  // The daemon answers only once it has asked for the bucket: its mount appears before. One that was refused ends, and
+  // may answer a single question on its way.
+  const asks = (): Promise<boolean> => answersNow(path, Math.max(1_000, untilMs - performance.now()));
+  const answers = end === undefined && (await asks()) && (await asks());
   if (answers && pid !== undefined && ticks !== undefined && isAlive(pid, ticks)) return { pid, ticks, path, cacheDir };
   if (end?.error !== undefined) throw new MountFailed(`${program} cannot be run: ${messageOf(end.error)}`, true);
-  if (pid !== undefined && ticks !== undefined) await endDaemon({ pid, ticks, path, cacheDir }, 0);
+  if (pid !== undefined && ticks !== undefined) await endDaemon({ pid, ticks, path, cacheDir }, FAILED_MS);
   const cause = causeOf(await readFile(logPath, 'utf8').catch(() => ''));
   throw new MountFailed(cause.text, cause.silent || performance.now() >= untilMs);
 }

@@ -5,26 +5,18 @@
  * that the next helper takes up the mounts of this one; keys are never on the disk.
  */
 import { createHmac, randomBytes } from 'node:crypto';
-import { mkdir, readdir, rm, rmdir } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { runInChild } from '../child.ts';
-import { readIfThere, writeDurably } from '../durable.ts';
 import type { BucketWanted, MountState, VolumeRemoved, VolumeWanted } from '../volumes/mount-messages.ts';
-import {
-  MountFailed,
-  boundLog,
-  brokenBy,
-  cachedBytes,
-  endDaemon,
-  mountsBelow,
-  residentBytes,
-  startDaemon,
-  unmount,
-} from './daemon.ts';
+import { MountFailed, boundLog, brokenBy, cachedBytes, endDaemon, residentBytes, startDaemon } from './daemon.ts';
 import type { Guard, GuardPlace } from './guard.ts';
+import { Leftovers } from './leftovers.ts';
+import type { KeptMount } from './record.ts';
+import { MountRecord } from './record.ts';
 import { endpointOf, storeProblem } from './store.ts';
 import type { Store } from './store.ts';
 
@@ -52,34 +44,11 @@ const MAKE = `set -eu; cd -P -- "$1"
 [ -d "$2" ] || mkdir -- "$2" || [ -d "$2" ]`;
 const REMOVE = 'set -eu; cd -P -- "$1"; rm -rf -- "$2"; [ ! -e "$2" ] && [ ! -L "$2" ]';
 
-/** A mount as it is kept on the disk. */
-interface Kept {
-  readonly id: string;
-  readonly kind: 'bucket' | 'volumes';
-  readonly workspaceId: string;
-  /** Keyed hash of the bucket, its keys and options. */
-  readonly key: string;
-  readonly name: string;
-  readonly pid: number;
-  readonly ticks: string;
-  readonly path: string;
-  readonly cacheDir: string;
-  readonly holders: readonly string[];
-  readonly lost?: string;
-}
-
-interface Mount extends Omit<Kept, 'holders' | 'lost'> {
+interface Mount extends Omit<KeptMount, 'holders' | 'lost'> {
   readonly holders: Map<string, number>;
   lost: string | undefined;
   silent: number;
   unusedSinceMs: number | undefined;
-}
-
-interface StateFile {
-  readonly version: 1;
-  readonly guard: GuardPlace;
-  readonly hashKey: string;
-  readonly mounts: readonly Kept[];
 }
 
 export interface MountsParts {
@@ -104,11 +73,14 @@ export class Mounts {
   #guardPlace: GuardPlace | undefined;
   #hashKey = randomBytes(32).toString('hex');
   #watching: Promise<void> | undefined;
-  #writing: Promise<void> = Promise.resolve();
+  readonly #record: MountRecord;
+  readonly #leftovers: Leftovers;
   #operations = 0;
 
   constructor(parts: MountsParts) {
     this.#parts = parts;
+    this.#record = new MountRecord(parts.directory, parts.log);
+    this.#leftovers = new Leftovers(parts.directory, parts.cacheDir);
   }
 
   /** Takes up the mounts of the helper before, and clears what nobody knows. */
@@ -116,7 +88,7 @@ export class Mounts {
     const { directory, cacheDir, guard, log } = this.#parts;
     for (const name of ['b', 's3', 'log']) await mkdir(join(directory, name), { recursive: true, mode: 0o700 });
     await mkdir(cacheDir, { recursive: true, mode: 0o700 });
-    const before = await this.#read();
+    const before = await this.#record.read();
     this.#hashKey = before?.hashKey ?? this.#hashKey;
     this.#guardPlace = await guard.start(before?.guard);
     for (const kept of before?.mounts ?? []) {
@@ -131,7 +103,7 @@ export class Mounts {
       if (lost === undefined && (await brokenBy(mount)) !== undefined) await this.#lose(mount, 'its daemon ended');
       this.#mounts.set(mount.id, mount);
     }
-    await this.#clear();
+    await this.#leftovers.clear([...this.#mounts.values()]);
     await this.#write();
     if (this.#mounts.size > 0) log.info({ mounts: this.#mounts.size }, 'mounts taken up');
     this.#watching = this.#watch();
@@ -220,7 +192,7 @@ export class Mounts {
     return { ...volumes, prefix: volumes.prefix === '' ? workspaceId : `${volumes.prefix}/${workspaceId}` };
   }
 
-  async #held(holder: string, kind: Kept['kind'], workspaceId: string, store: Store): Promise<Mount> {
+  async #held(holder: string, kind: KeptMount['kind'], workspaceId: string, store: Store): Promise<Mount> {
     const key = createHmac('sha256', this.#hashKey)
       .update(JSON.stringify([kind, workspaceId, store]))
       .digest('hex');
@@ -231,7 +203,7 @@ export class Mounts {
     return mount;
   }
 
-  async #mounted(key: string, kind: Kept['kind'], workspaceId: string, store: Store): Promise<Mount> {
+  async #mounted(key: string, kind: KeptMount['kind'], workspaceId: string, store: Store): Promise<Mount> {
     const there = [...this.#mounts.values()].find((one) => one.key === key && one.lost === undefined);
     if (there !== undefined) return there;
     const making = this.#making.get(key);
@@ -258,7 +230,7 @@ export class Mounts {
       throw new MountFailed(`this machine has ${MOST_OF_MACHINE} buckets mounted, which is the most`, true);
   }
 
-  async #make(key: string, kind: Kept['kind'], workspaceId: string, store: Store): Promise<Mount> {
+  async #make(key: string, kind: KeptMount['kind'], workspaceId: string, store: Store): Promise<Mount> {
     const { directory, cacheDir, program, hasCompatDir, caBundle, guard, log } = this.#parts;
     const id = randomBytes(8).toString('hex');
     const path = join(directory, kind === 'bucket' ? 'b' : 's3', workspaceId, id);
@@ -270,7 +242,7 @@ export class Mounts {
       store,
       path,
       cacheDir: join(cacheDir, id),
-      logPath: this.#logOf(id),
+      logPath: this.#leftovers.logOf(id),
       caBundle,
       proxy: kind === 'bucket' ? guard.url : undefined,
     });
@@ -291,8 +263,6 @@ export class Mounts {
     return mount;
   }
 
-  readonly #logOf = (id: string): string => join(this.#parts.directory, 'log', id);
-
   async #watch(): Promise<void> {
     while (await sleep(LOOK_EVERY_MS, this.#abort.signal)) {
       // Looks at one mount wait for none of another.
@@ -306,7 +276,7 @@ export class Mounts {
   async #look(mount: Mount): Promise<void> {
     const { log, cacheMib } = this.#parts;
     if (mount.lost === undefined) {
-      await boundLog(this.#logOf(mount.id));
+      await boundLog(this.#leftovers.logOf(mount.id));
       const [broken, cached, resident] = await Promise.all([
         brokenBy(mount),
         cachedBytes(mount),
@@ -338,7 +308,7 @@ export class Mounts {
     this.#mounts.delete(mount.id);
     await this.#write();
     if (mount.lost === undefined) await endDaemon(mount);
-    await this.#forget(mount);
+    await this.#leftovers.forget(mount);
     log.info({ mount: mount.id, kind: mount.kind, workspaceId: mount.workspaceId }, 'bucket unmounted');
   }
 
@@ -347,67 +317,17 @@ export class Mounts {
     await endDaemon(mount, 0);
   }
 
-  async #forget({ id, path }: Pick<Mount, 'id' | 'path'>): Promise<void> {
-    await rm(this.#logOf(id), { force: true });
-    // Only an empty directory goes: files below would be a bucket's.
-    await rmdir(path).catch(() => undefined);
-    await rmdir(join(path, '..')).catch(() => undefined);
-  }
-
-  /** Removes mounts and directories that no record knows, of a helper that died between two steps. */
-  async #clear(): Promise<void> {
-    const { directory, cacheDir } = this.#parts;
-    const known = new Set([...this.#mounts.values()].filter(({ lost }) => lost === undefined).map(({ path }) => path));
-    for (const path of mountsBelow(directory)) if (!known.has(path) && path !== directory) await unmount(path);
-    for (const kind of ['b', 's3'])
-      for (const workspace of await readdir(join(directory, kind))) {
-        for (const id of await readdir(join(directory, kind, workspace)))
-          if (!known.has(join(directory, kind, workspace, id)))
-            await this.#forget({ id, path: join(directory, kind, workspace, id) });
-        await rmdir(join(directory, kind, workspace)).catch(() => undefined);
-      }
-    const caches = new Set([...this.#mounts.values()].map((mount) => mount.cacheDir));
-    for (const name of await readdir(cacheDir))
-      if (/^[0-9a-f]{16}$/.test(name) && !caches.has(join(cacheDir, name)))
-        await rm(join(cacheDir, name), { recursive: true, force: true });
-  }
-
-  get #statePath(): string {
-    return join(this.#parts.directory, 'state.json');
-  }
-
-  async #read(): Promise<StateFile | undefined> {
-    const text = await readIfThere(this.#statePath);
-    if (text === undefined) return undefined;
-    try {
-      const file = JSON.parse(text) as StateFile;
-      return file.version === 1 ? file : undefined;
-    } catch {
-      this.#parts.log.warn({ path: this.#statePath }, 'the record of mounts cannot be read; they end');
-      return undefined;
-    }
-  }
-
-  /** Writes the record; one write at a time, the newest state. */
   #write(): Promise<void> {
-    this.#writing = this.#writing
-      .catch(() => undefined)
-      .then(() => {
-        const mounts = [...this.#mounts.values()].map(
-          ({ holders, silent: _looks, unusedSinceMs: _time, lost, ...kept }): Kept => ({
-            ...kept,
-            holders: [...holders.keys()],
-            ...(lost === undefined ? {} : { lost }),
-          }),
-        );
-        const file: StateFile = {
-          version: 1,
-          guard: this.#guardPlace ?? { port: 0, secret: '' },
-          hashKey: this.#hashKey,
-          mounts,
-        };
-        return writeDurably(this.#statePath, JSON.stringify(file));
-      });
-    return this.#writing;
+    return this.#record.write(() => ({
+      guard: this.#guardPlace ?? { port: 0, secret: '' },
+      hashKey: this.#hashKey,
+      mounts: [...this.#mounts.values()].map(
+        ({ holders, silent: _looks, unusedSinceMs: _time, lost, ...kept }): KeptMount => ({
+          ...kept,
+          holders: [...holders.keys()],
+          ...(lost === undefined ? {} : { lost }),
+        }),
+      ),
+    }));
   }
 }

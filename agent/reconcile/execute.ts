@@ -5,7 +5,7 @@
  */
 import { Listeners } from '#shared/listeners.ts';
 import type { Rule } from '../slots/budget.ts';
-import type { ReadyFacts } from '../slots/container-slots.ts';
+import type { ReadyFacts } from '../slots/container-facts.ts';
 import { cutText } from '../slots/failure-text.ts';
 import { Ends } from './ends.ts';
 import { DISK_LIMIT, PROTOCOL_VIOLATION } from './exits.ts';

@@ -8,7 +8,7 @@ import { rename } from 'node:fs/promises';
 import { StartupError } from '#shared/errors.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import { readIfThere, writeDurably } from '../durable.ts';
-import type { ReadyFacts } from '../slots/container-slots.ts';
+import type { ReadyFacts } from '../slots/container-facts.ts';
 
 /**
  * `accepted`: acknowledged or about to be · `creating`: the engine may have it · `created`: it has been started ·

@@ -10,18 +10,20 @@ import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';
 import type { Log } from '#shared/log.ts';
 import { Adoption, MAX_NAME_LENGTH, MOST_HOLDING } from './adoption.ts';
 import type { Attempt, UnacknowledgedAttempts, Outcome } from './attempts.ts';
-import { MAX_RESULT_BYTES, keyOf } from './attempts.ts';
+import { keyOf } from './attempts.ts';
 import type { Rule } from './budget.ts';
 import { SocketBudget } from './budget.ts';
 import { RunnerConnection } from './connection.ts';
+import { ContainerAttempts } from './container-attempts.ts';
+import { MODES } from './container-facts.ts';
+import type { ContainerExit, ContainerSlotsEvents, ReadyFacts, SlotFacts, StreamWay } from './container-facts.ts';
 import { MAX_TEXT_BYTES, cutText, failureText } from './failure-text.ts';
 import type { Frame } from '#shared/protocol/frames.ts';
 import { RUNNER_PROTOCOL, numberOf, textOf } from '#shared/protocol/frames.ts';
 import { SocketListener } from './listener.ts';
 import { RunnerProcesses } from './processes.ts';
-import { OOM_TEXT, errorBody, firstHeader, outcomeOf, partHeader } from './run-frames.ts';
+import { OOM_TEXT, firstHeader, partHeader } from './run-frames.ts';
 import { ContainerStreams } from './streams.ts';
-import type { OpenBytes } from './streams.ts';
 
 /** Time for a process to dial again after its connection ended, before its attempts end too. */
 const AWAY_MS = 1000;
@@ -42,64 +44,6 @@ const MAX_LINE_BYTES = 64 * 1024;
 const SPARE_CONNECTIONS = 64;
 /** Bound on inputs that a process has not read: above it the process gets no further task. */
 const MOST_UNSENT_BYTES = 256 * 1024 * 1024;
-const NO_ROOM_TEXT = 'results of this container wait for the scheduler, and there is no room for more of them';
-/** A runner keeps no generator item after sending it. */
-const GAP_TEXT = 'items of the generator were lost with a connection on its machine';
-
-const MODES = ['single', 'fork', 'thread', 'spawn'] as const;
-
-export interface ReadyFacts {
-  readonly mode: (typeof MODES)[number];
-  readonly slots: number;
-  readonly onStartMs: number;
-}
-
-export interface ContainerSlotsEvents {
-  onReady(containerId: string, ready: ReadyFacts): void;
-  onStarting(containerId: string, phase: string): void;
-  /** The handler's import or `on_start` raised; `message` is for people. */
-  onFailed(containerId: string, message: string): void;
-  onLog(record: { containerId: string; taskId: string; stream: 'stdout' | 'stderr'; line: string }): void;
-  /** An attempt cannot be ended without ending its container. */
-  onMustStop(containerId: string, reason: string): void;
-  /** A process with attempts went away: the container has to be inspected now. */
-  onSuspect(containerId: string): void;
-  /**
-   * The container sent messages that no runner sends: its socket is closed, and it has to end. `text` is for people.
-   */
-  onViolation(containerId: string, rule: Rule, text: string): void;
-  /** Called with the number of slots of processes that have ended and do not serve again yet. */
-  onRestarting(containerId: string, slots: number): void;
-}
-
-export interface ContainerExit {
-  readonly kind: 'exited' | 'stopped' | 'vanished';
-  readonly exitCode: number;
-  readonly oomKilled: boolean;
-  /** The error text of its attempts; absent: the exit code as text. */
-  readonly text?: string;
-}
-
-/** Where streamed calls go. */
-export interface StreamWay {
-  readonly open: OpenBytes;
-  /** Called with 1 when a stream opens, with -1 when it is over. */
-  readonly onCount: (by: number) => void;
-}
-
-export interface SlotFacts {
-  readonly containerId: string;
-  readonly workers: number;
-  readonly concurrentRequests: number;
-  readonly timeoutMs: number;
-  readonly socketPath: string;
-  /** Facts of an earlier agent process; undefined: the container was not ready. */
-  readonly ready: ReadyFacts | undefined;
-  /** The container is older than this agent process; absent: true if it was ready before. */
-  readonly adopted?: boolean;
-}
-
-const NOTHING = new Uint8Array();
 
 /** A text of a frame that leaves this file; empty when it is too long. */
 function nameOf(header: Frame['header'], name: string): string {
@@ -128,6 +72,7 @@ export class ContainerSlots {
   readonly #budget: SocketBudget;
   readonly #adoption: Adoption;
   readonly #streams: ContainerStreams;
+  readonly #own: ContainerAttempts;
 
   constructor(
     facts: SlotFacts,
@@ -154,6 +99,15 @@ export class ContainerSlots {
       path: join(dirname(facts.socketPath), 'streams.sock'),
       slots: this.#mostSlots,
       onFault: () => this.#countFault(),
+    });
+    this.#own = new ContainerAttempts({
+      containerId: facts.containerId,
+      timeoutMs: facts.timeoutMs,
+      all: attempts,
+      adoption: this.#adoption,
+      streams: this.#streams,
+      countRare: (count) => this.#countRare(count),
+      onTimeout: (attempt) => this.cancel(attempt, 'timeout'),
     });
   }
 
@@ -221,13 +175,12 @@ export class ContainerSlots {
     // A header that is too long for a frame throws here, before a slot is taken.
     const send = (): void => connection.send('run', firstHeader(task), task.input);
     if (listening === undefined) send();
-    const attempt = this.#newAttempt(key, task.taskId, task.token, connection.process, task.timeoutMs);
-    this.#attempts.add(attempt);
+    const attempt = this.#own.begin(task, connection.process);
     connection.inHand.add(key);
     this.#attempts.start(attempt);
     const neverSent = (outcome: Outcome, text: string): void => {
       connection.inHand.delete(key);
-      this.#end(attempt, outcome, text);
+      this.#own.end(attempt, outcome, text);
     };
     // The first streamed call of a container waits until its socket is there, and may be cancelled meanwhile.
     listening?.then(
@@ -263,12 +216,12 @@ export class ContainerSlots {
     for (const attempt of this.#attempts.inHand()) {
       if (attempt.containerId !== this.facts.containerId) continue;
       if (exit.kind === 'exited')
-        this.#end(
+        this.#own.end(
           attempt,
           'exited',
           exit.text ?? (exit.oomKilled ? OOM_TEXT : `process exited (code ${exit.exitCode})`),
         );
-      else this.#end(attempt, 'lost', 'container stopped');
+      else this.#own.end(attempt, 'lost', 'container stopped');
     }
   }
 
@@ -350,15 +303,15 @@ export class ContainerSlots {
         this.#onFailed(connection, frame);
         return;
       case 'started': {
-        const attempt = this.#attemptOf(connection, header);
+        const attempt = this.#own.of(connection, header);
         if (attempt !== undefined) this.#attempts.start(attempt);
         return;
       }
       case 'chunk':
-        this.#onChunk(connection, frame);
+        this.#own.chunk(connection, frame);
         return;
       case 'result':
-        this.#onResult(connection, frame);
+        this.#own.result(connection, frame);
         return;
       case 'log':
         this.#events.onLog({
@@ -462,7 +415,7 @@ export class ContainerSlots {
           if (!this.#adoption.isClaimed(key)) connection.send('acked', { taskId, token });
           continue;
         }
-        attempt = this.#adopted(connection, taskId, token);
+        attempt = this.#own.adopt(connection, taskId, token);
       } else if (attempt.containerId !== this.facts.containerId) continue;
       clearTimeout(attempt.awayTimer);
       attempt.process = connection.process;
@@ -473,17 +426,8 @@ export class ContainerSlots {
     // The process is back without these attempts: they ended with the old process.
     for (const key of this.#processes.takeAway(connection.process)) {
       const attempt = this.#attempts.get(key);
-      if (attempt !== undefined && !held.has(key)) this.#end(attempt, 'exited', 'process exited');
+      if (attempt !== undefined && !held.has(key)) this.#own.end(attempt, 'exited', 'process exited');
     }
-  }
-
-  /** Adds an attempt that an earlier agent process handed over. */
-  #adopted(connection: RunnerConnection, taskId: string, token: string): Attempt {
-    const { process } = connection;
-    const attempt = this.#newAttempt(keyOf(taskId, token), taskId, token, process, this.facts.timeoutMs);
-    attempt.started = true;
-    this.#attempts.add(attempt);
-    return attempt;
   }
 
   #onReady(connection: RunnerConnection, header: Frame['header']): void {
@@ -507,58 +451,6 @@ export class ContainerSlots {
     connection.send('acked', {});
   }
 
-  #onChunk(connection: RunnerConnection, frame: Frame): void {
-    const attempt = this.#attemptOf(connection, frame.header);
-    if (attempt === undefined || attempt.result !== undefined || attempt.chunkBytes > MAX_RESULT_BYTES) return;
-    if (attempt.hadNoRoom || !this.#attempts.hasRoom(attempt, frame.body.length)) {
-      attempt.hadNoRoom = true;
-      return;
-    }
-    const full = this.#attempts.frame(attempt, numberOf(frame.header, 'seq'), Buffer.from(frame.body));
-    if (full === undefined) return;
-    connection.pause();
-    full.onceWritable(() => connection.resume());
-  }
-
-  #onResult(connection: RunnerConnection, frame: Frame): void {
-    const { header } = frame;
-    const taskId = textOf(header, 'taskId');
-    const token = textOf(header, 'token');
-    const key = keyOf(taskId, token);
-    const attempt = this.#attempts.get(key) ?? this.#redeemed(connection, taskId, token);
-    connection.inHand.delete(key);
-    if (attempt === undefined || attempt.containerId !== this.facts.containerId) {
-      if (!this.#countRare(1)) return;
-      // The result was acknowledged before, or never ours: the runner may drop it.
-      connection.send('acked', { taskId, token });
-      return;
-    }
-    // A result repeated after a new hello: the first one counts.
-    if (attempt.result !== undefined) return;
-    this.#streams.over(attempt.key);
-    const durationMs = Math.max(0, Math.round(numberOf(header, 'durationMs')));
-    if (attempt.chunkBytes > MAX_RESULT_BYTES) {
-      this.#attempts.discardChunks(attempt);
-      this.#attempts.finish(attempt, 'error', durationMs, errorBody(`result is larger than ${MAX_RESULT_BYTES} bytes`));
-      return;
-    }
-    attempt.started = true;
-    if (attempt.hadNoRoom || !this.#attempts.hasRoom(attempt, frame.body.length)) {
-      this.#attempts.discardChunks(attempt);
-      this.#attempts.finish(attempt, 'error', durationMs, errorBody(NO_ROOM_TEXT));
-      return;
-    }
-    if (attempt.hasGap || numberOf(header, 'chunks') > attempt.frames) {
-      this.#attempts.discardChunks(attempt);
-      this.#attempts.finish(attempt, 'error', durationMs, errorBody(GAP_TEXT));
-      return;
-    }
-    const outcome = outcomeOf(textOf(header, 'outcome'));
-    // Items of a generator before its failure were sent already; its result is the failure alone.
-    if (outcome !== 'ok' && numberOf(header, 'items') > 0) this.#attempts.discardChunks(attempt);
-    this.#attempts.finish(attempt, outcome, durationMs, Buffer.from(frame.body));
-  }
-
   /** The first process reports that another one has ended. */
   #onExited(header: Frame['header']): void {
     if (!this.#countRare(1)) return;
@@ -570,7 +462,7 @@ export class ContainerSlots {
     const pid = numberOf(header, 'pid');
     for (const key of this.#processes.exited(process, pid)) {
       const attempt = this.#attempts.get(key);
-      if (attempt !== undefined) this.#end(attempt, 'exited', text);
+      if (attempt !== undefined) this.#own.end(attempt, 'exited', text);
     }
     if (!this.#accepting || this.#ready === undefined || !Number.isInteger(process)) return;
     if (process < 0 || process >= this.#workers || this.#processes.servesAgain(process, pid)) return;
@@ -595,7 +487,7 @@ export class ContainerSlots {
       const takeBack = this.#processes.goesAway(connection.process, key);
       attempt.awayTimer = setTimeout(() => {
         takeBack();
-        this.#end(attempt, 'exited', 'process exited');
+        this.#own.end(attempt, 'exited', 'process exited');
       }, waitMs);
       attempt.awayTimer.unref();
     }
@@ -604,50 +496,6 @@ export class ContainerSlots {
   }
 
   // ---- attempts -----------------------------------------------------------------------------------------------------
-
-  #newAttempt(key: string, taskId: string, token: string, process: number, timeoutMs: number): Attempt {
-    const attempt: Attempt = {
-      key,
-      taskId,
-      token,
-      containerId: this.facts.containerId,
-      timeoutMs,
-      sinceMs: performance.now(),
-      process,
-      started: false,
-      ending: undefined,
-      limitTimer: undefined,
-      killTimer: undefined,
-      awayTimer: undefined,
-      chunks: [],
-      chunkBytes: 0,
-      frames: 0,
-      hasGap: false,
-      hadNoRoom: false,
-      result: undefined,
-    };
-    if (timeoutMs > 0) {
-      // setTimeout takes 31 bits; a longer execution limit is cut to 24 days.
-      attempt.limitTimer = setTimeout(() => this.cancel(attempt, 'timeout'), Math.min(timeoutMs, 0x7fffffff));
-      attempt.limitTimer.unref();
-    }
-    return attempt;
-  }
-
-  #attemptOf(connection: RunnerConnection, header: Frame['header']): Attempt | undefined {
-    const [taskId, token] = [textOf(header, 'taskId'), textOf(header, 'token')];
-    const attempt = this.#attempts.get(keyOf(taskId, token)) ?? this.#redeemed(connection, taskId, token);
-    if (attempt === undefined || !connection.inHand.has(attempt.key)) return undefined;
-    return attempt;
-  }
-
-  /** The attempt of an earlier agent whose result its process has named. */
-  #redeemed(connection: RunnerConnection, taskId: string, token: string): Attempt | undefined {
-    const key = keyOf(taskId, token);
-    if (!this.#adoption.redeem(key)) return undefined;
-    connection.inHand.add(key);
-    return this.#adopted(connection, taskId, token);
-  }
 
   /** Ten seconds after the cancel: kills the process, or the whole container where there is no other way. */
   #kill(attempt: Attempt): void {
@@ -661,19 +509,5 @@ export class ContainerSlots {
     }
     this.stopAccepting();
     this.#events.onMustStop(this.facts.containerId, attempt.ending === 'timeout' ? 'timeout' : 'killed');
-  }
-
-  /** Ends an attempt whose process is gone. An attempt that was being ended anyway keeps that outcome. */
-  #end(attempt: Attempt, outcome: Outcome, text: string): void {
-    if (attempt.result !== undefined) return;
-    this.#streams.over(attempt.key);
-    const durationMs = Math.round(performance.now() - attempt.sinceMs);
-    this.#attempts.discardChunks(attempt);
-    if (attempt.ending !== undefined) this.#attempts.finish(attempt, attempt.ending, durationMs, NOTHING);
-    else {
-      // The process had the attempt. Whether its handler saw it is unknown, so it counts as started.
-      attempt.started = true;
-      this.#attempts.finish(attempt, outcome, durationMs, errorBody(text));
-    }
   }
 }

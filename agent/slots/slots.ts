@@ -9,7 +9,7 @@ import type { Log } from '#shared/log.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { TaskSink } from './attempts.ts';
 import { UnacknowledgedAttempts, keyOf } from './attempts.ts';
-import type { ContainerExit, ContainerSlotsEvents, SlotFacts, StreamWay } from './container-slots.ts';
+import type { ContainerExit, ContainerSlotsEvents, SlotFacts, StreamWay } from './container-facts.ts';
 import { ContainerSlots } from './container-slots.ts';
 
 type Told<Event extends keyof ContainerSlotsEvents> = Parameters<ContainerSlotsEvents[Event]>;

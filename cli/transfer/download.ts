@@ -22,7 +22,6 @@ import type { JsonObject } from '../json.ts';
 import { batchesOf } from './batches.ts';
 import { inLanes, persistently } from './lanes.ts';
 import { PART_PREFIX, isSameTime } from './local-tree.ts';
-import { partsOf } from './parts.ts';
 import { BrokenPack, PackReader, RECORD_BYTES, SMALL_BYTES, packLine } from './pack.ts';
 import type { Report } from './report.ts';
 import { PackAddress } from './volume-files.ts';
@@ -90,8 +89,9 @@ async function fetchBatch(
 ): Promise<void> {
   if (left.size === 0) return;
   const asked = [...left.values()].map((file) => packLine({ path: file.path, from: beginOf(file) }));
-  const answer = await address.send('POST', Buffer.concat(asked), 'application/x-ndjson', signal);
-  const reader = new PackReader(partsOf(answer.body));
+  const request = { method: 'POST', contentType: 'application/x-ndjson', body: Buffer.concat(asked) } as const;
+  const answer = await address.send(request, signal);
+  const reader = new PackReader(answer.body);
   let writing: Writing | undefined;
   try {
     for (let head = await reader.line(); head !== undefined; head = await reader.line()) {
@@ -190,12 +190,12 @@ class Writing {
   }
 
   async #small(reader: PackReader, length: number): Promise<'done' | 'changed'> {
-    const runs: Buffer[] = [];
-    await reader.take(length, (run) => runs.push(run));
+    const data = Buffer.allocUnsafe(length);
+    let taken = 0;
+    await reader.take(length, (run) => (taken += run.copy(data, taken)));
     const trailer = await reader.line();
     if (trailer === undefined) throw new BrokenPack('the pack ended before the sha256 of a file');
     if (trailer['error'] !== undefined) return 'changed';
-    const data = Buffer.concat(runs, length);
     if (textField(trailer, 'sha256') !== hash('sha256', data, 'hex')) {
       throw new BrokenPack(`${this.file.path}: the bytes that came have another sha256 than was sent with them`);
     }

@@ -3,6 +3,7 @@
  * announces, and a line with their sha256. The other end is python/longshore/volume_files/packs.py.
  */
 import { isRecord } from '#shared/json.ts';
+import type { ByteSource } from '../byte-request.ts';
 import type { JsonObject } from '../json.ts';
 
 /** Bytes of a record; a larger file is several. An upload that was cut goes on at a record's begin. */
@@ -22,11 +23,12 @@ export class BrokenPack extends Error {
 
 /** Reads a pack as it comes. */
 export class PackReader {
-  readonly #source: AsyncIterator<Uint8Array>;
+  readonly #source: ByteSource;
+  /** Bytes that have come and were not taken: the source's own, which hold until more is asked for. */
   #rest: Buffer = Buffer.alloc(0);
 
-  constructor(source: AsyncIterable<Uint8Array>) {
-    this.#source = source[Symbol.asyncIterator]();
+  constructor(source: ByteSource) {
+    this.#source = source;
   }
 
   /** The next line; undefined: the pack is at its end. @throws BrokenPack */
@@ -34,12 +36,12 @@ export class PackReader {
     let end = this.#rest.indexOf(LINE_END);
     while (end < 0) {
       if (this.#rest.length > MOST_LINE_BYTES) throw new BrokenPack('a line of the pack is too long');
-      const more = await this.#more();
-      if (more === undefined) {
-        if (this.#rest.length === 0) return undefined;
+      const begin = Buffer.from(this.#rest);
+      if (!this.#take() && !(await this.#more())) {
+        if (begin.length === 0) return undefined;
         throw new BrokenPack('the pack ended in the middle of a line');
       }
-      this.#rest = this.#rest.length === 0 ? more : Buffer.concat([this.#rest, more]);
+      if (begin.length > 0) this.#rest = Buffer.concat([begin, this.#rest]);
       end = this.#rest.indexOf(LINE_END);
     }
     const text = this.#rest.toString('utf8', 0, end);
@@ -47,15 +49,12 @@ export class PackReader {
     return objectOf(text);
   }
 
-  /** Hands on the next bytes in the runs in which they come. @throws BrokenPack */
+  /** Hands on the next bytes in the runs in which they come, for the time of the call. @throws BrokenPack */
   async take(count: number, use: (run: Buffer) => void): Promise<void> {
     let left = count;
     while (left > 0) {
-      if (this.#rest.length === 0) {
-        const more = await this.#more();
-        if (more === undefined) throw new BrokenPack('the pack ended in the middle of a file');
-        this.#rest = more;
-      }
+      if (this.#rest.length === 0 && !this.#take() && !(await this.#more()))
+        throw new BrokenPack('the pack ended in the middle of a file');
       const run = this.#rest.subarray(0, left);
       this.#rest = this.#rest.subarray(run.length);
       left -= run.length;
@@ -63,15 +62,22 @@ export class PackReader {
     }
   }
 
-  /** Ends the source: its connection is of no more use. */
+  /** Ends the source: nothing more of it is wanted. */
   close(): void {
-    this.#source.return?.().catch(() => undefined);
+    this.#source.close();
   }
 
-  async #more(): Promise<Buffer | undefined> {
-    const { done, value } = await this.#source.next();
-    if (done === true) return undefined;
-    return Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+  /** Takes what the source has. @returns false: nothing yet */
+  #take(): boolean {
+    const piece = this.#source.next();
+    if (piece !== undefined) this.#rest = piece;
+    return piece !== undefined;
+  }
+
+  /** Waits for bytes, and takes them. @returns false: the pack is at its end */
+  async #more(): Promise<boolean> {
+    while (await this.#source.more()) if (this.#take()) return true;
+    return false;
   }
 }
 

@@ -2,12 +2,11 @@
 import { hash, createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import type { FileHandle } from 'node:fs/promises';
-import { Readable } from 'node:stream';
 import { messageOf } from '#shared/errors.ts';
 import { filePathProblem } from '#shared/domain/volume-file-paths.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
+import { CliError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { batchesOf } from './batches.ts';
@@ -17,9 +16,9 @@ import type { LocalFile } from './local-tree.ts';
 import { BrokenPack, PACK_TYPE, RECORD_BYTES, SMALL_BYTES, packLine } from './pack.ts';
 import { joinPath } from './places.ts';
 import type { Report } from './report.ts';
-import { PackAddress, listFiles, volumePath } from './volume-files.ts';
+import { PackAddress, jsonOf, listFiles, volumePath } from './volume-files.ts';
 
-const READ_BYTES = 1024 * 1024;
+const READ_BYTES = 512 * 1024;
 /** Small files are sent together in writes of about this size. */
 const JOIN_BYTES = 256 * 1024;
 
@@ -103,11 +102,7 @@ class Sender {
       try {
         const from = isLarge ? await this.#received(only) : 0;
         attempt.moved(from);
-        const body = Readable.from(attempt.body(batch, from), { objectMode: false });
-        const answer = await this.#answer(body, signal).catch((error: unknown) => {
-          body.destroy();
-          throw error;
-        });
+        const answer = await this.#answer(attempt.body(batch, from), signal);
         this.#tell(answer);
         for (const { path, message } of attempt.unread) this.#report.fail(path, message);
       } catch (error) {
@@ -117,9 +112,9 @@ class Sender {
     });
   }
 
-  async #answer(body: Readable | Buffer, signal: AbortSignal): Promise<JsonObject> {
-    const answer = await this.#address.send('PUT', body, PACK_TYPE, signal);
-    const value = await answer.json().catch((error: unknown) => {
+  async #answer(body: AsyncIterable<Buffer> | Buffer, signal: AbortSignal): Promise<JsonObject> {
+    const answer = await this.#address.send({ method: 'PUT', contentType: PACK_TYPE, body }, signal);
+    const value = await jsonOf(answer.body).catch((error: unknown) => {
       throw new BrokenPack(`the answer to a pack broke off (${messageOf(error)})`, { cause: error });
     });
     if (!isRecord(value)) throw new BrokenPack('the answer to a pack is no JSON object');
@@ -206,6 +201,9 @@ class Attempt {
       return undefined;
     });
     if (opened === undefined) return;
+    // The request sends from one while the next one is filled.
+    const rooms = [Buffer.allocUnsafeSlow(READ_BYTES), Buffer.allocUnsafeSlow(READ_BYTES)] as const;
+    let turn = 0;
     try {
       for (let at = from; at < file.size; at += RECORD_BYTES) {
         const length = Math.min(RECORD_BYTES, file.size - at);
@@ -213,12 +211,15 @@ class Attempt {
         const digest = createHash('sha256');
         let read = 0;
         while (read < length) {
-          const data = await readAt(opened, at + read, Math.min(READ_BYTES, length - read));
+          turn = 1 - turn;
+          const room = (turn === 0 ? rooms[0] : rooms[1]).subarray(0, length - read);
+          const { bytesRead } = await opened.read({ buffer: room, position: at + read });
           // A pack cannot leave a file out in the middle of a record.
-          if (data.length === 0) throw new BrokenPack(`${file.path}: ${CHANGED}`);
+          if (bytesRead === 0) throw new CliError(`${file.path}: ${CHANGED}`);
+          const data = room.subarray(0, bytesRead);
           digest.update(data);
-          read += data.length;
-          this.moved(data.length);
+          read += bytesRead;
+          this.moved(bytesRead);
           yield data;
         }
         yield trailer(digest.digest('hex'));
@@ -243,8 +244,3 @@ const factsOf = ({ path, size, mtimeNs, isExecutable }: LocalFile): JsonObject =
 });
 
 const trailer = (sha256: string): Buffer => packLine({ sha256 });
-
-async function readAt(file: FileHandle, at: number, count: number): Promise<Buffer> {
-  const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(count), 0, count, at);
-  return buffer.subarray(0, bytesRead);
-}

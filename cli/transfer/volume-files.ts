@@ -1,12 +1,15 @@
 // Entries of a volume, and requests at signed addresses, as copies need them.
-import type { Readable } from 'node:stream';
-import type { Client, Transfer } from '../client.ts';
+import { readWhole } from '../byte-request.ts';
+import type { ByteAnswer, ByteRequest, ByteSource } from '../byte-request.ts';
+import type { Client } from '../client.ts';
 import { sentenceOf } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 
 const PAGE = 10_000;
+/** Answers to packs that were sent, and refusals, are short lists. */
+const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
 /** A page of a large folder takes seconds, and may wait for the volume's file server. */
 const PAGE_TIMEOUT_MS = 60_000;
 
@@ -86,12 +89,12 @@ export class PackAddress {
   }
 
   /** Sends a pack, or asks for one. @throws CliError with the status of a refusal */
-  async send(method: 'POST' | 'PUT', body: Readable | Buffer, type: string, signal: AbortSignal): Promise<Transfer> {
+  async send(request: ByteRequest, signal: AbortSignal): Promise<ByteAnswer> {
     const asked = (this.#url ??= this.#ask());
-    const answer = await this.#client.transfer(await asked, { method, body, contentType: type, signal });
+    const answer = await this.#client.transfer(await asked, request, signal);
     if (answer.status === 200) return answer;
     if (answer.status === 403 && this.#url === asked) this.#url = undefined;
-    const value = objectField({ value: await answer.json().catch(() => ({})) }, 'value');
+    const value = objectField({ value: await jsonOf(answer.body).catch(() => ({})) }, 'value');
     throw new CliError(sentenceOf(answer.status, value, this.#client.context.url), { status: answer.status });
   }
 
@@ -99,4 +102,9 @@ export class PackAddress {
     const answer = await this.#client.rest(`${await volumePath(this.#client, this.#volume)}/pack-url?${this.#query}`);
     return textField(answer, 'url');
   }
+}
+
+/** The body of an answer as JSON. */
+export async function jsonOf(body: ByteSource): Promise<unknown> {
+  return JSON.parse((await readWhole(body, MOST_ANSWER_BYTES)).toString('utf8'));
 }

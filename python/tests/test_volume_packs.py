@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -10,7 +11,7 @@ import unittest
 from typing import Any, Dict, List, Tuple
 from unittest import mock
 
-from longshore.volume_files import packs, tree
+from longshore.volume_files import packs, tree, uploads
 
 from .test_volume_files import Answer, Client, Volume
 
@@ -264,6 +265,55 @@ class Packs(Volume):
         self.assertEqual(self.written(part(0, 20_000, key='cd' * 8))['failures'], 0)
         self.assertEqual(state(), 0)
 
+    def test_a_spoiled_part_is_found_and_the_file_goes_on_at_its_begin(self) -> None:
+        data = os.urandom(30_000)
+
+        def part(begin: int, **more: Any) -> bytes:
+            facts = {'size': len(data), 'from': begin, 'key': 'ab' * 8, **more}
+            return record('a', data[begin : begin + 10_000], **facts)
+
+        spoiled = part(10_000).replace(data[12_000:12_100], bytes(100))
+        told = self.written(part(0) + spoiled + part(20_000) + record('b', b'other'))
+        codes = [one['code'] for one in told['failed']]
+        self.assertEqual((told['files'], codes), (1, ['checksum_mismatch', 'upload_offset_mismatch']))
+        self.assertFalse(os.path.exists(self.at('a')))
+        head = {'purpose': 'state', 'method': 'GET', 'path': 'a', 'size': len(data), 'key': 'ab' * 8}
+        state = json.loads(Client(self.root, head).answer().body)
+        self.assertEqual(state['received'], 10_000)
+        self.assertEqual(self.written(part(10_000) + part(20_000))['files'], 1)
+        self.assertEqual((self.read('a') == data, self.left()), (True, []))
+
+    def test_parts_of_large_files_may_come_in_turns(self) -> None:
+        files = {name: os.urandom(30_000) for name in ['a', 'folder/b']}
+        body = b''
+        for begin in [0, 10_000, 20_000]:
+            for name, data in files.items():
+                facts = {'size': len(data), 'from': begin, 'key': 'ab' * 8}
+                body += record(name, data[begin : begin + 10_000], **facts)
+        self.assertEqual(self.written(body)['files'], 2)
+        for name, data in files.items():
+            self.assertEqual(self.read(name) == data, True)
+        self.assertEqual(self.left(), [])
+
+    def test_bytes_that_do_not_reach_the_disk_come_again(self) -> None:
+        data = os.urandom(30_000)
+        failures = [OSError(errno.EIO, 'broken')]
+
+        def failing(_fd: int) -> None:
+            if failures:
+                raise failures.pop()
+
+        def part(begin: int) -> bytes:
+            return record('a', data[begin : begin + 10_000], size=len(data), key='ab' * 8, **{'from': begin})
+
+        with mock.patch('os.fdatasync', failing), mock.patch.object(uploads, '_FLUSH_BYTES', 10_000):
+            told = self.written(part(0) + part(10_000))
+        self.assertEqual([one['code'] for one in told['failed']], ['volume_failed'])
+        head = {'purpose': 'state', 'method': 'GET', 'path': 'a', 'size': len(data), 'key': 'ab' * 8}
+        self.assertEqual(json.loads(Client(self.root, head).answer().body)['received'], 0)
+        self.assertEqual(self.written(part(0) + part(10_000) + part(20_000))['files'], 1)
+        self.assertEqual((self.read('a') == data, self.left()), (True, []))
+
     def test_a_cut_pack_leaves_no_small_file_behind(self) -> None:
         client = Client(self.root, {'purpose': 'unpack', 'folder': '', 'method': 'PUT'})
         client.send(record('whole', b'whole') + record('cut', b'cut off')[:-90])
@@ -293,13 +343,13 @@ class Packs(Volume):
 
     def test_a_file_that_shrinks_is_told(self) -> None:
         self.write('a', b'x' * 100_000)
-        pread = os.pread
+        preadv = os.preadv
 
-        def shrinking(fd: int, count: int, at: int) -> bytes:
+        def shrinking(fd: int, into: List[memoryview], at: int) -> int:
             os.truncate(self.at('a'), 10)
-            return pread(fd, count, at)
+            return preadv(fd, into, at)
 
-        with mock.patch('os.pread', shrinking):
+        with mock.patch('os.preadv', shrinking):
             [(head, data, trailer)] = self.pack([{'path': 'a'}])
         self.assertEqual((head['length'], len(data), trailer['error']['code']), (100_000, 100_000, 'volume_file_changed'))
 

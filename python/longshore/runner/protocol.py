@@ -57,7 +57,8 @@ EXIT = 25
 PIECE_BYTES = 256 * 1024
 
 
-_PREFIX = struct.Struct('>IBH')
+#: Length of the rest, kind, length of the header.
+PREFIX = struct.Struct('>IBH')
 _encode = json.JSONEncoder(separators=(',', ':')).encode
 
 
@@ -71,12 +72,18 @@ def pack(kind: int, header: Header, body: bytes = b'') -> bytes:
     length = 3 + len(head) + len(body)
     if length > MAX_FRAME_BYTES or len(head) > 0xFFFF:
         raise FrameError('frame of %d bytes with a header of %d is over the limit' % (length, len(head)))
-    return _PREFIX.pack(length, kind, len(head)) + head + body
+    return PREFIX.pack(length, kind, len(head)) + head + body
 
 
 def prefix(kind: int, body_length: int) -> bytes:
     """The beginning of a frame without a header, whose body is sent behind it."""
-    return _PREFIX.pack(3 + body_length, kind, 0)
+    return PREFIX.pack(3 + body_length, kind, 0)
+
+
+def check_prefix(length: int, head_length: int) -> None:
+    """Raises FrameError for lengths that no frame has."""
+    if length > MAX_FRAME_BYTES or length < 3 + head_length:
+        raise FrameError('frame length %d with header length %d' % (length, head_length))
 
 
 class FrameCutter:
@@ -92,9 +99,8 @@ class FrameCutter:
         frames: List[Frame] = []
         at = 0
         while len(kept) - at >= 7:
-            length, kind, head_length = _PREFIX.unpack_from(kept, at)
-            if length > MAX_FRAME_BYTES or length < 3 + head_length:
-                raise FrameError('frame length %d with header length %d' % (length, head_length))
+            length, kind, head_length = PREFIX.unpack_from(kept, at)
+            check_prefix(length, head_length)
             end = at + 4 + length
             if len(kept) < end:
                 break

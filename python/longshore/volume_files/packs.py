@@ -16,18 +16,17 @@ from collections import OrderedDict
 
 from . import paths, uploads
 from .uploads import Uploads
-from .wire import Cut, Refusal
+from .wire import Cut, Out, Refusal
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
     from .wire import Wire
 
 #: Bytes of a record of a download; a larger file comes as several.
 RECORD_BYTES = 16 * 1024 * 1024
 CONTENT_TYPE = 'application/x-longshore-pack'
-_READ_BYTES = 256 * 1024
 #: Files up to this size are verified before anything of them is written.
 _SMALL_BYTES = 1024 * 1024
 _MOST_LINE_BYTES = 64 * 1024
@@ -87,27 +86,6 @@ def _number(record: Dict[str, Any], name: str) -> int:
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
-class _Out:
-    """The answer's body: small writes are joined."""
-
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-        self._buffer = bytearray()
-
-    def write(self, data: bytes) -> None:
-        self._buffer += data
-        if len(self._buffer) >= _READ_BYTES:
-            self.flush()
-
-    def line(self, value: Dict[str, Any]) -> None:
-        self.write(json.dumps(value).encode('utf-8') + b'\n')
-
-    def flush(self) -> None:
-        if self._buffer:
-            self._wire.send(bytes(self._buffer))
-            self._buffer.clear()
-
-
 def send_pack(wire: Wire, root: int, head: Dict[str, Any]) -> None:
     """Answers with the files that the lines of the body name."""
     asked = bytearray()
@@ -124,7 +102,7 @@ def send_pack(wire: Wire, root: int, head: Dict[str, Any]) -> None:
     folders = _Folders(root, paths.open_folder(root, parts, make=False), make=False)
     try:
         wire.answer(200, [('content-type', CONTENT_TYPE), ('cache-control', 'no-store')])
-        out = _Out(wire)
+        out = Out(wire)
         for path, begin, etag in wanted:
             try:
                 _send_file(out, folders, path, begin, etag)
@@ -138,7 +116,7 @@ def send_pack(wire: Wire, root: int, head: Dict[str, Any]) -> None:
         folders.close()
 
 
-def _send_file(out: _Out, folders: _Folders, path: str, begin: int, wanted: Optional[str]) -> None:
+def _send_file(out: Out, folders: _Folders, path: str, begin: int, wanted: Optional[str]) -> None:
     *names, name = paths.parts_of(path)
     try:
         fd = paths.open_file(folders.of(names), name)
@@ -175,22 +153,19 @@ def _send_file(out: _Out, folders: _Folders, path: str, begin: int, wanted: Opti
         os.close(fd)
 
 
-def _send_bytes(out: _Out, fd: int, begin: int, length: int) -> Tuple[str, bool]:
+def _send_bytes(out: Out, fd: int, begin: int, length: int) -> Tuple[str, bool]:
     """Sends as many bytes as announced; zeros where the file has become shorter."""
     digest = hashlib.sha256()
     at, end = begin, begin + length
     while at < end:
         try:
-            data = os.pread(fd, min(_READ_BYTES, end - at), at)
+            count = out.read(fd, at, end - at, digest)
         except OSError:
             raise Cut from None
-        if not data:
-            for gap in range(at, end, _READ_BYTES):
-                out.write(bytes(min(_READ_BYTES, end - gap)))
+        if count == 0:
+            out.write(bytes(end - at))
             return '', False
-        digest.update(data)
-        out.write(data)
-        at += len(data)
+        at += count
     return digest.hexdigest(), True
 
 
@@ -204,46 +179,45 @@ class _In:
 
     def __init__(self, wire: Wire) -> None:
         self._pieces = wire.body()
-        self._buffer = b''
+        #: Bytes of a piece, or a copy of them once a line was looked for there.
+        self._buffer: Union[bytes, memoryview] = b''
         self._at = 0
-
-    def _more(self) -> bool:
-        data = next(self._pieces, None)
-        if data is None:
-            return False
-        rest = self._buffer[self._at :]
-        self._buffer = rest + data if rest else data
-        self._at = 0
-        return True
 
     def line(self) -> Optional[Dict[str, Any]]:
         """The next line as an object; None: the body is at its end."""
+        buffer, at = self._buffer, self._at
+        if not isinstance(buffer, bytes):
+            buffer, at = bytes(buffer[at:]), 0
         while True:
-            end = self._buffer.find(b'\n', self._at)
+            end = buffer.find(b'\n', at)
             if end >= 0:
                 break
-            if len(self._buffer) - self._at > _MOST_LINE_BYTES:
+            if len(buffer) - at > _MOST_LINE_BYTES:
                 raise _bad_pack()
-            if not self._more():
-                if self._at < len(self._buffer):
+            piece = next(self._pieces, None)
+            if piece is None:
+                if at < len(buffer):
                     raise _bad_pack()
                 return None
-        text = self._buffer[self._at : end]
-        self._at = end + 1
+            buffer, at = buffer[at:] + piece, 0
+        self._buffer, self._at = buffer, end + 1
         try:
-            value = json.loads(text)
+            value = json.loads(buffer[at:end])
         except (ValueError, RecursionError):
             raise _bad_pack() from None
         if not isinstance(value, dict):
             raise _bad_pack()
         return value
 
-    def take(self, count: int) -> Iterator[bytes]:
-        """The next bytes, in the runs in which they come."""
+    def take(self, count: int) -> Iterator[memoryview]:
+        """The next bytes, in the runs in which they come. A run holds until the next one is asked for."""
         while count > 0:
-            if self._at >= len(self._buffer) and not self._more():
-                raise _bad_pack()
-            run = self._buffer[self._at : self._at + count]
+            if self._at >= len(self._buffer):
+                piece = next(self._pieces, None)
+                if piece is None:
+                    raise _bad_pack()
+                self._buffer, self._at = piece, 0
+            run = memoryview(self._buffer)[self._at : self._at + count]
             self._at += len(run)
             count -= len(run)
             yield run
@@ -280,6 +254,8 @@ class _Receiving:
         self._root = root
         self._folders = _Folders(root, base, make=True)
         self._temporary = _Temporary(base)
+        #: The large file whose next part is expected.
+        self._open: Optional[_OpenFile] = None
         owner = os.fstat(root)
         self._owner = (owner.st_uid, owner.st_gid)
         self._files = 0
@@ -291,8 +267,14 @@ class _Receiving:
         return {'files': self._files, 'bytes': self._bytes, 'failures': self._failures, 'failed': self._failed}
 
     def close(self) -> None:
+        self._leave()
         self._temporary.close()
         self._folders.close()
+
+    def _leave(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
     def take(self, record: Dict[str, Any], body: _In) -> None:
         path = record.get('path')
@@ -308,6 +290,8 @@ class _Receiving:
         pending = length if 'length' in record else None
         try:
             *names, name = paths.parts_of(path)
+            if self._open is not None and not self._open.expects(record):
+                self._leave()
             if pending is None:
                 if record.get('kind') != 'folder':
                     raise _bad_pack()
@@ -316,7 +300,9 @@ class _Receiving:
             facts = (bool(record.get('executable')), mtime_ns)
             folder = self._folders.of(names)
             if first == 0 and length == size <= _SMALL_BYTES:
-                taken = b''.join(body.take(length))
+                taken = bytearray()
+                for run in body.take(length):
+                    taken += run
                 pending = None
                 _verify(hashlib.sha256(taken).hexdigest(), body)
                 self._write_small(folder, name, taken, facts)
@@ -329,10 +315,17 @@ class _Receiving:
                 left = _Left(body, length)
                 pending = None
                 try:
-                    is_whole = self._write_part(folder, name, left, (size, first, key), facts)
+                    if self._open is None:
+                        self._open = _OpenFile(self._root, folder, name, record)
+                    is_whole = self._open.take(left, facts)
+                except BaseException:
+                    self._leave()
+                    raise
                 finally:
                     left.finish()
-                self._files += is_whole
+                if is_whole:
+                    self._leave()
+                    self._files += 1
                 self._bytes += left.length
         except Refusal as refusal:
             if refusal.code == 'invalid_body':
@@ -350,7 +343,7 @@ class _Receiving:
         if len(self._failed) < _MOST_TOLD:
             self._failed.append({'path': path[:5000], 'code': refusal.code, 'message': refusal.message})
 
-    def _write_small(self, folder: int, name: bytes, data: bytes, facts: Tuple[bool, int]) -> None:
+    def _write_small(self, folder: int, name: bytes, data: bytearray, facts: Tuple[bool, int]) -> None:
         uploads.require_free(folder, name)
         entry, fd = self._temporary.open()
         try:
@@ -378,34 +371,51 @@ class _Receiving:
         if mtime_ns != 0:
             os.utime(fd, ns=(mtime_ns, mtime_ns))
 
-    def _write_part(
-        self, folder: int, name: bytes, left: _Left, part: Tuple[int, int, str], facts: Tuple[bool, int]
-    ) -> bool:
-        """Writes a part of a large file. Returns whether the file is whole now."""
-        size, first, key = part
-        store = Uploads(self._root, folder, name)
+
+class _OpenFile:
+    """A large file that comes in parts; it stays open for the parts that follow in the same pack."""
+
+    def __init__(self, root: int, folder: int, name: bytes, record: Dict[str, Any]) -> None:
+        """`folder` must stay open as long as this."""
+        self._whole = _whole_of(record)
+        self._store = Uploads(root, folder, name)
         try:
             uploads.require_free(folder, name)
-            store.open(make=True)
-            upload = store.part(size, key, first)
-            try:
-                digest = hashlib.sha256()
-                try:
-                    for run in left.runs():
-                        digest.update(run)
-                        upload.write(run)
-                    left.verify(digest.hexdigest())
-                except Refusal:
-                    os.ftruncate(upload.fd, first)
-                    raise
-                if upload.received < size:
-                    return False
-                store.finish(upload, 0o755 if facts[0] else 0o644, facts[1])
-                return True
-            finally:
-                upload.close()
-        finally:
-            store.close()
+            self._store.open(make=True)
+            self._upload = self._store.part(record['size'], record['key'], _number(record, 'from'))
+        except BaseException:
+            self._store.close()
+            raise
+
+    def expects(self, record: Dict[str, Any]) -> bool:
+        """Whether the record is the next part of this file."""
+        return self._whole == _whole_of(record) and record.get('from') == self._upload.received
+
+    def take(self, left: _Left, facts: Tuple[bool, int]) -> bool:
+        """Writes a part. Returns whether the file is whole now, and has its name."""
+        upload = self._upload
+        first = upload.received
+        digest = hashlib.sha256()
+        try:
+            for run in left.runs():
+                digest.update(run)
+                upload.write(run)
+            left.verify(digest.hexdigest())
+        except Refusal:
+            upload.drop(first)
+            raise
+        if upload.total is None or upload.received < upload.total:
+            return False
+        self._store.finish(upload, 0o755 if facts[0] else 0o644, facts[1])
+        return True
+
+    def close(self) -> None:
+        self._upload.close()
+        self._store.close()
+
+
+def _whole_of(record: Dict[str, Any]) -> Tuple[Any, Any, Any]:
+    return record.get('path'), record.get('size'), record.get('key')
 
 
 class _Left:
@@ -417,7 +427,7 @@ class _Left:
         self._is_verified = False
         self.length = length
 
-    def runs(self) -> Iterator[bytes]:
+    def runs(self) -> Iterator[memoryview]:
         return self._runs
 
     def verify(self, digest: str) -> None:

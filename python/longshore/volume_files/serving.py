@@ -9,7 +9,7 @@ from ..runner.protocol import FrameError
 from . import packs, paths, ranges, tree, uploads
 from .packs import etag_of, of_os_error
 from .uploads import Uploads
-from .wire import Cut, Refusal, Wire
+from .wire import Cut, Out, Refusal, Wire
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from .ranges import Part
     from .uploads import Upload
     from .wire import Headers
-
-PIECE_BYTES = 256 * 1024
-
 
 def serve(connection: socket.socket, first: bytes, root: int) -> None:
     """Serves the request of a connection, and closes it. A transfer that fails half-way breaks off."""
@@ -107,17 +104,20 @@ def _download(
 
 
 def _send(wire: Wire, fd: int, begin: int, end: int, etag: str) -> None:
-    """Sends bytes of a file. A file that changes meanwhile is cut before its last byte."""
+    """Sends bytes of a file. A file that changes meanwhile is cut before its last bytes."""
+    out = Out(wire)
     at = begin
     while at < end:
         try:
-            data = os.pread(fd, min(PIECE_BYTES, end - at), at)
+            count = out.read(fd, at, end - at)
         except OSError:
             raise Cut from None
-        at += len(data)
-        if not data or (at >= end and etag_of(os.fstat(fd)) != etag):
+        at += count
+        if count == 0:
             raise Cut
-        wire.send(data)
+    if etag_of(os.fstat(fd)) != etag:
+        raise Cut
+    out.flush()
 
 
 # ---- uploads -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import stat
+import threading
 import time
 
 from . import paths
@@ -20,7 +21,7 @@ from .wire import Refusal
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Iterator, List, Optional
+    from typing import Iterator, List, Optional, Union
 
 #: Time after its last byte for which an upload that was cut off is kept.
 LIFE_SECONDS = 86_400
@@ -28,8 +29,8 @@ LIFE_SECONDS = 86_400
 _BEGIN_SECONDS = 60
 #: Bound on the names of a folder that are looked through for old uploads.
 _MOST_NAMES = 10_000
-#: Bytes after which they are written to the disk, so that the end of a large upload does not take long.
-_SYNC_BYTES = 256 * 1024 * 1024
+#: Bytes after which they are flushed to the disk, beside the next ones, so that the end of an upload takes no longer.
+_FLUSH_BYTES = 32 * 1024 * 1024
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENTRY = re.compile(rb'([0-9]{1,15}|x)-[0-9a-f]{16}')
@@ -47,21 +48,63 @@ class Upload:
         self.fd = fd
         self.total = total_of(entry)
         self.received = os.fstat(fd).st_size
-        self._unsynced = 0
+        self._unflushed = 0
+        self._flushing: Optional[_Flushing] = None
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Union[bytes, memoryview]) -> None:
         view = memoryview(data)
         while view:
             written = os.pwrite(self.fd, view, self.received)
             self.received += written
-            self._unsynced += written
+            self._unflushed += written
             view = view[written:]
-        if self._unsynced >= _SYNC_BYTES:
-            os.fdatasync(self.fd)
-            self._unsynced = 0
+        if self._unflushed >= _FLUSH_BYTES:
+            self._await_flush()
+            self._unflushed = 0
+            self._flushing = _Flushing(self.fd)
+            self._flushing.start()
+
+    def drop(self, first: int) -> None:
+        """Drops the bytes behind that one."""
+        os.ftruncate(self.fd, first)
+        self.received = first
+
+    def flush(self) -> None:
+        """Returns when all bytes are on the disk."""
+        self._await_flush()
+        os.fdatasync(self.fd)
+
+    def _await_flush(self) -> None:
+        """Raises OSError where bytes did not reach the disk."""
+        if self._flushing is None:
+            return
+        self._flushing.join()
+        if self._flushing.error is not None:
+            raise self._flushing.error
 
     def close(self) -> None:
-        os.close(self.fd)
+        try:
+            self._await_flush()
+        except OSError:
+            # The kernel tells it once, and takes the bytes for written: they have to come again.
+            self.drop(0)
+        finally:
+            os.close(self.fd)
+
+
+class _Flushing(threading.Thread):
+    """Flushes what a file has, beside its further writes."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._fd = fd
+        self.error: Optional[OSError] = None
+
+    def run(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self.error = error
 
 
 def total_of(entry: bytes) -> Optional[int]:
@@ -179,8 +222,7 @@ class Uploads:
         if upload.received < first:
             upload.close()
             raise _mismatch(upload.received, total)
-        os.ftruncate(upload.fd, first)
-        upload.received = first
+        upload.drop(first)
         return upload
 
     def received(self, total: int, key: str) -> int:
@@ -214,7 +256,7 @@ class Uploads:
 
     def finish(self, upload: Upload, mode: int = 0o644, mtime_ns: int = 0) -> os.stat_result:
         """Gives the whole upload its name. Returns the facts of the file. `mtime_ns`: its time of change, unless 0."""
-        os.fdatasync(upload.fd)
+        upload.flush()
         paths.give(self._root, upload.fd, mode)
         if mtime_ns != 0:
             os.utime(upload.fd, ns=(mtime_ns, mtime_ns))

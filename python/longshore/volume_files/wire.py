@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+import os
 
 from ..runner import protocol
-from ..runner.protocol import PIECE_BYTES, FrameCutter, pack, prefix
+from ..runner.protocol import PIECE_BYTES, PREFIX, FrameCutter, check_prefix, pack, prefix
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Dict, Iterator, List, Optional, Protocol, Tuple
 
     Headers = List[Tuple[str, str]]
+
+    class Digest(Protocol):
+        def update(self, data: memoryview) -> None: ...
+
+
+#: More than a connection holds, so that a read takes all that waits.
+_READ_BYTES = 512 * 1024
 
 
 class Cut(Exception):
@@ -36,8 +43,10 @@ class Wire:
 
     def __init__(self, connection: socket.socket, first: bytes) -> None:
         self._connection = connection
-        self._cutter = FrameCutter()
-        self._frames: Deque[Any] = deque(self._cutter.feed(first))
+        #: Bytes that were read and not taken: from `_at` to `_end`. The memory is used again for each read.
+        self._buffer = memoryview(bytearray(max(_READ_BYTES, len(first))))
+        self._at, self._end = 0, len(first)
+        self._buffer[: len(first)] = first
         self._ended = False
 
     def head(self) -> Dict[str, Any]:
@@ -49,14 +58,29 @@ class Wire:
             raise Cut
         return head
 
-    def body(self) -> Iterator[bytes]:
-        """The pieces of the request's body, to its clean end; raises Cut where it breaks off."""
+    def body(self) -> Iterator[memoryview]:
+        """The pieces of the request's body, to its clean end; raises Cut where it breaks off.
+
+        A piece holds until the next one is asked for.
+        """
         while not self._ended:
-            kind, _header, body = self._next()
-            if kind == protocol.END:
-                self._ended = True
-            elif kind == protocol.DATA:
-                yield body
+            length, kind, head_length = self._prefix()
+            if kind != protocol.DATA or head_length > 0:
+                kind, _header, body = self._next()
+                if kind == protocol.END:
+                    self._ended = True
+                elif kind == protocol.DATA:
+                    yield memoryview(body)
+                continue
+            self._at += PREFIX.size
+            left = length - 3
+            while left > 0:
+                self._require(1)
+                count = min(left, self._end - self._at)
+                piece = self._buffer[self._at : self._at + count]
+                self._at += count
+                left -= count
+                yield piece
 
     def wants_body(self) -> None:
         """Tells a sender that waits for `100 Continue` to begin."""
@@ -87,10 +111,80 @@ class Wire:
         value = {'message': refusal.message, 'code': refusal.code, 'request_id': request_id}
         self.answer_json(refusal.status, refusal.headers, value)
 
+    def send_framed(self, room: memoryview) -> None:
+        """Sends a piece of the answer's body, with room for its prefix in front."""
+        PREFIX.pack_into(room, 0, len(room) - PREFIX.size + 3, protocol.DATA, 0)
+        self._connection.sendall(room)
+
+    def _prefix(self) -> Tuple[int, int, int]:
+        self._require(PREFIX.size)
+        length, kind, head_length = PREFIX.unpack_from(self._buffer, self._at)
+        check_prefix(length, head_length)
+        return length, kind, head_length
+
     def _next(self) -> Any:
-        while not self._frames:
-            data = self._connection.recv(PIECE_BYTES)
-            if not data:
+        """The next frame as a whole."""
+        size = 4 + self._prefix()[0]
+        self._require(size)
+        (frame,) = FrameCutter().feed(bytes(self._buffer[self._at : self._at + size]))
+        self._at += size
+        return frame
+
+    def _require(self, count: int) -> None:
+        """Reads until so many bytes wait; raises Cut where no more come."""
+        while self._end - self._at < count:
+            if self._at > 0:
+                waiting = bytes(self._buffer[self._at : self._end])
+                self._at, self._end = 0, len(waiting)
+                self._buffer[: self._end] = waiting
+            if count > len(self._buffer):
+                larger = memoryview(bytearray(count))
+                larger[: self._end] = self._buffer[: self._end]
+                self._buffer = larger
+            read = self._connection.recv_into(self._buffer[self._end :])
+            if read == 0:
                 raise Cut
-            self._frames.extend(self._cutter.feed(data))
-        return self._frames.popleft()
+            self._end += read
+
+
+class Out:
+    """An answer's body: small parts are joined, and bytes of files are read to where they are sent from.
+
+    The last ones wait for `flush`.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._room = memoryview(bytearray(PREFIX.size + PIECE_BYTES))
+        self._end = PREFIX.size
+
+    def write(self, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            count = min(len(data) - at, self._free())
+            self._room[self._end : self._end + count] = data[at : at + count]
+            self._end += count
+            at += count
+
+    def line(self, value: Dict[str, Any]) -> None:
+        self.write(json.dumps(value).encode('utf-8') + b'\n')
+
+    def read(self, fd: int, at: int, most: int, digest: Optional[Digest] = None) -> int:
+        """Takes bytes of a file from `at` on. Returns how many; 0: the file ends there."""
+        count = min(most, self._free())
+        part = self._room[self._end : self._end + count]
+        count = os.preadv(fd, [part], at)
+        if digest is not None:
+            digest.update(part[:count])
+        self._end += count
+        return count
+
+    def _free(self) -> int:
+        if self._end == len(self._room):
+            self.flush()
+        return len(self._room) - self._end
+
+    def flush(self) -> None:
+        if self._end > PREFIX.size:
+            self._wire.send_framed(self._room[: self._end])
+            self._end = PREFIX.size

@@ -1,13 +1,11 @@
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { PassThrough, Readable } from 'node:stream';
 import { describe, expect, test } from 'vitest';
 import { bytesOf } from '#cli/format.ts';
 import { batchesOf } from '#cli/transfer/batches.ts';
 import { inLanes, persistently } from '#cli/transfer/lanes.ts';
 import { isSameTime, localTree } from '#cli/transfer/local-tree.ts';
-import { partsOf } from '#cli/transfer/parts.ts';
 import { BrokenPack, PackReader, packLine } from '#cli/transfer/pack.ts';
 import {
   printable,
@@ -80,18 +78,33 @@ test('large files go alone and first, the others together within bounds', () => 
 });
 
 describe('a pack', () => {
-  const readerOf = (bytes: Buffer, piece: number): PackReader =>
-    new PackReader(
-      (async function* () {
-        for (let at = 0; at < bytes.length; at += piece) yield bytes.subarray(at, at + piece);
-      })(),
-    );
+  /** Pieces come one by one, in memory that the next one takes. */
+  const readerOf = (bytes: Buffer, piece: number): PackReader => {
+    const memory = Buffer.alloc(piece);
+    let at = 0;
+    let hasCome = false;
+    return new PackReader({
+      next: () => {
+        if (!hasCome || at >= bytes.length) return undefined;
+        hasCome = false;
+        const count = bytes.copy(memory, 0, at, at + piece);
+        at += count;
+        return memory.subarray(0, count);
+      },
+      more: async () => {
+        await new Promise(setImmediate);
+        hasCome = true;
+        return at < bytes.length;
+      },
+      close: () => undefined,
+    });
+  };
 
   test.for([1, 2, 7, 1000])('is read in pieces of %i bytes', async (piece) => {
     const reader = readerOf(Buffer.concat([packLine({ a: 1 }), Buffer.from('x\ny'), packLine({ b: 2 })]), piece);
     expect(await reader.line()).toEqual({ a: 1 });
     const runs: Buffer[] = [];
-    await reader.take(3, (run) => runs.push(run));
+    await reader.take(3, (run) => runs.push(Buffer.from(run)));
     expect(Buffer.concat(runs).toString()).toBe('x\ny');
     expect(await reader.line()).toEqual({ b: 2 });
     expect(await reader.line()).toBeUndefined();
@@ -103,59 +116,6 @@ describe('a pack', () => {
     await expect(readerOf(Buffer.from('x\n'), 9).line()).rejects.toThrow(BrokenPack);
     await expect(readerOf(Buffer.alloc(70_000, 0x20), 1000).line()).rejects.toThrow('too long');
     await expect(readerOf(Buffer.from('ab'), 9).take(3, () => undefined)).rejects.toThrow(BrokenPack);
-  });
-});
-
-describe('parts of a stream', () => {
-  const all = async (stream: Readable): Promise<readonly string[]> =>
-    (await Array.fromAsync(partsOf(stream))).map(String);
-
-  test('come as they were sent, also those that waited', async () => {
-    const stream = new PassThrough({ highWaterMark: 100 });
-    for (const part of ['a', 'bc', 'd']) stream.write(part);
-    setImmediate(() => stream.end('e'));
-    expect((await all(stream)).join('')).toBe('abcde');
-    expect(stream.destroyed).toBe(true);
-    expect(await all(Readable.from([], { objectMode: false }))).toEqual([]);
-  });
-
-  test('wait for their reader, who has no more than a bound of them', async () => {
-    let sent = 0;
-    const stream = new Readable({
-      read() {
-        sent += 1;
-        this.push(sent > 64 ? null : Buffer.alloc(64 * 1024));
-      },
-    });
-    const parts = partsOf(stream);
-    await parts.next();
-    await new Promise((resolve) => setTimeout(resolve, 20));
-    expect(sent).toBeLessThan(32);
-    let bytes = 64 * 1024;
-    for await (const part of parts) bytes += part.length;
-    expect(bytes).toBe(64 * 64 * 1024);
-  });
-
-  test('end with the failure of the stream, also one that closes without a word', async () => {
-    const failed = new PassThrough();
-    failed.write('a');
-    const parts = partsOf(failed);
-    expect(String((await parts.next()).value)).toBe('a');
-    setImmediate(() => failed.destroy(new Error('reset')));
-    await expect(parts.next()).rejects.toThrow('reset');
-    const closed = new PassThrough();
-    setImmediate(() => closed.destroy());
-    await expect(all(closed)).rejects.toMatchObject({ code: 'ECONNRESET' });
-  });
-
-  test('a reader who leaves ends the stream', async () => {
-    const stream = new PassThrough();
-    stream.write('a');
-    for await (const part of partsOf(stream)) {
-      expect(String(part)).toBe('a');
-      break;
-    }
-    expect(stream.destroyed).toBe(true);
   });
 });
 

@@ -1,0 +1,168 @@
+/**
+ * The attempts of one container: how they begin, what their processes send of their results, and how they end. Owned by
+ * the container's slots (container-slots.ts), which say in which process an attempt is. Must stay true: an attempt ends
+ * exactly once; a frame that names another attempt changes nothing.
+ */
+import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';
+import type { Frame } from '#shared/protocol/frames.ts';
+import { numberOf, textOf } from '#shared/protocol/frames.ts';
+import type { Adoption } from './adoption.ts';
+import type { Attempt, Outcome, UnacknowledgedAttempts } from './attempts.ts';
+import { MAX_RESULT_BYTES, keyOf } from './attempts.ts';
+import type { RunnerConnection } from './connection.ts';
+import { errorBody, outcomeOf } from './run-frames.ts';
+import type { ContainerStreams } from './streams.ts';
+
+const NO_ROOM_TEXT = 'results of this container wait for the scheduler, and there is no room for more of them';
+/** A runner keeps no generator item after sending it. */
+const GAP_TEXT = 'items of the generator were lost with a connection on its machine';
+const NOTHING = new Uint8Array();
+
+export interface ContainerAttemptsParts {
+  readonly containerId: string;
+  /** The execution limit of attempts that are adopted. */
+  readonly timeoutMs: number;
+  /** The attempts of all containers. */
+  readonly all: UnacknowledgedAttempts;
+  readonly adoption: Adoption;
+  readonly streams: Pick<ContainerStreams, 'over'>;
+  /** Counts what runners send rarely. @returns false when there is too much of it */
+  readonly countRare: (count: number) => boolean;
+  readonly onTimeout: (attempt: Attempt) => void;
+}
+
+export class ContainerAttempts {
+  readonly #parts: ContainerAttemptsParts;
+  readonly #all: UnacknowledgedAttempts;
+
+  constructor(parts: ContainerAttemptsParts) {
+    this.#parts = parts;
+    this.#all = parts.all;
+  }
+
+  /** Takes in a part of a result. */
+  chunk(connection: RunnerConnection, frame: Frame): void {
+    const attempt = this.of(connection, frame.header);
+    if (attempt === undefined || attempt.result !== undefined || attempt.chunkBytes > MAX_RESULT_BYTES) return;
+    if (attempt.hadNoRoom || !this.#all.hasRoom(attempt, frame.body.length)) {
+      attempt.hadNoRoom = true;
+      return;
+    }
+    const full = this.#all.frame(attempt, numberOf(frame.header, 'seq'), Buffer.from(frame.body));
+    if (full === undefined) return;
+    connection.pause();
+    full.onceWritable(() => connection.resume());
+  }
+
+  /** Takes in the end of an attempt. */
+  result(connection: RunnerConnection, frame: Frame): void {
+    const { header } = frame;
+    const taskId = textOf(header, 'taskId');
+    const token = textOf(header, 'token');
+    const key = keyOf(taskId, token);
+    const attempt = this.#all.get(key) ?? this.#redeemed(connection, taskId, token);
+    connection.inHand.delete(key);
+    if (attempt === undefined || attempt.containerId !== this.#parts.containerId) {
+      if (!this.#parts.countRare(1)) return;
+      // The result was acknowledged before, or never ours: the runner may drop it.
+      connection.send('acked', { taskId, token });
+      return;
+    }
+    // A result repeated after a new hello: the first one counts.
+    if (attempt.result !== undefined) return;
+    this.#parts.streams.over(attempt.key);
+    const durationMs = Math.max(0, Math.round(numberOf(header, 'durationMs')));
+    if (attempt.chunkBytes > MAX_RESULT_BYTES) {
+      this.#all.discardChunks(attempt);
+      this.#all.finish(attempt, 'error', durationMs, errorBody(`result is larger than ${MAX_RESULT_BYTES} bytes`));
+      return;
+    }
+    attempt.started = true;
+    if (attempt.hadNoRoom || !this.#all.hasRoom(attempt, frame.body.length)) {
+      this.#all.discardChunks(attempt);
+      this.#all.finish(attempt, 'error', durationMs, errorBody(NO_ROOM_TEXT));
+      return;
+    }
+    if (attempt.hasGap || numberOf(header, 'chunks') > attempt.frames) {
+      this.#all.discardChunks(attempt);
+      this.#all.finish(attempt, 'error', durationMs, errorBody(GAP_TEXT));
+      return;
+    }
+    const outcome = outcomeOf(textOf(header, 'outcome'));
+    // Items of a generator before its failure were sent already; its result is the failure alone.
+    if (outcome !== 'ok' && numberOf(header, 'items') > 0) this.#all.discardChunks(attempt);
+    this.#all.finish(attempt, outcome, durationMs, Buffer.from(frame.body));
+  }
+
+  /** Adds an attempt that an earlier agent process handed over. */
+  adopt(connection: RunnerConnection, taskId: string, token: string): Attempt {
+    const { process } = connection;
+    const attempt = this.begin({ taskId, token, timeoutMs: this.#parts.timeoutMs }, process);
+    attempt.started = true;
+    return attempt;
+  }
+
+  /** Adds an attempt, and watches its execution limit. */
+  begin(
+    { taskId, token, timeoutMs }: Pick<RunTask__Output, 'taskId' | 'token' | 'timeoutMs'>,
+    process: number,
+  ): Attempt {
+    const attempt: Attempt = {
+      key: keyOf(taskId, token),
+      taskId,
+      token,
+      containerId: this.#parts.containerId,
+      timeoutMs,
+      sinceMs: performance.now(),
+      process,
+      started: false,
+      ending: undefined,
+      limitTimer: undefined,
+      killTimer: undefined,
+      awayTimer: undefined,
+      chunks: [],
+      chunkBytes: 0,
+      frames: 0,
+      hasGap: false,
+      hadNoRoom: false,
+      result: undefined,
+    };
+    if (timeoutMs > 0) {
+      // setTimeout takes 31 bits; a longer execution limit is cut to 24 days.
+      attempt.limitTimer = setTimeout(() => this.#parts.onTimeout(attempt), Math.min(timeoutMs, 0x7fffffff));
+      attempt.limitTimer.unref();
+    }
+    this.#all.add(attempt);
+    return attempt;
+  }
+
+  /** The attempt that a frame names, if that process holds it. */
+  of(connection: RunnerConnection, header: Frame['header']): Attempt | undefined {
+    const [taskId, token] = [textOf(header, 'taskId'), textOf(header, 'token')];
+    const attempt = this.#all.get(keyOf(taskId, token)) ?? this.#redeemed(connection, taskId, token);
+    if (attempt === undefined || !connection.inHand.has(attempt.key)) return undefined;
+    return attempt;
+  }
+
+  /** The attempt of an earlier agent whose result its process has named. */
+  #redeemed(connection: RunnerConnection, taskId: string, token: string): Attempt | undefined {
+    const key = keyOf(taskId, token);
+    if (!this.#parts.adoption.redeem(key)) return undefined;
+    connection.inHand.add(key);
+    return this.adopt(connection, taskId, token);
+  }
+
+  /** Ends an attempt whose process is gone. An attempt that was being ended anyway keeps that outcome. */
+  end(attempt: Attempt, outcome: Outcome, text: string): void {
+    if (attempt.result !== undefined) return;
+    this.#parts.streams.over(attempt.key);
+    const durationMs = Math.round(performance.now() - attempt.sinceMs);
+    this.#all.discardChunks(attempt);
+    if (attempt.ending !== undefined) this.#all.finish(attempt, attempt.ending, durationMs, NOTHING);
+    else {
+      // The process had the attempt. Whether its handler saw it is unknown, so it counts as started.
+      attempt.started = true;
+      this.#all.finish(attempt, outcome, durationMs, errorBody(text));
+    }
+  }
+}

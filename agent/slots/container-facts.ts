@@ -1,0 +1,57 @@
+// Facts that the slots of a container are told, and events that they tell.
+import type { Rule } from './budget.ts';
+import type { OpenBytes } from './streams.ts';
+
+/** How a container runs its handler. */
+export const MODES = ['single', 'fork', 'thread', 'spawn'] as const;
+
+export interface ReadyFacts {
+  readonly mode: (typeof MODES)[number];
+  readonly slots: number;
+  readonly onStartMs: number;
+}
+
+export interface ContainerSlotsEvents {
+  onReady(containerId: string, ready: ReadyFacts): void;
+  onStarting(containerId: string, phase: string): void;
+  /** The handler's import or `on_start` raised; `message` is for people. */
+  onFailed(containerId: string, message: string): void;
+  onLog(record: { containerId: string; taskId: string; stream: 'stdout' | 'stderr'; line: string }): void;
+  /** An attempt cannot be ended without ending its container. */
+  onMustStop(containerId: string, reason: string): void;
+  /** A process with attempts went away: the container has to be inspected now. */
+  onSuspect(containerId: string): void;
+  /**
+   * The container sent messages that no runner sends: its socket is closed, and it has to end. `text` is for people.
+   */
+  onViolation(containerId: string, rule: Rule, text: string): void;
+  /** Called with the number of slots of processes that have ended and do not serve again yet. */
+  onRestarting(containerId: string, slots: number): void;
+}
+
+export interface ContainerExit {
+  readonly kind: 'exited' | 'stopped' | 'vanished';
+  readonly exitCode: number;
+  readonly oomKilled: boolean;
+  /** The error text of its attempts; absent: the exit code as text. */
+  readonly text?: string;
+}
+
+/** Where streamed calls go. */
+export interface StreamWay {
+  readonly open: OpenBytes;
+  /** Called with 1 when a stream opens, with -1 when it is over. */
+  readonly onCount: (by: number) => void;
+}
+
+export interface SlotFacts {
+  readonly containerId: string;
+  readonly workers: number;
+  readonly concurrentRequests: number;
+  readonly timeoutMs: number;
+  readonly socketPath: string;
+  /** Facts of an earlier agent process; undefined: the container was not ready. */
+  readonly ready: ReadyFacts | undefined;
+  /** The container is older than this agent process; absent: true if it was ready before. */
+  readonly adopted?: boolean;
+}
