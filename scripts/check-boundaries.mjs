@@ -54,6 +54,7 @@ const LAYERS = {
     'devices',
     'gateway',
     'transfers',
+    'supervisors',
     'builds',
     'slots',
     'images',

@@ -68,9 +68,7 @@ export class Views {
       source: '',
       volume: {
         name: this.volumeName(containerId),
-        type: 'overlay',
-        device: 'overlay',
-        o: `lowerdir=${lower},upperdir=${upper},workdir=${work}`,
+        options: { type: 'overlay', device: 'overlay', o: `lowerdir=${lower},upperdir=${upper},workdir=${work}` },
         labels: this.#labels,
       },
     };

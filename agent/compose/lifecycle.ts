@@ -91,6 +91,7 @@ function hostParts({ host, member, journal, parts }: Started): readonly Part[] {
     },
     { name: 'slots', stop: () => slots.close() },
     { name: 'gateway', stop: () => gateway.close() },
+    { name: 'supervisors', stop: () => parts.supervisors.close() },
     { name: 'executor', stop: () => executor.close() },
     { name: 'loop', stop: () => loop.stop() },
     // Devices open before containers are taken up: a container that ends asks for its devices.

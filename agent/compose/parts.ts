@@ -14,10 +14,11 @@ import { RegistryPort } from '../builds/registry-port.ts';
 import { BuildMetrics } from '../builds/metrics.ts';
 import { Packages } from '../builds/packages.ts';
 import { StepsApart } from '../builds/steps-apart.ts';
-import { closedRanges, imageOf, pipVariables } from '../config.ts';
+import { closedRanges, imageOf, isBaseImage, pipVariables } from '../config.ts';
 import { RunnerCompiler, countByContainer, emptyByContainer, sizesByContainer } from '../containers/helpers.ts';
 import { GpuDrivers } from '../containers/cdi.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
+import { PythonBase } from '../containers/python-base.ts';
 import { PauseContainers } from '../containers/pause-containers.ts';
 import { RootLimits } from '../containers/root-limits.ts';
 import { GatewaySockets } from '../gateway/sockets.ts';
@@ -46,6 +47,7 @@ import { HelperMounts } from '../volumes/helper-mounts.ts';
 import { MountHelper } from '../volumes/mount-helper.ts';
 import { MOUNT_SOCKET } from '../volumes/mount-messages.ts';
 import { VolumeUse } from '../volumes/use.ts';
+import { Supervisors } from '../supervisors/supervisors.ts';
 import { VolumeFiles } from '../transfers/volume-files.ts';
 import type { GpuOptions } from './gpus.ts';
 import { makeGpus } from './gpus.ts';
@@ -144,6 +146,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
         ...withImages(inventory, found),
         volumeDrivers: [...volumes.offered],
         streams: true,
+        supervisors: true,
         builds: config.LONGSHORE_AGENT_BUILDS > 0 && builtImages !== undefined,
         builtImages: [...(builtImages ?? [])],
         registry: registryPort.host !== undefined,
@@ -232,10 +235,22 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     metrics,
     log,
   });
+  const baseImage = async (): Promise<{ readonly reference: string; readonly id: string }> => {
+    const reference = baseImageOf(host);
+    return { reference, id: (await images.ensure(reference, () => undefined)).id };
+  };
+  const pythonBase = new PythonBase({ runtime, image: baseImage, runnerDir, labels, log });
+  const supervisors = new Supervisors({
+    runtime,
+    running: (containerId) => agentState.running().find((one) => one.containerId === containerId),
+    socketsDir: join(stateDir, 's'),
+    open: (line) => link.openBytes(line),
+    log,
+  });
   const volumeFiles = new VolumeFiles({
     runtime,
     volumes,
-    image: async () => (await images.ensure(baseImageOf(host), () => undefined)).id,
+    image: async () => (await baseImage()).id,
     runnerDir,
     socketsDir: join(stateDir, 's'),
     open: (line) => link.openBytes(line),
@@ -297,6 +312,8 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     volumes,
     slots,
     gateway,
+    supervisors,
+    pythonBase,
     agentState,
     positions,
     logs,
@@ -317,6 +334,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
       rootBytes: rootLimits.has ? containerDisks.limitBytes : undefined,
     }),
     imageOf: (image, pythonVersion) => imageOf(config, image, pythonVersion),
+    isBaseImage: (image) => isBaseImage(config, image),
     send: (message) => link.send(message),
   });
   const loop = new ReconcileLoop({
@@ -352,6 +370,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     volumeUse,
     caches,
     volumeFiles,
+    supervisors,
     imageBuilds,
     registryPort,
     built,

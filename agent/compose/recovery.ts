@@ -6,6 +6,7 @@
  */
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isPythonBase } from '../containers/python-base.ts';
 import { LABELS } from '../containers/runtime.ts';
 import { Journal } from '../reconcile/journal.ts';
 import { lostEntries } from '../reconcile/rebuild.ts';
@@ -68,7 +69,7 @@ export async function removeLeftovers(
   const found = await runtime.listVolumes(own);
   const used = await removeUnused(
     runtime,
-    found.filter((name) => !volumes.has(name)),
+    found.filter((name) => !volumes.has(name) && !isPythonBase(name)),
   );
   // A leftover container that is just being removed may mount one.
   const mounted = used.filter((name) => !name.startsWith(NFS_PREFIX));

@@ -6,8 +6,9 @@
 import { rm } from 'node:fs/promises';
 import { sleep } from '#shared/backoff.ts';
 import { StartupError } from '#shared/errors.ts';
+import { isPythonBase } from '../containers/python-base.ts';
 import type { Journal } from '../reconcile/journal.ts';
-import { removeUnusedNfs } from '../volumes/open.ts';
+import { removeUnused, removeUnusedNfs } from '../volumes/open.ts';
 import type { Host } from './host.ts';
 import type { Member } from './member.ts';
 import type { Parts } from './parts.ts';
@@ -41,7 +42,9 @@ export async function endAllContainers(
     await sleep(20);
   }
   if (left().length > 0) log.error({ containers: left() }, 'containers did not end in time, and are left');
-  await removeUnusedNfs(runtime, await runtime.listVolumes(labels()));
+  const volumes = await runtime.listVolumes(labels());
+  await removeUnusedNfs(runtime, volumes);
+  await removeUnused(runtime, volumes.filter(isPythonBase));
   // The sweep also finds containers that the engine was still creating for an agent that was killed.
   await loop.sweep();
   await pauseContainers.close();

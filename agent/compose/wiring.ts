@@ -28,7 +28,7 @@ export function wire(host: Host, journal: Journal, parts: Parts, root: LinkEvent
 function wireRunners(
   { log }: Host,
   journal: Journal,
-  { slots, gateway, executor, logs, loop, agentState }: Parts,
+  { slots, gateway, supervisors, executor, logs, loop, agentState, link }: Parts,
 ): void {
   slots.onReady((containerId, ready) => executor.ready(containerId, ready));
   slots.onStarting((containerId, phase) => {
@@ -45,6 +45,13 @@ function wireRunners(
   });
   slots.onViolation((containerId, rule, text) => executor.violated(containerId, rule, text));
   slots.onRestarting((containerId, restarting) => agentState.noteRestarting(containerId, restarting));
+  link.onServeContainer((order) => supervisors.serve(order));
+  // The next agent process listens for it again.
+  supervisors.onAdded((containerId) => {
+    journal
+      .change(containerId, { hasSupervisor: true })
+      .catch((error: unknown) => log.error({ err: error }, 'journal write failed'));
+  });
   gateway.onViolation((containerId, rule, text) => executor.violated(containerId, rule, text));
 }
 
@@ -76,7 +83,10 @@ function wireContainers({ config }: Host, parts: Parts): void {
 }
 
 /** The machine's devices, disks and conditions. */
-function wireMachine({ conditions, log }: Host, { gpus, executor, logs, link, disks, cache, caches }: Parts): void {
+function wireMachine(
+  { conditions, log }: Host,
+  { gpus, executor, logs, link, disks, cache, caches, volumeFiles, volumeUse }: Parts,
+): void {
   conditions.onChange(() => link.heartbeatNow());
   gpus.onChange(() => link.devicesChanged());
   gpus.onFault((containerId, message) => executor.fault(containerId, message));
@@ -93,6 +103,9 @@ function wireMachine({ conditions, log }: Host, { gpus, executor, logs, link, di
       .look()
       .catch((error: unknown) => log.warn({ err: error }, 'cache volumes could not be looked through'));
     await cache.collect(false);
+  });
+  volumeFiles.onEnded(({ workspaceId, driver }) => {
+    if (driver === 'local') volumeUse.changed(workspaceId);
   });
 }
 

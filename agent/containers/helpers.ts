@@ -12,7 +12,7 @@ import { RUNNER_TARGET } from './spec.ts';
 const HELPER_DEADLINE_MS = 60_000;
 const HELPER_MEMORY_BYTES = 256 * 1024 * 1024;
 
-const helper = (
+export const helper = (
   image: string,
   entrypoint: readonly string[],
   mounts: readonly Mount[],
@@ -138,7 +138,7 @@ export async function countByContainer(
   const id = randomBytes(6).toString('hex');
   // Volumes carry the folders: the engine's own folders cannot be bound into a container otherwise.
   const mounts = paths.map((device, at): Mount => {
-    const volume = { name: `ls-count-${id}-${at}`, type: 'none', device, o: 'bind', labels };
+    const volume = { name: `ls-count-${id}-${at}`, options: { type: 'none', device, o: 'bind' }, labels };
     return { kind: 'volume', target: `/target/${at}`, readOnly: true, source: '', volume };
   });
   const spec = helper(PAUSE_IMAGE, ['sh', '-c', 'du -skx /target/*'], mounts, labels);

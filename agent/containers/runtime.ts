@@ -20,6 +20,8 @@ export const LABELS = {
   closed: 'io.longshore.closed',
   /** UUIDs of the container's GPUs, separated by commas. */
   gpus: 'io.longshore.gpus',
+  /** Marks a copy of the base image's Python with the image's id. */
+  pythonBase: 'io.longshore.python-base',
   /** A copy of the journal's entry, in case the journal is lost. */
   facts: 'io.longshore.facts',
 } as const;
@@ -79,12 +81,13 @@ export interface Mount {
   readonly readOnly: boolean;
   /** Path on the host, for `bind`. */
   readonly source: string;
-  /** For `volume`: a volume of the engine's own driver, by name, created with these options where absent. */
+  /**
+   * For `volume`: a volume of the engine's own driver, by name, created with these options where absent; without
+   * options it lies on the engine's disk.
+   */
   readonly volume?: {
     readonly name: string;
-    readonly type: string;
-    readonly device: string;
-    readonly o: string;
+    readonly options?: { readonly type: string; readonly device: string; readonly o: string };
     readonly labels: Readonly<Record<string, string>>;
   };
 }
@@ -132,7 +135,7 @@ export interface CreateContainer {
   /** The root is read-only. */
   readonly readOnlyRoot?: boolean;
   readonly gpus?: GpuRequest;
-  /** Capabilities for our own helper containers only: a workload gets none. */
+  /** Capabilities of our own helper containers, and of pods and sandboxes; other workloads have none. */
   readonly capabilities?: readonly string[];
 }
 
@@ -180,7 +183,7 @@ export interface PullOptions {
   readonly onProgress: (progress: PullProgress) => void;
 }
 
-/** Facts of an image's own configuration that matter to builds on it. */
+/** Facts of an image's own configuration. */
 export interface ImageConfig {
   readonly labels: Readonly<Record<string, string>>;
   /** Instructions that a build on the image would run. */
@@ -188,6 +191,10 @@ export interface ImageConfig {
   /** User and directory of its containers; empty: the engine's default. */
   readonly user: string;
   readonly workingDir: string;
+  /** The program of its containers, with its arguments; empty: it names none. */
+  readonly program: readonly string[];
+  /** `amd64`, `arm64`, …; empty: it does not say. */
+  readonly architecture: string;
 }
 
 export interface BuildOptions {
@@ -366,6 +373,12 @@ export interface ContainerRuntime {
   watch(sinceMs: number, onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void>;
   /** Watches networks of every owner until the signal. Returns when the stream ends. */
   watchNetworks(onMade: () => void, signal: AbortSignal): Promise<void>;
+  /** Starts a program in a container, and does not wait for it. @returns the engine's id of it @throws EngineError */
+  execDetached(dockerId: string, command: readonly string[], env: readonly string[]): Promise<string>;
+  /** Looks at such a program; undefined: the engine does not know it any more. */
+  execState(execId: string): Promise<{ readonly running: boolean; readonly exitCode: number } | undefined>;
+  /** Programs that were started so in a container, and run: their arguments. */
+  execsOf(dockerId: string): Promise<readonly (readonly string[])[]>;
   /** Runs a program in a container. @returns its exit code and its output, up to a bound */
   exec(
     dockerId: string,

@@ -1,14 +1,26 @@
 /**
  * Translates an assignment into the engine's create call. Pure. The host's allow-list is here: a spec has no field for
- * privileges, host namespaces, devices or mounts, so no scheduler can ask for them. Other fields are checked.
+ * privileges, host namespaces, devices or mounts, so no scheduler can ask for them. Other fields are checked. What pods
+ * and sandboxes have of their own is in supervised.ts.
  */
 import { createHash } from 'node:crypto';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
-import type { CreateContainer, GpuDriver, Mount } from './runtime.ts';
+import type { CreateContainer, GpuDriver, ImageConfig, Mount } from './runtime.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { rangeProblem } from './network-filter.ts';
 import type { PauseContainer } from './pause-containers.ts';
 import { LABELS } from './runtime.ts';
+import {
+  SUPERVISED_CAPABILITIES,
+  SUPERVISOR_COMMAND,
+  SUPERVISOR_NAME,
+  hasCode,
+  hasCredential,
+  isSupervised,
+  kindOf,
+  supervisedProblem,
+  supervisorSettings,
+} from './supervised.ts';
 import { volumesProblem } from './volumes-problem.ts';
 
 const MIN_MEMORY_BYTES = 16 * 1024 * 1024;
@@ -48,7 +60,9 @@ export function checkAssignment(assignment: Assignment__Output): string | undefi
   if (spec.image !== '' && !IMAGE.test(spec.image)) return 'spec.image is not an image reference';
   if (spec.image === '' && !/^(python)?(3(\.\d{1,2})?)?$/.test(spec.pythonVersion))
     return `spec.python_version ${JSON.stringify(spec.pythonVersion)} is not a Python version`;
-  if (!HANDLER.test(spec.handler)) return 'spec.handler is empty or not one line';
+  const supervised = isSupervised(kindOf(spec));
+  if (supervised ? spec.handler !== '' && !HANDLER.test(spec.handler) : !HANDLER.test(spec.handler))
+    return 'spec.handler is empty or not one line';
   if (spec.onStart !== '' && !HANDLER.test(spec.onStart)) return 'spec.on_start is not one line';
   if (spec.memoryBytes < MIN_MEMORY_BYTES) return `spec.memory_bytes is below ${MIN_MEMORY_BYTES}`;
   if (spec.cpuMillicores < MIN_CPU_MILLICORES) return `spec.cpu_millicores is below ${MIN_CPU_MILLICORES}`;
@@ -60,7 +74,7 @@ export function checkAssignment(assignment: Assignment__Output): string | undefi
     return 'spec.allow_list and spec.block_network exclude each other';
   const badRange = spec.allowList.map(rangeProblem).find((problem) => problem !== undefined);
   if (badRange !== undefined) return `spec.allow_list: ${badRange}`;
-  return volumesProblem(spec.workspaceId, spec.volumes);
+  return (supervised ? supervisedProblem(spec) : undefined) ?? volumesProblem(spec.workspaceId, spec.volumes);
 }
 
 export interface HostFacts {
@@ -80,33 +94,62 @@ export interface HostFacts {
 
 const CA_TARGET = '/etc/longshore/ca-bundle.pem';
 export const TOKEN_NAME = 'LONGSHORE_TOKEN';
+const GATEWAY_NAME = 'LONGSHORE_GATEWAY_SOCKET';
+const GATEWAY_SOCKET = '/run/longshore/gateway.sock';
 export const RUNNER_TARGET = '/opt/longshore/python';
 
-/** The create call of an assignment. */
+export interface ImageOfContainer {
+  readonly id: string;
+  readonly reference: string;
+  /** Needed for pods and sandboxes. */
+  readonly config?: ImageConfig | undefined;
+  /** The operator's base image. */
+  readonly isBase?: boolean;
+}
+
+export interface ContainerPaths {
+  readonly code: Mount;
+  readonly socketDir: string;
+  readonly volumes?: readonly Mount[];
+  /** The Python of supervisors, needed for pods and sandboxes. */
+  readonly base?: Mount | undefined;
+}
+
+/**
+ * The create call of an assignment.
+ * @throws AppError `image_error` where a pod has no program
+ */
 export function createContainerOf(
   assignment: { readonly assignmentId: string; readonly containerId: string; readonly epoch: number },
   spec: ContainerSpec__Output,
-  image: { readonly id: string; readonly reference: string },
+  image: ImageOfContainer,
   host: HostFacts,
-  paths: { readonly code: Mount; readonly socketDir: string; readonly volumes?: readonly Mount[] },
+  paths: ContainerPaths,
   pauseContainer: PauseContainer | undefined,
 ): CreateContainer {
+  const supervised = isSupervised(kindOf(spec));
+  const withCode = !supervised || hasCode(spec);
   const hasGpu = spec.gpuUuids.length > 0;
   const cores = coresOf(spec, host);
   const mounts: Mount[] = [
-    paths.code,
+    ...(withCode ? [paths.code] : []),
     { kind: 'bind', target: '/run/longshore', readOnly: true, source: paths.socketDir },
     { kind: 'bind', target: RUNNER_TARGET, readOnly: true, source: host.runnerDir },
   ];
+  if (supervised && paths.base !== undefined) mounts.push(paths.base);
   mounts.push(...(paths.volumes ?? []));
   if (host.caBundle !== undefined)
     mounts.push({ kind: 'bind', target: CA_TARGET, readOnly: true, source: host.caBundle });
   return {
     name: containerName(assignment.containerId, assignment.epoch),
     image: image.id,
-    entrypoint: ['python3', '-m', 'longshore.runner'],
-    workingDir: '/mnt/code',
-    env: environmentOf(assignment.containerId, spec, host, cores),
+    entrypoint: supervised ? SUPERVISOR_COMMAND : ['python3', '-m', 'longshore.runner'],
+    // Empty: the image's own.
+    workingDir: withCode ? '/mnt/code' : '',
+    env: supervised
+      ? supervisedEnvironment(assignment.containerId, spec, host, image)
+      : environmentOf(assignment.containerId, spec, host, cores),
+    ...(supervised ? { capabilities: SUPERVISED_CAPABILITIES } : {}),
     labels: {
       ...host.extraLabels,
       [LABELS.managed]: '1',
@@ -162,13 +205,58 @@ function driverCapabilities(spec: ContainerSpec__Output): readonly string[] {
     : DRIVER_CAPABILITIES;
 }
 
-function environmentOf(containerId: string, spec: ContainerSpec__Output, host: HostFacts, cores: number): string[] {
-  const hasGpu = spec.gpuUuids.length > 0;
+/** Variables that the stub sets, and those of the operator's certificates. */
+function ownEnvironment(spec: ContainerSpec__Output, host: HostFacts): Record<string, string> {
   const env: Record<string, string> = {};
   for (const [name, value] of Object.entries(spec.env)) if (!RESERVED.test(name)) env[name] = value;
   if (host.caBundle !== undefined)
     for (const name of ['SSL_CERT_FILE', 'REQUESTS_CA_BUNDLE', 'PIP_CERT', 'NODE_EXTRA_CA_CERTS', 'CURL_CA_BUNDLE'])
       env[name] ??= CA_TARGET;
+  return env;
+}
+
+function gpuEnvironment(spec: ContainerSpec__Output, host: HostFacts): Record<string, string> {
+  const hasGpu = spec.gpuUuids.length > 0;
+  return {
+    // The engine's value for devices that the hook passes, repeated here because an image's own value would come first.
+    // With CDI, a default runtime of NVIDIA's must not add devices.
+    NVIDIA_VISIBLE_DEVICES: hasGpu && host.gpuDriver !== 'cdi' ? spec.gpuUuids.join(',') : 'void',
+    [CAPABILITIES_NAME]: driverCapabilities(spec).join(','),
+  };
+}
+
+/** A name without a value removes the image's own value. */
+const listed = (env: Readonly<Record<string, string>>, ...removed: readonly string[]): string[] => [
+  ...Object.entries(env).map(([name, value]) => `${name}=${value}`),
+  'CUDA_VISIBLE_DEVICES',
+  ...removed,
+];
+
+/** Programs of pods and sandboxes are no handlers: no variable of a runner, and none of a Python. */
+function supervisedEnvironment(
+  containerId: string,
+  spec: ContainerSpec__Output,
+  host: HostFacts,
+  { reference, config, isBase = false }: ImageOfContainer,
+): string[] {
+  if (config === undefined) throw new Error(`the configuration of image ${reference} is not known`);
+  const settings = supervisorSettings(containerId, spec, { reference, config, isBase });
+  const mayCall = hasCredential(kindOf(spec));
+  const env = {
+    ...ownEnvironment(spec, host),
+    STUB_ID: spec.stubId,
+    STUB_TYPE: spec.stubType,
+    CONTAINER_ID: containerId,
+    CONTAINER_HOSTNAME: host.hostname,
+    ...gpuEnvironment(spec, host),
+    ...(mayCall ? { [TOKEN_NAME]: spec.containerToken, [GATEWAY_NAME]: GATEWAY_SOCKET } : {}),
+    [SUPERVISOR_NAME]: JSON.stringify(settings),
+  };
+  return listed(env, ...(mayCall ? [] : [TOKEN_NAME, GATEWAY_NAME]));
+}
+
+function environmentOf(containerId: string, spec: ContainerSpec__Output, host: HostFacts, cores: number): string[] {
+  const env = ownEnvironment(spec, host);
   Object.assign(env, {
     HANDLER: spec.handler,
     ON_START: spec.onStart,
@@ -184,16 +272,13 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
     CONTAINER_ID: containerId,
     CONTAINER_HOSTNAME: host.hostname,
     LONGSHORE_AGENT_SOCKET: '/run/longshore/agent.sock',
-    LONGSHORE_GATEWAY_SOCKET: '/run/longshore/gateway.sock',
+    [GATEWAY_NAME]: GATEWAY_SOCKET,
     LONGSHORE_TRACEBACKS: spec.tracebacks ? '1' : '0',
     // Core count by which the runner bounds threads of numeric libraries, where neither stub nor image sets them.
     LONGSHORE_CORES: String(cores),
-    LONGSHORE_GPU: hasGpu ? '1' : '0',
+    LONGSHORE_GPU: spec.gpuUuids.length > 0 ? '1' : '0',
     [TOKEN_NAME]: spec.containerToken,
-    // The engine's value for devices that the hook passes, repeated here because an image's own value would come first.
-    // With CDI, a default runtime of NVIDIA's must not add devices.
-    NVIDIA_VISIBLE_DEVICES: hasGpu && host.gpuDriver !== 'cdi' ? spec.gpuUuids.join(',') : 'void',
-    [CAPABILITIES_NAME]: driverCapabilities(spec).join(','),
+    ...gpuEnvironment(spec, host),
     // The runner's folder comes before a stub's own PYTHONPATH: the runner must be found.
     PYTHONPATH: env['PYTHONPATH'] === undefined ? RUNNER_TARGET : `${RUNNER_TARGET}:${env['PYTHONPATH']}`,
     PYTHONUNBUFFERED: '1',
@@ -201,6 +286,5 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
   env['PYTHONDONTWRITEBYTECODE'] ??= '1';
   // Python 3.13 and later read this variable before the runner's first line; without it `os.cpu_count` is the host's.
   env['PYTHON_CPU_COUNT'] ??= String(cores);
-  // A name without a value removes the image's own value.
-  return [...Object.entries(env).map(([name, value]) => `${name}=${value}`), 'CUDA_VISIBLE_DEVICES'];
+  return listed(env);
 }

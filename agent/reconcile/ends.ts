@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { withDeadline } from '#shared/backoff.ts';
 import type { RuntimeContainer } from '../containers/runtime.ts';
 import { shortIdOf } from '../containers/spec.ts';
+import { isSupervised } from '../containers/supervised.ts';
 import { attemptsEnd, exitMessage, exitReason } from './exits.ts';
 import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
@@ -79,9 +80,11 @@ export class Ends {
     );
     const isOrdered = agentState.notes.has(containerId) || agentState.ending.has(containerId) || rebooted;
     const seen = isOrdered ? found : { ...found, oomKilled: await this.#ranOutOfMemory(found) };
+    const supervised = isSupervised(entry.kind ?? '');
     const exitFacts = {
       seen,
       ready: entry.ready !== undefined,
+      isSupervised: supervised,
       note: agentState.notes.get(containerId),
       ending: agentState.ending.get(containerId)?.reason,
       rebooted,
@@ -90,8 +93,8 @@ export class Ends {
     if (entry.ready === undefined && (seen.exitCode === 127 || seen.exitCode === 126))
       await this.#context.output.awaitEnd(containerId, LOG_END_MS);
     const noPython = this.#context.output.takeNoPython(containerId) && slots.get(containerId)?.everGreeted !== true;
-    const reason = noPython ? 'image_error' : exitReason(exitFacts);
-    const message = noPython ? `image ${entry.image} has no python3` : exitMessage(exitFacts);
+    const failed = noPython ? this.#withoutPython(entry, supervised) : undefined;
+    const { reason, message } = failed ?? { reason: exitReason(exitFacts), message: exitMessage(exitFacts) };
     const exit = {
       exitCode: seen.exitCode,
       oomKilled: seen.oomKilled,
@@ -109,6 +112,13 @@ export class Ends {
     agentState.forgetSeen(seen.dockerId);
     log.info({ containerId, exitCode: seen.exitCode, oomKilled: seen.oomKilled, reason }, 'container ended');
     await this.gone(entry, exit);
+  }
+
+  /** A container's first program did not exist. */
+  #withoutPython({ image }: JournalEntry, supervised: boolean): { readonly reason: string; readonly message: string } {
+    if (!supervised) return { reason: 'image_error', message: `image ${image} has no python3` };
+    this.#parts.pythonBase.distrust();
+    return { reason: 'start_failed', message: 'the Python of supervisors was not there; it is made again' };
   }
 
   /**
@@ -205,6 +215,7 @@ export class Ends {
     this.#context.output.forget(containerId);
     this.#context.clock.forget(containerId);
     gateway.end(containerId);
+    this.#parts.supervisors.end(containerId);
     await slots.end(containerId, { kind: 'stopped', exitCode: exit.exitCode, oomKilled: exit.oomKilled });
     agentState.attended.delete(containerId);
     pauseContainers.release(containerId, entry.epoch);

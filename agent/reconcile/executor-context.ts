@@ -9,16 +9,18 @@ import type { Archives } from '../code/archives.ts';
 import type { Views } from '../code/views.ts';
 import type { GpuDrivers } from '../containers/cdi.ts';
 import type { EngineTrials } from '../containers/engine-trials.ts';
+import type { PythonBase } from '../containers/python-base.ts';
 import type { PauseContainers } from '../containers/pause-containers.ts';
 import type { Images } from '../images/images.ts';
 import type { LogPositions } from '../containers/log-positions.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
-import type { ContainerRuntime } from '../containers/runtime.ts';
+import type { ContainerRuntime, ImageConfig, Mount } from '../containers/runtime.ts';
 import type { HostFacts } from '../containers/spec.ts';
 import { TOKEN_NAME } from '../containers/spec.ts';
 import type { Gpus } from '../devices/gpus.ts';
 import type { GatewaySockets } from '../gateway/sockets.ts';
 import type { RunnerSlots } from '../slots/slots.ts';
+import type { Supervisors } from '../supervisors/supervisors.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { Volumes } from '../volumes/volumes.ts';
@@ -36,6 +38,8 @@ export interface ExecutorParts {
   readonly volumes: Volumes;
   readonly slots: RunnerSlots;
   readonly gateway: Pick<GatewaySockets, 'add' | 'end'>;
+  readonly supervisors: Pick<Supervisors, 'add' | 'end'>;
+  readonly pythonBase: Pick<PythonBase, 'mount' | 'distrust'>;
   readonly agentState: AgentState;
   readonly logs: LogBuffer;
   readonly positions: LogPositions;
@@ -48,6 +52,8 @@ export interface ExecutorParts {
   readonly startsAtOnce: number;
   readonly host: () => HostFacts;
   readonly imageOf: (image: string, pythonVersion: string) => string;
+  /** Whether an image is one of the operator's base images. */
+  readonly isBaseImage: (image: string) => boolean;
   readonly send: (message: ControlFromAgent) => void;
   readonly gpus: Pick<Gpus, 'refusal' | 'release'>;
   readonly gpuDrivers: Pick<GpuDrivers, 'check' | 'driverFor' | 'refused'>;
@@ -58,6 +64,8 @@ export interface Prepared {
   readonly lower: string;
   /** The engine's id of the image. */
   readonly imageId: string;
+  /** The image's configuration and the Python of the supervisor, for pods and sandboxes. */
+  readonly supervised: { readonly config: ImageConfig; readonly base: Mount } | undefined;
 }
 
 export class ExecutorContext {

@@ -10,6 +10,8 @@ export const DISK_LIMIT = 'disk_limit';
 export interface ExitInput {
   readonly seen: { readonly exitCode: number; readonly oomKilled: boolean; readonly error: string };
   readonly ready: boolean;
+  /** A pod or a sandbox: its program may end well without ever having been ready. */
+  readonly isSupervised?: boolean;
   /** The failure that the runner reported before. */
   readonly note: Note | undefined;
   /** The reason of the order to end, if there was one. */
@@ -39,7 +41,8 @@ function messageOf(exit: ExitInput): string {
   if (exit.ending !== undefined || exit.rebooted) return '';
   if (exit.seen.oomKilled) return 'the container ran out of memory';
   if (exit.seen.error !== '') return exit.seen.error;
-  if (exit.seen.exitCode === 0) return exit.ready ? '' : 'the container ended before it was ready';
+  if (exit.seen.exitCode === 0)
+    return exit.ready || exit.isSupervised === true ? '' : 'the container ended before it was ready';
   return `process exited (code ${exit.seen.exitCode})`;
 }
 

@@ -46,6 +46,10 @@ export interface JournalEntry {
   readonly cpuMillicores?: number;
   readonly memoryBytes?: number;
   readonly gpuUuids?: readonly string[];
+  /** Kind of its stub; absent in entries of older versions. */
+  readonly kind?: string;
+  /** A supervisor was started in it, which is neither pod nor sandbox. */
+  readonly hasSupervisor?: boolean;
   readonly dockerId?: string;
   readonly startedAtMs?: number;
   readonly ready?: ReadyFacts;

@@ -22,6 +22,7 @@ const FACTS = [
   'memoryBytes',
   'gpuUuids',
   'secretNames',
+  'kind',
 ] as const satisfies readonly (keyof JournalEntry)[];
 type Facts = Pick<JournalEntry, (typeof FACTS)[number]>;
 

@@ -1,9 +1,10 @@
 // Classifies failed starts, and gives up starts. Used by starts.ts.
+import { readdir } from 'node:fs/promises';
 import { AppError, messageOf } from '#shared/errors.ts';
 import { EngineError, isGpuRefusal } from '../containers/runtime.ts';
 
 /** Messages of a container's init that cannot find the program that we told it to run. */
-export const NO_PYTHON = /exec python3 failed|exec: "python3"/;
+export const NO_PYTHON = /exec python3 failed|exec: "python3"|exec \/opt\/longshore\/base\/ld\.so failed/;
 
 /** The party at fault, as a reason and a sentence. Pure. */
 export function startFailure(error: unknown): { readonly reason: string; readonly message: string } {
@@ -15,10 +16,26 @@ export function startFailure(error: unknown): { readonly reason: string; readonl
   if (error instanceof AppError && error.code === 'mount_error') return { reason: 'mount_error', message };
   if (error instanceof EngineError && error.failure === 'mount_refused') return { reason: 'mount_error', message };
   if (isGpuRefusal(error)) return { reason: 'gpu_fault', message };
+  // The image names a user that it does not have.
+  if (/unable to find (?:user|group) /.test(message)) return { reason: 'image_error', message };
   if (NO_PYTHON.test(message)) return { reason: 'image_error', message: 'the image has no python3' };
   // A full disk is this machine's fault, not the image's: the container may start elsewhere.
   if (error instanceof AppError && error.code === 'disk_full') return { reason: 'disk_full', message };
   return { reason: 'start_failed', message };
+}
+
+/** Processors in the words of images. */
+const ARCHITECTURES: Readonly<Record<string, string>> = { x64: 'amd64', arm64: 'arm64' };
+/** Where Linux lists the interpreters of programs for other processors. */
+const INTERPRETERS = '/proc/sys/fs/binfmt_misc';
+
+/** @returns why programs of an image for that architecture do not run here; undefined: they do, or nobody knows */
+export async function architectureProblem(image: string, architecture: string): Promise<string | undefined> {
+  const own = ARCHITECTURES[process.arch];
+  if (own === undefined || architecture === '' || architecture === own) return undefined;
+  const interpreters = await readdir(INTERPRETERS).catch(() => []);
+  if (interpreters.some((name) => name.startsWith('qemu-'))) return undefined;
+  return `image ${image} is for ${architecture}, and this machine has ${own}`;
 }
 
 /** The promise's value, or undefined as soon as the signal aborts. */

@@ -6,6 +6,7 @@
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
+import { AppError } from '#shared/errors.ts';
 import { ENGINE_CANNOT_START } from '#shared/domain/conditions.ts';
 import type { Assignment__Output } from '#shared/protocol/generated/messages.ts';
 import type { PauseContainer } from '../containers/pause-containers.ts';
@@ -13,13 +14,14 @@ import { Limiter } from '../containers/limiter.ts';
 import type { CreateContainer, RuntimeContainer } from '../containers/runtime.ts';
 import { EngineError, LABELS, isGpuRefusal } from '../containers/runtime.ts';
 import { checkAssignment, createContainerOf, shortIdOf } from '../containers/spec.ts';
+import { hasCredential, isSupervised, kindOf } from '../containers/supervised.ts';
 import type { Permission } from './agent-state.ts';
 import type { Ends } from './ends.ts';
 import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
 import { NFS_PREFIX } from '../volumes/nfs.ts';
 import { factsLabel } from './rebuild.ts';
-import { abortable, startFailure } from './starting.ts';
+import { abortable, architectureProblem, startFailure } from './starting.ts';
 import type { ExecutorParts, Prepared, ExecutorContext } from './executor-context.ts';
 
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
@@ -97,6 +99,7 @@ export class Starts {
         cpuMillicores: spec.cpuMillicores,
         memoryBytes: spec.memoryBytes,
         gpuUuids: spec.gpuUuids,
+        kind: kindOf(spec),
       });
     }
     agentState.acked.add(assignmentId);
@@ -121,7 +124,8 @@ export class Starts {
     const key = `${containerId} ${epoch}`;
     const running = this.#context.preparing.get(key);
     if (running !== undefined) return running;
-    const { archives, images, agentState, slots, gateway, gpuDrivers, imageOf, stateDir } = this.#parts;
+    const { archives, images, agentState, slots, gpuDrivers, imageOf, stateDir } = this.#parts;
+    const kind = spec === null ? '' : kindOf(spec);
     const shortId = shortIdOf(containerId, epoch);
     const image = pinnedTo(imageOf(spec?.image ?? '', spec?.pythonVersion ?? ''), spec?.imageDigest ?? '');
     const prepared = Promise.all([
@@ -139,7 +143,8 @@ export class Starts {
         )
         .finally(() => {
           if (agentState.pulling.delete(containerId)) agentState.changed(containerId);
-        }),
+        })
+        .then(async ({ id }) => ({ imageId: id, supervised: await this.#supervisedBy(kind, image, id) })),
       slots.add({
         containerId,
         workers: spec?.workers ?? 1,
@@ -148,11 +153,36 @@ export class Starts {
         socketPath: join(stateDir, 's', shortId, 'agent.sock'),
         ready: undefined,
       }),
-      gateway.add({ containerId, epoch }, join(stateDir, 's', shortId, 'gateway.sock')),
+      this.#addSockets({ containerId, epoch, shortId, kind }),
       (spec?.gpuUuids ?? []).length > 0 ? gpuDrivers.check() : undefined,
-    ]).then(([lower, { id }]) => ({ lower, imageId: id }));
+    ]).then(([lower, image]) => ({ lower, ...image }));
     this.#context.preparing.set(key, prepared);
     return prepared;
+  }
+
+  /** The sockets beside that of runner processes. */
+  async #addSockets(
+    entry: Pick<JournalEntry, 'containerId' | 'epoch' | 'shortId' | 'kind' | 'hasSupervisor'>,
+  ): Promise<void> {
+    const { gateway, supervisors, stateDir } = this.#parts;
+    const { containerId, epoch, shortId, kind = '', hasSupervisor = false } = entry;
+    await Promise.all([
+      hasCredential(kind)
+        ? gateway.add({ containerId, epoch }, join(stateDir, 's', shortId, 'gateway.sock'))
+        : undefined,
+      isSupervised(kind) || hasSupervisor ? supervisors.add(containerId, shortId, isSupervised(kind)) : undefined,
+    ]);
+  }
+
+  /** Needs of a supervisor that is a container's first program. */
+  async #supervisedBy(kind: string, image: string, imageId: string): Promise<Prepared['supervised']> {
+    if (!isSupervised(kind)) return undefined;
+    const { runtime, pythonBase } = this.#parts;
+    const [base, config] = await Promise.all([pythonBase.mount(), runtime.imageConfig(imageId)]);
+    if (config === undefined) throw new EngineError('no_such_image', `image ${image} is not there any more`);
+    const problem = await architectureProblem(image, config.architecture);
+    if (problem !== undefined) throw new AppError('image_error', problem);
+    return { config, base };
   }
 
   /** Adds a line of the agent to the container's own log. */
@@ -232,12 +262,18 @@ export class Starts {
         code: await views.make(containerId, entry.shortId, prepared.lower),
         socketDir: join(stateDir, 's', entry.shortId),
         volumes: await volumes.mounts(spec.workspaceId, spec.volumes, prepared.lower, { containerId, bucketKeys }),
+        base: prepared.supervised?.base,
       };
       clock.mark(containerId, 'mounts');
       return createContainerOf(
         entry,
         { ...spec, containerToken, env: { ...spec.env, ...secrets } },
-        { id: prepared.imageId, reference: entry.image },
+        {
+          id: prepared.imageId,
+          reference: entry.image,
+          config: prepared.supervised?.config,
+          isBase: this.#parts.isBaseImage(entry.image),
+        },
         {
           ...host(),
           gpuDriver,
@@ -362,6 +398,7 @@ export class Starts {
           cpuMillicores: spec?.cpuMillicores ?? 0,
           memoryBytes: spec?.memoryBytes ?? 0,
           gpuUuids: agentState.seenOf(containerId, epoch)?.gpuUuids ?? spec?.gpuUuids ?? [],
+          kind: spec === undefined ? '' : kindOf(spec),
         }),
         stage: 'created',
         dockerId,
@@ -423,20 +460,19 @@ export class Starts {
 
   /** Opens the sockets of a container that already runs. */
   async #open(entry: JournalEntry): Promise<void> {
-    const { slots, gateway, stateDir } = this.#parts;
-    const { containerId, epoch, workers, concurrentRequests, timeoutMs, ready } = entry;
-    const sockets = join(stateDir, 's', entry.shortId);
+    const { slots, stateDir } = this.#parts;
+    const { containerId, workers, concurrentRequests, timeoutMs, ready } = entry;
     await Promise.all([
       slots.add({
         containerId,
         workers,
         concurrentRequests,
         timeoutMs,
-        socketPath: join(sockets, 'agent.sock'),
+        socketPath: join(stateDir, 's', entry.shortId, 'agent.sock'),
         ready,
         adopted: true,
       }),
-      gateway.add({ containerId, epoch }, join(sockets, 'gateway.sock')),
+      this.#addSockets(entry),
     ]);
   }
 }

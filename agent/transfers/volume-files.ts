@@ -10,6 +10,7 @@ import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { AppError, messageOf } from '#shared/errors.ts';
 import { sleep } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { encodeFrame } from '#shared/protocol/frames.ts';
 import type { ServeVolume__Output } from '#shared/protocol/generated/messages.ts';
@@ -52,11 +53,17 @@ export class VolumeFiles {
   readonly #parts: VolumeFilesParts;
   readonly #helpers = new Map<string, Helper>();
   readonly #ending = new Set<Promise<void>>();
+  readonly #ended = new Listeners<[Order]>();
   #transfers = 0;
   #isClosed = false;
 
   constructor(parts: VolumeFilesParts) {
     this.#parts = parts;
+  }
+
+  /** Told when a transfer has ended, which may have changed files. */
+  onEnded(listener: (order: Order) => void): void {
+    this.#ended.add(listener);
   }
 
   /** Answers an order with a stream. */
@@ -74,7 +81,10 @@ export class VolumeFiles {
     if (this.#transfers >= MOST_TRANSFERS)
       return refuse(link, 429, 'too_many_transfers', `the machine has ${MOST_TRANSFERS} transfers of files at once`);
     this.#transfers += 1;
-    link.once('close', () => (this.#transfers -= 1));
+    link.once('close', () => {
+      this.#transfers -= 1;
+      this.#ended.tell(order);
+    });
     this.#helperOf(order).take(link);
   }
 

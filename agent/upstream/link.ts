@@ -20,6 +20,7 @@ import type {
   ObservedContainer,
   PrepareImage__Output,
   PullImageResponse__Output,
+  ServeContainer__Output,
   ServeVolume__Output,
   BuildImage__Output,
   TaskToAgent__Output,
@@ -84,6 +85,7 @@ export class Link {
   readonly #parts: LinkParts;
   readonly #prepareImage = new Listeners<[PrepareImage__Output]>();
   readonly #serveVolume = new Listeners<[ServeVolume__Output]>();
+  readonly #serveContainer = new Listeners<[ServeContainer__Output]>();
   readonly #buildImage = new Listeners<[BuildImage__Output]>();
   readonly #removeImages = new Listeners<[readonly string[]]>();
   readonly #removeCaches = new Listeners<[readonly string[]]>();
@@ -128,6 +130,11 @@ export class Link {
   /** Told of a stream that wants the files of a volume. */
   onServeVolume(listener: (order: ServeVolume__Output) => void): void {
     this.#serveVolume.add(listener);
+  }
+
+  /** Told of a stream that wants the supervisor of a container. */
+  onServeContainer(listener: (order: ServeContainer__Output) => void): void {
+    this.#serveContainer.add(listener);
   }
 
   /** Told of an image to build. */
@@ -431,6 +438,10 @@ export class Link {
         if (message.serveVolume !== null && message.serveVolume !== undefined)
           this.#serveVolume.tell(message.serveVolume);
         return;
+      case 'serveContainer':
+        if (message.serveContainer !== null && message.serveContainer !== undefined)
+          this.#serveContainer.tell(message.serveContainer);
+        return;
       case 'buildImage':
         if (message.buildImage !== null && message.buildImage !== undefined) this.#buildImage.tell(message.buildImage);
         return;
@@ -448,7 +459,6 @@ export class Link {
       case 'revoked':
         void this.#onRevoked(session, message.revoked?.statement ?? '');
         return;
-      case 'serveContainer':
       case 'changeContainer':
       case 'welcome':
       case 'ping':

@@ -247,7 +247,7 @@ function mountOf(source: VolumeSource, target: string, labels: Readonly<Record<s
     target,
     readOnly: false,
     source: '',
-    volume: { name: source.name, ...source.options, labels },
+    volume: { name: source.name, options: source.options, labels },
   };
 }
 

@@ -1,13 +1,14 @@
 /**
  * The distribution project's registry as a child: its settings are written, layers that nothing names are collected,
  * and only then it listens. Once a day it is started anew for that. Must stay true: a collection never runs beside a
- * registry that takes pushes here.
+ * registry that takes pushes to the same data; on a bucket the marks of registry-marks.ts see to that.
  */
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { Pool } from 'undici';
 import { sleep, withDeadline } from '#shared/backoff.ts';
@@ -15,8 +16,9 @@ import { StartupError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { isAlive, startTicks } from '#shared/process-facts.ts';
 import { makeSocketDirectory, socketPathIn } from '#shared/socket-path.ts';
-import { registryConfig, registryDirectory } from './registry-config.ts';
+import { marksPlace, registryConfig, registryDirectory } from './registry-config.ts';
 import type { RegistrySettings } from './registry-config.ts';
+import { RegistryMarks } from './registry-marks.ts';
 
 const READY_MS = 30_000;
 const STOP_MS = 25_000;
@@ -45,6 +47,8 @@ export class ManagedRegistry {
   /** The end of the child, with its exit code; awaited from its start on, because it may end at once. */
   #exited: Promise<number | null> = Promise.resolve(null);
   #tail = '';
+  /** Absent: the data is a folder that no other registry has. */
+  #marks: RegistryMarks | undefined;
 
   constructor(options: ManagedRegistryOptions) {
     this.#options = options;
@@ -54,10 +58,11 @@ export class ManagedRegistry {
     this.address = options.address ?? `unix://${socketPathIn(this.#directory, 'registry.sock')}`;
   }
 
-  /** @throws StartupError `registry_missing`, `registry_failed` */
+  /** @throws StartupError `registry_missing`, `registry_failed`, `object_store_failed` */
   async start(): Promise<void> {
     await this.#configure();
     await this.#endLeftover();
+    this.#marks = await this.#openMarks();
     await this.#collect();
     await this.#serve();
   }
@@ -84,6 +89,8 @@ export class ManagedRegistry {
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#end();
+    await this.#marks?.close();
+    this.#marks = undefined;
   }
 
   async #configure(): Promise<void> {
@@ -94,6 +101,18 @@ export class ManagedRegistry {
     // The file has the keys of the object store.
     await writeFile(this.#configPath, JSON.stringify(config), { mode: 0o600 });
     await chmod(this.#configPath, 0o600);
+  }
+
+  async #openMarks(): Promise<RegistryMarks | undefined> {
+    const { settings, log } = this.#options;
+    const place = marksPlace(settings);
+    if (place === undefined) return undefined;
+    const { openS3Objects } = await import('#scheduler/stores/objects/s3.ts');
+    const id = createHash('sha256')
+      .update(`${hostname()} ${await this.#secret()}`)
+      .digest('hex')
+      .slice(0, 16);
+    return new RegistryMarks({ store: await openS3Objects(place), id, log });
   }
 
   /** Survives a restart, so that uploads under way go on. */
@@ -124,7 +143,10 @@ export class ManagedRegistry {
   async #collect(): Promise<void> {
     const { log } = this.#options;
     const from = performance.now();
+    const lost = await this.#mayCollect();
+    if (lost === undefined) return;
     const child = await this.#spawn(['garbage-collect', '--delete-untagged', this.#configPath]);
+    lost.addEventListener('abort', () => child.kill('SIGKILL'), { once: true });
     const code = await withDeadline(this.#exited, COLLECT_MS, () =>
       this.#failed('took too long to collect its layers'),
     ).catch((error: unknown) => {
@@ -137,7 +159,23 @@ export class ManagedRegistry {
     log.info({ code, durationMs: Math.round(performance.now() - from) }, 'layers of the registry collected');
   }
 
+  /** @returns a signal that ends the collection; undefined: another registry uses the data */
+  async #mayCollect(): Promise<AbortSignal | undefined> {
+    const { log } = this.#options;
+    if (this.#marks === undefined) return new AbortController().signal;
+    try {
+      const lost = await this.#marks.collecting();
+      if (lost === undefined) log.info('another registry uses this bucket: its layers are not collected');
+      return lost;
+    } catch (error) {
+      log.warn({ err: error }, 'the registry could not collect its layers');
+      return undefined;
+    }
+  }
+
   async #serve(): Promise<void> {
+    await this.#marks?.serving(this.#stopping.signal);
+    if (this.#stopping.signal.aborted) return;
     const child = await this.#spawn(['serve', this.#configPath]);
     const url = new URL(this.address);
     const pool =

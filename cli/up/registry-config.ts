@@ -57,3 +57,34 @@ function storageOf(settings: RegistrySettings): object {
     },
   };
 }
+
+/** A place in a bucket, as the store of objects opens it. */
+export interface MarksPlace {
+  readonly bucket: string;
+  readonly endpoint: string | undefined;
+  readonly region: string;
+  readonly pathStyle: boolean;
+  readonly prefix: string;
+  readonly credentials: { readonly accessKeyId: string; readonly secretAccessKey: string } | undefined;
+}
+
+/** Where registries on one bucket leave their marks: beside the data, outside of it. undefined: there is no bucket. */
+export function marksPlace(settings: RegistrySettings): MarksPlace | undefined {
+  const bucket = settings.LONGSHORE_OBJECTS_BUCKET;
+  if (bucket === undefined) return undefined;
+  const endpoint = settings.LONGSHORE_OBJECTS_ENDPOINT;
+  const [accessKeyId, secretAccessKey] = [
+    settings.LONGSHORE_OBJECTS_ACCESS_KEY_ID,
+    settings.LONGSHORE_OBJECTS_SECRET_ACCESS_KEY,
+  ];
+  return {
+    bucket,
+    endpoint,
+    region: settings.LONGSHORE_OBJECTS_REGION,
+    // As the registry itself does.
+    pathStyle: endpoint !== undefined,
+    prefix: `${settings.LONGSHORE_OBJECTS_PREFIX}registry-marks/`,
+    credentials:
+      accessKeyId === undefined || secretAccessKey === undefined ? undefined : { accessKeyId, secretAccessKey },
+  };
+}

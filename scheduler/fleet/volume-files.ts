@@ -227,7 +227,7 @@ export class VolumeFiles {
     const { used, most } = await this.#parts.quotaOf(workspaceId);
     if (most === null || (used < most && used + bytes <= most)) return;
     const more = bytes === 0 ? '' : `; with ${bytes} more they exceed it`;
-    const text = `the volumes of this workspace have ${used} bytes, as last counted; its limit bytes.volumes is ${most}${more}. Remove files (\`longshore volume rm\`; they are counted every 15 minutes), or have an administrator raise it (\`longshore workspace limits\`).`;
+    const text = `the volumes of this workspace have ${used} bytes, as last counted; its limit bytes.volumes is ${most}${more}. Remove files (\`longshore volume rm\`; they are counted soon after), or have an administrator raise it (\`longshore workspace limits\`).`;
     throw new AppError('volume_quota_reached', text, { details: { limit: 'bytes.volumes' } });
   }
 

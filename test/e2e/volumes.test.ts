@@ -550,6 +550,62 @@ describe('a copy that is interrupted', () => {
   });
 });
 
+describe('above the bound of the workspace', () => {
+  test('uploads end and leave nothing, everything is still read, and there is room again once files are removed', async ({
+    platform,
+    world: { run, rest, local, on },
+  }) => {
+    const limits = `/api/v1/workspace/${platform.workspaceId}/limits`;
+    const bound = async (bytes: number | null): Promise<void> => {
+      const answer = await platform.call(limits, { method: 'PUT', body: { bytes: { volumes: bytes } } });
+      expect(answer.status).toBe(200);
+    };
+    const used = async (): Promise<number> => {
+      const { usage } = jsonOf<{ usage: { volume_bytes: number } }>(await platform.call(limits));
+      return usage.volume_bytes;
+    };
+    const put = async (url: string, bytes: Buffer): Promise<readonly unknown[]> => {
+      const answer = await fetch(url, { method: 'PUT', body: new Uint8Array(bytes) });
+      return [answer.status, ((await answer.json()) as Record<string, unknown>)['code']];
+    };
+    const urlOf = async (route: string): Promise<string> => jsonOf<{ url: string }>(await rest(route)).url;
+    const before = await used();
+    writeLocal(local('fill/fill.bin'), randomBytes(8 * MIB));
+    writeLocal(local('more/more.bin'), randomBytes(MIB));
+    expect((await run('cp', local('fill'), 'data:bound')).code).toBe(0);
+    await waitFor(async () => (await used()) >= before + 8 * MIB, 'the files are counted', 60_000);
+    const [early, earlyPack] = [
+      await urlOf(`GET /data/file-url?${at('bound/early')}&method=PUT`),
+      await urlOf(`GET /data/pack-url?${at('bound')}&method=PUT`),
+    ];
+
+    // A sender that says how much it brings is refused before the bound, too.
+    await bound((await used()) + MIB);
+    expect(await put(early, randomBytes(2 * MIB))).toEqual([507, 'volume_quota_reached']);
+
+    const full = (await used()) - 4 * MIB;
+    await bound(full);
+    const refused = await run('cp', local('more'), 'data:bound/new');
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toContain(`its limit bytes.volumes is ${full}`);
+    expect(refused.stderr).toContain('longshore volume rm');
+    for (const route of [`file-url?${at('bound/x')}`, `pack-url?${at('bound')}`])
+      expect(codeOf(await rest(`GET /data/${route}&method=PUT`))).toEqual([507, 'volume_quota_reached']);
+    expect(await put(early, randomBytes(10))).toEqual([507, 'volume_quota_reached']);
+    expect(await put(earlyPack, randomBytes(10))).toEqual([507, 'volume_quota_reached']);
+    expect(Object.keys(treeOf(on('bound')))).toEqual(['fill.bin']);
+    expect(leftIn(on('.'))).toEqual([]);
+    expect((await run('cp', 'data:bound', local('bound-back'))).code).toBe(0);
+    expect(treeOf(local('bound-back'))).toEqual(treeOf(local('fill')));
+
+    expect((await run('rm', 'data:bound/fill.bin')).code).toBe(0);
+    const copied = async (): Promise<boolean> => (await run('cp', local('more'), 'data:bound/new')).code === 0;
+    await waitFor(copied, 'there is room again', 60_000);
+    expect(treeOf(on('bound/new'))).toEqual(treeOf(local('more')));
+    await bound(null);
+  });
+});
+
 test('a volume is deleted once nothing mounts it, with files of any user', async ({
   platform,
   world: { app, inside, rest, run, on },

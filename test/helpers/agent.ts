@@ -40,12 +40,21 @@ export function agentConfig(env: Record<string, string>): AgentConfig {
 export async function agentWorld(
   labels: Readonly<Record<string, string>>,
   settings: Readonly<Record<string, string>> = {},
-  { schedulerHost = '127.0.0.1', ...options }: Pick<AgentOptions, 'gpus'> & { readonly schedulerHost?: string } = {},
+  {
+    schedulerHost = '127.0.0.1',
+    linkSocket = false,
+    ...options
+  }: Pick<AgentOptions, 'gpus' | 'pythonSource'> & {
+    readonly schedulerHost?: string;
+    /** The agent dials the scheduler by a unix socket, in `link` of its data directory. */
+    readonly linkSocket?: boolean;
+  } = {},
 ): Promise<AgentWorld> {
   const scheduler = new FakeScheduler();
   scheduler.host = schedulerHost;
-  await scheduler.start();
   const dataDir = await mkdtemp(join(tmpdir(), 'lsa-'));
+  if (linkSocket) scheduler.socketPath = join(dataDir, 'link', 'agent.sock');
+  await scheduler.start();
   const network = `ls-test-${randomBytes(4).toString('hex')}`;
   const env = (extra: Record<string, string> = {}): Record<string, string> => ({
     ...ENGINE,
@@ -57,6 +66,7 @@ export async function agentWorld(
     LONGSHORE_AGENT_NETWORK: network,
     LONGSHORE_AGENT_HOLDERS: '0',
     LONGSHORE_LOG_LEVEL: process.env['LS_TEST_LOG'] ?? 'silent',
+    ...(scheduler.socketPath === undefined ? {} : { LONGSHORE_LINK_SOCKET: scheduler.socketPath }),
     ...settings,
     ...extra,
   });

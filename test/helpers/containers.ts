@@ -11,8 +11,8 @@ import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts
 import type { Caller, TokenType } from '#scheduler/workspaces/identity/caller.ts';
 import type { ContainerId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { pino } from 'pino';
-import { aSupervisor } from './supervised.ts';
-import type { Supervised } from './supervised.ts';
+import { aSupervisor } from './supervisor-process.ts';
+import type { Supervised } from './supervisor-process.ts';
 
 export const POD = 'sandbox-1';
 export const HANDLER = 'endpoint-1';

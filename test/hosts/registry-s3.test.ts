@@ -1,14 +1,17 @@
 // The managed registry with its data in the bucket of a real S3 server: an image goes in and comes out, and a removed
 // one goes with its bytes.
 import { createHash, randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ManagedRegistry } from '#cli/up/managed-registry.ts';
+import type { ObjectBackend } from '#scheduler/stores/objects/backend.ts';
+import { openS3Objects } from '#scheduler/stores/objects/s3.ts';
 import { RegistryClient } from '#scheduler/fleet/registry/client.ts';
 import type { TestDocker } from '../helpers/docker.ts';
 import { docker } from '../helpers/docker.ts';
 import type { S3Server } from '../helpers/s3-server.ts';
 import { anS3Server } from '../helpers/s3-server.ts';
-import { tempDirectory } from '../helpers/services.ts';
+import { tempDirectory, waitFor } from '../helpers/services.ts';
 import { silent } from '../integration/store-fixture.ts';
 
 const REPOSITORY = 'longshore-built/0f8fad5b-d9cb-469f-a165-70867728950e';
@@ -20,11 +23,11 @@ let server: S3Server;
 let registry: ManagedRegistry;
 let client: RegistryClient;
 
-async function open(): Promise<void> {
-  registry = new ManagedRegistry({
+const aRegistry = (dataDir: string): ManagedRegistry =>
+  new ManagedRegistry({
     program: 'docker-registry',
     settings: {
-      LONGSHORE_DATA_DIR: directory.path,
+      LONGSHORE_DATA_DIR: dataDir,
       LONGSHORE_OBJECTS_REGION: 'us-east-1',
       LONGSHORE_OBJECTS_PREFIX: 'team/',
       LONGSHORE_OBJECTS_BUCKET: server.bucket,
@@ -35,6 +38,9 @@ async function open(): Promise<void> {
     address: undefined,
     log: silent,
   });
+
+async function open(): Promise<void> {
+  registry = aRegistry(directory.path);
   await registry.start();
   client = new RegistryClient(registry.address);
 }
@@ -42,6 +48,15 @@ async function open(): Promise<void> {
 async function close(): Promise<void> {
   await client.close();
   await registry.stop();
+}
+
+/** Marks of registries in the bucket. */
+const marksOf = (): Promise<ObjectBackend> =>
+  openS3Objects({ ...server, region: 'us-east-1', pathStyle: true, prefix: 'team/registry-marks/' });
+async function marksIn(store: ObjectBackend): Promise<readonly string[]> {
+  const keys: string[] = [];
+  for await (const { key } of store.list()) keys.push(key);
+  return keys;
 }
 
 beforeAll(async () => {
@@ -114,3 +129,41 @@ test(
     expect((await blob(sha256(gone))).status).toBe(404);
   },
 );
+
+test(
+  'beside a registry that serves from the bucket another one serves, too, and takes no layers',
+  { timeout: 120_000 },
+  async () => {
+    const layer = randomBytes(10_000);
+    const digest = await push('c'.repeat(32), layer);
+    await client.remove(REPOSITORY, digest);
+    const beside = tempDirectory('registry');
+    const other = aRegistry(beside.path);
+    await other.start();
+    const theirs = new RegistryClient(other.address);
+    expect(await theirs.tags(REPOSITORY)).toContain('a'.repeat(32));
+    expect((await blob(sha256(layer))).status).toBe(200);
+    await theirs.close();
+    await other.stop();
+    beside.remove();
+    await close();
+    await open();
+    expect((await blob(sha256(layer))).status).toBe(404);
+  },
+);
+
+test('a registry waits while another one collects, and leaves no mark when it ends', { timeout: 120_000 }, async () => {
+  const marks = await marksOf();
+  await close();
+  expect(await marksIn(marks)).toEqual([]);
+  const key = `collecting-${'f'.repeat(16)}`;
+  await marks.put(key, Readable.from([Buffer.alloc(0)]), 0);
+  let isOpen = false;
+  const opening = open().then(() => (isOpen = true));
+  await waitFor(async () => (await marksIn(marks)).some((one) => one.startsWith('serving-')), 'it waits', 30_000);
+  expect(isOpen).toBe(false);
+  await marks.remove(key);
+  await opening;
+  expect((await client.tags(REPOSITORY)).length).toBe(1);
+  marks.close?.();
+});

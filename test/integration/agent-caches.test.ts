@@ -1,4 +1,5 @@
 // Cache volumes as a real agent mounts, counts, reports, evicts and removes them.
+import { execFileSync } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -31,11 +32,19 @@ interface Caches {
   readonly told: () => Readonly<Record<string, number>> | undefined;
 }
 
-const caches = (settings: Readonly<Record<string, string>>) =>
+/** @param diskMib - size of a disk of its own for the volumes, which takes a mount */
+const caches = (settings: Readonly<Record<string, string>>, diskMib?: number) =>
   base
     .extend('root', async ({ task: _task }, { onCleanup }): Promise<string> => {
-      const root = await mkdtemp(join(tmpdir(), 'ls-cache-'));
-      onCleanup(() => rm(root, { recursive: true, force: true }));
+      const disk = await mkdtemp(join(tmpdir(), 'ls-cache-'));
+      if (diskMib !== undefined)
+        execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${diskMib}m`, 'longshore-test', disk]);
+      onCleanup(async () => {
+        if (diskMib !== undefined) execFileSync('umount', ['-l', disk]);
+        await rm(disk, { recursive: true, force: true });
+      });
+      const root = join(disk, 'cache');
+      await mkdir(root);
       return root;
     })
     .extend('caches', async ({ docker, root }, { onCleanup }): Promise<Caches> => {
@@ -116,22 +125,23 @@ test('containers of one workspace share a copy that outlives them, another works
   await expect.poll(told).toEqual({});
 });
 
+/** Makes a volume of an earlier run of the agent. */
+async function left(root: string, name: string, mib: number, unusedHours: number): Promise<void> {
+  const used = new Date(Date.now() - unusedHours * 3_600_000);
+  await mkdir(join(root, 'ws-1', name), { recursive: true });
+  await writeFile(join(root, 'ws-1', name, 'weights'), Buffer.alloc(mib * MIB, 1));
+  await writeFile(join(root, 'ws-1', `.used-${name}`), '');
+  await utimes(join(root, 'ws-1', `.used-${name}`), used, used);
+}
+
 const small = caches({ LONGSHORE_AGENT_CACHE_MIB: '20' });
 
 small(
   'at the bound the longest unused volumes of earlier runs leave, then the containers of the one that grows end',
   async ({ caches: { root, world, begin, start, evaluate } }) => {
-    const hours = (count: number): Date => new Date(Date.now() - count * 3_600_000);
-    for (const [name, age] of [
-      ['older', 9],
-      ['newer', 5],
-      ['cut-off', 1],
-    ] as const) {
-      await mkdir(join(root, 'ws-1', name), { recursive: true });
-      await writeFile(join(root, 'ws-1', name, 'weights'), Buffer.alloc(12 * MIB, 1));
-      await writeFile(join(root, 'ws-1', `.used-${name}`), '');
-      await utimes(join(root, 'ws-1', `.used-${name}`), hours(age), hours(age));
-    }
+    await left(root, 'older', 12, 9);
+    await left(root, 'newer', 12, 5);
+    await left(root, 'cut-off', 12, 1);
     // A removal that was cut off, of a volume that was made anew since.
     await mkdir(join(root, 'ws-1', '.gone-older', 'rest'), { recursive: true });
     await begin(world);
@@ -149,5 +159,34 @@ small(
     const again = await start('mine');
     expect(await evaluate(again, 'os.listdir("/models")')).toEqual([]);
     expect(await readFile(join(root, 'ws-1', '.used-mine'), 'utf8')).toBe('');
+  },
+);
+
+const full = caches({ LONGSHORE_AGENT_CACHE_MIB: '1000', LONGSHORE_MIN_FREE_DISK_PERCENT: '15' }, 100);
+
+full.skipIf(process.getuid?.() !== 0)(
+  'on a disk that others fill the longest unused volumes leave, as many as it takes, and a mounted one never',
+  { timeout: 120_000 },
+  async ({ caches: { root, world, begin, start, evaluate, told } }) => {
+    await left(root, 'older', 20, 9);
+    await left(root, 'newer', 15, 5);
+    await begin(world);
+    const mine = await start('mine');
+    await evaluate(mine, 'fill("/models/weights", 20)');
+    await expect.poll(told, { timeout: 40_000 }).toEqual({ older: 20, newer: 15, mine: 20 });
+
+    // 10 % are free: one volume makes room.
+    const ballast = join(root, '..', 'ballast');
+    await writeFile(ballast, Buffer.alloc(35 * MIB, 1));
+    await expect.poll(told, { timeout: 40_000 }).toEqual({ newer: 15, mine: 20 });
+    expect((await readdir(join(root, 'ws-1'))).toSorted()).toEqual(['.used-mine', '.used-newer', 'mine', 'newer']);
+
+    await writeFile(ballast, Buffer.alloc(70 * MIB, 1)).catch(() => undefined);
+    await expect.poll(told, { timeout: 40_000 }).toEqual({ mine: 20 });
+    // The disk is too full still, and nothing else may leave.
+    expect(await evaluate(mine, 'os.path.getsize("/models/weights")')).toBe(20 * MIB);
+    const page = await fetch(`http://${world.agent.metricsAddress}/metrics`).then((answer) => answer.text());
+    expect(page).toContain('longshore_agent_cache_evictions_total{reason="disk"} 2');
+    expect(page).not.toMatch(/cache_evictions_total\{reason="(?:machine|workspace|bound)"\} [1-9]/);
   },
 );

@@ -186,4 +186,13 @@ test('volumes are counted by workspace, and nothing else in that folder', async 
   expect(first).toBeGreaterThanOrEqual(2 * MIB);
   expect(second).toBeGreaterThanOrEqual(5 * MIB);
   expect(second).toBeLessThan(5.5 * MIB);
+
+  for (const workspace of ['ws-1', 'ws-2', 'ws-3']) {
+    await mkdir(join(view, workspace), { recursive: true });
+    await writeFile(join(view, workspace, 'more'), Buffer.alloc(10 * MIB, 1));
+  }
+  await use.round(new Set(['ws-1']));
+  expect(Object.keys(told[1] ?? {})).toEqual(['ws-1', 'ws-2']);
+  expect(told[1]?.['ws-1']).toBeGreaterThanOrEqual(12 * MIB);
+  expect(told[1]?.['ws-2']).toBe(second);
 });

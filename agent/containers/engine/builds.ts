@@ -31,6 +31,9 @@ interface RawConfig {
   readonly OnBuild?: string[] | null;
   readonly User?: string;
   readonly WorkingDir?: string;
+  readonly Entrypoint?: string[] | null;
+  readonly Cmd?: string[] | null;
+  readonly Env?: string[] | null;
 }
 
 /** A line of the engine's answer. */
@@ -44,12 +47,14 @@ export function buildCalls(engine: EngineClient): BuildCalls {
   return {
     async imageConfig(reference: string): Promise<ImageConfig | undefined> {
       try {
-        const config = await rawConfig(engine, reference);
+        const { config, architecture } = await rawImage(engine, reference);
         return {
           labels: config.Labels ?? {},
           onBuild: config.OnBuild ?? [],
           user: config.User ?? '',
           workingDir: config.WorkingDir ?? '',
+          program: [...(config.Entrypoint ?? []), ...(config.Cmd ?? [])],
+          architecture,
         };
       } catch (error) {
         if (statusOf(error) === 404) return undefined;
@@ -143,7 +148,7 @@ export function buildCalls(engine: EngineClient): BuildCalls {
 
     async commit(dockerId: string, imageId: string, labels: Readonly<Record<string, string>>): Promise<string> {
       try {
-        const config = await rawConfig(engine, imageId);
+        const { config } = await rawImage(engine, imageId);
         const body = { ...config, Labels: { ...config.Labels, ...labels } };
         const made = (await engine.timed(
           'commit',
@@ -173,10 +178,14 @@ export function buildCalls(engine: EngineClient): BuildCalls {
   };
 }
 
-const rawConfig = async (engine: EngineClient, reference: string): Promise<RawConfig> => {
+async function rawImage(
+  engine: EngineClient,
+  reference: string,
+): Promise<{ readonly config: RawConfig; readonly architecture: string }> {
   const facts = await engine.call('inspect_image', () => engine.docker.getImage(reference).inspect());
-  return ((facts as { readonly Config?: RawConfig | null }).Config ?? {}) satisfies RawConfig;
-};
+  const { Config, Architecture } = facts as { readonly Config?: RawConfig | null; readonly Architecture?: string };
+  return { config: Config ?? {}, architecture: Architecture ?? '' };
+}
 
 /** A stream that ends without an image is a failure, with or without a word of the engine. */
 async function readBuild(stream: Readable, signal: AbortSignal, onText: (text: string) => void): Promise<BuildResult> {

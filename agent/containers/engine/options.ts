@@ -21,7 +21,8 @@ export function connectionOptions(
 }
 
 /**
- * Create options of a container, as confined as we can make it: no capability, no new privileges, limits on everything.
+ * Create options of a container, as confined as we can make it: no capability but those named, no new privileges,
+ * limits on everything.
  * The type is the literal's; containers.ts checks it against the engine's.
  * @param engine - `selinux`: the engine labels containers. Their policy lets none connect to a socket of the
  * agent, for any label of the socket's file (decision 0116)
@@ -161,10 +162,7 @@ export function mountOptions(mount: Mount) {
     VolumeOptions: {
       NoCopy: true,
       Labels: { ...mount.volume.labels },
-      DriverConfig: {
-        Name: 'local',
-        Options: { type: mount.volume.type, device: mount.volume.device, o: mount.volume.o },
-      },
+      DriverConfig: { Name: 'local', Options: { ...mount.volume.options } },
     },
   };
 }

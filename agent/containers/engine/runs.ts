@@ -7,6 +7,7 @@ import type { EngineClient } from './client.ts';
 import { CALL_DEADLINE_MS } from './client.ts';
 import type { ContainerCalls } from './containers.ts';
 import type { OutputCalls } from './output.ts';
+import { statusOf, translate } from './errors.ts';
 import { drain } from './streams.ts';
 
 /** Time to read the printed lines of a helper that missed its deadline. */
@@ -17,8 +18,49 @@ export function runCalls(
   engine: EngineClient,
   containers: Pick<ContainerCalls, 'create' | 'start' | 'remove'>,
   output: Pick<OutputCalls, 'followLogs'>,
-): Pick<ContainerRuntime, 'exec' | 'runOnce'> {
+): Pick<ContainerRuntime, 'exec' | 'execDetached' | 'execState' | 'execsOf' | 'runOnce'> {
+  const calls = {
+    async execDetached(dockerId: string, command: readonly string[], env: readonly string[]): Promise<string> {
+      try {
+        const exec = await engine.call('exec', (abortSignal) =>
+          engine.docker.getContainer(dockerId).exec({ Cmd: [...command], Env: [...env], abortSignal }),
+        );
+        // The answer comes once the program has begun, or could not.
+        await engine.call('exec', (abortSignal) => exec.start({ Detach: true, abortSignal }));
+        return exec.id;
+      } catch (error) {
+        throw translate(error, 'cannot start a program in the container');
+      }
+    },
+
+    async execState(execId: string): Promise<{ readonly running: boolean; readonly exitCode: number } | undefined> {
+      try {
+        const { Running, ExitCode } = await engine.call('exec', () => engine.questions.getExec(execId).inspect());
+        return { running: Running, exitCode: ExitCode ?? 0 };
+      } catch (error) {
+        if (statusOf(error) === 404) return undefined;
+        throw translate(error, 'cannot look at a program in a container');
+      }
+    },
+
+    async execsOf(dockerId: string): Promise<readonly (readonly string[])[]> {
+      try {
+        const { ExecIDs } = (await engine.call('inspect', () => engine.questions.getContainer(dockerId).inspect())) as {
+          readonly ExecIDs?: readonly string[] | null;
+        };
+        const found = await Promise.all((ExecIDs ?? []).map((id) => engine.questions.getExec(id).inspect()));
+        return found.flatMap(({ Running, ProcessConfig }) =>
+          Running ? [[ProcessConfig.entrypoint, ...(ProcessConfig.arguments ?? [])]] : [],
+        );
+      } catch (error) {
+        if (statusOf(error) === 404) return [];
+        throw translate(error, 'cannot look at the programs in a container');
+      }
+    },
+  };
   return {
+    ...calls,
+
     async exec(
       dockerId: string,
       command: readonly string[],
