@@ -151,7 +151,7 @@ class Supervised(unittest.TestCase):
         environ.pop('TERM', None)
         environ.update(env or {})
         command = [sys.executable, '-I', '-S', '-X', 'utf8', '-c', _START % (SOURCE, before or 'pass')]
-        # Whatever it leaves in its session is ended with it.
+        # Processes that it leaves in its session end with it.
         process = subprocess.Popen(
             command, cwd=self.work, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )

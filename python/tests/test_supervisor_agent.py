@@ -225,7 +225,7 @@ class Calls(Served):
         self.assertEqual((header['taskId'], header['token'], header['outcome'], header['chunks']), ('task-1', 't', 'ok', 0))
         self.assertEqual(value, {'status': 200})
         self.assertGreaterEqual(header['durationMs'], 0)
-        # It is not taken again before the agent has acknowledged it.
+        # The call is not taken again before the agent has acknowledged it.
         runner.send(protocol.RUN, {'taskId': 'task-1', 'token': 't', 'stream': True})
         runner.send(protocol.ACKED, {'taskId': 'task-1', 'token': 't'})
         self.call(runner, 'task-2').close()
@@ -402,7 +402,7 @@ class Ends(Served):
 class Limits(Served):
     def test_a_container_without_free_process_numbers(self) -> None:
         # The limit of a user who has no other processes stands for the container's; only root can become one.
-        user = 54_399
+        user = 100_000 + os.getpid()
         before = 'from longshore.supervisor import attach, programs, requests; import os, resource; os.setgid(%d); os.setuid(%d); '
         before = before % (user, user) + 'resource.setrlimit(resource.RLIMIT_NPROC, (12, 12))'
         for path in (self.path, self.work, *(os.path.join(self.path, name) for name in os.listdir(self.path))):

@@ -502,7 +502,7 @@ class Programs:
             ended = ended[1:]
             del self.by_pid[one.pid]
             for source in one.sources.values():
-                # What it left behind may still write, and must not be ended by a closed pipe.
+                # Processes that it left behind may still write, and must not be ended by a closed pipe.
                 source.ring.capacity = 0
                 if not one.readers:
                     source.ring.shrink(0)

@@ -179,7 +179,7 @@ class Served:
         size = None if terminal is None else size_of({'rows': 24, 'columns': 80, **terminal})
         attach = request.get('attach') is True
         cwd = directory_of(request.get('cwd'), self._requests.cwd)
-        # What the connection brings before the program runs waits for it.
+        # Frames that come before the program runs wait for it.
         self.channel.on_frame = lambda *frame: self._later.append(frame)
         self.channel.pause()
         self._programs.start(command, cwd, env, size, attach or size is not None, lambda *told: self._started(attach, *told))
