@@ -66,9 +66,7 @@ export class Inside {
     };
     try {
       const bytes = await this.#parts.streams.open(machineId, { containerId }, signal);
-      bytes.once('close', over);
-      if (bytes.destroyed) over();
-      return new OpenRequest(bytes, type, fields);
+      return new OpenRequest(bytes, type, fields, over);
     } catch (error) {
       over();
       throw error;

@@ -50,13 +50,18 @@ export class OpenRequest<T extends RequestType> {
   #behind: { readonly frame: Frame; readonly used: (() => void) | undefined }[] = [];
   #taken: FrameEvents | undefined;
   #isOver = false;
+  readonly #onClosed: () => void;
 
   /**
    * Sends the request.
+   * @param onClosed - called once the connection is closed, or is being closed from here
    * @throws AppError `body_too_large`
    */
-  constructor(bytes: Duplex, type: T, fields: Requests[T]) {
+  constructor(bytes: Duplex, type: T, fields: Requests[T], onClosed: () => void = () => undefined) {
     this.#type = type;
+    this.#onClosed = onClosed;
+    bytes.once('close', onClosed);
+    if (bytes.destroyed) onClosed();
     let hasAnswer = false;
     this.frames = new FrameStream(bytes, {
       onFrame: (frame, used) => {
@@ -111,6 +116,7 @@ export class OpenRequest<T extends RequestType> {
     this.frames.close();
     this.#isOver = true;
     this.#answer.resolve(undefined);
+    this.#onClosed();
   }
 }
 

@@ -11,6 +11,7 @@ import {
   PodStderrResponse,
   PodStdoutResponse,
 } from '#shared/api/pods.ts';
+import { AppError } from '#shared/errors.ts';
 import type { ReachedContainer } from '../../../fleet/inside/access.ts';
 import type { Program } from '../../../fleet/inside/messages.ts';
 import { EXEC_MODE, outputText } from './output-text.ts';
@@ -22,6 +23,8 @@ import type { Operation } from '../operation.ts';
 const CONNECT_WITHIN_MS = 600_000;
 /** Longest wait of `exec` for the end of its program: clients give up after 30 s. Source: decision 0194. */
 const EXEC_WAITS_MS = 25_000;
+/** Time for the answer behind a wait. */
+const ANSWER_MS = 15_000;
 const MOST_OUTPUT_BYTES = 1024 * 1024;
 const MOST_COMMAND = 128 * 1024;
 const MOST_VARIABLES = 1000;
@@ -33,6 +36,14 @@ export function processOperations(parts: PodParts): readonly Operation[] {
     const asked = { pid, stream, from: 0, mostBytes: MOST_OUTPUT_BYTES };
     const { answer, bytes } = await inside.read(container, 'output', asked, MOST_OUTPUT_BYTES);
     return outputText(bytes, { isCutBefore: answer.lostBytes > 0, isOver: !answer.running });
+  };
+  /** The end of a program with its output, if it comes within that time. */
+  const ended = async (container: ReachedContainer, pid: number, timeoutMs: number) => {
+    const state = await inside.ask(container, 'wait', { pid, timeoutMs }, { withinMs: timeoutMs + ANSWER_MS });
+    if (state.running) return { pid, done: false, exitCode: -1, stdout: '', stderr: '' };
+    const stdout = await outputOf(container, pid, 'stdout');
+    const stderr = await outputOf(container, pid, 'stderr');
+    return { pid, done: true, exitCode: exitCodeOf(state), stdout, stderr };
   };
   return [
     podOperation(parts, {
@@ -58,13 +69,11 @@ export function processOperations(parts: PodParts): readonly Operation[] {
         const none = { pid, done: false, exitCode: -1, stdout: '', stderr: '' };
         if (!wait) return none;
         const timeoutMs = Math.max(0, Math.ceil(EXEC_WAITS_MS - (performance.now() - from)));
-        const ended = await inside.ask(container, 'wait', { pid, timeoutMs }, { withinMs: timeoutMs + 15_000 });
-        if (ended.running) return none;
-        const [stdout, stderr] = await Promise.all([
-          outputOf(container, pid, 'stdout'),
-          outputOf(container, pid, 'stderr'),
-        ]);
-        return { pid, done: true, exitCode: exitCodeOf(ended), stdout, stderr };
+        return ended(container, pid, timeoutMs).catch((error: unknown) => {
+          // The program runs: without its number nobody could look for it.
+          if (error instanceof AppError) return none;
+          throw error;
+        });
       },
     }),
     podOperation(parts, {
