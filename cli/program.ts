@@ -133,7 +133,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       setExitCode(await runGpuCheck({ image, reload, report, json: globals(program).json === true }, process.env));
     });
 
-  command(program, 'deploy', 'Deploy a handler of a Python file as a new version')
+  command(program, 'deploy', 'Deploy a handler or a pod of a Python file as a new version')
     .argument('<file[:handler]>', 'the file, and the handler when it defines several')
     .option('--name <name>', "the deployment's name (else the handler's)")
     .option(...ROOT_OPTION)
@@ -147,11 +147,11 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     });
 
   command(program, 'prepare', 'Make a handler of a Python file ready to be called, without a deployment')
-    .argument('<file[:handler]>', 'the file, and the handler when it defines several')
+    .argument('<file[:handler]>', 'the file, and the handler when it defines several; -: a definition on stdin')
     .option(...ROOT_OPTION)
     .addHelpText(
       'after',
-      '\nPrints the path to call. A Python program does this by itself when it calls a function that is not deployed.\n\nExamples:\n  longshore prepare train.py:train\n  longshore prepare train.py --json',
+      '\nPrints the path to call. A Python program does this by itself when it calls a function that is not deployed, or makes a Pod or a Sandbox.\n\nExamples:\n  longshore prepare train.py:train\n  longshore prepare train.py --json',
     )
     .action(async (target: string, options: { readonly root?: string }) => {
       const { runPrepare } = await import('./commands/deploy.ts');

@@ -355,7 +355,12 @@ start_agent() {
 # The mount helper runs where buckets can be mounted, and starts before the agent, which asks for it once. Its mounts
 # outlive its restart.
 start_mounts() {
-  [ -f "$ROOT/current/systemd/$MOUNTS" ] && command -v s3fs >/dev/null && [ -e /dev/fuse ] || return 0
+  if [ ! -f "$ROOT/current/systemd/$MOUNTS" ]; then
+    # A release from before the helper cannot run it. Containers keep their mounts.
+    systemctl disable --now --no-reload -q "$MOUNTS" 2>/dev/null || true
+    return 0
+  fi
+  command -v s3fs >/dev/null && [ -e /dev/fuse ] || return 0
   systemctl -q is-enabled "$MOUNTS" 2>/dev/null || systemctl enable -q --no-reload "$MOUNTS"
   systemctl restart "$MOUNTS" || say 'the mount helper does not start: see `journalctl -u longshore-mounts`' >&2
 }
@@ -363,6 +368,8 @@ start_mounts() {
 end_mounts() {
   awk '$2 ~ "^/run/longshore-mounts/" { print $2 }' /proc/mounts | while IFS= read -r path; do umount -l "$path" || true; done
   rm -rf /var/cache/longshore-mounts
+  # A mount that stays is somebody's bucket: what is behind it is left alone.
+  [ ! -d /run/longshore-mounts ] || find /run/longshore-mounts -xdev -delete 2>/dev/null || true
 }
 
 status_text() { systemctl show -p StatusText --value "$AGENT"; }

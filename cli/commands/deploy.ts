@@ -2,8 +2,9 @@
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
-import { deployApp, prepareApp } from '../deploy/deploy.ts';
+import { deployApp, prepareApp, prepareGiven } from '../deploy/deploy.ts';
 import type { Deployed } from '../deploy/deploy.ts';
+import { usageError } from '../errors.ts';
 import { note, print, printJson } from '../print.ts';
 import { programName } from '../program-name.ts';
 
@@ -38,7 +39,10 @@ export async function runDeploy(
   }
 }
 
-/** Prepares a handler, and prints the path by which its stub is called. */
+/** Longest definition on stdin. */
+const MOST_DEFINITION_BYTES = 4 * 1024 * 1024;
+
+/** Prepares a handler, or the definition on stdin, and prints the path by which its stub is called. */
 export async function runPrepare(
   target: string,
   { root }: { readonly root?: string },
@@ -48,7 +52,14 @@ export async function runPrepare(
   const context = await resolveContext(options, env);
   const client = new Client(context);
   try {
-    const prepared = await prepareApp(client, { target, root, onStep: note, env });
+    const prepared =
+      target === '-'
+        ? await prepareGiven(client, {
+            text: await definitionText(),
+            ...(root === undefined ? {} : { root }),
+            onStep: note,
+          })
+        : await prepareApp(client, { target, root, onStep: note, env });
     const path = `/${prepared.kind}/id/${prepared.stubId}`;
     if (options.json === true) printJson({ ...prepared, path });
     else print(`${prepared.name} is ready: ${context.url}${path}`);
@@ -57,9 +68,20 @@ export async function runPrepare(
   }
 }
 
+async function definitionText(): Promise<string> {
+  const parts: Buffer[] = [];
+  let size = 0;
+  for await (const part of process.stdin) {
+    parts.push(Buffer.from(part as Uint8Array));
+    size += parts.at(-1)?.byteLength ?? 0;
+    if (size > MOST_DEFINITION_BYTES) throw usageError('the definition on stdin has more than 4 MiB');
+  }
+  return Buffer.concat(parts).toString('utf8');
+}
+
 /** Ways to call what was deployed. */
 export function callLines(
-  deployed: Pick<Deployed, 'hostUrl' | 'isPublic' | 'kind' | 'name' | 'requiredInputs' | 'url'>,
+  deployed: Pick<Deployed, 'hostUrl' | 'isPublic' | 'kind' | 'name' | 'ports' | 'requiredInputs' | 'url'>,
   program: string,
 ): string[] {
   const { hostUrl, isPublic, kind, name, url } = deployed;
@@ -67,13 +89,15 @@ export function callLines(
   if (kind === 'asgi') {
     const webSockets = `WebSockets: ${url.replace(/^http/, 'ws')}`;
     const lines = [`curl ${url}${token}`, isPublic ? webSockets : `${webSockets}, with the same header`];
-    // Below an address there are no names, and the URL is the other one.
-    if (hostUrl === null || new URL(hostUrl).pathname !== '/') return lines;
-    const page = `a browser: ${hostUrl}/`;
-    return [
-      ...lines,
-      isPublic ? page : `${page}?auth_token=TOKEN, where TOKEN is what \`${program} context token\` prints`,
-    ];
+    return [...lines, ...browserLines(hostUrl, isPublic, program)];
+  }
+  if (kind === 'pod') {
+    const { ports } = deployed;
+    if (ports.length === 0) return ['it has no ports; `ports=[…]` of the Pod names them'];
+    return ports.flatMap((port) => [
+      `curl ${atPort(url, port)}/${token}`,
+      ...browserLines(hostUrl === null ? null : atPort(hostUrl, port), isPublic, program),
+    ]);
   }
   const input = exampleInput(deployed.requiredInputs ?? []);
   const ofKind = kind === 'endpoint' ? '' : ` --kind ${kind}`;
@@ -81,6 +105,16 @@ export function callLines(
     `curl -X POST ${url}${token} -d '${input}'`,
     `${program} invoke ${name}${ofKind}${input === '{}' ? '' : ` --data '${input}'`}`,
   ];
+}
+
+/** The address of one port: that of several has a place for it. */
+const atPort = (url: string, port: number): string => url.replace('<PORT>', String(port));
+
+function browserLines(hostUrl: string | null, isPublic: boolean, program: string): string[] {
+  // Below an address there are no names, and the URL is the other one.
+  if (hostUrl === null || new URL(hostUrl).pathname !== '/') return [];
+  const page = `a browser: ${hostUrl}/`;
+  return [isPublic ? page : `${page}?auth_token=TOKEN, where TOKEN is what \`${program} context token\` prints`];
 }
 
 /** Example JSON with a gap for each required input; Python names need no escaping. */

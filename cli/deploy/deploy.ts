@@ -7,7 +7,7 @@ import { CliError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { packFiles } from './archive.ts';
-import { describeApp } from './describe.ts';
+import { describeApp, givenDefinition } from './describe.ts';
 import type { HandlerDefinition } from './describe.ts';
 import { collectFiles } from './files.ts';
 import { resolveImage } from './image.ts';
@@ -21,8 +21,11 @@ export interface Deployed {
   readonly stubId: string;
   readonly version: number;
   readonly url: string;
-  /** Address of a web application on a host of its own, for browsers; null: another kind. */
+  /** Address of a web application or a pod on a host of its own, for browsers; null: another kind. `<PORT>` stands in
+   * the addresses of a pod with several ports. */
   readonly hostUrl: string | null;
+  /** Ports of a pod. */
+  readonly ports: readonly number[];
   /** Anybody may call it, without a token. */
   readonly isPublic: boolean;
   /** Names that a call must give; null: not known. */
@@ -66,9 +69,31 @@ export interface Prepared {
  */
 export async function prepareApp(client: Client, request: Omit<DeployRequest, 'name' | 'reuse'>): Promise<Prepared> {
   const { root, handler } = await describeApp(request.target, request.root, request.env);
-  const objectId = await uploadCode(client, root, request.onStep);
+  return prepareDefinition(client, handler, root, request.onStep);
+}
+
+/**
+ * As `prepareApp`, of a definition that a program gives.
+ * @param text - JSON with the fields of a handler, as `longshore.describe` writes them
+ * @param root - the directory to pack; undefined: none
+ * @throws CliError naming what was refused and the cure
+ */
+export async function prepareGiven(
+  client: Client,
+  { text, root, onStep }: { readonly text: string; readonly root?: string; readonly onStep: (line: string) => void },
+): Promise<Prepared> {
+  return prepareDefinition(client, givenDefinition(text), root, onStep);
+}
+
+async function prepareDefinition(
+  client: Client,
+  handler: HandlerDefinition,
+  root: string | undefined,
+  onStep: (line: string) => void,
+): Promise<Prepared> {
+  const objectId = root === undefined ? '' : await uploadCode(client, root, onStep);
   const kind = kindOf(handler);
-  const stubId = await createStub(client, handler, async () => ({ stubType: kind, objectId }), request.onStep);
+  const stubId = await createStub(client, handler, async () => ({ stubType: kind, objectId }), onStep);
   return { name: handler.name, kind, stubId };
 }
 
@@ -143,6 +168,7 @@ async function deployHandler(
         url,
         hostUrl,
         isPublic,
+        ports: portsOf(handler),
         requiredInputs,
         reused: true,
       };
@@ -161,17 +187,21 @@ async function deployHandler(
     url: textField(deployed, 'invokeUrl'),
     hostUrl: await hostUrlOf(client, kind, { stubId, deploymentId }),
     isPublic,
+    ports: portsOf(handler),
     requiredInputs,
     reused: false,
   };
 }
+
+const portsOf = ({ ports }: HandlerDefinition): readonly number[] =>
+  Array.isArray(ports) ? ports.filter((port) => typeof port === 'number') : [];
 
 async function hostUrlOf(
   client: Client,
   kind: string,
   ids: { readonly stubId: string; readonly deploymentId: string },
 ): Promise<string | null> {
-  if (kind !== 'asgi') return null;
+  if (kind !== 'asgi' && kind !== 'pod') return null;
   const path = `/stubs/${ids.stubId}/url?deploymentId=${ids.deploymentId}&urlType=host`;
   // The deployment stands, whatever becomes of this question.
   const address = await client.gateway('GET', path).catch(() => null);

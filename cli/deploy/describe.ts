@@ -81,7 +81,7 @@ function chooseHandler(handlers: unknown, target: string): HandlerDefinition {
   if (only === undefined)
     throw new CliError(
       `${target} defines no handler: decorate a function with @endpoint(...), @task_queue(...), @function(...), ` +
-        '@schedule(...), @asgi(...) or @realtime(...)',
+        '@schedule(...), @asgi(...) or @realtime(...), or define a Pod(...)',
     );
   if (found.length > 1) {
     const names = found.map((handler) => textField(handler, 'handler').split(':').at(-1)).join(', ');
@@ -90,6 +90,18 @@ function chooseHandler(handlers: unknown, target: string): HandlerDefinition {
     );
   }
   return only;
+}
+
+/** @throws CliError when the text is no definition */
+export function givenDefinition(text: string): HandlerDefinition {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    // Refused below.
+  }
+  if (!isDefinition(value)) throw usageError('stdin has no JSON object with the texts name and stubType');
+  return { ...value, requiredInputs: null };
 }
 
 function isDefinition(value: unknown): value is HandlerDefinition {

@@ -8,7 +8,7 @@
 
 `task_queue` instead makes a queue: `handler.put(name='you')` returns at once, and the function runs when there is room.
 `function` starts a container for each waiting call: `handler.remote(name='you')` waits for its result.
-`schedule(when='@hourly')` runs it by itself. `asgi` serves a web application, `realtime` a WebSocket. `put`, `remote`, `invoke` and `get_task` work in a handler as they do on
+`schedule(when='@hourly')` runs it by itself. `asgi` serves a web application, `realtime` a WebSocket. `Pod` runs a program of any image, with ports, and `Sandbox` makes a container for calls. `put`, `remote`, `invoke` and `get_task` work in a handler as they do on
 your machine: a container calls its own installation.
 
 On your machine the decorator records its parameters, and the function stays callable. In a container it checks nothing.
@@ -26,13 +26,18 @@ if TYPE_CHECKING:
     from .client import GatewayError, get_task
     from . import env, schema
     from .definitions import GpuType, Image, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
+    from .errors import SandboxConnectionError, SandboxFileSystemError, SandboxProcessError
     from .filling import fill_once
     from .functions import Function, Schedule, function, schedule
     from .handlers import Endpoint, TaskQueue, endpoint, task_queue
     from .handles import Client, Deployment, Task
     from .output import Output
+    from .pods import Pod, PodInstance
+    from .processes import SandboxProcess
     from .published import NotServedError
+    from .recipes import ReadinessProbe
     from .results import TaskError
+    from .sandboxes import Sandbox, SandboxInstance
     from .shared_state import Map, Queue, Signal
     from .task_context import Context, context
     from .web import Asgi, Realtime, asgi, realtime
@@ -57,11 +62,20 @@ _HOMES = {
     'Map': 'shared_state',
     'NotServedError': 'published',
     'Output': 'output',
+    'Pod': 'pods',
+    'PodInstance': 'pods',
     'Pool': 'definitions',
     'PythonVersion': 'definitions',
     'Queue': 'shared_state',
     'QueueDepthAutoscaler': 'definitions',
+    'ReadinessProbe': 'recipes',
     'Realtime': 'web',
+    'Sandbox': 'sandboxes',
+    'SandboxConnectionError': 'errors',
+    'SandboxFileSystemError': 'errors',
+    'SandboxInstance': 'sandboxes',
+    'SandboxProcess': 'processes',
+    'SandboxProcessError': 'errors',
     'Schedule': 'functions',
     'Secret': 'definitions',
     'Signal': 'shared_state',
@@ -97,11 +111,20 @@ __all__ = [
     'Map',
     'NotServedError',
     'Output',
+    'Pod',
+    'PodInstance',
     'Pool',
     'PythonVersion',
     'Queue',
     'QueueDepthAutoscaler',
+    'ReadinessProbe',
     'Realtime',
+    'Sandbox',
+    'SandboxConnectionError',
+    'SandboxFileSystemError',
+    'SandboxInstance',
+    'SandboxProcess',
+    'SandboxProcessError',
     'Schedule',
     'Secret',
     'Signal',

@@ -237,6 +237,25 @@ def exchange(
     return answer.status, answer.data
 
 
+def opened(method: str, path: str, what: str, at: At, body: Any = None, size: int = 0, seconds: float = _SEND_SECONDS) -> Any:
+    """
+    Makes a request whose body or answer may be of any size. body: a file that has `size` bytes; None: none. Returns the
+    answer, a file, if it is 200 to 299. Raises GatewayError for others.
+    """
+    url, token = at
+    headers = {'Authorization': 'Bearer ' + token, 'Content-Type': 'application/octet-stream'}
+    if body is not None:
+        headers['Content-Length'] = str(size)
+    try:
+        return _opener(url).open(request.Request(url + path, data=body, headers=headers, method=method), timeout=seconds)
+    except error.HTTPError as refused:
+        with refused:
+            data = refused.read(_MAX_ANSWER_BYTES)
+        raise GatewayError('%s: %s' % (what, _sentence(refused.code, '', data)), refused.code) from None
+    except (OSError, HTTPException) as problem:
+        raise GatewayError('%s: %s does not answer (%s)' % (what, url, getattr(problem, 'reason', problem))) from problem
+
+
 def installation() -> Tuple[str, str]:
     """URL and token, each on its own: LONGSHORE_URL and LONGSHORE_TOKEN, else the current context of the context
     file."""
@@ -426,11 +445,11 @@ def _opener(url: str) -> request.OpenerDirector:
     local = host == 'localhost' or host == '::1' or host.startswith('127.')
     handlers: List[request.BaseHandler] = [request.ProxyHandler({})] if local else []
     if parts.scheme == 'https':
-        handlers.append(request.HTTPSHandler(context=_trust()))
+        handlers.append(request.HTTPSHandler(context=trust()))
     return request.build_opener(*handlers)
 
 
-def _trust() -> Any:
+def trust() -> Any:
     """This machine's trusted certificates and the PEM file of LONGSHORE_CA_BUNDLE, else of the current context."""
     import ssl
 

@@ -19,13 +19,15 @@ from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from . import handlers
 from .checks import DefinitionError
-from .handlers import Handler
+from .handlers import Definition, Handler
 from .published import NotServedError
 from .web import Asgi
 
 _USAGE = 'give the app file and perhaps a handler in it: app.py:handler'
 _DECORATORS = ('endpoint', 'task_queue', 'function', 'schedule', 'asgi', 'realtime')
-_DECORATE = 'Decorate a function with %s or @realtime(…) from longshore.' % ', '.join('@%s(…)' % name for name in _DECORATORS[:-1])
+_DECORATE = 'Decorate a function with %s or @realtime(…) from longshore, or define a Pod(…).' % ', '.join(
+    '@%s(…)' % name for name in _DECORATORS[:-1]
+)
 _LIBRARY_HINT = (
     '%s is not installed here. Import it inside the handler or in on_start, or below `if env.is_remote():`, which run in the '
     'container, or install it on this machine, too. The container has it by `image=Image(python_packages=[…])`.'
@@ -50,9 +52,9 @@ def describe(target: str, directory: str) -> Dict[str, Any]:
     module = _import(module_name, path, directory)
     if wanted:
         found = getattr(module, wanted, None)
-        if not isinstance(found, Handler):
+        if not isinstance(found, Definition):
             listed = ', '.join('@' + name for name in _DECORATORS[:-1])
-            what = 'has no %s' % wanted if found is None else '%s is not decorated with %s or @realtime' % (wanted, listed)
+            what = 'has no %s' % wanted if found is None else '%s is not decorated with %s or @realtime, and is no Pod' % (wanted, listed)
             raise _Problem('%s: %s' % (path, what), _names_hint(module))
         others = [name for value, name in _defined(module) if value is not found]
         return {'handlers': [_describe(found, module_name, wanted)], 'others': others}
@@ -62,11 +64,11 @@ def describe(target: str, directory: str) -> Dict[str, Any]:
     return {'handlers': [_describe(value, module_name, name) for value, name in every], 'others': []}
 
 
-def _defined(module: Any) -> List[Tuple[Handler, str]]:
+def _defined(module: Any) -> List[Tuple[Definition, str]]:
     """The module's own handlers, each with its first name; imported ones are left out."""
-    seen: Dict[int, Tuple[Handler, str]] = {}
+    seen: Dict[int, Tuple[Definition, str]] = {}
     for name, value in vars(module).items():
-        if isinstance(value, Handler) and value.__module__ == module.__name__:
+        if isinstance(value, Definition) and value.__module__ == module.__name__:
             seen.setdefault(id(value), (value, name))
     return list(seen.values())
 
@@ -133,7 +135,7 @@ def _line(error: BaseException, directory: str) -> str:
     return ''
 
 
-def _describe(found: Handler, module_name: str, name: str) -> Dict[str, Any]:
+def _describe(found: Definition, module_name: str, name: str) -> Dict[str, Any]:
     described = found.described('%s:%s' % (module_name, name), _on_start(found.options['onStartFunction']))
     hook = found.options.get('onDeployFunction')
     if hook is not None:
@@ -146,10 +148,10 @@ def _describe_hook(hook: Handler) -> Dict[str, Any]:
     return hook.described(_on_start(hook, 'on_deploy'), _on_start(hook.options['onStartFunction']))
 
 
-def _required_inputs(found: Handler) -> Optional[List[str]]:
+def _required_inputs(found: Definition) -> Optional[List[str]]:
     """Names of the parameters without a default, except the runner's context; None: the function does not tell, or is
     called by other means than inputs."""
-    if isinstance(found, Asgi):
+    if not isinstance(found, Handler) or isinstance(found, Asgi):
         return None
     if found.schemas[0] is not None:
         return list(found.schemas[0]._fields)
@@ -182,7 +184,7 @@ def _on_start(value: Any, parameter: str = 'on_start') -> str:
 
 
 def _names_hint(module: Any) -> str:
-    names = [name for name, value in vars(module).items() if isinstance(value, Handler)]
+    names = [name for name, value in vars(module).items() if isinstance(value, Definition)]
     return 'It has %s.' % ', '.join(names) if names else _DECORATE
 
 

@@ -1,18 +1,18 @@
-"""Exceptions that app files name in `except` clauses. Calls of this module raise none of them by themselves."""
+"""Exceptions of images and sandboxes."""
 
 from __future__ import annotations
 
 
 class ImageBuildError(RuntimeError):
-    """The image of a workload could not be built."""
+    """The image of a workload could not be built. Nothing here raises it: `longshore` builds images."""
 
 
 class SandboxConnectionError(RuntimeError):
-    """A sandbox could not be reached."""
+    """A sandbox or a pod was refused, did not start, or has ended."""
 
 
 class SandboxProcessError(RuntimeError):
-    """A process of a sandbox failed."""
+    """A program of a sandbox could not be started, read or ended, or did not end in time."""
 
 
 class SandboxFileSystemError(RuntimeError):

@@ -25,11 +25,32 @@ if TYPE_CHECKING:
 is_reading = False
 
 
-class Handler:
-    """A decorated function: callable as before, with the decorator's parameters."""
+class Definition:
+    """Something of an app file that is deployed."""
 
     stub_type = ''
+    #: Its name in an app file.
     decorator = ''
+    options: Dict[str, Any]
+
+    @property
+    def deployment_name(self) -> str:
+        """The name of the deployment, unless `longshore deploy --name` gives another; '': the variable's."""
+        return str(self.options.get('name') or '')
+
+    def described(self, handler: str, on_start: str) -> Dict[str, Any]:
+        """The fields of a stub request; `handler` and `on_start` are `module:function`."""
+        described = dict(self.options)
+        for name in ('onStartFunction', 'onDeployFunction', 'schemas'):
+            described.pop(name, None)
+        name = self.deployment_name or handler.rpartition(':')[2]
+        described.update(stubType=self.stub_type, name=name, handler=handler, onStart=on_start, appName=described['appName'] or name)
+        return described
+
+
+class Handler(Definition):
+    """A decorated function: callable as before, with the decorator's parameters."""
+
     #: A stub of the file as it was, which calls go to; '': none was made.
     stub_id = ''
     #: Calls go to the file as it is, not to the deployment of the name.
@@ -56,15 +77,6 @@ class Handler:
         """The name of the deployment, unless `longshore deploy --name` gives another."""
         name = self.options.get('name') or getattr(self.__longshore_function__, '__name__', '')
         return str(name)
-
-    def described(self, handler: str, on_start: str) -> Dict[str, Any]:
-        """The fields of a stub request; `handler` and `on_start` are `module:function`."""
-        described = dict(self.options)
-        for name in ('onStartFunction', 'onDeployFunction', 'schemas'):
-            described.pop(name, None)
-        name = self.deployment_name
-        described.update(stubType=self.stub_type, name=name, handler=handler, onStart=on_start, appName=described['appName'] or name)
-        return described
 
 
 class Endpoint(Handler):
@@ -252,6 +264,11 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
     kind's own."""
     if os.environ.get('CONTAINER_ID'):
         return {'name': given['name'] or '', 'schemas': _schemas(given)}
+    return checked_options(given, extra, default)
+
+
+def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional[QueueDepthAutoscaler]) -> Dict[str, Any]:
+    """As `stub_options`, in a container, too."""
     pool = _pool(given['pool'])
     gpus = gpu_names(given['gpu']) or pool.gpu
     options: Dict[str, Any] = {

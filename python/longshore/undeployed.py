@@ -11,10 +11,10 @@ import shutil
 import subprocess
 import sys
 import threading
-from typing import Any, Callable, List, TypeVar
+from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 from . import handlers
-from .client import GatewayError, NotDeployedError
+from .client import At, GatewayError, NotDeployedError
 from .handlers import Handler
 
 T = TypeVar('T')
@@ -45,17 +45,37 @@ def prepared(handler: Handler) -> str:
     """The id of a stub with the file of the handler as it is now. Steps are shown on stderr, as by `longshore deploy`.
     Raises GatewayError."""
     what = 'cannot prepare %s' % handler.deployment_name
-    target = '%s:%s' % (_file_of(handler), _name_of(handler))
     root = _root_of(handler)
+    return _ran(what, ['%s:%s' % (_file_of(handler), _name_of(handler)), *(['--root', root] if root else [])])
+
+
+def prepared_definition(definition: Dict[str, Any], root: str, what: str, at: At) -> str:
+    """The id of a stub of these fields, whose image is built where it is missing. root: folder whose files are in its
+    containers; '': none. Raises GatewayError."""
+    return _ran(what, ['-', *(['--root', root] if root else [])], json.dumps(definition).encode('utf-8'), at)
+
+
+def _ran(what: str, arguments: List[str], given: bytes = b'', at: Optional[At] = None) -> str:
+    """The id of the stub that `longshore prepare` makes. given: its stdin."""
+    environ = dict(os.environ, **({'LONGSHORE_URL': at[0], 'LONGSHORE_TOKEN': at[1]} if at else {}))
+    command = [*_command(what), 'prepare', *arguments, '--json']
     try:
-        ran = subprocess.run(
-            [*_command(what), 'prepare', target, *(['--root', root] if root else []), '--json'], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=_SECONDS, check=False
-        )
+        ran = subprocess.run(command, input=given, stdout=subprocess.PIPE, env=environ, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as problem:
         raise GatewayError('%s: %s' % (what, problem)) from problem
     if ran.returncode != 0:
-        raise GatewayError('%s: `longshore prepare %s` failed; its output is above' % (what, target))
+        raise GatewayError('%s: `longshore prepare %s` failed; its output is above' % (what, arguments[0]))
     return str(json.loads(ran.stdout.decode('utf-8'))['stubId'])
+
+
+def folder_of(module_name: str) -> str:
+    """The folder from which a module was imported; '': none, as in a console."""
+    module = sys.modules.get(module_name)
+    path = getattr(module, '__file__', None) or ''
+    if not path.endswith('.py'):
+        return ''
+    path = os.path.abspath(path)
+    return _root_in(module, path) or os.path.dirname(path)
 
 
 def _command(what: str) -> List[str]:
@@ -81,11 +101,14 @@ def _file_of(handler: Handler) -> str:
 
 def _root_of(handler: Handler) -> str:
     """The folder from which the handler's module was imported, where that is not the file's own; else ''."""
-    module = _module_of(handler)
+    return _root_in(_module_of(handler), _file_of(handler))
+
+
+def _root_in(module: Any, path: str) -> str:
+    """The same for a module of a file."""
     # `python -m src.app` names the module in its spec alone.
-    name = getattr(getattr(module, '__spec__', None), 'name', None) or getattr(module, '__name__', '')
+    name = str(getattr(getattr(module, '__spec__', None), 'name', None) or getattr(module, '__name__', ''))
     ending = os.sep + name.replace('.', os.sep) + '.py'
-    path = _file_of(handler)
     if '.' not in name or not path.endswith(ending):
         return ''
     root = path[: -len(ending)] or os.sep

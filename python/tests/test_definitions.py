@@ -135,9 +135,9 @@ class Decorator(unittest.TestCase):
         self.assertEqual((queue.deployment_name, queue.retry_for), ('lengths', (OSError,)))
 
     def test_the_shims_give_the_same_names(self) -> None:
-        decorators = ('asgi', 'endpoint', 'function', 'realtime', 'schedule', 'task_queue')
+        others = ('Pod', 'Sandbox', 'asgi', 'endpoint', 'function', 'realtime', 'schedule', 'task_queue')
         for name in longshore.__all__:
-            if name not in decorators:
+            if name not in others:
                 self.assertIs(getattr(beam, name), getattr(longshore, name))
             self.assertIs(getattr(beta9, name), getattr(beam, name))
 
@@ -324,9 +324,9 @@ def handler(): ...
                 self.assertEqual(answer['handlers'][0].get('pool'), wanted)
 
     def test_a_name_that_is_not_served_is_said_without_a_hint_about_libraries(self) -> None:
-        self.write('app.py', 'from beam import Pod\nserver = Pod()\n')
+        self.write('app.py', 'from beam import Bot\nserver = Bot()\n')
         error, hint = self.refused('app.py')
-        self.assertEqual((error.split(';')[0], hint), ('app.py, line 2: Pod: pods are not served', ''))
+        self.assertEqual((error.split(';')[0], hint), ('app.py, line 2: Bot: bots are not served', ''))
 
     def test_a_file_that_has_the_name_of_a_module_of_python_is_no_app_file(self) -> None:
         for name in ('os.py', 'sys.py'):
@@ -416,7 +416,7 @@ def handler(): ...
         self.assertEqual(self.refused('pkg/app.py:none')[0], 'pkg/app.py: has no none')
         self.assertEqual(
             self.refused('pkg/app.py:plain')[0],
-            'pkg/app.py: plain is not decorated with @endpoint, @task_queue, @function, @schedule, @asgi or @realtime',
+            'pkg/app.py: plain is not decorated with @endpoint, @task_queue, @function, @schedule, @asgi or @realtime, and is no Pod',
         )
 
     def test_prints_go_to_stderr_and_threads_do_not_hold_the_end(self) -> None:

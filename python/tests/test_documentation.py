@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 from unittest import mock
 
 import longshore
-from longshore import Context, Image, QueueDepthAutoscaler, Secret, TaskPolicy, Volume, asgi, endpoint, function, realtime, schedule, task_queue
+from longshore import Context, Image, Pod, QueueDepthAutoscaler, ReadinessProbe, Sandbox, Secret, TaskPolicy, Volume, asgi, endpoint, function, realtime, schedule, task_queue
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs', 'python.md')
 #: In the order in which the page gives their defaults.
@@ -49,11 +49,25 @@ class Documentation(unittest.TestCase):
 
     def test_so_has_everything_that_is_given_to_them(self) -> None:
         said = dict(re.findall(r'`(\w+\(\w+)=…\)`[^|]*\| ([^|]*)\|', self.page))
-        for made in (Image, QueueDepthAutoscaler, Secret, TaskPolicy, Volume):
+        for made in (Image, QueueDepthAutoscaler, ReadinessProbe, Secret, TaskPolicy, Volume):
             for name, parameter in inspect.signature(made).parameters.items():
                 with self.subTest('%s(%s=)' % (made.__name__, name)):
                     cell = said['%s(%s' % (made.__name__, name)].strip().strip('`')
                     self.assertEqual(ast.literal_eval(cell) if cell else parameter.empty, parameter.default)
+
+    def test_pods_and_sandboxes_have_rows_for_what_differs_from_an_endpoint(self) -> None:
+        said = dict(re.findall(r'^\| `(\w+\(\w+)=…\)` \| `([^`]*)` \|', self.page, re.MULTILINE))
+        of_endpoint = inspect.signature(endpoint).parameters
+        # For app files of other platforms: accepted, or refused with a text.
+        others = {'disks', 'tcp', 'docker_enabled', 'use_vm', 'context', 'app_kind', 'serving', 'serving_protocol'}
+        for made in (Pod, Sandbox):
+            for name, parameter in inspect.signature(made).parameters.items():
+                cell = said.get('%s(%s' % (made.__name__, name))
+                if cell is not None:
+                    self.assertEqual(ast.literal_eval(cell), parameter.default, name)
+                elif name not in others and not name.startswith('checkpoint_'):
+                    self.assertIn(name, of_endpoint)
+                    self.assertEqual(parameter.default or None, of_endpoint[name].default or None, name)
 
     def test_every_name_of_the_module_and_of_the_context_is_there(self) -> None:
         for name in (*longshore.__all__, *Context.__slots__):
@@ -74,4 +88,4 @@ class Documentation(unittest.TestCase):
                 with self.subTest(text.splitlines()[0]):
                     names: Dict[str, Any] = {'__name__': 'app'}
                     exec(compile(text, 'docs/python.md', 'exec'), names)
-                    self.assertTrue(any(hasattr(one, '__longshore_function__') for one in names.values()))
+                    self.assertTrue(any(hasattr(one, '__longshore_function__') or isinstance(one, Pod) or one is Sandbox for one in names.values()))

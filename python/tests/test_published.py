@@ -77,13 +77,14 @@ class Published(unittest.TestCase):
                 'from %s.experimental import Signal, Bot',
                 'import %s.env as where',
                 'assert env.is_local() and where.is_local() and issubclass(Schema, schema.Schema)',
-                'try: Pod()',
+                'assert Pod(entrypoint=["run"]) and Sandbox(cpu=1)',
+                'try: integrations.VLLM()',
                 'except NotImplementedError as error: print(error)',
             )
         )
         for shim in ('beam', 'beta9'):
             ran = run(text.replace('%s', shim))
-            self.assertEqual(ran.stdout, 'Pod: %s\n' % UNSERVED['Pod'], ran.stderr)
+            self.assertEqual(ran.stdout, 'VLLM: %s\n' % UNSERVED['VLLM'], ran.stderr)
 
     def test_importing_a_shim_loads_nothing_more_than_its_table(self) -> None:
         ran = run("import sys, beam; print([one for one in sys.modules if one.startswith('longshore')])")

@@ -10,6 +10,7 @@ import type { Explain } from '../api/explain/service.ts';
 import type { ContainerCalls } from '../api/http/container-calls.ts';
 import type { AgentReports } from '../fleet/agent-reports.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
+import type { ContainerUses } from '../fleet/containers/uses.ts';
 import type { Loads } from '../cluster/loads.ts';
 import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -86,6 +87,7 @@ export interface WiredLinks {
     readonly loads: Pick<Loads, 'forget'>;
   };
   readonly linkParts: LinkParts;
+  readonly podParts: { readonly containerUses: Pick<ContainerUses, 'hold'> };
   readonly taskParts: Pick<TaskParts, 'attempts' | 'dispatcher' | 'drainCutoff' | 'reports' | 'streams'>;
 }
 
@@ -172,7 +174,7 @@ export function wireScaling({
 }
 
 /** Links, logs and images follow containers and machines. */
-export function wireLinks({ clusterState, linkParts, taskParts }: WiredLinks): void {
+export function wireLinks({ clusterState, linkParts, taskParts, podParts }: WiredLinks): void {
   const { links, logs, images, pages } = linkParts;
   clusterState.containers.onChange((change) => logs.containerChanged(change));
   clusterState.machines.onChange((machine) => links.machineChanged(machine));
@@ -182,8 +184,13 @@ export function wireLinks({ clusterState, linkParts, taskParts }: WiredLinks): v
   links.onStream((machineId, taskId, token, bytes) => {
     const attempt = attempts.find(taskId, token);
     // The attempt has ended meanwhile, or is another machine's.
-    if (attempt === undefined || attempt.machineId !== machineId || attempt.ending !== undefined) bytes.destroy();
-    else streams.arrived(attempt.job, bytes);
+    if (attempt === undefined || attempt.machineId !== machineId || attempt.ending !== undefined)
+      return void bytes.destroy();
+    const { containerId } = attempt;
+    // A container made by hand is in use while a call lasts.
+    if (clusterState.containers.get(containerId)?.spec.byHand === true)
+      bytes.once('close', podParts.containerUses.hold(containerId));
+    streams.arrived(attempt.job, bytes);
   });
   links.onQueuesReady((queues) => {
     for (const queue of queues) taskParts.dispatcher.wake(queue);

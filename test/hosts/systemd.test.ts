@@ -4,13 +4,17 @@ import { cpSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writ
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
 import { seedDatabase } from '../helpers/empty-database.ts';
+import { volumesOn } from '../helpers/mounts.ts';
 import { MAIN, Platform, ROOT, baseImageOf, jsonOf, plainEnv, test } from '../helpers/platform.ts';
 import type { Deployment } from '../helpers/platform.ts';
+import type { S3Server } from '../helpers/s3-server.ts';
+import { anS3Server } from '../helpers/s3-server.ts';
 import { docker, runProgram, tempDirectory, waitFor } from '../helpers/services.ts';
 import { SystemdHost } from '../helpers/systemd-host.ts';
 
 const AGENT = 'longshore-agent.service';
 const DRAIN = 'longshore-agent-drain.service';
+const MOUNTS = 'longshore-mounts.service';
 // Plain JavaScript, so that its types are said here.
 const BUILD: string = join(ROOT, 'scripts/build/release.mjs');
 const { packRelease, writeRelease } = (await import(BUILD)) as {
@@ -24,6 +28,7 @@ const NODE_THERE = '/usr/local/lib/node-of-tests';
 
 let platform: Platform;
 let host: SystemdHost;
+let server: S3Server;
 let work: ReturnType<typeof tempDirectory>;
 let releases = '';
 let built = '';
@@ -68,13 +73,27 @@ const startOthers = (): Promise<string> =>
     `touch /dev/nvidiactl && systemd-run -q --unit=${OTHERS} -p PrivateMounts=yes sh -c 'mount --bind /dev/null /dev/nvidiactl && exec sleep 3600' && ` +
       'timeout 10 sh -c \'until grep -qs " /dev/nvidiactl " /proc/[0-9]*/mountinfo; do sleep 0.05; done\'',
   );
+/** The path of an `s3` volume that the mount helper of the host has mounted. */
+async function mounted(): Promise<string> {
+  const body = JSON.stringify({ holder: 'c-1', workspaceId: 'ws-1', volumeId: 'v-1' });
+  const ask = `curl -sS --unix-socket /run/longshore-mounts/mounts.sock -d '${body}' http://helper/volume`;
+  return (JSON.parse(await host.sh(ask)) as { readonly path: string }).path;
+}
+
+/** The daemon of the mount, its content, and the settings of the helper. */
+const mounts = async (): Promise<readonly string[]> => [
+  await host.sh('pidof s3fs'),
+  await host.sh(`cat ${await mounted()}/a.txt`),
+  await host.sh('sha256sum /etc/longshore-agent/mounts.env'),
+];
+
 /** How often systemd has read all of its units again. */
 const reloads = async (): Promise<number> =>
   Number(await host.try("journalctl --sync; journalctl -o cat _PID=1 | grep -cE '^Reloading(\\.| requested)'"));
 
 beforeAll(async () => {
   const engine = await docker();
-  host = new SystemdHost(engine, { [dirname(NODE)]: NODE_THERE });
+  host = new SystemdHost(engine, { [dirname(NODE)]: NODE_THERE }, ['/dev/fuse']);
   work = tempDirectory('systemd');
   releases = join(work.path, 'releases');
   built = join(work.path, 'built');
@@ -82,6 +101,7 @@ beforeAll(async () => {
   platform = new Platform(engine, { LONGSHORE_RELEASES_DIR: releases });
   const starting = seedDatabase(platform.dataDir).then(() => platform.startScheduler());
   await Promise.all([writeRelease(built).then(() => giveOut('9.0.1')), host.start(), starting]);
+  server = await anS3Server(engine);
   // The first release was packed whole; the others leave out Node, which is most of a release's bytes.
   writeFileSync(join(built, 'bin', 'node.new'), `#!/bin/sh\nexec '${NODE_THERE}/node' "$@"\n`, { mode: 0o755 });
   renameSync(join(built, 'bin', 'node.new'), join(built, 'bin', 'node'));
@@ -154,6 +174,18 @@ describe('the agent as a service', () => {
     expect(await host.try('setpriv --reuid=65534 --clear-groups longshore agent check')).toContain('sudo longshore');
   });
 
+  test('has the mount helper beside it, with settings of its own that the operator fills in', async () => {
+    expect(await host.sh(`systemctl is-enabled ${MOUNTS} && systemctl is-active ${MOUNTS}`)).toBe('enabled\nactive\n');
+    expect(await host.sh('stat -c %a:%U /etc/longshore-agent/mounts.env')).toBe('600:root\n');
+    const settings = Object.entries(volumesOn(server)).map(([name, value]) => `'${name}=${value}'`);
+    await host.sh(
+      `printf '%s\\n' ${settings.join(' ')} >> /etc/longshore-agent/mounts.env && systemctl restart ${MOUNTS}`,
+    );
+    const path = await mounted();
+    await host.sh(`echo hello > ${path}/a.txt`);
+    expect(await host.sh(`cat ${path}/a.txt`)).toBe('hello\n');
+  });
+
   test('does not install what is not what was promised', async () => {
     const line = lineOf(await cli('machine', 'upgrade'));
     const other = line.replace(/echo "[0-9a-f]{4}/, 'echo "0000');
@@ -215,11 +247,13 @@ describe('the agent as a service', () => {
   test('is upgraded in place, comes back by itself from a release that does not start, and can be rolled back', async () => {
     const before = await containers();
     const first = await release();
+    const mountsBefore = await mounts();
     await giveOut('9.0.2');
     await host.sh(lineOf(await cli('machine', 'upgrade')), 120_000);
     await connected();
     expect(await release()).toMatch(/^releases\/9\.0\.2-/);
     expect(await containers()).toEqual(before);
+    expect(await mounts()).toEqual(mountsBefore);
     const second = await release();
 
     const bundle = join(built, 'lib', 'agent.mjs');
@@ -236,7 +270,26 @@ describe('the agent as a service', () => {
     await connected();
     expect(await release()).toBe(first);
     expect(await containers()).toEqual(before);
+    expect(await mounts()).toEqual(mountsBefore);
     expect(await host.sh('longshore-agent status')).toMatch(/release 9\.0\.1-.*, before it 9\.0\.2-/);
+  });
+
+  test('goes back to a release from before the mount helper, which ends then, and forward again', async () => {
+    const now = await release();
+    const unit = join(built, 'systemd', MOUNTS);
+    const kept = readFileSync(unit);
+    rmSync(unit);
+    await giveOut('8.9.9');
+    writeFileSync(unit, kept);
+    await host.sh(lineOf(await cli('machine', 'upgrade')), 120_000);
+    expect(await release()).toMatch(/^releases\/8\.9\.9-/);
+    expect(await host.try(`systemctl is-active ${MOUNTS}`)).toBe('inactive\n');
+    expect(await host.try(`systemctl is-enabled ${MOUNTS}`)).not.toContain('enabled');
+    await host.sh('longshore-agent rollback');
+    await connected();
+    expect(await release()).toBe(now);
+    expect(await host.sh(`systemctl is-active ${MOUNTS}`)).toBe('active\n');
+    expect(await host.sh(`cat ${await mounted()}/a.txt`)).toBe('hello\n');
   });
 
   test('has units reloaded that changed, and never while anybody has a container with a GPU', async () => {
@@ -284,9 +337,19 @@ describe('the agent as a service', () => {
   });
 
   test('is gone after uninstall, its containers too', async () => {
+    const path = await mounted();
     await host.sh('longshore-agent uninstall --purge', 120_000);
     expect(await containers('all')).toEqual([]);
-    expect(await host.try(`systemctl cat ${AGENT}`)).toContain('No files found');
-    expect(await host.try('ls /opt/longshore /etc/longshore-agent')).toContain('No such file');
+    for (const unit of [AGENT, DRAIN, MOUNTS])
+      expect(await host.try(`systemctl cat ${unit}`)).toContain('No files found');
+    for (const left of [
+      '/opt/longshore',
+      '/etc/longshore-agent',
+      '/run/longshore-mounts',
+      '/var/cache/longshore-mounts',
+    ])
+      expect(await host.try(`ls ${left}`)).toContain('No such file');
+    expect(await host.try(`grep ' ${path} ' /proc/mounts`)).toBe('');
+    await waitFor(async () => (await host.try('pidof s3fs')) === '', 's3fs has ended', 20_000);
   });
 });

@@ -4,11 +4,13 @@ import { once } from 'node:events';
 import { createServer as createHttpServer } from 'node:http';
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { createServer as createTcpServer } from 'node:net';
+import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo, Server, Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test as base } from 'vitest';
 import { BodyFailure, ByteRequests, readWhole } from '#cli/byte-request.ts';
 import type { ByteSource } from '#cli/byte-request.ts';
+import { issueServerCertificate, makeCertificateAuthority } from '#scheduler/workspaces/identity/certificates.ts';
 
 const MIB = 1024 * 1024;
 const never = new AbortController().signal;
@@ -16,6 +18,8 @@ const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes)
 
 interface World {
   readonly requests: ByteRequests;
+  /** Has a server listen. @returns its URL */
+  readonly listen: (server: Server) => Promise<string>;
   /** Serves HTTP. @returns the URL */
   readonly serve: (answer: RequestListener) => Promise<string>;
   /** Serves bytes as they are, once the head of a request has come. */
@@ -43,6 +47,7 @@ const test = base.extend<{ world: World }>({
     };
     await use({
       requests,
+      listen,
       serve: (answer) => listen(createHttpServer(answer)),
       serveRaw: (answer) => listen(createTcpServer((socket) => socket.once('data', () => answer(socket.resume())))),
       connections: () => connections,
@@ -159,6 +164,31 @@ describe('a request', () => {
     const refused = world.requests.send('http://127.0.0.1:1/', post(Buffer.from('a')), never);
     await expect(refused).rejects.toMatchObject({ code: 'ECONNREFUSED' });
   });
+});
+
+test('HTTPS carries the same, and a certificate that nobody vouches for ends it', async ({ world }) => {
+  const ca = await makeCertificateAuthority(Date.now());
+  const made = await issueServerCertificate(ca, Date.now());
+  const server = createHttpsServer({ cert: made.chainPem, key: made.keyPem }, (request, response) => {
+    void echo(request, response);
+  });
+  const url = (await world.listen(server)).replace('http:', 'https:');
+  const trusting = new ByteRequests({ ca: [ca.certPem] });
+  try {
+    const bytes = randomBytes(9 * MIB + 1);
+    const parts = async function* (): AsyncGenerator<Buffer> {
+      for (let at = 0; at < bytes.length; at += MIB) yield bytes.subarray(at, at + MIB);
+    };
+    for (const sent of [bytes, parts()]) {
+      const { body } = await trusting.send(url, post(sent), never);
+      expect(sha256(await readWhole(body, 64 * MIB))).toBe(sha256(bytes));
+    }
+    expect(world.connections()).toBe(1);
+    const refused = world.requests.send(url, post(Buffer.from('a')), never);
+    await expect(refused).rejects.toMatchObject({ code: expect.stringMatching(/SIGNATURE|CERT/) });
+  } finally {
+    trusting.close();
+  }
 });
 
 describe('an answer', () => {

@@ -12,7 +12,6 @@ import hashlib
 import os
 import re
 import stat
-import threading
 import time
 
 from . import paths
@@ -29,7 +28,7 @@ LIFE_SECONDS = 86_400
 _BEGIN_SECONDS = 60
 #: Bound on the names of a folder that are looked through for old uploads.
 _MOST_NAMES = 10_000
-#: Bytes after which they are flushed to the disk, beside the next ones, so that the end of an upload takes no longer.
+#: Bytes after which their way to the disk begins, beside the next ones, so that the end of an upload waits for few.
 _FLUSH_BYTES = 32 * 1024 * 1024
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,7 +48,6 @@ class Upload:
         self.total = total_of(entry)
         self.received = os.fstat(fd).st_size
         self._unflushed = 0
-        self._flushing: Optional[_Flushing] = None
 
     def write(self, data: Union[bytes, memoryview]) -> None:
         view = memoryview(data)
@@ -59,10 +57,10 @@ class Upload:
             self._unflushed += written
             view = view[written:]
         if self._unflushed >= _FLUSH_BYTES:
-            self._await_flush()
+            # This begins the writing, and waits for nothing; `fdatasync` would wait for the file system's journal.
+            begin = self.received - self._unflushed
+            os.posix_fadvise(self.fd, begin, self._unflushed, os.POSIX_FADV_DONTNEED)
             self._unflushed = 0
-            self._flushing = _Flushing(self.fd)
-            self._flushing.start()
 
     def drop(self, first: int) -> None:
         """Drops the bytes behind that one."""
@@ -71,40 +69,15 @@ class Upload:
 
     def flush(self) -> None:
         """Returns when all bytes are on the disk."""
-        self._await_flush()
-        os.fdatasync(self.fd)
-
-    def _await_flush(self) -> None:
-        """Raises OSError where bytes did not reach the disk."""
-        if self._flushing is None:
-            return
-        self._flushing.join()
-        if self._flushing.error is not None:
-            raise self._flushing.error
-
-    def close(self) -> None:
         try:
-            self._await_flush()
+            os.fdatasync(self.fd)
         except OSError:
             # The kernel tells it once, and takes the bytes for written: they have to come again.
             self.drop(0)
-        finally:
-            os.close(self.fd)
+            raise
 
-
-class _Flushing(threading.Thread):
-    """Flushes what a file has, beside its further writes."""
-
-    def __init__(self, fd: int) -> None:
-        super().__init__()
-        self._fd = fd
-        self.error: Optional[OSError] = None
-
-    def run(self) -> None:
-        try:
-            os.fdatasync(self._fd)
-        except OSError as error:
-            self.error = error
+    def close(self) -> None:
+        os.close(self.fd)
 
 
 def total_of(entry: bytes) -> Optional[int]:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 #: More than a connection holds, so that a read takes all that waits.
-_READ_BYTES = 512 * 1024
+_READ_BYTES = 256 * 1024
+#: With less room behind them, bytes that wait are moved to the begin before the next read.
+_LEAST_ROOM = 64 * 1024
 
 
 class Cut(Exception):
@@ -65,17 +67,16 @@ class Wire:
         """
         while not self._ended:
             length, kind, head_length = self._prefix()
-            if kind != protocol.DATA or head_length > 0:
-                kind, _header, body = self._next()
-                if kind == protocol.END:
-                    self._ended = True
-                elif kind == protocol.DATA:
-                    yield memoryview(body)
+            if kind != protocol.DATA:
+                self._next()
+                self._ended = kind == protocol.END
                 continue
-            self._at += PREFIX.size
-            left = length - 3
+            self._require(PREFIX.size + head_length)
+            self._at += PREFIX.size + head_length
+            left = length - 3 - head_length
             while left > 0:
-                self._require(1)
+                # As much as the frame has, since each piece costs its receiver some calls.
+                self._require(min(left, PIECE_BYTES))
                 count = min(left, self._end - self._at)
                 piece = self._buffer[self._at : self._at + count]
                 self._at += count
@@ -133,7 +134,9 @@ class Wire:
     def _require(self, count: int) -> None:
         """Reads until so many bytes wait; raises Cut where no more come."""
         while self._end - self._at < count:
-            if self._at > 0:
+            if self._at == self._end:
+                self._at = self._end = 0
+            elif self._at > 0 and (self._at + count > len(self._buffer) or len(self._buffer) - self._end < _LEAST_ROOM):
                 waiting = bytes(self._buffer[self._at : self._end])
                 self._at, self._end = 0, len(waiting)
                 self._buffer[: self._end] = waiting

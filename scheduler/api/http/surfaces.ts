@@ -92,6 +92,7 @@ import { StreamMetrics } from './streams/metrics.ts';
 import { registerRelay } from './streams/relay-route.ts';
 import type { RelayRouteParts } from './streams/relay-route.ts';
 import { OpenCalls } from './streams/open-calls.ts';
+import { ConnectionRoom } from './streams/connection-room.ts';
 import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
@@ -396,6 +397,11 @@ function registerAll(
       log,
       maxBodyBytes: settings.maxInvokeBodyBytes,
       release: (request) => state.bodies.release(request),
+      hasContainers: (queue) => parts.containers.hasLive(queue),
+      containerStreams: parts.containerStreams,
+      containerUses: parts.containerUses,
+      containerWaits: parts.containerWaits,
+      connections: new ConnectionRoom(),
       streams: parts.streams,
       cancel: parts.cancelTask,
       webSockets,

@@ -13,7 +13,7 @@ describe('what a person is told', () => {
   test('after a deploy: how to call it, without a token where anybody may', () => {
     const url = 'https://a:1/asgi/site/v1';
     const hostUrl = 'https://site-1-v1.a:1';
-    const site = { kind: 'asgi', name: 'site', requiredInputs: null, url, hostUrl, isPublic: false };
+    const site = { kind: 'asgi', name: 'site', requiredInputs: null, url, hostUrl, isPublic: false, ports: [] };
     const token = `-H "Authorization: Bearer $(longshore context token)"`;
     const ofSite = [`curl ${url} ${token}`, 'WebSockets: wss://a:1/asgi/site/v1, with the same header'];
     expect(callLines(site, 'longshore')).toEqual([
@@ -31,6 +31,26 @@ describe('what a person is told', () => {
     expect(callLines({ ...sum, isPublic: true }, 'longshore')).toEqual([
       `curl -X POST http://a:1/x -d '{"a": …}'`,
       `longshore invoke sum --kind taskqueue --data '{"a": …}'`,
+    ]);
+  });
+
+  test('after a deploy of a pod: each of its ports', () => {
+    const url = 'https://a:1/pod/shop/v1/<PORT>';
+    const pod = { kind: 'pod', name: 'shop', requiredInputs: null, url, hostUrl: 'https://shop-1-v1-<PORT>.a:1' };
+    const token = `-H "Authorization: Bearer $(longshore context token)"`;
+    const browser = `a browser: https://shop-1-v1-80.a:1/?auth_token=TOKEN, where TOKEN is what \`longshore context token\` prints`;
+    expect(callLines({ ...pod, isPublic: false, ports: [80] }, 'longshore')).toEqual([
+      `curl https://a:1/pod/shop/v1/80/ ${token}`,
+      browser,
+    ]);
+    expect(callLines({ ...pod, isPublic: true, ports: [80, 9000] }, 'longshore')).toEqual([
+      'curl https://a:1/pod/shop/v1/80/',
+      'a browser: https://shop-1-v1-80.a:1/',
+      'curl https://a:1/pod/shop/v1/9000/',
+      'a browser: https://shop-1-v1-9000.a:1/',
+    ]);
+    expect(callLines({ ...pod, isPublic: true, ports: [] }, 'longshore')).toEqual([
+      'it has no ports; `ports=[…]` of the Pod names them',
     ]);
   });
 
