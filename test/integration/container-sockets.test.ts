@@ -335,6 +335,8 @@ describe('attach', () => {
   });
 
   test('shows the output of a pod’s first program, and changes files meanwhile', async () => {
+    const place = { containerId: POD, workspaceId: 'ws-1', machineId: 'machine-1' } as never;
+    await vi.waitFor(() => world.inside.ask(place, 'wait', { pid: 0, timeoutMs: 0 }), 20_000);
     const visit = await new Visit(at('attach')).opened();
     await vi.waitFor(() => expect(visit.texts.map(({ output }) => output).join('')).toContain('begun'), 20_000);
     const data = Buffer.from('synced').toString('base64');
@@ -346,7 +348,11 @@ describe('attach', () => {
     expect(readFileSync(join(world.supervisor.directory, 'src/b.py'), 'utf8')).toBe('synced');
     visit.say({ op: 'DELETE', path: 'src' });
     await vi.waitFor(() => expect(() => readFileSync(join(world.supervisor.directory, 'src/b.py'))).toThrow());
-    visit.socket.close();
+    const { json } = await world.call(`GET /pods/${POD}/processes`);
+    const [first] = (json['processes'] as readonly Json[]).filter(({ cmd }) => String(cmd).startsWith('echo begun'));
+    await world.call(`POST /pods/${POD}/kill`, { pid: first?.['pid'] });
+    expect(await visit.closed()).toBe(1000);
+    expect(visit.texts.at(-1)).toMatchObject({ done: true, exitCode: 137 });
   });
 
   test('an unknown container, and another workspace’s, are told in a message', async () => {
