@@ -55,6 +55,7 @@ function supervise(bytes: Duplex, onOver: () => void): void {
   const answer = (body: object): void =>
     void bytes.write(encodeFrame('response', {}, Buffer.from(JSON.stringify(body), 'utf8')));
   bytes.on('error', () => undefined);
+  bytes.on('end', () => bytes.destroy());
   bytes.on('close', () => {
     socket?.destroy();
     onOver();

@@ -6,9 +6,6 @@ import { isRecord } from '#shared/json.ts';
 import type { Frame } from '#shared/protocol/frames.ts';
 import { FrameStream, PIECE_BYTES } from '#shared/protocol/frame-stream.ts';
 
-/** Time for which the supervisor tries while nothing listens yet. */
-const WAIT_MS = 1_000;
-
 /** The port takes no connections. */
 export class PortRefused extends Error {}
 
@@ -17,10 +14,12 @@ export class PortConnection extends Duplex {
   readonly #frames: FrameStream;
   #isOpen = false;
   #hasEnded = false;
+  #isFinished = false;
   /** Runs once the supervisor has the connection. */
   #onceOpen: (() => void) | undefined;
 
-  constructor(bytes: Duplex, port: number) {
+  /** @param waitMs - time for which the supervisor tries while nothing listens yet */
+  constructor(bytes: Duplex, port: number, waitMs: number) {
     super();
     this.#port = port;
     this.#frames = new FrameStream(bytes, {
@@ -29,7 +28,7 @@ export class PortConnection extends Duplex {
         if (!this.#hasEnded) this.destroy(new Error('the connection into the container broke off'));
       },
     });
-    const head = { type: 'connect', port, waitMs: WAIT_MS };
+    const head = { type: 'connect', port, waitMs };
     this.#frames.send('request', {}, Buffer.from(JSON.stringify(head), 'utf8'));
   }
 
@@ -63,6 +62,15 @@ export class PortConnection extends Duplex {
     this.#onceOpen = undefined;
   }
 
+  /** Ends the connection in order, once nothing is wanted of the program any more. */
+  finish(): void {
+    if (this.destroyed || !this.#isOpen) return void this.destroy();
+    this.#isFinished = true;
+    this.#frames.send('end');
+    this.#frames.end();
+    this.destroy();
+  }
+
   override _read(): void {
     this.#frames.resume();
   }
@@ -89,7 +97,7 @@ export class PortConnection extends Duplex {
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
-    this.#frames.close();
+    if (!this.#isFinished) this.#frames.close();
     done(error);
   }
 }

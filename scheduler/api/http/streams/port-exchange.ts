@@ -13,6 +13,8 @@ import type { Upgrade } from './upgrades.ts';
 export interface PortExchangeParts extends Omit<HttpExchangeParts, 'head' | 'open' | 'accept'> {
   readonly fastify: FastifyRequest;
   readonly port: number;
+  /** Time for which the supervisor tries while nothing listens yet. */
+  readonly waitMs: number;
   /** Part of the path that names the port: the program does not see it. */
   readonly rootPath: string;
   readonly tokenInHeader: boolean;
@@ -35,7 +37,7 @@ export function portExchange(
   onProgram: (program: PortFrames) => void,
   asked: PortUpgrade | undefined,
 ): HttpExchange {
-  const { fastify, rootPath, port, request, response, bytes, onBytes } = parts;
+  const { fastify, rootPath, port, waitMs, request, response, bytes, onBytes } = parts;
   const { path, query } = splitTarget(fastify.originalUrl);
   const left = queryWithout(query, TOKEN_QUERY);
   const own = path.slice(rootPath.length);
@@ -49,6 +51,7 @@ export function portExchange(
         {
           bytes,
           port,
+          waitMs,
           request,
           response,
           path: `${own === '' ? '/' : own}${left === '' ? '' : `?${left}`}`,

@@ -21,6 +21,8 @@ const WITHOUT_BODY: ReadonlySet<string> = new Set(['GET', 'HEAD', 'DELETE', 'OPT
 export interface PortCall {
   readonly bytes: Duplex;
   readonly port: number;
+  /** Time for which the supervisor tries while nothing listens yet. */
+  readonly waitMs: number;
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   /** Path and query for the program. */
@@ -52,7 +54,7 @@ export class PortFrames implements Frames {
   constructor(call: PortCall, events: FrameEvents) {
     this.#call = call;
     this.#events = events;
-    this.#connection = new PortConnection(call.bytes, call.port);
+    this.#connection = new PortConnection(call.bytes, call.port, call.waitMs);
     this.#request = httpRequest({
       method: call.request.method ?? 'GET',
       path: call.path,
@@ -109,6 +111,8 @@ export class PortFrames implements Frames {
 
   close(): void {
     this.#isOver = true;
+    // The supervisor tells a whole call from one whose caller left.
+    if (this.#response?.complete === true) this.#connection.finish();
     this.#request.destroy();
     this.#connection.destroy();
   }

@@ -22,6 +22,8 @@ import { upgradeOf } from './upgrades.ts';
 
 /** Time for a container to run. */
 const RUNS_WITHIN_MS = 60_000;
+/** Time for a port: a program may have been started just now. */
+const PORT_WAIT_MS = 5_000;
 const COME_AGAIN_SECONDS = 5;
 const STOPPING = new Refusal(503, 'error', 'this scheduler is stopping: call again');
 const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
@@ -146,6 +148,7 @@ class SandboxCall implements OpenCall {
         onBytes: (direction, count) => streamMetrics.bytes.inc({ direction }, count),
         onOver: (isWhole) => this.#over(isWhole),
         port,
+        waitMs: PORT_WAIT_MS,
         fastify: this.#request,
         rootPath,
         tokenInHeader,

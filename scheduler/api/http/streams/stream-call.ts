@@ -57,6 +57,8 @@ export interface StreamedTo {
 
 /** Time for the stream of a task that has ended to bring its last bytes. */
 const LAST_BYTES_MS = 10_000;
+/** Time for a port of a pod: its readiness probe has succeeded, but it may have further ports. */
+const PORT_WAIT_MS = 1_000;
 /** Time for an application to end after its WebSocket was closed. */
 const AFTER_CLOSE_MS = 30_000;
 
@@ -106,6 +108,8 @@ class StreamCall implements OpenCall {
   #finished: Finished | undefined;
   #hasBegun = false;
   #isOver = false;
+  /** The stream ended without a head. */
+  #isBrokenOff = false;
   #hasLeft = false;
   /** The caller was answered in the container's place. */
   #isAnswered = false;
@@ -223,7 +227,7 @@ class StreamCall implements OpenCall {
   ): void {
     const { rootPath, tokenInHeader } = this.#to;
     this.#exchange = portExchange(
-      { ...common, port, fastify: this.#request, rootPath, tokenInHeader },
+      { ...common, port, waitMs: PORT_WAIT_MS, fastify: this.#request, rootPath, tokenInHeader },
       (program) => (this.#program = program),
       upgrade && {
         upgrade,
@@ -321,6 +325,7 @@ class StreamCall implements OpenCall {
       return;
     }
     if (this.#isOver) return;
+    this.#isBrokenOff = true;
     const refusal = this.#program?.refusal;
     if (refusal !== undefined) return this.#answer(undefined, new Refusal(502, 'error', refusal));
     // The stream ended without a head: the end of the task has the reason, if it comes soon.
@@ -349,7 +354,8 @@ class StreamCall implements OpenCall {
       return;
     }
     // The bytes come by another way than the end, and may be behind it.
-    const isBehind = finished.status === 'COMPLETE' && this.#exchange !== undefined;
+    const mayFollow = finished.status === 'COMPLETE' || (this.#program !== undefined && !this.#isBrokenOff);
+    const isBehind = mayFollow && this.#exchange !== undefined;
     if (this.#hasBegun) {
       return finished.status === 'COMPLETE' ? undefined : this.#cutBehind(finished);
     }
