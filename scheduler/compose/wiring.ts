@@ -111,6 +111,7 @@ export function wire(parts: Wired): void {
   wireContainers(parts);
   containers.onChange((change) => parts.podParts.containerWaits.containerChanged(change));
   containers.onChange((change) => parts.podParts.containerUses.containerChanged(change));
+  wireChanges(parts);
   wireReplicas(parts);
   wireWorkers({ containers, machines, workers, drains });
   wireUpkeep(parts);
@@ -218,6 +219,14 @@ function wireOrderedStreams({ linkParts: { links, images }, volumeStreams, podPa
 
 const basesOf = (steps: readonly { readonly text?: string }[]): readonly string[] =>
   imagesOf(steps.flatMap(({ text = '' }) => readStep(text) ?? []));
+
+/** Changes of containers, which their agents carry out. */
+function wireChanges({ clusterState: { machines }, linkParts: { links }, podParts }: Wired): void {
+  const { containerChanges } = podParts;
+  containerChanges.onOrder((machineId, order) => links.changeContainer(machineId, order));
+  links.onContainerChanged((machineId, changed) => containerChanges.changed(machineId, changed));
+  machines.onChange((machine) => containerChanges.machineChanged(machine));
+}
 
 /** Cache volumes that were deleted. */
 function wireCaches({ clusterState: { agentReports }, linkParts: { links }, cacheVolumes }: Wired): void {

@@ -89,6 +89,13 @@ export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings):
 
 const isLoopbackName = (host: string): boolean => host === 'localhost' || host.startsWith('127.') || host === '[::1]';
 
+/** The address of a port of one container of a sandbox. @param base - without a trailing slash */
+export const sandboxUrl = (
+  base: string,
+  { stubId, containerId }: { readonly stubId: string; readonly containerId: string },
+  port: number,
+): string => `${base}/sandbox/container/${stubId}/${containerId}/${port}`;
+
 export type UrlForm = 'host' | 'path' | '';
 
 /** The form that a caller asked for; empty: the default. Unknown texts mean the path form. */
