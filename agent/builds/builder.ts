@@ -31,7 +31,7 @@ import type { Packages } from './packages.ts';
 import { segmentsOf } from './segments.ts';
 import type { Segment } from './segments.ts';
 import type { StepsApart } from './steps-apart.ts';
-import { tarOf } from './tar.ts';
+import { tarOf } from '../containers/tar.ts';
 
 export interface BuildLimits {
   /** Builds at once; 0: none. */

@@ -25,6 +25,7 @@ import { GatewaySockets } from '../gateway/sockets.ts';
 import { HostDrain } from '../host-drain.ts';
 import type { PullSettings } from '../images/images.ts';
 import { AgentState } from '../reconcile/agent-state.ts';
+import { ContainerChanges } from '../reconcile/changes.ts';
 import { DisconnectWatch } from '../reconcile/disconnect.ts';
 import { Executor } from '../reconcile/execute.ts';
 import type { Journal } from '../reconcile/journal.ts';
@@ -353,6 +354,15 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     wake: () => loop.wake(),
     reportAll: () => link.reportAll(),
   });
+  const changes = new ContainerChanges({
+    runtime,
+    pauseContainers,
+    agentState,
+    conditions,
+    machineId,
+    answer: (containerChanged) => link.send({ containerChanged }),
+    log,
+  });
   const disconnects = new DisconnectWatch({
     entries: () => journal.all(),
     bootId,
@@ -394,6 +404,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     executor,
     loop,
     orders,
+    changes,
     hostDrain,
     contact,
     disconnects,

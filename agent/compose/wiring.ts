@@ -28,7 +28,7 @@ export function wire(host: Host, journal: Journal, parts: Parts, root: LinkEvent
 function wireRunners(
   { log }: Host,
   journal: Journal,
-  { slots, gateway, supervisors, executor, logs, loop, agentState, link }: Parts,
+  { slots, gateway, supervisors, changes, executor, logs, loop, agentState, link }: Parts,
 ): void {
   slots.onReady((containerId, ready) => executor.ready(containerId, ready));
   slots.onStarting((containerId, phase) => {
@@ -45,6 +45,7 @@ function wireRunners(
   });
   slots.onViolation((containerId, rule, text) => executor.violated(containerId, rule, text));
   slots.onRestarting((containerId, restarting) => agentState.noteRestarting(containerId, restarting));
+  link.onChangeContainer((order) => changes.take(order));
   link.onServeContainer((order) => supervisors.serve(order));
   // The next agent process listens for it again.
   supervisors.onAdded((containerId) => {

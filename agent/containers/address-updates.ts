@@ -35,6 +35,12 @@ export interface AddressUpdatesParts {
   readonly update: (one: Filtered) => string;
 }
 
+/** Runs a transaction of `nft` in a pause container. @throws Error where it was refused: nothing has changed then */
+export async function setRules(runtime: Pick<ContainerRuntime, 'exec'>, dockerId: string, text: string): Promise<void> {
+  const { exitCode, output } = await runtime.exec(dockerId, [...PROGRAM, text], UPDATE_DEADLINE_MS);
+  if (exitCode !== 0) throw new Error(output.slice(0, 500) || `nft ended with code ${exitCode}`);
+}
+
 export class AddressUpdates {
   readonly #parts: AddressUpdatesParts;
   readonly #abort = new AbortController();
@@ -79,8 +85,7 @@ export class AddressUpdates {
   async #bring(one: Filtered, closed: string): Promise<void> {
     const { runtime, serving, update, log } = this.#parts;
     try {
-      const { exitCode, output } = await runtime.exec(one.dockerId, [...PROGRAM, update(one)], UPDATE_DEADLINE_MS);
-      if (exitCode !== 0) throw new Error(output.slice(0, 500) || `nft ended with code ${exitCode}`);
+      await setRules(runtime, one.dockerId, update(one));
       one.closed = closed;
       log.info({ holder: one.dockerId }, 'new addresses of this machine are closed to a container');
     } catch (error) {

@@ -21,12 +21,30 @@ export const METADATA = [
 ] as const;
 /** Multicast and broadcast addresses, which reach every container of a bridge. */
 const EVERYBODY = ['224.0.0.0/4', '255.255.255.255/32', 'ff00::/8'] as const;
+/** Messages by which IPv6 finds the machines of a link. */
+const NEIGHBOURS = 'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept';
 /** The engine's own resolver, inside every network namespace on a network of ours. */
 const ENGINE_RESOLVER = '127.0.0.11';
 
-export interface RulesInput {
-  /** Ranges that a stub may reach; none: everything except closed ranges. */
+/** Addresses that a container may reach. */
+export interface NetworkChoice {
+  /** True: nothing leaves the namespace. */
+  readonly blockNetwork?: boolean;
+  /** Ranges that it may reach; none: everything except closed ranges. */
   readonly allowList: readonly string[];
+}
+
+const MAX_RANGES = 10;
+
+/** @returns why a choice cannot be kept, naming the field; undefined: it can */
+export function choiceProblem({ blockNetwork = false, allowList }: NetworkChoice): string | undefined {
+  if (allowList.length > MAX_RANGES) return `allow_list has more than ${MAX_RANGES} entries`;
+  if (blockNetwork && allowList.length > 0) return 'allow_list and block_network exclude each other';
+  const badRange = allowList.map(rangeProblem).find((problem) => problem !== undefined);
+  return badRange === undefined ? undefined : `allow_list: ${badRange}`;
+}
+
+export interface RulesInput extends NetworkChoice {
   /** Addresses of this machine, including the machine's side of the containers' bridge. */
   readonly ownAddresses: readonly string[];
   /** Own addresses (ranges too) that containers may reach nevertheless. */
@@ -48,30 +66,62 @@ export function rangeProblem(text: string): string | undefined {
 }
 
 /** The rules as `nft -f` reads them. */
-export function filterRules(input: RulesInput): string {
+export const filterRules = (input: RulesInput): string => tableOf(input, input.blockNetwork === true);
+
+/**
+ * A transaction of `nft -f` that replaces a filter while its container runs. Every packet is judged then, also those of
+ * connections that are open: a forbidden one is reset when it sends, and hears nothing more of its other end.
+ */
+export const changedRules = (input: RulesInput): string =>
+  `table inet longshore { }\ndelete table inet longshore\n${tableOf(input, true)}`;
+
+/** @param judgesAll - packets of open connections too, both ways */
+function tableOf(input: RulesInput, judgesAll: boolean): string {
+  const { blockNetwork = false } = input;
   const { closed, own, opened } = closedOf(input);
   const closedHere = blockListOf([...input.closedRanges, ...own.map(asRange)]);
   const allowed = blockListOf(input.allowList);
   const isListed = input.allowList.length > 0;
-  const mayAsk = input.nameServers.filter((address) => !isListed || isIn(allowed, address));
+  const mayAsk = blockNetwork ? [] : input.nameServers.filter((address) => !isListed || isIn(allowed, address));
   // Loopback name servers are queried by the engine itself, from outside: only its resolver inside can be closed.
-  const closesNames = isListed && mayAsk.length === 0;
+  const closesNames = blockNetwork || (isListed && mayAsk.length === 0);
   const reject = 'reject with icmpx type admin-prohibited';
   // An address that the operator opens lies in a closed range, such as the bridge's. Traffic to it still depends on the
   // allow-list.
   const but = (family: 'ip' | 'ip6', version: 4 | 6): string =>
     opened.some((address) => isIP(address) === version) ? `${family} daddr != @opened${version} ` : '';
+  // An open connection ends at a reset, and would only wait at any other refusal.
+  const refused = (match: string): string[] => [
+    ...(judgesAll ? [`${match}meta l4proto tcp reject with tcp reset`] : []),
+    `${match}${reject}`,
+  ];
+  const names = byVersion(mayAsk.filter((address) => isIn(closedHere, address)));
   const lines = [
-    'ct state established,related accept',
-    'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept',
+    ...(judgesAll ? [] : ['ct state established,related accept']),
+    NEIGHBOURS,
     ...(closesNames ? [`ip daddr ${ENGINE_RESOLVER} ${reject}`] : []),
     'oif "lo" accept',
-    ...byVersion(mayAsk.filter((address) => isIn(closedHere, address))).flatMap(([family, list]) => [
+    ...names.flatMap(([family, list]) => [
       `${family} daddr { ${list.join(', ')} } meta l4proto { tcp, udp } th dport 53 accept`,
     ]),
-    `${but('ip', 4)}ip daddr @closed4 ${reject}`,
-    `${but('ip6', 6)}ip6 daddr @closed6 ${reject}`,
-    ...(isListed ? ['ip daddr @allowed4 accept', 'ip6 daddr @allowed6 accept', reject] : []),
+    ...refused(`${but('ip', 4)}ip daddr @closed4 `),
+    ...refused(`${but('ip6', 6)}ip6 daddr @closed6 `),
+    ...(isListed ? ['ip daddr @allowed4 accept', 'ip6 daddr @allowed6 accept'] : []),
+    ...(isListed || blockNetwork ? refused('') : []),
+  ];
+  const from = (text: string): string => text.replaceAll('daddr', 'saddr');
+  // Messages on packets that were too large come from machines on the way.
+  const linesIn = [
+    NEIGHBOURS,
+    'iif "lo" accept',
+    ...(blockNetwork ? [] : ['meta l4proto { 1, 58 } ct state related accept']),
+    ...names.flatMap(([family, list]) => [
+      `${family} saddr { ${list.join(', ')} } meta l4proto { tcp, udp } th sport 53 accept`,
+    ]),
+    `${from(but('ip', 4))}ip saddr @closed4 drop`,
+    `${from(but('ip6', 6))}ip6 saddr @closed6 drop`,
+    ...(isListed ? ['ip saddr @allowed4 accept', 'ip6 saddr @allowed6 accept'] : []),
+    ...(isListed || blockNetwork ? ['drop'] : []),
   ];
   return [
     'table inet longshore {',
@@ -82,6 +132,14 @@ export function filterRules(input: RulesInput): string {
     '    type filter hook output priority 0; policy accept;',
     ...lines.map((line) => `    ${line}`),
     '  }',
+    ...(judgesAll
+      ? [
+          '  chain in {',
+          '    type filter hook input priority 0; policy accept;',
+          ...linesIn.map((line) => `    ${line}`),
+          '  }',
+        ]
+      : []),
     '}',
     '',
   ].join('\n');
@@ -96,7 +154,7 @@ export function frameRules(input: RulesInput): string {
   const { closed, opened } = closedOf(input);
   const lines = [
     'arp saddr ip $self accept',
-    'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept',
+    NEIGHBOURS,
     'meta protocol ip ip saddr != $self drop',
     ...byVersion(input.nameServers).map(
       ([family, list]) => `${family} daddr { ${list.join(', ')} } meta l4proto { tcp, udp } th dport 53 accept`,

@@ -11,12 +11,12 @@ import { AppError, messageOf } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Filtered } from './address-updates.ts';
-import { AddressUpdates } from './address-updates.ts';
+import { AddressUpdates, setRules } from './address-updates.ts';
 import { openFilesByContainer, openFilesOf } from './helpers.ts';
 import { Limiter } from './limiter.ts';
 import { PAUSE_IMAGE, ensurePauseImage } from './pause-image.ts';
-import type { FilterTable, RulesInput } from './network-filter.ts';
-import { closedUpdate, filterRules, frameRules } from './network-filter.ts';
+import type { FilterTable, NetworkChoice, RulesInput } from './network-filter.ts';
+import { changedRules, closedUpdate, filterRules, frameRules } from './network-filter.ts';
 import type { ContainerRuntime, NetworkFacts, RuntimeContainer } from './runtime.ts';
 import { EngineError, LABELS } from './runtime.ts';
 
@@ -79,6 +79,9 @@ export interface PauseContainersParts {
   readonly rules?: typeof filterRules;
 }
 
+/** The network of most containers. */
+const OPEN: NetworkChoice = { allowList: [] };
+
 /** The assignment that a pause container serves. */
 const ownerOf = (containerId: string, epoch: number): string => `${containerId} ${epoch}`;
 
@@ -113,7 +116,7 @@ export class PauseContainers {
       log: parts.log,
       closedNow: () => this.#closedNow(),
       serving: () => [...this.#serving.values()],
-      update: ({ tables }) => closedUpdate(this.#rulesInput([]), tables),
+      update: ({ tables }) => closedUpdate(this.#rulesInput(OPEN), tables),
     });
   }
 
@@ -186,11 +189,12 @@ export class PauseContainers {
    * A pause container for one workload: a waiting one, else a new one.
    * @throws AppError `network_error` when no pause container could be made ready
    */
-  async take(containerId: string, epoch: number, allowList: readonly string[]): Promise<PauseContainer> {
+  async take(containerId: string, epoch: number, choice: NetworkChoice): Promise<PauseContainer> {
     this.release(containerId, epoch);
-    const filter = this.#filter(allowList);
-    // Waiting pause containers have rules without an allow-list.
-    const waits = allowList.length === 0 ? this.#takeWaiting(keyOf(filter.rules)) : undefined;
+    const filter = this.#filter(choice);
+    // Waiting pause containers have the rules of an open network.
+    const isOpen = choice.blockNetwork !== true && choice.allowList.length === 0;
+    const waits = isOpen ? this.#takeWaiting(keyOf(filter.rules)) : undefined;
     const pauseContainer = waits ?? (await this.#make(filter));
     await this.#serve(ownerOf(containerId, epoch), pauseContainer);
     this.#refillLater();
@@ -202,11 +206,31 @@ export class PauseContainers {
    * @throws AppError `network_error`, also where the kernel cannot filter frames
    */
   async takeForBuild(buildId: string): Promise<PauseContainer> {
-    const filter = this.#filter([]);
-    const rules = `${filter.rules}${frameRules(this.#rulesInput([]))}`;
+    const filter = this.#filter(OPEN);
+    const rules = `${filter.rules}${frameRules(this.#rulesInput(OPEN))}`;
     const pauseContainer = await this.#make({ ...filter, rules, tables: ['inet', 'netdev'], script: BUILD_SCRIPT });
     await this.#serve(ownerOf(buildId, 0), pauseContainer);
     return pauseContainer;
+  }
+
+  /**
+   * Changes what a running workload may reach. Its filter stays as it is where that fails.
+   * @throws AppError `network_error`
+   */
+  async change(containerId: string, epoch: number, choice: NetworkChoice): Promise<void> {
+    const pauseContainer = this.#serving.get(ownerOf(containerId, epoch));
+    if (pauseContainer === undefined) throw new AppError('network_error', 'the container has no network of its own');
+    const input = this.#rulesInput(choice);
+    try {
+      await setRules(this.#parts.runtime, pauseContainer.dockerId, changedRules(input));
+    } catch (error) {
+      throw new AppError('network_error', `cannot change the container's network: ${messageOf(error)}`, {
+        cause: error,
+      });
+    }
+    // This machine may have got an address since the text was made.
+    pauseContainer.closed = closedKey(input);
+    if (pauseContainer.closed !== this.#closedNow()) await this.#updates.look();
   }
 
   async #serve(owner: string, pauseContainer: Kept): Promise<void> {
@@ -288,19 +312,20 @@ export class PauseContainers {
     await Promise.all(this.#removing);
   }
 
-  #filter(allowList: readonly string[]): Filter {
-    const input = this.#rulesInput(allowList);
+  #filter(choice: NetworkChoice): Filter {
+    const input = this.#rulesInput(choice);
     const rules = (this.#parts.rules ?? filterRules)(input);
     return { rules, closed: closedKey(input), tables: ['inet'], script: SCRIPT };
   }
 
   #closedNow(): string {
-    return closedKey(this.#rulesInput([]));
+    return closedKey(this.#rulesInput(OPEN));
   }
 
-  #rulesInput(allowList: readonly string[]): RulesInput {
+  #rulesInput({ blockNetwork = false, allowList }: NetworkChoice): RulesInput {
     const { own, nameServers } = this.#parts.addresses();
     return {
+      blockNetwork,
       allowList,
       ownAddresses: [...new Set([...own, ...this.#bridge.gateways])].toSorted(),
       bridgeRanges: this.#bridge.subnets,
@@ -414,7 +439,7 @@ export class PauseContainers {
   async #fill(): Promise<void> {
     while (!this.#closed && this.#waiting.length < this.#parts.size) {
       try {
-        const pauseContainer = await this.#make(this.#filter([]));
+        const pauseContainer = await this.#make(this.#filter(OPEN));
         this.#failures = 0;
         this.#waiting.push(pauseContainer);
       } catch (error) {

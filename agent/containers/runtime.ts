@@ -353,6 +353,12 @@ export interface ContainerRuntime {
    * @returns the new image's id
    */
   commit(dockerId: string, imageId: string, labels: Readonly<Record<string, string>>): Promise<string>;
+  /**
+   * Makes an image of a container's files, configured like its image: without the container's variables, labels,
+   * program and mounts. The container stands still meanwhile.
+   * @throws EngineError
+   */
+  snapshot(dockerId: string, name: string, labels: Readonly<Record<string, string>>): Promise<void>;
   /** Ids of containers, of every owner, with that network setting. */
   containersOn(network: string): Promise<string[]>;
   /** Ids of containers, of every owner, whose names begin so. */

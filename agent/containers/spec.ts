@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
 import type { CreateContainer, GpuDriver, ImageConfig, Mount } from './runtime.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
-import { rangeProblem } from './network-filter.ts';
+import { choiceProblem } from './network-filter.ts';
 import type { PauseContainer } from './pause-containers.ts';
 import { LABELS } from './runtime.ts';
 import {
@@ -26,7 +26,6 @@ import { volumesProblem } from './volumes-problem.ts';
 const MIN_MEMORY_BYTES = 16 * 1024 * 1024;
 const MIN_CPU_MILLICORES = 10;
 const MAX_WORKERS = 256;
-const MAX_RANGES = 10;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,200}$/;
 const IMAGE = /^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}$/;
 /** Bounds of a handler's name; the runner judges the rest, with a message that its author sees. */
@@ -69,11 +68,8 @@ export function checkAssignment(assignment: Assignment__Output): string | undefi
   if (spec.workers < 1 || spec.workers > MAX_WORKERS) return `spec.workers is not from 1 to ${MAX_WORKERS}`;
   if (!['', ...WORKER_MODES].includes(spec.workerMode)) return `spec.worker_mode is not ${WORKER_MODES.join(', ')}`;
   for (const name of Object.keys(spec.env)) if (!ENV_NAME.test(name)) return `spec.env: ${name} is not a variable name`;
-  if (spec.allowList.length > MAX_RANGES) return `spec.allow_list has more than ${MAX_RANGES} entries`;
-  if (spec.blockNetwork && spec.allowList.length > 0)
-    return 'spec.allow_list and spec.block_network exclude each other';
-  const badRange = spec.allowList.map(rangeProblem).find((problem) => problem !== undefined);
-  if (badRange !== undefined) return `spec.allow_list: ${badRange}`;
+  const badNetwork = choiceProblem(spec);
+  if (badNetwork !== undefined) return `spec.${badNetwork}`;
   return (supervised ? supervisedProblem(spec) : undefined) ?? volumesProblem(spec.workspaceId, spec.volumes);
 }
 

@@ -252,7 +252,10 @@ export class Starts {
     const bucketKeys = new Map((permission?.bucketKeys ?? []).map((keys) => [keys.mountPath, keys]));
     clock.mark(containerId, 'turn');
     const takePauseContainer = async (): Promise<PauseContainer | undefined> =>
-      spec.blockNetwork ? undefined : this.#parts.pauseContainers.take(containerId, entry.epoch, spec.allowList);
+      // The network of a sandbox may open later, so it has one that lets nothing out.
+      spec.blockNetwork && kindOf(spec) !== 'sandbox'
+        ? undefined
+        : this.#parts.pauseContainers.take(containerId, entry.epoch, spec);
     this.#parts.logs.hide(containerId, [...Object.values(secrets), containerToken]);
     let pauseContainer = await takePauseContainer();
     clock.mark(containerId, 'holder');

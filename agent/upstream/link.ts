@@ -23,6 +23,7 @@ import type {
   ServeContainer__Output,
   ServeVolume__Output,
   BuildImage__Output,
+  ChangeContainer__Output,
   TaskToAgent__Output,
   Welcome__Output,
 } from '#shared/protocol/generated/messages.ts';
@@ -86,6 +87,7 @@ export class Link {
   readonly #prepareImage = new Listeners<[PrepareImage__Output]>();
   readonly #serveVolume = new Listeners<[ServeVolume__Output]>();
   readonly #serveContainer = new Listeners<[ServeContainer__Output]>();
+  readonly #changeContainer = new Listeners<[ChangeContainer__Output]>();
   readonly #buildImage = new Listeners<[BuildImage__Output]>();
   readonly #removeImages = new Listeners<[readonly string[]]>();
   readonly #removeCaches = new Listeners<[readonly string[]]>();
@@ -135,6 +137,11 @@ export class Link {
   /** Told of a stream that wants the supervisor of a container. */
   onServeContainer(listener: (order: ServeContainer__Output) => void): void {
     this.#serveContainer.add(listener);
+  }
+
+  /** Told of a change of a container that runs. */
+  onChangeContainer(listener: (order: ChangeContainer__Output) => void): void {
+    this.#changeContainer.add(listener);
   }
 
   /** Told of an image to build. */
@@ -442,6 +449,10 @@ export class Link {
         if (message.serveContainer !== null && message.serveContainer !== undefined)
           this.#serveContainer.tell(message.serveContainer);
         return;
+      case 'changeContainer':
+        if (message.changeContainer !== null && message.changeContainer !== undefined)
+          this.#changeContainer.tell(message.changeContainer);
+        return;
       case 'buildImage':
         if (message.buildImage !== null && message.buildImage !== undefined) this.#buildImage.tell(message.buildImage);
         return;
@@ -459,7 +470,6 @@ export class Link {
       case 'revoked':
         void this.#onRevoked(session, message.revoked?.statement ?? '');
         return;
-      case 'changeContainer':
       case 'welcome':
       case 'ping':
       case undefined:

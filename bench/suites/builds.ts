@@ -2,7 +2,7 @@
 // engine's own builder with the same instructions. No layer of an earlier build is used on either side.
 import { randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
-import { tarOf } from '#agent/builds/tar.ts';
+import { tarOf } from '#agent/containers/tar.ts';
 import { BASE_IMAGE, BUILD_LABEL } from '#shared/domain/built-images.ts';
 import { readDefinition } from '#scheduler/fleet/builds/definition.ts';
 import type { ImageRequest } from '#scheduler/fleet/builds/definition.ts';

@@ -19,6 +19,8 @@ import type { Report } from './report.ts';
 import { PackAddress, jsonOf, listFiles, volumePath } from './volume-files.ts';
 
 const READ_BYTES = 512 * 1024;
+/** Tries at an upload that another request has, before that counts as its failure. */
+const TRIES_OF_HELD = 5;
 /** Small files are sent together in writes of about this size. */
 const JOIN_BYTES = 256 * 1024;
 
@@ -97,12 +99,14 @@ class Sender {
   async send(batch: readonly LocalFile[], signal: AbortSignal): Promise<void> {
     const [only] = batch;
     const isLarge = batch.length === 1 && only !== undefined && only.size > RECORD_BYTES;
-    await persistently(signal, async () => {
+    await persistently(signal, async (tries) => {
       const attempt = new Attempt(this.#report);
       try {
         const from = isLarge ? await this.#received(only) : 0;
         attempt.moved(from);
         const answer = await this.#answer(attempt.body(batch, from), signal);
+        // A request that was cut may hold its upload until the volume's disk has answered it.
+        if (isLarge && tries < TRIES_OF_HELD && isHeld(answer)) throw new BrokenPack(`${only.path}: ${HELD}`);
         this.#tell(answer);
         for (const { path, message } of attempt.unread) this.#report.fail(path, message);
       } catch (error) {
@@ -234,6 +238,11 @@ class Attempt {
   }
 }
 
+/** Whether another request still has the upload of the only file. */
+const isHeld = (answer: JsonObject): boolean =>
+  listField(answer, 'failed').some((one) => textField(one, 'code') === 'upload_in_progress');
+
+const HELD = 'another request is sending this upload';
 const CHANGED = 'it was changed while it was copied';
 
 const factsOf = ({ path, size, mtimeNs, isExecutable }: LocalFile): JsonObject => ({

@@ -252,7 +252,8 @@ class SandboxProcess:
             self._is_over = True
             self._detach()
         elif 'error' in said:
-            raise SandboxProcessError('%s: %s' % (self._what, said['error']))
+            self._detach()
+            raise SandboxProcessError('%s: %s' % (self._what, said['error'].get('message') or said['error'].get('code')))
 
     @property
     def aio(self) -> Any:

@@ -209,7 +209,7 @@ class SandboxFileSystem:
 
     def _opened(self, method: str, path: str, body: Any = None, size: int = 0, mode: int = 0) -> Any:
         what = 'cannot %s %s' % ('read' if method == 'GET' else 'write', path)
-        query = parse.urlencode(dict({'path': path}, **({'mode': mode} if mode else {})))
+        query = parse.urlencode(dict({'path': path}, **({'mode': '%o' % mode} if mode else {})))
         route = '/api/v1/gateway/containers/%s/files?%s' % (parse.quote(self._sandbox.container_id, safe=''), query)
         try:
             return opened(method, route, what, self._sandbox.at, body, size)

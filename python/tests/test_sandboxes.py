@@ -400,7 +400,7 @@ class Programs(Case):
 
     def test_a_program_that_is_not_known_is_an_error(self) -> None:
         def play(asked: Dict[str, Any], to: Speaker) -> None:
-            to.send({'error': 'there is no program 7'})
+            to.send({'error': {'code': 'not_found', 'message': 'there is no program 7'}})
 
         self.server.play = play
         with self.assertRaisesRegex(SandboxProcessError, 'there is no program 7'):
@@ -436,7 +436,7 @@ class Programs(Case):
             path = run[2]['command'].split(' ')[2]
             self.assertEqual(run[2]['command'], 'exec 0< %s && rm -f %s && exec cat' % (path, path))
             self.assertEqual((put[0], put[2]), ('PUT', b'text'))
-            self.assertIn('mode=384', put[1])
+            self.assertIn('mode=600', put[1])
 
     def test_programs_are_listed_asked_and_ended(self) -> None:
         one = {'pid': 7, 'cmd': 'sleep 5', 'cwd': '/', 'env': ['A=1=2'], 'exitCode': -1, 'running': True}

@@ -434,6 +434,19 @@ class Ends(Supervised):
         self.assert_gone(stubborn)
 
 
+class Entrypoint(Supervised):
+    def test_it_is_found_as_number_0(self) -> None:
+        self.begin(entrypoint=['sh', '-c', 'echo begun; sleep 1000'])
+        eventually(lambda: self.ask(type='wait', pid=0, timeoutMs=0)['ok'])
+        peer = self.open(type='attach', pid=0, stdout=0, stderr=0)
+        self.assertGreater(peer.response()['pid'], 0)
+        self.assertEqual(Output(peer, until=b'begun').stdout, b'begun\n')
+
+    def test_there_may_be_none(self) -> None:
+        self.begin()
+        self.refused('not_found', type='attach', pid=0, stdout=0, stderr=0)
+
+
 class Terminals(Supervised):
     def shell(self) -> Peer:
         peer = self.attached('bash', '--norc', '--noprofile', '-i', terminal=TERMINAL, env={'PS1': 'ready> ', 'TERM': 'dumb'})
@@ -494,6 +507,18 @@ class Terminals(Supervised):
         assert exit is not None
         self.assertEqual((exit['exitCode'], exit['signal']), (129, 'HUP'))
         eventually(lambda: not os.path.exists('/proc/%d' % job) or 'Z' in open('/proc/%d/stat' % job).read().split()[2])
+
+    def test_a_terminal_that_nobody_comes_back_to_is_hung_up(self) -> None:
+        self.begin()
+        peer = self.attached('cat', terminal={}, hangUpAfterMs=1500)
+        peer.close()
+        # Somebody who comes back in time stops the wait, and begins another when leaving.
+        back = self.open(type='attach', pid=self.pid, stdout=0, stderr=0)
+        self.assertTrue(back.response()['running'])
+        time.sleep(2)
+        self.assertTrue(self.ask_ok(type='wait', pid=self.pid, timeoutMs=0)['running'])
+        back.close()
+        self.assertEqual(self.wait_end(self.pid)['exitCode'], 129)
 
     def test_a_program_that_ignores_the_signal_reads_the_end(self) -> None:
         self.begin()

@@ -48,6 +48,10 @@ export interface SurfacesSetup extends Pick<
   | 'containerUses'
   | 'containerWaits'
   | 'containerStreams'
+  | 'containerChanges'
+  | 'access'
+  | 'inside'
+  | 'snapshots'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

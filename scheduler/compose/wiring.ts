@@ -10,6 +10,7 @@ import type { Explain } from '../api/explain/service.ts';
 import type { ContainerCalls } from '../api/http/container-calls.ts';
 import type { AgentReports } from '../fleet/agent-reports.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
+import type { ContainerUses } from '../fleet/containers/uses.ts';
 import type { Loads } from '../cluster/loads.ts';
 import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -86,6 +87,7 @@ export interface WiredLinks {
     readonly loads: Pick<Loads, 'forget'>;
   };
   readonly linkParts: LinkParts;
+  readonly podParts: { readonly containerUses: Pick<ContainerUses, 'hold'> };
   readonly taskParts: Pick<TaskParts, 'attempts' | 'dispatcher' | 'drainCutoff' | 'reports' | 'streams'>;
 }
 
@@ -109,6 +111,7 @@ export function wire(parts: Wired): void {
   wireContainers(parts);
   containers.onChange((change) => parts.podParts.containerWaits.containerChanged(change));
   containers.onChange((change) => parts.podParts.containerUses.containerChanged(change));
+  wireChanges(parts);
   wireReplicas(parts);
   wireWorkers({ containers, machines, workers, drains });
   wireUpkeep(parts);
@@ -171,7 +174,7 @@ export function wireScaling({
 }
 
 /** Links, logs and images follow containers and machines. */
-export function wireLinks({ clusterState, linkParts, taskParts }: WiredLinks): void {
+export function wireLinks({ clusterState, linkParts, taskParts, podParts }: WiredLinks): void {
   const { links, logs, images, pages } = linkParts;
   clusterState.containers.onChange((change) => logs.containerChanged(change));
   clusterState.machines.onChange((machine) => links.machineChanged(machine));
@@ -181,8 +184,13 @@ export function wireLinks({ clusterState, linkParts, taskParts }: WiredLinks): v
   links.onStream((machineId, taskId, token, bytes) => {
     const attempt = attempts.find(taskId, token);
     // The attempt has ended meanwhile, or is another machine's.
-    if (attempt === undefined || attempt.machineId !== machineId || attempt.ending !== undefined) bytes.destroy();
-    else streams.arrived(attempt.job, bytes);
+    if (attempt === undefined || attempt.machineId !== machineId || attempt.ending !== undefined)
+      return void bytes.destroy();
+    const { containerId } = attempt;
+    // A container made by hand is in use while a call lasts.
+    if (clusterState.containers.get(containerId)?.spec.byHand === true)
+      bytes.once('close', podParts.containerUses.hold(containerId));
+    streams.arrived(attempt.job, bytes);
   });
   links.onQueuesReady((queues) => {
     for (const queue of queues) taskParts.dispatcher.wake(queue);
@@ -211,6 +219,14 @@ function wireOrderedStreams({ linkParts: { links, images }, volumeStreams, podPa
 
 const basesOf = (steps: readonly { readonly text?: string }[]): readonly string[] =>
   imagesOf(steps.flatMap(({ text = '' }) => readStep(text) ?? []));
+
+/** Changes of containers, which their agents carry out. */
+function wireChanges({ clusterState: { machines }, linkParts: { links }, podParts }: Wired): void {
+  const { containerChanges } = podParts;
+  containerChanges.onOrder((machineId, order) => links.changeContainer(machineId, order));
+  links.onContainerChanged((machineId, changed) => containerChanges.changed(machineId, changed));
+  machines.onChange((machine) => containerChanges.machineChanged(machine));
+}
 
 /** Cache volumes that were deleted. */
 function wireCaches({ clusterState: { agentReports }, linkParts: { links }, cacheVolumes }: Wired): void {

@@ -30,6 +30,8 @@ import type {
   ServeContainer,
   ServeVolume,
   BuildImage,
+  ChangeContainer,
+  ContainerChanged__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntryChange, ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { Reports } from '../tasks/completion/reports.ts';
@@ -111,6 +113,7 @@ export class Links {
   readonly #bytes: ByteConnections;
   readonly #buildObjects = new BuildObjects();
   readonly #queuesReady = new Listeners<[Iterable<QueueName>]>();
+  readonly #containerChanged = new Listeners<[MachineId, ContainerChanged__Output]>();
   #serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void> = () =>
     Promise.reject(new Error('calls of containers are not served'));
 
@@ -167,6 +170,11 @@ export class Links {
   /** Called with a call of one of that machine's containers. The handler serves it, then resolves. */
   onContainerCall(handler: (machineId: MachineId, call: ContainerCall) => Promise<void>): void {
     this.#serveCall = handler;
+  }
+
+  /** Told the answer of an agent to a change of a container. */
+  onContainerChanged(listener: (machineId: MachineId, changed: ContainerChanged__Output) => void): void {
+    this.#containerChanged.add(listener);
   }
 
   /** Called with the bytes of a streamed call that an agent opened. */
@@ -270,6 +278,7 @@ export class Links {
       secretsOf: this.#parts.secretsOf,
       tokenOf: this.#parts.tokenOf,
       images: this.#parts.images,
+      onContainerChanged: (changed) => this.#containerChanged.tell(machineId, changed),
       onPing: (ms) => metrics.ping.observe(ms / 1000),
       onEnd: (ended, reason) => this.#sessionEnded(ended, reason),
     });
@@ -421,6 +430,14 @@ export class Links {
     const { objectId = '' } = order.context ?? {};
     if (objectId !== '') this.#buildObjects.add(machineId, objectId);
     session.buildImage(order);
+    return true;
+  }
+
+  /** Orders a change of a container. @returns false when that machine is not linked here */
+  changeContainer(machineId: MachineId, order: ChangeContainer): boolean {
+    const session = this.#connections.get(machineId)?.session;
+    if (session?.alive !== true) return false;
+    session.changeContainer(order);
     return true;
   }
 

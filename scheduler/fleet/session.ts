@@ -20,6 +20,8 @@ import type {
   ServeContainer,
   ServeVolume,
   BuildImage,
+  ChangeContainer,
+  ContainerChanged__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { SecretValues } from '../workspaces/secrets/service.ts';
@@ -101,6 +103,8 @@ export interface SessionParts {
   /** The credential of a container that may now be created. */
   readonly tokenOf: (row: ContainerRow) => Promise<string>;
   readonly images: Pick<ImageOrders, 'prepared'>;
+  /** Passes on the answer to a change of a container. */
+  readonly onContainerChanged: (changed: ContainerChanged__Output) => void;
   /** Called with the time that the answer to a ping took. */
   readonly onPing: (ms: number) => void;
   readonly onEnd: (session: Session, reason: string) => void;
@@ -187,6 +191,7 @@ export class Session {
     else if (message.devices) await this.#parts.reports.devices(this.machineId, this.id, message.devices.gpus);
     else if (message.volumeUse) this.#parts.reports.volumeUse(this.machineId, this.id, message.volumeUse.bytes);
     else if (message.cacheUse) this.#parts.reports.cacheUse(this.machineId, this.id, message.cacheUse.volumes);
+    else if (message.containerChanged) this.#parts.onContainerChanged(message.containerChanged);
     else if (message.volumeDrivers)
       await this.#parts.reports.volumeDrivers(this.machineId, this.id, message.volumeDrivers.names);
     else if (message.hostDrain) await this.#parts.reports.hostDrain(this.machineId, this.id, message.hostDrain);
@@ -323,6 +328,10 @@ export class Session {
 
   buildImage(order: BuildImage): void {
     this.#write({ buildImage: order });
+  }
+
+  changeContainer(order: ChangeContainer): void {
+    this.#write({ changeContainer: order });
   }
 
   removeCaches(volumeIds: readonly string[]): void {

@@ -21,6 +21,12 @@ export interface FrameEvents {
   onOver(): void;
 }
 
+/** The frames of a call, as an exchange of HTTP needs them; see {@link FrameStream}. */
+export type Frames = Pick<
+  FrameStream,
+  'send' | 'sendPieces' | 'onceWritable' | 'pause' | 'resume' | 'close' | 'isOver'
+>;
+
 export class FrameStream {
   readonly #bytes: Duplex;
   #events: FrameEvents;

@@ -30,7 +30,7 @@ describe('an app file with the names of the published packages', () => {
       expect(said['order']).toEqual({ item: 'abab' });
       expect(said['client']).toEqual({ item: 'ccc' });
       expect([said['before'], said['after']]).toEqual([{ heard: [] }, { heard: ['bell'] }]);
-      expect(said['sandbox']).toBe('Sandbox: sandboxes are not served');
+      expect(said['bot']).toContain('Bot: bots are not served');
     } finally {
       app.remove();
     }

@@ -509,6 +509,23 @@ describe('a copy that is interrupted', () => {
     expect(leftIn(on('cut'))).toEqual([]);
   });
 
+  test('into the volume: the next one waits while the request that was cut still has the upload', async ({
+    world: { begin, run, local, on },
+  }) => {
+    const source = local('held.bin');
+    sparse(source, SIZE);
+    const running = begin('cp', source, 'data:held/held.bin');
+    await waitFor(() => onTheWay(on('held')) > 64 * MIB, 'a part has arrived', 60_000);
+    running.interrupt();
+    expect(await running.ended).toMatchObject({ code: 130 });
+    const [upload = ''] = leftIn(on('held')).filter((path) => path.includes('/'));
+    const holder = spawn('flock', [join(on('held'), upload), 'sleep', '4'], { stdio: 'ignore' });
+    const resumed = await run('cp', source, 'data:held/held.bin', '--json');
+    expect(JSON.parse(resumed.stdout)).toMatchObject({ files: 1, bytes: SIZE, failures: 0 });
+    expect(holder.exitCode).toBe(0);
+    expect(leftIn(on('held'))).toEqual([]);
+  });
+
   test('out of the volume: nothing is seen, and the next one goes on', async ({ world: { begin, run, local, on } }) => {
     const target = local('down/cut.bin');
     mkdirSync(local('down'));

@@ -44,7 +44,7 @@ export async function agentWorld(
     schedulerHost = '127.0.0.1',
     linkSocket = false,
     ...options
-  }: Pick<AgentOptions, 'gpus' | 'pythonSource'> & {
+  }: Pick<AgentOptions, 'gpus'> & {
     readonly schedulerHost?: string;
     /** The agent dials the scheduler by a unix socket, in `link` of its data directory. */
     readonly linkSocket?: boolean;

@@ -7,7 +7,6 @@ import { expect } from 'vitest';
 import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import { createLog } from '#shared/log.ts';
 import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
-import { PAUSE_IMAGE } from '../../agent/containers/pause-image.ts';
 import { PauseContainers } from '../../agent/containers/pause-containers.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
@@ -15,6 +14,7 @@ import { anAssignment } from '../helpers/agent-assignment.ts';
 import type { Probed } from '../helpers/probe.ts';
 import { LISTENING_APP, PROBE_APP, probeProgram } from '../helpers/probe.ts';
 import type { TestDocker } from '../helpers/services.ts';
+import { routeHere } from '../helpers/routes.ts';
 import { test as base } from '../helpers/services.ts';
 
 /**
@@ -47,9 +47,9 @@ const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<Wor
   await new Promise<void>((resolve) => server.listen(0, '0.0.0.0', resolve));
   undo.push(
     () => server.close(),
-    () => routeHere(docker, 'del'),
+    () => routeHere(docker, 'del', [METADATA, NEAR, FAR]),
   );
-  await routeHere(docker, 'add');
+  await routeHere(docker, 'add', [METADATA, NEAR, FAR]);
   const world = await agentWorld(docker.labels);
   undo.push(() => world.end());
   await world.agent.start();
@@ -83,20 +83,6 @@ const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<Wor
     },
   });
 });
-
-/** Adds or removes routes to the addresses, by a container, because the test need not run as root. */
-async function routeHere(docker: TestDocker, verb: 'add' | 'del'): Promise<void> {
-  const ranges = [METADATA, NEAR, FAR].map((address) => address.replace(/\d+$/, (last) => `${Number(last) & ~1}/31`));
-  const commands = ranges.map((range) => `busybox ip route ${verb} local ${range} dev lo`);
-  const container = await docker.run({
-    Image: PAUSE_IMAGE,
-    Entrypoint: ['sh', '-c', commands.join(' && ')],
-    HostConfig: { NetworkMode: 'host', CapDrop: ['ALL'], CapAdd: ['NET_ADMIN'] },
-  });
-  const { StatusCode } = (await container.wait()) as { StatusCode: number };
-  expect(StatusCode).toBe(0);
-  await container.remove({ force: true });
-}
 
 /** Runs the probe in a container without hardening. */
 async function bare(docker: TestDocker, targets: readonly string[], host: object): Promise<Probed> {
@@ -258,7 +244,7 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
     openAddresses: [],
     closedRanges: [`${NEAR}/32`],
   });
-  await routeHere(docker, 'add');
+  await routeHere(docker, 'add', [METADATA, NEAR, FAR]);
   const server = createServer((socket) => socket.end());
   await new Promise<void>((resolve) => server.listen(0, '0.0.0.0', resolve));
   const bound = server.address();
@@ -266,8 +252,8 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
   try {
     await pauseContainers.open([]);
     const [victim, attacker] = await Promise.all([
-      pauseContainers.take('c1', 1, []),
-      pauseContainers.take('c2', 1, []),
+      pauseContainers.take('c1', 1, { allowList: [] }),
+      pauseContainers.take('c2', 1, { allowList: [] }),
     ]);
     const { NetworkSettings } = await docker.client.getContainer(victim.dockerId).inspect();
     const target = `${NetworkSettings.Networks[name]?.IPAddress}:8123`;
@@ -290,7 +276,7 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
     await listening.remove({ force: true });
   } finally {
     server.close();
-    await routeHere(docker, 'del');
+    await routeHere(docker, 'del', [METADATA, NEAR, FAR]);
     await docker.removeOwn();
     for (const containerId of ['c1', 'c2']) pauseContainers.release(containerId, 1);
     await pauseContainers.close();

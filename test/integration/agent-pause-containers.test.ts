@@ -210,7 +210,9 @@ test('a filter that cannot be set fails the start with the words of the tool, an
   });
   await made.open([]);
   try {
-    await expect(made.take('c1', 1, [])).rejects.toThrow(/cannot prepare the container's network: .*syntax error/s);
+    await expect(made.take('c1', 1, { allowList: [] })).rejects.toThrow(
+      /cannot prepare the container's network: .*syntax error/s,
+    );
   } finally {
     await made.close();
     await runtime.removeNetwork(network);
@@ -252,7 +254,7 @@ test('a new address of this machine is closed to a build, in both filters, and t
     const before = calls.filter((operation) => operation === 'exec').length;
     await docker.client.getNetwork(other).remove();
     await docker.client.createNetwork({ Name: other, Labels: docker.labels });
-    const container = await made.take('c1', 1, []);
+    const container = await made.take('c1', 1, { allowList: [] });
     expect(await closedOf(container.dockerId, 'inet')).toContain('198.51.100.9');
     expect(calls.filter((operation) => operation === 'exec')).toHaveLength(before + 1);
   } finally {
@@ -281,7 +283,7 @@ test('a listing from before takes a pause container that is being removed for no
   });
   await made.open([]);
   try {
-    await made.take('c1', 1, []);
+    await made.take('c1', 1, { allowList: [] });
     const listed = await runtime.list(docker.labels);
     expect(listed).toHaveLength(1);
     made.release('c1', 1);

@@ -126,8 +126,9 @@ export const test = base
     const { links } = linkParts;
     machines.onChange((machine) => agentReports.machineChanged(machine));
     const clusterState = { containers, machines, slots: process.slots, loads: { forget: () => undefined } };
-    wireLinks({ clusterState, linkParts, taskParts: process });
-    wireContainers({ clusterState, linkParts, taskParts: process });
+    const podParts = { containerUses: { hold: () => () => undefined } };
+    wireLinks({ clusterState, linkParts, podParts, taskParts: process });
+    wireContainers({ clusterState, linkParts, podParts, taskParts: process });
     const health = new MachineHealth({
       ...process,
       ...machineParts,

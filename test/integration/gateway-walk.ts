@@ -261,12 +261,12 @@ export function walkGateway(stores: StoreKind): void {
     }
   });
 
-  test.each(POD_ROUTES)('%s says that there are no pods yet', async (route, fields) => {
+  test.each(POD_ROUTES)('%s says that there is no such pod', async (route, fields, body) => {
     const line = route.replace('{id}', 'pod-1').replace('{path}', '%2Fmnt%2Fa%20b');
-    const { status, json } = await platform.gateway(line, { stubId: '', unheardOf: 1 });
+    const { status, json } = await platform.gateway(line, { stubId: '', unheardOf: 1, ...body });
     expect(status).toBe(200);
     hasFields(json, { fields: `ok errorMsg ${fields}`.trim() });
-    expect(json).toMatchObject({ ok: false, errorMsg: 'pods and sandboxes are not available in this version' });
+    expect(json).toMatchObject({ ok: false, errorMsg: 'Container not found: pod-1' });
     if (fields.includes('exitCode')) expect(json['exitCode']).toBe(-1);
     expect((await platform.gateway(line, {}, { token: '' })).json).toEqual(NO_TOKEN);
     walked += 1;

@@ -1,13 +1,15 @@
 // Builds by the engine's classic builder, and the images and containers that they leave.
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import type { BuildOptions, BuildResult, ContainerRuntime, ImageConfig } from '../runtime.ts';
 import { EngineError } from '../runtime.ts';
+import { tarOf } from '../tar.ts';
 import type { EngineClient } from './client.ts';
 import { statusOf, translate, wordsOf } from './errors.ts';
 import { drain } from './streams.ts';
 
 const PRUNE_MS = 300_000;
 const COMMIT_MS = 600_000;
+const LOAD_MS = 60_000;
 const CPU_PERIOD_US = 100_000;
 /** Bound on one message of the engine. */
 const MOST_MESSAGE = 4 * 1024 * 1024;
@@ -20,6 +22,7 @@ type BuildCalls = Pick<
   | 'imageIdWithLabel'
   | 'tagImage'
   | 'commit'
+  | 'snapshot'
   | 'pruneImages'
   | 'containersOn'
   | 'containersNamed'
@@ -165,6 +168,28 @@ export function buildCalls(engine: EngineClient): BuildCalls {
       }
     },
 
+    async snapshot(dockerId: string, name: string, labels: Readonly<Record<string, string>>): Promise<void> {
+      try {
+        const { Config: own, Image: imageId } = await engine.call('inspect', () =>
+          engine.questions.getContainer(dockerId).inspect(),
+        );
+        const { config } = await rawImage(engine, imageId);
+        const body = snapshotConfig(config, own, labels);
+        const made = (await engine.timed(
+          'commit',
+          (abortSignal) =>
+            engine.docker
+              .getContainer(dockerId)
+              .commit({ _query: { container: dockerId, pause: true }, _body: body, abortSignal } as object),
+          COMMIT_MS,
+        )) as { readonly Id?: unknown };
+        if (typeof made.Id !== 'string') throw new Error('the engine named no image');
+        await nameWithoutContainer(engine, made.Id, name);
+      } catch (error) {
+        throw translate(error, 'cannot make an image of a container');
+      }
+    },
+
     async containersNamed(prefix: string): Promise<string[]> {
       const filters = JSON.stringify({ name: [`^/${prefix}`] });
       const found = await engine.call('list', () => engine.docker.listContainers({ all: true, filters }));
@@ -177,6 +202,92 @@ export function buildCalls(engine: EngineClient): BuildCalls {
     },
   };
 }
+
+/**
+ * The configuration of a snapshot. The engine adds whatever of the container's own is not named here: a variable
+ * without a value is left out of every container, and a label cannot be.
+ */
+export const snapshotConfig = (
+  image: RawConfig,
+  own: Pick<RawConfig, 'Env' | 'Labels'>,
+  labels: Readonly<Record<string, string>>,
+): RawConfig => ({
+  ...image,
+  Env: [...(image.Env ?? []), ...namesOf(own.Env).filter((name) => !namesOf(image.Env).includes(name))],
+  Labels: {
+    ...Object.fromEntries(Object.keys(own.Labels ?? {}).map((name) => [name, ''])),
+    ...image.Labels,
+    ...labels,
+  },
+  Entrypoint: image.Entrypoint ?? [],
+  Cmd: image.Cmd ?? [],
+  WorkingDir: image.WorkingDir || '/',
+});
+
+/** An image as engines before Docker 26 keep it: with the configuration of its container, secrets included. */
+interface RawImage {
+  readonly Architecture: string;
+  readonly Variant?: string;
+  readonly Os: string;
+  readonly Created: string;
+  readonly Config: RawConfig;
+  readonly ContainerConfig?: Pick<RawConfig, 'Env'> | null;
+  readonly RootFS: { readonly Layers?: readonly string[] };
+}
+
+/**
+ * Names a committed image. Where the engine has put the container's configuration into it, another image of the same
+ * layers gets the name, and the first one goes: a push would carry secrets.
+ */
+async function nameWithoutContainer(engine: EngineClient, imageId: string, name: string): Promise<void> {
+  const image = engine.docker.getImage(imageId);
+  const inspected = async (reference: string): Promise<RawImage> =>
+    (await engine.call('inspect_image', () => engine.docker.getImage(reference).inspect())) as unknown as RawImage;
+  const facts = await inspected(imageId);
+  if ((facts.ContainerConfig?.Env ?? []).length === 0) {
+    await engine.call('tag_image', () => image.tag({ repo: name, tag: 'latest' }));
+    return;
+  }
+  try {
+    const layers = facts.RootFS.Layers ?? [];
+    const config = {
+      architecture: facts.Architecture,
+      ...(facts.Variant === undefined || facts.Variant === '' ? {} : { variant: facts.Variant }),
+      os: facts.Os,
+      created: facts.Created,
+      config: facts.Config,
+      rootfs: { type: 'layers', diff_ids: layers },
+    };
+    // The engine has the layers: it reads none of the files that are named for them.
+    const manifest = {
+      Config: 'config.json',
+      RepoTags: [`${name}:latest`],
+      Layers: layers.map((_, at) => `${at}.tar`),
+    };
+    const files = [
+      { name: 'config.json', text: JSON.stringify(config) },
+      { name: 'manifest.json', text: JSON.stringify([manifest]) },
+    ];
+    const load = async (abortSignal: AbortSignal): Promise<string> => {
+      const stream = (await engine.docker.loadImage(Readable.from(tarOf(files, undefined)), {
+        abortSignal,
+      } as object)) as unknown as Readable;
+      let text = '';
+      await drain(stream, abortSignal, (data) => (text = (text + data.toString()).slice(-4096)));
+      return text;
+    };
+    const answer = await engine.timed('load', load, LOAD_MS);
+    const failure = /"error":"((?:[^"\\]|\\.)*)"/.exec(answer)?.[1];
+    if (failure !== undefined) throw new EngineError('refused', `cannot make an image of a container: ${failure}`);
+    if (((await inspected(name)).ContainerConfig?.Env ?? []).length > 0)
+      throw new EngineError('refused', "the engine keeps the container's variables in its image");
+  } finally {
+    await engine.call('remove_image', () => image.remove({ force: false }));
+  }
+}
+
+const namesOf = (variables: RawConfig['Env']): string[] =>
+  (variables ?? []).map((one) => one.slice(0, one.includes('=') ? one.indexOf('=') : one.length));
 
 async function rawImage(
   engine: EngineClient,

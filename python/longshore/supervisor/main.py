@@ -101,7 +101,7 @@ class Main:
             note(text)
             self._fail(text, NOT_FOUND if wrong.code == 'not_found' else NOT_STARTED)
             return
-        self._entry = program
+        self._entry = self._programs.entrypoint = program
         self._output = ContainerOutput(self._loop, program)
         program.on_end.append(self._entry_ended)
         self._probe()

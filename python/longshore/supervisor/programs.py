@@ -199,6 +199,9 @@ class Program:
         self._pending_bytes = 0
         self._input_ends = False
         self._hung_up = False
+        #: Seconds without a reader after which the terminal is hung up; 0: never.
+        self.hang_up_after = 0.0
+        self._alone: Any = None
         #: Called when the input has room again.
         self.on_input_room: List[Callable[[], object]] = []
 
@@ -207,12 +210,14 @@ class Program:
         for stream, source in self.sources.items():
             reader.at[stream] = max(reader.at[stream], source.ring.start)
         self.readers.append(reader)
+        self._stop_waiting()
         self.flow()
 
     def remove_reader(self, reader: Reader) -> None:
         if reader in self.readers:
             self.readers.remove(reader)
             self.flow()
+            self.wait_for_reader()
 
     def flow(self) -> None:
         for source in self.sources.values():
@@ -309,6 +314,24 @@ class Program:
         os.close(fd)
         self.settle()
 
+    def wait_for_reader(self) -> None:
+        """Hangs the terminal up, unless somebody attaches in time."""
+        if self.hang_up_after > 0 and self.running and not self.readers and self._alone is None:
+            self._alone = self.loop.later(self.hang_up_after, self._left_alone)
+
+    def _stop_waiting(self) -> None:
+        if self._alone is not None:
+            self._alone.cancel()
+            self._alone = None
+
+    def _left_alone(self) -> None:
+        self._alone = None
+        try:
+            self.kill(signal.SIGHUP)
+        except Wrong:
+            pass  # it has ended meanwhile
+        self.hang_up()
+
     # ---- signals and the end -----------------------------------------------------------------------------------------
     def kill(self, number: int) -> None:
         """Sends a signal to the group of the program, and to what runs in front on its terminal."""
@@ -345,6 +368,7 @@ class Program:
         if not self.ending or not self.running or not all(source.settled for source in self.sources.values()):
             return
         self.running = False
+        self._stop_waiting()
         self.exit_code, self.signal = end_of(self._status)
         self.hang_up()
         for reader in list(self.readers):
@@ -362,6 +386,8 @@ class Programs:
         self.loop = loop
         self.env = env
         self.by_pid: 'OrderedDict[int, Program]' = OrderedDict()
+        #: The first program of the container, whose pid is told as 0, too.
+        self.entrypoint: Optional[Program] = None
         #: What hears of the end of other children: probes, work on files.
         self.children: Dict[int, Callable[[int], object]] = {}
         self.limits = limits
@@ -371,6 +397,8 @@ class Programs:
 
     def find(self, pid: object) -> Program:
         program = self.by_pid.get(pid) if isinstance(pid, int) else None
+        if pid == 0 and pid is not False:
+            program = self.entrypoint
         if program is None:
             raise Wrong('not_found', 'this supervisor started no program with pid %s, or has forgotten it' % str(pid)[:50])
         return program

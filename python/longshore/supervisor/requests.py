@@ -178,19 +178,22 @@ class Served:
             raise Wrong('bad_request', 'terminal must be an object or null')
         size = None if terminal is None else size_of({'rows': 24, 'columns': 80, **terminal})
         attach = request.get('attach') is True
+        alone = 0 if size is None else _number(request.get('hangUpAfterMs') or 0, 'hangUpAfterMs', 0)
         cwd = directory_of(request.get('cwd'), self._requests.cwd)
         # Frames that come before the program runs wait for it.
         self.channel.on_frame = lambda *frame: self._later.append(frame)
         self.channel.pause()
-        self._programs.start(command, cwd, env, size, attach or size is not None, lambda *told: self._started(attach, *told))
+        self._programs.start(command, cwd, env, size, attach or size is not None, lambda *told: self._started(attach, alone, *told))
 
-    def _started(self, attach: bool, program: Optional[Program], wrong: Optional[Wrong]) -> None:
+    def _started(self, attach: bool, alone: int, program: Optional[Program], wrong: Optional[Wrong]) -> None:
         self.channel.resume()
         if wrong is not None:
             self.refuse(wrong)
             return
         assert program is not None
+        program.hang_up_after = alone / 1000
         if not attach:
+            program.wait_for_reader()
             self.answer_last({'pid': program.pid})
             return
         self.answer({'pid': program.pid})

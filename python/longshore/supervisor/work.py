@@ -11,8 +11,7 @@ import json
 import os
 
 from ..runner import protocol
-from ..runner.protocol import FrameError, pack
-from ..volume_files.wire import Cut, Wire
+from ..runner.protocol import PIECE_BYTES, FrameError, pack, prefix
 from .loop import default_signals, fork
 from .programs import of_fork_error
 from .spawning import offer_to_kernel
@@ -20,7 +19,7 @@ from .wrongs import Wrong, of_os_error
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, NoReturn
+    from typing import Any, Callable, Dict, Iterator, NoReturn
 
     from .channel import Channel
     from .programs import Programs
@@ -51,22 +50,53 @@ FORKED = {
 }
 
 
-class Work(Wire):
+class Cut(Exception):
+    """The other side has closed, or must see that the transfer broke off."""
+
+
+class Work:
     """The connection of one request, blocking."""
 
     def __init__(self, channel: Channel) -> None:
         self._connection, self._cutter, self._frames = channel.parts()
-        self._ended = False
+        self._told = False
         self._connection.settimeout(_IDLE_SECONDS)
+
+    def body(self) -> Iterator[bytes]:
+        """The pieces of the request's body, to its clean end; raises Cut where it breaks off."""
+        while True:
+            while not self._frames:
+                data = self._connection.recv(PIECE_BYTES)
+                if not data:
+                    raise Cut
+                self._frames.extend(self._cutter.feed(data))
+            kind, _header, body = self._frames.popleft()
+            if kind == protocol.END:
+                return
+            if kind == protocol.DATA:
+                yield body
+
+    def send(self, data: bytes) -> None:
+        """Sends bytes of the answer's body, as fast as the other side takes them."""
+        for at in range(0, len(data), PIECE_BYTES):
+            piece = data[at : at + PIECE_BYTES]
+            self._connection.sendall(prefix(protocol.DATA, len(piece)) + piece)
+
+    def end(self) -> None:
+        self._connection.sendall(pack(protocol.END, {}))
 
     def tell(self, value: Dict[str, Any]) -> None:
         """Sends the answer of a request that went well."""
         body = json.dumps(dict(value, ok=True)).encode('ascii')
         if len(body) > MOST_ANSWER_BYTES:
             raise Wrong('too_large', 'the answer has more than %d bytes' % MOST_ANSWER_BYTES)
+        self._told = True
         self._connection.sendall(pack(protocol.RESPONSE, {}, body))
 
     def refuse_with(self, wrong: Wrong) -> None:
+        """Answers that the request failed. Behind an answer that went well, only a cut connection tells."""
+        if self._told:
+            raise Cut
         body = json.dumps({'ok': False, 'code': wrong.code, 'error': wrong.text[:4000]}).encode('ascii')
         self._connection.sendall(pack(protocol.RESPONSE, {}, body))
 
@@ -123,6 +153,8 @@ def _serve(work: Work, cwd: str, request: Request) -> None:
         work.refuse_with(of_os_error(error, name))
     except MemoryError:
         work.refuse_with(Wrong('failed', 'the memory of the container is used up'))
+    except Exception as error:
+        work.refuse_with(Wrong('failed', '%s: %s' % (type(error).__name__, error)))
     work.finish()
 
 

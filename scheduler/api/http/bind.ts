@@ -52,12 +52,10 @@ class RpcError extends Error {
 export function bindOperations(scope: FastifyInstance, operations: readonly Operation[], parts: BinderParts): void {
   scope.setErrorHandler((error, request, reply) => sendError(error, request, reply, parts.log));
   scope.setNotFoundHandler((_request, reply) => sendRpc(reply, 5, 'Not Found'));
-  const admitKnown = admission(parts.authenticator, false);
-  const admitAll = admission(parts.authenticator, true);
   const taken = new Map<string, HTTPMethods[]>();
   for (const operation of operations) {
     const url = operation.path.replace(/\{(\w+)\}/g, ':$1');
-    const onRequest = operation.scope === 'open' ? admitAll : admitKnown;
+    const onRequest = admission(parts.authenticator, operation);
     scope.route({ method: operation.method, url, onRequest, handler: handlerOf(operation, parts) });
     // Two operations may name the parameter at one place differently, so places are compared without names.
     const place = url.replace(/:\w+/g, ':');
@@ -72,14 +70,18 @@ export function bindOperations(scope: FastifyInstance, operations: readonly Oper
 }
 
 /** Looks up the token before the body is read. Requests without a body go on: their handler checks the token. */
-function admission(authenticator: Authenticator, isOpen: boolean) {
+function admission(
+  authenticator: Authenticator,
+  { scope, mostBytes = GATEWAY_BODY_LIMIT }: Pick<Operation, 'scope' | 'mostBytes'>,
+) {
+  const isOpen = scope === 'open';
   return async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
     const { headers } = request;
     if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined) return;
     const token = tokenOf(headers.authorization);
     const caller = token === null ? null : await lookAt(authenticator, token);
     if (caller !== null) {
-      admit(request, reply, { sender: 'known', payer: caller.workspaceId, limitBytes: GATEWAY_BODY_LIMIT });
+      admit(request, reply, { sender: 'known', payer: caller.workspaceId, limitBytes: mostBytes });
     } else if (isOpen) {
       admit(request, reply, { sender: 'public', payer: '', limitBytes: OPEN_BODY_LIMIT });
     } else {
@@ -101,7 +103,7 @@ function handlerOf(operation: Operation, parts: BinderParts) {
   const encode = compileEncoder(operation.response);
   const refuse = refuser(operation);
   return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-    const deadlineMs = deadlineOf(request.headers['grpc-timeout']);
+    const deadlineMs = deadlineOf(request.headers['grpc-timeout'], operation.withinMs);
     const message = decode(merge(operation, request, readQuery));
     const origin = parts.originOf(request);
     const caller = origin.bearer === null ? null : await parts.authenticator.authenticate(origin.bearer);
@@ -213,12 +215,12 @@ export function parseBody(body: unknown): unknown {
 
 const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1, u: 0.001, n: 0.000_001 };
 
-function deadlineOf(header: string | readonly string[] | undefined): number {
-  if (header === undefined) return HANDLER_DEADLINE_MS;
+function deadlineOf(header: string | readonly string[] | undefined, mostMs = HANDLER_DEADLINE_MS): number {
+  if (header === undefined) return mostMs;
   const [, digits, unit] = typeof header === 'string' ? (/^([0-9]{1,8})([HMSmun])$/.exec(header) ?? []) : [];
   const unitMs = unit === undefined ? undefined : UNIT_MS[unit];
   if (digits === undefined || unitMs === undefined) throw new DecodeError('Grpc-Timeout', 'must be digits and a unit');
-  return Math.max(1, Math.min(Math.ceil(Number(digits) * unitMs), HANDLER_DEADLINE_MS));
+  return Math.max(1, Math.min(Math.ceil(Number(digits) * unitMs), mostMs));
 }
 
 function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {

@@ -9,16 +9,22 @@ import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { ContainerActions } from '../../fleet/containers/actions.ts';
 import type { ContainerReads } from '../../fleet/containers/container-view.ts';
-import type { ContainerStreams } from '../../fleet/container-streams.ts';
 import type { HandMadeContainers } from '../../fleet/containers/hand-made.ts';
+import type { ContainerStreams } from '../../fleet/container-streams.ts';
 import type { ContainerUses } from '../../fleet/containers/uses.ts';
 import type { ContainerWaits } from '../../fleet/containers/waits.ts';
+import type { Snapshots } from '../../fleet/builds/snapshots.ts';
+import type { Access } from '../../fleet/inside/access.ts';
+import { portsOf } from '../../fleet/inside/access.ts';
+import type { ContainerChanges } from '../../fleet/inside/changes.ts';
+import type { Inside } from '../../fleet/inside/inside.ts';
 import { Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { HostLabels } from '../../workspaces/deployments/host-labels.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
 import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
 import { Stubs } from '../../workspaces/deployments/stubs.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
+import { sandboxUrl } from '../../workspaces/deployments/urls.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
 import type { PoolService } from '../../fleet/pools.ts';
@@ -37,6 +43,7 @@ import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
 import type { ImageOrders } from '../../fleet/images/orders.ts';
 import type { LogReads } from '../../fleet/logs/log-service.ts';
 import type { Objects } from '../../stores/objects/service.ts';
+import { MOST_UPLOAD_BYTES } from '../operations/pods/files.ts';
 import { allOperations } from '../operations/index.ts';
 import type { Bootstrap } from '../operations/auth.ts';
 import type { AgentUpstream } from '../operations/machines.ts';
@@ -60,6 +67,8 @@ import type { Ending } from '../../domain/endings.ts';
 import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
 import type { CertificateWatch } from './certificate.ts';
 import { bindOperations, GATEWAY_BASE, GATEWAY_BODY_LIMIT } from './bind.ts';
+import { registerContainers } from './containers/routes.ts';
+import { ContainerSockets } from './containers/sockets.ts';
 import { apiPages } from './description/api-page.ts';
 import { openApiDocument } from './description/openapi.ts';
 import { hostRewriter } from './invoke/host-form.ts';
@@ -83,6 +92,7 @@ import { StreamMetrics } from './streams/metrics.ts';
 import { registerRelay } from './streams/relay-route.ts';
 import type { RelayRouteParts } from './streams/relay-route.ts';
 import { OpenCalls } from './streams/open-calls.ts';
+import { ConnectionRoom } from './streams/connection-room.ts';
 import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
@@ -163,6 +173,11 @@ export interface SurfaceParts {
   readonly containerUses: Pick<ContainerUses, 'used' | 'hold' | 'setTtl'>;
   readonly containerWaits: Pick<ContainerWaits, 'find' | 'waitUntilRunning'>;
   readonly containerStreams: Pick<ContainerStreams, 'open'>;
+  /** Programs, files, ports and changes of containers that run. */
+  readonly access: Access;
+  readonly inside: Inside;
+  readonly containerChanges: Pick<ContainerChanges, 'change'>;
+  readonly snapshots: Pick<Snapshots, 'take'>;
   readonly deploymentEffects: DeploymentEffects;
   readonly images: Pick<ImageOrders, 'resolve'>;
   readonly labels: Pick<HostLabels, 'of'>;
@@ -234,22 +249,25 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     ...limits,
   });
   const webSockets = new WebSockets();
+  const containerSockets = new ContainerSockets();
   const openCalls = new OpenCalls();
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],
     plaintext: parts.settings.plaintext ?? 'loopback',
     ...(parts.certificate === undefined ? {} : { certificate: parts.certificate }),
-    largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT),
+    largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT, MOST_UPLOAD_BYTES),
     ...(parts.settings.maxConnections === undefined ? {} : { maxConnections: parts.settings.maxConnections }),
     rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
     onStop: () => {
       webSockets.closeAll();
+      containerSockets.closeAll();
       openCalls.refuseWebSockets();
     },
     onLast: () => openCalls.refuseAll(),
     onCut: () => openCalls.cutAll(),
-    register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes, webSockets, openCalls }),
+    register: (app, state) =>
+      registerAll(app, state, parts, { stubs, deployments, volumes, webSockets, containerSockets, openCalls }),
   });
   return { server, stubs, deployments };
 }
@@ -277,10 +295,11 @@ function registerAll(
     readonly deployments: Deployments;
     readonly volumes: Volumes;
     readonly webSockets: WebSockets;
+    readonly containerSockets: ContainerSockets;
     readonly openCalls: OpenCalls;
   },
 ): void {
-  const { stubs, deployments, volumes, webSockets, openCalls } = made;
+  const { stubs, deployments, volumes, webSockets, containerSockets, openCalls } = made;
   const { settings, directory, log } = parts;
   const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
   const urls = { invokeDomain: settings.invokeDomain };
@@ -304,6 +323,15 @@ function registerAll(
       usage: parts.usage,
       targets: parts.targets,
       handMade: parts.handMade,
+      access: parts.access,
+      inside: parts.inside,
+      used: (containerId) => parts.containerUses.used(containerId),
+      setTtl: (containerId, seconds) => parts.containerUses.setTtl(containerId, seconds),
+      exposePort: (containerId, port) => parts.handMade.exposePort(containerId, port),
+      portsOf: ({ row }) => portsOf(row),
+      urlOf: (baseUrl, { stubId, containerId }, port) => sandboxUrl(baseUrl, { stubId, containerId }, port),
+      changes: parts.containerChanges,
+      snapshots: parts.snapshots,
       workers: parts.workers,
       pools: parts.pools,
       tokens: parts.tokens,
@@ -369,6 +397,11 @@ function registerAll(
       log,
       maxBodyBytes: settings.maxInvokeBodyBytes,
       release: (request) => state.bodies.release(request),
+      hasContainers: (queue) => parts.containers.hasLive(queue),
+      containerStreams: parts.containerStreams,
+      containerUses: parts.containerUses,
+      containerWaits: parts.containerWaits,
+      connections: new ConnectionRoom(),
       streams: parts.streams,
       cancel: parts.cancelTask,
       webSockets,
@@ -387,6 +420,7 @@ function registerAll(
     });
   });
 
+  plugin(app, '', (scope) => registerContainers(scope, { ...parts, authenticator, sockets: containerSockets, log }));
   plugin(app, '', (scope) => registerRelay(scope, parts.relay));
   plugin(app, '', (scope) => registerDownload(scope, { objects: parts.objects, log }));
   plugin(app, '', (scope) =>

@@ -30,6 +30,7 @@ import type { Operation } from './operation.ts';
 import { createPod } from './create-pod.ts';
 import type { CreatePodParts } from './create-pod.ts';
 import { podOperations } from './pods.ts';
+import type { PodOperationParts } from './pods.ts';
 import { changePool, createPool, deletePool, getPool, listPools } from './pools.ts';
 import { deployStub, getOrCreateStub, getUrl } from './stubs.ts';
 import { endTask, listTasks, startTask, stopTasks } from './tasks.ts';
@@ -38,7 +39,7 @@ import { getOrCreateVolume } from './volumes.ts';
 import { cordonWorker, drainWorker, listWorkers, uncordonWorker } from './workers.ts';
 import { exportWorkspaceConfig } from './workspace.ts';
 
-export interface OperationParts extends Omit<CreatePodParts, 'stubs'> {
+export interface OperationParts extends Omit<CreatePodParts, 'stubs'>, PodOperationParts {
   readonly bootstrap: Bootstrap;
   readonly objects: Pick<Objects, 'head' | 'create'>;
   readonly stubs: Stubs;
@@ -106,6 +107,6 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     verifyImageBuild(parts.builds),
     buildImage(parts.builds),
     createPod(parts),
-    ...podOperations(),
+    ...podOperations(parts),
   ];
 }

@@ -31,6 +31,10 @@ export interface OperationDefinition<S extends Scope, Request extends TObject, R
   readonly containers?: boolean;
   /** Refusal for callers outside the scope, where the usual text does not fit. */
   readonly refusal?: string;
+  /** Time for an answer; absent: the transport's own. */
+  readonly withinMs?: number;
+  /** Most bytes of a request; absent: the transport's own. */
+  readonly mostBytes?: number;
   readonly request: Request;
   readonly response: Response;
   readonly handle: (
@@ -55,6 +59,10 @@ export interface Operation {
   readonly scope: Scope;
   readonly containers: boolean;
   readonly refusal: string;
+  /** Time for an answer; absent: the transport's own. */
+  readonly withinMs?: number;
+  /** Most bytes of a request; absent: the transport's own. */
+  readonly mostBytes?: number;
   readonly request: TObject;
   readonly response: TObject;
   readonly handle: (caller: Caller | null, request: unknown, origin: Origin) => Promise<unknown>;
@@ -71,7 +79,7 @@ export function operation<S extends Scope, Request extends TObject, Response ext
 ): Operation {
   const [, method, path] = HTTP.exec(definition.http) ?? [];
   if (method === undefined || path === undefined) throw new Error(`operation ${definition.name}: bad http line`);
-  const { stream } = definition;
+  const { stream, withinMs, mostBytes } = definition;
   return {
     name: definition.name,
     method: method as Operation['method'],
@@ -79,6 +87,8 @@ export function operation<S extends Scope, Request extends TObject, Response ext
     scope: definition.scope,
     containers: definition.containers ?? false,
     refusal: definition.refusal ?? UNAUTHORIZED_ACCESS,
+    ...(withinMs === undefined ? {} : { withinMs }),
+    ...(mostBytes === undefined ? {} : { mostBytes }),
     request: definition.request,
     response: definition.response,
     // The binder has decoded the request by this same schema and refused callers outside the scope.

@@ -67,13 +67,15 @@ export type BuildMessage =
   | { readonly kind: 'done'; readonly imageId: string; readonly errMsg: string };
 
 /** Builds that one workspace may have at once, in all replicas. */
-const MOST_OF_WORKSPACE = 4;
+export const MOST_OF_WORKSPACE = 4;
 /** Images of a workspace, failed ones included. */
-const MOST_IMAGES = 500;
+export const MOST_IMAGES = 500;
 const RENEW_EVERY_MS = 2000;
 const LOOK_EVERY_MS = 1000;
 /** Silence after which a follower is told that the build goes on: proxies close idle connections. */
 const STILL_EVERY_MS = 15_000;
+const NO_SECOND_SNAPSHOT =
+  'it is a snapshot of files, which cannot be built again: no machine that is connected has it, and no registry';
 /** Machines that are tried before a build is given up. */
 const MOST_TRIED = 3;
 
@@ -193,6 +195,7 @@ export class Builds {
     const row = await imageById(db, workspaceId, imageId);
     if (row === undefined) return 'the workspace has no such image any more';
     const definition = row.definition as Definition;
+    if (definition.snapshotOf !== undefined) return NO_SECOND_SNAPSHOT;
     const context = await this.#context(workspaceId, definition);
     if (typeof context === 'string') return context;
     const owner = { owner: instance, most: MOST_OF_WORKSPACE, mostImages: MOST_IMAGES, forced: row.forced };

@@ -37,6 +37,8 @@ export interface Definition {
   readonly bases: readonly string[];
   /** Models of the GPU that the added steps have, in order of preference; absent: they have none. */
   readonly gpu?: readonly string[];
+  /** The container whose files it has; absent: it is built, and can be built again. */
+  readonly snapshotOf?: string;
 }
 
 export type ReadDefinition =

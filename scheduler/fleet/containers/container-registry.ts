@@ -6,7 +6,7 @@
 import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
-import { isTerminalContainer } from '#shared/domain/status.ts';
+import { isLiveContainer, isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../../domain/stub-config.ts';
@@ -389,6 +389,11 @@ export class ContainerRegistry implements ContainerReads {
     for (const entry of this.#entries.values())
       if (entry.row.stubId === stubId && entry.row.state === 'RUNNING') count += 1;
     return count;
+  }
+
+  hasLive(queue: QueueName): boolean {
+    for (const { row } of this.ofQueue(queue)) if (isLiveContainer(row.state) || row.state === 'UNKNOWN') return true;
+    return false;
   }
 
   #put(entry: ContainerEntry): void {

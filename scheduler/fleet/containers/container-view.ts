@@ -1,5 +1,5 @@
 // A container as the surfaces show it; the registry behind it is container-registry.ts.
-import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, DeploymentId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 
 export interface ContainerView {
@@ -22,4 +22,6 @@ export interface ContainerReads {
   list(workspaceId: WorkspaceId | null): readonly ContainerView[];
   /** Number of live containers of a stub, for `stats.active_containers`. */
   countOfStub(stubId: StubId): number;
+  /** Whether containers of the queue run, or will. */
+  hasLive(queue: QueueName): boolean;
 }

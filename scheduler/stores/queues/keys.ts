@@ -79,6 +79,7 @@ export interface Keys {
   readonly deletedCachesChannel: string;
   /** Builds of images ordered from machines that are linked to another replica. */
   readonly orderedBuildsChannel: string;
+  readonly containerChangesChannel: string;
   /** Streams into containers ordered from machines that are linked to another replica. */
   readonly orderedContainersChannel: string;
   /** Number of a workspace's requests in one minute; the key expires. */
@@ -125,6 +126,7 @@ export function keysOf(prefix = 'ls'): Keys {
     orderedStreamsChannel: `${prefix}:ordered-streams`,
     deletedCachesChannel: `${prefix}:deleted-caches`,
     orderedBuildsChannel: `${prefix}:ordered-builds`,
+    containerChangesChannel: `${prefix}:container-changes`,
     orderedContainersChannel: `${prefix}:ordered-containers`,
     rate: (kind: string, workspace: WorkspaceId, minute: number) => `${prefix}:rate:${kind}:${workspace}:${minute}`,
     usage: (machineId: MachineId) => `${prefix}:usage:${machineId}`,

@@ -3,6 +3,7 @@
 import { createHmac } from 'node:crypto';
 import { isIP } from 'node:net';
 import { kindOf } from '#shared/domain/status.ts';
+import { isSupervised } from './kinds.ts';
 
 export interface UrlSettings {
   /** `LONGSHORE_INVOKE_DOMAIN`; null: path form unless asked for, under `localhost` where the base is this host. */
@@ -23,6 +24,8 @@ export interface UrlTarget {
 
 /** Longest name in a label: with a dash, 16 characters of a hash and `-v123456` the label has 63 characters. */
 const MAX_SUBDOMAIN_NAME = 38;
+/** Characters of a port in the label of a pod: `-65535`. */
+const PORT_CHARACTERS = 6;
 
 /** Reduces a name to letters and digits, with one dash for everything else; empty when nothing is left. */
 export function sanitiseName(name: string): string {
@@ -44,15 +47,18 @@ export function subdomainOf(
 ): string {
   const text = JSON.stringify([of.workspaceId, of.stubType, of.name]);
   const digest = createHmac('sha256', key).update(text).digest('hex').slice(0, 16);
-  return `${sanitiseName(of.name)}-${digest}`;
+  const most = isSupervised(kindOf(of.stubType)) ? MAX_SUBDOMAIN_NAME - PORT_CHARACTERS : MAX_SUBDOMAIN_NAME;
+  return `${sanitiseName(of.name).slice(0, most).replace(/-+$/, '')}-${digest}`;
 }
 
 /** Placeholder that clients replace by a port. */
 const PORT_PLACE = '<PORT>';
+/** Placeholder for a container of a sandbox, whose ports are those of one container. */
+const CONTAINER_PLACE = '<CONTAINER_ID>';
 
 /** The port in the URLs of kinds that have one. */
 export function portOf(stubType: string, ports: readonly number[]): string | undefined {
-  if (!['pod', 'sandbox'].includes(kindOf(stubType))) return undefined;
+  if (!isSupervised(kindOf(stubType))) return undefined;
   return ports.length === 1 ? String(ports[0]) : PORT_PLACE;
 }
 
@@ -60,6 +66,7 @@ export function portOf(stubType: string, ports: readonly number[]): string | und
 export function pathUrl(base: string, target: UrlTarget): string {
   const kind = kindOf(target.stubType);
   const port = target.port === undefined ? '' : `/${target.port}`;
+  if (kind === 'sandbox') return `${base}/sandbox/container/${target.stubId}/${CONTAINER_PLACE}${port}`;
   const isPublicPod = target.public && target.port !== undefined;
   if (target.public && (target.deployment !== null || isPublicPod)) {
     return `${base}/${kind}/public/${target.stubId}${port}`;
@@ -74,13 +81,20 @@ export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings):
   const isNameless = isIP(url.hostname.replace(/^\[|\]$/g, '')) !== 0 && !isLoopbackName(url.hostname);
   if (settings.invokeDomain === null && isNameless) return pathUrl(base, target);
   const domain = settings.invokeDomain ?? (isLoopbackName(url.hostname) ? 'localhost' : url.hostname);
-  const label =
-    target.deployment === null ? target.stubId : `${target.deployment.subdomain}-v${target.deployment.version}`;
+  const own = kindOf(target.stubType) === 'sandbox' ? CONTAINER_PLACE : target.stubId;
+  const label = target.deployment === null ? own : `${target.deployment.subdomain}-v${target.deployment.version}`;
   const port = target.port === undefined ? '' : `-${target.port}`;
   return `${url.protocol}//${label}${port}.${domain}${url.port === '' ? '' : `:${url.port}`}`;
 }
 
 const isLoopbackName = (host: string): boolean => host === 'localhost' || host.startsWith('127.') || host === '[::1]';
+
+/** The address of a port of one container of a sandbox. @param base - without a trailing slash */
+export const sandboxUrl = (
+  base: string,
+  { stubId, containerId }: { readonly stubId: string; readonly containerId: string },
+  port: number,
+): string => `${base}/sandbox/container/${stubId}/${containerId}/${port}`;
 
 export type UrlForm = 'host' | 'path' | '';
 

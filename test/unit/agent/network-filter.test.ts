@@ -2,6 +2,8 @@ import { expect, test } from 'vitest';
 import type { RulesInput } from '../../../agent/containers/network-filter.ts';
 import {
   METADATA,
+  changedRules,
+  choiceProblem,
   closedUpdate,
   filterRules,
   frameRules,
@@ -126,4 +128,42 @@ test('the closed ranges can be replaced in every table of a filter, and are thos
     expect(lines[flushed + 1]).toBe(`add element ${table} longshore closed4 ${elements}`);
   }
   expect(lines.join('\n')).not.toContain('192.0.2.9');
+});
+
+test('a filter that changes judges every packet, both ways, and replaces the one before', () => {
+  const input = {
+    allowList: ['10.1.0.0/16'],
+    ownAddresses: ['172.18.0.1'],
+    openAddresses: [],
+    nameServers: [],
+    bridgeRanges: [],
+    closedRanges: [],
+  };
+  const text = changedRules(input);
+  expect(text.split('\n').slice(0, 3)).toEqual([
+    'table inet longshore { }',
+    'delete table inet longshore',
+    'table inet longshore {',
+  ]);
+  expect(text).not.toContain('established');
+  expect(text).toMatch(/ip daddr @closed4 meta l4proto tcp reject with tcp reset/);
+  const [, incoming = ''] = text.split('chain in {');
+  expect(incoming).toMatch(/ip saddr @closed4 drop[^]*ip saddr @allowed4 accept[^]*\n {4}drop\n/);
+  expect(rules(input)).not.toContain('chain in');
+  expect(rules(input)).toContain('established');
+});
+
+test('a blocked network lets out nothing but what stays inside, and keeps the sets that updates fill', () => {
+  const text = rules({ blockNetwork: true, nameServers: ['192.0.2.53'], ownAddresses: ['192.0.2.53'] });
+  const accepted = text.split('\n').filter((line) => line.endsWith('accept') && !/lo" accept|icmpv6/.test(line));
+  expect(accepted).toEqual([]);
+  expect(at(text, /127\.0\.0\.11 reject/)).toBeLessThan(at(text, /oif "lo" accept/));
+  expect(text).toContain('set closed4');
+});
+
+test('a choice of a network that cannot be kept names its field', () => {
+  expect(choiceProblem({ allowList: ['10.0.0.0/8'] })).toBeUndefined();
+  expect(choiceProblem({ blockNetwork: true, allowList: ['10.0.0.0/8'] })).toMatch(/block_network exclude/);
+  expect(choiceProblem({ allowList: ['example.com'] })).toMatch(/^allow_list: "example.com" is not an address range/);
+  expect(choiceProblem({ allowList: Array.from({ length: 11 }, () => '10.0.0.0/8') })).toMatch(/more than 10/);
 });

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import type { ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
+import { snapshotConfig } from '../../../agent/containers/engine/builds.ts';
 import { createOptions, mountOptions } from '../../../agent/containers/engine/options.ts';
 import type { Assignment__Output } from '#shared/protocol/generated/messages.ts';
 import type { CreateContainer, ImageConfig, Mount } from '../../../agent/containers/runtime.ts';
@@ -165,4 +166,19 @@ test("a pod's program may end well before it was ready; every other end is told 
   expect([exitReason(failed), exitMessage(failed)]).toEqual(['user_error', 'process exited (code 3)']);
   const user = new EngineError('refused', 'cannot start the container: unable to find user web: no matching entries');
   expect(startFailure(user).reason).toBe('image_error');
+});
+
+test('a snapshot is configured as its image, and whatever the container had of its own is taken out by name', () => {
+  const own = {
+    Env: ['PATH=/other', 'KEY=secret', 'LONGSHORE_TOKEN'],
+    Labels: { 'io.longshore.container': 'c1', a: 'c' },
+  };
+  const config = snapshotConfig({ Env: ['PATH=/bin'], Labels: { a: 'b' }, Cmd: ['run'] }, own, { built: '1' });
+  expect(config).toMatchObject({
+    Env: ['PATH=/bin', 'KEY', 'LONGSHORE_TOKEN'],
+    Labels: { 'io.longshore.container': '', a: 'b', built: '1' },
+    Entrypoint: [],
+    Cmd: ['run'],
+    WorkingDir: '/',
+  });
 });

@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
-import { tarOf } from '#agent/builds/tar.ts';
+import { tarOf } from '#agent/containers/tar.ts';
 
 test('files, directories, links, modes and odd names arrive as they are', async () => {
   const root = mkdtempSync(join(tmpdir(), 'longshore-tar-'));

@@ -1,9 +1,9 @@
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { GetOrCreateStubRequest as Schema } from '#shared/api/stubs.ts';
 import { describe, expect, test } from 'vitest';
-import { slotsOf } from '../../../scheduler/fleet/containers/spec.ts';
+import { slotsOf, specOf } from '../../../scheduler/fleet/containers/spec.ts';
 import { normaliseStub } from '../../../scheduler/workspaces/deployments/normalise.ts';
-import type { StubConfig } from '../../../scheduler/domain/stub-config.ts';
+import type { StubConfig, Target } from '../../../scheduler/domain/stub-config.ts';
 import { zeroOf } from '../../../scheduler/api/http/decode.ts';
 import { DEFAULT_LIMITS } from '#scheduler/workspaces/deployments/stub-limits.ts';
 
@@ -319,5 +319,88 @@ describe('volumes', () => {
 
   test('address ranges of both kinds are kept', () => {
     expect(configOf({ allowList: ['10.0.0.0/8', 'fd00::/8'] }).allowList).toEqual(['10.0.0.0/8', 'fd00::/8']);
+  });
+});
+
+describe('pods and sandboxes', () => {
+  const pod = (said: Partial<GetOrCreateStubRequest> = {}): Partial<GetOrCreateStubRequest> => ({
+    stubType: 'pod/deployment',
+    handler: '',
+    ...said,
+  });
+  const probe = (said: object) =>
+    pod({
+      readinessProbe: { type: '', port: 0, path: '', command: [], intervalSeconds: 0, timeoutSeconds: 0, ...said },
+    });
+
+  test.each<[string, Partial<GetOrCreateStubRequest>, string | RegExp]>([
+    ['a port of 0', pod({ ports: [80, 0] }), 'ports[1] must be from 1 to 65535, got 0'],
+    ['a port too high', pod({ ports: [65_536] }), 'ports[0] must be from 1 to 65535, got 65536'],
+    ['a port twice', pod({ ports: [80, 81, 80] }), 'ports[2] repeats 80'],
+    ['too many ports', pod({ ports: Array.from({ length: 21 }, (_, at) => at + 1) }), /ports must have at most 20/],
+    ['an entrypoint without a program', pod({ entrypoint: [''] }), 'entrypoint[0] must name a program'],
+    ['an entrypoint with a zero byte', pod({ entrypoint: ['a', 'b\0'] }), 'entrypoint[1] must not hold a zero byte'],
+    ['an entrypoint too long', pod({ entrypoint: ['a'.repeat(70_000)] }), /entrypoint must have at most 65536 bytes/],
+    ['an unknown probe', probe({ type: 'grpc' }), 'readinessProbe.type must be http, tcp, command, got "grpc"'],
+    ['a probe without a port', probe({ type: 'tcp' }), 'readinessProbe.port must be from 1 to 65535, got 0'],
+    ['a probe without a command', probe({ type: 'command' }), 'readinessProbe.command must name a program'],
+    ['a bad path', probe({ path: 'a b', port: 1 }), /readinessProbe.path must begin with a slash/],
+    [
+      'a bad interval',
+      probe({ port: 1, intervalSeconds: 301 }),
+      /readinessProbe.intervalSeconds must be from 0.1 to 300/,
+    ],
+    ['a bad timeout', probe({ port: 1, timeoutSeconds: -1 }), /readinessProbe.timeoutSeconds must be from/],
+  ])('%s is refused, and named', (_what, said, errMsg) => {
+    if (typeof errMsg === 'string') expect(errMsgOf(said)).toBe(errMsg);
+    else expect(errMsgOf(said)).toMatch(errMsg);
+    expect(errMsgOf({ ...said, stubType: 'sandbox' })).not.toBe('');
+  });
+
+  test('need no handler, take many connections, and have no execution limit of their own', () => {
+    const config = configOf(pod({ entrypoint: ['nginx'], ports: [80, 8080], env: ['A=1'], workers: 4 }));
+    expect(config).toMatchObject({
+      pod: { entrypoint: ['nginx'], ports: [80, 8080] },
+      workers: 1,
+      concurrentRequests: 256,
+      maxPendingTasks: 256,
+      timeoutSeconds: 0,
+      keepWarmSeconds: 600,
+      retries: 0,
+    });
+    expect(slotsOf({ config })).toBe(256);
+    expect(configOf(pod({ concurrentRequests: 10, timeout: 900 }))).toMatchObject({
+      concurrentRequests: 10,
+      maxPendingTasks: 100,
+      timeoutSeconds: 900,
+    });
+    expect(configOf(pod({ keepWarmSeconds: -1 })).autoscaler.minContainers).toBe(1);
+    expect(configOf(pod({ authorized: false })).authorized).toBe(false);
+  });
+
+  test('have a probe whose fields stand for themselves', () => {
+    const times = { intervalSeconds: 1, timeoutSeconds: 5 };
+    const of = (said: object) => configOf({ ...probe(said), ports: [8000, 9000] }).pod?.readinessProbe;
+    expect(of({})).toEqual({ type: 'tcp', port: 8000, path: '', command: [], ...times });
+    expect(of({ path: '/health' })).toEqual({ type: 'http', port: 8000, path: '/health', command: [], ...times });
+    expect(of({ type: 'http', port: 9000 })).toMatchObject({ port: 9000, path: '/' });
+    expect(of({ command: ['true'] })).toEqual({ type: 'command', port: 0, path: '', command: ['true'], ...times });
+    const { wire } = specOf({
+      config: configOf({ ...probe({ path: '/h', intervalSeconds: 0.5 }), ports: [8000] }),
+      code: null,
+    } as Target);
+    expect(wire).toMatchObject({
+      ports: [8000],
+      readinessProbe: { type: 'http', port: 8000, path: '/h', intervalMs: 500, timeoutMs: 5000 },
+    });
+  });
+
+  test('with TCP ports are made, with a warning', () => {
+    const result = normaliseStub(aRequest(pod({ tcp: true, ports: [5432] })));
+    expect(result.kind === 'config' && result.warnMsg).toMatch(/TCP ports are not reached from outside yet/);
+  });
+
+  test('fields of pods change no stub of another kind', () => {
+    expect(configOf({ ports: [0], entrypoint: [''] }).pod).toBeUndefined();
   });
 });

@@ -9,6 +9,7 @@ import type { StubConfig, Target } from '../../../scheduler/domain/stub-config.t
 import { hostRewriter, readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
 import { StreamMetrics } from '../../../scheduler/api/http/streams/metrics.ts';
 import { OpenCalls } from '../../../scheduler/api/http/streams/open-calls.ts';
+import { ConnectionRoom } from '../../../scheduler/api/http/streams/connection-room.ts';
 import { StreamRoom } from '../../../scheduler/api/http/streams/room.ts';
 import { WebSockets } from '../../../scheduler/api/http/streams/websockets.ts';
 import { Registry } from '../../../shared/metrics.ts';
@@ -109,6 +110,14 @@ beforeEach(() => {
           log,
           maxBodyBytes: 1000,
           release: () => undefined,
+          hasContainers: () => true,
+          containerStreams: { open: () => Promise.reject(new Error('no container')) },
+          containerUses: { hold: () => () => undefined },
+          containerWaits: {
+            find: () => Promise.resolve(undefined),
+            waitUntilRunning: () => Promise.reject(new Error('no container')),
+          },
+          connections: new ConnectionRoom(),
           streams: { expect: () => () => undefined },
           cancel: () => Promise.resolve(),
           webSockets: new WebSockets(),
@@ -387,13 +396,27 @@ describe('the host form', () => {
   });
 
   test('labels are read by their shape', () => {
-    expect(readHostLabel('a-b-1a2b3c4-v12')).toEqual({ kind: 'deployment', subdomain: 'a-b-1a2b3c4', version: 12 });
+    expect(readHostLabel('a-b-1a2b3c4-v12')).toEqual({
+      kind: 'deployment',
+      subdomain: 'a-b-1a2b3c4',
+      version: 12,
+      port: null,
+    });
     expect(readHostLabel('a-1a2b3c4d5e6f7081-v1')).toEqual({
       kind: 'deployment',
       subdomain: 'a-1a2b3c4d5e6f7081',
       version: 1,
+      port: null,
     });
-    expect(readHostLabel('a-1a2b3c4-latest')).toEqual({ kind: 'deployment', subdomain: 'a-1a2b3c4', version: null });
+    const latest = { kind: 'deployment', subdomain: 'a-1a2b3c4', version: null };
+    expect(readHostLabel('a-1a2b3c4-latest')).toEqual({ ...latest, port: null });
+    expect(readHostLabel('a-1a2b3c4-8000')).toEqual({ ...latest, port: 8000 });
+    expect(readHostLabel('a-1a2b3c4-v2-80')).toEqual({ ...latest, version: 2, port: 80 });
+    expect(readHostLabel(`${STUB}-8000`)).toEqual({ kind: 'stub', stubId: STUB, port: 8000 });
+    const containerId = `sandbox-${STUB}-0123abcd`;
+    expect(readHostLabel(`${containerId}-1`)).toEqual({ kind: 'container', containerId, stubId: STUB, port: 1 });
+    for (const label of [containerId, `${STUB}-08`, `${STUB}-123456`, `endpoint-${STUB}-0123abcd-1`])
+      expect(readHostLabel(label), label).toBeUndefined();
     for (const label of ['www', 'a-1a2b3c', 'a-1a2b3cg-v1', '-1a2b3c4-v1', 'a-1a2b3c4-vx', '']) {
       expect(readHostLabel(label)).toBeUndefined();
     }

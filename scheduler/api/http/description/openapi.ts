@@ -21,7 +21,7 @@ import { restRoutes } from '../rest/routes.ts';
 import type { RestRouteParts } from '../rest/routes.ts';
 import { INPUTS, PLAIN_ROUTES } from './plain-routes.ts';
 import type { Content, PlainRoute } from './plain-routes.ts';
-import { isToCome, summaryOf } from './summaries.ts';
+import { isOfPods, summaryOf } from './summaries.ts';
 
 type Described = Record<string, unknown>;
 
@@ -116,7 +116,7 @@ function describeOperation(operation: Operation): Described {
   return {
     operationId: operation.name,
     summary: summaryOf(operation.name),
-    tags: [isToCome(operation.name) ? 'pods' : 'gateway'],
+    tags: [isOfPods(operation.name) ? 'pods' : 'gateway'],
     ...(operation.scope === 'open' ? { security: [{}, { bearer: [] }] } : {}),
     ...parametersOf(inPath, inQuery),
     ...(hasBody ? { requestBody: jsonContent(bodySchema(operation.request, inPath)) } : {}),

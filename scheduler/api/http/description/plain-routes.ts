@@ -4,6 +4,7 @@ import { Type } from 'typebox';
 import type { TSchema } from 'typebox';
 import { Anything } from '#shared/api/fields.ts';
 import { Count } from '#shared/api/rest/lists.ts';
+import { Entry } from '../../../fleet/inside/messages.ts';
 import { TaskAccepted, TasksAccepted } from '#shared/api/rest/tasks.ts';
 
 /** Descriptions of refusals by status; the body is the route's own. */
@@ -12,7 +13,7 @@ export type RefusalTexts = Readonly<Record<number, string>>;
 export interface PlainRoute {
   readonly http: string;
   readonly summary: string;
-  readonly tag: 'invoke' | 'objects' | 'operations';
+  readonly tag: 'invoke' | 'objects' | 'operations' | 'pods';
   readonly open?: boolean;
   readonly query?: readonly string[];
   /** Headers by name, with their descriptions. */
@@ -212,6 +213,50 @@ const PackWritten = Type.Object({
 });
 const PACK_ERRORS = ['invalid_body', 'volume_file_not_found', ...FILE_ERRORS];
 
+const REACHED = [
+  'bad_request',
+  'invalid_query',
+  'unauthorized',
+  'container_not_found',
+  'not_found',
+  'path_denied',
+  'container_not_running',
+  'path_conflict',
+  'rate_limited',
+  'too_many_connections',
+  'container_failed',
+  'machine_silent',
+  'deadline_exceeded',
+] as const;
+/** Files in containers; docs/pods.md describes the WebSockets beside them. */
+const CONTAINER_FILE_ROUTES: readonly PlainRoute[] = [
+  {
+    http: 'GET /api/v1/gateway/containers/{containerId}/files',
+    tag: 'pods',
+    summary: 'Read a file of a container, or a file or directory as a tar (archive=tar), or facts about it (stat=true)',
+    query: ['path', 'archive', 'stat'],
+    answer: [bytes('application/octet-stream'), bytes('application/x-tar'), json(Entry)],
+    errors: REACHED,
+  },
+  {
+    http: 'PUT /api/v1/gateway/containers/{containerId}/files',
+    tag: 'pods',
+    summary: 'Write a file of a container, whole or not at all, or unpack a tar into a directory (archive=tar)',
+    query: ['path', 'archive', 'mode', 'append'],
+    body: [bytes('application/octet-stream'), bytes('application/x-tar')],
+    answer: json(Type.Object({ size: Type.Optional(Count('bytes')) })),
+    errors: [...REACHED, 'body_too_slow', 'disk_full'],
+  },
+  {
+    http: 'DELETE /api/v1/gateway/containers/{containerId}/files',
+    tag: 'pods',
+    summary: 'Delete a file of a container, or a directory with all in it (recursive=true)',
+    query: ['path', 'recursive'],
+    answer: json(Type.Object({})),
+    errors: REACHED,
+  },
+];
+
 const PACK_ROUTES: readonly PlainRoute[] = [
   {
     http: 'POST /api/v1/gateway/volumes/packs/{volumeId}',
@@ -328,6 +373,7 @@ export const PLAIN_ROUTES: readonly PlainRoute[] = [
     errors: [...(method === 'PUT' ? PUT_FILE_ERRORS : GET_FILE_ERRORS), ...FILE_ERRORS],
   })),
   ...PACK_ROUTES,
+  ...CONTAINER_FILE_ROUTES,
   ...KINDS.flatMap(invokeRoutes),
   {
     http: 'GET /metrics',

@@ -13,6 +13,30 @@ export const SUMMARIES: Readonly<Record<string, string>> = {
   StopDeployment: 'Stop it: its containers end, calls are refused, queued tasks are kept until their TTL',
   StartDeployment: 'Start a stopped one again',
   ScaleDeployment: 'Always so many containers; 0: none until work comes',
+  CreatePod: 'Make one container of a pod or sandbox',
+  SandboxConnect: 'Wait until a container runs',
+  SandboxExec: 'Run a command by a shell',
+  SandboxStatus: 'Whether a program runs, and its exit code',
+  SandboxStdout: 'Output of a program, as far as it is kept',
+  SandboxStderr: 'Errors of a program, as far as they are kept',
+  SandboxKill: 'Kill a program and what it started',
+  SandboxListProcesses: 'Programs that were started, also those that ended lately',
+  SandboxUploadFile: 'Write a file of at most 32 MiB',
+  SandboxDownloadFile: 'Read a file of at most 32 MiB',
+  SandboxStatFile: 'Facts about a file',
+  SandboxListFiles: 'Files of a directory',
+  SandboxFindInFiles: 'Lines of files that match a pattern',
+  SandboxReplaceInFiles: 'Replace what matches a pattern, in all files of a directory',
+  SandboxDeleteFile: 'Delete a file',
+  SandboxCreateDirectory: 'Make a directory, with those above it',
+  SandboxDeleteDirectory: 'Delete a directory with all in it',
+  SandboxExposePort: 'Let callers reach a port; the answer holds its URL',
+  SandboxListUrls: 'URLs of the ports that callers may reach',
+  SandboxUpdateTTL: 'Change the time without use until it is stopped',
+  SandboxPatchTTL: 'As POST',
+  SandboxUpdateNetworkPermissions: 'Change what it may reach, from now on',
+  SandboxSnapshotMemory: NOT_YET,
+  SandboxCreateImageFromFilesystem: 'Make an image of its files',
   DeleteDeployment: 'Delete it: queued tasks are cancelled, its name gets the next version when deployed again',
   VerifyImageBuild: 'Whether an image exists, or has to be built',
   BuildImage: 'Build an image; those that need no build are there at once',
@@ -46,7 +70,7 @@ export const SUMMARIES: Readonly<Record<string, string>> = {
   ExportWorkspaceConfig: 'What a client needs to talk to this installation',
 };
 
-/** Whether the operation is one of pods and sandboxes: their routes answer that they are not available yet. */
-export const isToCome = (operation: string): boolean => /^(CreatePod$|Sandbox)/.test(operation);
+/** Whether the operation is one of pods and sandboxes. */
+export const isOfPods = (operation: string): boolean => /^(CreatePod$|Sandbox)/.test(operation);
 
-export const summaryOf = (operation: string): string => SUMMARIES[operation] ?? (isToCome(operation) ? NOT_YET : '');
+export const summaryOf = (operation: string): string => SUMMARIES[operation] ?? '';

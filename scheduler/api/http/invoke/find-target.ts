@@ -3,11 +3,12 @@
 import { isUuid } from '#shared/domain/ids.ts';
 import type { Target } from '../../../domain/stub-config.ts';
 import type { Targets } from '../../../workspaces/deployments/targets.ts';
+import { isSupervised } from '../../../workspaces/deployments/kinds.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { readHostLabel } from './host-form.ts';
 import { isInvoked } from './kinds.ts';
 import { INACTIVE, NOT_PUBLIC, NO_DEPLOYMENT, NO_STUB, NO_VERSION, OTHER_WORKSPACE, UNAUTHORIZED } from './refusal.ts';
-import type { Refusal } from './refusal.ts';
+import { Refusal } from './refusal.ts';
 
 export interface FindParts {
   readonly targets: Pick<Targets, 'byName' | 'byStub' | 'bySubdomain'>;
@@ -49,15 +50,36 @@ export function byStub(
   };
 }
 
+/** Finds the stub of a container that is named by its id. */
+export function byContainer(parts: FindParts): Find {
+  return (caller, params) => {
+    const unknown = caller === null ? UNAUTHORIZED : NO_STUB;
+    const stubId = (params['stubId'] ?? '').toLowerCase();
+    if (!isUuid(stubId)) return unknown;
+    const pick = (target: Target | undefined): Found =>
+      target === undefined || !isSupervised(target.kind) ? unknown : ownOrPublic(caller, target);
+    const found = parts.targets.byStub(stubId);
+    return found instanceof Promise ? found.then(pick) : pick(found);
+  };
+}
+
 export function byHost(parts: FindParts): Find {
   const ofStub = byStub(parts, null, ownOrPublic);
+  const ofContainer = byContainer(parts);
   return (caller, params) => {
     const unknown = caller === null ? UNAUTHORIZED : NO_DEPLOYMENT;
     const label = readHostLabel(params['label'] ?? '');
     if (label === undefined) return unknown;
-    if (label.kind === 'stub') return ofStub(caller, { stubId: label.stubId });
+    // Only pods have ports.
+    const judge = (found: Found): Found =>
+      found instanceof Refusal || label.port === null || found.kind === 'pod' ? found : unknown;
+    if (label.kind === 'stub') {
+      const found = ofStub(caller, { stubId: label.stubId });
+      return found instanceof Promise ? found.then(judge) : judge(found);
+    }
+    if (label.kind === 'container') return ofContainer(caller, { stubId: label.stubId });
     const pick = (target: Target | undefined): Found =>
-      target === undefined || !isInvoked(target.kind) ? unknown : ownOrPublic(caller, target);
+      target === undefined || !isInvoked(target.kind) ? unknown : judge(ownOrPublic(caller, target));
     const found = parts.targets.bySubdomain(label.subdomain, label.version);
     return found instanceof Promise ? found.then(pick) : pick(found);
   };

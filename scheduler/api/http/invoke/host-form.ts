@@ -1,24 +1,45 @@
 // The host form of invoke URLs: `hello-1a2b3c4-v3.example.org/` means the same as `/endpoint/hello/v3`. Before routing,
 // a request whose first host label has the shape of one is given a path of its own, which invoke.ts serves. Every other
-// host is routed as usual. Pure. Source: decision 0008.
+// host is routed as usual. A port of a pod or sandbox comes last in the label. Pure. Source: decision 0008.
 import { isUuid } from '#shared/domain/ids.ts';
 
-export type HostLabel =
+export type HostLabel = (
   | { readonly kind: 'stub'; readonly stubId: string }
   /** A deployment's version; `version` null: the newest. */
-  | { readonly kind: 'deployment'; readonly subdomain: string; readonly version: number | null };
+  | { readonly kind: 'deployment'; readonly subdomain: string; readonly version: number | null }
+  /** A container of a sandbox or a pod. */
+  | { readonly kind: 'container'; readonly containerId: string; readonly stubId: string }
+) & {
+  /** Port of a pod or sandbox; null: the label names none. */
+  readonly port: number | null;
+};
 
 /** Base of paths that no URL from outside can name. */
 export const HOST_BASE = '/~host';
 
 const DEPLOYMENT = /^([a-z0-9](?:[a-z0-9-]{0,45}[a-z0-9])?-(?:[0-9a-f]{7}|[0-9a-f]{16}))(?:-v([0-9]{1,9})|-(latest))?$/;
 
+const CONTAINER = /^(?:pod|sandbox)-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]{8}$/;
+/** A port behind a label: hashes at the end of one are longer. */
+const PORT = /^(.+)-([1-9][0-9]{0,4})$/;
+
 /** Reads a host label by its shape; undefined: not a label of this platform. */
 export function readHostLabel(label: string): HostLabel | undefined {
-  if (isUuid(label)) return { kind: 'stub', stubId: label.toLowerCase() };
-  const [, subdomain, digits] = DEPLOYMENT.exec(label.toLowerCase()) ?? [];
+  const text = label.toLowerCase();
+  const whole = readWithoutPort(text);
+  if (whole !== undefined) return whole.kind === 'container' ? undefined : { ...whole, port: null };
+  const [, rest = '', digits] = PORT.exec(text) ?? [];
+  const found = digits === undefined ? undefined : readWithoutPort(rest);
+  return found === undefined ? undefined : { ...found, port: Number(digits) };
+}
+
+function readWithoutPort(label: string) {
+  if (isUuid(label)) return { kind: 'stub', stubId: label } as const;
+  const [, stubId] = CONTAINER.exec(label) ?? [];
+  if (stubId !== undefined) return { kind: 'container', containerId: label, stubId } as const;
+  const [, subdomain, digits] = DEPLOYMENT.exec(label) ?? [];
   if (subdomain === undefined) return undefined;
-  return { kind: 'deployment', subdomain, version: digits === undefined ? null : Number(digits) };
+  return { kind: 'deployment', subdomain, version: digits === undefined ? null : Number(digits) } as const;
 }
 
 /**
@@ -44,6 +65,6 @@ function labelOf(host: string, domains: ReadonlySet<string>): string | undefined
   const found = readHostLabel(label);
   if (found === undefined) return undefined;
   const domain = host.slice(dot + 1).replace(/:[0-9]+$/, '');
-  const isExact = found.kind === 'stub' || found.version !== null;
+  const isExact = found.kind !== 'deployment' || found.version !== null;
   return isExact || domains.has(domain) ? label : undefined;
 }

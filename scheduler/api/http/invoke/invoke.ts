@@ -9,23 +9,31 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ContainerActions } from '../../../fleet/containers/actions.ts';
 import { hasLimitedNetwork } from '../../../workspaces/deployments/container-stubs.ts';
 import type { CodeTrust } from '../../../workspaces/deployments/code-trust.ts';
+import type { QueueName } from '#shared/domain/ids.ts';
 import type { Target } from '../../../domain/stub-config.ts';
+import type { ContainerRow } from '../../../stores/store/queries/containers.ts';
+import { isMadeByHand, isSupervised } from '../../../workspaces/deployments/kinds.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Call } from '../../../tasks/admission/calls.ts';
 import type { Authenticator } from '../auth.ts';
 import { admit } from '../bodies.ts';
 import { problemOf, withRetryAfter } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
+import { splitTarget } from '../streams/head.ts';
+import { sandboxCall } from '../streams/sandbox-call.ts';
+import type { SandboxCallParts } from '../streams/sandbox-call.ts';
 import { streamCall } from '../streams/stream-call.ts';
 import type { StreamCallParts } from '../streams/stream-call.ts';
 import { credentialOf, isForeign, isPage, redirectWithCookie } from './credential.ts';
 import type { Credential } from './credential.ts';
 import { EventStream } from './event-stream.ts';
-import { HOST_BASE } from './host-form.ts';
+import { HOST_BASE, readHostLabel } from './host-form.ts';
+import { NO_CONTAINER, portInHost, portInPath, portsOf, readPort, unlisted } from './ports.ts';
 import { callKeyOf, KEY_PROBLEM, keyOf } from './idempotency-key.ts';
 import { answer, answerRefused, textOf } from './answer.ts';
 import type { Find, FindParts, Found, Params } from './find-target.ts';
 import {
+  byContainer,
   byHost,
   byName,
   byStub,
@@ -60,7 +68,9 @@ import {
   sendRefusal,
 } from './refusal.ts';
 
-export interface InvokeParts extends FindParts, FailureParts, StreamCallParts {
+export interface InvokeParts extends FindParts, FailureParts, StreamCallParts, SandboxCallParts {
+  /** Whether containers of the queue run, or will. */
+  readonly hasContainers: (queue: QueueName) => boolean;
   readonly authenticator: Authenticator;
   readonly containers: Pick<ContainerActions, 'warmUp'>;
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
@@ -103,7 +113,21 @@ export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void
     add(`/${kind}/public/:stubId`, invoked.methods, find, invokeHandler(find, parts));
   }
   for (const [kind, streamed] of Object.entries(STREAMED_KINDS)) registerStreamed(scope, kind, streamed, parts);
+  registerContainers(scope, parts);
   registerHosts(scope, parts);
+}
+
+/** Registers ports of single containers, by their ids. */
+function registerContainers(scope: FastifyInstance, parts: InvokeParts): void {
+  const url = '/sandbox/container/:stubId/:containerId/:port';
+  for (const path of [url, `${url}/*`]) {
+    scope.route({
+      method: ALL_METHODS,
+      url: path,
+      onRequest: resolving(byContainer(parts), parts, 'container'),
+      handler: (_request, reply) => sendRefusal(reply, INTERNAL),
+    });
+  }
 }
 
 /** Registers a kind that streams: any method, and any path below. */
@@ -321,8 +345,8 @@ function warmUpHandler(parts: InvokeParts): Handler {
 
 type OnRequest = (request: FastifyRequest, reply: FastifyReply, next: () => void) => void;
 
-/** Form of the URL: by path, by host, or the warm-up of either. */
-type Form = 'path' | 'host' | 'warmup';
+/** Form of the URL: by path, by host, the warm-up of either, or by the path of a container. */
+type Form = 'path' | 'host' | 'warmup' | 'container';
 
 /** Finds caller and target, and admits the body or hands a streamed call on; refuses with the body unread. */
 function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnRequest {
@@ -334,12 +358,13 @@ function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnReque
     /** @param isUnknown - the credential is no good token of the platform: it counts for nothing */
     const resolve = (caller: Caller | null, isUnknown = false): void => {
       const go = (found: Found): void => {
-        const streams = form !== 'warmup' && !(found instanceof Refusal) && isStreamed(found.kind);
+        const streams =
+          form !== 'warmup' && !(found instanceof Refusal) && (isStreamed(found.kind) || isSupervised(found.kind));
         if (isUnknown && !streams) return refuseToken(request, reply, parts);
         if (found instanceof Refusal) return sendRefusal(reply, found);
         if (streams) {
           const given: Credential = isUnknown ? { token: null, from: 'nowhere' } : credential;
-          return stream(found, caller, given, { isHost, request, reply, parts });
+          return stream(found, caller, given, { form, request, reply, parts });
         }
         // A cookie is for pages, which these kinds do not have.
         if (credential.from === 'cookie') return sendRefusal(reply, UNAUTHORIZED);
@@ -375,17 +400,60 @@ function stream(
   caller: Caller | null,
   { token, from }: Credential,
   how: {
-    readonly isHost: boolean;
+    readonly form: Form;
     readonly request: FastifyRequest;
     readonly reply: FastifyReply;
     readonly parts: InvokeParts;
   },
 ): void {
-  const { isHost, request, reply, parts } = how;
+  const { form, request, reply, parts } = how;
+  const isHost = form === 'host';
   if (from === 'cookie' && isForeign(request)) return sendRefusal(reply, FOREIGN_ORIGIN);
   if (isHost && from === 'query' && token !== null && isPage(request)) return redirectWithCookie(token, request, reply);
+  if (isSupervised(target.kind)) return callPort(target, caller, from === 'header', how);
   const rootPath = isHost ? '' : rootPathOf(request.originalUrl, target);
   streamCall({ target, caller, rootPath, tokenInHeader: from === 'header' }, request, reply, parts);
+}
+
+/** Passes a call to a port: of any container of a pod, or of a single container. */
+function callPort(
+  target: Target,
+  caller: Caller | null,
+  tokenInHeader: boolean,
+  {
+    form,
+    request,
+    reply,
+    parts,
+  }: {
+    readonly form: Form;
+    readonly request: FastifyRequest;
+    readonly reply: FastifyReply;
+    readonly parts: InvokeParts;
+  },
+): void {
+  const { path } = splitTarget(request.originalUrl);
+  const params = request.params as Params;
+  const label = form === 'host' ? readHostLabel(params['label'] ?? '') : undefined;
+  const isContainer = form === 'container' || label?.kind === 'container';
+  if (isContainer) {
+    const port = label === undefined ? readPort(params['port'] ?? '') : label.port;
+    if (port === undefined || port === null) return sendRefusal(reply, NOT_FOUND);
+    const { workspaceId, stubId } = target;
+    const containerId = label?.kind === 'container' ? label.containerId : (params['containerId'] ?? '').toLowerCase();
+    const rootPath = form === 'container' ? path.split('/').slice(0, 6).join('/') : '';
+    const refuses = ({ exposedPorts }: ContainerRow): Refusal | undefined => {
+      const ports = [...new Set([...portsOf(target), ...exposedPorts])];
+      return ports.includes(port) ? undefined : unlisted(port, ports);
+    };
+    const to = { containerId, stubId, workspaceId, port, refuses, rootPath, tokenInHeader };
+    return sandboxCall(to, request, reply, parts);
+  }
+  const chosen = label === undefined ? portInPath(path, target) : portInHost(label.port, target);
+  if (chosen instanceof Refusal) return sendRefusal(reply, chosen);
+  if (isMadeByHand(target.config.stubType) && !parts.hasContainers(target.queue))
+    return sendRefusal(reply, NO_CONTAINER);
+  streamCall({ target, caller, ...chosen, tokenInHeader }, request, reply, parts);
 }
 
 /** The part of a URL's path that names the deployment: `/asgi/name`, `/asgi/name/v3`, `/asgi/id/…`. */

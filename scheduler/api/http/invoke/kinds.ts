@@ -25,6 +25,7 @@ export const KINDS: Readonly<Record<string, InvokedKind>> = {
 /** The kinds whose callers speak with an application in the container: any method, any path below. */
 export const STREAMED_KINDS: Readonly<Record<string, Omit<InvokedKind, 'methods'>>> = {
   asgi: { mayBePublic: true, warmsUp: true },
+  pod: { mayBePublic: true, warmsUp: false },
 };
 
 export const isStreamed = (kind: string): boolean => Object.hasOwn(STREAMED_KINDS, kind);

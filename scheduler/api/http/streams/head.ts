@@ -65,19 +65,23 @@ export interface PlatformCredential {
   readonly queryToken: string;
 }
 
-/** Headers of a request for the container: without those of this connection, and without the platform's credential. */
+/**
+ * Headers of a request for the container: without those of this connection, and without the platform's credential.
+ * @param keepsHandshake - the program answers the handshake of a WebSocket itself
+ */
 export function requestHeaders(
   raw: readonly string[],
   forwarded: Forwarded,
   { inHeader, cookies, queryToken }: PlatformCredential,
+  keepsHandshake = false,
 ): HeaderList {
   const own = declared(raw);
   const passed: [string, string][] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = (raw[at] ?? '').toLowerCase();
     const value = raw[at + 1] ?? '';
-    if (HOP_BY_HOP.has(name) || FORWARDED.has(name) || HANDSHAKE.has(name) || name === 'expect' || own.has(name))
-      continue;
+    if (HOP_BY_HOP.has(name) || FORWARDED.has(name) || name === 'expect' || own.has(name)) continue;
+    if (HANDSHAKE.has(name) && !keepsHandshake) continue;
     if (name === 'authorization' && inHeader) continue;
     if (name === 'referer') {
       passed.push([name, refererWithout(value, queryToken)]);

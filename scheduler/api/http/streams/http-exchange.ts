@@ -7,6 +7,7 @@ import type { Frame } from '#shared/protocol/frames.ts';
 import { answerBegan, cutOff } from '../begun-answers.ts';
 import { DISCARD_MUCH, discardRest } from '../polite-close.ts';
 import { FrameStream } from '#shared/protocol/frame-stream.ts';
+import type { FrameEvents, Frames } from '#shared/protocol/frame-stream.ts';
 import { hasBody, headerList, responseHead, waitsForContinue } from './head.ts';
 import type { Acceptance, HeaderList, ResponseHead } from './head.ts';
 
@@ -16,10 +17,12 @@ export interface HttpExchangeParts {
   /** The head of the request, for the runner process. */
   readonly head: Uint8Array;
   readonly bytes: Duplex;
+  /** Begins the reading and writing of frames. Absent: they are those of a runner process, on the bytes. */
+  readonly open?: (events: FrameEvents) => Frames;
   /** Takes the response over: from here on nobody else writes it. @returns headers to send beside the container's */
   readonly begin: () => HeaderList;
   /** Takes the frames of a WebSocket that the container accepts. Absent: the request asks for none. */
-  readonly accept?: (acceptance: Acceptance, frames: FrameStream) => void;
+  readonly accept?: (acceptance: Acceptance) => void;
   /** The exchange is over. @param isWhole - the response went out to its end; false: it was cut, or never began */
   readonly onOver: (isWhole: boolean) => void;
   /** Counts bytes of bodies. */
@@ -39,7 +42,7 @@ const UPGRADE: HeaderList = [
 
 export class HttpExchange {
   readonly #parts: HttpExchangeParts;
-  readonly #frames: FrameStream;
+  readonly #frames: Frames;
   #head: ResponseHead | undefined;
   /** The caller waits for `100 Continue`, and has not got it. A container may ask any number of times. */
   #waitsForContinue: boolean;
@@ -52,12 +55,13 @@ export class HttpExchange {
 
   constructor(parts: HttpExchangeParts) {
     this.#parts = parts;
-    const { request, response, bytes } = parts;
+    const { request, response } = parts;
     this.#waitsForContinue = waitsForContinue(request);
-    this.#frames = new FrameStream(bytes, {
+    const events: FrameEvents = {
       onFrame: (frame, used) => this.#onFrame(frame, used),
       onOver: () => this.#cut(),
-    });
+    };
+    this.#frames = parts.open?.(events) ?? new FrameStream(parts.bytes, events);
     response.once('close', () => {
       if (!this.#isOver) this.#cut();
     });
@@ -151,7 +155,7 @@ export class HttpExchange {
       if (this.#parts.accept === undefined) return this.#cut();
       this.#isOver = true;
       this.#isAccepted = true;
-      return this.#parts.accept(head, this.#frames);
+      return this.#parts.accept(head);
     }
     if (head === undefined) return this.#cut();
     this.#head = head;

@@ -19,11 +19,16 @@ import type { FailureParts } from '../invoke/refusal.ts';
 import { closeUnread } from '../polite-close.ts';
 import { queryWithout, requestHeaders, splitTarget, waitsForContinue } from './head.ts';
 import type { HeaderList } from './head.ts';
+import { FrameStream } from '#shared/protocol/frame-stream.ts';
 import { HttpExchange } from './http-exchange.ts';
+import type { HttpExchangeParts } from './http-exchange.ts';
 import type { StreamMetrics } from './metrics.ts';
 import type { OpenCall, OpenCalls } from './open-calls.ts';
+import { portExchange } from './port-exchange.ts';
+import type { PortFrames } from './port-frames.ts';
 import type { StreamRoom } from './room.ts';
 import { upgradeOf } from './upgrades.ts';
+import type { Upgrade } from './upgrades.ts';
 import { handshakeProblem, subprotocolsOf } from './websockets.ts';
 import type { WebSockets } from './websockets.ts';
 
@@ -44,12 +49,16 @@ export interface StreamedTo {
   readonly caller: Caller | null;
   /** Part of the path that names the deployment; empty in the host form. */
   readonly rootPath: string;
+  /** Port of a pod; absent: an application that a runner process serves. */
+  readonly port?: number;
   /** The caller's token came in the `Authorization` header. */
   readonly tokenInHeader: boolean;
 }
 
 /** Time for the stream of a task that has ended to bring its last bytes. */
 const LAST_BYTES_MS = 10_000;
+/** Time for a port of a pod: its readiness probe has succeeded, but it may have further ports. */
+const PORT_WAIT_MS = 1_000;
 /** Time for an application to end after its WebSocket was closed. */
 const AFTER_CLOSE_MS = 30_000;
 
@@ -64,7 +73,8 @@ const BAD_SUBPROTOCOLS = new Refusal(400, 'error', 'Sec-WebSocket-Protocol is no
 export function streamCall(to: StreamedTo, request: FastifyRequest, reply: FastifyReply, parts: StreamCallParts): void {
   // The platform reads the first, and an application may read another. Source: RFC 9112 §3.2.
   if ((request.raw.headersDistinct['host']?.length ?? 0) > 1) return sendRefusal(reply, TWO_HOSTS);
-  const upgrade = upgradeOf(request.raw);
+  // A pod answers handshakes itself.
+  const upgrade = to.port === undefined ? upgradeOf(request.raw) : undefined;
   const problem = upgrade && handshakeProblem(request.raw);
   if (problem === 'version') {
     void reply.headers({ 'sec-websocket-version': '13', upgrade: 'websocket', connection: 'upgrade, close' });
@@ -89,6 +99,8 @@ class StreamCall implements OpenCall {
   #forget: () => void = () => undefined;
   #callerLeft: () => void = () => undefined;
   #exchange: HttpExchange | undefined;
+  /** The program on a pod's port. */
+  #program: PortFrames | undefined;
   #limit: NodeJS.Timeout | undefined;
   /** Bytes of the request's body have come since the limit began. */
   #bodyGrew = false;
@@ -96,6 +108,8 @@ class StreamCall implements OpenCall {
   #finished: Finished | undefined;
   #hasBegun = false;
   #isOver = false;
+  /** The stream ended without a head. */
+  #isBrokenOff = false;
   #hasLeft = false;
   /** The caller was answered in the container's place. */
   #isAnswered = false;
@@ -159,7 +173,7 @@ class StreamCall implements OpenCall {
   /** A runner process is there: from now on bytes pass. */
   #connect(bytes: Duplex): void {
     if (this.#isOver || this.#reply.raw.destroyed) return void bytes.destroy();
-    const { target } = this.#to;
+    const { target, port } = this.#to;
     const { timeoutSeconds } = target.config;
     if (timeoutSeconds > 0) this.#limitHead(timeoutSeconds);
     const { raw: request } = this.#request;
@@ -170,18 +184,24 @@ class StreamCall implements OpenCall {
       if (direction === 'in') this.#bodyGrew = true;
       streamMetrics.bytes.inc({ direction }, count);
     };
-    this.#exchange = new HttpExchange({
+    const common = {
       request,
       response,
       bytes,
-      head: Buffer.from(JSON.stringify(this.#head()), 'utf8'),
       begin: () => this.#begun(),
       onBytes,
-      onOver: (isWhole) => this.#over(isWhole),
+      onOver: (isWhole: boolean) => this.#over(isWhole),
+    };
+    if (port !== undefined) return this.#connectPort(port, common, upgrade);
+    let frames: FrameStream;
+    this.#exchange = new HttpExchange({
+      ...common,
+      head: Buffer.from(JSON.stringify(this.#head()), 'utf8'),
+      open: (events) => (frames = new FrameStream(bytes, events)),
       ...(upgrade === undefined
         ? {}
         : {
-            accept: (acceptance, frames) => {
+            accept: (acceptance) => {
               const added = this.#begun();
               webSockets.accept(
                 request,
@@ -197,6 +217,24 @@ class StreamCall implements OpenCall {
             },
           }),
     });
+  }
+
+  /** Speaks HTTP with the program on a pod's port. */
+  #connectPort(
+    port: number,
+    common: Omit<HttpExchangeParts, 'head' | 'open' | 'accept'>,
+    upgrade: Upgrade | undefined,
+  ): void {
+    const { rootPath, tokenInHeader } = this.#to;
+    this.#exchange = portExchange(
+      { ...common, port, waitMs: PORT_WAIT_MS, fastify: this.#request, rootPath, tokenInHeader },
+      (program) => (this.#program = program),
+      upgrade && {
+        upgrade,
+        begun: () => this.#begun(),
+        onOver: (isWhole) => this.#webSocketClosed(isWhole ? 1000 : 1006),
+      },
+    );
   }
 
   /** The head of the request, as the runner process gets it. */
@@ -287,6 +325,9 @@ class StreamCall implements OpenCall {
       return;
     }
     if (this.#isOver) return;
+    this.#isBrokenOff = true;
+    const refusal = this.#program?.refusal;
+    if (refusal !== undefined) return this.#answer(undefined, new Refusal(502, 'error', refusal));
     // The stream ended without a head: the end of the task has the reason, if it comes soon.
     if (this.#finished !== undefined) return this.#answer(this.#finished);
     this.#last = setTimeout(() => this.#answer(undefined), LAST_BYTES_MS);
@@ -313,7 +354,8 @@ class StreamCall implements OpenCall {
       return;
     }
     // The bytes come by another way than the end, and may be behind it.
-    const isBehind = finished.status === 'COMPLETE' && this.#exchange !== undefined;
+    const mayFollow = finished.status === 'COMPLETE' || (this.#program !== undefined && !this.#isBrokenOff);
+    const isBehind = mayFollow && this.#exchange !== undefined;
     if (this.#hasBegun) {
       return finished.status === 'COMPLETE' ? undefined : this.#cutBehind(finished);
     }

@@ -1,0 +1,195 @@
+// The output of a container on a WebSocket, as JSON texts `{"output","done","exitCode"}`. A pod or sandbox shows what
+// its first program prints; any other container, the lines of its log. The caller may change files below the working
+// directory meanwhile. Source: interface, gateway §10.
+import { StringDecoder } from 'node:string_decoder';
+import type { WebSocket } from 'ws';
+import { AppError } from '#shared/errors.ts';
+import { isRecord } from '#shared/json.ts';
+import { sleep } from '#shared/backoff.ts';
+import { isTerminalContainer } from '#shared/domain/status.ts';
+import { numberOf, textOf } from '#shared/protocol/frames.ts';
+import type { Access, ReachedContainer } from '../../../fleet/inside/access.ts';
+import { isPod } from '../../../fleet/inside/access.ts';
+import type { Inside } from '../../../fleet/inside/inside.ts';
+import type { LogReads } from '../../../fleet/logs/log-service.ts';
+import { CLOSES, Outgoing } from './sockets.ts';
+
+/** Interval of empty outputs: proxies close idle connections. */
+const STILL_MS = 10_000;
+const ANSWER_WITHIN_MS = 25_000;
+/** Interval of looks at the log. */
+const LOOK_MS = 1_000;
+/** Time for the last lines of a container that has ended to come. */
+const LAST_LINES_MS = 3_000;
+const LINES = 500;
+/** Exit code of a container that no program's own tells: of one that was lost. */
+const UNKNOWN_EXIT = 1;
+/** The first program of a container. */
+const ENTRYPOINT = 0;
+
+export interface AttachParts {
+  readonly webSocket: WebSocket;
+  readonly inside: Pick<Inside, 'open' | 'ask' | 'write'>;
+  readonly access: Pick<Access, 'find'>;
+  readonly logs: LogReads;
+  readonly container: ReachedContainer;
+}
+
+interface Said {
+  readonly output: string;
+  readonly done?: boolean;
+  readonly exitCode?: number;
+}
+
+const messageOf = ({ output, done = false, exitCode = 0 }: Said): string => JSON.stringify({ output, done, exitCode });
+
+/** Tells a caller that there is no such container, as published gateways do. */
+export function sayNotFound(webSocket: WebSocket): void {
+  webSocket.send(messageOf({ output: 'Container not found', done: true, exitCode: 1 }));
+  webSocket.close(CLOSES.done);
+}
+
+export async function serveAttach(parts: AttachParts): Promise<void> {
+  const { webSocket, container } = parts;
+  const left = new AbortController();
+  const still = setInterval(() => webSocket.send(messageOf({ output: '' })), STILL_MS);
+  still.unref();
+  webSocket.once('close', () => {
+    clearInterval(still);
+    left.abort();
+  });
+  takeFileOperations(parts);
+  if (isPod(container.row)) await showEntrypoint(parts, left.signal);
+  else await showLog(parts, left.signal);
+}
+
+async function showEntrypoint({ webSocket, inside, container }: AttachParts, left: AbortSignal): Promise<void> {
+  const signal = AbortSignal.any([left, AbortSignal.timeout(ANSWER_WITHIN_MS)]);
+  const opened = await inside.open(container, 'attach', { pid: ENTRYPOINT, stdout: 0, stderr: 0 }, signal);
+  const onLeft = (): void => opened.close();
+  signal.addEventListener('abort', onLeft, { once: true });
+  await opened.answer();
+  signal.removeEventListener('abort', onLeft);
+  left.addEventListener('abort', onLeft, { once: true });
+  const out = new Outgoing(webSocket, opened.frames);
+  const decoders = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
+  let hasEnded = false;
+  opened.take({
+    onFrame: ({ kind, header, body }) => {
+      if (hasEnded) return;
+      if (kind === 'data') {
+        const decoder = decoders[textOf(header, 'stream') === 'stderr' ? 'stderr' : 'stdout'];
+        out.text(messageOf({ output: decoder.write(body) }));
+      }
+      if (kind !== 'exit') return;
+      hasEnded = true;
+      const output = decoders.stdout.end() + decoders.stderr.end();
+      out.text(messageOf({ output, done: true, exitCode: numberOf(header, 'exitCode') }));
+      webSocket.close(CLOSES.done);
+    },
+    onOver: () => {
+      if (!hasEnded) webSocket.close(CLOSES.comeBack, 'the connection to the container was lost');
+    },
+  });
+}
+
+/** Follows the log, as far as it has come to the scheduler, to the end of the container. */
+async function showLog({ webSocket, access, logs, container }: AttachParts, left: AbortSignal): Promise<void> {
+  const { containerId, workspaceId } = container;
+  let afterSeq = 0;
+  const show = async (): Promise<void> => {
+    for (;;) {
+      const { lines, isFull } = await logs.read(workspaceId, { containerId, afterSeq, limit: LINES, page: 0 });
+      const last = lines.at(-1);
+      if (last === undefined || left.aborted) return;
+      afterSeq = last.seq;
+      await sent(webSocket, messageOf({ output: lines.map(({ line }) => `${line}\n`).join('') }));
+      if (!isFull) return;
+    }
+  };
+  for (;;) {
+    const { state, exitCode } = await access.find(containerId, { workspaceId });
+    const isOver = isTerminalContainer(state);
+    if (isOver && !(await sleep(LAST_LINES_MS, left))) return;
+    await show();
+    if (left.aborted) return;
+    if (isOver) {
+      webSocket.send(messageOf({ output: '', done: true, exitCode: exitCode ?? UNKNOWN_EXIT }));
+      return webSocket.close(CLOSES.done);
+    }
+    if (!(await sleep(LOOK_MS, left))) return;
+  }
+}
+
+/** Sends, and waits until the caller's connection has taken it. */
+const sent = (webSocket: WebSocket, text: string): Promise<void> =>
+  new Promise((resolve) => webSocket.send(text, () => resolve()));
+
+interface FileOperation {
+  readonly op: 'WRITE' | 'DELETE' | 'MOVED';
+  readonly path: string;
+  readonly newPath: string;
+  readonly isDir: boolean;
+  readonly data: Buffer;
+}
+
+/** Carries out operations on files, one after the other. A failure is told as a line of output. */
+function takeFileOperations({ webSocket, inside, container }: AttachParts): void {
+  let line = Promise.resolve();
+  let waiting = 0;
+  webSocket.on('message', (data: Buffer) => {
+    waiting += 1;
+    webSocket.pause();
+    line = line
+      .then(async () => {
+        const asked = operationOf(data.toString('utf8'));
+        if (asked !== undefined) await carryOut(asked, inside, container);
+      })
+      .catch((error: unknown) => {
+        const text = error instanceof AppError ? error.message : 'the operation on a file failed';
+        webSocket.send(messageOf({ output: `${text}\n` }));
+      })
+      .finally(() => {
+        waiting -= 1;
+        if (waiting === 0) webSocket.resume();
+      });
+  });
+}
+
+/** @returns undefined: the message names the container, and nothing to do @throws AppError `bad_request` */
+function operationOf(text: string): FileOperation | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    value = undefined;
+  }
+  if (!isRecord(value)) throw new AppError('bad_request', 'a message must be a JSON object');
+  const { op, path, newPath = '', isDir = false, data = '' } = value;
+  if (op === undefined) return undefined;
+  if (op !== 'WRITE' && op !== 'DELETE' && op !== 'MOVED')
+    throw new AppError('bad_request', 'op must be WRITE, DELETE or MOVED');
+  if (!isBelow(path)) throw new AppError('bad_request', 'path must be below the working directory');
+  if (typeof newPath !== 'string' || (op === 'MOVED' && !isBelow(newPath)))
+    throw new AppError('bad_request', 'newPath must be below the working directory');
+  if (typeof data !== 'string') throw new AppError('bad_request', 'data must be base64');
+  return { op, path, newPath, isDir: isDir === true, data: Buffer.from(data, 'base64') };
+}
+
+const isBelow = (path: unknown): path is string =>
+  typeof path === 'string' &&
+  path !== '' &&
+  !path.includes('\0') &&
+  !path.startsWith('/') &&
+  !path.split('/').includes('..');
+
+async function carryOut(
+  { op, path, newPath, isDir, data }: FileOperation,
+  inside: AttachParts['inside'],
+  container: ReachedContainer,
+): Promise<void> {
+  if (op === 'DELETE') await inside.ask(container, 'remove', { path, recursive: true });
+  else if (op === 'MOVED') await inside.ask(container, 'move', { path, newPath });
+  else if (isDir) await inside.ask(container, 'mkdir', { path, mode: 0o755, parents: true });
+  else await inside.write(container, { path, mode: 0o644, append: false, parents: true }, data);
+}

@@ -1,0 +1,55 @@
+// The port that a URL of a pod or sandbox names, and the part of its path that the program does not see.
+import type { Target } from '../../../domain/stub-config.ts';
+import { versionParam } from './find-target.ts';
+import { Refusal } from './refusal.ts';
+
+export interface ChosenPort {
+  readonly port: number;
+  readonly rootPath: string;
+}
+
+const PORT = /^[1-9][0-9]{0,4}$/;
+const MAX_PORT = 65_535;
+
+/** Reads a port; undefined: not one. */
+export function readPort(text: string): number | undefined {
+  const port = PORT.test(text) ? Number(text) : Infinity;
+  return port <= MAX_PORT ? port : undefined;
+}
+
+export const portsOf = ({ config }: Pick<Target, 'config'>): readonly number[] => config.pod?.ports ?? [];
+
+/** The port of a path: `/pod/name/v3/8000/rest`, `/pod/id/…/8000`. A pod with one port needs none in its path. */
+export function portInPath(path: string, target: Target): ChosenPort | Refusal {
+  const segments = path.split('/');
+  const [, , second = '', third = ''] = segments;
+  const isNamed = second !== 'id' && second !== 'public';
+  const length = isNamed && third !== 'latest' && versionParam({ version: third }) === undefined ? 3 : 4;
+  const named = readPort(segments[length] ?? '');
+  const ports = portsOf(target);
+  const rootOf = (end: number): string => segments.slice(0, end).join('/');
+  if (named !== undefined && ports.includes(named)) return { port: named, rootPath: rootOf(length + 1) };
+  const [only] = ports;
+  if (only !== undefined && ports.length === 1) return { port: only, rootPath: rootOf(length) };
+  return named === undefined ? noPort(ports) : unlisted(named, ports);
+}
+
+/** The port of a host label. @param named - null: the label has none */
+export function portInHost(named: number | null, target: Target): ChosenPort | Refusal {
+  const ports = portsOf(target);
+  const [only] = ports;
+  if (named === null) return only !== undefined && ports.length === 1 ? { port: only, rootPath: '' } : noPort(ports);
+  return ports.includes(named) ? { port: named, rootPath: '' } : unlisted(named, ports);
+}
+
+export function unlisted(port: number, ports: readonly number[]): Refusal {
+  const known = ports.length === 0 ? 'it has none' : `it has ${ports.join(', ')}`;
+  return new Refusal(404, 'error', `port ${port} is not a port of this stub: ${known}`);
+}
+
+function noPort(ports: readonly number[]): Refusal {
+  if (ports.length === 0) return new Refusal(404, 'error', 'this pod has no ports: name them in `ports` of its stub');
+  return new Refusal(404, 'error', `the URL names no port of this pod: it has ${ports.join(', ')}`);
+}
+
+export const NO_CONTAINER = new Refusal(503, 'error', 'no container of this pod runs: CreatePod makes one');

@@ -1,0 +1,86 @@
+// The exchange of a call with the program on a port: the request as the program gets it, its response, and the
+// connection that both turn to another protocol. Calls of pods (stream-call.ts) and of sandboxes (sandbox-call.ts).
+import type { FastifyRequest } from 'fastify';
+import { TOKEN_COOKIES, TOKEN_QUERY } from '../invoke/credential.ts';
+import { queryWithout, requestHeaders, splitTarget } from './head.ts';
+import type { HeaderList } from './head.ts';
+import { HttpExchange } from './http-exchange.ts';
+import type { HttpExchangeParts } from './http-exchange.ts';
+import { PortFrames } from './port-frames.ts';
+import { passUpgraded } from './raw-upgrade.ts';
+import type { Upgrade } from './upgrades.ts';
+
+export interface PortExchangeParts extends Omit<HttpExchangeParts, 'head' | 'open' | 'accept'> {
+  readonly fastify: FastifyRequest;
+  readonly port: number;
+  /** Time for which the supervisor tries while nothing listens yet. */
+  readonly waitMs: number;
+  /** Part of the path that names the port: the program does not see it. */
+  readonly rootPath: string;
+  readonly tokenInHeader: boolean;
+}
+
+export interface PortUpgrade {
+  readonly upgrade: Upgrade;
+  /** The program agreed. @returns headers of the platform */
+  readonly begun: () => HeaderList;
+  readonly onOver: (isWhole: boolean) => void;
+}
+
+/**
+ * Begins the exchange.
+ * @param onProgram - called with the program's side: it says why there is no response
+ * @param asked - the caller asks for another protocol
+ */
+export function portExchange(
+  parts: PortExchangeParts,
+  onProgram: (program: PortFrames) => void,
+  asked: PortUpgrade | undefined,
+): HttpExchange {
+  const { fastify, rootPath, port, waitMs, request, response, bytes, onBytes } = parts;
+  const { path, query } = splitTarget(fastify.originalUrl);
+  const left = queryWithout(query, TOKEN_QUERY);
+  const own = path.slice(rootPath.length);
+  const { upgrade } = request.headers;
+  let program: PortFrames;
+  return new HttpExchange({
+    ...parts,
+    head: new Uint8Array(),
+    open: (events) => {
+      program = new PortFrames(
+        {
+          bytes,
+          port,
+          waitMs,
+          request,
+          response,
+          path: `${own === '' ? '/' : own}${left === '' ? '' : `?${left}`}`,
+          headers: requestHeaders(
+            request.rawHeaders,
+            {
+              for: [...(fastify.ips ?? [fastify.ip])].toReversed().join(', '),
+              host: fastify.host,
+              proto: fastify.protocol,
+              prefix: rootPath,
+            },
+            { inHeader: parts.tokenInHeader, cookies: TOKEN_COOKIES, queryToken: TOKEN_QUERY },
+            asked !== undefined,
+          ),
+          ...(asked === undefined || upgrade === undefined ? {} : { upgrade }),
+        },
+        events,
+      );
+      onProgram(program);
+      return program;
+    },
+    ...(asked === undefined
+      ? {}
+      : {
+          accept: () => {
+            const { upgraded } = program;
+            if (upgraded !== undefined)
+              passUpgraded(response, asked.upgrade, upgraded, asked.begun(), { onBytes, onOver: asked.onOver });
+          },
+        }),
+  });
+}

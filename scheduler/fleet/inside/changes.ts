@@ -1,0 +1,126 @@
+/**
+ * Changes of containers that their agents carry out: network rules, snapshots of files. The order goes to the replica
+ * that has the machine's link, and the answer comes back from there.
+ * Invariant: an answer counts only from the machine that was asked. Every change ends within its time.
+ */
+import { randomUUID } from 'node:crypto';
+import { AppError } from '#shared/errors.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
+import type { ChangeContainer, ContainerChanged__Output } from '#shared/protocol/generated/messages.ts';
+import type { Bus } from '../../cluster/bus.ts';
+import type { Machine } from '../machine.ts';
+import type { RunningContainer } from './inside.ts';
+
+const MOST_OPEN = 1024;
+/** Time beyond a change's own, in which its answer comes from another replica. */
+const ANSWER_MS = 2_000;
+const MOST_TEXT = 2_000;
+
+/** The change itself. */
+export type Change = Pick<ChangeContainer, 'network' | 'snapshot'>;
+
+interface Changed {
+  /** For people; empty: done. */
+  readonly error: string;
+  readonly bytes: number;
+}
+
+type Message =
+  | { readonly ask: ChangeContainer; readonly machineId: MachineId; readonly withinMs: number }
+  | { readonly answer: string; readonly changed: Changed };
+
+interface Asked {
+  readonly machineId: MachineId;
+  readonly done: (changed: Changed | undefined) => void;
+}
+
+export interface ContainerChangesParts {
+  readonly bus: Pick<Bus, 'on' | 'publish'>;
+  readonly channel: string;
+}
+
+const GONE: Changed = { error: 'the connection to its machine was lost: whether it was done is not known', bytes: 0 };
+
+export class ContainerChanges {
+  readonly #parts: ContainerChangesParts;
+  readonly #asked = new Map<string, Asked>();
+  #order: (machineId: MachineId, order: ChangeContainer) => boolean = () => false;
+
+  constructor(parts: ContainerChangesParts) {
+    this.#parts = parts;
+    parts.bus.on(parts.channel, (message) => this.#heard(message as Message));
+  }
+
+  /** Called with an order for a machine. The handler sends it. @returns false: the machine is not linked here */
+  onOrder(handler: (machineId: MachineId, order: ChangeContainer) => boolean): void {
+    this.#order = handler;
+  }
+
+  /**
+   * Has the agent change a container.
+   * @returns bytes of a snapshot
+   * @throws AppError `container_failed`, `machine_silent`
+   */
+  async change({ containerId, machineId }: RunningContainer, change: Change, withinMs: number): Promise<number> {
+    const { bus, channel } = this.#parts;
+    const order: ChangeContainer = { requestId: randomUUID(), containerId, ...change };
+    const changed = await this.#ask(machineId, order, withinMs + ANSWER_MS, () => {
+      if (!this.#order(machineId, order)) bus.publish(channel, { ask: order, machineId, withinMs } satisfies Message);
+    });
+    if (changed === undefined)
+      throw new AppError('machine_silent', `the agent of machine ${machineId} did not answer in time`);
+    if (changed.error !== '') throw new AppError('container_failed', changed.error);
+    return changed.bytes;
+  }
+
+  /** An agent answered. */
+  changed(machineId: MachineId, { requestId, error, bytes }: ContainerChanged__Output): void {
+    const asked = this.#asked.get(requestId);
+    if (asked?.machineId === machineId) asked.done({ error: error.slice(0, MOST_TEXT), bytes: Number(bytes) });
+  }
+
+  /** A machine that is lost answers nothing any more. */
+  machineChanged({ row, health }: Machine): void {
+    if (health === 'READY' || health === 'RECONCILING') return;
+    for (const asked of this.#asked.values()) if (asked.machineId === row.id) asked.done(GONE);
+  }
+
+  #ask(
+    machineId: MachineId,
+    { requestId = '' }: ChangeContainer,
+    withinMs: number,
+    send: () => void,
+  ): Promise<Changed | undefined> {
+    if (this.#asked.size >= MOST_OPEN)
+      throw new AppError('too_many_connections', `${MOST_OPEN} containers are being changed already`);
+    return new Promise((resolve) => {
+      const done = (changed: Changed | undefined): void => {
+        clearTimeout(timer);
+        this.#asked.delete(requestId);
+        resolve(changed);
+      };
+      const timer = setTimeout(() => done(undefined), withinMs);
+      this.#asked.set(requestId, { machineId, done });
+      send();
+    });
+  }
+
+  #heard(message: Message): void {
+    if ('answer' in message) {
+      this.#asked.get(message.answer)?.done(message.changed);
+      return;
+    }
+    const { ask, machineId, withinMs } = message;
+    const { requestId = '' } = ask;
+    // This replica's own question comes back on the bus.
+    if (this.#asked.has(requestId) || this.#asked.size >= MOST_OPEN) return;
+    let isHere = false;
+    void this.#ask(machineId, ask, withinMs, () => {
+      isHere = this.#order(machineId, ask);
+      if (!isHere) this.#asked.get(requestId)?.done(undefined);
+    }).then((changed) => {
+      if (isHere && changed !== undefined)
+        this.#parts.bus.publish(this.#parts.channel, { answer: requestId, changed } satisfies Message);
+    });
+  }
+}
