@@ -1,5 +1,4 @@
 import { expect, test } from 'vitest';
-import type { Clock } from '#shared/clock.ts';
 import type { ContainerEntry } from '../../../scheduler/fleet/containers/container-registry.ts';
 import { ScaleInputReader } from '../../../scheduler/control/autoscaler/scale-input-reader.ts';
 import type { ScaleInputReaderParts } from '../../../scheduler/control/autoscaler/scale-input-reader.ts';
@@ -22,7 +21,7 @@ function reader(entries: readonly ContainerEntry[]): ScaleInputReader {
   return new ScaleInputReader({
     containers: { ofQueue: () => entries },
     loads: { of: () => ({ inFlight: 0, idleSinceMs: 0, keepWarmMs: 0, completed: 0 }) },
-    clock: { nowMs: () => NOW, monotonicMs: () => NOW } as Clock,
+    clock: { nowMs: () => NOW, monotonicMs: () => NOW },
     due: { countWithin: () => 0 },
     breakers: { of: () => CLOSED_BREAKER },
     maxContainers: () => 100,
