@@ -37,7 +37,7 @@ test('scaling neither adds to nor stops containers that CreatePod made, whatever
       const input = inputs.read(target.queue, target, depth, undefined, undefined);
       expect(decideScale(input, NOW)).toEqual({ kind: 'hold', why: 'at_target', wanted: 0 });
     }
-    // Its stub is gone.
+    // The stub is gone.
     const gone = inputs.read(target.queue, undefined, IDLE, undefined, undefined);
     expect(decideScale(gone, NOW)).toMatchObject({ kind: 'hold' });
   }
