@@ -81,7 +81,10 @@ export class PythonBase {
     const copies = await this.#copies();
     if (!copies.includes(name) || (await this.#check(mount)) !== undefined) {
       await runtime.removeVolume(name);
-      const problem = (await this.#copy(image, mount)) ?? (await this.#check(mount));
+      const problem = await this.#copied(image, mount).catch(async (error: unknown) => {
+        await runtime.removeVolume(name).catch(() => undefined);
+        throw error;
+      });
       if (problem !== undefined) {
         await runtime.removeVolume(name);
         throw new AppError(
@@ -98,6 +101,11 @@ export class PythonBase {
   async #copies(): Promise<string[]> {
     const { runtime, labels } = this.#parts;
     return (await runtime.listVolumes(labels())).filter(isPythonBase);
+  }
+
+  /** @returns why there is no copy that runs; undefined: there is */
+  async #copied(image: BaseImage, mount: Mount): Promise<string | undefined> {
+    return (await this.#copy(image, mount)) ?? (await this.#check(mount));
   }
 
   /** @returns why there is no copy; undefined: it is made */

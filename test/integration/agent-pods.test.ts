@@ -298,3 +298,26 @@ test('a snapshot has the files of a sandbox, and neither its secrets nor anythin
     await docker.client.getImage(image).remove({ force: true });
   }
 });
+
+test('processes without number and a full disk of a container are bounded, and its supervisor answers behind them', async ({
+  world,
+}) => {
+  const { streams, sandbox } = world;
+  const { containerId } = await sandbox({ memoryBytes: 1024 * 1024 * 1024 });
+  const bomb = 'n=0; while [ $n -lt 10000 ]; do sleep 600 & n=$((n+1)); done; wait';
+  const start = { type: 'start', command: ['sh', '-c', bomb], cwd: '', env: {}, terminal: null, attach: true };
+  const { stream, answer } = await streams.ask(containerId, start);
+  await until('the last process', () => /fork/i.test(stream.text), 60_000);
+  expect(await streams.ask(containerId, { type: 'processes' })).toMatchObject({ answer: { ok: true } });
+  const kill = { type: 'kill', pid: answer['pid'], signal: 'KILL' };
+  expect(await streams.ask(containerId, kill)).toMatchObject({ answer: { ok: true } });
+  await expect
+    .poll(() => streams.run(containerId, ['sh', '-c', 'echo alive']).catch(() => undefined), {
+      timeout: 30_000,
+      interval: 500,
+    })
+    .toMatchObject({ exitCode: 0, output: 'alive\n' });
+  const full = await streams.run(containerId, ['sh', '-c', 'dd if=/dev/zero of=/dev/shm/full bs=1M count=200']);
+  expect(full).toMatchObject({ exitCode: 1, output: expect.stringContaining('No space left') as string });
+  expect(await streams.run(containerId, ['sh', '-c', 'echo alive'])).toEqual({ exitCode: 0, output: 'alive\n' });
+});
