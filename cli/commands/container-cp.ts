@@ -36,7 +36,7 @@ export async function runContainerCopy(from: string, to: string, invocation: Inv
   });
 }
 
-/** A place in a container; undefined: a path here. A single letter is no container, so that no drive is taken for one. */
+/** A place in a container; undefined: a path here. A single letter is no container: it may be a drive. */
 function remoteOf(text: string): Remote | undefined {
   const [, container = '', path = ''] = /^([A-Za-z0-9-]{2,}):(.*)$/s.exec(text) ?? [];
   if (container === '') return undefined;
