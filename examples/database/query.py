@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from longshore import Image, Sandbox
 
-# It reads the statement from its input, so that no shell and no command line has it.
+# The statement is its input, so that no shell and no command line has it.
 CLIENT = """
 import json, os, sys
 from urllib.parse import urlsplit

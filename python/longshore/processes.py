@@ -71,7 +71,7 @@ class SandboxProcessManager:
         if not blocking:
             return self.exec('python3', '-c', code, cwd=cwd, env=env)
         process = SandboxProcess(self._sandbox, 0, cwd or '', ['python3', '-c', code], dict(env or {}))
-        # It is read from its first byte on, so that nothing of a long output is dropped.
+        # Reading begins with the first byte, so that nothing of a long output is dropped.
         process._start()
         process.wait()
         return SandboxProcessResponse(process)
