@@ -357,6 +357,13 @@ class Ends(Served):
         code, out, _err = self.ended('head -c 5000000 /dev/zero')
         self.assertEqual((code, len(out)), (0, 5_000_000))
 
+    def test_variables_that_programs_alone_have(self) -> None:
+        settings = {'entrypoint': ['sh', '-c', 'echo "$ONLY $BOTH"'], 'env': {'ONLY': 'own', 'BOTH': 'new'}}
+        self.begin(env={'LONGSHORE_SUPERVISOR': json.dumps(settings), 'BOTH': 'old'})
+        self.assertEqual(self.process.communicate(timeout=SECONDS)[0], b'own new\n')
+        self.begin(env={'LONGSHORE_SUPERVISOR': json.dumps({'env': {'A': 1}})})
+        self.assertEqual(self.process.wait(SECONDS), 2)
+
     def test_output_that_nobody_takes_makes_the_entrypoint_wait(self) -> None:
         self.begin(entrypoint=['sh', '-c', 'head -c 5000000 /dev/zero; echo end >&2'])
         pid = self.entry_pid()
