@@ -37,6 +37,7 @@ import { records } from './suites/records.ts';
 import { rest } from './suites/rest.ts';
 import { restart } from './suites/restart.ts';
 import { scale } from './suites/scale.ts';
+import { sandboxes } from './suites/sandboxes.ts';
 import { start } from './suites/start.ts';
 import { streams } from './suites/streams.ts';
 import { volumes } from './suites/volumes.ts';
@@ -60,6 +61,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   volumes,
   builds,
   weights,
+  sandboxes,
   list,
   agent,
   'agent-gpus': agentGpus,

@@ -24,6 +24,7 @@ export const SUITES = [
   'volumes',
   'builds',
   'weights',
+  'sandboxes',
   'list',
   'loss',
   'restart',

@@ -114,6 +114,38 @@ export class Client {
   }
 
   /**
+   * Asks for bytes of any size, or sends them. The server ends transfers that stand still.
+   * @throws CliError with the server's own text when it refuses, or when the connection fails
+   */
+  async open(
+    method: 'GET' | 'PUT',
+    path: string,
+    body?: Readable,
+  ): Promise<{ readonly body: Readable; readonly headers: RawAnswer['headers'] }> {
+    const url = `${this.context.url}${path}`;
+    try {
+      const answer = await request(url, {
+        method,
+        dispatcher: this.#agent,
+        headers: {
+          authorization: `Bearer ${this.context.token}`,
+          ...(body === undefined ? {} : { 'content-type': 'application/octet-stream' }),
+        },
+        ...(body === undefined ? {} : { body }),
+      });
+      const headers = plainHeaders(answer.headers);
+      if (answer.statusCode < 300) {
+        if (method === 'PUT') await answer.body.dump();
+        return { body: answer.body, headers };
+      }
+      const raw = { status: answer.statusCode, headers, body: await readBounded(answer.body) };
+      throw refusal(raw.status, jsonOf(raw, `${method} ${path.split('?')[0] ?? path}`), this.context.url);
+    } catch (error) {
+      throw unreachable(url, error, CALL_TIMEOUT_MS, this.context.name);
+    }
+  }
+
+  /**
    * Calls one gateway operation (path below `/api/v1/gateway`).
    * @throws CliError with the operation's own text when it answered `ok: false` or an RPC status
    */
@@ -214,7 +246,7 @@ export class Client {
  * Trusted certificates: this machine's own, and the context's CA file,
  * which may hold an authority or the server certificate itself.
  */
-function trustOf({ url, caFile }: Context): Trust {
+export function trustOf({ url, caFile }: Context): Trust {
   if (caFile === undefined || !url.startsWith('https:')) return {};
   try {
     return { ca: [...getCACertificates('default'), readFileSync(caFile, 'utf8')], allowPartialTrustChain: true };

@@ -202,7 +202,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       await runExplain(reference, { options: globals(program), env: process.env });
     });
 
-  addResourceCommands(program, () => ({ options: globals(program), env: process.env }));
+  addResourceCommands(program, () => ({ options: globals(program), env: process.env }), setExitCode);
 
   const context = command(program, 'context', 'Show and choose the installation that commands talk to');
   command(context, 'show', 'Print the URL, token and workspace that commands would use').action(async () => {

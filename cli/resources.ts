@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type { DeploymentListFlags, DeploymentVerbFlags, TaskListFlags } from './flags.ts';
 import { command, examples, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
+import { addContainerPrograms } from './container-resources.ts';
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
@@ -11,10 +12,14 @@ import { addVolume } from './volume-resources.ts';
 import { addKey, addSecret, addToken, addWorkspace } from './workspace-resources.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
-export function addResourceCommands(program: Command, invocation: () => Invocation): void {
+export function addResourceCommands(
+  program: Command,
+  invocation: () => Invocation,
+  setExitCode: (code: number) => void,
+): void {
   addTask(program, invocation);
   addDeployment(program, invocation);
-  addContainer(program, invocation);
+  addContainerPrograms(addContainer(program, invocation), invocation, setExitCode);
   addMachine(program, invocation);
   addWorker(program, invocation);
   addPool(program, invocation);
@@ -109,8 +114,8 @@ function addDeployment(program: Command, invocation: () => Invocation): void {
   });
 }
 
-function addContainer(program: Command, invocation: () => Invocation): void {
-  const container = command(program, 'container', 'Look at containers and stop them');
+function addContainer(program: Command, invocation: () => Invocation): Command {
+  const container = command(program, 'container', 'Look at containers, work in them and stop them');
   examples(command(container, 'list', 'List the containers there are now'), 'container list').action(async () => {
     const { runContainerList } = await import('./commands/container.ts');
     await runContainerList(invocation());
@@ -125,4 +130,5 @@ function addContainer(program: Command, invocation: () => Invocation): void {
     const { runContainerStop } = await import('./commands/container.ts');
     await runContainerStop(id, invocation());
   });
+  return container;
 }

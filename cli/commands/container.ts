@@ -47,6 +47,17 @@ async function deploymentNames(client: Client): Promise<ReadonlyMap<string, stri
   return new Map(deploymentsOf(answer).map((deployment) => [deployment.id, shown(deployment)]));
 }
 
+/** A running container by its id, or by the end of it. @throws CliError when there is none, or several */
+export async function placeOf(
+  client: Client,
+  reference: string,
+): Promise<{ readonly id: string; readonly stubId: string }> {
+  const id = SHORT.test(reference) ? await fullId(client, reference) : reference;
+  const found = (await containersOf(client)).find((container) => textField(container, 'containerId') === id);
+  if (found === undefined) throw new CliError(`no container ${id} runs here: \`longshore container list\` shows them`);
+  return { id, stubId: textField(found, 'stubId') };
+}
+
 /** The running container whose id ends so. @throws CliError when there is none, or several */
 export async function fullId(client: Client, end: string): Promise<string> {
   const found = await runningId(client, end);

@@ -15,7 +15,7 @@ const CLIENT = join(import.meta.dirname, '../fixtures/beam-js/pods.mjs');
 
 interface Installed {
   readonly platform: Platform;
-  /** Of a service on this machine's network, which containers may be let reach. */
+  /** A service on this machine's network, which containers may be let reach. */
   readonly address: string;
 }
 

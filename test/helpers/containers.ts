@@ -127,6 +127,12 @@ export async function aContainerWorld(
             loopback: true,
             bearer: request.headers.authorization?.replace('Bearer ', '') ?? null,
           });
+          scope.get('/containers', (_request, reply) =>
+            reply.send({
+              ok: true,
+              containers: [...rows.values()].map((row) => ({ containerId: row.id, stubId: row.stubId })),
+            }),
+          );
           bindOperations(scope, operations, { authenticator, originOf, log });
           ready();
         },

@@ -1,0 +1,172 @@
+// `longshore container cp`: files and folders, into a container or out of it. Folders travel as a tar, which the `tar`
+// of this machine makes and unpacks.
+// Invariant: a file that comes out takes its place whole or not at all.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createReadStream, createWriteStream, existsSync, mkdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { Transform } from 'node:stream';
+import type { Readable, Writable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { CliError, errorCode, usageError } from '../errors.ts';
+import type { Client } from '../client.ts';
+import { bytesOf } from '../format.ts';
+import { canShowProgress, endProgress, note, progress } from '../print.ts';
+import { placeOf } from './container.ts';
+import { withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+const SHOW_EVERY_MS = 200;
+
+interface Remote {
+  readonly container: string;
+  readonly path: string;
+}
+
+export async function runContainerCopy(from: string, to: string, invocation: Invocation): Promise<void> {
+  const [source, target] = [remoteOf(from), remoteOf(to)];
+  const remote = source ?? target;
+  if (remote === undefined || (source !== undefined && target !== undefined))
+    throw usageError('one side is in a container, as CONTAINER:PATH, and the other is a path here or -');
+  await withClient(invocation, async (client) => {
+    const { container, path } = remote;
+    const files = new RemoteFiles(client, (await placeOf(client, container)).id);
+    if (source !== undefined) await copyOut(files, path, to);
+    else await copyIn(files, from, path);
+  });
+}
+
+/** A place in a container; undefined: a path here. A single letter is no container: it may be a drive. */
+function remoteOf(text: string): Remote | undefined {
+  const [, container = '', path = ''] = /^([A-Za-z0-9-]{2,}):(.*)$/s.exec(text) ?? [];
+  if (container === '') return undefined;
+  if (path === '') throw usageError(`${text}: name a path in the container, such as ${container}:/tmp`);
+  return { container, path };
+}
+
+class RemoteFiles {
+  readonly #client: Client;
+  readonly #base: string;
+
+  constructor(client: Client, id: string) {
+    this.#client = client;
+    this.#base = `/api/v1/gateway/containers/${encodeURIComponent(id)}/files`;
+  }
+
+  /** @returns undefined: there is nothing of that name */
+  async isDirectory(path: string): Promise<boolean | undefined> {
+    try {
+      const { isDir } = await this.#client.restCall(
+        'GET',
+        `${this.#base.slice('/api/v1'.length)}?${query({ path, stat: 'true' })}`,
+      );
+      return isDir === true;
+    } catch (error) {
+      if (error instanceof CliError && error.status === 404 && error.answerCode === 'not_found') return undefined;
+      throw error;
+    }
+  }
+
+  async read(path: string, archive: boolean): Promise<{ readonly body: Readable; readonly mode: number }> {
+    const { body, headers } = await this.#client.open('GET', `${this.#base}?${query({ path, ...tar(archive) })}`);
+    return { body, mode: Number.parseInt(headers['x-file-mode'] ?? '644', 8) };
+  }
+
+  async write(path: string, body: Readable, { mode, archive }: { readonly mode?: number; readonly archive: boolean }) {
+    const bits = mode === undefined ? {} : { mode: (mode & 0o777).toString(8).padStart(3, '0') };
+    await this.#client.open('PUT', `${this.#base}?${query({ path, ...bits, ...tar(archive) })}`, body);
+  }
+}
+
+const tar = (archive: boolean): Record<string, string> => (archive ? { archive: 'tar' } : {});
+const query = (fields: Record<string, string>): string => new URLSearchParams(fields).toString();
+
+async function copyOut(files: RemoteFiles, path: string, to: string): Promise<void> {
+  if (to === '-') return copyBytes((await files.read(path, false)).body, process.stdout, path, false);
+  const isDirectory = await files.isDirectory(path);
+  if (isDirectory === undefined) throw new CliError(`the container has no ${path}`);
+  const isInto = existsSync(to) && statSync(to).isDirectory();
+  if (!isDirectory) {
+    const place = isInto ? join(to, basename(path)) : to;
+    const { body, mode } = await files.read(path, false);
+    const made = `${place}.${process.pid}.part`;
+    try {
+      await copyBytes(body, createWriteStream(made, { mode, flags: 'wx' }), path, true);
+      renameSync(made, place);
+    } finally {
+      rmSync(made, { force: true });
+    }
+    return;
+  }
+  if (existsSync(to) && !isInto) throw new CliError(`${to} is a file, and ${path} is a folder`);
+  // A name that is not there becomes the folder itself.
+  if (!isInto) mkdirSync(to, { recursive: true });
+  const { body } = await files.read(path, true);
+  const options = isInto ? [] : ['--strip-components=1'];
+  const unpacking = runTar(['-xf', '-', '-C', to, ...options], ['pipe', 'inherit', 'inherit']);
+  await Promise.all([copyBytes(body, unpacking.child.stdin as Writable, path, true), unpacking.ended]);
+}
+
+async function copyIn(files: RemoteFiles, from: string, path: string): Promise<void> {
+  if (from === '-') return files.write(path, process.stdin, { archive: false });
+  let local;
+  try {
+    local = statSync(from);
+  } catch (error) {
+    throw new CliError(`cannot read ${from} (${errorCode(error)})`, { cause: error });
+  }
+  const isInto = (await files.isDirectory(path)) === true || path.endsWith('/');
+  const name = basename(resolve(from));
+  if (local.isFile()) {
+    const place = isInto ? `${path.replace(/\/+$/, '')}/${name}` : path;
+    return files.write(place, counted(createReadStream(from), from), { mode: local.mode, archive: false });
+  }
+  if (!local.isDirectory()) throw new CliError(`${from} is neither a file nor a folder`);
+  const packed = isInto ? ['-C', dirname(resolve(from)), name] : ['-C', from, '.'];
+  const packing = runTar(['-cf', '-', ...packed], ['ignore', 'pipe', 'inherit']);
+  const body = counted(packing.child.stdout as Readable, from);
+  await Promise.all([files.write(path, body, { archive: true }), packing.ended]);
+}
+
+function runTar(args: readonly string[], stdio: ('pipe' | 'ignore' | 'inherit')[]) {
+  const child = spawn('tar', args, { stdio });
+  const ended = once(child, 'close').then(
+    ([code]) => {
+      if (code !== 0) throw new CliError(`tar ended with code ${String(code)}: not all was copied`);
+    },
+    (error: unknown) => {
+      const why = errorCode(error) === 'ENOENT' ? 'there is no program tar here: install it' : String(error);
+      throw new CliError(`cannot copy folders: ${why}`, { cause: error });
+    },
+  );
+  return { child, ended };
+}
+
+async function copyBytes(body: Readable, to: Writable, what: string, ends: boolean): Promise<void> {
+  await pipeline(counted(body, what), to, { end: ends });
+}
+
+/** Shows how far a copy is, where that can be seen. */
+function counted(body: Readable, what: string): Readable {
+  if (!canShowProgress()) return body;
+  let bytes = 0;
+  let shownAtMs = 0;
+  const counting = new Transform({
+    transform: (chunk: Buffer, _encoding, done) => {
+      bytes += chunk.length;
+      const nowMs = performance.now();
+      if (nowMs - shownAtMs > SHOW_EVERY_MS) {
+        shownAtMs = nowMs;
+        progress(`${what}: ${bytesOf(bytes)}`);
+      }
+      done(null, chunk);
+    },
+    flush: (done) => {
+      endProgress();
+      note(`${what}: ${bytesOf(bytes)}`);
+      done();
+    },
+  });
+  body.once('error', (error) => counting.destroy(error));
+  return body.pipe(counting);
+}

@@ -1,0 +1,289 @@
+// `longshore container exec`, `shell` and `attach`: a program of a container at this terminal.
+// Invariant: the terminal is as it was when the command ends, however it ends. A lost connection is made again, and
+// nothing of the output is shown twice.
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { RawData, WebSocket } from 'ws';
+import type { Client } from '../client.ts';
+import { CliError, usageError } from '../errors.ts';
+import { note } from '../print.ts';
+import { placeOf } from './container.ts';
+import { COME_BACK, LinkLost, jsonOf, openLink } from './container-link.ts';
+import { withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+export interface ExecFlags {
+  /** False: no terminal, also where this one is one. */
+  readonly terminal: boolean;
+  readonly cwd?: string;
+  readonly env: readonly string[];
+}
+
+/** Time for which a lost connection is tried again: a terminal is hung up after it. */
+const TRY_FOR_MS = 300_000;
+const FIRST_WAIT_MS = 250;
+const LONGEST_WAIT_MS = 5_000;
+/** Input that waits for the connection above which no more is read. */
+const MOST_BEHIND_BYTES = 1024 * 1024;
+const INTERRUPT = 0x03;
+
+/** Runs a program. @returns its exit code */
+export async function runContainerExec(
+  reference: string,
+  command: readonly string[],
+  flags: ExecFlags,
+  invocation: Invocation,
+): Promise<number> {
+  return withClient(invocation, async (client) => {
+    const { id } = await placeOf(client, reference);
+    const isTerminal = flags.terminal && process.stdin.isTTY && process.stdout.isTTY;
+    const term = isTerminal && process.env['TERM'] !== undefined ? { TERM: process.env['TERM'] } : {};
+    const path = `/api/v1/gateway/containers/${encodeURIComponent(id)}/exec`;
+    const first = {
+      command,
+      cwd: flags.cwd ?? '',
+      env: { ...term, ...variablesOf(flags.env) },
+      terminal: isTerminal ? sizeOf() : null,
+    };
+    const program = new RemoteProgram(client, isTerminal, {
+      begin: async () => ({ webSocket: await openLink(client, path), first }),
+      comeBack: async (pid, seen) => ({ webSocket: await openLink(client, path), first: { pid, ...seen } }),
+      hasStreamByte: true,
+    });
+    return program.run();
+  });
+}
+
+/** Opens a shell. */
+export async function runContainerShell(reference: string, invocation: Invocation): Promise<number> {
+  if (!process.stdin.isTTY || !process.stdout.isTTY)
+    throw usageError('a shell needs a terminal: `longshore container exec ID -- COMMAND` runs programs without one');
+  return withClient(invocation, async (client) => {
+    const { id, stubId } = await placeOf(client, reference);
+    const path = `/shell/id/${encodeURIComponent(stubId)}/${encodeURIComponent(id)}`;
+    const { rows, columns } = sizeOf();
+    const program = new RemoteProgram(client, true, {
+      begin: async () => ({ webSocket: await openLink(client, `${path}?rows=${rows}&columns=${columns}`) }),
+      comeBack: async (pid, { stdout }) => ({ webSocket: await openLink(client, `${path}?pid=${pid}&from=${stdout}`) }),
+      hasStreamByte: false,
+    });
+    return program.run();
+  });
+}
+
+/** Prints the output of a container's own program, to its end. */
+export async function runContainerAttach(reference: string, invocation: Invocation): Promise<number> {
+  return withClient(invocation, async (client) => {
+    const { id } = await placeOf(client, reference);
+    const webSocket = await openLink(client, `/api/v1/gateway/containers/${encodeURIComponent(id)}/attach`);
+    const code = await new Promise<number>((resolve, reject) => {
+      webSocket.on('message', (data: RawData) => {
+        const { output, done, exitCode, error } = jsonOf(textOf(data));
+        if (typeof output === 'string' && output !== '' && !process.stdout.write(output)) {
+          webSocket.pause();
+          process.stdout.once('drain', () => webSocket.resume());
+        }
+        if (error !== undefined) reject(refusalOf(error));
+        if (done === true) resolve(typeof exitCode === 'number' ? exitCode : 1);
+      });
+      webSocket.once('close', () => {
+        reject(new CliError('the connection was lost: attach again; `longshore logs` shows what was printed'));
+      });
+      process.once('SIGINT', () => resolve(130));
+      webSocket.resume();
+    });
+    webSocket.close();
+    return code;
+  });
+}
+
+interface Seen {
+  stdout: number;
+  stderr: number;
+}
+
+interface Begun {
+  readonly webSocket: WebSocket;
+  /** The first message; absent: none is needed. */
+  readonly first?: object;
+}
+
+interface Ways {
+  begin(): Promise<Begun>;
+  comeBack(pid: number, seen: Readonly<Seen>): Promise<Begun>;
+  readonly hasStreamByte: boolean;
+}
+
+type End = { readonly code: number } | 'lost';
+
+class RemoteProgram {
+  readonly #client: Client;
+  readonly #isTerminal: boolean;
+  readonly #ways: Ways;
+  readonly #seen: Seen = { stdout: 0, stderr: 0 };
+  #pid: number | undefined;
+  #webSocket: WebSocket | undefined;
+  #hasInputEnded = false;
+  /** Ends the command while there is no connection. */
+  #giveUp = new AbortController();
+
+  constructor(client: Client, isTerminal: boolean, ways: Ways) {
+    this.#client = client;
+    this.#isTerminal = isTerminal;
+    this.#ways = ways;
+  }
+
+  /** @returns the exit code of the program */
+  async run(): Promise<number> {
+    const begun = await this.#ways.begin();
+    const restore = this.#takeTerminal();
+    try {
+      let end = await this.#follow(begun);
+      while (end === 'lost') end = await this.#follow(await this.#again());
+      return end.code;
+    } finally {
+      restore();
+    }
+  }
+
+  /** Connects again to the program, while that may help. */
+  async #again(): Promise<Begun> {
+    const pid = this.#pid;
+    if (pid === undefined) throw new CliError('the connection was lost before the program began: try again');
+    this.#say(`the connection to ${this.#client.context.url} was lost: trying again; Ctrl-C gives up`);
+    const untilMs = performance.now() + TRY_FOR_MS;
+    for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
+      try {
+        const begun = await this.#ways.comeBack(pid, this.#seen);
+        this.#say('connected again');
+        return begun;
+      } catch (error) {
+        if (!(error instanceof LinkLost) || performance.now() > untilMs) throw error;
+      }
+      await sleep(waitMs, undefined, { signal: this.#giveUp.signal }).catch(() => undefined);
+      if (this.#giveUp.signal.aborted)
+        throw new CliError(`gave up: the program with pid ${pid} goes on in the container`, { exitCode: 130 });
+    }
+  }
+
+  #follow({ webSocket, first }: Begun): Promise<End> {
+    return new Promise((resolve, reject) => {
+      this.#webSocket = webSocket;
+      let end: End = 'lost';
+      webSocket.on('message', (data: RawData, isBinary: boolean) => {
+        if (isBinary) return this.#show(webSocket, data as Buffer);
+        const { pid, exitCode, lost, error } = jsonOf(textOf(data));
+        if (typeof pid === 'number') this.#pid = pid;
+        if (lost !== undefined) this.#lost(lost);
+        if (typeof exitCode === 'number') end = { code: exitCode };
+        if (error !== undefined) reject(refusalOf(error));
+      });
+      webSocket.once('close', (code, reason) => {
+        this.#webSocket = undefined;
+        if (code === 1008) reject(new CliError(`the scheduler ended the connection: ${reason.toString('utf8')}`));
+        else if (typeof end !== 'string' || code === 1006 || code === COME_BACK || code === 1001) resolve(end);
+        else reject(new CliError(`the scheduler ended the connection (${code})`));
+      });
+      if (first !== undefined) webSocket.send(JSON.stringify(first));
+      if (this.#hasInputEnded) webSocket.send('{"end":true}');
+      webSocket.resume();
+      process.stdin.resume();
+    });
+  }
+
+  /** Shows output, no faster than it is taken. */
+  #show(webSocket: WebSocket, data: Buffer): void {
+    const isErr = this.#ways.hasStreamByte && data[0] === 2;
+    const bytes = this.#ways.hasStreamByte ? data.subarray(1) : data;
+    this.#seen[isErr ? 'stderr' : 'stdout'] += bytes.length;
+    const to = isErr ? process.stderr : process.stdout;
+    if (to.write(bytes)) return;
+    webSocket.pause();
+    to.once('drain', () => webSocket.resume());
+  }
+
+  #lost(lost: unknown): void {
+    const { stream, bytes } = jsonOf(JSON.stringify(lost));
+    if (typeof bytes !== 'number' || (stream !== 'stdout' && stream !== 'stderr')) return;
+    this.#seen[stream] += bytes;
+    this.#say(`${bytes} bytes of ${stream} were dropped while nobody was connected`);
+  }
+
+  #say(text: string): void {
+    // In raw mode a line end alone does not go back to the margin.
+    note(this.#isTerminal ? `\r\nlongshore: ${text}\r` : `longshore: ${text}`);
+  }
+
+  /** Passes on input, sizes and signals. @returns restores the terminal */
+  #takeTerminal(): () => void {
+    const { stdin, stdout } = process;
+    const rawBefore = stdin.isTTY && stdin.isRaw;
+    const toCooked = (): void => void (this.#isTerminal && stdin.setRawMode(rawBefore));
+    if (this.#isTerminal) {
+      stdin.setRawMode(true);
+      process.once('exit', toCooked);
+    }
+    const onInput = (data: Buffer): void => this.#give(data);
+    const onInputEnd = (): void => {
+      this.#hasInputEnded = true;
+      this.#webSocket?.send('{"end":true}');
+    };
+    const onSize = (): void => this.#webSocket?.send(JSON.stringify({ resize: sizeOf() }));
+    const signals = (['SIGINT', 'SIGTERM', 'SIGQUIT'] as const).map((name) => {
+      const onSignal = (): void => {
+        if (this.#webSocket === undefined) this.#giveUp.abort();
+        else this.#webSocket.send(JSON.stringify({ signal: name.slice(3) }));
+      };
+      process.on(name, onSignal);
+      return () => process.off(name, onSignal);
+    });
+    stdin.on('data', onInput);
+    stdin.once('end', onInputEnd);
+    if (this.#isTerminal) stdout.on('resize', onSize);
+    return () => {
+      for (const off of signals) off();
+      stdin.off('data', onInput);
+      stdin.off('end', onInputEnd);
+      stdout.off('resize', onSize);
+      process.off('exit', toCooked);
+      toCooked();
+      stdin.pause();
+      stdin.unref();
+      this.#webSocket?.close();
+    };
+  }
+
+  #give(data: Buffer): void {
+    const webSocket = this.#webSocket;
+    if (webSocket === undefined) {
+      // Nothing is connected: what is typed now would reach the program out of its context.
+      if (data.includes(INTERRUPT)) this.#giveUp.abort();
+      return;
+    }
+    webSocket.send(data, () => {
+      if (webSocket.bufferedAmount < MOST_BEHIND_BYTES) process.stdin.resume();
+    });
+    if (webSocket.bufferedAmount >= MOST_BEHIND_BYTES) process.stdin.pause();
+  }
+}
+
+function refusalOf(error: unknown): CliError {
+  const { message } = jsonOf(JSON.stringify(error));
+  return new CliError(typeof message === 'string' ? message : 'the scheduler refused it');
+}
+
+const textOf = (data: RawData): string => (data as Buffer).toString('utf8');
+
+const sizeOf = (): { readonly rows: number; readonly columns: number } => ({
+  rows: process.stdout.rows || 24,
+  columns: process.stdout.columns || 80,
+});
+
+function variablesOf(lines: readonly string[]): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    lines.map((line) => {
+      const at = line.indexOf('=');
+      if (at < 1) throw usageError(`--env takes NAME=VALUE, not ${JSON.stringify(line)}`);
+      return [line.slice(0, at), line.slice(at + 1)];
+    }),
+  );
+}

@@ -1,0 +1,195 @@
+// `longshore container exec`, `shell`, `attach`, `cp` and `port-forward`, as processes; terminals are real ones.
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { HANDLER, POD, aContainerWorld } from '../helpers/containers.ts';
+import type { ContainerWorld } from '../helpers/containers.ts';
+
+const PROGRAM = join(import.meta.dirname, '../../bin/longshore.mjs');
+/** Runs a program on a terminal of its own, with 30 rows and 90 columns, between these pipes. */
+const PTY = `import fcntl, os, pty, struct, sys, termios
+pid, fd = pty.fork()
+if pid == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 30, 90, 0, 0))
+    os.execv(sys.argv[1], sys.argv[1:])
+import select
+while True:
+    ready, _, _ = select.select([fd, 0], [], [])
+    try:
+        if fd in ready:
+            data = os.read(fd, 65536)
+            if not data: break
+            os.write(1, data)
+        if 0 in ready:
+            data = os.read(0, 65536)
+            if data: os.write(fd, data)
+    except OSError:
+        break
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+`;
+
+let world: ContainerWorld;
+let home: string;
+beforeAll(async () => {
+  world = await aContainerWorld();
+  home = mkdtempSync(join(tmpdir(), 'cli-'));
+});
+afterAll(async () => {
+  await world.stop();
+  rmSync(home, { recursive: true, force: true });
+});
+
+class Run {
+  readonly child: ChildProcess;
+  out = '';
+  err = '';
+  readonly code: Promise<number | null>;
+
+  constructor(args: readonly string[], { terminal = false }: { readonly terminal?: boolean } = {}) {
+    const line = [process.execPath, PROGRAM, 'container', ...args];
+    const env = {
+      PATH: process.env['PATH'],
+      HOME: home,
+      TERM: 'xterm',
+      LONGSHORE_URL: world.url,
+      LONGSHORE_TOKEN: 'own',
+    };
+    const [file = '', ...rest] = terminal ? ['python3', '-c', PTY, ...line] : line;
+    this.child = spawn(file, rest, { env, stdio: 'pipe' });
+    this.child.stdout?.on('data', (data: Buffer) => (this.out += data.toString()));
+    this.child.stderr?.on('data', (data: Buffer) => (this.err += data.toString()));
+    this.code = new Promise((resolve) => this.child.once('close', resolve));
+  }
+
+  say(text: string): void {
+    this.child.stdin?.write(text);
+  }
+
+  seen(text: string): Promise<void> {
+    return vi.waitFor(() => expect(this.out + this.err).toContain(text), { timeout: 30_000 });
+  }
+}
+
+const ended = async (
+  args: readonly string[],
+  input = '',
+): Promise<{ out: string; err: string; code: number | null }> => {
+  const run = new Run(args);
+  run.child.stdin?.end(input);
+  const code = await run.code;
+  return { out: run.out, err: run.err, code };
+};
+
+test('exec passes input, output, errors, variables and the exit code', async () => {
+  const words = ['sh', '-c', 'cat; echo "$A $PWD" >&2; exit 9'];
+  const args = ['exec', POD, '--env', 'A=b', '--cwd', '/tmp', '--', ...words];
+  expect(await ended(args, 'one\n')).toEqual({ out: 'one\n', err: 'b /tmp\n', code: 9 });
+});
+
+test('exec says what is wrong, and what to do', async () => {
+  expect(await ended(['exec', 'no-such', '--', 'true'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('container list'),
+  });
+  expect(await ended(['exec', POD, '--', '/no/such'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('/no/such'),
+  });
+  expect(await ended(['exec', POD, '--env', 'A', '--', 'true'])).toMatchObject({ code: 2 });
+  expect(await ended(['shell', POD])).toMatchObject({ code: 2, err: expect.stringContaining('terminal') });
+});
+
+test('a terminal has its size, Ctrl-C reaches the program, and a lost connection is made again', async () => {
+  const run = new Run(['exec', POD, '--', 'bash', '--norc'], { terminal: true });
+  run.say('stty size; echo $((40+2))\n');
+  await run.seen('30 90');
+  await run.seen('42');
+  run.say('sleep 1000\n');
+  await run.seen('sleep 1000');
+  run.say('\u0003');
+  run.say('echo still-$((1+1))\n');
+  await run.seen('still-2');
+  world.supervisor.cut();
+  await run.seen('connected again');
+  run.say('echo back-$((2+3)); exit 6\n');
+  await run.seen('back-5');
+  expect(await run.code).toBe(6);
+  expect(run.out.match(/still-2/g)).toHaveLength(1);
+});
+
+test('a shell ends with its exit code', async () => {
+  const run = new Run(['shell', POD], { terminal: true });
+  run.say('echo in-$((3*3)); exit 4\n');
+  await run.seen('in-9');
+  expect(await run.code).toBe(4);
+});
+
+test('attach prints the output of a container, and ends with its exit code', async () => {
+  world.logLines.push({ seq: 1, line: 'printed' });
+  const run = new Run(['attach', HANDLER]);
+  await run.seen('printed');
+  world.rows.set(HANDLER, { ...world.rows.get(HANDLER), state: 'STOPPED', exitCode: 3 } as never);
+  expect(await run.code).toBe(3);
+  expect(run.out).toBe('printed\n');
+});
+
+test('cp takes files and folders both ways, and standard input and output', async () => {
+  const inside = (name: string): string => join(world.supervisor.directory, name);
+  const here = (name: string): string => join(home, name);
+  mkdirSync(here('tree/sub'), { recursive: true });
+  writeFileSync(here('tree/sub/one'), 'first');
+  symlinkSync('sub/one', here('tree/link'));
+  const copied = async (from: string, to: string, input = ''): Promise<string> => {
+    const { out, err, code } = await ended(['cp', from, to], input);
+    expect([from, to, code, err]).toEqual([from, to, 0, '']);
+    return out;
+  };
+  await copied(here('tree/sub/one'), `${POD}:${inside('a')}`);
+  expect(readFileSync(inside('a'), 'utf8')).toBe('first');
+  await copied('-', `${POD}:${inside('b')}`, 'typed');
+  expect(await copied(`${POD}:${inside('b')}`, '-')).toBe('typed');
+  await copied(here('tree'), `${POD}:${inside('new')}`);
+  expect(readlinkSync(inside('new/link'))).toBe('sub/one');
+  await copied(here('tree'), `${POD}:${inside('new')}/`);
+  expect(readFileSync(inside('new/tree/sub/one'), 'utf8')).toBe('first');
+  await copied(`${POD}:${inside('new')}`, here('out'));
+  expect([readFileSync(here('out/tree/sub/one'), 'utf8'), readlinkSync(here('out/link'))]).toEqual([
+    'first',
+    'sub/one',
+  ]);
+  await copied(`${POD}:${inside('a')}`, here('out'));
+  expect(readFileSync(here('out/a'), 'utf8')).toBe('first');
+  const missing = await ended(['cp', `${POD}:${inside('no-such')}`, here('x')]);
+  expect([missing.code, existsSync(here('x'))]).toEqual([1, false]);
+  expect((await ended(['cp', here('a'), here('b')])).code).toBe(2);
+}, 120_000);
+
+test('port-forward leads to ports of a container, and ends by Ctrl-C', async () => {
+  const server = createServer((request, response) => response.end(`path ${String(request.url)}`));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const run = new Run(['port-forward', POD, `0:${port}`, '0:9']);
+  await run.seen('leads to port 9');
+  const [first = '', second = ''] = [...run.out.matchAll(/127\.0\.0\.1:(\d+) leads/g)].map(([, local]) => local ?? '');
+  expect(await (await fetch(`http://127.0.0.1:${first}/x`)).text()).toBe('path /x');
+  await expect(fetch(`http://127.0.0.1:${second}/`)).rejects.toThrow();
+  await run.seen('port 9:');
+  run.child.kill('SIGINT');
+  expect(await run.code).toBe(0);
+  server.close();
+  expect((await ended(['port-forward', POD, '80:'])).code).toBe(2);
+});
