@@ -247,7 +247,8 @@ class RemoteProgram {
       process.off('exit', toCooked);
       toCooked();
       stdin.pause();
-      stdin.unref();
+      // A file has no such method, and holds no process.
+      if ('unref' in stdin) stdin.unref();
       this.#webSocket?.close();
     };
   }

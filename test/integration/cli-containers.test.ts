@@ -10,6 +10,8 @@ import {
   rmSync,
   symlinkSync,
   writeFileSync,
+  closeSync,
+  openSync,
 } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -59,7 +61,11 @@ class Run {
   err = '';
   readonly code: Promise<number | null>;
 
-  constructor(args: readonly string[], { terminal = false }: { readonly terminal?: boolean } = {}) {
+  /** @param options.input - descriptor of an open file; absent: a pipe */
+  constructor(
+    args: readonly string[],
+    { terminal = false, input }: { readonly terminal?: boolean; readonly input?: number } = {},
+  ) {
     const line = [process.execPath, PROGRAM, 'container', ...args];
     const env = {
       PATH: process.env['PATH'],
@@ -69,7 +75,8 @@ class Run {
       LONGSHORE_TOKEN: 'own',
     };
     const [file = '', ...rest] = terminal ? ['python3', '-c', PTY, ...line] : line;
-    this.child = spawn(file, rest, { env, stdio: 'pipe' });
+    this.child = spawn(file, rest, { env, stdio: [input ?? 'pipe', 'pipe', 'pipe'] });
+    if (input !== undefined) closeSync(input);
     this.child.stdout?.on('data', (data: Buffer) => (this.out += data.toString()));
     this.child.stderr?.on('data', (data: Buffer) => (this.err += data.toString()));
     this.code = new Promise((resolve) => this.child.once('close', resolve));
@@ -98,6 +105,13 @@ test('exec passes input, output, errors, variables and the exit code', async () 
   const words = ['sh', '-c', 'cat; echo "$A $PWD" >&2; exit 9'];
   const args = ['exec', POD, '--env', 'A=b', '--cwd', '/tmp', '--', ...words];
   expect(await ended(args, 'one\n')).toEqual({ out: 'one\n', err: 'b /tmp\n', code: 9 });
+});
+
+test('exec takes its input from a file', async () => {
+  const file = join(home, 'input');
+  writeFileSync(file, 'of a file\n');
+  const run = new Run(['exec', POD, '--', 'sh', '-c', 'cat; exit 4'], { input: openSync(file, 'r') });
+  expect([await run.code, run.out, run.err]).toEqual([4, 'of a file\n', '']);
 });
 
 test('exec says what is wrong, and what to do', async () => {
