@@ -44,9 +44,9 @@ test('a snapshot beyond those at once, and one that fails, leave no image', asyn
 
 test('a machine that answers nothing leaves room for changes at others', async () => {
   const bus = { on: () => undefined, publish: () => undefined };
-  const changes = new ContainerChanges({ bus, channel: 'c' } as never);
+  const changes = new ContainerChanges({ bus, channel: 'c' });
   changes.onOrder((machineId, { requestId = '' }) => {
-    if (machineId === 'm-1') changes.changed(machineId, { requestId, error: '', bytes: 7 } as never);
+    if (machineId === 'm-1') changes.changed(machineId, { requestId, error: '', bytes: 7 });
     return true;
   });
   const workspaceId = 'w' as WorkspaceId;
