@@ -176,6 +176,23 @@ class Readiness(Served):
         eventually(lambda: len(children_of(self.process.pid)) == 1)
         self.assertEqual(self.ask_ok(type='processes')['processes'][0]['command'], ['sleep', '1000'])
 
+    def test_a_probe_that_cannot_be_started_says_so_once_and_is_tried_again(self) -> None:
+        late = self.work + '/late'
+        probe = {'type': 'command', 'command': [late], 'intervalMs': 20, 'timeoutMs': 2000}
+        self.begin(entrypoint=['sleep', '1000'], slots=1, probe=probe)
+        peer, _hello = self.greeted()
+        peer.expect(protocol.STARTING)
+        line = self.process.stderr.readline().decode()
+        self.assertIn('the readiness probe cannot be started', line)
+        self.assertIn('%s: No such file' % late, line)
+        self.assertFalse(readable(peer.socket, 0.2))
+        with open(late + '.part', 'w') as file:
+            file.write('#!/bin/sh\n')
+        os.chmod(late + '.part', 0o755)
+        os.rename(late + '.part', late)
+        peer.expect(protocol.READY)
+        self.assertFalse(readable(self.process.stderr, 0))
+
     def test_an_entrypoint_that_cannot_be_started(self) -> None:
         plain = self.work + '/plain'
         open(plain, 'w').close()
