@@ -132,6 +132,8 @@ class RemoteProgram {
   readonly #seen: Seen = { stdout: 0, stderr: 0 };
   #pid: number | undefined;
   #webSocket: WebSocket | undefined;
+  /** Outputs that take no more for now. */
+  readonly #behind = new Set<NodeJS.WritableStream>();
   #hasInputEnded = false;
   #isHungUp = false;
   /** Ends the command while there is no connection. */
@@ -207,7 +209,7 @@ class RemoteProgram {
       });
       if (first !== undefined) webSocket.send(JSON.stringify(first));
       if (this.#hasInputEnded) webSocket.send('{"end":true}');
-      webSocket.resume();
+      if (this.#behind.size === 0) webSocket.resume();
       process.stdin.resume();
     });
   }
@@ -218,9 +220,14 @@ class RemoteProgram {
     const bytes = this.#ways.hasStreamByte ? data.subarray(1) : data;
     this.#seen[isErr ? 'stderr' : 'stdout'] += bytes.length;
     const to = isErr ? process.stderr : process.stdout;
-    if (to.write(bytes)) return;
+    if (to.write(bytes) || this.#behind.has(to)) return;
+    // Messages that have come already are still told while the WebSocket is paused.
+    this.#behind.add(to);
     webSocket.pause();
-    to.once('drain', () => webSocket.resume());
+    to.once('drain', () => {
+      this.#behind.delete(to);
+      if (this.#behind.size === 0) this.#webSocket?.resume();
+    });
   }
 
   #lost(lost: unknown): void {
@@ -278,7 +285,8 @@ class RemoteProgram {
       process.off('exit', toCooked);
       toCooked();
       stdin.pause();
-      stdin.unref();
+      // Standard input that is a file has no `unref`.
+      (stdin as Partial<typeof stdin>).unref?.();
       this.#webSocket?.close();
     };
   }

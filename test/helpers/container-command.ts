@@ -1,5 +1,5 @@
-// `longshore container …` as a person runs it: a process with pipes, or on a terminal of its own. A cable between it and
-// the scheduler can be cut.
+// `longshore container …` as a person runs it: a process with pipes, or on a terminal of its own. A cable between it
+// and the scheduler can be cut.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,5 +1,5 @@
-// 100 MiB through a program of a sandbox, in and out, by the command line. Command, scheduler, agent and supervisor hold
-// none of it: their memory does not depend on how much passes.
+// 100 MiB through a program of a sandbox, in and out, by the command line. Command, scheduler, agent and supervisor
+// hold none of it: their memory does not depend on how much passes.
 import { createHash } from 'node:crypto';
 import { createReadStream, openSync, closeSync, statSync, writeFileSync, appendFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -51,7 +51,7 @@ test(`exec of cat passes ${LARGE_MIB} MiB both ways within fixed memory, also to
   const passes = async (mebibytes: number) => {
     const [from, to] = [fileOf(mebibytes), join(platform.directory, 'out')];
     const files = [openSync(from, 'r'), openSync(to, 'w')] as const;
-    const command = new ContainerCommand(platform, ['exec', box, '--', 'cat'], { files });
+    const command = new ContainerCommand(platform, ['exec', box, '--', 'sh', '-c', 'cat; sleep 3'], { files });
     const pids = {
       command: await command.pid(),
       scheduler: platform.scheduler.pid ?? 0,
@@ -59,8 +59,8 @@ test(`exec of cat passes ${LARGE_MIB} MiB both ways within fixed memory, also to
       supervisor,
     };
     const peak = await peakDuring(pids, async () => {
-      // The memory is gone with the command, so the sampling ends shortly before.
-      await waitFor(() => statSync(to).size >= mebibytes * MIB - 64 * 1024, 'nearly all is there', 120_000);
+      // The memory is gone with the command, which ends a moment later.
+      await waitFor(() => statSync(to).size === mebibytes * MIB, 'all is there', 120_000);
     });
     expect([await command.code, command.err]).toEqual([0, '']);
     for (const file of files) closeSync(file);
