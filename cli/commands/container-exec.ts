@@ -285,8 +285,8 @@ class RemoteProgram {
       process.off('exit', toCooked);
       toCooked();
       stdin.pause();
-      // Standard input that is a file has no `unref`.
-      (stdin as Partial<typeof stdin>).unref?.();
+      // A file has no such method, and holds no process.
+      if ('unref' in stdin) stdin.unref();
       this.#webSocket?.close();
     };
   }

@@ -26,6 +26,8 @@ _QUIET_SECONDS = 0.2
 #: Absence of the installation during which a program's output is waited for.
 _AWAY_SECONDS = 60.0
 _PAUSE_SECONDS = 0.5
+#: Bound on the start of a program.
+_START_SECONDS = 90.0
 _STREAMS = ('stdout', 'stderr')
 
 
@@ -66,9 +68,11 @@ class SandboxProcessManager:
     ) -> Union[SandboxProcessResponse, SandboxProcess]:
         """Runs Python code with the sandbox's `python3`. blocking: waits for the end, and returns what it printed;
         otherwise the SandboxProcess. Parameters and errors as `exec`'s."""
-        process = self.exec('python3', '-c', code, cwd=cwd, env=env)
         if not blocking:
-            return process
+            return self.exec('python3', '-c', code, cwd=cwd, env=env)
+        process = SandboxProcess(self._sandbox, 0, cwd or '', ['python3', '-c', code], dict(env or {}))
+        # Reading begins with the first byte, so that nothing of a long output is dropped.
+        process._start()
         process.wait()
         return SandboxProcessResponse(process)
 
@@ -139,7 +143,6 @@ class SandboxProcess:
         self.args = args
         self.env = env
         self.exit_code = exit_code
-        self._what = 'cannot read program %d of %s' % (pid, sandbox_instance.container_id)
         self._output = {name: _Stream() for name in _STREAMS}
         self._readers = {name: SandboxProcessStream(self, (name,)) for name in _STREAMS}
         self._both = SandboxProcessStream(self, _STREAMS)
@@ -147,6 +150,10 @@ class SandboxProcess:
         self._socket: Optional[WebSocket] = None
         #: Threads that read different streams take turns.
         self._lock = threading.RLock()
+
+    @property
+    def _what(self) -> str:
+        return 'cannot read program %d of %s' % (self.pid, self._sandbox.container_id)
 
     def __repr__(self) -> str:
         return 'SandboxProcess(pid=%d, args=%r, exit_code=%d)' % (self.pid, self.args, self.exit_code)
@@ -221,10 +228,29 @@ class SandboxProcess:
                     time.sleep(_PAUSE_SECONDS)
 
     def _attached(self) -> WebSocket:
-        path = '/api/v1/gateway/containers/%s/exec' % parse.quote(self._sandbox.container_id, safe='')
-        made = WebSocket(self._sandbox.at, path, self._what)
+        made = self._connected(self._what)
         made.send(json.dumps(dict({name: self._output[name].seen for name in _STREAMS}, pid=self.pid)))
         return made
+
+    def _connected(self, what: str) -> WebSocket:
+        path = '/api/v1/gateway/containers/%s/exec' % parse.quote(self._sandbox.container_id, safe='')
+        return WebSocket(self._sandbox.at, path, what)
+
+    def _start(self) -> None:
+        """Starts the program, with its output on the way."""
+        what = 'cannot run %s' % self.args[0]
+        try:
+            self._socket = self._connected(what)
+            self._socket.send(json.dumps({'command': self.args, 'cwd': self.cwd, 'env': self.env, 'terminal': None}))
+            said = json.loads(self._socket.receive(time.monotonic() + _START_SECONDS) or '{}')
+        except GatewayError as problem:
+            if isinstance(problem, Closed) or not 400 <= problem.status < 500:
+                raise
+            raise SandboxProcessError(str(problem)) from problem
+        if 'pid' not in said:
+            self._detach()
+            raise SandboxProcessError('%s: %s' % (what, _refusal(said)))
+        self.pid = int(said['pid'])
 
     def _detach(self) -> None:
         """Ends the connection, which would hold up the program while nobody reads."""
@@ -253,7 +279,7 @@ class SandboxProcess:
             self._detach()
         elif 'error' in said:
             self._detach()
-            raise SandboxProcessError('%s: %s' % (self._what, said['error'].get('message') or said['error'].get('code')))
+            raise SandboxProcessError('%s: %s' % (self._what, _refusal(said)))
 
     @property
     def aio(self) -> Any:
@@ -266,6 +292,11 @@ class SandboxProcess:
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+
+def _refusal(said: Mapping[str, Any]) -> str:
+    error = said.get('error') or {}
+    return str(error.get('message') or error.get('code') or 'it was not answered')
 
 
 class SandboxProcessStream:

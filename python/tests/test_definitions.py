@@ -473,6 +473,6 @@ def handler(): ...
                 self.directory = os.path.join(examples, folder)
                 _, answer, _, _ = self.describe('app.py')
                 names[folder] = [found['name'] for found in answer['handlers']]
-        own = ('add', 'chat', 'classifier', 'clock', 'fastapi', 'hello', 'packages', 'qrcode', 'slow', 'stream')
+        own = ('add', 'chat', 'classifier', 'clock', 'fastapi', 'hello', 'node', 'notebook', 'packages', 'qrcode', 'site', 'slow', 'stream')
         others = {'batch': ['batch-count', 'batch-report'], 'commands': ['index'], 'dockerfile': ['elements'], 'on_start': ['primes']}
         self.assertEqual(names, {**{name: [name] for name in own}, **others, 'retries': ['orders'], 'secrets': ['sign']})

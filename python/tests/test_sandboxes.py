@@ -334,9 +334,12 @@ class Programs(Case):
             self.started('ls', cwd='/nowhere')
 
     def test_output_comes_by_lines_until_the_end(self) -> None:
+        heard: List[Any] = []
+
         def play(asked: Dict[str, Any], to: Speaker) -> None:
             to.send({'pid': 7, 'running': True})
             to.frame(9, b'there?')
+            heard.append(to.receive())
             to.send(b'\x01one\ntw', pieces=3)
             to.send(b'\x02bad\n')
             to.send('\x01o é'.encode()[:4])
@@ -350,6 +353,7 @@ class Programs(Case):
         self.assertEqual((list(process.stdout), process.stdout.read()), ([], ''))
         self.assertEqual(self.server.attached, [{'pid': 7, 'stdout': 0, 'stderr': 0}])
         self.assertIn(('WS', EXEC, 'Bearer t'), self.server.seen)
+        self.assertEqual(heard, [(10, b'there?')])
 
     def test_a_connection_that_is_lost_goes_on_where_it_ended(self) -> None:
         def play(asked: Dict[str, Any], to: Speaker) -> None:
@@ -417,15 +421,27 @@ class Programs(Case):
 
     def test_code_is_run_and_its_output_is_there(self) -> None:
         def play(asked: Dict[str, Any], to: Speaker) -> None:
+            if asked.get('cwd') == '/nowhere':
+                to.send({'error': {'code': 'not_found', 'message': 'the directory /nowhere: No such file or directory'}})
+                return
+            to.send({'pid': 9, 'running': True})
             to.send(b'\x01out\n')
             to.send(b'\x02err\n')
+            if 'command' in asked:
+                return  # the connection is lost
             to.send({'exitCode': 1, 'signal': ''})
 
         self.server.play = play
-        ran = self.box.process.run_code("print('é')", cwd='/tmp')
-        self.assertEqual((ran.pid, ran.exit_code, ran.stdout, ran.stderr, ran.result), (7, 1, 'out\n', 'err\n', 'out\nerr\n'))  # type: ignore[union-attr]
+        with mock.patch('longshore.processes._PAUSE_SECONDS', 0.01):
+            ran = self.box.process.run_code('1', cwd='/tmp', env={'A': '1'})
+        self.assertEqual((ran.pid, ran.exit_code, ran.stdout, ran.stderr), (9, 1, 'out\nout\n', 'err\nerr\n'))
+        self.assertEqual(ran.result, 'out\nout\nerr\nerr\n')  # type: ignore[union-attr]
+        started = {'command': ['python3', '-c', '1'], 'cwd': '/tmp', 'env': {'A': '1'}, 'terminal': None}
+        self.assertEqual(self.server.attached, [started, {'pid': 9, 'stdout': 4, 'stderr': 4}])
+        with self.assertRaisesRegex(SandboxProcessError, 'cannot run python3: the directory /nowhere'):
+            self.box.run_code('1', cwd='/nowhere')
+        self.assertIsInstance(self.box.run_code("print('é')", blocking=False), SandboxProcess)
         self.assertEqual(self.server.bodies('%s/exec' % POD)[0]['command'], """python3 -c 'print('"'"'é'"'"')'""")
-        self.assertIsInstance(self.box.run_code('1', blocking=False), SandboxProcess)
 
     def test_input_is_a_file_without_a_name(self) -> None:
         self.answers['PUT %s' % FILES] = OK
@@ -456,6 +472,7 @@ class Programs(Case):
 
     def test_methods_are_there_as_coroutines(self) -> None:
         def play(asked: Dict[str, Any], to: Speaker) -> None:
+            to.send({'pid': 7, 'running': True})
             to.send(b'\x01a\nb\n')
             to.send({'exitCode': 0, 'signal': ''})
 

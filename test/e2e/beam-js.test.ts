@@ -56,8 +56,6 @@ test('syncs, deploys, invokes, lists, cancels, stops and deletes', async ({ plat
       ['taskqueue/deployment', true],
     ]),
     stopped: [true, false],
-    pod: [true, true],
-    sandbox: [0, true],
     deleted: 'Deployment not found.',
   });
 });

@@ -1,5 +1,5 @@
 // The examples as examples/README.md has them: deployed by the command line as they are, and called. The tests of image
-// builds, frameworks, scaling and the Python module have the others (EXAMPLES).
+// builds, frameworks, scaling, pods and the Python module have the others (EXAMPLES).
 import { cpSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect } from 'vitest';
@@ -15,14 +15,19 @@ const EXAMPLES: Readonly<Record<string, string>> = {
   classifier: 'e2e/examples.test.ts',
   clock: 'e2e/examples.test.ts',
   commands: 'e2e/examples.test.ts',
+  database: 'e2e/pod-examples.test.ts',
   dockerfile: 'e2e/examples.test.ts',
   fastapi: 'e2e/frameworks.test.ts',
   hello: 'e2e/examples.test.ts',
+  node: 'e2e/pod-examples.test.ts',
+  notebook: 'hosts/notebook.test.ts',
   on_start: 'e2e/examples.test.ts',
   packages: 'e2e/image-builds.test.ts',
   qrcode: 'hosts/debian-packages.test.ts',
   retries: 'e2e/examples.test.ts',
+  sandbox: 'e2e/pod-examples.test.ts',
   secrets: 'e2e/examples.test.ts',
+  site: 'e2e/pod-examples.test.ts',
   slow: 'e2e/scaling.test.ts',
   stream: 'e2e/examples.test.ts',
 };

@@ -2,14 +2,19 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
+  readdirSync,
   readlinkSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
+  closeSync,
+  openSync,
 } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -59,7 +64,11 @@ class Run {
   err = '';
   readonly code: Promise<number | null>;
 
-  constructor(args: readonly string[], { terminal = false }: { readonly terminal?: boolean } = {}) {
+  /** @param options.input - descriptor of an open file; absent: a pipe */
+  constructor(
+    args: readonly string[],
+    { terminal = false, input }: { readonly terminal?: boolean; readonly input?: number } = {},
+  ) {
     const line = [process.execPath, PROGRAM, 'container', ...args];
     const env = {
       PATH: process.env['PATH'],
@@ -69,7 +78,8 @@ class Run {
       LONGSHORE_TOKEN: 'own',
     };
     const [file = '', ...rest] = terminal ? ['python3', '-c', PTY, ...line] : line;
-    this.child = spawn(file, rest, { env, stdio: 'pipe' });
+    this.child = spawn(file, rest, { env, stdio: [input ?? 'pipe', 'pipe', 'pipe'] });
+    if (input !== undefined) closeSync(input);
     this.child.stdout?.on('data', (data: Buffer) => (this.out += data.toString()));
     this.child.stderr?.on('data', (data: Buffer) => (this.err += data.toString()));
     this.code = new Promise((resolve) => this.child.once('close', resolve));
@@ -98,6 +108,13 @@ test('exec passes input, output, errors, variables and the exit code', async () 
   const words = ['sh', '-c', 'cat; echo "$A $PWD" >&2; exit 9'];
   const args = ['exec', POD, '--env', 'A=b', '--cwd', '/tmp', '--', ...words];
   expect(await ended(args, 'one\n')).toEqual({ out: 'one\n', err: 'b /tmp\n', code: 9 });
+});
+
+test('exec takes its input from a file', async () => {
+  const file = join(home, 'input');
+  writeFileSync(file, 'of a file\n');
+  const run = new Run(['exec', POD, '--', 'sh', '-c', 'cat; exit 4'], { input: openSync(file, 'r') });
+  expect([await run.code, run.out, run.err]).toEqual([4, 'of a file\n', '']);
 });
 
 test('exec says what is wrong, and what to do', async () => {
@@ -166,6 +183,9 @@ test('cp takes files and folders both ways, and standard input and output', asyn
   expect(readlinkSync(inside('new/link'))).toBe('sub/one');
   await copied(here('tree'), `${POD}:${inside('new')}/`);
   expect(readFileSync(inside('new/tree/sub/one'), 'utf8')).toBe('first');
+  mkdirSync(here('-v'));
+  await copied(here('-v'), `${POD}:${inside('new')}/`);
+  expect(existsSync(inside('new/-v'))).toBe(true);
   await copied(`${POD}:${inside('new')}`, here('out'));
   expect([readFileSync(here('out/tree/sub/one'), 'utf8'), readlinkSync(here('out/link'))]).toEqual([
     'first',
@@ -173,6 +193,17 @@ test('cp takes files and folders both ways, and standard input and output', asyn
   ]);
   await copied(`${POD}:${inside('a')}`, here('out'));
   expect(readFileSync(here('out/a'), 'utf8')).toBe('first');
+  for (const again of [1, 2]) {
+    writeFileSync(inside('new/tree/sub/one'), `time ${again}`);
+    await copied(`${POD}:${inside('new/tree')}`, here('out'));
+    expect([readFileSync(here('out/tree/sub/one'), 'utf8'), readdirSync(here('out')).toSorted()]).toEqual([
+      `time ${again}`,
+      ['-v', 'a', 'link', 'sub', 'tree'],
+    ]);
+  }
+  chmodSync(inside('a'), 0o6755);
+  await copied(`${POD}:${inside('a')}`, here('plain'));
+  expect(statSync(here('plain')).mode & 0o7777).toBe(0o755);
   const missing = await ended(['cp', `${POD}:${inside('no-such')}`, here('x')]);
   expect([missing.code, existsSync(here('x'))]).toEqual([1, false]);
   expect((await ended(['cp', here('a'), here('b')])).code).toBe(2);
