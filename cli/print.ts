@@ -54,10 +54,15 @@ export function endProgress(): void {
 /** Whether a line of `progress` can be seen. */
 export const canShowProgress = (): boolean => process.stderr.isTTY;
 
-/** `longshore: <sentence>` on stderr. */
+/** `longshore: <sentence>` on stderr. A part of it may come from a container. */
 export function printError(sentence: string): void {
-  note(`longshore: ${sentence}`);
+  note(`longshore: ${withoutControls(sentence)}`);
 }
+
+/** A text without characters that a terminal takes for orders. */
+export const withoutControls = (text: string): string =>
+  // oxlint-disable-next-line no-control-regex
+  text.replaceAll(/[\0-\x08\x0b-\x1f\x7f-\x9f]/g, '\u{fffd}');
 
 /** Pads columns to their widest cell, except the last one. An empty list is `(none)`, without headings. */
 export function formatTable(headings: readonly string[], rows: readonly (readonly string[])[]): string {

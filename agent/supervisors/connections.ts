@@ -26,7 +26,7 @@ export class SupervisorConnections {
   readonly #serving = new Set<Socket>();
   readonly #dialMs: number;
   #listening: Promise<void> | undefined;
-  #onIdle: (() => void)[] = [];
+  readonly #onIdle = new Set<(isDialled: boolean) => void>();
 
   constructor(path: string, dialMs = DIAL_MS) {
     this.#dialMs = dialMs;
@@ -72,11 +72,13 @@ export class SupervisorConnections {
   async dialled(ms: number): Promise<boolean> {
     if (this.#idle.size > 0) return true;
     return new Promise((resolve) => {
-      const timer = setTimeout(() => resolve(false), ms);
-      this.#onIdle.push(() => {
+      const tell = (isDialled: boolean): void => {
         clearTimeout(timer);
-        resolve(true);
-      });
+        this.#onIdle.delete(tell);
+        resolve(isDialled);
+      };
+      const timer = setTimeout(() => tell(false), ms);
+      this.#onIdle.add(tell);
     });
   }
 
@@ -105,7 +107,7 @@ export class SupervisorConnections {
       this.#serving.delete(socket);
     });
     this.#match();
-    if (this.#idle.size > 0) for (const tell of this.#onIdle.splice(0)) tell();
+    if (this.#idle.size > 0) for (const tell of this.#onIdle) tell(true);
   }
 
   #match(): void {

@@ -1,10 +1,8 @@
 // `longshore container cp`: files and folders, into a container or out of it. Folders travel as a tar, which the `tar`
-// of this machine makes and unpacks.
+// of this machine makes, and unpacks (container-unpack.ts).
 // Invariant: a file that comes out takes its place whole or not at all.
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { createReadStream, createWriteStream, existsSync, mkdirSync, renameSync, rmSync, statSync } from 'node:fs';
-import { basename, dirname, join, resolve } from 'node:path';
+import { createReadStream, createWriteStream, existsSync, realpathSync, renameSync, rmSync, statSync } from 'node:fs';
+import { basename, dirname, join, posix, resolve } from 'node:path';
 import { Transform } from 'node:stream';
 import type { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -13,10 +11,12 @@ import type { Client } from '../client.ts';
 import { bytesOf } from '../format.ts';
 import { canShowProgress, endProgress, note, progress } from '../print.ts';
 import { placeOf } from './container.ts';
+import { runTar, unpackFolder } from './container-unpack.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
 const SHOW_EVERY_MS = 200;
+const FILE_MODE = 0o644;
 
 interface Remote {
   readonly container: string;
@@ -69,7 +69,9 @@ class RemoteFiles {
 
   async read(path: string, archive: boolean): Promise<{ readonly body: Readable; readonly mode: number }> {
     const { body, headers } = await this.#client.open('GET', `${this.#base}?${query({ path, ...tar(archive) })}`);
-    return { body, mode: Number.parseInt(headers['x-file-mode'] ?? '644', 8) };
+    const mode = Number.parseInt(headers['x-file-mode'] ?? '', 8);
+    // A container's file never runs with the rights of who copies it.
+    return { body, mode: Number.isNaN(mode) ? FILE_MODE : mode & 0o777 };
   }
 
   async write(path: string, body: Readable, { mode, archive }: { readonly mode?: number; readonly archive: boolean }) {
@@ -104,12 +106,10 @@ async function copyOut(files: RemoteFiles, path: string, to: string): Promise<vo
     return;
   }
   if (existsSync(to) && !isInto) throw new CliError(`${to} is a file, and ${path} is a folder`);
-  // A name that is not there becomes the folder itself.
-  if (!isInto) mkdirSync(to, { recursive: true });
+  // A name that is not there becomes the folder itself. The container does not choose the name.
+  const place = isInto ? join(realpathSync(to), posix.basename(posix.join('/', path))) : resolve(to);
   const { body } = await files.read(path, true);
-  const options = isInto ? [] : ['--strip-components=1'];
-  const unpacking = runTar(['-xf', '-', '-C', to, ...options], ['pipe', 'inherit', 'inherit']);
-  await Promise.all([copyBytes(body, unpacking.child.stdin as Writable, path, true), unpacking.ended]);
+  await unpackFolder(counted(body, path), place);
 }
 
 async function copyIn(files: RemoteFiles, from: string, path: string): Promise<void> {
@@ -127,24 +127,10 @@ async function copyIn(files: RemoteFiles, from: string, path: string): Promise<v
     return files.write(place, counted(createReadStream(from), from), { mode: local.mode, archive: false });
   }
   if (!local.isDirectory()) throw new CliError(`${from} is neither a file nor a folder`);
-  const packed = isInto ? ['-C', dirname(resolve(from)), name] : ['-C', from, '.'];
-  const packing = runTar(['-cf', '-', ...packed], ['ignore', 'pipe', 'inherit']);
+  const packed = isInto ? ['-C', dirname(resolve(from)), `./${name}`] : ['-C', from, '.'];
+  const packing = runTar(['-cf', '-', ...packed], 'stdout');
   const body = counted(packing.child.stdout as Readable, from);
   await Promise.all([files.write(path, body, { archive: true }), packing.ended]);
-}
-
-function runTar(args: readonly string[], stdio: ('pipe' | 'ignore' | 'inherit')[]) {
-  const child = spawn('tar', args, { stdio });
-  const ended = once(child, 'close').then(
-    ([code]) => {
-      if (code !== 0) throw new CliError(`tar ended with code ${String(code)}: not all was copied`);
-    },
-    (error: unknown) => {
-      const why = errorCode(error) === 'ENOENT' ? 'there is no program tar here: install it' : String(error);
-      throw new CliError(`cannot copy folders: ${why}`, { cause: error });
-    },
-  );
-  return { child, ended };
 }
 
 async function copyBytes(body: Readable, to: Writable, what: string, ends: boolean): Promise<void> {

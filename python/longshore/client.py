@@ -25,6 +25,7 @@ _ANSWER_SECONDS = 1260
 _SEND_SECONDS = 1800
 #: Bound on an answer, which may be a task with its result.
 _MAX_ANSWER_BYTES = 1 << 30
+_READ_BYTES = 1 << 18
 #: Time in which an unsent call is tried again while no scheduler answers.
 _AWAY_SECONDS = 15.0
 #: Pauses between repetitions of a call with a key, which also bound their number.
@@ -133,10 +134,10 @@ def _sent(url: str, file: Any, headers: Dict[str, str]) -> _Answer:
     call = request.Request(url, data=file, headers=headers, method='PUT')
     try:
         with _opener(url).open(call, timeout=_SEND_SECONDS) as answer:
-            return _Answer(answer.status, answer.read(_MAX_ANSWER_BYTES), False)
+            return _Answer(answer.status, _whole(answer), False)
     except error.HTTPError as refused:
         with refused:
-            return _Answer(refused.code, refused.read(_MAX_ANSWER_BYTES), False)
+            return _Answer(refused.code, _whole(refused), False)
     except (OSError, HTTPException) as problem:
         raise _NotAnswered('the address does not answer (%s)' % getattr(problem, 'reason', problem)) from problem
 
@@ -250,7 +251,7 @@ def opened(method: str, path: str, what: str, at: At, body: Any = None, size: in
         return _opener(url).open(request.Request(url + path, data=body, headers=headers, method=method), timeout=seconds)
     except error.HTTPError as refused:
         with refused:
-            data = refused.read(_MAX_ANSWER_BYTES)
+            data = _whole(refused)
         raise GatewayError('%s: %s' % (what, _sentence(refused.code, '', data)), refused.code) from None
     except (OSError, HTTPException) as problem:
         raise GatewayError('%s: %s does not answer (%s)' % (what, url, getattr(problem, 'reason', problem))) from problem
@@ -353,6 +354,19 @@ def _once(
     return _by_url(method, path, body, headers, seconds, at)
 
 
+def _whole(answer: Any) -> bytes:
+    """The body of an answer. Older versions of Python make room for all that a read may give, so each read is small."""
+    parts: List[bytes] = []
+    size = 0
+    while size < _MAX_ANSWER_BYTES:
+        part = answer.read(_READ_BYTES)
+        if not part:
+            break
+        parts.append(part)
+        size += len(part)
+    return b''.join(parts)
+
+
 def _by_url(
     method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float, at: Optional[At] = None
 ) -> _Answer:
@@ -360,10 +374,10 @@ def _by_url(
     call = request.Request(url + path, data=body, headers={'Authorization': 'Bearer ' + token, **headers}, method=method)
     try:
         with _opener(url).open(call, timeout=seconds) as answer:
-            return _Answer(answer.status, answer.read(_MAX_ANSWER_BYTES), 'X-Task-Id' in answer.headers)
+            return _Answer(answer.status, _whole(answer), 'X-Task-Id' in answer.headers)
     except error.HTTPError as refused:
         with refused:
-            return _Answer(refused.code, refused.read(_MAX_ANSWER_BYTES), 'X-Task-Id' in refused.headers)
+            return _Answer(refused.code, _whole(refused), 'X-Task-Id' in refused.headers)
     except ValueError as problem:
         raise GatewayError('%s does not answer (%s)' % (url, problem)) from problem
     except (OSError, HTTPException) as problem:
@@ -396,7 +410,7 @@ def _once_by_socket(socket_path: str, method: str, path: str, body: Any, headers
         connection.sock.connect(socket_path)
         connection.request(method, path, body=body, headers={'Connection': 'close', **headers})
         answer = connection.getresponse()
-        return _Answer(answer.status, answer.read(_MAX_ANSWER_BYTES), answer.getheader('X-Task-Id') is not None)
+        return _Answer(answer.status, _whole(answer), answer.getheader('X-Task-Id') is not None)
     except (OSError, HTTPException) as problem:
         raise _NotAnswered('the agent of this machine does not answer (%s)' % (problem or type(problem).__name__)) from problem
     finally:

@@ -144,7 +144,7 @@ class PodInstance:
 
     @property
     def url(self) -> str:
-        """Address of the first port; '' where the pod has none."""
+        """Address of the first port, once the container runs: waits at most a minute. '' where the pod has no port."""
         return self.urls().get(self._ports[0], '') if self._ports else ''
 
     def urls(self) -> Dict[int, str]:

@@ -334,9 +334,12 @@ class Programs(Case):
             self.started('ls', cwd='/nowhere')
 
     def test_output_comes_by_lines_until_the_end(self) -> None:
+        heard: List[Any] = []
+
         def play(asked: Dict[str, Any], to: Speaker) -> None:
             to.send({'pid': 7, 'running': True})
             to.frame(9, b'there?')
+            heard.append(to.receive())
             to.send(b'\x01one\ntw', pieces=3)
             to.send(b'\x02bad\n')
             to.send('\x01o é'.encode()[:4])
@@ -350,6 +353,7 @@ class Programs(Case):
         self.assertEqual((list(process.stdout), process.stdout.read()), ([], ''))
         self.assertEqual(self.server.attached, [{'pid': 7, 'stdout': 0, 'stderr': 0}])
         self.assertIn(('WS', EXEC, 'Bearer t'), self.server.seen)
+        self.assertEqual(heard, [(10, b'there?')])
 
     def test_a_connection_that_is_lost_goes_on_where_it_ended(self) -> None:
         def play(asked: Dict[str, Any], to: Speaker) -> None:

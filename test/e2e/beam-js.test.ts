@@ -56,19 +56,6 @@ test('syncs, deploys, invokes, lists, cancels, stops and deletes', async ({ plat
       ['taskqueue/deployment', true],
     ]),
     stopped: [true, false],
-    pod: [true, true],
-    sandbox: {
-      code: 3,
-      output: 'out\nout\nout\n',
-      text: 'new text',
-      names: [['c.txt', false, 0o644]],
-      found: 1,
-      ran: [0, '42\n'],
-      url: expect.stringMatching(/\/sandbox\/container\/[0-9a-f-]{36}\/.+\/8765$/),
-      urls: ['8765'],
-      memory: expect.stringContaining('memory'),
-      ended: true,
-    },
     deleted: 'Deployment not found.',
   });
 });

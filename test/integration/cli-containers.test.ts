@@ -2,12 +2,15 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
+  readdirSync,
   readlinkSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
   closeSync,
@@ -181,6 +184,9 @@ test('cp takes files and folders both ways, and standard input and output', asyn
   expect(readlinkSync(inside('new/link'))).toBe('sub/one');
   await copied(here('tree'), `${POD}:${inside('new')}/`);
   expect(readFileSync(inside('new/tree/sub/one'), 'utf8')).toBe('first');
+  mkdirSync(here('-v'));
+  await copied(here('-v'), `${POD}:${inside('new')}/`);
+  expect(existsSync(inside('new/-v'))).toBe(true);
   await copied(`${POD}:${inside('new')}`, here('out'));
   expect([readFileSync(here('out/tree/sub/one'), 'utf8'), readlinkSync(here('out/link'))]).toEqual([
     'first',
@@ -188,6 +194,17 @@ test('cp takes files and folders both ways, and standard input and output', asyn
   ]);
   await copied(`${POD}:${inside('a')}`, here('out'));
   expect(readFileSync(here('out/a'), 'utf8')).toBe('first');
+  for (const again of [1, 2]) {
+    writeFileSync(inside('new/tree/sub/one'), `time ${again}`);
+    await copied(`${POD}:${inside('new/tree')}`, here('out'));
+    expect([readFileSync(here('out/tree/sub/one'), 'utf8'), readdirSync(here('out')).toSorted()]).toEqual([
+      `time ${again}`,
+      ['-v', 'a', 'link', 'sub', 'tree'],
+    ]);
+  }
+  chmodSync(inside('a'), 0o6755);
+  await copied(`${POD}:${inside('a')}`, here('plain'));
+  expect(statSync(here('plain')).mode & 0o7777).toBe(0o755);
   const missing = await ended(['cp', `${POD}:${inside('no-such')}`, here('x')]);
   expect([missing.code, existsSync(here('x'))]).toEqual([1, false]);
   const nowhere = await ended(['cp', `${POD}:${inside('b')}`, here('no-such/x')]);

@@ -8,6 +8,7 @@ import { ContainerRegistry } from '#scheduler/fleet/containers/container-registr
 import { HandMadeContainers } from '#scheduler/fleet/containers/hand-made.ts';
 import { ContainerUses } from '#scheduler/fleet/containers/uses.ts';
 import { ContainerWaits } from '#scheduler/fleet/containers/waits.ts';
+import type { Queryable } from '#scheduler/stores/store/db.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
 import { containerById } from '#scheduler/stores/store/queries/containers.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -37,7 +38,7 @@ describe.each(KINDS)('on %s', (kind) => {
     containers.onChange((change) => waits.containerChanged(change));
     ending.push(() => uses.stop());
     const handMade = new HandMadeContainers({ containers, mostOf: () => Promise.resolve(options.most ?? 10) });
-    return { containers, uses, waits, handMade };
+    return { containers, actions, uses, waits, handMade };
   }
   type Replica = ReturnType<typeof aReplica>;
 
@@ -145,6 +146,47 @@ describe.each(KINDS)('on %s', (kind) => {
     );
   });
 
+  test('a container that is held is kept, also where the store could not be told of it', async () => {
+    const replica = aReplica();
+    const { containers, actions } = replica;
+    let isAway = false;
+    const db: Queryable = {
+      query: (text, values) => (isAway ? Promise.reject(new Error('away')) : opened.db.query(text, values)),
+    };
+    const make = () => {
+      const uses = new ContainerUses({
+        db,
+        containers,
+        actions,
+        isLeader: () => true,
+        clock: systemClock,
+        log: silent,
+      });
+      ending.push(() => uses.stop());
+      return uses;
+    };
+    const [leader, other] = [make(), make()];
+    const id = await made(replica, 60);
+    await run(replica, id);
+    isAway = true;
+    const releases = [leader.hold(id), other.hold(id)];
+    await leader.sweep();
+    await pass(id, 61);
+    isAway = false;
+    // The other replica notes its stream later than the leader sees that it is gone from the row.
+    await leader.sweep();
+    expect(await stateOf(id)).toEqual(['RUNNING', null]);
+    releases[0]?.();
+    await leader.sweep();
+    expect(await stateOf(id)).toEqual(['RUNNING', null]);
+    // A note is on its way while the leader looks.
+    const third = make();
+    third.hold(id);
+    await pass(id, 100);
+    await third.sweep();
+    expect(await stateOf(id)).toEqual(['RUNNING', null]);
+  });
+
   test('a new time to live begins at once, at every replica, and none means for ever', async () => {
     const [one, other] = [aReplica(), aReplica()];
     const id = await made(one, 600);
@@ -198,11 +240,20 @@ describe.each(KINDS)('on %s', (kind) => {
       reason: 'the container is stopping: ttl',
     });
     expect(await one.waits.waitUntilRunning('sandbox-none', 60_000)).toMatchObject({ ok: false, why: 'unknown' });
+    // Texts that the database does not take are no ids.
+    for (const text of ['sandbox\0', '', 'x'.repeat(300)]) expect(await one.waits.find(text, null)).toBeUndefined();
     const late = await made(one, 60);
     expect(await one.waits.waitUntilRunning(late, 1)).toMatchObject({ ok: false, why: 'late' });
     const left = new AbortController();
     const leaving = one.waits.waitUntilRunning(late, 60_000, left.signal);
     left.abort();
     expect(await leaving).toMatchObject({ ok: false, why: 'left' });
+    // A store that is away when a container ends is the caller's failure, and no more.
+    let asked = 0;
+    const db: Queryable = {
+      query: (text, values) => ((asked += 1) > 1 ? Promise.reject(new Error('away')) : opened.db.query(text, values)),
+    };
+    const waits = new ContainerWaits(one.containers, db);
+    await expect(waits.waitUntilRunning(bad, 60_000)).rejects.toThrow('away');
   });
 });

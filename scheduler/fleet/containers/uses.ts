@@ -46,6 +46,8 @@ export class ContainerUses {
   readonly #notes: GroupedWrites<ContainerUse, undefined>;
   #sweep: NodeJS.Timeout | undefined;
   #isSweeping = false;
+  /** Nothing is stopped before: replicas note first what was used while the store, or this process, was away. */
+  #sweepsFromMs = 0;
   #isStopped = false;
 
   constructor(parts: ContainerUsesParts) {
@@ -63,6 +65,7 @@ export class ContainerUses {
 
   start(): void {
     this.#isStopped = false;
+    this.#sweepsFromMs = this.#parts.clock.monotonicMs() + HELD_MS;
     this.#sweep = setInterval(() => void this.sweep(), SWEEP_EVERY_MS);
     this.#sweep.unref();
   }
@@ -120,19 +123,27 @@ export class ContainerUses {
 
   /** Stops what was unused for its time to live, where this replica leads. */
   async sweep(): Promise<void> {
-    const { db, actions, isLeader, log } = this.#parts;
-    if (this.#isSweeping || !isLeader()) return;
+    const { db, actions, isLeader, clock, log } = this.#parts;
+    if (this.#isSweeping || !isLeader() || clock.monotonicMs() < this.#sweepsFromMs) return;
     this.#isSweeping = true;
     try {
       for (const containerId of await expiredContainers(db, MOST_STOPPED_AT_ONCE)) {
+        if (this.#isInUse(containerId)) continue;
         log.info({ containerId }, 'a container was unused for its time to live');
         await actions.stopFor(containerId, 'ttl');
       }
     } catch (error) {
+      this.#sweepsFromMs = clock.monotonicMs() + HELD_MS;
       log.warn({ err: error }, 'unused containers could not be stopped, trying again');
     } finally {
       this.#isSweeping = false;
     }
+  }
+
+  /** Whether it is used here, although its row may not say so yet. */
+  #isInUse(id: ContainerId): boolean {
+    const use = this.#uses.get(id);
+    return use !== undefined && (use.holds > 0 || !use.isNoted);
   }
 
   #of(id: ContainerId): Use {

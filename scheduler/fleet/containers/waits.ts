@@ -6,6 +6,8 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
 import type { ContainerEntryChange, ContainerRegistry } from './container-registry.ts';
 
+const ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,200}$/;
+
 export type Waited =
   /** The container runs; the row is as of now. */
   | { readonly ok: true; readonly row: ContainerRow }
@@ -43,10 +45,10 @@ export class ContainerWaits {
     const id = containerId as ContainerId;
     if ((await this.#row(id)) === undefined)
       return { ok: false, why: 'unknown', reason: `Container not found: ${containerId}` };
-    const { promise, resolve } = Promise.withResolvers<Waited>();
+    const { promise, resolve, reject } = Promise.withResolvers<Waited>();
     const look = (): void => {
       const row = this.#containers.get(id)?.row;
-      if (row === undefined) void this.#row(id).then((ended) => resolve(whenEnded(ended)));
+      if (row === undefined) this.#row(id).then((ended) => resolve(whenEnded(ended)), reject);
       else if (row.state === 'RUNNING' || row.state === 'DRAINING') resolve({ ok: true, row });
       else if (row.state === 'STOPPING') resolve(whenEnded(row));
     };
@@ -77,6 +79,8 @@ export class ContainerWaits {
   async #row(id: ContainerId): Promise<ContainerRow | undefined> {
     const known = this.#containers.get(id)?.row;
     if (known !== undefined) return known;
+    // The database can neither store nor compare some texts that callers send.
+    if (!ID.test(id)) return undefined;
     const row = await containerById(this.#db, id);
     // Another replica may have made it just now.
     if (row !== undefined && !isTerminalContainer(row.state)) await this.#containers.readAgain([id]);

@@ -4,7 +4,7 @@ import { callLines, exampleInput } from '#cli/commands/deploy.ts';
 import { failureText, invokePath, readInput } from '#cli/commands/invoke.ts';
 import { splitTarget } from '#cli/deploy/describe.ts';
 import { CliError } from '#cli/errors.ts';
-import { formatTable } from '#cli/print.ts';
+import { formatTable, withoutControls } from '#cli/print.ts';
 import { clientUrl, daemonEnv, linkSocket, schedulerEnv, upSettings } from '#cli/up/settings.ts';
 
 const answer = (status: number, body: string) => ({ status, headers: {}, body: Buffer.from(body) });
@@ -186,4 +186,8 @@ describe('the environment of a daemon under up', () => {
     const named = { ...sealed, LONGSHORE_EXTERNAL_URL: 'https://gpu.example.org/' };
     expect(clientUrl('0.0.0.0:1994', named)).toBe('https://gpu.example.org');
   });
+});
+
+test('a text of a container gives a terminal no orders', () => {
+  expect(withoutControls('a\u001b[2J\r\u009b0m\n\tß')).toBe('a\ufffd[2J\ufffd\ufffd0m\n\tß');
 });

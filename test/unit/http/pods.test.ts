@@ -82,6 +82,14 @@ describe('the request', () => {
     ['GET without a body', 'GET', '', '', undefined, ''],
     ['GET with a body', 'GET', 'Content-Length: 2', 'ab', 'content-length: 2', 'ab'],
     [
+      'a body whose length is said to be of this connection',
+      'GET',
+      'Connection: content-length\r\nContent-Length: 2',
+      'ab',
+      'content-length: 2',
+      'ab',
+    ],
+    [
       'chunks with trailers',
       'PUT',
       'Transfer-Encoding: chunked',
@@ -266,6 +274,23 @@ describe('the response', () => {
     const { address } = await serve({ ports: [port] });
     const text = await exchanged(address, `GET ${PATH}/ HTTP/1.1\r\nHost: x\r\n\r\n`, '\r\n\r\nok');
     expect(text).toMatch(/^HTTP\/1\.1 103 [\s\S]*a\.css[\s\S]*HTTP\/1\.1 200/);
+  });
+
+  test('has a bounded number of them: a caller who does not read holds no more', async () => {
+    const hint = `HTTP/1.1 103 Early Hints\r\nLink: </${'a'.repeat(8_000)}>; rel=preload\r\n\r\n`;
+    const { port } = await answering(`${hint.repeat(100)}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`);
+    const { address } = await serve({ ports: [port] });
+    const text = await exchanged(address, `GET ${PATH}/ HTTP/1.1\r\nHost: x\r\n\r\n`, '\r\n\r\nok');
+    expect(text.split('HTTP/1.1 103')).toHaveLength(17);
+  });
+
+  test('comes before ten thousand others, or the program counts as broken', async () => {
+    const { port } = await answering('HTTP/1.1 102 Processing\r\n\r\n'.repeat(10_001), () => undefined);
+    const { address, state } = await serve({ ports: [port] });
+    const text = await exchanged(address, `GET ${PATH}/ HTTP/1.1\r\nHost: x\r\n\r\n`, '"}');
+    expect(text).toContain('HTTP/1.1 502');
+    expect(text).toContain('gave 10000 responses before the final one');
+    await turned(() => state.open === 0);
   });
 
   test('of any size is read no faster than its caller takes it', async () => {

@@ -32,6 +32,8 @@ export interface ContainerRouteParts {
 
 /** Time for a container to run. */
 const RUNNING_WITHIN_MS = 60_000;
+/** Time for the container to say whether a port takes a connection. */
+const PORT_WITHIN_MS = 25_000;
 /** Time for the first message of a WebSocket that needs one. */
 const FIRST_MESSAGE_MS = 30_000;
 const MOST_PORT = 65_535;
@@ -74,9 +76,13 @@ export function registerContainers(scope: FastifyInstance, parts: ContainerRoute
     const { port: text = '' } = request.params as { readonly port?: string };
     const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
     if (port < 1 || port > MOST_PORT) throw new AppError('bad_request', `port must be from 1 to ${MOST_PORT}`);
-    const opened = await parts.inside.open(container, 'connect', { port, waitMs: 0 }, left);
-    left.addEventListener('abort', () => opened.close(), { once: true });
+    const signal = AbortSignal.any([left, AbortSignal.timeout(PORT_WITHIN_MS)]);
+    const opened = await parts.inside.open(container, 'connect', { port, waitMs: 0 }, signal);
+    const over = (): void => opened.close();
+    signal.addEventListener('abort', over, { once: true });
     await opened.answer();
+    signal.removeEventListener('abort', over);
+    left.addEventListener('abort', over, { once: true });
     open((webSocket) => servePort(webSocket, opened));
   });
 

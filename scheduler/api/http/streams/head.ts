@@ -37,13 +37,14 @@ const HANDSHAKE: ReadonlySet<string> = new Set([
   'sec-websocket-version',
 ]);
 
-/** Names that `Connection` declares to belong to one connection. */
+/** Names that `Connection` declares to belong to one connection. The length of a body never does: it was read by it. */
 function declared(raw: readonly string[]): Set<string> {
   const names = new Set<string>();
   for (let at = 0; at + 1 < raw.length; at += 2) {
     if ((raw[at] ?? '').toLowerCase() !== 'connection') continue;
     for (const name of (raw[at + 1] ?? '').split(',')) names.add(name.trim().toLowerCase());
   }
+  names.delete('content-length');
   return names;
 }
 

@@ -13,6 +13,10 @@ import { PortConnection, PortRefused } from './port-connection.ts';
 
 /** Largest head of a response. */
 const MOST_HEAD_BYTES = 64 * 1024;
+/** Most early hints that are passed on: nothing holds them back while the caller does not read. */
+const MOST_HINTS = 16;
+/** Most responses before the final one. */
+const MOST_INFORMATION = 10_000;
 const EMPTY = Buffer.alloc(0);
 
 /** Methods for which a request without a body says nothing of one. */
@@ -47,6 +51,8 @@ export class PortFrames implements Frames {
   readonly #request: ClientRequest;
   #response: IncomingMessage | undefined;
   #isOver = false;
+  #information = 0;
+  #hints = 0;
   /** Why there is no response; undefined: there is one, or the container may be gone. */
   refusal: string | undefined;
   upgraded: Upgraded | undefined;
@@ -152,8 +158,15 @@ export class PortFrames implements Frames {
     readonly headers: IncomingMessage['headers'];
   }): void {
     const { request, response } = this.#call;
+    this.#information += 1;
+    if (this.#information > MOST_INFORMATION) {
+      const text = `the program on port ${this.#call.port} gave ${MOST_INFORMATION} responses before the final one`;
+      return void this.#request.destroy(new PortRefused(text));
+    }
     const link = headers['link'];
     if (statusCode !== 103 || link === undefined || request.httpVersion === '1.0' || response.headersSent) return;
+    this.#hints += 1;
+    if (this.#hints > MOST_HINTS) return;
     try {
       response.writeEarlyHints({ link });
     } catch {
