@@ -208,7 +208,10 @@ test('cp takes files and folders both ways, and standard input and output', asyn
   const missing = await ended(['cp', `${POD}:${inside('no-such')}`, here('x')]);
   expect([missing.code, existsSync(here('x'))]).toEqual([1, false]);
   const nowhere = await ended(['cp', `${POD}:${inside('b')}`, here('no-such/x')]);
-  expect([nowhere.code, nowhere.err]).toEqual([1, expect.stringContaining(`cannot write ${here('no-such/x')} (ENOENT)`)]);
+  expect([nowhere.code, nowhere.err]).toEqual([
+    1,
+    expect.stringContaining(`cannot write ${here('no-such/x')} (ENOENT)`),
+  ]);
   expect((await ended(['cp', here('a'), here('b')])).code).toBe(2);
 }, 120_000);
 
