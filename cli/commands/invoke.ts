@@ -102,6 +102,8 @@ async function cureOf(client: Client, name: string, flags: InvokeFlags, answer: 
     const found = await deploymentsNamed(client, reference);
     const ofKind = found.find((one) => one.kind === flags.kind);
     const [other] = found;
+    if (ofKind === undefined && other?.kind === 'pod')
+      return `${name} is a pod: call one of its ports, ${client.context.url}/pod/${encodeURIComponent(name)}/PORT/ (docs/pods.md)`;
     if (ofKind === undefined)
       return other === undefined ? '' : `${reference} is of another kind: invoke it with --kind ${other.kind}`;
     return ofKind.active ? '' : `${reference} is stopped: longshore deployment start ${reference}`;

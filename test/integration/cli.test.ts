@@ -243,6 +243,7 @@ describe('invoke', () => {
 
   test.each([
     ['sum', 'Invalid deployment', 'sum is of another kind: invoke it with --kind taskqueue'],
+    ['site', 'Invalid deployment', 'site is a pod: call one of its ports, http://'],
     ['sums', 'Invalid deployment', 'no deployment is named sums'],
     ['greet', 'Deployment is not active', 'greet is stopped: longshore deployment start greet'],
     ['greet --version 9', 'Invalid deployment', 'there is no greet/v9'],
@@ -250,6 +251,7 @@ describe('invoke', () => {
     const deployments = [
       { id: 'd-1', name: 'sum', stubType: 'taskqueue/deployment', version: 1, active: true, stubId: 's-1' },
       { id: 'd-2', name: 'greet', stubType: 'endpoint/deployment', version: 2, active: false, stubId: 's-2' },
+      { id: 'd-3', name: 'site', stubType: 'pod/deployment', version: 1, active: true, stubId: 's-3' },
     ];
     reply = (route) =>
       route === 'GET /api/v1/gateway/deployments'
