@@ -1,5 +1,5 @@
-// Sandboxes in numbers: 30 at once, and 20 rounds of kill -9 of the scheduler or the agent while sandboxes are made, used
-// and ended. Afterwards nothing is left, and every limit is given back.
+// Sandboxes in numbers: 30 at once, and 20 rounds of kill -9 of the scheduler or the agent while sandboxes are made,
+// used and ended. Afterwards nothing is left, and every limit is given back.
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect } from 'vitest';
