@@ -188,6 +188,8 @@ export interface ImageConfig {
   readonly labels: Readonly<Record<string, string>>;
   /** Instructions that a build on the image would run. */
   readonly onBuild: readonly string[];
+  /** Variables of its containers: `NAME=value`. */
+  readonly env: readonly string[];
   /** User and directory of its containers; empty: the engine's default. */
   readonly user: string;
   readonly workingDir: string;

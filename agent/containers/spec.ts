@@ -11,6 +11,7 @@ import { choiceProblem } from './network-filter.ts';
 import type { PauseContainer } from './pause-containers.ts';
 import { LABELS } from './runtime.ts';
 import {
+  LOADER_VARIABLES,
   SUPERVISED_CAPABILITIES,
   SUPERVISOR_COMMAND,
   SUPERVISOR_NAME,
@@ -238,8 +239,10 @@ function supervisedEnvironment(
   if (config === undefined) throw new Error(`the configuration of image ${reference} is not known`);
   const settings = supervisorSettings(containerId, spec, { reference, config, isBase });
   const mayCall = hasCredential(kindOf(spec));
+  const own = ownEnvironment(spec, host);
+  for (const name of LOADER_VARIABLES) delete own[name];
   const env = {
-    ...ownEnvironment(spec, host),
+    ...own,
     STUB_ID: spec.stubId,
     STUB_TYPE: spec.stubType,
     CONTAINER_ID: containerId,
@@ -248,7 +251,7 @@ function supervisedEnvironment(
     ...(mayCall ? { [TOKEN_NAME]: spec.containerToken, [GATEWAY_NAME]: GATEWAY_SOCKET } : {}),
     [SUPERVISOR_NAME]: JSON.stringify(settings),
   };
-  return listed(env, ...(mayCall ? [] : [TOKEN_NAME, GATEWAY_NAME]));
+  return listed(env, ...LOADER_VARIABLES, ...(mayCall ? [] : [TOKEN_NAME, GATEWAY_NAME]));
 }
 
 function environmentOf(containerId: string, spec: ContainerSpec__Output, host: HostFacts, cores: number): string[] {

@@ -46,6 +46,12 @@ export const SUPERVISED_CAPABILITIES = [
   'SETUID',
 ] as const;
 
+/**
+ * Variables by which a loader takes libraries into every program. Those of an image are for its own loader: the
+ * supervisor's would not start with them, so that only programs get them.
+ */
+export const LOADER_VARIABLES = ['LD_PRELOAD', 'LD_AUDIT'] as const;
+
 const MOST_WORDS = 1024;
 const MOST_TEXT_BYTES = 64 * 1024;
 const MOST_PORTS = 64;
@@ -129,7 +135,18 @@ export function supervisorSettings(
           },
     slots: Math.min(MOST_SLOTS, spec.workers * Math.max(1, spec.concurrentRequests)),
     containerId,
+    env: loaderVariables(spec, image.config),
   };
+}
+
+function loaderVariables({ env }: ContainerSpec__Output, config: ImageConfig): Record<string, string> {
+  const values: Record<string, string> = {};
+  for (const name of LOADER_VARIABLES) {
+    const ofImage = config.env.findLast((one) => one.startsWith(`${name}=`))?.slice(name.length + 1);
+    const value = env[name] ?? ofImage;
+    if (value !== undefined) values[name] = value;
+  }
+  return values;
 }
 
 /** The value of `LONGSHORE_SUPERVISOR` for a supervisor that is started later. */
@@ -140,6 +157,7 @@ export const addedSettings = (containerId: string): Readonly<Record<string, unkn
   probe: null,
   slots: 0,
   containerId,
+  env: {},
 });
 
 export const hasCode = ({ code }: Pick<ContainerSpec__Output, 'code'>): boolean => (code?.objectId ?? '') !== '';

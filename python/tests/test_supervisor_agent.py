@@ -176,6 +176,23 @@ class Readiness(Served):
         eventually(lambda: len(children_of(self.process.pid)) == 1)
         self.assertEqual(self.ask_ok(type='processes')['processes'][0]['command'], ['sleep', '1000'])
 
+    def test_a_probe_that_cannot_be_started_says_so_once_and_is_tried_again(self) -> None:
+        late = self.work + '/late'
+        probe = {'type': 'command', 'command': [late], 'intervalMs': 20, 'timeoutMs': 2000}
+        self.begin(entrypoint=['sleep', '1000'], slots=1, probe=probe)
+        peer, _hello = self.greeted()
+        peer.expect(protocol.STARTING)
+        line = self.process.stderr.readline().decode()
+        self.assertIn('the readiness probe cannot be started', line)
+        self.assertIn('%s: No such file' % late, line)
+        self.assertFalse(readable(peer.socket, 0.2))
+        with open(late + '.part', 'w') as file:
+            file.write('#!/bin/sh\n')
+        os.chmod(late + '.part', 0o755)
+        os.rename(late + '.part', late)
+        peer.expect(protocol.READY)
+        self.assertFalse(readable(self.process.stderr, 0))
+
     def test_an_entrypoint_that_cannot_be_started(self) -> None:
         plain = self.work + '/plain'
         open(plain, 'w').close()
@@ -356,6 +373,13 @@ class Ends(Served):
         self.assertEqual(self.ended('kill -USR1 $$'), (128 + 10, b'', b''))
         code, out, _err = self.ended('head -c 5000000 /dev/zero')
         self.assertEqual((code, len(out)), (0, 5_000_000))
+
+    def test_variables_that_programs_alone_have(self) -> None:
+        settings = {'entrypoint': ['sh', '-c', 'echo "$ONLY $BOTH"'], 'env': {'ONLY': 'own', 'BOTH': 'new'}}
+        self.begin(env={'LONGSHORE_SUPERVISOR': json.dumps(settings), 'BOTH': 'old'})
+        self.assertEqual(self.process.communicate(timeout=SECONDS)[0], b'own new\n')
+        self.begin(env={'LONGSHORE_SUPERVISOR': json.dumps({'env': {'A': 1}})})
+        self.assertEqual(self.process.wait(SECONDS), 2)
 
     def test_output_that_nobody_takes_makes_the_entrypoint_wait(self) -> None:
         self.begin(entrypoint=['sh', '-c', 'head -c 5000000 /dev/zero; echo end >&2'])

@@ -42,7 +42,7 @@ test('a sandbox with its programs, files, ports, network and image; pods', async
   const directory = join(platform.directory, 'js-pods');
   mkdirSync(directory);
   const args = [CLIENT, platform.url, platform.token, platform.workspaceId, address];
-  await runProgram(process.execPath, args, { cwd: directory }, 120_000);
+  await runProgram(process.execPath, args, { cwd: directory }, 170_000);
   const report = JSON.parse(readFileSync(join(directory, 'report.json'), 'utf8')) as Readonly<Record<string, unknown>>;
   expect(report).toEqual({
     code: [1, 'out a b /tmp\n', 'err\n'],

@@ -3,6 +3,7 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import type Docker from 'dockerode';
+import { waitFor } from './programs.ts';
 
 /** Certificates that this machine trusts, by the same variable as set-up and the clients here use. */
 const HOST_CA = process.env['SSL_CERT_FILE'] || '/etc/ssl/certs/ca-certificates.crt';
@@ -47,9 +48,15 @@ export async function pipImage({ client, baseImage, repository, packages, label 
   });
   try {
     await container.start();
-    const late = setTimeout(() => void container.kill().catch(() => undefined), BUILD_MS);
-    const { StatusCode: code } = (await container.wait()) as { readonly StatusCode: number };
-    clearTimeout(late);
+    // Asked again and again: a single request that waits is cut off by the time limit of the client.
+    const { ExitCode: code } = await waitFor(
+      async () => {
+        const { State } = await container.inspect();
+        return !State.Running && State;
+      },
+      `pip installs ${packages}`,
+      BUILD_MS,
+    );
     if (code !== 0) {
       const output = await container.logs({ stdout: true, stderr: true, tail: 20 });
       throw new Error(`the image with ${packages} could not be built (code ${code}):\n${output.toString('utf8')}`);

@@ -54,6 +54,7 @@ export function buildCalls(engine: EngineClient): BuildCalls {
         return {
           labels: config.Labels ?? {},
           onBuild: config.OnBuild ?? [],
+          env: config.Env ?? [],
           user: config.User ?? '',
           workingDir: config.WorkingDir ?? '',
           program: [...(config.Entrypoint ?? []), ...(config.Cmd ?? [])],

@@ -70,7 +70,7 @@ class Main:
 
         cwd = os.getcwd()
         self._cwd = self._settings.cwd or cwd
-        programs = Programs(self._loop, environment_of(os.environ), _raise_limits())
+        programs = Programs(self._loop, dict(environment_of(os.environ), **self._settings.env), _raise_limits())
         requests = Requests(self._loop, programs, self._settings.directory + '/supervisor.sock', self._cwd, self._end)
         requests.dial()
         return programs

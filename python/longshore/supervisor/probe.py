@@ -6,9 +6,9 @@ import _signal as signal  # type: ignore[import-not-found]  # `signal` adds enum
 import os
 import time
 
-from .loop import READ
+from .loop import READ, note
 from .ports import Dial
-from .spawning import Start
+from .spawning import Start, failure_of
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ class Probing:
         self._socket: Any = None
         self._head = b''
         self._pid = 0
+        #: Ends when the command runs, or tells why it cannot.
+        self._report = -1
+        self._has_said = False
         self._try()
 
     def _try(self) -> None:
@@ -79,6 +82,9 @@ class Probing:
             self._loop.forget(self._socket.fileno())
             self._socket.close()
             self._socket = None
+        if self._report >= 0:
+            os.close(self._report)
+            self._report = -1
         if self._pid:
             pid, self._pid = self._pid, 0
             self._programs.children[pid] = _ignore
@@ -120,22 +126,26 @@ class Probing:
 
     # ---- command -----------------------------------------------------------------------------------------------------
     def _run(self) -> None:
-        start = Start(self._probe.command, self._cwd, self._programs.env)
+        self._start = start = Start(self._probe.command, self._cwd, self._programs.env)
         start.limits = self._programs.limits
         null = os.open('/dev/null', os.O_RDWR | os.O_CLOEXEC)
         start.files = (null, null, null)
         try:
-            self._pid, report = start.begin()
+            self._pid, self._report = start.begin()
         except OSError:
             self._loop.later(0, lambda: self._told(False))
             return
         finally:
             os.close(null)
-        os.close(report)
         self._programs.children[self._pid] = self._ran
 
     def _ran(self, status: int) -> None:
         self._pid = 0
+        report = os.read(self._report, 100)
+        if report and not self._has_said:
+            # The entrypoint may put the program there yet.
+            self._has_said = True
+            note('the readiness probe cannot be started, and is tried again: %s' % failure_of(report, self._start)[1])
         self._told(os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0)
 
 

@@ -56,6 +56,11 @@ class Settings:
         ports = raw.get('ports') or []
         if not isinstance(ports, list):
             raise SettingsError('ports must be a list')
+        env = raw.get('env') or {}
+        if not isinstance(env, dict) or not all(isinstance(one, str) for pair in env.items() for one in pair):
+            raise SettingsError('env must be an object of texts')
+        #: Variables that programs get, and the supervisor must not have.
+        self.env: Dict[str, str] = env
         self.ports = [port_of(port, 'ports') for port in ports]
         slots = raw.get('slots') or 0
         if not isinstance(slots, int) or not 0 <= slots <= MAX_SLOTS:

@@ -57,8 +57,11 @@ export class Snapshots {
         'too_many_images',
         `this workspace has ${MOST_IMAGES} images: delete some (\`longshore image list\`)`,
       );
-    if (claim !== 'claimed')
+    if (claim !== 'claimed') {
+      // Nobody asks for it again: each has a name of its own.
+      await deleteImage(db, workspaceId, id);
       throw new AppError('too_many_images', `this workspace makes ${MOST_OF_WORKSPACE} images at once: wait for one`);
+    }
     const abort = new AbortController();
     const renewing = repeat(
       RENEW_EVERY_MS,

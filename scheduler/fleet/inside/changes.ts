@@ -12,6 +12,8 @@ import type { Machine } from '../machine.ts';
 import type { RunningContainer } from './inside.ts';
 
 const MOST_OPEN = 1024;
+/** A machine that does not answer, which may be a workspace's own, leaves room for the others. */
+const MOST_OF_MACHINE = 128;
 /** Time beyond a change's own, in which its answer comes from another replica. */
 const ANSWER_MS = 2_000;
 const MOST_TEXT = 2_000;
@@ -91,8 +93,8 @@ export class ContainerChanges {
     withinMs: number,
     send: () => void,
   ): Promise<Changed | undefined> {
-    if (this.#asked.size >= MOST_OPEN)
-      throw new AppError('too_many_connections', `${MOST_OPEN} containers are being changed already`);
+    if (this.#asked.size >= MOST_OPEN || this.#openOf(machineId) >= MOST_OF_MACHINE)
+      throw new AppError('too_many_connections', 'too many containers are being changed: try again');
     return new Promise((resolve) => {
       const done = (changed: Changed | undefined): void => {
         clearTimeout(timer);
@@ -105,6 +107,12 @@ export class ContainerChanges {
     });
   }
 
+  #openOf(machineId: MachineId): number {
+    let open = 0;
+    for (const asked of this.#asked.values()) if (asked.machineId === machineId) open += 1;
+    return open;
+  }
+
   #heard(message: Message): void {
     if ('answer' in message) {
       this.#asked.get(message.answer)?.done(message.changed);
@@ -113,7 +121,8 @@ export class ContainerChanges {
     const { ask, machineId, withinMs } = message;
     const { requestId = '' } = ask;
     // This replica's own question comes back on the bus.
-    if (this.#asked.has(requestId) || this.#asked.size >= MOST_OPEN) return;
+    if (this.#asked.has(requestId) || this.#asked.size >= MOST_OPEN || this.#openOf(machineId) >= MOST_OF_MACHINE)
+      return;
     let isHere = false;
     void this.#ask(machineId, ask, withinMs, () => {
       isHere = this.#order(machineId, ask);

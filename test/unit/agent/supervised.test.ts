@@ -14,6 +14,7 @@ const CODE = { objectId: 'o1', sha256: 'a'.repeat(64), size: 1 };
 const CONFIG: ImageConfig = {
   labels: {},
   onBuild: [],
+  env: [],
   user: '',
   workingDir: '/srv',
   program: ['/entry.sh', 'nginx'],
@@ -83,6 +84,7 @@ test("a pod's first program is the supervisor, by its own loader, and the image'
     probe: null,
     slots: 256,
     containerId: expect.stringMatching(/^endpoint-/),
+    env: {},
   });
   expect(create.workingDir).toBe('');
   expect(create.mounts.map(({ target }) => target)).toEqual([
@@ -100,6 +102,19 @@ test("a pod's first program is the supervisor, by its own loader, and the image'
   });
   expect(createOptions(create)).not.toHaveProperty('User');
   expect(mountOptions(BASE)).toMatchObject({ Type: 'volume', Source: 'ls-base-1', ReadOnly: true });
+});
+
+test('libraries that every program is to load are not loaded into the supervisor', () => {
+  const config = { ...CONFIG, env: ['PATH=/bin', 'LD_PRELOAD=/a.so', 'LD_AUDIT=/b.so'] };
+  for (const [env, preload] of [
+    [{}, '/a.so'],
+    [{ LD_PRELOAD: '/own.so' }, '/own.so'],
+  ] as const) {
+    const create = createOf({ env }, { config });
+    expect(settingsOf(create)['env']).toEqual({ LD_PRELOAD: preload, LD_AUDIT: '/b.so' });
+    // A name without a value takes the image's own away.
+    expect(create.env.filter((one) => one.startsWith('LD_'))).toEqual(['LD_PRELOAD', 'LD_AUDIT']);
+  }
 });
 
 test("code is mounted where there is some, and an image's program then starts where the image says", () => {

@@ -10,7 +10,8 @@ export interface NetworkParts extends PodParts {
   readonly changes: Pick<ContainerChanges, 'change'>;
 }
 
-const MOST_RANGES = 100;
+/** An agent takes no more. */
+const MOST_RANGES = 10;
 /** Time for the agent to change the filter of a container. */
 const CHANGE_WITHIN_MS = 20_000;
 
