@@ -1,6 +1,7 @@
 // `longshore container exec`, `shell` and `attach`: a program of a container at this terminal.
 // Invariant: the terminal is as it was when the command ends, however it ends. A lost connection is made again, and
 // nothing of the output is shown twice.
+import { spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { RawData, WebSocket } from 'ws';
 import type { Client } from '../client.ts';
@@ -25,6 +26,9 @@ const LONGEST_WAIT_MS = 5_000;
 /** Input that waits for the connection above which no more is read. */
 const MOST_BEHIND_BYTES = 1024 * 1024;
 const INTERRUPT = 0x03;
+const STTY_MS = 5_000;
+/** Exit code where this terminal was hung up. */
+const HUNG_UP = 129;
 
 /** Runs a program. @returns its exit code */
 export async function runContainerExec(
@@ -115,6 +119,12 @@ interface Ways {
 
 type End = { readonly code: number } | 'lost';
 
+interface Followed {
+  readonly end: End;
+  /** Whether the program was there. */
+  readonly wasAnswered: boolean;
+}
+
 class RemoteProgram {
   readonly #client: Client;
   readonly #isTerminal: boolean;
@@ -122,7 +132,10 @@ class RemoteProgram {
   readonly #seen: Seen = { stdout: 0, stderr: 0 };
   #pid: number | undefined;
   #webSocket: WebSocket | undefined;
+  /** Outputs that take no more for now. */
+  readonly #behind = new Set<NodeJS.WritableStream>();
   #hasInputEnded = false;
+  #isHungUp = false;
   /** Ends the command while there is no connection. */
   #giveUp = new AbortController();
 
@@ -137,25 +150,25 @@ class RemoteProgram {
     const begun = await this.#ways.begin();
     const restore = this.#takeTerminal();
     try {
-      let end = await this.#follow(begun);
-      while (end === 'lost') end = await this.#follow(await this.#again());
+      let { end } = await this.#follow(begun, 'first');
+      while (end === 'lost') end = await this.#again();
       return end.code;
     } finally {
       restore();
     }
   }
 
-  /** Connects again to the program, while that may help. */
-  async #again(): Promise<Begun> {
+  /** Connects again to the program, while that may help, and follows it. */
+  async #again(): Promise<End> {
     const pid = this.#pid;
     if (pid === undefined) throw new CliError('the connection was lost before the program began: try again');
     this.#say(`the connection to ${this.#client.context.url} was lost: trying again; Ctrl-C gives up`);
     const untilMs = performance.now() + TRY_FOR_MS;
     for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
       try {
-        const begun = await this.#ways.comeBack(pid, this.#seen);
-        this.#say('connected again');
-        return begun;
+        const { end, wasAnswered } = await this.#follow(await this.#ways.comeBack(pid, this.#seen), 'again');
+        if (wasAnswered) return end;
+        if (performance.now() > untilMs) throw new CliError('the machine of the container does not answer');
       } catch (error) {
         if (!(error instanceof LinkLost) || performance.now() > untilMs) throw error;
       }
@@ -165,27 +178,38 @@ class RemoteProgram {
     }
   }
 
-  #follow({ webSocket, first }: Begun): Promise<End> {
+  #follow({ webSocket, first }: Begun, time: 'first' | 'again'): Promise<Followed> {
     return new Promise((resolve, reject) => {
       this.#webSocket = webSocket;
       let end: End = 'lost';
+      let wasAnswered = false;
+      let refusal: CliError | undefined;
       webSocket.on('message', (data: RawData, isBinary: boolean) => {
         if (isBinary) return this.#show(webSocket, data as Buffer);
         const { pid, exitCode, lost, error } = jsonOf(textOf(data));
-        if (typeof pid === 'number') this.#pid = pid;
+        if (typeof pid === 'number') {
+          this.#pid = pid;
+          wasAnswered = true;
+          if (time === 'again') this.#say('connected again');
+        }
         if (lost !== undefined) this.#lost(lost);
         if (typeof exitCode === 'number') end = { code: exitCode };
-        if (error !== undefined) reject(refusalOf(error));
+        if (error !== undefined) refusal = refusalOf(error);
       });
       webSocket.once('close', (code, reason) => {
         this.#webSocket = undefined;
-        if (code === 1008) reject(new CliError(`the scheduler ended the connection: ${reason.toString('utf8')}`));
-        else if (typeof end !== 'string' || code === 1006 || code === COME_BACK || code === 1001) resolve(end);
+        // Bytes of a pipe wait for the next connection.
+        if (!this.#isTerminal) process.stdin.pause();
+        if (this.#isHungUp) resolve({ end: { code: HUNG_UP }, wasAnswered });
+        else if (refusal !== undefined && code !== COME_BACK) reject(refusal);
+        else if (code === 1008) reject(new CliError(`the scheduler ended the connection: ${reason.toString('utf8')}`));
+        else if (typeof end !== 'string' || code === 1006 || code === COME_BACK || code === 1001)
+          resolve({ end, wasAnswered });
         else reject(new CliError(`the scheduler ended the connection (${code})`));
       });
       if (first !== undefined) webSocket.send(JSON.stringify(first));
       if (this.#hasInputEnded) webSocket.send('{"end":true}');
-      webSocket.resume();
+      if (this.#behind.size === 0) webSocket.resume();
       process.stdin.resume();
     });
   }
@@ -196,9 +220,14 @@ class RemoteProgram {
     const bytes = this.#ways.hasStreamByte ? data.subarray(1) : data;
     this.#seen[isErr ? 'stderr' : 'stdout'] += bytes.length;
     const to = isErr ? process.stderr : process.stdout;
-    if (to.write(bytes)) return;
+    if (to.write(bytes) || this.#behind.has(to)) return;
+    // Messages that have come already are still told while the WebSocket is paused.
+    this.#behind.add(to);
     webSocket.pause();
-    to.once('drain', () => webSocket.resume());
+    to.once('drain', () => {
+      this.#behind.delete(to);
+      if (this.#behind.size === 0) this.#webSocket?.resume();
+    });
   }
 
   #lost(lost: unknown): void {
@@ -220,6 +249,8 @@ class RemoteProgram {
     const toCooked = (): void => void (this.#isTerminal && stdin.setRawMode(rawBefore));
     if (this.#isTerminal) {
       stdin.setRawMode(true);
+      // Node leaves line feeds translated, which full-screen programs do not expect. It restores all modes itself.
+      spawnSync('stty', ['-opost'], { stdio: ['inherit', 'ignore', 'ignore'], timeout: STTY_MS });
       process.once('exit', toCooked);
     }
     const onInput = (data: Buffer): void => this.#give(data);
@@ -236,14 +267,21 @@ class RemoteProgram {
       process.on(name, onSignal);
       return () => process.off(name, onSignal);
     });
+    const onHangUp = (): void => this.#hangUp();
     stdin.on('data', onInput);
     stdin.once('end', onInputEnd);
-    if (this.#isTerminal) stdout.on('resize', onSize);
+    if (this.#isTerminal) {
+      stdout.on('resize', onSize);
+      process.on('SIGHUP', onHangUp);
+      // A terminal that is gone gives errors, also while its modes are restored.
+      for (const stream of [stdin, stdout]) stream.on('error', onHangUp);
+    }
     return () => {
       for (const off of signals) off();
       stdin.off('data', onInput);
       stdin.off('end', onInputEnd);
       stdout.off('resize', onSize);
+      process.off('SIGHUP', onHangUp);
       process.off('exit', toCooked);
       toCooked();
       stdin.pause();
@@ -251,6 +289,13 @@ class RemoteProgram {
       if ('unref' in stdin) stdin.unref();
       this.#webSocket?.close();
     };
+  }
+
+  /** This terminal is gone: a close hangs the program's up, too. */
+  #hangUp(): void {
+    this.#isHungUp = true;
+    this.#giveUp.abort();
+    this.#webSocket?.close(1000);
   }
 
   #give(data: Buffer): void {

@@ -211,6 +211,29 @@ describe('Chromium', () => {
     expect(await page.evaluate(fetched)).toBe(0);
   });
 
+  test('sees the page of a public sandbox on the host of its container, after its port was exposed', async ({
+    platform,
+    page,
+  }) => {
+    const said = { stubType: 'sandbox', name: 'box', authorized: false, cpu: 250, memory: 128, keepWarmSeconds: 120 };
+    const { stubId } = await platform.gateway('/stubs', said);
+    const { containerId } = await platform.gateway('/pods', { stubId });
+    const server = 'import http.server; http.server.test(http.server.SimpleHTTPRequestHandler, port=8080)';
+    await platform.gateway(`/pods/${containerId}/files/upload`, {
+      containerPath: '/tmp/index.html',
+      mode: 0o644,
+      data: Buffer.from('<title>Box</title><p id="text">from a sandbox</p>').toString('base64'),
+    });
+    await platform.gateway(`/pods/${containerId}/exec`, { command: `python3 -c '${server}'`, cwd: '/tmp' });
+    const { port } = new URL(platform.url);
+    const url = `http://${containerId}-8080.localhost:${port}/`;
+    expect((await page.goto(url))?.status()).toBe(404);
+    await platform.gateway(`/pods/${containerId}/ports/expose`, { stubId, port: 8080 });
+    expect((await page.goto(url))?.status()).toBe(200);
+    expect([await page.title(), await page.textContent('#text')]).toEqual(['Box', 'from a sandbox']);
+    await platform.gateway(`/containers/${containerId}/stop`, {});
+  });
+
   test('is shut out at once when its token is revoked', async ({ platform, uvicorn, page }) => {
     const made = await platform.gateway<{ token: { tokenId: string; key: string } }>('/tokens', {
       tokenType: 'workspace',

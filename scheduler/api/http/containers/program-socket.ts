@@ -19,6 +19,9 @@ const ANSWER_WITHIN_MS = 25_000;
 /** Time without a caller after which the programs of a terminal get SIGHUP. */
 export const HANG_UP_AFTER_MS = 300_000;
 
+/** Reasons that may be over when the caller comes back once more. */
+const MAY_PASS: ReadonlySet<string> = new Set(['machine_silent', 'deadline_exceeded', 'container_failed']);
+
 const STREAMS = ['stdout', 'stderr'] as const;
 type StreamName = (typeof STREAMS)[number];
 
@@ -65,10 +68,13 @@ export async function serveProgram(request: ProgramRequest, parts: ProgramSocket
     opened?.close();
     webSocket.resume();
     if (closed !== undefined) return;
-    if (left.signal.aborted)
-      return refuse(webSocket, new AppError('deadline_exceeded', 'the container did not answer'));
-    if (error instanceof AppError) return refuse(webSocket, error);
-    throw error;
+    const problem = left.signal.aborted
+      ? new AppError('deadline_exceeded', 'the container did not answer')
+      : error instanceof AppError && error;
+    if (problem === false) throw error;
+    // A machine whose link is lost comes back, and its programs run on.
+    const mayPass = request.kind === 'attach' && MAY_PASS.has(problem.code);
+    refuse(webSocket, problem, mayPass ? CLOSES.comeBack : CLOSES.refused);
   } finally {
     clearTimeout(late);
   }

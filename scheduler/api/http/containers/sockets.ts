@@ -208,7 +208,7 @@ export function passIn(webSocket: WebSocket, frames: FrameStream, bytes: Buffer)
 }
 
 /** Tells a caller why nothing goes on, and ends the WebSocket. */
-export function refuse(webSocket: WebSocket, error: AppError): void {
+export function refuse(webSocket: WebSocket, error: AppError, close: number = CLOSES.refused): void {
   webSocket.send(JSON.stringify({ error: { code: error.code, message: error.message } }));
-  webSocket.close(CLOSES.refused, error.code);
+  webSocket.close(close, error.code);
 }
