@@ -76,7 +76,7 @@ function descendantsOf(pid: number): readonly number[] {
   try {
     text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
   } catch {
-    // It ended meanwhile.
+    // The process has ended meanwhile.
   }
   const children = text
     .split(' ')
@@ -89,7 +89,7 @@ function killed(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // It ended meanwhile.
+    // The process has ended meanwhile.
   }
 }
 
