@@ -16,8 +16,11 @@ export function addContainerPrograms(
       .argument(...ID)
       .argument('<command...>', 'the program and its arguments, behind --')
       .option('--cwd <dir>', 'directory in the container')
-      .option('--env <NAME=VALUE>', 'a variable; may be given again', collected, [])
-      .option('--no-terminal', 'no terminal for the program, also at a terminal'),
+      .option('--env <NAME=VALUE>', 'a variable; may be given again', collected)
+      .option('--no-terminal', 'no terminal for the program, also at a terminal')
+      .showHelpAfterError(
+        "(the program's own options go behind --: longshore container exec ID -- ls -l; longshore container exec --help shows what there is)",
+      ),
     'container exec 1f2e3d4c -- ls -l /mnt/code',
     'container exec 1f2e3d4c --env LEVEL=debug -- python3',
     'container exec 1f2e3d4c --no-terminal -- sh -c "cat > /tmp/data" < data',
@@ -61,4 +64,4 @@ export function addContainerPrograms(
   });
 }
 
-const collected = (value: string, before: readonly string[]): readonly string[] => [...before, value];
+const collected = (value: string, before: readonly string[] = []): readonly string[] => [...before, value];

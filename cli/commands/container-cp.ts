@@ -95,6 +95,11 @@ async function copyOut(files: RemoteFiles, path: string, to: string): Promise<vo
     try {
       await copyBytes(body, createWriteStream(made, { mode, flags: 'wx' }), path, true);
       renameSync(made, place);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).path !== made) throw error;
+      throw new CliError(`cannot write ${place} (${errorCode(error)}): name a folder that exists and may be written`, {
+        cause: error,
+      });
     } finally {
       rmSync(made, { force: true });
     }

@@ -16,7 +16,7 @@ export interface ExecFlags {
   /** False: no terminal, also where this one is one. */
   readonly terminal: boolean;
   readonly cwd?: string;
-  readonly env: readonly string[];
+  readonly env?: readonly string[];
 }
 
 /** Time for which a lost connection is tried again: a terminal is hung up after it. */
@@ -45,7 +45,7 @@ export async function runContainerExec(
     const first = {
       command,
       cwd: flags.cwd ?? '',
-      env: { ...term, ...variablesOf(flags.env) },
+      env: { ...term, ...variablesOf(flags.env ?? []) },
       terminal: isTerminal ? sizeOf() : null,
     };
     const program = new RemoteProgram(client, isTerminal, {

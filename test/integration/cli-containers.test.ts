@@ -127,6 +127,7 @@ test('exec says what is wrong, and what to do', async () => {
     err: expect.stringContaining('/no/such'),
   });
   expect(await ended(['exec', POD, '--env', 'A', '--', 'true'])).toMatchObject({ code: 2 });
+  expect(await ended(['exec', POD, 'ls', '-l'])).toMatchObject({ code: 2, err: expect.stringContaining('behind --') });
   expect(await ended(['shell', POD])).toMatchObject({ code: 2, err: expect.stringContaining('terminal') });
 });
 
@@ -206,6 +207,11 @@ test('cp takes files and folders both ways, and standard input and output', asyn
   expect(statSync(here('plain')).mode & 0o7777).toBe(0o755);
   const missing = await ended(['cp', `${POD}:${inside('no-such')}`, here('x')]);
   expect([missing.code, existsSync(here('x'))]).toEqual([1, false]);
+  const nowhere = await ended(['cp', `${POD}:${inside('b')}`, here('no-such/x')]);
+  expect([nowhere.code, nowhere.err]).toEqual([
+    1,
+    expect.stringContaining(`cannot write ${here('no-such/x')} (ENOENT)`),
+  ]);
   expect((await ended(['cp', here('a'), here('b')])).code).toBe(2);
 }, 120_000);
 

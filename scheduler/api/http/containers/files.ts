@@ -12,6 +12,8 @@ import { cutWhenStalled, paced } from '../pace.ts';
 
 /** Time for the container to answer, once it has a request whole. */
 const ANSWER_WITHIN_MS = 60_000;
+/** Time for it to take bytes: it may write to a slow disk. */
+const TAKES_WITHIN_MS = 300_000;
 const FILE_MODE = 0o644;
 
 export interface FileQuery {
@@ -122,13 +124,12 @@ export async function takeFile(
       if (opened.frames.sendPieces('data', chunk)) continue;
       const { promise, resolve } = Promise.withResolvers<void>();
       opened.frames.onceWritable(resolve);
-      await Promise.race([promise, answer.catch(() => undefined)]);
+      await withinMs(Promise.race([promise, answer.catch(() => undefined)]), TAKES_WITHIN_MS);
     }
     if (!refused && !request.raw.complete)
       throw new AppError('bad_request', 'the body ended early: nothing was written');
     opened.frames.send('end');
-    await Promise.race([answer, late()]);
-    const size = (await answer) as { readonly size?: number };
+    const size = (await withinMs<object>(answer, ANSWER_WITHIN_MS)) as { readonly size?: number };
     return size.size === undefined ? {} : { size: size.size };
   } finally {
     opened.close();
@@ -137,15 +138,20 @@ export async function takeFile(
 
 async function answerWithin<T extends RequestType>(opened: OpenRequest<T>): Promise<AnswerOf<T>> {
   try {
-    return await Promise.race([opened.answer(), late()]);
+    return await withinMs(opened.answer(), ANSWER_WITHIN_MS);
   } catch (error) {
     opened.close();
     throw error;
   }
 }
 
-const late = (): Promise<never> =>
-  new Promise((_resolve, reject) => {
-    const timer = setTimeout(() => reject(containerFailed('the container did not answer in time')), ANSWER_WITHIN_MS);
-    timer.unref();
-  });
+/** @throws AppError `container_failed` */
+async function withinMs<T>(awaited: Promise<T>, ms: number): Promise<T> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const late = setTimeout(() => reject(containerFailed('the container did not answer in time')), ms);
+  try {
+    return await Promise.race([awaited, promise]);
+  } finally {
+    clearTimeout(late);
+  }
+}

@@ -18,6 +18,8 @@ import { CLOSES, Outgoing, passIn, refuse } from './sockets.ts';
 const ANSWER_WITHIN_MS = 25_000;
 /** Time without a caller after which the programs of a terminal get SIGHUP. */
 export const HANG_UP_AFTER_MS = 300_000;
+/** Time for the container to take a hang-up: one that does not must not keep the connection, which is a use of it. */
+const LAST_MS = 30_000;
 
 /** Reasons that may be over when the caller comes back once more. */
 const MAY_PASS: ReadonlySet<string> = new Set(['machine_silent', 'deadline_exceeded', 'container_failed']);
@@ -146,6 +148,7 @@ class ProgramSocket {
     frames.send('control', { signal: 'HUP' });
     frames.send('end');
     frames.end();
+    setTimeout(() => this.#opened.close(), LAST_MS).unref();
   }
 
   #onFrame({ kind, header, body }: Frame): void {

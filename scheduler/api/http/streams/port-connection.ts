@@ -6,6 +6,9 @@ import { isRecord } from '#shared/json.ts';
 import type { Frame } from '#shared/protocol/frames.ts';
 import { FrameStream, PIECE_BYTES } from '#shared/protocol/frame-stream.ts';
 
+/** Time for the container to take the end: one that does not must not keep the connection, which is a use of it. */
+const LAST_MS = 30_000;
+
 /** The port takes no connections. */
 export class PortRefused extends Error {}
 
@@ -68,6 +71,7 @@ export class PortConnection extends Duplex {
     this.#isFinished = true;
     this.#frames.send('end');
     this.#frames.end();
+    setTimeout(() => this.#frames.close(), LAST_MS).unref();
     this.destroy();
   }
 
