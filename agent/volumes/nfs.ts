@@ -81,7 +81,7 @@ export class NfsVolumes implements VolumeDriver {
       target: '/target',
       readOnly: false,
       source: '',
-      volume: { name: `${this.#prefix}-export`, ...this.#parts.export, labels: this.#parts.labels() },
+      volume: { name: `${this.#prefix}-export`, options: this.#parts.export, labels: this.#parts.labels() },
     };
     return this.#parts.runWith(mount, script, args, DEADLINE_MS);
   }

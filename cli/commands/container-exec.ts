@@ -82,7 +82,8 @@ export async function runContainerAttach(reference: string, invocation: Invocati
     const code = await new Promise<number>((resolve, reject) => {
       webSocket.on('message', (data: RawData) => {
         const { output, done, exitCode, error } = jsonOf(textOf(data));
-        if (typeof output === 'string' && output !== '' && !process.stdout.write(output)) {
+        const isTaken = typeof output !== 'string' || output === '' || process.stdout.write(output);
+        if (!isTaken && !webSocket.isPaused) {
           webSocket.pause();
           process.stdout.once('drain', () => webSocket.resume());
         }

@@ -148,10 +148,10 @@ class Supervised(unittest.TestCase):
     def begin(self, before: str = '', env: Optional[Dict[str, str]] = None, **settings: Any) -> Any:
         """Starts a supervisor with these settings, and waits for nothing."""
         environ = dict(os.environ, LONGSHORE_AGENT_SOCKET=self.path + '/agent.sock', LONGSHORE_SUPERVISOR=json.dumps(settings))
+        environ['SUPERVISED_BY'] = self.path
         environ.pop('TERM', None)
         environ.update(env or {})
         command = [sys.executable, '-I', '-S', '-X', 'utf8', '-c', _START % (SOURCE, before or 'pass')]
-        # Processes that it leaves in its session end with it.
         process = subprocess.Popen(
             command, cwd=self.work, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -159,18 +159,17 @@ class Supervised(unittest.TestCase):
         self.addCleanup(self._stop, process)
         return process
 
-    @staticmethod
-    def _stop(process: Any) -> None:
-        if process.poll() is None:
-            for child in children_of(process.pid):
-                try:
-                    os.kill(child, signal.SIGKILL)
-                except OSError:
-                    pass
-            process.kill()
+    def _stop(self, process: Any) -> None:
+        process.kill()
         process.wait()
         process.stdout.close()
         process.stderr.close()
+        # A container would take its programs along.
+        for pid in marked_with('SUPERVISED_BY=' + self.path):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
 
     # ---- requests ----------------------------------------------------------------------------------------------------
     def open(self, **request: Any) -> Peer:
@@ -229,6 +228,19 @@ def children_of(pid: int) -> List[int]:
             return [int(one) for one in file.read().split()]
     except OSError:
         return []
+
+
+def marked_with(variable: str) -> List[int]:
+    """Processes whose environment has that variable."""
+    found = []
+    for name in os.listdir('/proc'):
+        try:
+            with open('/proc/%s/environ' % int(name), 'rb') as file:
+                if variable.encode() in file.read().split(b'\0'):
+                    found.append(int(name))
+        except (OSError, ValueError):
+            pass
+    return found
 
 
 def eventually(check: Any, seconds: float = SECONDS) -> None:

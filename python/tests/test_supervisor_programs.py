@@ -377,8 +377,10 @@ class Ends(Supervised):
         running = self.start(*FOREVER)
         left = self.attached('sh', '-c', '(sleep 0.5; echo written; echo alive > alive) & exit 0')
         Output(left)
-        pids = [self.start('true') for _ in range(5) if self.wait_end(self.start('true'))]
-        self.wait_end(pids[-1])
+        pids = []
+        for _ in range(5):
+            pids.append(self.start('true'))
+            self.wait_end(pids[-1])
         listed = self.ask_ok(type='processes')['processes']
         self.assertEqual(len(listed), 4)
         self.assertIn(running, [one['pid'] for one in listed])

@@ -1,7 +1,7 @@
 // A supervisor as a process of its own, with the agent's sockets in this process: requests go to it as they do over an
 // agent's stream.
 import { spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { Server, Socket } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -59,13 +59,38 @@ export async function aSupervisor(settings: Readonly<Record<string, unknown>> = 
       for (const socket of open) if (!waiting.includes(socket)) socket.destroy();
     },
     stop: async () => {
-      child.kill('SIGKILL');
+      // A container would take its programs along.
+      const left = [child.pid ?? 0, ...descendantsOf(child.pid ?? 0)];
+      for (const pid of left) killed(pid);
       await ended;
       for (const socket of open) socket.destroy();
       for (const server of servers) server.close();
       rmSync(home, { recursive: true, force: true });
     },
   };
+}
+
+/** Processes that a process started, and those that these started. */
+function descendantsOf(pid: number): readonly number[] {
+  let text = '';
+  try {
+    text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  } catch {
+    // The process has ended meanwhile.
+  }
+  const children = text
+    .split(' ')
+    .filter((one) => one !== '')
+    .map(Number);
+  return children.flatMap((child) => [child, ...descendantsOf(child)]);
+}
+
+function killed(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // The process has ended meanwhile.
+  }
 }
 
 function listening(path: string, onConnection: (socket: Socket) => void): Promise<Server> {

@@ -132,31 +132,38 @@ const attacks: Readonly<Record<string, Attack>> = {
 };
 
 describe('a sandbox that', () => {
-  test.for(Object.entries(attacks))('%s hurts nobody else, and can be stopped', async ([name, attack], { place }) => {
-    const { platform } = place;
-    const before = await neighboursAnswer(place);
-    const pids = { scheduler: platform.scheduler.pid ?? 0, agent: platform.agent.pid ?? 0 };
-    const rest = residentMib(pids);
-    const links = sessions(platform);
-    const box = await makeSandbox(platform, await sandboxStub(platform, { name: 'guilty', cpu: 500, ...attack.stub }));
-    let [during, pid] = ['', 0];
-    const peak = await peakDuring(pids, async () => {
-      pid = (await attack.begin?.(platform, box)) ?? 0;
-      await waitFor(() => attack.isThere(platform, box, pid), 'the attack is at its height', 120_000);
-      during = await neighboursAnswer(place);
-    });
-    const grown = (['scheduler', 'agent'] as const).map((daemon) => Math.round(peak[daemon] - rest[daemon]));
-    said.push(`${name}: before ${before}; during ${during}; scheduler, agent: ${grown.join(', ')} MiB more`);
-    if (attack.ends === undefined) expect(await stopSandbox(platform, box)).toBe(true);
-    await nothingLeft(platform, [box]);
-    if (attack.ends !== undefined) {
-      const explained = await platform.call(`/api/v1/explain/${platform.workspaceId}/${box}`);
-      expect(jsonOf<{ container: { reason: string } }>(explained).container.reason).toBe(attack.ends);
-    }
-    expect(Math.max(...grown), said.at(-1)).toBeLessThan(MOST_GROWN_MIB);
-    expect([platform.scheduler.pid, platform.agent.pid]).toEqual([pids.scheduler, pids.agent]);
-    expect([platform.scheduler.isRunning, platform.agent.isRunning]).toEqual([true, true]);
-    expect(sessions(platform)).toBe(links);
-    await neighboursAnswer(place);
-  });
+  test.for(Object.entries(attacks))(
+    '%s hurts nobody else, and can be stopped',
+    { timeout: 300_000 },
+    async ([name, attack], { place }) => {
+      const { platform } = place;
+      const before = await neighboursAnswer(place);
+      const pids = { scheduler: platform.scheduler.pid ?? 0, agent: platform.agent.pid ?? 0 };
+      const rest = residentMib(pids);
+      const links = sessions(platform);
+      const box = await makeSandbox(
+        platform,
+        await sandboxStub(platform, { name: 'guilty', cpu: 500, ...attack.stub }),
+      );
+      let [during, pid] = ['', 0];
+      const peak = await peakDuring(pids, async () => {
+        pid = (await attack.begin?.(platform, box)) ?? 0;
+        await waitFor(() => attack.isThere(platform, box, pid), 'the attack is at its height', 120_000);
+        during = await neighboursAnswer(place);
+      });
+      const grown = (['scheduler', 'agent'] as const).map((daemon) => Math.round(peak[daemon] - rest[daemon]));
+      said.push(`${name}: before ${before}; during ${during}; scheduler, agent: ${grown.join(', ')} MiB more`);
+      if (attack.ends === undefined) expect(await stopSandbox(platform, box)).toBe(true);
+      await nothingLeft(platform, [box]);
+      if (attack.ends !== undefined) {
+        const explained = await platform.call(`/api/v1/explain/${platform.workspaceId}/${box}`);
+        expect(jsonOf<{ container: { reason: string } }>(explained).container.reason).toBe(attack.ends);
+      }
+      expect(Math.max(...grown), said.at(-1)).toBeLessThan(MOST_GROWN_MIB);
+      expect([platform.scheduler.pid, platform.agent.pid]).toEqual([pids.scheduler, pids.agent]);
+      expect([platform.scheduler.isRunning, platform.agent.isRunning]).toEqual([true, true]);
+      expect(sessions(platform)).toBe(links);
+      await neighboursAnswer(place);
+    },
+  );
 });

@@ -105,6 +105,7 @@ describe('deployments', () => {
     // The same files and recipe make the same stub.
     const { stubId } = await line.json<{ readonly stubId: string }>(['prepare', file, '--root', root]);
     expect(stubId).toMatch(/^[0-9a-f-]{36}$/);
+    await line.run(['deployment', 'delete', 'rooted']);
   });
 
   test('are listed, stopped, started, scaled and deleted by their names', async ({ line, platform }) => {
