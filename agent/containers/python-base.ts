@@ -76,7 +76,7 @@ export class PythonBase {
     await ensurePauseImage(runtime);
     const owner = labels();
     const name = `${PREFIX}${sha256Hex(`${owner[LABELS.machine] ?? ''} ${image.id} ${LAYOUT}`).slice(0, 24)}`;
-    const volume = { name, labels: { ...owner, [LABELS.pythonBase]: image.id } };
+    const volume = { name, options: undefined, labels: { ...owner, [LABELS.pythonBase]: image.id } };
     const mount: Mount = { kind: 'volume', target: BASE_TARGET, readOnly: true, source: '', volume };
     const copies = await this.#copies();
     if (!copies.includes(name) || (await this.#check(mount)) !== undefined) {

@@ -87,7 +87,7 @@ export interface Mount {
    */
   readonly volume?: {
     readonly name: string;
-    readonly options?: { readonly type: string; readonly device: string; readonly o: string };
+    readonly options: { readonly type: string; readonly device: string; readonly o: string } | undefined;
     readonly labels: Readonly<Record<string, string>>;
   };
 }

@@ -46,7 +46,7 @@ test("a volume that the engine mounts: made by a one-shot container, seen by two
   const source = await driver.mount(V1);
   if (source.kind !== 'engine') throw new Error('not mounted by the engine');
   expect((await lstat(join(root, 'ws-1', 'v1'))).mode & 0o777).toBe(0o777);
-  const volume = { name: source.name, ...source.options, labels };
+  const volume = { name: source.name, options: source.options, labels };
   const mount = mountOptions({ kind: 'volume', target: '/d', readOnly: false, source: '', volume });
   const run = async (script: string): Promise<number> => {
     const container = await docker.run({

@@ -351,7 +351,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
         },
         'no stub': { body: () => ({ name: 'x' }), answer: { ok: false, deploymentId: '' } },
         ...Object.fromEntries(
-          ['pod/deployment', 'bot/deployment', 'sandbox', 'container'].map((stubType) => [
+          ['bot/deployment', 'sandbox', 'container'].map((stubType) => [
             `a stub of ${stubType}, which nothing runs`,
             {
               make: () => platform().stub({ stubType }),

@@ -25,7 +25,7 @@ const BASE: Mount = {
   target: '/opt/longshore/base',
   readOnly: true,
   source: '',
-  volume: { name: 'ls-base-1', labels: {} },
+  volume: { name: 'ls-base-1', options: undefined, labels: {} },
 };
 
 const assignmentOf = (spec: Partial<ContainerSpec__Output>): Assignment__Output =>
