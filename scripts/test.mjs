@@ -76,13 +76,13 @@ async function runTests() {
   const left = () => Math.max(untilMs - Date.now(), 1000);
   try {
     const options = { node: nodeBinary() ?? process.execPath, env, filters, directory };
-    for (const part of parts) {
+    const run = (part) =>
+      part === 'python' ? pythonTests(env, filters, left()) : runProject(part, { ...options, timeoutMs: left() });
+    // The Python tests use one core: they run beside the unit tests.
+    const first = parts.filter((part) => part === 'unit' || part === 'python');
+    for (const together of [first, ...parts.filter((part) => !first.includes(part)).map((part) => [part])]) {
       if (interruptions.length > 0) break;
-      add(
-        part === 'python'
-          ? await pythonTests(env, filters, left())
-          : await runProject(part, { ...options, timeoutMs: left() }),
-      );
+      for (const outcome of await Promise.all(together.map(run))) add(outcome);
     }
     const leftovers = await removeLeftovers({ before, runId, directory, alone: process.env.CI !== undefined });
     if (leftovers.length > 0) {
