@@ -57,6 +57,8 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'streams download': { id: 'streams', kind: 'at_least', factor: 0.4, plus: 0 },
   'streams upload': { id: 'streams', kind: 'at_least', factor: 0.4, plus: 0 },
   'streams calls p95': { id: 'streams', kind: 'at_most', factor: 1.3, plus: 0 },
+  'volumes large up': { id: 'volumes', kind: 'at_least', factor: 0.3, plus: 0 },
+  'volumes large down': { id: 'volumes', kind: 'at_least', factor: 0.3, plus: 0 },
   'volumes large up verified': { id: 'volumes', kind: 'at_least', factor: 0.8, plus: 0 },
   'volumes large down verified': { id: 'volumes', kind: 'at_least', factor: 0.8, plus: 0 },
   'volumes small up': { id: 'volumes', kind: 'at_least', factor: 0.3, plus: 0 },
