@@ -16,8 +16,8 @@ import { encodeFrame } from '#shared/protocol/frames.ts';
 import type { ServeVolume__Output } from '#shared/protocol/generated/messages.ts';
 import { serveFiles } from '../containers/helpers.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
-import { SocketListener } from '../slots/listener.ts';
-import { joinSockets, lingering } from '../slots/streams.ts';
+import { DialledConnections } from '../slots/dialled.ts';
+import { lingering } from '../slots/streams.ts';
 import type { OpenBytes } from '../slots/streams.ts';
 import type { Volumes } from '../volumes/volumes.ts';
 
@@ -115,12 +115,7 @@ class Helper {
   readonly #parts: VolumeFilesParts;
   readonly #order: Order;
   readonly #directory: string;
-  readonly #listener: SocketListener;
-  /** Streams that no connection serves yet. */
-  readonly #waiting = new Set<Socket>();
-  /** Connections without a stream: the helper holds one. */
-  readonly #spare = new Set<Socket>();
-  readonly #serving = new Set<Socket>();
+  readonly #connections: DialledConnections;
   #idle: NodeJS.Timeout | undefined;
   #isOpen = true;
 
@@ -128,9 +123,11 @@ class Helper {
     this.#parts = parts;
     this.#order = order;
     this.#directory = join(parts.socketsDir, randomBytes(6).toString('hex'));
-    this.#listener = new SocketListener(join(this.#directory, 'files.sock'), (socket) => this.#dialled(socket), {
-      most: MOST_TRANSFERS + SPARE_CONNECTIONS,
-    });
+    this.#connections = new DialledConnections(
+      join(this.#directory, 'files.sock'),
+      MOST_TRANSFERS + SPARE_CONNECTIONS,
+      () => this.#watchIdle(),
+    );
   }
 
   get isOpen(): boolean {
@@ -145,7 +142,7 @@ class Helper {
     let giveBack = (): void => undefined;
     try {
       const { driver, ...volume } = this.#order;
-      await this.#listener.listen();
+      await this.#connections.listen();
       const mounting = volumes.mountAt(volume, driver, '/volume').then(({ mount, release }) => {
         giveBack = release;
         return mount;
@@ -176,56 +173,25 @@ class Helper {
   /** Serves a stream as soon as a connection is there. */
   take(link: Socket): void {
     clearTimeout(this.#idle);
-    this.#waiting.add(link);
-    link.once('close', () => {
-      if (this.#waiting.delete(link)) this.#watchIdle();
-    });
-    this.#match();
-  }
-
-  #dialled(socket: Socket): void {
-    socket.on('error', () => undefined);
-    socket.pause();
-    this.#spare.add(socket);
-    socket.once('close', () => {
-      this.#spare.delete(socket);
-      if (this.#serving.delete(socket)) this.#watchIdle();
-    });
-    this.#match();
-    this.#watchIdle();
-  }
-
-  #match(): void {
-    for (const link of this.#waiting) {
-      const [socket] = this.#spare;
-      if (socket === undefined) return;
-      this.#waiting.delete(link);
-      this.#spare.delete(socket);
-      this.#serving.add(socket);
-      joinSockets(socket, link);
-    }
+    this.#connections.take(link);
   }
 
   #watchIdle(): void {
     clearTimeout(this.#idle);
-    if (!this.#isOpen || this.#waiting.size > 0 || this.#serving.size > 0) return;
+    if (!this.#isOpen || this.#connections.streams > 0) return;
     this.#idle = setTimeout(() => this.close(), IDLE_MS);
     this.#idle.unref();
   }
 
   #fail(status: number, code: string, message: string): void {
-    for (const link of this.#waiting) refuse(link, status, code, message);
-    this.#waiting.clear();
-    this.#watchIdle();
+    this.#connections.giveUp((link) => refuse(link, status, code, message));
   }
 
   /** Ends the container: it has no connection left that could bring a request. */
   close(): void {
     clearTimeout(this.#idle);
     this.#isOpen = false;
-    this.#listener.close();
-    this.#fail(502, 'volume_failed', 'the file server of the volume ended');
-    for (const socket of [...this.#spare, ...this.#serving]) socket.destroy();
+    this.#connections.close((link) => refuse(link, 502, 'volume_failed', 'the file server of the volume ended'));
   }
 }
 
