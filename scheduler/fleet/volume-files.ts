@@ -10,6 +10,7 @@ import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isVolumeName, volumesDownCondition } from '#shared/domain/volume-drivers.ts';
 import { filePathProblem, folderPathProblem } from '#shared/domain/volume-file-paths.ts';
 import type { Clock } from '#shared/clock.ts';
+import { Places } from '#shared/places.ts';
 import { mayUsePool } from '../domain/pools.ts';
 import type { Queryable } from '../stores/store/db.ts';
 import { bindVolumes, volumeById, volumeByName, volumeHomes } from '../stores/store/queries/volumes.ts';
@@ -66,8 +67,8 @@ export interface VolumeFilesParts {
 
 export class VolumeFiles {
   readonly #parts: VolumeFilesParts;
-  readonly #ofWorkspace = new Map<string, number>();
-  readonly #ofMachine = new Map<string, number>();
+  readonly #ofWorkspace = new Places<string>(MOST_OF_WORKSPACE);
+  readonly #ofMachine = new Places<string>(MOST_OF_MACHINE);
 
   constructor(parts: VolumeFilesParts) {
     this.#parts = parts;
@@ -232,20 +233,17 @@ export class VolumeFiles {
   }
 
   #take(workspaceId: string, machineId: string): () => void {
-    if ((this.#ofWorkspace.get(workspaceId) ?? 0) >= MOST_OF_WORKSPACE) {
+    const workspaceDone = this.#ofWorkspace.take(workspaceId);
+    if (workspaceDone === undefined)
       throw tooMany(`this workspace has ${MOST_OF_WORKSPACE} transfers of files at once`);
-    }
-    if ((this.#ofMachine.get(machineId) ?? 0) >= MOST_OF_MACHINE) {
+    const machineDone = this.#ofMachine.take(machineId);
+    if (machineDone === undefined) {
+      workspaceDone();
       throw tooMany(`the volume's machine has ${MOST_OF_MACHINE} transfers of files at once`);
     }
-    add(this.#ofWorkspace, workspaceId, 1);
-    add(this.#ofMachine, machineId, 1);
-    let isDone = false;
     return () => {
-      if (isDone) return;
-      isDone = true;
-      add(this.#ofWorkspace, workspaceId, -1);
-      add(this.#ofMachine, machineId, -1);
+      workspaceDone();
+      machineDone();
     };
   }
 }
@@ -260,12 +258,6 @@ function mayServe(machine: Machine, { workspaceId, driver }: VolumeRow): boolean
   const { requiresPoolSelector } = row.poolSettings;
   const pool = { poolName: row.poolName, poolOwner: row.poolWorkspaceId, requiresPoolSelector };
   return mayUsePool(pool, { workspaceId, poolName: requiresPoolSelector ? row.poolName : '' });
-}
-
-function add(counts: Map<string, number>, key: string, by: number): void {
-  const count = (counts.get(key) ?? 0) + by;
-  if (count > 0) counts.set(key, count);
-  else counts.delete(key);
 }
 
 const tooMany = (text: string): AppError =>

@@ -13,7 +13,7 @@ import { registerInvoke } from '../../scheduler/api/http/invoke/invoke.ts';
 import type { InvokeParts } from '../../scheduler/api/http/invoke/invoke.ts';
 import { createHttpServer } from '../../scheduler/api/http/server.ts';
 import type { HttpServer } from '../../scheduler/api/http/server.ts';
-import { ConnectionRoom } from '../../scheduler/api/http/streams/connection-room.ts';
+import { Places } from '#shared/places.ts';
 import { StreamMetrics } from '../../scheduler/api/http/streams/metrics.ts';
 import { OpenCalls } from '../../scheduler/api/http/streams/open-calls.ts';
 import { StreamRoom } from '../../scheduler/api/http/streams/room.ts';
@@ -126,7 +126,7 @@ export async function serve(options: ServedOptions) {
     cancel: () => Promise.resolve(),
     webSockets: new WebSockets(),
     room: new StreamRoom(),
-    connections: new ConnectionRoom(options.mostConnections),
+    connections: new Places<WorkspaceId>(options.mostConnections ?? 256),
     openCalls,
     streamMetrics: new StreamMetrics(new Registry()),
     targets: {

@@ -7,6 +7,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
+import { Places } from '#shared/places.ts';
 import type { ContainerActions } from '../../fleet/containers/actions.ts';
 import type { ContainerReads } from '../../fleet/containers/container-view.ts';
 import type { HandMadeContainers } from '../../fleet/containers/hand-made.ts';
@@ -92,7 +93,7 @@ import { StreamMetrics } from './streams/metrics.ts';
 import { registerRelay } from './streams/relay-route.ts';
 import type { RelayRouteParts } from './streams/relay-route.ts';
 import { OpenCalls } from './streams/open-calls.ts';
-import { ConnectionRoom } from './streams/connection-room.ts';
+import { MOST_CONNECTIONS } from './streams/sandbox-call.ts';
 import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
@@ -401,7 +402,7 @@ function registerAll(
       containerStreams: parts.containerStreams,
       containerUses: parts.containerUses,
       containerWaits: parts.containerWaits,
-      connections: new ConnectionRoom(),
+      connections: new Places<WorkspaceId>(MOST_CONNECTIONS),
       streams: parts.streams,
       cancel: parts.cancelTask,
       webSockets,

@@ -1,6 +1,7 @@
 // Containers that CreatePod makes, one at a time: of pods and sandboxes. Scaling leaves them alone. They end with their
 // entrypoint, by a stop, after their time to live, or with their machine, and nothing takes their place.
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
+import { Places } from '#shared/places.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { ContainerRegistry } from './container-registry.ts';
 
@@ -17,7 +18,7 @@ export type Made =
 export class HandMadeContainers {
   readonly #parts: HandMadeParts;
   /** Containers whose rows are being written here. */
-  readonly #making = new Map<WorkspaceId, number>();
+  readonly #making = new Places<WorkspaceId>(Infinity);
 
   constructor(parts: HandMadeParts) {
     this.#parts = parts;
@@ -27,16 +28,13 @@ export class HandMadeContainers {
   async create(target: Target): Promise<Made> {
     const { workspaceId } = target;
     const most = await this.#parts.mostOf(workspaceId);
-    const making = this.#making.get(workspaceId) ?? 0;
-    if (this.countOf(workspaceId) + making >= most) return { kind: 'full', most };
-    this.#making.set(workspaceId, making + 1);
+    if (this.countOf(workspaceId) + this.#making.of(workspaceId) >= most) return { kind: 'full', most };
+    const made = this.#making.take(workspaceId);
     try {
       const { row } = await this.#parts.containers.create(target, { byHand: true });
       return { kind: 'made', containerId: row.id };
     } finally {
-      const left = (this.#making.get(workspaceId) ?? 1) - 1;
-      if (left > 0) this.#making.set(workspaceId, left);
-      else this.#making.delete(workspaceId);
+      made?.();
     }
   }
 

@@ -5,6 +5,7 @@
 import type { Duplex } from 'node:stream';
 import { AppError } from '#shared/errors.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { Places } from '#shared/places.ts';
 import { PIECE_BYTES } from '#shared/protocol/frame-stream.ts';
 import { textOf } from '#shared/protocol/frames.ts';
 import { OpenRequest, containerFailed } from './request.ts';
@@ -41,10 +42,11 @@ export interface CallOptions {
 
 export class Inside {
   readonly #parts: InsideParts;
-  readonly #ofWorkspace = new Map<WorkspaceId, number>();
+  readonly #places: Places<WorkspaceId>;
 
   constructor(parts: InsideParts) {
     this.#parts = parts;
+    this.#places = new Places(parts.mostOfWorkspace ?? MOST_OF_WORKSPACE);
   }
 
   /**
@@ -153,21 +155,10 @@ export class Inside {
   }
 
   #take(workspaceId: WorkspaceId): () => void {
-    const most = this.#parts.mostOfWorkspace ?? MOST_OF_WORKSPACE;
-    const open = this.#ofWorkspace.get(workspaceId) ?? 0;
-    if (open >= most) {
-      const text = `this workspace has ${most} connections into its containers here: close some, or try again`;
-      throw new AppError('too_many_connections', text, { details: { retryAfterSeconds: 5 } });
-    }
-    this.#ofWorkspace.set(workspaceId, open + 1);
-    let isOver = false;
-    return () => {
-      if (isOver) return;
-      isOver = true;
-      const left = (this.#ofWorkspace.get(workspaceId) ?? 1) - 1;
-      if (left > 0) this.#ofWorkspace.set(workspaceId, left);
-      else this.#ofWorkspace.delete(workspaceId);
-    };
+    const giveBack = this.#places.take(workspaceId);
+    if (giveBack !== undefined) return giveBack;
+    const text = `this workspace has ${this.#places.most} connections into its containers here: close some, or try again`;
+    throw new AppError('too_many_connections', text, { details: { retryAfterSeconds: 5 } });
   }
 }
 

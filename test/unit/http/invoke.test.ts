@@ -9,7 +9,7 @@ import type { StubConfig, Target } from '../../../scheduler/domain/stub-config.t
 import { hostRewriter, readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
 import { StreamMetrics } from '../../../scheduler/api/http/streams/metrics.ts';
 import { OpenCalls } from '../../../scheduler/api/http/streams/open-calls.ts';
-import { ConnectionRoom } from '../../../scheduler/api/http/streams/connection-room.ts';
+import { Places } from '#shared/places.ts';
 import { StreamRoom } from '../../../scheduler/api/http/streams/room.ts';
 import { WebSockets } from '../../../scheduler/api/http/streams/websockets.ts';
 import { Registry } from '../../../shared/metrics.ts';
@@ -117,7 +117,7 @@ beforeEach(() => {
             find: () => Promise.resolve(undefined),
             waitUntilRunning: () => Promise.reject(new Error('no container')),
           },
-          connections: new ConnectionRoom(),
+          connections: new Places<WorkspaceId>(256),
           streams: { expect: () => () => undefined },
           cancel: () => Promise.resolve(),
           webSockets: new WebSockets(),

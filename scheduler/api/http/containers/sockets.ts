@@ -7,7 +7,9 @@ import { WebSocketServer } from 'ws';
 import type { WebSocket } from 'ws';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { Places } from '#shared/places.ts';
 import type { FrameStream } from '#shared/protocol/frame-stream.ts';
+import { headersOf } from '../streams/common.ts';
 import { upgradeOf } from '../streams/upgrades.ts';
 import { handshakeProblem } from '../streams/websockets.ts';
 import type { Visitor } from './visitors.ts';
@@ -48,7 +50,7 @@ export class ContainerSockets {
   readonly #times: SocketTimes;
   readonly #headers = new WeakMap<IncomingMessage, readonly (readonly [string, string])[]>();
   readonly #open = new Set<WebSocket>();
-  readonly #ofWorkspace = new Map<WorkspaceId, number>();
+  readonly #places = new Places<WorkspaceId>(MOST_OF_WORKSPACE);
   #isStopping = false;
 
   constructor(times: SocketTimes = { pingMs: PING_MS, lookMs: LOOK_MS }) {
@@ -74,20 +76,10 @@ export class ContainerSockets {
    * @throws AppError `too_many_connections`
    */
   place(workspaceId: WorkspaceId): () => void {
-    const open = this.#ofWorkspace.get(workspaceId) ?? 0;
-    if (open >= MOST_OF_WORKSPACE) {
-      const text = `this workspace has ${MOST_OF_WORKSPACE} WebSockets into its containers here: close some`;
-      throw new AppError('too_many_connections', text, { details: { retryAfterSeconds: 5 } });
-    }
-    this.#ofWorkspace.set(workspaceId, open + 1);
-    let isBack = false;
-    return () => {
-      if (isBack) return;
-      isBack = true;
-      const left = (this.#ofWorkspace.get(workspaceId) ?? 1) - 1;
-      if (left > 0) this.#ofWorkspace.set(workspaceId, left);
-      else this.#ofWorkspace.delete(workspaceId);
-    };
+    const giveBack = this.#places.take(workspaceId);
+    if (giveBack !== undefined) return giveBack;
+    const text = `this workspace has ${MOST_OF_WORKSPACE} WebSockets into its containers here: close some`;
+    throw new AppError('too_many_connections', text, { details: { retryAfterSeconds: 5 } });
   }
 
   /** Answers the handshake, unless the caller has hung up. */
@@ -95,10 +87,7 @@ export class ContainerSockets {
     const { raw } = request;
     const upgrade = upgradeOf(raw);
     if (upgrade === undefined || reply.raw.destroyed) return;
-    this.#headers.set(
-      raw,
-      Object.entries(reply.getHeaders()).map(([name, value]) => [name, String(value)] as const),
-    );
+    this.#headers.set(raw, headersOf(reply));
     reply.hijack();
     const { raw: response } = reply;
     const { socket, head } = upgrade.take();

@@ -11,6 +11,7 @@ import { problemOf, sendProblem } from '../error-map.ts';
 import { PACE_RULES } from '../pace.ts';
 import type { PaceRules } from '../pace.ts';
 import { closeUnread } from '../polite-close.ts';
+import { headersOf } from '../streams/common.ts';
 import { hasBody, waitsForContinue } from '../streams/head.ts';
 import { HttpExchange } from '../streams/http-exchange.ts';
 import type { VolumeFileMetrics } from './volume-file-metrics.ts';
@@ -139,7 +140,7 @@ function exchange(
     head: Buffer.from(JSON.stringify(headOf(request, asked)), 'utf8'),
     begin: () => {
       hasBegun = true;
-      const added = Object.entries(reply.getHeaders()).map(([name, value]): [string, string] => [name, String(value)]);
+      const added = headersOf(reply);
       reply.hijack();
       return added;
     },

@@ -4,6 +4,7 @@
 import type { Duplex } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Places } from '#shared/places.ts';
 import type { ContainerStreams } from '../../../fleet/container-streams.ts';
 import type { ContainerUses } from '../../../fleet/containers/uses.ts';
 import type { ContainerWaits } from '../../../fleet/containers/waits.ts';
@@ -11,7 +12,7 @@ import type { ContainerRow } from '../../../stores/store/queries/containers.ts';
 import { BAD_GATEWAY, Refusal, sendFailure, sendRefusal } from '../invoke/refusal.ts';
 import type { FailureParts } from '../invoke/refusal.ts';
 import { closeUnread } from '../polite-close.ts';
-import type { ConnectionRoom } from './connection-room.ts';
+import { COME_AGAIN_SECONDS, STOPPING, TWO_HOSTS, hasTwoHosts, headersOf, underWay } from './common.ts';
 import type { HeaderList } from './head.ts';
 import type { HttpExchange } from './http-exchange.ts';
 import type { StreamMetrics } from './metrics.ts';
@@ -20,19 +21,18 @@ import { portExchange } from './port-exchange.ts';
 import type { PortFrames } from './port-frames.ts';
 import { upgradeOf } from './upgrades.ts';
 
+/** Most connections into containers of one workspace at this replica, beside the room of streamed calls. */
+export const MOST_CONNECTIONS = 256;
 /** Time for a container to run. */
 const RUNS_WITHIN_MS = 60_000;
 /** Time for a port: a program may have been started just now. */
 const PORT_WAIT_MS = 5_000;
-const COME_AGAIN_SECONDS = 5;
-const STOPPING = new Refusal(503, 'error', 'this scheduler is stopping: call again');
-const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
 
 export interface SandboxCallParts extends FailureParts {
   readonly containerStreams: Pick<ContainerStreams, 'open'>;
   readonly containerUses: Pick<ContainerUses, 'hold'>;
   readonly containerWaits: Pick<ContainerWaits, 'find' | 'waitUntilRunning'>;
-  readonly connections: ConnectionRoom;
+  readonly connections: Places<WorkspaceId>;
   readonly openCalls: OpenCalls;
   readonly streamMetrics: StreamMetrics;
 }
@@ -54,7 +54,7 @@ export function sandboxCall(
   reply: FastifyReply,
   parts: SandboxCallParts,
 ): void {
-  if ((request.raw.headersDistinct['host']?.length ?? 0) > 1) return sendRefusal(reply, TWO_HOSTS);
+  if (hasTwoHosts(request)) return sendRefusal(reply, TWO_HOSTS);
   if (reply.raw.destroyed) return;
   const giveBack = parts.connections.take(to.workspaceId);
   if (giveBack === undefined) {
@@ -86,16 +86,7 @@ class SandboxCall implements OpenCall {
   }
 
   begin(onOver: () => void): void {
-    const { streamMetrics, openCalls } = this.#parts;
-    const { protocol } = this;
-    streamMetrics.active.inc({ protocol });
-    const closed = openCalls.add(this);
-    this.#onGone = () => {
-      this.#onGone = () => undefined;
-      streamMetrics.active.dec({ protocol });
-      closed();
-      onOver();
-    };
+    this.#onGone = underWay(this, this.#parts, onOver);
     this.#reply.raw.once('close', () => {
       this.#onGone();
       this.#left.abort();
@@ -168,10 +159,7 @@ class SandboxCall implements OpenCall {
 
   #begun(): HeaderList {
     this.#hasBegun = true;
-    const added = Object.entries(this.#reply.getHeaders()).map(([name, value]): [string, string] => [
-      name,
-      String(value),
-    ]);
+    const added = headersOf(this.#reply);
     this.#reply.hijack();
     return added;
   }

@@ -17,6 +17,7 @@ import { outcomes } from '../invoke/outcomes.ts';
 import { BAD_GATEWAY, NO_ROOM, Refusal, send, sendFailure, sendRefusal } from '../invoke/refusal.ts';
 import type { FailureParts } from '../invoke/refusal.ts';
 import { closeUnread } from '../polite-close.ts';
+import { COME_AGAIN_SECONDS, STOPPING, TWO_HOSTS, hasTwoHosts, headersOf, underWay } from './common.ts';
 import { queryWithout, requestHeaders, splitTarget, waitsForContinue } from './head.ts';
 import type { HeaderList } from './head.ts';
 import { FrameStream } from '#shared/protocol/frame-stream.ts';
@@ -62,17 +63,11 @@ const PORT_WAIT_MS = 1_000;
 /** Time for an application to end after its WebSocket was closed. */
 const AFTER_CLOSE_MS = 30_000;
 
-/** Seconds after which a caller of a stopping scheduler may come again. */
-const COME_AGAIN_SECONDS = 5;
-
-const STOPPING = new Refusal(503, 'error', 'this scheduler is stopping: call again');
 const BAD_KEY = new Refusal(400, 'error', 'Sec-WebSocket-Key is missing or not a key');
-const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
 const BAD_SUBPROTOCOLS = new Refusal(400, 'error', 'Sec-WebSocket-Protocol is not a list of different names');
 
 export function streamCall(to: StreamedTo, request: FastifyRequest, reply: FastifyReply, parts: StreamCallParts): void {
-  // The platform reads the first, and an application may read another. Source: RFC 9112 §3.2.
-  if ((request.raw.headersDistinct['host']?.length ?? 0) > 1) return sendRefusal(reply, TWO_HOSTS);
+  if (hasTwoHosts(request)) return sendRefusal(reply, TWO_HOSTS);
   // A pod answers handshakes itself.
   const upgrade = to.port === undefined ? upgradeOf(request.raw) : undefined;
   const problem = upgrade && handshakeProblem(request.raw);
@@ -124,18 +119,10 @@ class StreamCall implements OpenCall {
   }
 
   begin(onOver: () => void): void {
-    const { streams, submissions, streamMetrics, openCalls } = this.#parts;
+    const { streams, submissions } = this.#parts;
     const { target, caller } = this.#to;
     const { raw } = this.#reply;
-    const protocol = this.protocol;
-    streamMetrics.active.inc({ protocol });
-    const closed = openCalls.add(this);
-    this.#onGone = () => {
-      this.#onGone = () => undefined;
-      streamMetrics.active.dec({ protocol });
-      closed();
-      onOver();
-    };
+    this.#onGone = underWay(this, this.#parts, onOver);
     raw.once('close', () => {
       this.#onGone();
       if (!raw.writableEnded) this.#left();
@@ -275,10 +262,7 @@ class StreamCall implements OpenCall {
   #begun(): HeaderList {
     this.#hasBegun = true;
     clearTimeout(this.#limit);
-    const added = Object.entries(this.#reply.getHeaders()).map(([name, value]): [string, string] => [
-      name,
-      String(value),
-    ]);
+    const added = headersOf(this.#reply);
     this.#reply.hijack();
     return [...added, ['x-task-id', this.#taskId ?? '']];
   }

@@ -1,0 +1,38 @@
+// Streamed calls to deployments and those to single containers share these parts.
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { Refusal } from '../invoke/refusal.ts';
+import type { HeaderList } from './head.ts';
+import type { StreamMetrics } from './metrics.ts';
+import type { OpenCall, OpenCalls } from './open-calls.ts';
+
+/** Seconds after which a caller of a stopping scheduler may come again. */
+export const COME_AGAIN_SECONDS = 5;
+
+export const STOPPING = new Refusal(503, 'error', 'this scheduler is stopping: call again');
+export const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
+
+/** The platform reads the first, and an application may read another. Source: RFC 9112 §3.2. */
+export const hasTwoHosts = ({ raw }: FastifyRequest): boolean => (raw.headersDistinct['host']?.length ?? 0) > 1;
+
+/** Headers that the platform has set for an answer so far. */
+export const headersOf = (reply: FastifyReply): HeaderList =>
+  Object.entries(reply.getHeaders()).map(([name, value]) => [name, String(value)]);
+
+/** Counts a call among those under way. @returns a function for its end, which counts once */
+export function underWay(
+  call: OpenCall,
+  { openCalls, streamMetrics }: { readonly openCalls: OpenCalls; readonly streamMetrics: StreamMetrics },
+  onOver: () => void,
+): () => void {
+  const { protocol } = call;
+  streamMetrics.active.inc({ protocol });
+  const closed = openCalls.add(call);
+  let isOver = false;
+  return () => {
+    if (isOver) return;
+    isOver = true;
+    streamMetrics.active.dec({ protocol });
+    closed();
+    onOver();
+  };
+}
