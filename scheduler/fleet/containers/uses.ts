@@ -54,7 +54,7 @@ export class ContainerUses {
     this.#parts = parts;
     this.#notes = new GroupedWrites({
       write: async (uses) => {
-        await noteUses(parts.db, uses);
+        await noteUses(parts.db, lastOfEach(uses));
         return uses.map(() => undefined);
       },
       mostAtOnce: MAX_CONTAINER_BATCH,
@@ -189,4 +189,11 @@ export class ContainerUses {
   #forget(id: ContainerId, use: Use): void {
     if (this.#uses.get(id) === use && use.holds === 0) this.#uses.delete(id);
   }
+}
+
+/** A statement changes a row once: the last note of a container counts, and the last word on its streams. */
+function lastOfEach(uses: readonly ContainerUse[]): readonly ContainerUse[] {
+  const last = new Map<ContainerId, ContainerUse>();
+  for (const use of uses) last.set(use.id, use.heldMs === undefined ? { ...last.get(use.id), ...use } : use);
+  return [...last.values()];
 }
