@@ -18,6 +18,7 @@ import type { Readable } from 'node:stream';
 import type { ContainerInfo } from 'dockerode';
 import { Redis } from 'ioredis';
 import { ZipFile } from 'yazl';
+import { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV } from '#shared/agent-process.ts';
 import { socketPathIn } from '#shared/socket-path.ts';
 import { localQueue } from './local-queue.ts';
 import { TEST_NODE_FLAGS } from './node-flags.ts';
@@ -552,3 +553,10 @@ export const test = base.extend('platform', { scope: 'file' }, async ({}, { onCl
   await platform.start();
   return platform;
 });
+
+/** An installation whose daemons have the options of their units, with a database server: for figures of memory. */
+export const platformAsUnits = (engine: TestDocker, databaseUrl: string): Platform =>
+  new Platform(engine, (daemon) => (daemon === 'agent' ? AGENT_PROCESS_ENV : { DATABASE_URL: databaseUrl }), {
+    scheduler: [],
+    agent: AGENT_NODE_OPTIONS,
+  });

@@ -1,9 +1,9 @@
 // Pages of applications in a browser, and the host form of their URLs. Labels below `apps.localhost` are one site for a
 // browser, as deployments below a domain are; labels right below `localhost` are sites of their own.
 import { describe, expect } from 'vitest';
-import type { Browser, Page } from 'playwright-core';
-import { startBrowser } from '../helpers/browser.ts';
-import { jsonOf, test as base } from '../helpers/platform.ts';
+import type { Page } from 'playwright-core';
+import { test as base } from '../helpers/browser.ts';
+import { jsonOf } from '../helpers/platform.ts';
 import type { Deployment, Platform } from '../helpers/platform.ts';
 import { RawConnection } from '../helpers/raw-http.ts';
 import type { RawAnswer } from '../helpers/raw-http.ts';
@@ -37,28 +37,17 @@ async function deployHosted(platform: Platform, request: Parameters<Platform['de
 
 const STREAMED = { handler: 'app', stubType: 'asgi/deployment', concurrentRequests: 50, keepWarmSeconds: 300 };
 
-const test = base
-  .extend('apps', { scope: 'file' }, async ({ platform }): Promise<Apps> => {
-    const chat = { ...STREAMED, app: 'examples/chat/app.py' };
-    const made = jsonOf<{ token: string }>(await platform.call('/api/v1/workspace', { body: { name: 'strangers' } }));
-    return {
-      chat: await deployHosted(platform, { ...chat, name: 'chat' }),
-      publicChat: await deployHosted(platform, { ...chat, name: 'public-chat', authorized: false }),
-      web: await deployHosted(platform, { ...STREAMED, app: 'web.py', name: 'web' }),
-      endpoint: await deployHosted(platform, { app: 'examples/hello/app.py', handler: 'handler', name: 'hello' }),
-      strangersToken: made.token,
-    };
-  })
-  .extend('browser', { scope: 'file' }, async ({ platform: _platform }, { onCleanup }): Promise<Browser> => {
-    const browser = await startBrowser();
-    onCleanup(() => browser.close());
-    return browser;
-  })
-  .extend('page', async ({ browser }, { onCleanup }): Promise<Page> => {
-    const context = await browser.newContext();
-    onCleanup(() => context.close());
-    return context.newPage();
-  });
+const test = base.extend('apps', { scope: 'file' }, async ({ platform }): Promise<Apps> => {
+  const chat = { ...STREAMED, app: 'examples/chat/app.py' };
+  const made = jsonOf<{ token: string }>(await platform.call('/api/v1/workspace', { body: { name: 'strangers' } }));
+  return {
+    chat: await deployHosted(platform, { ...chat, name: 'chat' }),
+    publicChat: await deployHosted(platform, { ...chat, name: 'public-chat', authorized: false }),
+    web: await deployHosted(platform, { ...STREAMED, app: 'web.py', name: 'web' }),
+    endpoint: await deployHosted(platform, { app: 'examples/hello/app.py', handler: 'handler', name: 'hello' }),
+    strangersToken: made.token,
+  };
+});
 
 interface NewToken {
   readonly tokenId: string;

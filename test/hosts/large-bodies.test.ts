@@ -4,9 +4,9 @@
 // The daemons run with the options of their units, since those of tests collect garbage later. The database is a
 // server: the embedded one takes and gives back 350 MiB of the scheduler's process while V8 compiles it.
 import { expect } from 'vitest';
-import { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV } from '#shared/agent-process.ts';
 import { deployFile } from '../helpers/frameworks.ts';
-import { jsonOf, Platform } from '../helpers/platform.ts';
+import { jsonOf, platformAsUnits } from '../helpers/platform.ts';
+import type { Platform } from '../helpers/platform.ts';
 import { peakDuring, residentMib } from '../helpers/resident.ts';
 import { docker, test as base, waitFor } from '../helpers/services.ts';
 import { download, upload } from '../helpers/transfers.ts';
@@ -22,11 +22,7 @@ const READINGS_AT_REST = 5;
 const DAEMONS = ['scheduler', 'agent'] as const;
 
 const test = base.extend('platform', { scope: 'file' }, async ({ postgres }, { onCleanup }): Promise<Platform> => {
-  const platform = new Platform(
-    await docker(),
-    (daemon) => (daemon === 'agent' ? AGENT_PROCESS_ENV : { DATABASE_URL: postgres.url }),
-    { scheduler: [], agent: AGENT_NODE_OPTIONS },
-  );
+  const platform = platformAsUnits(await docker(), postgres.url);
   onCleanup(() => platform.stop());
   await platform.start();
   return platform;

@@ -2,13 +2,13 @@
 // of an image without Python. Callers are plain ones, and Chromium on hosts of their own.
 import { once } from 'node:events';
 import { describe, expect } from 'vitest';
-import type { Browser, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { WebSocket } from 'ws';
 import { PAUSE_IMAGE } from '#agent/containers/pause-image.ts';
-import { startBrowser } from '../helpers/browser.ts';
+import { test as base } from '../helpers/browser.ts';
 import { deployFile } from '../helpers/frameworks.ts';
 import { nodeImage } from '../helpers/node-image.ts';
-import { jsonOf, test as base } from '../helpers/platform.ts';
+import { jsonOf } from '../helpers/platform.ts';
 import type { Platform } from '../helpers/platform.ts';
 import { upload } from '../helpers/transfers.ts';
 
@@ -84,17 +84,7 @@ const test = base
       authorized: false,
       memory: 256,
     }),
-  )
-  .extend('browser', { scope: 'file' }, async ({ platform: _platform }, { onCleanup }): Promise<Browser> => {
-    const browser = await startBrowser();
-    onCleanup(() => browser.close());
-    return browser;
-  })
-  .extend('page', async ({ browser }, { onCleanup }): Promise<Page> => {
-    const context = await browser.newContext();
-    onCleanup(() => context.close());
-    return context.newPage();
-  });
+  );
 
 async function open(platform: Platform, url: string): Promise<WebSocket> {
   const socket = new WebSocket(url.replace('http', 'ws'), { headers: { authorization: `Bearer ${platform.token}` } });

@@ -4,9 +4,9 @@ import { createHash } from 'node:crypto';
 import { createReadStream, openSync, closeSync, statSync, writeFileSync, appendFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV } from '#shared/agent-process.ts';
 import { ContainerCommand } from '../helpers/container-command.ts';
-import { Platform } from '../helpers/platform.ts';
+import { platformAsUnits } from '../helpers/platform.ts';
+import type { Platform } from '../helpers/platform.ts';
 import { peakDuring, residentMib } from '../helpers/resident.ts';
 import { makeSandbox, nothingLeft, runIn, sandboxStub, stopSandbox, supervisorPid } from '../helpers/sandboxes.ts';
 import { docker, test as base, waitFor } from '../helpers/services.ts';
@@ -17,11 +17,7 @@ const [SMALL_MIB, LARGE_MIB] = [8, 100];
 const MOST_GROWN_MIB = 64;
 
 const test = base.extend('platform', { scope: 'file' }, async ({ postgres }, { onCleanup }): Promise<Platform> => {
-  const platform = new Platform(
-    await docker(),
-    (daemon) => (daemon === 'agent' ? AGENT_PROCESS_ENV : { DATABASE_URL: postgres.url }),
-    { scheduler: [], agent: AGENT_NODE_OPTIONS },
-  );
+  const platform = platformAsUnits(await docker(), postgres.url);
   onCleanup(() => platform.stop());
   await platform.start();
   return platform;
