@@ -1,0 +1,123 @@
+// Rows of events. The statement that writes an event takes its number from the workspace's counter, which stays locked
+// until the commit. Numbers of a workspace are therefore in the order of commits: a reader that has seen a number never
+// finds a smaller one later.
+import type { AppId, ContainerId, DeploymentId, MachineId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { msOf, storableText } from '../rows.ts';
+
+/** Ids of what an event is about, as far as they are known. */
+export interface EventSubject {
+  readonly appId?: AppId | undefined;
+  readonly stubId?: StubId | undefined;
+  readonly stubType?: string | undefined;
+  readonly deploymentId?: DeploymentId | undefined;
+  readonly taskId?: TaskId | undefined;
+  readonly containerId?: ContainerId | undefined;
+  readonly machineId?: MachineId | undefined;
+}
+
+export interface NewEvent extends EventSubject {
+  readonly workspaceId: WorkspaceId;
+  /** 24 hex characters. An event of a task whose id is there already is not written again. */
+  readonly id: string;
+  readonly type: string;
+  readonly atMs: number;
+  /** Fields of the kind, JSON. */
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+export interface EventRow extends NewEvent {
+  /** Number within the workspace, in the order of commits; 1 is the first. */
+  readonly seq: number;
+  readonly storedAtMs: number;
+}
+
+interface Raw {
+  workspace_id: string;
+  seq: number | bigint;
+  id: string;
+  type: string;
+  at: Date;
+  stored_at: Date;
+  app_id: string | null;
+  stub_id: string | null;
+  stub_type: string | null;
+  deployment_id: string | null;
+  task_id: string | null;
+  container_id: string | null;
+  machine_id: string | null;
+  data: Readonly<Record<string, unknown>>;
+}
+export const EVENT_COLUMNS =
+  'workspace_id, seq, id, type, at, stored_at, app_id, stub_id, stub_type, deployment_id, task_id, container_id, machine_id, data';
+export const eventOf = (row: Raw): EventRow => ({
+  workspaceId: row.workspace_id as WorkspaceId,
+  seq: Number(row.seq),
+  id: row.id,
+  type: row.type,
+  atMs: msOf(row.at),
+  storedAtMs: msOf(row.stored_at),
+  ...(row.app_id === null ? {} : { appId: row.app_id as AppId }),
+  ...(row.stub_id === null ? {} : { stubId: row.stub_id as StubId }),
+  ...(row.stub_type === null ? {} : { stubType: row.stub_type }),
+  ...(row.deployment_id === null ? {} : { deploymentId: row.deployment_id as DeploymentId }),
+  ...(row.task_id === null ? {} : { taskId: row.task_id as TaskId }),
+  ...(row.container_id === null ? {} : { containerId: row.container_id as ContainerId }),
+  ...(row.machine_id === null ? {} : { machineId: row.machine_id as MachineId }),
+  data: row.data,
+});
+
+/** Most events of one statement. */
+export const MAX_EVENT_BATCH = 2_000;
+
+/**
+ * Writes up to 2 000 events in the order given. The call is the last statement of its transaction, because it locks the
+ * counters of the events' workspaces until the commit. They are locked in the order of the workspaces' ids: two such
+ * statements wait for each other and never deadlock. App and type of a stub that the event leaves out are looked up.
+ * @returns the last number of each workspace
+ */
+export async function appendEvents(
+  db: Queryable,
+  events: readonly NewEvent[],
+): Promise<ReadonlyMap<WorkspaceId, number>> {
+  if (events.length === 0) return new Map();
+  if (events.length > MAX_EVENT_BATCH) throw new RangeError(`at most ${MAX_EVENT_BATCH} events at a time`);
+  const records = events.map((event, index) => ({
+    n: index,
+    workspace_id: event.workspaceId,
+    id: event.id,
+    type: event.type,
+    at_s: event.atMs / 1000,
+    app_id: event.appId ?? null,
+    stub_id: event.stubId ?? null,
+    stub_type: event.stubType ?? null,
+    deployment_id: event.deploymentId ?? null,
+    task_id: event.taskId ?? null,
+    container_id: event.containerId ?? null,
+    machine_id: event.machineId ?? null,
+    data: JSON.stringify(event.data, (_, value: unknown) => (typeof value === 'string' ? storableText(value) : value)),
+  }));
+  const { rows } = await db.query<{ workspace_id: string; last_seq: number | bigint }>(
+    `with r as materialized (
+       select * from json_to_recordset($1::json) as r (n integer, workspace_id text, id text, type text, at_s double precision,
+         app_id text, stub_id text, stub_type text, deployment_id text, task_id text, container_id text, machine_id text, data text)),
+     counted as materialized (select workspace_id, count(*) as events from r group by workspace_id),
+     counters as (
+       insert into event_counters as c (workspace_id, last_seq)
+       select workspace_id, events from counted order by workspace_id
+       on conflict (workspace_id) do update set last_seq = c.last_seq + excluded.last_seq
+       returning workspace_id, last_seq),
+     written as (
+       insert into events (workspace_id, seq, id, type, at, app_id, stub_id, stub_type, deployment_id, task_id, container_id,
+         machine_id, data)
+       select r.workspace_id, counters.last_seq - counted.events + row_number() over (partition by r.workspace_id order by r.n),
+         r.id, r.type, to_timestamp(r.at_s), coalesce(r.app_id, s.app_id), r.stub_id, coalesce(r.stub_type, s.type),
+         r.deployment_id, r.task_id, r.container_id, r.machine_id, r.data::json
+       from r join counted using (workspace_id) join counters using (workspace_id) left join stubs s on s.id = r.stub_id
+       order by r.n
+       on conflict (task_id, id) where task_id is not null do nothing)
+     select workspace_id, last_seq from counters`,
+    [JSON.stringify(records)],
+  );
+  return new Map(rows.map((row) => [row.workspace_id as WorkspaceId, Number(row.last_seq)]));
+}
