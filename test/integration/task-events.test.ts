@@ -25,7 +25,7 @@ describe.each(KINDS)('events of tasks on %s', (kind) => {
     return rows.map(eventOf);
   };
   const statusesOf = async (record: TaskRecord): Promise<readonly unknown[]> =>
-    (await eventsOf(record)).map(({ data }) => `${data['status']} ${data['attempt']}`);
+    (await eventsOf(record)).map(({ data }) => `${String(data['status'])} ${String(data['attempt'])}`);
   /** Writes a batch as the drainer does: rows get each task's newest record, events every entry. */
   const write = (...streamed: readonly TaskRecord[]) => {
     const newest = new Map(streamed.map((record) => [record.taskId, record]));

@@ -28,7 +28,8 @@ const aRecord = (over: Partial<TaskRecord> = {}): TaskRecord => ({
 const C = 'taskqueue-c-1' as ContainerId;
 const told = (...records: readonly TaskRecord[]) =>
   taskEvents(records.map((record, at) => ({ record, atMs: CREATED + 100 * (at + 1) })));
-const statuses = (events: ReturnType<typeof told>) => events.map(({ data }) => `${data['status']} ${data['attempt']}`);
+const statuses = (events: ReturnType<typeof told>) =>
+  events.map(({ data }) => `${String(data['status'])} ${String(data['attempt'])}`);
 
 describe('events of tasks', () => {
   const pending = aRecord();
