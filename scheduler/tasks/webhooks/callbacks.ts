@@ -32,7 +32,7 @@ const LARGE_OF_ONE_WORKSPACE = 1;
 const LARGE_WAIT_MS = 30_000;
 const POLICY: Policy = { attempts: 3, baseMs: 500, lifeMs: DAY_MS };
 
-/** What a batch of records led to; all of it is committed. */
+/** Committed effects of a batch of records. */
 export interface WrittenRecords {
   readonly deliveries: readonly NewDelivery[];
   /** Number of the last event of each workspace that got one. */
