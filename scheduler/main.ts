@@ -13,6 +13,7 @@ import { openExplain } from './compose/explain.ts';
 import { registerGauges } from './compose/gauges.ts';
 import { infrastructureOf } from './compose/infrastructure.ts';
 import { openHealth } from './compose/health.ts';
+import { openEvents } from './compose/events.ts';
 import { openIdentity, openTokens } from './compose/identity.ts';
 import { openLocalQueue } from './compose/local-queue.ts';
 import { startOrder } from './compose/lifecycle.ts';
@@ -94,6 +95,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const poolsFile = await openPoolsFile(settings);
   const certificate = await openCertificate(settings, log);
 
+  const events = openEvents();
+
   // Identity and permissions, targets of invocations, and knowledge of replicas, machines and containers.
   const identity = await openIdentity(infrastructure);
   const deployments = openDeployments(infrastructure, identity);
@@ -107,10 +110,11 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const localQueue = await openLocalQueue(infrastructure, clusterState);
   opened.push({ name: 'task queues', stop: () => localQueue.queues.close() });
   const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts);
-  const records = openRecords(infrastructure, clusterState, webhooks);
+  const records = openRecords(infrastructure, clusterState, webhooks, events);
   const redisMemory = openRedisMemory(infrastructure);
   const base = {
     infrastructure,
+    events,
     identity,
     clusterState,
     tokens,

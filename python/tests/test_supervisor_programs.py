@@ -76,7 +76,8 @@ class Starting(Supervised):
             self.assertEqual(file.read().strip(), '500')
         with open('/proc/%d/oom_score_adj' % self.process.pid) as file:
             self.assertNotEqual(file.read().strip(), '500')
-        self.assertEqual(sorted(os.listdir('/proc/%d/fd' % pid)), ['0', '1', '2'])
+        # A program that starts has further files for a moment, such as its libraries.
+        eventually(lambda: sorted(os.listdir('/proc/%d/fd' % pid)) == ['0', '1', '2'])
         with open('/proc/self/limits') as ours, open('/proc/%d/limits' % pid) as theirs:
             self.assertEqual(ours.read(), theirs.read())
 

@@ -31,6 +31,7 @@ import type { Sender } from '../tasks/dispatch/sending.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { BuildParts } from './builds.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { Events } from './events.ts';
 import type { Gauges } from './gauges.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
@@ -48,6 +49,7 @@ import type { Webhooks } from './webhooks.ts';
 
 export interface Wired {
   readonly infrastructure: Infrastructure;
+  readonly events: Events;
   readonly identity: Identity;
   readonly clusterState: ClusterState;
   readonly targets: Targets;
