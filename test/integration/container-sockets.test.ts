@@ -340,7 +340,7 @@ describe('files', () => {
       pull: () => new Promise<void>(() => undefined),
     });
     const before = readdirSync(world.supervisor.directory);
-    const putting = fetched('path=kept', { method: 'PUT', body, duplex: 'half' } as RequestInit);
+    const putting = fetched('path=kept', { method: 'PUT', body, duplex: 'half' });
     putting.catch(() => undefined);
     // What comes is beside the file until it is whole.
     await expect.poll(() => readdirSync(world.supervisor.directory).length).toBeGreaterThan(before.length);
