@@ -342,7 +342,7 @@ describe('files', () => {
     const before = readdirSync(world.supervisor.directory);
     const putting = fetched('path=kept', { method: 'PUT', body, duplex: 'half' });
     putting.catch(() => undefined);
-    // What comes is beside the file until it is whole.
+    // Bytes are beside the file until it is whole.
     await expect.poll(() => readdirSync(world.supervisor.directory).length).toBeGreaterThan(before.length);
     world.revoke();
     const readAll = async (): Promise<void> => {

@@ -6,7 +6,7 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
 import type { ContainerEntry, ContainerEntryChange, ContainerRegistry } from './container-registry.ts';
 
-/** Time for which a container that is not there, or has ended, is not looked for again: anybody may ask for such ids. */
+/** Time for which a container that does not live is not looked for again: anybody may ask for such ids. */
 const GONE_MS = 5_000;
 const MOST_GONE = 1024;
 
