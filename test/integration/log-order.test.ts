@@ -49,7 +49,7 @@ describe.each(KINDS)('log lines on %s', (kind) => {
         // Later batches are longer under way: the transaction stays open behind the statement.
         return db.transaction(async (tx) => {
           const written = await insertLogLines(tx, turn % 2 === 0 ? [other, ...lines] : [...lines, other]);
-          await tx.query('select 1');
+          await tx.query('select pg_sleep($1)', [(turn % 5) / 200]);
           return written.get(first.id)?.lastId ?? 0;
         });
       }),
