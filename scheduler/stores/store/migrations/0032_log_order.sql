@@ -1,5 +1,5 @@
--- Log lines of a workspace get their ids in the order of commits: the statement that writes lines locks the workspace's
--- row here before it takes ids, until its commit. A live reader who has seen an id then never finds a smaller one later.
+-- Log lines of a workspace get their ids in the order of commits. The statement that writes lines locks the workspace's
+-- row here before it takes ids, until its commit. A live reader who has seen an id never finds a smaller one later.
 -- Replicas of the version before write without the lock: live tails may miss lines of theirs until all are updated.
 create table log_clocks (
   workspace_id text primary key,
