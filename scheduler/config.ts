@@ -192,6 +192,33 @@ export const SchedulerSettings = Type.Object({
   LONGSHORE_CONTAINER_DAYS: Days('the record of a container that ended is kept', 30),
   LONGSHORE_LOG_DAYS: Days('a line that a container printed is kept', 30),
   LONGSHORE_DELIVERY_DAYS: Days('the outcome of a callback is kept', 7),
+  LONGSHORE_EXPORT_OTLP: Type.Optional(
+    Type.String({
+      pattern: '^https?://[^\\s/]+(/\\S*)?$',
+      description:
+        'http(s) address of an OpenTelemetry collector that gets events and log lines by OTLP (docs/exports.md)',
+    }),
+  ),
+  LONGSHORE_EXPORT_OTLP_HEADERS: Type.Optional(
+    Type.String({
+      pattern: '^[^=,\\s]+=[^,]*(,\\s*[^=,\\s]+=[^,]*)*$',
+      secret: true,
+      description: 'headers of these requests, name=value pairs parted by commas, such as a credential',
+    }),
+  ),
+  LONGSHORE_EXPORT_FILE: Type.Optional(
+    Text('file that gets events and log lines, a JSON object in each line (docs/exports.md)'),
+  ),
+  LONGSHORE_EXPORT_FILE_MIB: Type.Integer({
+    minimum: 1,
+    maximum: 1024 ** 2,
+    default: 100,
+    description: 'MiB from which a new file is begun; five files are kept',
+  }),
+  LONGSHORE_EXPORT_KINDS: Type.Union([Type.Literal('all'), Type.Literal('events'), Type.Literal('logs')], {
+    default: 'all',
+    description: 'rows that are exported: events, logs, or all of both',
+  }),
   LONGSHORE_LOG_LEVEL: Type.Union(
     [
       Type.Literal('trace'),

@@ -14,6 +14,7 @@ import { registerGauges } from './compose/gauges.ts';
 import { infrastructureOf } from './compose/infrastructure.ts';
 import { openHealth } from './compose/health.ts';
 import { openEvents } from './compose/events.ts';
+import { openExports } from './compose/exports.ts';
 import { openIdentity, openTokens } from './compose/identity.ts';
 import { openLocalQueue } from './compose/local-queue.ts';
 import { startOrder } from './compose/lifecycle.ts';

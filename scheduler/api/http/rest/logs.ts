@@ -127,7 +127,7 @@ function byObject(type: ObjectType, id: string): Named {
   }
 }
 
-const logRecord = (workspaceId: string, line: LogLine): LogRecord => ({
+export const logRecord = (workspaceId: string, line: LogLine): LogRecord => ({
   seq_num: line.seq,
   stored_at_ns: line.atMs * 1_000_000,
   timestamp: timestampOf(line.atMs),

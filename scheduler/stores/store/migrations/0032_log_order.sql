@@ -9,7 +9,7 @@ insert into log_clocks (workspace_id, turns) select id, 0 from workspaces;
 
 -- Where each export of events and log lines continues.
 create table export_positions (
-  source text not null,                  -- events, logs
+  source text not null,                  -- target and kind of rows, such as otlp:logs
   workspace_id text not null,
   position bigint not null,              -- the last number that was exported
   updated_at timestamptz not null default now(),
