@@ -526,7 +526,7 @@ export async function deleteMachine(db: Queryable, id: MachineId): Promise<boole
   return rowCount === 1;
 }
 
-/** Whether the machine is in a pool of the reader's workspace, or ran a container of it. Shared ones: an administrator. */
+/** Whether the machine is in a pool of the workspace or ran a container of it; an administrator knows shared ones. */
 export async function mayKnowMachine(
   db: Queryable,
   reader: { readonly workspaceId: WorkspaceId; readonly isAdmin: boolean },
