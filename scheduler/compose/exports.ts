@@ -1,6 +1,7 @@
 // Exports of events and log lines: the rows that are read, how they look, and the targets that settings name.
 import type { Part } from '#shared/lifecycle.ts';
-import { logRecord } from '../api/http/rest/logs.ts';
+import { logRecords } from '../api/http/rest/logs.ts';
+import type { LogRecordParts } from '../api/http/rest/logs.ts';
 import { Exporter } from '../fleet/exports/exporter.ts';
 import type { ExportKind, ExportPositions, ExportSource, ExportTarget } from '../fleet/exports/exporter.ts';
 import { FileTarget } from '../fleet/exports/file-target.ts';
@@ -26,6 +27,7 @@ const MIB = 1024 ** 2;
 export async function openExports(
   { db, clock, log, registry, settings }: Infrastructure,
   { isLeader }: ClusterState,
+  directory: LogRecordParts['directory'],
 ): Promise<readonly Exporter[]> {
   const targets: ExportTarget[] = [];
   if (settings.LONGSHORE_EXPORT_OTLP !== undefined)
@@ -46,7 +48,7 @@ export async function openExports(
   if (targets.length === 0) return [];
   const metrics = new ExportMetrics(registry);
   const kinds = settings.LONGSHORE_EXPORT_KINDS;
-  const sources = [eventSource(db), logSource(db)].filter(({ kind }) => kinds === 'all' || kinds === kind);
+  const sources = [eventSource(db), logSource(db, { directory })].filter(({ kind }) => kinds === 'all' || kinds === kind);
   return targets.map(
     (target) =>
       new Exporter({ sources, target, positions: positionsOf(db, target.name), isLeader, clock, log, metrics }),
@@ -89,16 +91,21 @@ export const eventSource = (db: Queryable): ExportSource => ({
   },
 });
 
-export const logSource = (db: Queryable): ExportSource => ({
+export const logSource = (db: Queryable, parts: LogRecordParts): ExportSource => ({
   kind: 'logs',
   tails: () => logTails(db),
   next: async (workspaceId, after, limit) => {
     const rows = await readLogLines(db, { workspaceId }, { afterId: after }, undefined, limit);
-    const records = rows.map((row) => ({
+    const shown = await logRecords(
+      parts,
+      workspaceId,
+      rows.map((row) => ({ ...row, seq: row.id })),
+    );
+    const records = rows.map(({ atMs }, at) => ({
       kind: 'logs' as const,
-      atMs: row.atMs,
-      storedAtMs: row.atMs,
-      record: { ...logRecord(workspaceId, { ...row, seq: row.id }) },
+      atMs,
+      storedAtMs: atMs,
+      record: { ...shown[at] },
     }));
     return { records, last: rows.at(-1)?.id ?? after };
   },
