@@ -48,7 +48,9 @@ export async function openExports(
   if (targets.length === 0) return [];
   const metrics = new ExportMetrics(registry);
   const kinds = settings.LONGSHORE_EXPORT_KINDS;
-  const sources = [eventSource(db), logSource(db, { directory })].filter(({ kind }) => kinds === 'all' || kinds === kind);
+  const sources = [eventSource(db), logSource(db, { directory })].filter(
+    ({ kind }) => kinds === 'all' || kinds === kind,
+  );
   return targets.map(
     (target) =>
       new Exporter({ sources, target, positions: positionsOf(db, target.name), isLeader, clock, log, metrics }),

@@ -98,7 +98,8 @@ function pageOf(found: readonly LogLineRow[], filter: LogFilter, nextSeq: number
   };
 }
 
-const matchOf = (workspaceId: WorkspaceId, filter: LogFilter): LogMatch => ({
+/** The filter as the statements take it. */
+export const matchOf = (workspaceId: WorkspaceId, filter: Omit<LogFilter, 'limit' | 'page'>): LogMatch => ({
   workspaceId,
   ...(filter.containerId === undefined ? {} : { containerId: filter.containerId }),
   ...(filter.taskId === undefined ? {} : { taskId: filter.taskId }),

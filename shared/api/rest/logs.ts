@@ -1,6 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Count, Id, OneOf, Time } from './lists.ts';
+import { START_AND_END } from './events.ts';
 import { QueryInteger, QueryText, QueryTime } from './query.ts';
 
 export const LogRecord = Type.Object({
@@ -21,7 +22,7 @@ export const LogRecord = Type.Object({
 });
 export type LogRecord = Static<typeof LogRecord>;
 
-export const LogQuery = Type.Object({
+const ABOUT = {
   object_type: QueryText('workspace, deployment, task, stub, container, app or machine; BETA9_TASK and its likes too'),
   object_id: QueryText(),
   container_id: QueryText(),
@@ -32,6 +33,10 @@ export const LogQuery = Type.Object({
   machine_id: QueryText(),
   worker_id: QueryText('as machine_id, where that is not said', { unless: 'machine_id' }),
   query: QueryText('part of a line, in any case; 50000 lines are looked at per request, newest first'),
+};
+
+export const LogQuery = Type.Object({
+  ...ABOUT,
   limit: QueryInteger('100 when absent or 0, 1000 at most'),
   size: QueryInteger('as limit, where that is not said', { unless: 'limit' }),
   page: QueryInteger('0: the newest lines; at most 10000 lines back'),
@@ -41,6 +46,12 @@ export const LogQuery = Type.Object({
   end_time: QueryTime('exclusive'),
 });
 export type LogQuery = Static<typeof LogQuery>;
+
+const { limit: _limit, ...STREAM } = START_AND_END;
+
+/** Lines as they come; `limit` and `page` bound no stream. */
+export const LogStreamQuery = Type.Object({ ...ABOUT, ...STREAM });
+export type LogStreamQuery = Static<typeof LogStreamQuery>;
 
 export const LogPage = Type.Object({
   object_id: Type.String(),

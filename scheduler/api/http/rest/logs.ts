@@ -42,9 +42,7 @@ export function readLogs(parts: LogRouteParts): RestRoute {
     answer: LogPage,
     errors: OBJECT_ERRORS,
     handle: async ({ caller, workspaceId, query }) => {
-      const objectType = objectTypeOf(query.object_type);
-      const named = namedIds(query);
-      const objectId = query.object_id ?? firstNamed(named) ?? workspaceId;
+      const { objectType, objectId, about } = aboutOf(query, workspaceId);
       const limit = Math.min(query.limit || query.size || DEFAULT_LIMIT, MAX_LIMIT);
       const page = query.page ?? 0;
       if (page * limit > MAX_SKIPPED) {
@@ -56,7 +54,6 @@ export function readLogs(parts: LogRouteParts): RestRoute {
       if (query.before_seq !== undefined && query.after_seq !== undefined) {
         throw new AppError('invalid_query', 'query parameters before_seq and after_seq exclude each other');
       }
-      const about = { ...named, ...byObject(objectType, objectId) };
       await checkLogObjects(parts, about, { workspaceId, isAdmin: caller.isAdmin });
       const filter = {
         ...about,
@@ -82,6 +79,31 @@ export function readLogs(parts: LogRouteParts): RestRoute {
   });
 }
 
+/**
+ * Objects that a query names.
+ * @throws AppError `invalid_query`
+ */
+export function aboutOf(
+  query: Pick<LogQuery, AboutKey>,
+  workspaceId: WorkspaceId,
+): { readonly objectType: ObjectType; readonly objectId: string; readonly about: Named } {
+  const objectType = objectTypeOf(query.object_type);
+  const named = namedIds(query);
+  const objectId = query.object_id ?? firstNamed(named) ?? workspaceId;
+  return { objectType, objectId, about: { ...named, ...byObject(objectType, objectId) } };
+}
+
+type AboutKey =
+  | 'object_type'
+  | 'object_id'
+  | 'container_id'
+  | 'task_id'
+  | 'stub_id'
+  | 'deployment_id'
+  | 'app_id'
+  | 'machine_id'
+  | 'worker_id';
+
 /** Refusals of a query about objects that the workspace lacks. */
 export const OBJECT_ERRORS: readonly string[] = [
   'not_found',
@@ -92,7 +114,7 @@ export const OBJECT_ERRORS: readonly string[] = [
 
 type Named = Pick<LogFilter, 'containerId' | 'taskId' | 'stubId' | 'deploymentId' | 'appId' | 'machineId'>;
 
-function namedIds(query: LogQuery): Named {
+function namedIds(query: Pick<LogQuery, AboutKey>): Named {
   const { container_id: containerId, task_id: taskId, stub_id: stubId } = query;
   const { deployment_id: deploymentId, app_id: appId } = query;
   // The id of a machine's only worker is the machine's id.

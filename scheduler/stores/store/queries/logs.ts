@@ -215,3 +215,37 @@ export function readLogLines(
     map,
   );
 }
+
+/** Id of the last line of each of these workspaces; 0 where there is none. */
+export async function lastLogIds(
+  db: Queryable,
+  workspaceIds: readonly WorkspaceId[],
+): Promise<ReadonlyMap<WorkspaceId, number>> {
+  const { rows } = await db.query<{ id: string; last: number | bigint | null }>(
+    `select w.id, (select max(l.id) from log_lines l where l.workspace_id = w.id) as last
+     from unnest($1::text[]) as w (id)`,
+    [workspaceIds],
+  );
+  return new Map(rows.map(({ id, last }) => [id as WorkspaceId, Number(last ?? 0)]));
+}
+
+/**
+ * Id of the first line of a workspace that was printed at that time or later, found by halving: lines come roughly in
+ * the order of their times. Behind all lines: one more than the last id.
+ */
+export async function logIdAt(db: Queryable, workspaceId: WorkspaceId, ms: number): Promise<number> {
+  const { rows } = await db.query<{ low: number | bigint }>(
+    `with recursive halves (low, high) as (
+       select (select coalesce(min(id), 1) from log_lines where workspace_id = $1),
+         (select coalesce(max(id), 0) + 1 from log_lines where workspace_id = $1)
+       union all
+       select case when line.at < $2 then line.id + 1 else halves.low end,
+         case when line.at < $2 then halves.high else (halves.low + halves.high) / 2 end
+       from halves cross join lateral (
+         select id, at from log_lines where workspace_id = $1 and id >= (halves.low + halves.high) / 2 order by id limit 1) line
+       where halves.low < halves.high)
+     select low from halves order by high - low limit 1`,
+    [workspaceId, new Date(ms)],
+  );
+  return Number(rows[0]?.low ?? 1);
+}
