@@ -157,14 +157,20 @@ function describeRest(route: RestRoute): Described {
     ...parametersOf(namesIn(route.path), Object.entries(route.query?.properties ?? {})),
     ...(route.body === undefined ? {} : { requestBody: jsonContent(bodySchema(route.body, [])) }),
     responses: {
-      [route.status ?? 200]: {
-        description: 'Done',
-        ...(route.answer === undefined ? {} : jsonContent(plain(route.answer))),
-      },
+      [route.status ?? 200]:
+        route.stream === undefined
+          ? { description: 'Done', ...(route.answer === undefined ? {} : jsonContent(plain(route.answer))) }
+          : describeStream(route.stream),
       ...problemsOf(errorsOf(route)),
     },
   };
 }
+
+/** A stream of server-sent events: its content has the schema of a frame's data. */
+const describeStream = ({ frames }: NonNullable<RestRoute['stream']>): Described => ({
+  description: `Server-sent events. ${frames.description}`,
+  content: { 'text/event-stream': { schema: plain(frames.data) } },
+});
 
 function describePlain(route: PlainRoute, path: string): Described {
   const { body, answer = [] } = route;
