@@ -4,6 +4,7 @@ import type { TObject, TSchema } from 'typebox';
 import { AppRecord, AppWithLatest } from '#shared/api/rest/apps.ts';
 import { ContainerRecord } from '#shared/api/rest/containers.ts';
 import { DeploymentRecord } from '#shared/api/rest/deployments.ts';
+import { EventRecord } from '#shared/api/rest/events.ts';
 import { LimitsRecord } from '#shared/api/rest/limits.ts';
 import { LogRecord } from '#shared/api/rest/logs.ts';
 import { SecretRecord } from '#shared/api/rest/secrets.ts';
@@ -31,6 +32,7 @@ const NAMED: Readonly<Record<string, TSchema>> = {
   AppWithLatest,
   Container: ContainerRecord,
   Deployment: DeploymentRecord,
+  Event: EventRecord,
   Inputs: INPUTS,
   Limits: LimitsRecord,
   LogLine: LogRecord,

@@ -5,7 +5,7 @@
 import type { FastifyRequest } from 'fastify';
 import { RestTask } from '#shared/api/rest/tasks.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
-import { isTaskStatus, isTerminalTask } from '#shared/domain/status.ts';
+import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { EventRow } from '../../../stores/store/queries/events.ts';
 import { RANK } from '../../../tasks/state.ts';
@@ -24,8 +24,8 @@ export interface SubscribeParts extends TaskRouteParts {
   readonly log: Log;
 }
 
-/** Time between two looks at a task that no event tells of. */
-const LOOK_MS = 5_000;
+/** Seconds between two looks at a task that no event tells of. */
+const LOOK_TICKS = 5;
 /** Numbers of frames within an attempt; ranks are below it. */
 const RANKS = 8;
 
@@ -35,7 +35,10 @@ export function subscribeTask(parts: SubscribeParts): RestRoute {
     summary: 'Status of a task, now and at each change, until it is over',
     kind: 'task',
     containers: true,
-    frames: { description: 'id: a number that grows, event: status, data: the task as GET answers it.', data: RestTask },
+    frames: {
+      description: 'id: a number that grows, event: status, data: the task as GET answers it.',
+      data: RestTask,
+    },
     errors: ['task_not_found', QUEUES_AWAY],
     open: async (request) => {
       const record = await taskFor(parts, request);
@@ -50,6 +53,8 @@ export function subscribeTask(parts: SubscribeParts): RestRoute {
   });
 }
 
+const isTaskStatus = (text: unknown): text is TaskStatus => TASK_STATUSES.some((status) => status === text);
+
 type State = Pick<TaskRecord, 'status' | 'attempt' | 'rank'>;
 const numberOf = ({ attempt, rank }: State): number => attempt * RANKS + rank;
 
@@ -61,7 +66,7 @@ class TaskFollower implements SseSource, Reader<EventRow> {
   #stream: SseStream | undefined;
   /** Number of the last frame. */
   #sent = -1;
-  #lookMs = 0;
+  #ticks = 0;
   /** Frames in the order in which they were asked for; the last one's promise. */
   #sending: Promise<void> = Promise.resolve();
 
@@ -93,11 +98,9 @@ class TaskFollower implements SseSource, Reader<EventRow> {
     return 'more';
   }
 
-  tick(nowMs: number): void {
-    if (nowMs - this.#lookMs < LOOK_MS && nowMs >= this.#lookMs) return;
-    const isFirst = this.#lookMs === 0;
-    this.#lookMs = nowMs;
-    if (!isFirst) this.#look();
+  tick(): void {
+    this.#ticks += 1;
+    if (this.#ticks % LOOK_TICKS === 0) this.#look();
   }
 
   failed(error: unknown): void {
@@ -136,10 +139,9 @@ class TaskFollower implements SseSource, Reader<EventRow> {
   async #changed({ data, containerId }: EventRow): Promise<TaskRecord | undefined> {
     const now = await this.#parts.tasks.read(this.#first.workspaceId, this.#first.taskId);
     const { status, attempt } = data;
-    if (now === undefined || typeof status !== 'string' || !isTaskStatus(status) || typeof attempt !== 'number')
-      return now;
-    if (isTerminalTask(status)) return now;
-    return { ...now, ...stateOf(status, attempt, data), containerId: containerId ?? null };
+    if (now === undefined || !isTaskStatus(status) || typeof attempt !== 'number' || isTerminalTask(status)) return now;
+    const { result: _result, resultObjectId: _object, ...before } = now;
+    return { ...before, ...stateOf(status, attempt, data), containerId: containerId ?? null };
   }
 }
 
@@ -148,7 +150,7 @@ function stateOf(
   status: TaskStatus,
   attempt: number,
   data: EventRow['data'],
-): State & Pick<TaskRecord, 'startedAtMs' | 'endedAtMs' | 'failureReason'> {
+): State & Pick<TaskRecord, 'startedAtMs' | 'endedAtMs' | 'durationMs' | 'failureReason'> {
   const { started_at: startedAt, failure_reason: failureReason } = data;
   // A task that went back to its queue says PENDING, behind its attempt's RUNNING.
   const rank = status === 'PENDING' && attempt > 0 ? RANK.RETRY : RANK[status];
@@ -158,7 +160,7 @@ function stateOf(
     rank: rank as TaskRecord['rank'],
     startedAtMs: typeof startedAt === 'string' ? Date.parse(startedAt) : null,
     endedAtMs: null,
+    durationMs: null,
     failureReason: typeof failureReason === 'string' ? failureReason : '',
   };
 }
-
