@@ -1,5 +1,5 @@
 /** A client of server-sent events over a plain connection: what came so far, frame by frame. */
-import { request } from 'node:http';
+import { Agent, request } from 'node:http';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { waitFor } from './programs.ts';
 
@@ -16,6 +16,8 @@ export class SseClient {
   headers: IncomingMessage['headers'] = {};
   text = '';
   isOver = false;
+  /** A connection of its own, kept as browsers keep theirs. */
+  readonly #agent = new Agent({ keepAlive: true });
   #request: ClientRequest | undefined;
   #response: IncomingMessage | undefined;
   #rest = '';
@@ -25,7 +27,7 @@ export class SseClient {
     const client = new SseClient();
     const all = { ...(token === undefined ? {} : { authorization: `Bearer ${token}` }), ...headers };
     await new Promise<void>((resolve, reject) => {
-      const opened = request(url, { headers: all, agent: false }, (response) => {
+      const opened = request(url, { headers: all, agent: client.#agent }, (response) => {
         client.#response = response;
         client.status = response.statusCode ?? 0;
         client.headers = response.headers;
@@ -97,5 +99,6 @@ export class SseClient {
 
   close(): void {
     this.#request?.destroy();
+    this.#agent.destroy();
   }
 }
