@@ -201,8 +201,12 @@ export function wireLinks({ clusterState, linkParts, taskParts, podParts }: Wire
 }
 
 /** Streams that were ordered from agents: files of volumes, programs in containers, events of builds. */
-function wireOrderedStreams({ linkParts: { links, images }, volumeStreams, podParts, buildStreams }: Wired): void {
+function wireOrderedStreams(parts: Wired): void {
+  const { linkParts, volumeStreams, podParts, buildStreams, clusterState } = parts;
+  const { links, images } = linkParts;
   const { containerStreams } = podParts;
+  for (const streams of [containerStreams, volumeStreams, buildStreams])
+    clusterState.machines.onChange((machine) => streams.machineChanged(machine));
   containerStreams.onOrder((machineId, order) => links.serveContainer(machineId, order));
   volumeStreams.onOrder((machineId, order) => links.serveVolume(machineId, order));
   buildStreams.onOrder((machineId, order) => {

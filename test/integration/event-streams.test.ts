@@ -74,7 +74,7 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('events with %s sto
         id: expect.stringMatching(/^[0-9a-f]{24}$/),
       },
     });
-    expect((created?.['cloud_event'] as Json)['data']).toEqual(created?.['data']);
+    expect((created?.['cloud_event'] as Json | undefined)?.['data']).toEqual(created?.['data']);
     const found = async (query: string): Promise<readonly unknown[]> =>
       (await history(query)).events.filter((event) => event['task_id'] === taskId).map(told);
     const { stub_id: stubId, app_id: appId } = created as Json;

@@ -74,7 +74,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...eventRoutes(parts),
   listContainers(parts.containers, parts.directory),
   ...appRoutes(parts),
-  readLogs(parts.logs),
+  readLogs(parts),
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
   ...sharedStateRoutes(parts.sharedState),
