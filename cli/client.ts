@@ -121,6 +121,7 @@ export class Client {
     method: 'GET' | 'PUT',
     path: string,
     body?: Readable,
+    options: { readonly headers?: Readonly<Record<string, string>>; readonly signal?: AbortSignal } = {},
   ): Promise<{ readonly body: Readable; readonly headers: RawAnswer['headers'] }> {
     const url = `${this.context.url}${path}`;
     try {
@@ -130,7 +131,9 @@ export class Client {
         headers: {
           authorization: `Bearer ${this.context.token}`,
           ...(body === undefined ? {} : { 'content-type': 'application/octet-stream' }),
+          ...options.headers,
         },
+        ...(options.signal === undefined ? {} : { signal: options.signal }),
         ...(body === undefined ? {} : { body }),
       });
       const headers = plainHeaders(answer.headers);

@@ -19,6 +19,7 @@ import { openIdentity, openTokens } from './compose/identity.ts';
 import { openLocalQueue } from './compose/local-queue.ts';
 import { startOrder } from './compose/lifecycle.ts';
 import { openLinks } from './compose/links.ts';
+import { openLiveLogs } from './compose/live-logs.ts';
 import { openBuilds } from './compose/builds.ts';
 import { openObjects } from './compose/objects.ts';
 import { openPools, openPoolsFile } from './compose/pools.ts';
@@ -120,6 +121,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     clusterState,
     tokens,
     ...deployments,
+    liveLogs: openLiveLogs(infrastructure, deployments, events),
     ...objectParts,
     objectParts,
     localQueue,
@@ -163,6 +165,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   });
   const containerCalls = openContainerCalls(infrastructure, clusterState, tokens, surfaces);
   const retention = openRetention(infrastructure, clusterState, objectParts);
+  const exporters = await openExports(infrastructure, clusterState, deployments.directory);
 
   const wired = {
     ...base,
@@ -181,6 +184,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     registryParts,
     explain,
     relay,
+    exporters,
     gauges,
     scheduleParts,
     webhooks,

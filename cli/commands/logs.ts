@@ -1,10 +1,10 @@
 // `longshore logs`: the newest lines of a deployment, container or task; `--follow` continues with new ones.
-import { sleep } from '#shared/backoff.ts';
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { latestDeployment } from '../deploy/deploy.ts';
 import { CliError, usageError } from '../errors.ts';
+import { follow } from '../follow.ts';
 import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print } from '../print.ts';
@@ -13,9 +13,6 @@ import type { LogsFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 type Filter = Readonly<Record<string, string>>;
-
-const POLL_MS = 500;
-const PAGE_LINES = 1000;
 
 /** Prints lines oldest first; `signal` ends following (Ctrl-C does it for a person). */
 export async function runLogs(
@@ -33,25 +30,32 @@ export async function runLogs(
     const workspaceId = await client.workspaceId();
     const filter = await filterOf(client, name, flags);
     const newest = new URLSearchParams({ ...filter, limit: String(flags.limit) });
-    let afterSeq = await show(client, workspaceId, newest).catch((error: unknown) => {
+    const afterSeq = await show(client, workspaceId, newest).catch((error: unknown) => {
       if (!(error instanceof CliError) || error.answerCode !== 'task_not_found') throw error;
       throw new CliError(`there is no task ${flags.task}: \`longshore task list\` shows those there are`, {
         cause: error,
       });
     });
     if (afterSeq === 0) await sayNone(client, workspaceId, filter);
-    while (flags.follow === true && signal?.aborted !== true) {
-      await sleep(POLL_MS, signal);
-      const query = new URLSearchParams({ ...filter, limit: String(PAGE_LINES), after_seq: String(afterSeq) });
-      afterSeq = Math.max(afterSeq, await show(client, workspaceId, query));
-    }
+    if (flags.follow !== true) return;
+    const query = new URLSearchParams({ ...filter, seq_num: String(afterSeq + 1) });
+    await follow(client, `/logs/${workspaceId}/stream?${query.toString()}`, {
+      onRecord: ({ event, data }) => {
+        if (event === 'log') showLine(JSON.parse(data) as JsonObject);
+      },
+      signal,
+    });
   } finally {
     await client.close();
   }
 
+  function showLine(line: JsonObject): void {
+    print(options.json === true ? JSON.stringify(line) : formatLine(line));
+  }
+
   async function show(reader: Client, workspaceId: string, query: URLSearchParams): Promise<number> {
     const lines = listField(await reader.rest(`/logs/${workspaceId}?${query.toString()}`), 'logs');
-    for (const line of lines) print(options.json === true ? JSON.stringify(line) : formatLine(line));
+    for (const line of lines) showLine(line);
     return lines.reduce((last, line) => Math.max(last, numberField(line, 'seq_num')), 0);
   }
 }

@@ -11,11 +11,12 @@ export interface Events {
   readonly reads: EventReads;
   /** Live readers at this replica. */
   readonly hub: EventHub;
+  readonly metrics: EventMetrics;
 }
 
 export function openEvents({ db, registry, log }: Pick<Infrastructure, 'db' | 'registry' | 'log'>): Events {
   const reads = new EventReads(db);
   const metrics = new EventMetrics(registry);
   const hub = eventHub(reads, { log, onPage: () => metrics.pages.inc({ rows: 'events' }) });
-  return { writer: new EventWriter(), reads, hub };
+  return { writer: new EventWriter(), reads, hub, metrics };
 }

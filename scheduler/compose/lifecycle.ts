@@ -3,6 +3,7 @@ import type { Part } from '#shared/lifecycle.ts';
 import type { RedisMemory } from '../stores/queues/redis-memory.ts';
 import type { Surfaces } from '../api/http/surfaces.ts';
 import type { MachineHealth } from '../fleet/health.ts';
+import { exportsPart } from './exports.ts';
 import type { ObjectParts } from './objects.ts';
 import type { PoolParts } from './pools.ts';
 import { recordsPart } from './records.ts';
@@ -51,6 +52,8 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     recordsPart(parts.records, leader),
     parts.webhooks.deliveries,
     parts.events.hub,
+    parts.liveLogs.hub,
+    exportsPart(parts.exporters),
     ...maintenance.beforeTasks,
     taskParts.tasks,
     taskParts.due,

@@ -53,6 +53,7 @@ export interface SurfacesSetup extends Pick<
   | 'inside'
   | 'snapshots'
   | 'events'
+  | 'liveLogs'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

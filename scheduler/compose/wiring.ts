@@ -32,11 +32,13 @@ import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { BuildParts } from './builds.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Events } from './events.ts';
+import type { Exporter } from '../fleet/exports/exporter.ts';
 import type { Gauges } from './gauges.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
+import type { LiveLogParts } from './live-logs.ts';
 import type { Records } from './records.ts';
 import type { PodParts } from './pods.ts';
 import type { RegistryParts } from './registry.ts';
@@ -50,6 +52,8 @@ import type { Webhooks } from './webhooks.ts';
 export interface Wired {
   readonly infrastructure: Infrastructure;
   readonly events: Events;
+  readonly liveLogs: LiveLogParts;
+  readonly exporters: readonly Exporter[];
   readonly identity: Identity;
   readonly clusterState: ClusterState;
   readonly targets: Targets;
@@ -327,14 +331,31 @@ function wireReplicas({ infrastructure, clusterState, linkParts, taskParts, repl
 }
 
 /** Live readers of events, here and at other replicas. */
-function wireEvents({ infrastructure: { keys }, clusterState: { bus }, events: { writer, hub } }: Wired): void {
-  writer.onWritten((workspaceId, lastSeq) => hub.wake(workspaceId, lastSeq));
-  writer.onWritten((workspaceId, lastSeq) => bus.publish(keys.eventsChannel, [workspaceId, lastSeq]));
-  bus.on(keys.eventsChannel, (message) => {
-    const [workspaceId, lastSeq] = message as readonly unknown[];
-    if (typeof workspaceId === 'string' && typeof lastSeq === 'number') hub.wake(workspaceId as WorkspaceId, lastSeq);
-  });
-  bus.onGap(() => hub.wakeAll());
+function wireEvents({
+  infrastructure: { keys },
+  clusterState: { bus },
+  events,
+  liveLogs,
+  linkParts,
+  exporters,
+}: Wired): void {
+  const ways = [
+    ['events', events.writer, events.hub, keys.eventsChannel],
+    ['logs', linkParts.logs, liveLogs.hub, keys.logsChannel],
+  ] as const;
+  for (const [kind, writer, hub, channel] of ways) {
+    const heard = (workspaceId: WorkspaceId, lastSeq: number): void => {
+      hub.wake(workspaceId, lastSeq);
+      for (const exporter of exporters) exporter.wake(kind, workspaceId);
+    };
+    writer.onWritten(heard);
+    writer.onWritten((workspaceId, lastSeq) => bus.publish(channel, [workspaceId, lastSeq]));
+    bus.on(channel, (message) => {
+      const [workspaceId, lastSeq] = message as readonly unknown[];
+      if (typeof workspaceId === 'string' && typeof lastSeq === 'number') heard(workspaceId as WorkspaceId, lastSeq);
+    });
+    bus.onGap(() => hub.wakeAll());
+  }
 }
 
 /** Drains follow containers and machines. */

@@ -20,7 +20,13 @@ interface Seen {
   readonly body: Buffer;
 }
 type Reply =
-  | { readonly status?: number; readonly body: unknown; readonly isNoTask?: true; readonly isReplay?: true }
+  | {
+      readonly status?: number;
+      readonly body: unknown;
+      readonly isNoTask?: true;
+      readonly isReplay?: true;
+      readonly type?: string;
+    }
   | undefined;
 
 let server: Server;
@@ -43,7 +49,7 @@ beforeEach(async () => {
         return;
       }
       response.writeHead(answer.status ?? 200, {
-        'content-type': 'application/json',
+        'content-type': answer.type ?? 'application/json',
         ...(answer.isNoTask === true ? {} : { 'x-task-id': 't-1' }),
         ...(answer.isReplay === true ? { 'idempotency-replayed': 'true' } : {}),
       });
@@ -404,26 +410,35 @@ describe('logs', () => {
     });
   });
 
-  test('that follow ask for what comes after the last line, and print each line once', async () => {
+  test('that follow go on behind the last line, also after a lost connection, and print each line once', async () => {
     const lines = Array.from({ length: 5 }, (_unused, n) => ({
       seq_num: n + 1,
       timestamp: '2026-01-01T10:00:00.000Z',
       container_id: 'endpoint-1-abcdef01',
       message: `line ${n + 1}`,
     }));
-    let shown = 2;
+    const starts: (readonly (string | undefined)[])[] = [];
     reply = (route, request) => {
       if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
-      if (route !== 'GET /api/v1/logs/w-1') return undefined;
-      const after = Number(URL.parse(request.url ?? '', url)?.searchParams.get('after_seq') ?? 0);
-      const logs = lines.slice(0, shown).filter((line) => line.seq_num > after);
-      shown = Math.min(lines.length, shown + 1);
-      return { body: { logs } };
+      if (route === 'GET /api/v1/logs/w-1') return { body: { logs: lines.slice(0, 2) } };
+      if (route !== 'GET /api/v1/logs/w-1/stream') return undefined;
+      // Each stream has one line, and then it breaks off.
+      const asked = URL.parse(request.url ?? '', url)?.searchParams.get('seq_num') ?? undefined;
+      const last = request.headers['last-event-id']?.toString();
+      starts.push([asked, last]);
+      const line = lines[Number(asked ?? Number(last) + 1) - 1];
+      const frame = line === undefined ? '' : `id: ${line.seq_num}\nevent: log\ndata: ${JSON.stringify(line)}\n\n`;
+      return { body: `: connected\n\nretry: 3000\n\n${frame}`, type: 'text/event-stream' };
     };
     const following = start(['logs', '--task', 't-1', '--follow']);
     await waitFor(() => following.stdout().includes('line 5'), 'every line is printed', 20_000);
     following.child.kill('SIGINT');
     await following.ended;
     expect(following.stdout().match(/line \d/g)).toEqual(['line 1', 'line 2', 'line 3', 'line 4', 'line 5']);
+    expect(starts.slice(0, 3)).toEqual([
+      ['3', undefined],
+      [undefined, '3'],
+      [undefined, '4'],
+    ]);
   });
 });

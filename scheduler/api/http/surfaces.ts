@@ -98,6 +98,7 @@ import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
 import { SseMetrics, SseStreams } from './sse.ts';
+import type { LiveLogs, LogHub } from '../../fleet/logs/live-logs.ts';
 import type { EventReads } from '../../workspaces/events/reads.ts';
 import type { EventHub } from '../../workspaces/events/source.ts';
 import type { Builds } from '../../fleet/builds/builds.ts';
@@ -194,6 +195,7 @@ export interface SurfaceParts {
   readonly explains: Explains;
   /** History of events, and live readers of them. */
   readonly events: { readonly reads: EventReads; readonly hub: EventHub };
+  readonly liveLogs: { readonly lines: LiveLogs; readonly hub: LogHub };
   /** Files of volumes by signed addresses. */
   readonly cacheVolumes: Pick<CacheVolumes, 'deleted'>;
   readonly volumeFiles: Pick<

@@ -20,6 +20,7 @@ export interface LogOwner {
 }
 
 export interface LiveLine extends LogLine, LogOwner {
+  readonly workspaceId: WorkspaceId;
   readonly storedAtMs: number;
 }
 

@@ -84,6 +84,8 @@ export interface Keys {
   readonly orderedContainersChannel: string;
   /** Workspaces that got events, for live readers at other replicas. */
   readonly eventsChannel: string;
+  /** Workspaces that got log lines, likewise. */
+  readonly logsChannel: string;
   /** Number of a workspace's requests in one minute; the key expires. */
   readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
   /** Resource usage of the containers of a machine; the key expires. */
@@ -128,6 +130,7 @@ export function keysOf(prefix = 'ls'): Keys {
     orderedStreamsChannel: `${prefix}:ordered-streams`,
     deletedCachesChannel: `${prefix}:deleted-caches`,
     eventsChannel: `${prefix}:events`,
+    logsChannel: `${prefix}:logs`,
     orderedBuildsChannel: `${prefix}:ordered-builds`,
     containerChangesChannel: `${prefix}:container-changes`,
     orderedContainersChannel: `${prefix}:ordered-containers`,

@@ -11,6 +11,6 @@ export class EventMetrics {
       labelNames: ['rows'],
       registers: [registry],
     });
-    fromZero(this.pages, [{ rows: 'events' }]);
+    fromZero(this.pages, [{ rows: 'events' }, { rows: 'logs' }]);
   }
 }

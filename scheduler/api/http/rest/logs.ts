@@ -5,7 +5,7 @@ import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { LogFilter, LogLine, LogReads } from '../../../fleet/logs/log-service.ts';
-import type { StubRow } from '../../../stores/store/queries/stubs.ts';
+import type { LogOwner } from '../../../fleet/logs/live-logs.ts';
 import type { TaskReads } from '../../../tasks/records/reads.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import { restRoute } from './route.ts';
@@ -226,17 +226,14 @@ export async function logRecords(
     directory.stubs(lines.map((line) => line.stubId as StubId)),
     directory.machinesOf(workspaceId, containerIds),
   ]);
-  return lines.map((line) =>
-    logRecord(workspaceId, line, stubs.get(line.stubId as StubId), machines.get(line.containerId as ContainerId)),
-  );
+  return lines.map((line) => {
+    const stub = stubs.get(line.stubId as StubId);
+    const machineId = machines.get(line.containerId as ContainerId);
+    return logRecord({ ...line, workspaceId, appId: stub?.appId, stubType: stub?.type, machineId });
+  });
 }
 
-const logRecord = (
-  workspaceId: string,
-  line: LogLine,
-  stub: StubRow | undefined,
-  machineId: MachineId | undefined,
-): LogRecord => ({
+export const logRecord = (line: LogLine & LogOwner & { readonly workspaceId: WorkspaceId }): LogRecord => ({
   seq_num: line.seq,
   stored_at_ns: line.atMs * 1_000_000,
   timestamp: timestampOf(line.atMs),
@@ -244,9 +241,10 @@ const logRecord = (
   stream: line.stream,
   container_id: line.containerId,
   stub_id: line.stubId,
-  ...(stub === undefined ? {} : { stub_type: stub.type, app_id: stub.appId }),
+  ...(line.stubType === undefined ? {} : { stub_type: line.stubType }),
+  ...(line.appId === undefined ? {} : { app_id: line.appId }),
   ...(line.deploymentId === null ? {} : { deployment_id: line.deploymentId }),
   ...(line.taskId === null ? {} : { task_id: line.taskId }),
-  ...(machineId === undefined ? {} : { machine_id: machineId, worker_id: machineId }),
-  workspace_id: workspaceId,
+  ...(line.machineId === undefined ? {} : { machine_id: line.machineId, worker_id: line.machineId }),
+  workspace_id: line.workspaceId,
 });

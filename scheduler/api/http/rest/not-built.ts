@@ -31,7 +31,6 @@ const NOT_BUILT: readonly NotBuilt[] = [
     what: 'time series of metrics are',
     routes: ['stub', 'workspace', 'pool'].map((kind) => `GET /metrics/{ws}/${kind}-timeseries`),
   },
-  { what: 'live streams are', routes: ['GET /logs/{ws}/stream'] },
 ];
 
 export const notBuiltRoutes: readonly RestRoute[] = NOT_BUILT.flatMap(({ what, routes }) =>

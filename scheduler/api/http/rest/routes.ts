@@ -21,6 +21,8 @@ import type { TaskReads } from '../../../tasks/records/reads.ts';
 import { limitRoutes } from './limits.ts';
 import type { LimitsParts } from './limits.ts';
 import { readLogs } from './logs.ts';
+import { logStream } from './log-stream.ts';
+import type { LogStreamParts } from './log-stream.ts';
 import type { RestRoute } from './route.ts';
 import { notBuiltRoutes } from './not-built.ts';
 import { downloadUrl } from './objects.ts';
@@ -56,6 +58,7 @@ export interface RestRouteParts
   readonly signingKeys: Pick<KeyRing, 'list' | 'rotate' | 'retire'>;
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly logs: LogReads;
+  readonly liveLogs: LogStreamParts['liveLogs'];
   readonly explains: Explains;
   readonly secrets: Secrets;
   readonly sharedState: SharedState;
@@ -75,6 +78,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   listContainers(parts.containers, parts.directory),
   ...appRoutes(parts),
   readLogs(parts),
+  logStream(parts),
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
   ...sharedStateRoutes(parts.sharedState),
