@@ -28,6 +28,8 @@ import type { OutputRouteParts } from './outputs.ts';
 import { secretRoutes } from './secrets.ts';
 import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
+import { stackRoutes } from './stacks.ts';
+import type { StackRouteParts } from './stacks.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
 import { volumeRoutes } from './volumes.ts';
@@ -42,6 +44,7 @@ export interface RestRouteParts
     LimitsParts,
     ObjectRouteParts,
     OutputRouteParts,
+    StackRouteParts,
     VolumeRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
@@ -76,6 +79,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...outputRoutes(parts),
   ...volumeRoutes(parts),
   ...imageRoutes(parts),
+  ...stackRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,
 ];
