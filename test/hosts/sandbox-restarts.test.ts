@@ -87,7 +87,8 @@ describe.for(Object.entries(kills))('kill -9 of the %s', ([, names]) => {
     const bytes = randomBytes(64 * MIB);
     writeFileSync(path, bytes);
     const file = openSync(path, 'r');
-    const out = openSync(join(platform.directory, 'output'), 'w+');
+    const written = join(platform.directory, 'output');
+    const out = openSync(written, 'w');
     const command = [
       'exec',
       box,
@@ -101,7 +102,7 @@ describe.for(Object.entries(kills))('kill -9 of the %s', ([, names]) => {
     await killed(platform, names, async () => undefined);
     expect(await exec.code, exec.err).toBe(0);
     expect(exec.err).toContain('connected again');
-    expect(readFileSync(out, 'utf8').split(' ')[0]).toBe(createHash('sha256').update(bytes).digest('hex'));
+    expect(readFileSync(written, 'utf8').split(' ')[0]).toBe(createHash('sha256').update(bytes).digest('hex'));
     for (const one of [file, out]) closeSync(one);
     expect(await stopSandbox(platform, box)).toBe(true);
     await nothingLeft(platform, [box]);
