@@ -52,6 +52,7 @@ export interface SurfacesSetup extends Pick<
   | 'access'
   | 'inside'
   | 'snapshots'
+  | 'events'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

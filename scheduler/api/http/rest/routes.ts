@@ -4,6 +4,8 @@ import type { AppRouteParts } from './apps.ts';
 import { listContainers } from './containers.ts';
 import { deploymentRoutes } from './deployments.ts';
 import type { DeploymentRouteParts } from './deployments.ts';
+import { eventRoutes } from './events.ts';
+import type { EventRouteParts } from './events.ts';
 import { explainRoute } from './explain.ts';
 import type { Explains } from './explain.ts';
 import { imageRoutes } from './images.ts';
@@ -28,6 +30,9 @@ import type { OutputRouteParts } from './outputs.ts';
 import { secretRoutes } from './secrets.ts';
 import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
+import { stackRoutes } from './stacks.ts';
+import type { StackRouteParts } from './stacks.ts';
+import { subscribeTask } from './subscribe.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
 import { volumeRoutes } from './volumes.ts';
@@ -38,10 +43,12 @@ export interface RestRouteParts
   extends
     AppRouteParts,
     DeploymentRouteParts,
+    EventRouteParts,
     ImageRouteParts,
     LimitsParts,
     ObjectRouteParts,
     OutputRouteParts,
+    StackRouteParts,
     VolumeRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
@@ -66,9 +73,11 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   readTask(parts),
   listTasks(parts),
   cancelTasks(parts.taskActions),
+  subscribeTask(parts),
+  ...eventRoutes(parts),
   listContainers(parts.containers, parts.directory),
   ...appRoutes(parts),
-  readLogs(parts.logs),
+  readLogs(parts),
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
   ...sharedStateRoutes(parts.sharedState),
@@ -76,6 +85,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...outputRoutes(parts),
   ...volumeRoutes(parts),
   ...imageRoutes(parts),
+  ...stackRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,
 ];
