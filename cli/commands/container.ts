@@ -79,13 +79,13 @@ async function endedError(client: Client, reference: string): Promise<CliError |
     .then((workspaceId) => client.rest(`/explain/${workspaceId}/${encodeURIComponent(reference)}`))
     .catch(() => undefined);
   const { kind, id, since, container } = (found ?? {}) as unknown as Partial<Explanation>;
-  if (kind !== 'container' || id === undefined || container?.ended_at == null) return undefined;
+  if (kind !== 'container' || id === undefined || !container || container.ended_at === null) return undefined;
   const { reason, exit_code, message } = container;
   const why = [...(reason === '' ? [] : [reason]), ...(exit_code === null ? [] : [`exit code ${exit_code}`])].join(
     ', ',
   );
   const last = message.trimEnd().split('\n').at(-1) ?? '';
-  const ago = since == null ? '' : ` ${ageOf(since, Date.now())} ago`;
+  const ago = since === null || since === undefined ? '' : ` ${ageOf(since, Date.now())} ago`;
   const text = `container ${id} ended${ago}${why === '' ? '' : ` (${why})`}${last === '' ? '' : `: ${last}`}`;
   return new CliError(`${text}; \`longshore logs --container ${id}\` has its output`);
 }
