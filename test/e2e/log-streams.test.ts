@@ -68,6 +68,7 @@ beforeAll(async () => {
 });
 afterAll(() => collector.stop());
 
+// oxlint-disable-next-line no-empty-pattern
 const test = plain.extend('platform', { scope: 'file' }, async ({}, { onCleanup }): Promise<Platform> => {
   const files: { path: string } = { path: '' };
   const platform = new Platform(await docker(), (daemon) =>

@@ -39,8 +39,8 @@ export async function otlpTarget({ endpoint, headers }: OtlpSettings): Promise<E
   const encode = ({ kind, atMs, storedAtMs, record }: ExportRecord): ReadableLogRecord => ({
     hrTime: hrTimeOf(atMs),
     hrTimeObserved: hrTimeOf(storedAtMs),
-    body: kind === 'logs' ? String(record['message'] ?? '') : JSON.stringify(record['data'] ?? {}),
-    ...(kind === 'events' ? { eventName: String(record['type'] ?? '') } : {}),
+    body: kind === 'logs' ? textOf(record['message']) : JSON.stringify(record['data'] ?? {}),
+    ...(kind === 'events' ? { eventName: textOf(record['type']) } : {}),
     resource,
     instrumentationScope: scopes[kind],
     attributes: attributesOf(record),
@@ -64,6 +64,8 @@ export async function otlpTarget({ endpoint, headers }: OtlpSettings): Promise<E
     close: () => exporter.shutdown(),
   };
 }
+
+const textOf = (value: unknown): string => (typeof value === 'string' ? value : '');
 
 export function logsUrl(endpoint: string): string {
   const url = new URL(endpoint);
