@@ -44,6 +44,8 @@ import type { Scaling } from './scaling.ts';
 import type { ScheduleParts } from './schedules.ts';
 import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
+import type { Events } from './events.ts';
+import type { EventWebhooks } from './event-webhooks.ts';
 import type { Webhooks } from './webhooks.ts';
 
 export interface Wired {
@@ -79,6 +81,8 @@ export interface Wired {
   readonly gauges: Gauges;
   readonly scheduleParts: ScheduleParts;
   readonly webhooks: Webhooks;
+  readonly events: Events;
+  readonly eventWebhooks: EventWebhooks;
 }
 
 /** Parts around the links of agents. */
@@ -118,6 +122,7 @@ export function wire(parts: Wired): void {
   wireDecisions(parts);
   wireDeployments(parts);
   wireTimes(parts);
+  parts.events.writer.onWritten((workspaceId, lastSeq) => parts.eventWebhooks.pump.wake(workspaceId, lastSeq));
   parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
 }
 

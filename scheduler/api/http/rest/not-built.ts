@@ -16,17 +16,6 @@ const NOT_BUILT: readonly NotBuilt[] = [
     what: 'stacks are',
     routes: ['GET /stack/{ws}', 'POST /stack/{ws}', 'PUT /stack/{ws}/{stackId}', 'DELETE /stack/{ws}/{stackId}'],
   },
-  {
-    what: 'webhooks are',
-    routes: [
-      'GET /webhook/{ws}',
-      'POST /webhook/{ws}',
-      'PUT /webhook/{ws}/{webhookId}',
-      'DELETE /webhook/{ws}/{webhookId}',
-      'POST /webhook/{ws}/{webhookId}/rotate',
-      'POST /webhook/{ws}/{webhookId}/test',
-    ],
-  },
   { what: 'events are', routes: ['GET /events/{ws}/history', 'GET /events/{ws}/stream'] },
   {
     what: 'time series of metrics are',

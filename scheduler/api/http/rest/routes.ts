@@ -32,6 +32,8 @@ import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
 import { volumeRoutes } from './volumes.ts';
 import type { VolumeRouteParts } from './volumes.ts';
+import { webhookRoutes } from './webhooks.ts';
+import type { WebhookRouteParts } from './webhooks.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
 export interface RestRouteParts
@@ -42,7 +44,8 @@ export interface RestRouteParts
     LimitsParts,
     ObjectRouteParts,
     OutputRouteParts,
-    VolumeRouteParts {
+    VolumeRouteParts,
+    WebhookRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
@@ -76,6 +79,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...outputRoutes(parts),
   ...volumeRoutes(parts),
   ...imageRoutes(parts),
+  ...webhookRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,
 ];
