@@ -9,12 +9,12 @@ import { watchProcess } from '#shared/process-metrics.ts';
 import { openActions } from './compose/actions.ts';
 import { openClusterState } from './compose/cluster-state.ts';
 import { openDeployments } from './compose/deployments.ts';
-import { openEvents } from './compose/events.ts';
 import { openEventWebhooks } from './compose/event-webhooks.ts';
 import { openExplain } from './compose/explain.ts';
 import { registerGauges } from './compose/gauges.ts';
 import { infrastructureOf } from './compose/infrastructure.ts';
 import { openHealth } from './compose/health.ts';
+import { openEvents } from './compose/events.ts';
 import { openIdentity, openTokens } from './compose/identity.ts';
 import { openLocalQueue } from './compose/local-queue.ts';
 import { startOrder } from './compose/lifecycle.ts';
@@ -96,6 +96,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const poolsFile = await openPoolsFile(settings);
   const certificate = await openCertificate(settings, log);
 
+  const events = openEvents();
+
   // Identity and permissions, targets of invocations, and knowledge of replicas, machines and containers.
   const identity = await openIdentity(infrastructure);
   const deployments = openDeployments(infrastructure, identity);
@@ -109,12 +111,12 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const localQueue = await openLocalQueue(infrastructure, clusterState);
   opened.push({ name: 'task queues', stop: () => localQueue.queues.close() });
   const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts);
-  const events = openEvents();
   const eventWebhooks = openEventWebhooks(infrastructure, identity, clusterState, webhooks);
-  const records = openRecords(infrastructure, clusterState, webhooks);
+  const records = openRecords(infrastructure, clusterState, webhooks, events);
   const redisMemory = openRedisMemory(infrastructure);
   const base = {
     infrastructure,
+    events,
     identity,
     clusterState,
     tokens,
@@ -184,7 +186,6 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     gauges,
     scheduleParts,
     webhooks,
-    events,
     eventWebhooks,
   };
   wire(wired);

@@ -227,7 +227,8 @@ const basesOf = (steps: readonly { readonly text?: string }[]): readonly string[
 
 /** Changes of containers, which their agents carry out. */
 function wireChanges({ clusterState: { machines }, linkParts: { links }, podParts }: Wired): void {
-  const { containerChanges } = podParts;
+  const { containerChanges, snapshots } = podParts;
+  snapshots.onUnwanted((machineId, images) => void links.removeImages(machineId, images));
   containerChanges.onOrder((machineId, order) => links.changeContainer(machineId, order));
   links.onContainerChanged((machineId, changed) => containerChanges.changed(machineId, changed));
   machines.onChange((machine) => containerChanges.machineChanged(machine));

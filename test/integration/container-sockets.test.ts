@@ -140,6 +140,27 @@ describe('exec', () => {
     expect(later.out[1]).toBe('one\ntwo\n');
   });
 
+  test('counted input goes on from what was taken, and only where the caller asked for the count', async () => {
+    const visit = await exec({ command: ['sh', '-c', 'head -c 4 >/dev/null; cat'], input: true });
+    const { pid } = await visit.text('pid');
+    expect(visit.texts).toEqual([{ pid, running: true, input: 0 }]);
+    visit.socket.send(Buffer.from('begun one\n'));
+    await visit.seen('one');
+    visit.socket.terminate();
+    const back = await exec({ pid, stdout: 0, stderr: 0, input: true });
+    expect(await back.text('pid')).toEqual({ pid, running: true, input: 10 });
+    back.socket.send(Buffer.alloc(600 * 1024, 'x'));
+    await vi.waitFor(() => expect(Number(back.texts.at(-1)?.['input'])).toBeGreaterThan(500 * 1024), {
+      timeout: 20_000,
+    });
+    back.say({ end: true });
+    expect(await back.text('exitCode')).toMatchObject({ exitCode: 0 });
+    const plain = await exec({ pid, stdout: 0, stderr: 0 });
+    expect(await plain.text('pid')).toEqual({ pid, running: false });
+    const wrong = await exec({ command: ['true'], input: 5 });
+    expect((await wrong.text('error'))['error']).toMatchObject({ message: 'input must be true or false' });
+  });
+
   test('the loss of the container’s machine asks the caller to come back', async () => {
     const visit = await exec({ command: 'echo one; sleep 100' });
     await visit.seen('one');

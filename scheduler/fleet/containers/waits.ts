@@ -4,7 +4,7 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
-import type { ContainerEntryChange, ContainerRegistry } from './container-registry.ts';
+import type { ContainerEntry, ContainerEntryChange, ContainerRegistry } from './container-registry.ts';
 
 const ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,200}$/;
 
@@ -53,12 +53,8 @@ export class ContainerWaits {
       else if (row.state === 'STOPPING') resolve(whenEnded(row));
     };
     const late = setTimeout(() => {
-      const row = this.#containers.get(id)?.row;
-      resolve({
-        ok: false,
-        why: 'late',
-        reason: `the container does not run after ${withinMs / 1000} s: ${stateText(row)}`,
-      });
+      const reason = `the container does not run after ${withinMs / 1000} s: ${stateText(this.#containers.get(id))}`;
+      resolve({ ok: false, why: 'late', reason });
     }, withinMs);
     const left = (): void => resolve({ ok: false, why: 'left', reason: 'the caller left' });
     signal?.addEventListener('abort', left, { once: true });
@@ -96,7 +92,11 @@ function whenEnded(row: ContainerRow | undefined): Waited {
   return { ok: false, why: 'ended', reason: `the container ${how}${why === '' ? '' : `: ${why}`}${code}` };
 }
 
-function stateText(row: ContainerRow | undefined): string {
-  if (row?.state === 'UNKNOWN') return 'its machine is not connected';
-  return row?.state === 'PENDING' ? 'no machine has taken it yet' : 'it is still starting';
+function stateText(entry: Pick<ContainerEntry, 'row' | 'rejections'> | undefined): string {
+  if (entry?.row.state === 'UNKNOWN') return 'its machine is not connected';
+  if (entry?.row.state !== 'PENDING') return 'it is still starting';
+  const refusals = Object.entries(entry.rejections ?? {}).filter(([, count]) => count > 0);
+  const reasons = refusals.map(([reason, count]) => `${reason} ${count}`).join(', ');
+  const why = reasons === '' ? '' : `, machines refused it (${reasons})`;
+  return `no machine has taken it yet${why}; \`longshore explain ${entry.row.id}\` says until when it waits`;
 }
