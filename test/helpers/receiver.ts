@@ -12,7 +12,10 @@ export interface Received {
   readonly body: string;
 }
 
-/** A status, with headers where they matter, given `once` something is done; `never`: no answer at all; `endless`: a head, and a body without end. */
+/**
+ * A status, with headers where they matter, given `once` something is done; `never`: no answer at all; `endless`: a
+ * head, and a body without end.
+ */
 export type Reply =
   | number
   | 'never'

@@ -27,7 +27,7 @@ export const PAGE = 50;
 const PAGE_BYTES = 512 * 1024;
 /** Open events below which the next page is read. */
 const LOW_WATER = PAGE / 2;
-/** Deliveries of a webhook that wait for another try; above it new events are not tried before some of them are over. */
+/** Deliveries of a webhook that wait for another try; with more, new events are not tried before some are over. */
 const MOST_WAITING = 1_000;
 const BACKLOG_CHECK_MS = 10_000;
 const BRING_EVERY_MS = 5_000;
@@ -391,7 +391,7 @@ export class Lane {
   }
 
   /**
-   * One try of an event.
+   * Tries an event once.
    * @param attempts - tries before
    * @throws the reason of a stop
    */

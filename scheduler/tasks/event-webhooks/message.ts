@@ -1,5 +1,5 @@
-// The message of a delivery: one CloudEvent, and the headers of both signatures. Source: reference, REST §11.2. Pure but
-// for the making of secrets.
+// The message of a delivery: one CloudEvent, and the headers of both signatures. Source: reference, REST §11.2. Pure
+// but for the making of secrets.
 import { createHmac, randomBytes } from 'node:crypto';
 import type { CloudEvent } from '#shared/api/rest/events.ts';
 import type { Message } from '../webhooks/post.ts';
@@ -21,7 +21,9 @@ export function bodyOf(event: CloudEvent): Buffer {
   const { stub_config: _left, ...data } = event.data;
   const without = Buffer.from(JSON.stringify({ ...event, data }));
   if (without.length <= MOST_BODY_BYTES) return without;
-  const short = Object.entries(data).filter(([, value]) => typeof value !== 'object' && String(value).length <= 256);
+  const short = Object.entries(data).filter(
+    ([, value]) => typeof value !== 'object' && JSON.stringify(value).length <= 256,
+  );
   return Buffer.from(JSON.stringify({ ...event, data: Object.fromEntries(short.slice(0, 100)) }));
 }
 

@@ -3,6 +3,7 @@
 import type { LookupAddress } from 'node:dns';
 import { Pool, request } from 'undici';
 import type { AddressRules } from '#shared/address-rules.ts';
+import type { WebhookRow } from '../../stores/store/queries/webhooks.ts';
 import type { Outcome } from '../webhooks/decide.ts';
 import { guardedConnector, permittedAddresses } from '../webhooks/guard.ts';
 import type { Lookups } from '../webhooks/lookups.ts';
@@ -26,11 +27,13 @@ interface Kept {
   answered: boolean;
 }
 
+type Whose = Pick<WebhookRow, 'id' | 'workspaceId'>;
+
 export interface ReceiversParts {
   readonly rules: AddressRules;
   readonly lookups: Pick<Lookups, 'addressesOf'>;
   readonly monotonicMs: () => number;
-  /** Connections to one receiver. */
+  /** Connections of one webhook. */
   readonly connections: number;
   readonly tryMs?: number;
 }
@@ -45,10 +48,10 @@ export class Receivers {
 
   /**
    * Sends a message. One whose kept connection turns out to be closed goes over a new one, as part of the same try.
-   * @param whose - owner of the connections
+   * @param whose - webhook that the connections belong to, and workspace that names are looked up for
    * @throws only the signal's reason, when the signal ended it
    */
-  async post(url: string, message: Message, whose: string, signal: AbortSignal): Promise<Outcome> {
+  async post(url: string, message: Message, whose: Whose, signal: AbortSignal): Promise<Outcome> {
     const ends = AbortSignal.any([signal, AbortSignal.timeout(this.#parts.tryMs ?? TRY_MS)]);
     const first = await this.#post(url, message, whose, ends);
     signal.throwIfAborted();
@@ -61,10 +64,10 @@ export class Receivers {
   async #post(
     url: string,
     message: Message,
-    whose: string,
+    whose: Whose,
     ends: AbortSignal,
   ): Promise<{ readonly outcome: Outcome; readonly isStale: boolean }> {
-    const key = `${whose} ${new URL(url).origin}`;
+    const key = `${whose.id} ${new URL(url).origin}`;
     const kept = this.#keptFor(key, url, whose);
     try {
       const pool = await unlessAborted(kept.pool, ends);
@@ -94,13 +97,13 @@ export class Receivers {
     }
   }
 
-  #keptFor(key: string, url: string, whose: string): Kept {
+  #keptFor(key: string, url: string, whose: Whose): Kept {
     const nowMs = this.#parts.monotonicMs();
     const before = this.#kept.get(key);
     if (before !== undefined && before.untilMs > nowMs) return before;
     if (before !== undefined) this.#forget(key, before);
     const kept: Kept = { pool: this.#open(url, whose), untilMs: nowMs + CHECKED_MS, answered: false };
-    // Whoever waits for the pool hears of the failure.
+    // The failure reaches those who wait for the pool.
     kept.pool.catch(() => this.#forget(key, kept));
     this.#kept.set(key, kept);
     for (const [oldest, one] of this.#kept) {
@@ -110,9 +113,9 @@ export class Receivers {
     return kept;
   }
 
-  async #open(url: string, whose: string): Promise<Pool> {
+  async #open(url: string, { workspaceId }: Whose): Promise<Pool> {
     const { rules, lookups, connections } = this.#parts;
-    const find = (host: string): Promise<readonly LookupAddress[]> => lookups.addressesOf(host, whose);
+    const find = (host: string): Promise<readonly LookupAddress[]> => lookups.addressesOf(host, workspaceId);
     const permitted = await permittedAddresses(url, rules, find);
     return new Pool(new URL(url).origin, {
       connect: guardedConnector(permitted, rules),

@@ -165,7 +165,10 @@ export class WebhookService {
     return listDeliveries(this.#parts.db.reads.of(workspaceId), webhookId, page);
   }
 
-  /** Sends an event of the kind `webhook.test` now, also for an inactive webhook. @throws AppError `webhook_not_found` */
+  /**
+   * Sends an event of the kind `webhook.test` now, also for an inactive webhook.
+   * @throws AppError `webhook_not_found`
+   */
   async test(workspaceId: WorkspaceId, id: string): Promise<WebhookDeliveryRow> {
     const webhook = await this.one(workspaceId, id);
     const eventId = newEventId(this.#parts.clock.nowMs());
@@ -173,7 +176,7 @@ export class WebhookService {
   }
 
   /**
-   * Sends the event of a delivery again, now. An event that waits for another try goes on waiting unless it is delivered.
+   * Sends the event of a delivery again, now. An event that waits goes on waiting unless it is delivered.
    * @throws AppError `webhook_not_found`, `delivery_not_found`, `event_gone`
    */
   async redeliver(workspaceId: WorkspaceId, id: string, deliveryId: string): Promise<WebhookDeliveryRow> {
@@ -201,7 +204,7 @@ export class WebhookService {
     try {
       const message = messageOf(cloudEventOf(event), await secrets.of(webhook), clock.nowMs());
       const beganMs = clock.monotonicMs();
-      const outcome = await receivers.post(webhook.url, message, webhook.workspaceId, this.#abort.signal);
+      const outcome = await receivers.post(webhook.url, message, webhook, this.#abort.signal);
       metrics.tries.inc({ outcome: wordOf(outcome) });
       const isDelivered = outcome.kind === 'answered' && outcome.status >= 200 && outcome.status < 300;
       const atMs = clock.nowMs();

@@ -1,5 +1,5 @@
--- Webhooks: addresses that a workspace's events are sent to. A webhook has a cursor into the events instead of a row for
--- each event: writing an event costs nothing more for it. Rows of outcomes are written in batches and kept for a while.
+-- Webhooks: addresses that a workspace's events are sent to. A webhook has a cursor into the events instead of a row
+-- for each event: writing an event costs nothing more for it. Outcomes are written in batches and kept for a while.
 create table webhooks (
   id text primary key,
   workspace_id text not null references workspaces (id),

@@ -151,7 +151,7 @@ export function backlogEdge(
   );
 }
 
-/** One event of a workspace; undefined: it is not kept any more. */
+/** An event of a workspace; undefined: it is not kept any more. */
 export function eventBySeq(db: Queryable, workspaceId: WorkspaceId, seq: number): Promise<EventRow | undefined> {
   return maybeOne(
     db,

@@ -1,7 +1,7 @@
 // Rows of webhooks and of the secrets that sign their deliveries.
 import type { WebhookId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf, one, storableText } from '../rows.ts';
+import { many, maybeOne, msOf, storableText } from '../rows.ts';
 
 /** Outcome of the last delivery, as the record shows it. */
 export interface LastDelivery {
@@ -333,15 +333,5 @@ export function webhooksWithWork(
      order by random() limit $2`,
     [except, limit, workspaces ?? null],
     workOf,
-  );
-}
-
-/** Number of webhooks of a workspace. */
-export function countWebhooks(db: Queryable, workspaceId: WorkspaceId): Promise<number> {
-  return one(
-    db,
-    'select count(*)::int as webhooks from webhooks where workspace_id = $1',
-    [workspaceId],
-    (row: { webhooks: number }) => row.webhooks,
   );
 }
