@@ -1,6 +1,6 @@
 // WebSockets and streams into containers, with a supervisor that is a real process.
 import { once } from 'node:events';
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, readdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -326,6 +326,32 @@ describe('files', () => {
     for (const query of ['', 'path=', 'path=a&mode=9', 'path=a&archive=zip', 'path=a&append=1'])
       expect([query, (await fetched(query, { method: 'PUT', body: 'x' })).status]).toEqual([query, 400]);
     chmodSync(path('kept'), 0o644);
+  });
+
+  test('a revoked token cuts downloads and uploads, and the old file stays', async () => {
+    writeFileSync(path('large'), '');
+    truncateSync(path('large'), 4 * 1024 ** 3);
+    writeFileSync(path('kept'), 'old');
+    const got = await fetched('path=large');
+    const reader = (got.body as ReadableStream<Uint8Array>).getReader();
+    await reader.read();
+    const body = new ReadableStream({
+      start: (to) => to.enqueue(Buffer.alloc(100_000)),
+      pull: () => new Promise<void>(() => undefined),
+    });
+    const before = readdirSync(world.supervisor.directory);
+    const putting = fetched('path=kept', { method: 'PUT', body, duplex: 'half' });
+    putting.catch(() => undefined);
+    // Bytes are beside the file until it is whole.
+    await expect.poll(() => readdirSync(world.supervisor.directory).length).toBeGreaterThan(before.length);
+    world.revoke();
+    const readAll = async (): Promise<void> => {
+      while (!(await reader.read()).done);
+    };
+    await expect(readAll()).rejects.toThrow();
+    await expect(putting).rejects.toThrow();
+    expect(readFileSync(path('kept'), 'utf8')).toBe('old');
+    await expect.poll(() => readdirSync(world.supervisor.directory)).toEqual(before);
   });
 
   test('nobody but a full token of the workspace', async () => {

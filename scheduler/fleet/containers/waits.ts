@@ -6,6 +6,10 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
 import type { ContainerEntry, ContainerEntryChange, ContainerRegistry } from './container-registry.ts';
 
+/** Time for which a container that does not live is not looked for again: anybody may ask for such ids. */
+const GONE_MS = 5_000;
+const MOST_GONE = 1024;
+
 const ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,200}$/;
 
 export type Waited =
@@ -18,6 +22,11 @@ export class ContainerWaits {
   readonly #containers: Pick<ContainerRegistry, 'get' | 'readAgain'>;
   readonly #db: Queryable;
   readonly #waiting = new Map<ContainerId, Set<() => void>>();
+  /** Lookups of containers that do not live, the oldest first. */
+  readonly #gone = new Map<
+    ContainerId,
+    { readonly untilMs: number; readonly row: Promise<ContainerRow | undefined> }
+  >();
 
   constructor(containers: Pick<ContainerRegistry, 'get' | 'readAgain'>, db: Queryable) {
     this.#containers = containers;
@@ -25,6 +34,7 @@ export class ContainerWaits {
   }
 
   containerChanged({ entry }: ContainerEntryChange): void {
+    this.#gone.delete(entry.row.id);
     for (const look of this.#waiting.get(entry.row.id) ?? []) look();
   }
 
@@ -77,6 +87,27 @@ export class ContainerWaits {
     if (known !== undefined) return known;
     // The database can neither store nor compare some texts that callers send.
     if (!ID.test(id)) return undefined;
+    const nowMs = performance.now();
+    const gone = this.#gone.get(id);
+    if (gone !== undefined && gone.untilMs > nowMs) return await gone.row;
+    const row = this.#lookedUp(id);
+    this.#gone.delete(id);
+    this.#gone.set(id, { untilMs: nowMs + GONE_MS, row });
+    for (const [oldest] of this.#gone) {
+      if (this.#gone.size <= MOST_GONE) break;
+      this.#gone.delete(oldest);
+    }
+    try {
+      const found = await row;
+      if (found !== undefined && !isTerminalContainer(found.state)) this.#gone.delete(id);
+      return found;
+    } catch (error) {
+      this.#gone.delete(id);
+      throw error;
+    }
+  }
+
+  async #lookedUp(id: ContainerId): Promise<ContainerRow | undefined> {
     const row = await containerById(this.#db, id);
     // Another replica may have made it just now.
     if (row !== undefined && !isTerminalContainer(row.state)) await this.#containers.readAgain([id]);
