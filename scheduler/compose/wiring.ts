@@ -123,7 +123,6 @@ export function wire(parts: Wired): void {
   wireDecisions(parts);
   wireDeployments(parts);
   wireTimes(parts);
-  parts.events.writer.onWritten((workspaceId, lastSeq) => parts.eventWebhooks.pump.wake(workspaceId, lastSeq));
   parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
 }
 
@@ -329,13 +328,22 @@ function wireReplicas({ infrastructure, clusterState, linkParts, taskParts, repl
   });
 }
 
-/** Live readers of events, here and at other replicas. */
-function wireEvents({ infrastructure: { keys }, clusterState: { bus }, events: { writer, hub } }: Wired): void {
-  writer.onWritten((workspaceId, lastSeq) => hub.wake(workspaceId, lastSeq));
+/** Live readers of events, and the leader's pump of webhooks, here and at other replicas. */
+function wireEvents({
+  infrastructure: { keys },
+  clusterState: { bus },
+  events: { writer, hub },
+  eventWebhooks: { pump },
+}: Wired): void {
+  const wake = (workspaceId: WorkspaceId, lastSeq: number): void => {
+    hub.wake(workspaceId, lastSeq);
+    pump.wake(workspaceId, lastSeq);
+  };
+  writer.onWritten(wake);
   writer.onWritten((workspaceId, lastSeq) => bus.publish(keys.eventsChannel, [workspaceId, lastSeq]));
   bus.on(keys.eventsChannel, (message) => {
     const [workspaceId, lastSeq] = message as readonly unknown[];
-    if (typeof workspaceId === 'string' && typeof lastSeq === 'number') hub.wake(workspaceId as WorkspaceId, lastSeq);
+    if (typeof workspaceId === 'string' && typeof lastSeq === 'number') wake(workspaceId as WorkspaceId, lastSeq);
   });
   bus.onGap(() => hub.wakeAll());
 }
