@@ -1,5 +1,5 @@
-// Webhooks as people use them, by HTTP and by the command line, with two schedulers and simulated agents: events of real
-// tasks, lists and refusals, and a leader that is killed while it sends.
+// Webhooks as people use them, by HTTP and by the command line, with two schedulers and simulated agents: events of
+// real tasks, lists and refusals, and a leader that is killed while it sends.
 /* oxlint-disable no-empty-pattern */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,6 +1,6 @@
 // Delivery of events to webhooks, by the leader. Nothing is written for a webhook when an event is: the pump reads
-// behind each webhook's cursor, woken by new events and by a slow sweep. Outcomes and cursors are written in batches, so
-// a leader that dies repeats what ended within the last moment.
+// behind each webhook's cursor, woken by new events and by a slow sweep. Outcomes and cursors are written in batches.
+// So a leader that dies repeats what ended within the last moment.
 // Invariants:
 // - Posts are bounded for a webhook, for a workspace and in all; workspaces take turns.
 // - Outcomes are written with the cursor that passes them, or before.
