@@ -47,6 +47,7 @@ import type { Scaling } from './scaling.ts';
 import type { ScheduleParts } from './schedules.ts';
 import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
+import type { EventWebhooks } from './event-webhooks.ts';
 import type { Webhooks } from './webhooks.ts';
 
 export interface Wired {
@@ -85,6 +86,7 @@ export interface Wired {
   readonly gauges: Gauges;
   readonly scheduleParts: ScheduleParts;
   readonly webhooks: Webhooks;
+  readonly eventWebhooks: EventWebhooks;
 }
 
 /** Parts around the links of agents. */
@@ -330,7 +332,7 @@ function wireReplicas({ infrastructure, clusterState, linkParts, taskParts, repl
   });
 }
 
-/** Live readers of events, here and at other replicas. */
+/** Live readers of events and log lines, the leader's pump of webhooks, and exports, here and at other replicas. */
 function wireEvents({
   infrastructure: { keys },
   clusterState: { bus },
@@ -338,6 +340,7 @@ function wireEvents({
   liveLogs,
   linkParts,
   exporters,
+  eventWebhooks: { pump },
 }: Wired): void {
   const ways = [
     ['events', events.writer, events.hub, keys.eventsChannel],
@@ -346,6 +349,7 @@ function wireEvents({
   for (const [kind, writer, hub, channel] of ways) {
     const heard = (workspaceId: WorkspaceId, lastSeq: number): void => {
       hub.wake(workspaceId, lastSeq);
+      if (kind === 'events') pump.wake(workspaceId, lastSeq);
       for (const exporter of exporters) exporter.wake(kind, workspaceId);
     };
     writer.onWritten(heard);
