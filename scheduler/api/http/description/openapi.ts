@@ -10,6 +10,7 @@ import { SecretRecord } from '#shared/api/rest/secrets.ts';
 import { SigningKeyRecord } from '#shared/api/rest/signing-keys.ts';
 import { StubRecord } from '#shared/api/rest/stubs.ts';
 import { RestTask } from '#shared/api/rest/tasks.ts';
+import { TokenRecord } from '#shared/api/rest/tokens.ts';
 import { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
 import { allOperations } from '../../operations/index.ts';
 import type { OperationParts } from '../../operations/index.ts';
@@ -38,6 +39,7 @@ const NAMED: Readonly<Record<string, TSchema>> = {
   SigningKey: SigningKeyRecord,
   Stub: StubRecord,
   Task: RestTask,
+  Token: TokenRecord,
   Workspace: WorkspaceRecord,
 };
 const NAME_OF: ReadonlyMap<unknown, string> = new Map(Object.entries(NAMED).map(([name, schema]) => [schema, name]));

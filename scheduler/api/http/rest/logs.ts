@@ -2,6 +2,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import { LogPage, LogQuery } from '#shared/api/rest/logs.ts';
 import type { LogRecord } from '#shared/api/rest/logs.ts';
 import { AppError } from '#shared/errors.ts';
+import { isOutside, ownApp } from '../../../workspaces/identity/confinement.ts';
 import type { LogFilter, LogLine, LogReads } from '../../../fleet/logs/log-service.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
@@ -18,9 +19,10 @@ export function readLogs(logs: LogReads): RestRoute {
   return restRoute({
     http: 'GET /logs/{ws}',
     summary: 'Log lines',
+    grants: { scopes: ['read'], confinesToApp: true },
     query: LogQuery,
     answer: LogPage,
-    handle: async ({ workspaceId, query }) => {
+    handle: async ({ caller, workspaceId, query }) => {
       const objectType = objectTypeOf(query.object_type);
       const named = namedIds(query);
       const objectId = query.object_id ?? firstNamed(named) ?? workspaceId;
@@ -35,9 +37,12 @@ export function readLogs(logs: LogReads): RestRoute {
       if (query.before_seq !== undefined && query.after_seq !== undefined) {
         throw new AppError('invalid_query', 'query parameters before_seq and after_seq exclude each other');
       }
+      const asked = { ...named, ...byObject(objectType, objectId) };
+      const shown = { object_id: objectId, object_type: objectType };
+      if (asked.appId !== undefined && isOutside(caller, asked.appId)) return { ...shown, logs: [], total_expected: 0 };
       const filter = {
-        ...named,
-        ...byObject(objectType, objectId),
+        ...asked,
+        ...ownApp(caller),
         ...textFilter(query),
         ...timeFilter(query),
         limit,
@@ -47,8 +52,7 @@ export function readLogs(logs: LogReads): RestRoute {
       const more = isFull && nextSeq !== undefined;
       const isForward = filter.afterSeq !== undefined;
       return {
-        object_id: objectId,
-        object_type: objectType,
+        ...shown,
         logs: lines.map((line) => logRecord(workspaceId, line)),
         // Lower bound of the total: one more than the lines so far while more remain.
         total_expected: page * limit + lines.length + (nextSeq === undefined ? 0 : 1),

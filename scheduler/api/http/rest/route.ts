@@ -4,6 +4,7 @@ import type { FastifyRequest } from 'fastify';
 import type { Static, TObject, TSchema, TUndefined } from 'typebox';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import type { Grants } from '../../../workspaces/identity/confinement.ts';
 
 export interface RestRequest<Query = unknown, Body = unknown> {
   readonly caller: Caller;
@@ -24,6 +25,8 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly tag?: 'workspace' | 'installation';
   /** Whether a container's own token may call it; the handler decides what to show. */
   readonly containers?: boolean;
+  /** What it allows to limited tokens; absent: a GET without `scope` may be read by the scope read. */
+  readonly grants?: Grants;
   /** Rate that counts the requests: those of the REST API when absent. */
   readonly rate?: 'state';
   /** Permitted callers. full: not restricted tokens · admin: the administrator. Absent: any. */
@@ -50,14 +53,18 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
 
 /** A route with its types erased, as the binder and the description hold it. */
 export interface RestRoute extends Omit<RestDefinition<TObject, TObject, TSchema>, 'http' | 'handle' | 'readBody'> {
-  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   /** Path with parameters in braces, `/task/{ws}/{taskId}`. */
   readonly path: string;
   readonly readBody?: (sent: Readonly<Record<string, unknown>>) => unknown;
   readonly handle: (request: RestRequest) => Promise<unknown>;
 }
 
-const HTTP = /^(GET|POST|PUT|DELETE) (\/\S*)$/;
+const HTTP = /^(GET|POST|PUT|PATCH|DELETE) (\/\S*)$/;
+
+/** What a route allows to limited tokens. */
+export const grantsOf = ({ grants, method, scope }: Pick<RestRoute, 'grants' | 'method' | 'scope'>): Grants =>
+  grants ?? (method === 'GET' && scope === undefined ? { scopes: ['read'] } : {});
 
 type Nothing = TObject<Record<never, never>>;
 

@@ -10,6 +10,7 @@ import { imageRoutes } from './images.ts';
 import type { ImageRouteParts } from './images.ts';
 import { signingKeyRoutes } from './keys.ts';
 import type { KeyRing } from '../../../workspaces/identity/key-ring.ts';
+import type { TokenAdmin } from '../../../workspaces/identity/token-admin.ts';
 import type { Tenants } from '../../../workspaces/identity/tenants.ts';
 import type { LogReads } from '../../../fleet/logs/log-service.ts';
 import type { Secrets } from '../../../workspaces/secrets/service.ts';
@@ -30,6 +31,7 @@ import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
+import { tokenRoutes } from './tokens.ts';
 import { volumeRoutes } from './volumes.ts';
 import type { VolumeRouteParts } from './volumes.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
@@ -54,6 +56,7 @@ export interface RestRouteParts
   readonly logs: LogReads;
   readonly explains: Explains;
   readonly secrets: Secrets;
+  readonly tokenAdmin: TokenAdmin;
   readonly sharedState: SharedState;
 }
 
@@ -71,6 +74,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   readLogs(parts.logs),
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
+  ...tokenRoutes(parts.tokenAdmin),
   ...sharedStateRoutes(parts.sharedState),
   downloadUrl(parts),
   ...outputRoutes(parts),

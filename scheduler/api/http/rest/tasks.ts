@@ -5,6 +5,7 @@ import type { QueueName } from '#shared/domain/ids.ts';
 import type { ContainerReads } from '../../../fleet/containers/container-view.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { isOutside, ownApp, seesOwnTasksOnly } from '../../../workspaces/identity/confinement.ts';
 import type { TaskActions } from '../../../tasks/actions.ts';
 import type { TaskRecord } from '../../../tasks/records/records.ts';
 import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';
@@ -39,6 +40,7 @@ export function readTask(parts: TaskRouteParts): RestRoute {
     http: 'GET /task/{ws}/{taskId}',
     summary: 'One task, with its result',
     containers: true,
+    grants: { scopes: ['invoke', 'read'], confinesToApp: true },
     answer: RestTask,
     errors: ['task_not_found', QUEUES_AWAY],
     handle: async ({ caller, workspaceId, params, http }) => {
@@ -55,6 +57,7 @@ export function readTask(parts: TaskRouteParts): RestRoute {
         record.result ?? parts.tasks.resultText(record),
         record.startedAtMs === null ? [] : parts.outputs.ofTask(workspaceId, record.taskId),
       ]);
+      if (isOutside(caller, stub?.appId)) throw notFound();
       const base = parts.publicBaseOf(http);
       return taskRecord(record, {
         stub,
@@ -76,7 +79,9 @@ export function readTask(parts: TaskRouteParts): RestRoute {
  * Whether the caller may read the task. A container reads its own
  * stub's tasks, and those that its stub's containers submitted.
  */
-function mayRead({ container }: Caller, record: TaskRecord): boolean {
+function mayRead(caller: Caller, record: TaskRecord): boolean {
+  const { container } = caller;
+  if (seesOwnTasksOnly(caller)) return caller.tokenId === record.putBy;
   return container === undefined || container.stubId === record.stubId || container.stubId === record.putBy;
 }
 
@@ -85,13 +90,15 @@ export function listTasks(parts: TaskListParts): RestRoute {
   return restRoute({
     http: 'GET /task/{ws}',
     summary: 'Tasks, newest first',
+    grants: { scopes: ['read'], confinesToApp: true },
     query: TaskQuery,
     answer: RestTaskList,
     errors: [QUEUES_AWAY],
-    handle: async ({ query, workspaceId }) => {
+    handle: async ({ caller, query, workspaceId }) => {
       const limit = pageLimit(query);
       const before = cursorOf(query);
-      const filter = filterOf(query);
+      if (query.app_id !== undefined && isOutside(caller, query.app_id)) return { data: [], next: '' };
+      const filter = { ...filterOf(query), ...ownApp(caller) };
       // Ids were given, and none of them is valid: the list is empty, not unfiltered.
       if (filter.taskIds?.length === 0) return { data: [], next: '' };
       const records = await parts.tasks.list(workspaceId, {
@@ -163,6 +170,7 @@ export function cancelTasks(actions: Pick<TaskActions, 'stopTasks'>): RestRoute 
   return restRoute({
     http: 'DELETE /task/{ws}',
     summary: 'Cancel tasks',
+    grants: { confinesToApp: true },
     query: CancelQuery,
     body: CancelTasks,
     answer: Cancelled,
