@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import socket
@@ -259,12 +260,12 @@ class Ports(Supervised):
 
 
 def echo(connection: socket.socket) -> None:
-    while True:
-        data = connection.recv(1 << 18)
-        if not data:
-            break
-        connection.sendall(data)
-    connection.close()
+    with connection, contextlib.suppress(ConnectionResetError):
+        while True:
+            data = connection.recv(1 << 18)
+            if not data:
+                break
+            connection.sendall(data)
 
 
 if __name__ == '__main__':

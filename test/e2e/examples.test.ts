@@ -17,7 +17,7 @@ const EXAMPLES: Readonly<Record<string, string>> = {
   commands: 'e2e/examples.test.ts',
   database: 'hosts/pod-examples.test.ts',
   dockerfile: 'e2e/examples.test.ts',
-  fastapi: 'e2e/frameworks.test.ts',
+  fastapi: 'hosts/frameworks.test.ts',
   hello: 'e2e/examples.test.ts',
   node: 'hosts/pod-examples.test.ts',
   notebook: 'hosts/notebook.test.ts',

@@ -1,5 +1,6 @@
 // The real runner (the host's python3, no Docker) against a fake agent:
 // every frame kind, and the effects that a handler can have on it.
+import { existsSync } from 'node:fs';
 import { access, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test as base, describe, expect } from 'vitest';
@@ -254,6 +255,32 @@ def handler(context):
     expect(new Set(values.map(([, , name]) => name)).size).toBe(3);
     expect(agent.lines().filter((line) => line.endsWith('in thread'))).toHaveLength(3);
     agent.runner?.kill('SIGTERM');
+    expect(await agent.exited()).toBe(0);
+  });
+
+  test('threads that are stopped finish what runs, leave what waits, and end at once', async ({ start }) => {
+    const agent = await start({
+      env: { WORKERS: '2', LONGSHORE_WORKER_MODE: 'thread' },
+      files: app(`
+import os, time
+def handler(n):
+    if n == 1:
+        open('running', 'w').close()
+        while not os.path.exists('end'):
+            time.sleep(0.01)
+    return n
+`),
+    });
+    await agent.ready();
+    const slot = await agent.slot(0);
+    const running = agent.call({ n: 1 }, { on: slot });
+    await expect.poll(() => existsSync(join(agent.directory, 'code', 'running'))).toBe(true);
+    const waiting = agent.call({ n: 2 }, { on: slot });
+    waiting.catch(() => undefined);
+    agent.runner?.kill('SIGTERM');
+    await writeFile(join(agent.directory, 'code', 'end'), '');
+    expect(parsed((await running).body)).toBe(1);
+    // Fifteen seconds is the bound of this wait; a process that waits for its own bound takes 25.
     expect(await agent.exited()).toBe(0);
   });
 });

@@ -221,9 +221,19 @@ class Server:
     def exit(self) -> None:
         """Ends this process after `serve`: sends results first, then printed output."""
         # A task that outlasted the drain is cut off, which the exit code tells.
-        code = 143 if any(task.began for task in self.held.values()) else 0
+        code = 143 if self.runs() else 0
+        if code == 0:
+            self.await_acknowledgements()
+        leave(self.link, code)
+
+    def runs(self) -> bool:
+        """Whether a task began and has not ended."""
+        return any(task.began for task in list(self.held.values()))
+
+    def await_acknowledgements(self) -> None:
+        """Waits a while until the agent has confirmed every result; called by the reading thread, behind `serve`."""
         until = time.monotonic() + ACKNOWLEDGE_SECONDS
-        while code == 0 and self.unacknowledged and self.link.connected and time.monotonic() < until:
+        while self.unacknowledged and self.link.connected and time.monotonic() < until:
             frames = self.link.receive(False)
             if frames is None:
                 break
@@ -232,7 +242,7 @@ class Server:
                     self.on_frame(*frame)
             if not frames:
                 time.sleep(0.002)
-        leave(self.link, code)
+        self.unacknowledged.clear()
 
     def exit_like(self, task: Task, error: SystemExit) -> None:
         """Ends the process with the code of a handler's sys.exit; the agent reports it."""

@@ -195,7 +195,9 @@ class Supervisor:
         watch_signals()
         os.write(self.report_write, pack(protocol.READY, {'process': process}))
         server.serve()
-        if not self.threads:
+        if self.threads:
+            server.await_acknowledgements()
+        else:
             server.exit()
 
     def _tell_failure(self, link: Link, phase: str, text: str, trace: str) -> NoReturn:
@@ -334,7 +336,7 @@ class Supervisor:
         if self.deadline is None:
             return
         if self.threads:
-            if any(server.held or server.unacknowledged for server in self.servers) and time.monotonic() < self.deadline:
+            if any(server.runs() or server.unacknowledged for server in self.servers) and time.monotonic() < self.deadline:
                 return
             leave(self.link, 0)
         if not self.children:

@@ -21,12 +21,10 @@ const UNDEFINED_TABLE = '42P01';
 
 export async function listMigrations(directory: string = DIRECTORY): Promise<readonly Migration[]> {
   const files = (await readdir(directory)).filter((file) => file.endsWith('.sql')).toSorted();
-  let before = 0;
-  return files.map((file) => {
+  return files.map((file, index) => {
     const match = NAME.exec(file);
     const version = Number(match?.[1]);
-    if (match === null || version <= before) throw new Error(`migration ${file} is misnamed, or its number is taken`);
-    before = version;
+    if (match === null || version !== index + 1) throw new Error(`migration ${file} is misnamed or leaves a gap`);
     return { version, name: match[2] ?? '', file: `${directory}/${file}` };
   });
 }
@@ -37,11 +35,9 @@ export async function listMigrations(directory: string = DIRECTORY): Promise<rea
  */
 export async function migrate(db: Db, log?: Log, directory?: string): Promise<void> {
   const migrations = await listMigrations(directory);
-  const known = migrations.at(-1)?.version ?? 0;
   let current = await currentVersion(db);
-  refuseNewer(current, known);
-  for (const migration of migrations) {
-    if (migration.version <= current) continue;
+  refuseNewer(current, migrations.length);
+  for (const migration of migrations.slice(current)) {
     const sql = await readFile(migration.file, 'utf8');
     const applied = await db.transaction(async (tx) => {
       // Run as a script, because the replica that has the lock may take as long as a migration may.
@@ -51,7 +47,7 @@ export async function migrate(db: Db, log?: Log, directory?: string): Promise<vo
       );
       // Another replica may have migrated while this one waited for the lock.
       current = await currentVersion(tx);
-      refuseNewer(current, known);
+      refuseNewer(current, migrations.length);
       if (current >= migration.version) return false;
       await tx.script(sql);
       await tx.query('insert into schema_migrations (version, name) values ($1, $2)', [
