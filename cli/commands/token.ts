@@ -80,7 +80,7 @@ export async function runTokenUpdate(id: string, flags: TokenUpdateFlags, invoca
 
 const tokensPath = async (client: Client): Promise<string> => `/token/${await client.workspaceId()}`;
 
-/** What the flags ask for, as the body of the request. */
+/** The body of the request that the flags ask for. */
 async function chosen(client: Client, flags: TokenUpdateFlags): Promise<JsonObject> {
   return {
     ...(flags.name === undefined ? {} : { name: flags.name }),
@@ -122,7 +122,7 @@ async function appIdOf(client: Client, app: string): Promise<string | null> {
   throw new CliError(`there is no app ${app} in this workspace`);
 }
 
-/** What a token may do beside its type, in a word. */
+/** Limits of a token beside its type, in a word. */
 function limitsOf(token: JsonObject): string {
   const scopes = textsField(token, 'scopes').join('+') || 'all';
   const app = textField(token, 'app_id');

@@ -1,4 +1,4 @@
-// What a token may be limited to, beside its type.
+// Scopes to which a token may be limited, beside its type.
 export const TOKEN_SCOPES = ['invoke', 'read'] as const;
 /** invoke: invokes deployments, and reads the tasks that it put · read: reads. */
 export type TokenScope = (typeof TOKEN_SCOPES)[number];

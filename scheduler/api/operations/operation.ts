@@ -34,7 +34,7 @@ export interface OperationDefinition<S extends Scope, Request extends TObject, R
   readonly scope: S;
   /** Whether a container's own token may call it; true for few. */
   readonly containers?: boolean;
-  /** What it allows to limited tokens; absent: nothing. */
+  /** Rights of limited tokens; absent: none. */
   readonly grants?: Grants;
   /** Refusal for callers outside the scope, where the usual text does not fit. */
   readonly refusal?: string;

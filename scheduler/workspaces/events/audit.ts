@@ -32,7 +32,7 @@ export const SYSTEM: Actor = {
 /** Where a request came from. */
 export type RequestFacts = Pick<Actor, 'remoteAddress' | 'userAgent' | 'requestId'>;
 
-/** The caller of an operation or route, as the trail names it. A container's credential has the container's id as name. */
+/** The caller of an operation or route, as the trail names it. A container's credential is named by the container. */
 export const actorOf = (
   caller: Pick<Caller, 'tokenId' | 'type' | 'name' | 'container'>,
   from: RequestFacts,

@@ -11,7 +11,7 @@ export interface Confinement {
   readonly appId?: AppId;
 }
 
-/** What a route or operation allows to limited tokens. */
+/** Rights of limited tokens on a route or operation. */
 export interface Grants {
   /** Scopes that may call it. Absent: none. */
   readonly scopes?: readonly TokenScope[];

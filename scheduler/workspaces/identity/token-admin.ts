@@ -32,7 +32,7 @@ const MOST_LIFE_MS = 3_653 * 86_400_000;
 /** Types that may be limited to scopes or an app: the others' holders administer. */
 const LIMITABLE: ReadonlySet<TokenType> = new Set(['workspace', 'workspace_restricted']);
 
-/** What people choose, as they send it; absent: unchanged, or the default. */
+/** Choices of people, as they send them; absent: unchanged, or the default. */
 export interface TokenWish {
   readonly name?: string;
   readonly expiresAtMs?: number | null;

@@ -25,7 +25,7 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly tag?: 'workspace' | 'installation';
   /** Whether a container's own token may call it; the handler decides what to show. */
   readonly containers?: boolean;
-  /** What it allows to limited tokens; absent: a GET without `scope` may be read by the scope read. */
+  /** Rights of limited tokens; absent: a GET without `scope` may be called by the scope read. */
   readonly grants?: Grants;
   /** Rate that counts the requests: those of the REST API when absent. */
   readonly rate?: 'state';
@@ -62,7 +62,7 @@ export interface RestRoute extends Omit<RestDefinition<TObject, TObject, TSchema
 
 const HTTP = /^(GET|POST|PUT|PATCH|DELETE) (\/\S*)$/;
 
-/** What a route allows to limited tokens. */
+/** Rights of limited tokens on a route. */
 export const grantsOf = ({ grants, method, scope }: Pick<RestRoute, 'grants' | 'method' | 'scope'>): Grants =>
   grants ?? (method === 'GET' && scope === undefined ? { scopes: ['read'] } : {});
 

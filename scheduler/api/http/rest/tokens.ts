@@ -16,7 +16,7 @@ const NOT_FOUND = 'token_not_found';
 const notFound = (): AppError =>
   new AppError(NOT_FOUND, 'there is no token of that id: `longshore token list` shows them');
 
-/** Tokens of a workspace. A key is in the answer that makes it, and in no other. Limited tokens may call none of them. */
+/** Tokens of a workspace. A key is in the answer that makes it, and in no other. All are closed to limited tokens. */
 export function tokenRoutes(tokens: Pick<TokenAdmin, 'list' | 'create' | 'change' | 'remove'>): readonly RestRoute[] {
   return [
     restRoute({

@@ -31,7 +31,7 @@ export interface TokenRow {
   readonly expiresAtMs: number | null;
   /** Last use, at most a minute older than the true one; null: never used. */
   readonly lastUsedAtMs: number | null;
-  /** What it is limited to; empty: everything that its type may do. */
+  /** Scopes to which it is limited; empty: none. */
   readonly scopes: readonly TokenScope[];
   /** The only app for which it counts; null: any. */
   readonly appId: AppId | null;
