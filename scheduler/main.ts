@@ -95,7 +95,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const poolsFile = await openPoolsFile(settings);
   const certificate = await openCertificate(settings, log);
 
-  const events = openEvents();
+  const events = openEvents(infrastructure);
 
   // Identity and permissions, targets of invocations, and knowledge of replicas, machines and containers.
   const identity = await openIdentity(infrastructure);

@@ -53,6 +53,7 @@ export interface SurfacesSetup extends Pick<
   | 'access'
   | 'inside'
   | 'snapshots'
+  | 'events'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

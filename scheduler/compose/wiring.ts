@@ -116,6 +116,7 @@ export function wire(parts: Wired): void {
   containers.onChange((change) => parts.podParts.containerUses.containerChanged(change));
   wireChanges(parts);
   wireReplicas(parts);
+  wireEvents(parts);
   wireWorkers({ containers, machines, workers, drains });
   wireUpkeep(parts);
   wireDecisions(parts);
@@ -324,6 +325,17 @@ function wireReplicas({ infrastructure, clusterState, linkParts, taskParts, repl
     // The leader decides this; every replica ends the attempts that it sent to the machine.
     if (machine.health === 'LOST' && !isLeader()) void reports.machineLost(machine.row.id);
   });
+}
+
+/** Live readers of events, here and at other replicas. */
+function wireEvents({ infrastructure: { keys }, clusterState: { bus }, events: { writer, hub } }: Wired): void {
+  writer.onWritten((workspaceId, lastSeq) => hub.wake(workspaceId, lastSeq));
+  writer.onWritten((workspaceId, lastSeq) => bus.publish(keys.eventsChannel, [workspaceId, lastSeq]));
+  bus.on(keys.eventsChannel, (message) => {
+    const [workspaceId, lastSeq] = message as readonly unknown[];
+    if (typeof workspaceId === 'string' && typeof lastSeq === 'number') hub.wake(workspaceId as WorkspaceId, lastSeq);
+  });
+  bus.onGap(() => hub.wakeAll());
 }
 
 /** Drains follow containers and machines. */

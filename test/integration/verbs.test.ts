@@ -218,6 +218,35 @@ const REST: readonly Verb[] = [
     foreign: { status: 401 },
     ...READS_NOTHING,
   },
+  {
+    name: 'GET /task/{ws}/{taskId}/subscribe',
+    line: (id) => `GET /task/{ws}/${id}/subscribe`,
+    make: async () => {
+      const id = await aTask();
+      await platform.gateway('POST /tasks/stop', { taskIds: [id] });
+      return id;
+    },
+    ok: { status: 200 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    ...READS_NOTHING,
+  },
+  {
+    name: 'GET /events/{ws}/history',
+    line: (id) => `GET /events/${id}/history`,
+    make: async () => platform.own.workspaceId,
+    ok: { truncated: false },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /events/{ws}/history?limit=x' },
+  },
+  {
+    name: 'GET /events/{ws}/stream',
+    line: (id) => `GET /events/${id}/stream?wait=0&tail_offset=1`,
+    make: async () => platform.own.workspaceId,
+    ok: { status: 200 },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /events/{ws}/stream?seq_num=x' },
+  },
   ...(['task', 'container', 'deployment'] as const).map((kind): Verb => ({
     name: `GET /explain/{ws}/{id} of a ${kind}`,
     line: (id) => `GET /explain/{ws}/${id}`,

@@ -98,6 +98,9 @@ import { MOST_CONNECTIONS } from './streams/sandbox-call.ts';
 import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
+import { SseMetrics, SseStreams } from './sse.ts';
+import type { EventReads } from '../../workspaces/events/reads.ts';
+import type { EventHub } from '../../workspaces/events/source.ts';
 import type { Builds } from '../../fleet/builds/builds.ts';
 import type { ImageCollector } from '../../fleet/builds/collector.ts';
 import type { ImageReads } from '../../fleet/builds/image-reads.ts';
@@ -135,7 +138,7 @@ export interface SurfaceParts {
   readonly log: Log;
   readonly registry: Registry;
   readonly db: Db;
-  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly clock: Clock;
   readonly tokens: Tokens;
   readonly tokenAdmin: TokenAdmin;
   /** Counts of refused tokens; absent: not counted. */
@@ -191,6 +194,8 @@ export interface SurfaceParts {
   readonly releases: Pick<Releases, 'installer' | 'open'>;
   readonly logs: LogReads;
   readonly explains: Explains;
+  /** History of events, and live readers of them. */
+  readonly events: { readonly reads: EventReads; readonly hub: EventHub };
   /** Files of volumes by signed addresses. */
   readonly cacheVolumes: Pick<CacheVolumes, 'deleted'>;
   readonly volumeFiles: Pick<
@@ -254,6 +259,11 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   const webSockets = new WebSockets();
   const containerSockets = new ContainerSockets();
   const openCalls = new OpenCalls();
+  const sse = new SseStreams({
+    authenticator: parts.tokens,
+    clock: parts.clock,
+    metrics: new SseMetrics(parts.registry),
+  });
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],
@@ -266,11 +276,12 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
       webSockets.closeAll();
       containerSockets.closeAll();
       openCalls.refuseWebSockets();
+      sse.endAll();
     },
     onLast: () => openCalls.refuseAll(),
     onCut: () => openCalls.cutAll(),
     register: (app, state) =>
-      registerAll(app, state, parts, { stubs, deployments, volumes, webSockets, containerSockets, openCalls }),
+      registerAll(app, state, parts, { stubs, deployments, volumes, webSockets, containerSockets, openCalls, sse }),
   });
   return { server, stubs, deployments };
 }
@@ -300,9 +311,10 @@ function registerAll(
     readonly webSockets: WebSockets;
     readonly containerSockets: ContainerSockets;
     readonly openCalls: OpenCalls;
+    readonly sse: SseStreams;
   },
 ): void {
-  const { stubs, deployments, volumes, webSockets, containerSockets, openCalls } = made;
+  const { stubs, deployments, volumes, webSockets, containerSockets, openCalls, sse } = made;
   const { settings, directory, log } = parts;
   const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
   const urls = { invokeDomain: settings.invokeDomain };
@@ -384,6 +396,7 @@ function registerAll(
     bindRest(scope, routes, {
       authenticator,
       workspaceExists,
+      streams: sse,
       log,
       ...(parts.rates === undefined ? {} : { mayAsk: restRate(parts.limits, parts.rates) }),
     });

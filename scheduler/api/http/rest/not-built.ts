@@ -27,12 +27,11 @@ const NOT_BUILT: readonly NotBuilt[] = [
       'POST /webhook/{ws}/{webhookId}/test',
     ],
   },
-  { what: 'events are', routes: ['GET /events/{ws}/history', 'GET /events/{ws}/stream'] },
   {
     what: 'time series of metrics are',
     routes: ['stub', 'workspace', 'pool'].map((kind) => `GET /metrics/{ws}/${kind}-timeseries`),
   },
-  { what: 'live streams are', routes: ['GET /task/{ws}/{taskId}/subscribe', 'GET /logs/{ws}/stream'] },
+  { what: 'live streams are', routes: ['GET /logs/{ws}/stream'] },
 ];
 
 export const notBuiltRoutes: readonly RestRoute[] = NOT_BUILT.flatMap(({ what, routes }) =>

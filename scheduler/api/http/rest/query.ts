@@ -72,6 +72,11 @@ const readList = (text: string): readonly string[] =>
     .map((value) => value.trim())
     .filter((value) => value !== '');
 
+/** Reads a time that may be given as unix milliseconds, too. @throws AppError `invalid_query` */
+export function instantOf(text: string, name: string): number {
+  return /^[0-9]{1,15}$/.test(text) ? Number(text) : readTime(text, name);
+}
+
 function readTime(text: string, name: string): number {
   // A plus sign that was not encoded arrives as a space.
   const written = text.replace(/ (?=[0-9]{2}:[0-9]{2}$)/, '+');

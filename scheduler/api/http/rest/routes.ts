@@ -4,6 +4,8 @@ import type { AppRouteParts } from './apps.ts';
 import { listContainers } from './containers.ts';
 import { deploymentRoutes } from './deployments.ts';
 import type { DeploymentRouteParts } from './deployments.ts';
+import { eventRoutes } from './events.ts';
+import type { EventRouteParts } from './events.ts';
 import { explainRoute } from './explain.ts';
 import type { Explains } from './explain.ts';
 import { imageRoutes } from './images.ts';
@@ -29,6 +31,7 @@ import type { OutputRouteParts } from './outputs.ts';
 import { secretRoutes } from './secrets.ts';
 import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
+import { subscribeTask } from './subscribe.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
 import { tokenRoutes } from './tokens.ts';
@@ -40,6 +43,7 @@ export interface RestRouteParts
   extends
     AppRouteParts,
     DeploymentRouteParts,
+    EventRouteParts,
     ImageRouteParts,
     LimitsParts,
     ObjectRouteParts,
@@ -69,6 +73,8 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   readTask(parts),
   listTasks(parts),
   cancelTasks(parts.taskActions),
+  subscribeTask(parts),
+  ...eventRoutes(parts),
   listContainers(parts.containers, parts.directory),
   ...appRoutes(parts),
   readLogs(parts),
