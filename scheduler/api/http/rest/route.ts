@@ -55,7 +55,7 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
 /** A route whose answer is a stream of server-sent events. */
 export interface StreamDefinition<Query extends TObject> extends Pick<
   RestDefinition<Query, TObject, TSchema>,
-  'http' | 'summary' | 'tag' | 'containers' | 'query' | 'errors'
+  'http' | 'summary' | 'tag' | 'containers' | 'grants' | 'query' | 'errors'
 > {
   readonly kind: SseKind;
   /** Frames as a sentence, and the schema of their data. */
