@@ -13,6 +13,7 @@ export type ObjectId = Id<'ObjectId'>;
 export type OutputId = Id<'OutputId'>;
 /** The id of a message to a webhook address. */
 export type DeliveryId = Id<'DeliveryId'>;
+export type StackId = Id<'StackId'>;
 export type TokenId = Id<'TokenId'>;
 /** The sender of a task that reads it again: the stub of a container, or a token of the scope invoke. */
 export type PutBy = StubId | TokenId;

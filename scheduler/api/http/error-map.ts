@@ -28,6 +28,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   signing_key_not_found: 404,
   token_not_found: 404,
   image_not_found: 404,
+  stack_not_found: 404,
   release_not_found: 404,
   upload_refused: 403,
   download_refused: 403,
@@ -49,6 +50,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   secret_exists: 409,
   signing_key_in_use: 409,
   image_in_use: 409,
+  stack_exists: 409,
   precondition_failed: 412,
   body_too_large: 413,
   range_not_satisfiable: 416,
@@ -69,6 +71,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   queue_bytes_reached: 429,
   shared_state_full: 429,
   too_many_outputs: 429,
+  too_many_stacks: 429,
   not_implemented: 501,
   database_unavailable: 503,
   database_timeout: 503,
@@ -90,6 +93,22 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   object_quota_reached: 507,
   volume_quota_reached: 507,
 };
+
+/** Failures that a caller or a container made: nobody has to look at the scheduler for them. */
+const NOT_OURS: ReadonlySet<string> = new Set([
+  'not_implemented',
+  'container_failed',
+  'port_refused',
+  'disk_full',
+  'object_quota_reached',
+  'volume_quota_reached',
+]);
+/** Failures that pass by themselves. */
+const PASSING: ReadonlySet<string> = new Set(['machine_away', 'machine_silent']);
+
+/** How loud a failure is in the log. */
+export const levelOf = ({ code }: Pick<Problem, 'code'>): 'info' | 'warn' | 'error' =>
+  NOT_OURS.has(code) ? 'info' : PASSING.has(code) ? 'warn' : 'error';
 
 export interface Problem {
   readonly status: number;
