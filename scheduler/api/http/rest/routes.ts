@@ -39,6 +39,8 @@ import type { TaskRouteParts } from './tasks.ts';
 import { tokenRoutes } from './tokens.ts';
 import { volumeRoutes } from './volumes.ts';
 import type { VolumeRouteParts } from './volumes.ts';
+import { webhookRoutes } from './webhooks.ts';
+import type { WebhookRouteParts } from './webhooks.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
 export interface RestRouteParts
@@ -51,7 +53,8 @@ export interface RestRouteParts
     ObjectRouteParts,
     OutputRouteParts,
     StackRouteParts,
-    VolumeRouteParts {
+    VolumeRouteParts,
+    WebhookRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
@@ -89,6 +92,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...outputRoutes(parts),
   ...volumeRoutes(parts),
   ...imageRoutes(parts),
+  ...webhookRoutes(parts),
   ...stackRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,
