@@ -35,7 +35,7 @@ import type { Events } from './events.ts';
 import type { Exporter } from '../fleet/exports/exporter.ts';
 import type { Gauges } from './gauges.ts';
 import type { Infrastructure } from './infrastructure.ts';
-import type { Identity } from './identity.ts';
+import type { Identity, TokenParts } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { LiveLogParts } from './live-logs.ts';
@@ -56,6 +56,7 @@ export interface Wired {
   readonly liveLogs: LiveLogParts;
   readonly exporters: readonly Exporter[];
   readonly identity: Identity;
+  readonly tokenUses: TokenParts['tokenUses'];
   readonly clusterState: ClusterState;
   readonly targets: Targets;
   readonly objects: Objects;

@@ -1,9 +1,11 @@
 // Log lines as they come. Source: reference, REST §10.2.
 import { LogRecord, LogStreamQuery } from '#shared/api/rest/logs.ts';
 import type { Clock } from '#shared/clock.ts';
+import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { LiveLine, LiveLogs, LogHub } from '../../../fleet/logs/live-logs.ts';
 import type { LogReads } from '../../../fleet/logs/log-service.ts';
+import { isOutside, ownApp } from '../../../workspaces/identity/confinement.ts';
 import { aboutOf, checkLogObjects, logRecord, OBJECT_ERRORS } from './logs.ts';
 import type { LogObjectParts } from './logs.ts';
 import { streamRoute } from './route.ts';
@@ -28,6 +30,7 @@ export function logStream(parts: LogStreamParts): RestRoute {
     http: 'GET /logs/{ws}/stream',
     summary: 'Log lines as they come',
     kind: 'logs',
+    grants: { scopes: ['read'], confinesToApp: true },
     query: LogStreamQuery,
     frames: { description: 'id: seq_num, event: log, data: the record.', data: LogRecord },
     errors: ['bad_request', 'range_not_satisfiable', ...OBJECT_ERRORS],
@@ -36,8 +39,9 @@ export function logStream(parts: LogStreamParts): RestRoute {
       const start = startOf(query, http.headers);
       const end = endOf(query);
       const { about } = aboutOf(query, workspaceId);
+      if (about.appId !== undefined && isOutside(caller, about.appId)) throw new AppError('not_found', 'app not found');
       await checkLogObjects(parts, about, { workspaceId, isAdmin: caller.isAdmin });
-      const filter = { ...about, ...(query.query === undefined ? {} : { query: query.query }) };
+      const filter = { ...about, ...ownApp(caller), ...(query.query === undefined ? {} : { query: query.query }) };
       const fromSeq = await firstSeq(start, query.clamp ?? true, {
         nowMs: parts.clock.nowMs(),
         tail: () => hub.tailOf(workspaceId),
