@@ -19,8 +19,8 @@ export const NO_SUCH_UPGRADE = new Refusal(
 );
 
 /**
- * Whether a program of a pod or sandbox would be asked for a protocol that does not pass. HTTP/2, which clients offer by
- * themselves, is none: the request is answered as it is.
+ * Whether a program of a pod or sandbox would be asked for a protocol that does not pass. HTTP/2, which clients offer
+ * by themselves, is none: the request is answered as it is.
  */
 export const asksForOtherUpgrade = ({ raw }: FastifyRequest): boolean => {
   const { upgrade, connection = '' } = raw.headers;
