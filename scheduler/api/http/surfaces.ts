@@ -40,6 +40,7 @@ import type { KeyRing } from '../../workspaces/identity/key-ring.ts';
 import type { Rates } from '../../workspaces/identity/rates.ts';
 import type { Refusals } from '../../workspaces/identity/refusals.ts';
 import type { Tenants } from '../../workspaces/identity/tenants.ts';
+import type { TokenAdmin } from '../../workspaces/identity/token-admin.ts';
 import type { Tokens } from '../../workspaces/identity/tokens.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
 import type { ImageOrders } from '../../fleet/images/orders.ts';
@@ -141,6 +142,7 @@ export interface SurfaceParts {
   readonly db: Db;
   readonly clock: Clock;
   readonly tokens: Tokens;
+  readonly tokenAdmin: TokenAdmin;
   /** Counts of refused tokens; absent: not counted. */
   readonly refusals?: Refusals;
   readonly tenants: Tenants;
@@ -351,8 +353,7 @@ function registerAll(
       snapshots: parts.snapshots,
       workers: parts.workers,
       pools: parts.pools,
-      tokens: parts.tokens,
-      mostTokensOf: async (id) => (await parts.limits.of(id)).counts.tokens,
+      tokenAdmin: parts.tokenAdmin,
       volumes,
       builds: parts.builds,
       signingKeyOf: async (workspaceId) => {

@@ -11,6 +11,7 @@ import type { Submissions } from '../../../tasks/admission/submissions.ts';
 import type { Finished } from '../../../tasks/dispatch/replies.ts';
 import type { Streams } from '../../../tasks/streams/streams.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { putByOf } from '../../../workspaces/identity/confinement.ts';
 import { answerRefused, bodyFor } from '../invoke/answer.ts';
 import { TOKEN_COOKIES, TOKEN_QUERY } from '../invoke/credential.ts';
 import { outcomes } from '../invoke/outcomes.ts';
@@ -138,11 +139,11 @@ class StreamCall implements OpenCall {
       this.#onGone();
       if (!raw.writableEnded) this.#left();
     });
-    const callerStubId = caller?.container?.stubId;
+    const putBy = putByOf(caller);
     submissions
       .submit(target, {
         input: '',
-        ...(callerStubId === undefined ? {} : { callerStubId }),
+        ...(putBy === undefined ? {} : { putBy }),
         ...calledBy(caller, target),
         onStreamed: (taskId) => {
           this.#taskId = taskId;
