@@ -25,7 +25,7 @@ import type { Directory } from '../../workspaces/deployments/directory.ts';
 import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
 import { Stubs } from '../../workspaces/deployments/stubs.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
-import { sandboxUrl } from '../../workspaces/deployments/urls.ts';
+import { containerUrl } from '../../workspaces/deployments/urls.ts';
 import { Stacks } from '../../workspaces/deployments/stacks.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
@@ -350,7 +350,7 @@ function registerAll(
       setTtl: (containerId, seconds) => parts.containerUses.setTtl(containerId, seconds),
       exposePort: (containerId, port) => parts.handMade.exposePort(containerId, port),
       portsOf: ({ row }) => portsOf(row),
-      urlOf: (baseUrl, { stubId, containerId }, port) => sandboxUrl(baseUrl, { stubId, containerId }, port),
+      urlOf: (baseUrl, container, port) => containerUrl(baseUrl, container, port, urls),
       changes: parts.containerChanges,
       snapshots: parts.snapshots,
       workers: parts.workers,
