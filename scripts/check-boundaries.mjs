@@ -83,7 +83,8 @@ const LAYERS = {
     'up',
     [
       'byte-request.ts',
-      'client.ts',
+      'follow.ts',
+    'client.ts',
       'context.ts',
       'errors.ts',
       'flags.ts',
