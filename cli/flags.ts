@@ -44,7 +44,14 @@ export interface DeploymentVerbFlags {
   readonly allVersions?: boolean;
 }
 
-export interface TokenCreateFlags {
+export interface TokenUpdateFlags {
+  readonly name?: string;
+  readonly expires?: string;
+  readonly scope?: readonly string[];
+  readonly app?: string;
+}
+
+export interface TokenCreateFlags extends TokenUpdateFlags {
   readonly type: string;
   readonly once?: boolean;
 }
@@ -57,6 +64,26 @@ export interface DrainFlags {
 /** Flags of `token toggle` and `delete`. */
 export interface TokenVerbFlags {
   readonly force?: boolean;
+}
+
+export interface WebhookCreateFlags {
+  readonly events?: string;
+  readonly description?: string;
+  readonly retry?: boolean;
+  readonly inactive?: boolean;
+}
+
+export interface WebhookUpdateFlags {
+  readonly url?: string;
+  readonly events?: string;
+  readonly description?: string;
+  readonly retry?: boolean;
+  readonly active?: boolean;
+}
+
+export interface WebhookDeliveriesFlags {
+  readonly state?: string;
+  readonly limit: number;
 }
 
 export interface SecretSetFlags {

@@ -37,6 +37,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
   return [
     ...opened,
     identity.invalidation,
+    parts.tokenUses,
     targets,
     predecessorsPart(infrastructure, clusterState),
     presence,
@@ -50,6 +51,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.redisMemory,
     recordsPart(parts.records, leader),
     parts.webhooks.deliveries,
+    parts.eventWebhooks.part,
     parts.events.hub,
     ...maintenance.beforeTasks,
     taskParts.tasks,

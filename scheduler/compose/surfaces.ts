@@ -17,6 +17,7 @@ import { useOf } from '../control/placement/snapshot.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
 import { ContainerCalls } from '../api/http/container-calls.ts';
 import { issueCredential } from '../fleet/containers/credentials.ts';
+import type { TokenAdmin } from '../workspaces/identity/token-admin.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';
 import type { ActionParts } from './actions.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -25,6 +26,7 @@ import type { Identity } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { TaskParts } from './tasks.ts';
+import type { EventWebhooks } from './event-webhooks.ts';
 import type { Webhooks } from './webhooks.ts';
 import { StreamRelay } from '../replicas/stream-relay.ts';
 
@@ -58,11 +60,13 @@ export interface SurfacesSetup extends Pick<
   readonly identity: Identity;
   readonly clusterState: ClusterState;
   readonly tokens: Tokens;
+  readonly tokenAdmin: TokenAdmin;
   readonly localQueue: LocalQueueParts;
   readonly taskParts: TaskParts;
   readonly linkParts: LinkParts;
   readonly actionParts: ActionParts;
   readonly webhooks: Webhooks;
+  readonly eventWebhooks: EventWebhooks;
   readonly certificate: CertificateWatch | undefined;
   readonly streamRelay: StreamRelay;
 }
@@ -73,11 +77,13 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     identity,
     clusterState,
     tokens,
+    tokenAdmin,
     localQueue,
     taskParts,
     linkParts,
     actionParts,
     webhooks,
+    eventWebhooks,
     certificate,
     streamRelay,
     ...services
@@ -100,6 +106,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     tasks: taskParts.reads,
     containerActions,
     callbackProblem: webhooks.urlProblem,
+    webhooks: eventWebhooks.service,
     ...(certificate === undefined ? {} : { certificate }),
     clock,
     usage,
@@ -112,6 +119,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     log,
     registry,
     tokens,
+    tokenAdmin,
     ...(refusals === undefined ? {} : { refusals }),
     signingKeys: installation.ring,
     tenants,

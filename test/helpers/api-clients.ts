@@ -1,4 +1,4 @@
-// Generators of clients from docs/openapi.json, as people install them: at pinned versions, once for each version, beside
+// Generators of clients from docs/openapi.json, at pinned versions. Each is installed once for a version, beside
 // set-up's state.
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
