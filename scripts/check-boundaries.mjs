@@ -84,7 +84,7 @@ const LAYERS = {
     [
       'byte-request.ts',
       'follow.ts',
-    'client.ts',
+      'client.ts',
       'context.ts',
       'errors.ts',
       'flags.ts',
