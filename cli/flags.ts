@@ -63,6 +63,14 @@ export interface SecretSetFlags {
   readonly file?: string;
 }
 
+/** Flags of `stack update`. */
+export interface StackChangeFlags {
+  readonly name?: string;
+  readonly app?: readonly string[];
+  readonly add?: readonly string[];
+  readonly remove?: readonly string[];
+}
+
 export interface VolumeCreateFlags {
   readonly driver?: string;
   readonly machine?: string;

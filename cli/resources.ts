@@ -9,7 +9,7 @@ import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
 import { addVolume } from './volume-resources.ts';
-import { addKey, addSecret, addToken, addWorkspace } from './workspace-resources.ts';
+import { addKey, addSecret, addStack, addToken, addWorkspace } from './workspace-resources.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
 export function addResourceCommands(
@@ -27,6 +27,7 @@ export function addResourceCommands(
   addToken(program, invocation);
   addKey(program, invocation);
   addSecret(program, invocation);
+  addStack(program, invocation);
   addImageCommands(program, invocation);
   addVolume(program, invocation);
   addRegistryCommands(program, invocation);

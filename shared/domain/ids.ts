@@ -13,6 +13,7 @@ export type ObjectId = Id<'ObjectId'>;
 export type OutputId = Id<'OutputId'>;
 /** The id of a message to a webhook address. */
 export type DeliveryId = Id<'DeliveryId'>;
+export type StackId = Id<'StackId'>;
 export type TokenId = Id<'TokenId'>;
 /** `{kind}-{stubId}-{8 hex}` */
 export type ContainerId = Id<'ContainerId'>;

@@ -55,6 +55,8 @@ const sizeOf = async (name: string): Promise<unknown> =>
   (await platform.call(rest(`GET /api/v1/queue/{ws}?name=${name}`))).json['size'];
 const isSet = async (name: string): Promise<boolean> =>
   (await platform.call(rest(`GET /api/v1/signal/{ws}?name=${name}`))).json['set'] === true;
+const aStack = async (): Promise<string> =>
+  String((await platform.call(rest('POST /api/v1/stack/{ws}'), { name: unique('stack') })).json['id']);
 let outputObject = NOBODY;
 const anOutput = async (): Promise<string> => {
   const body = { task_id: await aTask(), object_id: (await anObject('bytes')).objectId, name: 'a.txt' };
@@ -517,6 +519,44 @@ const REST: readonly Verb[] = [
     malformed: { line: 'GET /volume/{ws}/files/file-url?path=..' },
   },
   {
+    name: 'GET /stack/{ws}',
+    line: (id) => `GET /stack/${id}`,
+    make: async () => platform.own.workspaceId,
+    ok: { status: 200 },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /stack/{ws}?cursor=x' },
+  },
+  {
+    name: 'POST /stack/{ws}',
+    line: () => 'POST /stack/{ws}',
+    body: (id) => ({ name: id }),
+    make: async () => unique('stack'),
+    ok: { status: 201 },
+    foreign: { status: 401 },
+    malformed: { body: '{"name": 5}', answer: { status: 422 } },
+    done: async (id) => (await stackNames()).includes(id),
+  },
+  {
+    name: 'PUT /stack/{ws}/{stackId}',
+    line: (id) => `PUT /stack/{ws}/${id}`,
+    body: (id) => ({ name: `renamed-${id}` }),
+    make: aStack,
+    ok: { status: 200 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    malformed: { body: '{"add": "x"}', answer: { status: 422 } },
+    done: async (id) => (await stackNames()).includes(`renamed-${id}`),
+  },
+  {
+    name: 'DELETE /stack/{ws}/{stackId}',
+    line: (id) => `DELETE /stack/{ws}/${id}`,
+    make: aStack,
+    ok: { status: 200, text: '{}' },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    done: async (id) => (await platform.call(rest(`PUT /api/v1/stack/{ws}/${id}`), {})).status === 404,
+  },
+  {
     name: 'DELETE /task/{ws}',
     line: () => 'DELETE /task/{ws}',
     body: (id) => ({ ids: [id] }),
@@ -528,6 +568,11 @@ const REST: readonly Verb[] = [
     done: async (id) => (await statusOf(id)) === 'CANCELLED',
   },
 ];
+
+const stackNames = async (): Promise<readonly unknown[]> => {
+  const { json } = await platform.call(rest('GET /api/v1/stack/{ws}?limit=100'));
+  return (json['data'] as Json[]).map((row) => row['name']);
+};
 
 const UNAUTHORIZED: Expected = { status: 401, text: '{"message":"Unauthorized"}' };
 const aName = async (said: Json = {}): Promise<string> => {

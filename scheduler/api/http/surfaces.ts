@@ -26,6 +26,7 @@ import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
 import { Stubs } from '../../workspaces/deployments/stubs.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
 import { sandboxUrl } from '../../workspaces/deployments/urls.ts';
+import { Stacks } from '../../workspaces/deployments/stacks.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
 import type { PoolService } from '../../fleet/pools.ts';
@@ -379,8 +380,10 @@ function registerAll(
       settings.externalUrl === null && request.headers.host === CONTAINER_HOST
         ? (listenUrl() ?? originOf(request).baseUrl)
         : originOf(request).baseUrl;
+    const stacks = new Stacks(parts.db, async (id) => (await parts.limits.of(id)).counts.stacks);
     const routes = restRoutes({
       ...parts,
+      stacks,
       outputs,
       publicBaseOf,
       sharedState,

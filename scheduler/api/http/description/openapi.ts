@@ -10,6 +10,7 @@ import { LimitsRecord } from '#shared/api/rest/limits.ts';
 import { LogRecord } from '#shared/api/rest/logs.ts';
 import { SecretRecord } from '#shared/api/rest/secrets.ts';
 import { SigningKeyRecord } from '#shared/api/rest/signing-keys.ts';
+import { StackRecord } from '#shared/api/rest/stacks.ts';
 import { StubRecord } from '#shared/api/rest/stubs.ts';
 import { RestTask } from '#shared/api/rest/tasks.ts';
 import { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
@@ -39,6 +40,7 @@ const NAMED: Readonly<Record<string, TSchema>> = {
   LogLine: LogRecord,
   Secret: SecretRecord,
   SigningKey: SigningKeyRecord,
+  Stack: StackRecord,
   Stub: StubRecord,
   Task: RestTask,
   Workspace: WorkspaceRecord,

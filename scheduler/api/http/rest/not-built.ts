@@ -13,10 +13,6 @@ interface NotBuilt {
 const NOT_BUILT: readonly NotBuilt[] = [
   { what: 'databases are', routes: ['GET /database/{ws}', 'POST /database/{ws}'] },
   {
-    what: 'stacks are',
-    routes: ['GET /stack/{ws}', 'POST /stack/{ws}', 'PUT /stack/{ws}/{stackId}', 'DELETE /stack/{ws}/{stackId}'],
-  },
-  {
     what: 'webhooks are',
     routes: [
       'GET /webhook/{ws}',

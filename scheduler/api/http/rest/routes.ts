@@ -30,6 +30,8 @@ import type { OutputRouteParts } from './outputs.ts';
 import { secretRoutes } from './secrets.ts';
 import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
+import { stackRoutes } from './stacks.ts';
+import type { StackRouteParts } from './stacks.ts';
 import { subscribeTask } from './subscribe.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
@@ -46,6 +48,7 @@ export interface RestRouteParts
     LimitsParts,
     ObjectRouteParts,
     OutputRouteParts,
+    StackRouteParts,
     VolumeRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
@@ -82,6 +85,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...outputRoutes(parts),
   ...volumeRoutes(parts),
   ...imageRoutes(parts),
+  ...stackRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,
 ];
