@@ -92,6 +92,22 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   volume_quota_reached: 507,
 };
 
+/** Failures that a caller or a container made: nobody has to look at the scheduler for them. */
+const NOT_OURS: ReadonlySet<string> = new Set([
+  'not_implemented',
+  'container_failed',
+  'port_refused',
+  'disk_full',
+  'object_quota_reached',
+  'volume_quota_reached',
+]);
+/** Failures that pass by themselves. */
+const PASSING: ReadonlySet<string> = new Set(['machine_away', 'machine_silent']);
+
+/** How loud a failure is in the log. */
+export const levelOf = ({ code }: Pick<Problem, 'code'>): 'info' | 'warn' | 'error' =>
+  NOT_OURS.has(code) ? 'info' : PASSING.has(code) ? 'warn' : 'error';
+
 export interface Problem {
   readonly status: number;
   readonly code: string;

@@ -13,7 +13,7 @@ import type { Authenticator } from '../auth.ts';
 import { parseBody, pathOf } from '../bind.ts';
 import { admit } from '../bodies.ts';
 import { DecodeError, compileDecoder } from '../decode.ts';
-import { problemOf, sendProblem } from '../error-map.ts';
+import { levelOf, problemOf, sendProblem } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
 import { compileQuery } from './query.ts';
 import type { Query } from '../decode.ts';
@@ -43,7 +43,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
     const problem = problemOf(error);
     closeUnread(request, reply);
     if (problem.status >= 500 && problem.retryAfterSeconds === undefined) {
-      parts.log.error(
+      parts.log[levelOf(problem)](
         { err: error, requestId: request.id, method: request.method, path: pathOf(request) },
         'request failed',
       );
