@@ -57,7 +57,7 @@ export const PRUNE: Readonly<Record<PrunedTable, string>> = {
     gone as (delete from log_lines where ctid = any (array(select ctid from batch where at < $3 or at > $4)) returning 1)
     select (select count(*) from batch)::int as seen, coalesce((select max(id) from batch), $1::bigint) as last_id,
       (select count(*) from gone)::int as gone`,
-  // Events lie in the order of their numbers, and about in that of their time: the first of each workspace tells its age.
+  // Events lie in the order of their numbers, about in that of their time: the first of a workspace tells its age.
   events: `with old as materialized (
       select c.workspace_id from event_counters c cross join lateral (
         select stored_at from events where workspace_id = c.workspace_id order by seq limit 1) head
