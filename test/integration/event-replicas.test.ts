@@ -1,13 +1,15 @@
 // Live streams with several schedulers: they tell the same at each, also while schedulers die, and who dials again
 // with the number of the last frame misses nothing and gets nothing twice.
 /* oxlint-disable no-empty-pattern */
-import { expect } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
+import { openDb } from '#scheduler/stores/store/db.ts';
 import { jsonOf } from '../helpers/platform.ts';
 import type { Replica, SimulatedDeployment } from '../helpers/replicas.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
-import { test as base, waitFor } from '../helpers/services.ts';
+import { tempDirectory, test as base, waitFor } from '../helpers/services.ts';
 import { SseClient } from '../helpers/sse.ts';
 import { echo } from '../helpers/simulated-agent.ts';
+import { silent } from './store-fixture.ts';
 
 interface World {
   readonly set: ReplicaSet;
@@ -74,6 +76,36 @@ test('a synchronous task that ended in one record is told from its creation on',
   const ended = await follow(world, at, answer.taskId);
   await ended.over();
   expect(ended.json(-1)).toMatchObject({ status: 'COMPLETE', result: { n: 'x' } });
+  client.close();
+});
+
+test('no call waits for events: both kinds are answered while nobody can write them, and all is told later', async ({
+  world,
+  postgres,
+}) => {
+  const { set, leader } = world;
+  const at = await leader();
+  const app = await set.deploy(at, 'unheld', { stubType: 'endpoint/deployment' });
+  expect((await set.call(at, app.path, { body: {} })).status).toBe(200);
+  const directory = tempDirectory('lock');
+  const db = await openDb({ databaseUrl: postgres.url, dataDir: directory.path, log: silent });
+  onTestFinished(async () => {
+    await db.close();
+    directory.remove();
+  });
+  const client = await stream(world, at);
+  const tasks: string[] = [];
+  await db.transaction(async (tx) => {
+    await tx.query('lock table events, event_counters in access exclusive mode');
+    for (let n = 0; n < 20; n += 1) {
+      const answer = await set.call(at, app.path, { body: { n } });
+      expect(answer.status, answer.text).toBe(200);
+      tasks.push(answer.taskId, await put(world, at, { n }));
+    }
+    expect(client.frames).toEqual([]);
+  });
+  for (const taskId of tasks)
+    await waitFor(() => statusesOf(client, taskId).length === 3, `the changes of ${taskId}`, 20_000);
   client.close();
 });
 
