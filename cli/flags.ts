@@ -26,6 +26,16 @@ export interface LogsFlags {
   readonly limit: number;
 }
 
+export interface EventsFlags {
+  readonly type?: string;
+  readonly task?: string;
+  readonly container?: string;
+  readonly stub?: string;
+  readonly app?: string;
+  readonly follow?: boolean;
+  readonly limit: number;
+}
+
 export interface TaskListFlags {
   readonly status?: string;
   readonly deployment?: string;
@@ -57,6 +67,26 @@ export interface DrainFlags {
 /** Flags of `token toggle` and `delete`. */
 export interface TokenVerbFlags {
   readonly force?: boolean;
+}
+
+export interface WebhookCreateFlags {
+  readonly events?: string;
+  readonly description?: string;
+  readonly retry?: boolean;
+  readonly inactive?: boolean;
+}
+
+export interface WebhookUpdateFlags {
+  readonly url?: string;
+  readonly events?: string;
+  readonly description?: string;
+  readonly retry?: boolean;
+  readonly active?: boolean;
+}
+
+export interface WebhookDeliveriesFlags {
+  readonly state?: string;
+  readonly limit: number;
 }
 
 export interface SecretSetFlags {

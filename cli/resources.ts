@@ -9,6 +9,7 @@ import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
 import { addVolume } from './volume-resources.ts';
+import { addWebhook } from './webhook-resources.ts';
 import { addKey, addSecret, addStack, addToken, addWorkspace } from './workspace-resources.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
@@ -27,6 +28,7 @@ export function addResourceCommands(
   addToken(program, invocation);
   addKey(program, invocation);
   addSecret(program, invocation);
+  addWebhook(program, invocation);
   addStack(program, invocation);
   addImageCommands(program, invocation);
   addVolume(program, invocation);

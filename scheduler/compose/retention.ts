@@ -112,6 +112,11 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       },
     },
     {
+      table: 'webhook_deliveries',
+      keptMs: days.deliveries * DAY_MS,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'webhook_deliveries', beforeMs, limit)),
+    },
+    {
       table: 'idempotency_keys',
       keptMs: EXPIRED_KEY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'idempotency_keys', beforeMs, limit)),

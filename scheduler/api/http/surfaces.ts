@@ -89,6 +89,7 @@ import type { Explains } from './rest/explain.ts';
 import { restRate } from './rest/limits.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
 import { restRoutes } from './rest/routes.ts';
+import type { WebhookRouteParts } from './rest/webhooks.ts';
 import { createHttpServer } from './server.ts';
 import { StreamMetrics } from './streams/metrics.ts';
 import { registerRelay } from './streams/relay-route.ts';
@@ -148,6 +149,7 @@ export interface SurfaceParts {
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly objects: Objects;
   readonly secrets: Secrets;
+  readonly webhooks: WebhookRouteParts['webhooks'];
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
   readonly directory: Directory;

@@ -84,8 +84,8 @@ const limitsRecord = (
   rate: limits.rate,
   counts: {
     tokens: { used: used.tokens, limit: limits.counts.tokens },
+    webhooks: { used: used.webhooks, limit: limits.counts.webhooks },
     // These things cannot be made yet.
-    webhooks: { used: 0, limit: limits.counts.webhooks },
     databases: { used: 0, limit: limits.counts.databases },
     stacks: { used: used.stacks, limit: limits.counts.stacks },
     volumes: { used: used.volumes, limit: limits.counts.volumes },

@@ -13,17 +13,6 @@ interface NotBuilt {
 const NOT_BUILT: readonly NotBuilt[] = [
   { what: 'databases are', routes: ['GET /database/{ws}', 'POST /database/{ws}'] },
   {
-    what: 'webhooks are',
-    routes: [
-      'GET /webhook/{ws}',
-      'POST /webhook/{ws}',
-      'PUT /webhook/{ws}/{webhookId}',
-      'DELETE /webhook/{ws}/{webhookId}',
-      'POST /webhook/{ws}/{webhookId}/rotate',
-      'POST /webhook/{ws}/{webhookId}/test',
-    ],
-  },
-  {
     what: 'time series of metrics are',
     routes: ['stub', 'workspace', 'pool'].map((kind) => `GET /metrics/{ws}/${kind}-timeseries`),
   },

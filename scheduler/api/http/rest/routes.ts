@@ -37,6 +37,8 @@ import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
 import { volumeRoutes } from './volumes.ts';
 import type { VolumeRouteParts } from './volumes.ts';
+import { webhookRoutes } from './webhooks.ts';
+import type { WebhookRouteParts } from './webhooks.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
 export interface RestRouteParts
@@ -49,7 +51,8 @@ export interface RestRouteParts
     ObjectRouteParts,
     OutputRouteParts,
     StackRouteParts,
-    VolumeRouteParts {
+    VolumeRouteParts,
+    WebhookRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
@@ -85,6 +88,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...outputRoutes(parts),
   ...volumeRoutes(parts),
   ...imageRoutes(parts),
+  ...webhookRoutes(parts),
   ...stackRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,

@@ -7,6 +7,7 @@ import { one } from '../rows.ts';
 export interface WorkspaceUse {
   readonly tokens: number;
   readonly volumes: number;
+  readonly webhooks: number;
   /** Deployments that are not deleted. */
   readonly deployments: number;
   readonly stacks: number;
@@ -31,6 +32,7 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
     db,
     `select (select count(*) from tokens where workspace_id = $1 and type not in ('worker', 'container'))::int as tokens,
        (select count(*) from volumes where workspace_id = $1)::int as volumes,
+       (select count(*) from webhooks where workspace_id = $1)::int as webhooks,
        (select count(*) from deployments where workspace_id = $1 and deleted_at is null)::int as deployments,
        (select count(*) from stacks where workspace_id = $1)::int as stacks,
        (select count(*) from stubs where workspace_id = $1)::int as stubs,
@@ -48,6 +50,7 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
     (row: Record<string, number>) => ({
       tokens: row['tokens'] ?? 0,
       volumes: row['volumes'] ?? 0,
+      webhooks: row['webhooks'] ?? 0,
       deployments: row['deployments'] ?? 0,
       stacks: row['stacks'] ?? 0,
       stubs: row['stubs'] ?? 0,
