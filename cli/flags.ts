@@ -54,6 +54,12 @@ export interface DeploymentVerbFlags {
   readonly allVersions?: boolean;
 }
 
+export interface AuditFlags {
+  readonly since?: string;
+  readonly follow?: boolean;
+  readonly limit: number;
+}
+
 export interface TokenUpdateFlags {
   readonly name?: string;
   readonly expires?: string;

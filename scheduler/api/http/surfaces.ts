@@ -102,6 +102,7 @@ import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
 import { SseMetrics, SseStreams } from './sse.ts';
 import type { EventReads } from '../../workspaces/events/reads.ts';
+import type { EventWriter } from '../../workspaces/events/writer.ts';
 import type { EventHub } from '../../workspaces/events/source.ts';
 import type { Builds } from '../../fleet/builds/builds.ts';
 import type { ImageCollector } from '../../fleet/builds/collector.ts';
@@ -198,7 +199,7 @@ export interface SurfaceParts {
   readonly logs: LogReads;
   readonly explains: Explains;
   /** History of events, and live readers of them. */
-  readonly events: { readonly reads: EventReads; readonly hub: EventHub };
+  readonly events: { readonly reads: EventReads; readonly hub: EventHub; readonly writer: EventWriter };
   /** Files of volumes by signed addresses. */
   readonly cacheVolumes: Pick<CacheVolumes, 'deleted'>;
   readonly volumeFiles: Pick<
@@ -257,6 +258,8 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     effects,
     images: parts.images,
     labels: parts.labels,
+    events: parts.events.writer,
+    nowMs: () => parts.clock.nowMs(),
     ...limits,
   });
   const webSockets = new WebSockets();

@@ -8,6 +8,7 @@ import type { WorkspaceLimits } from '../../../workspaces/identity/limits.ts';
 import type { HandMadeContainers } from '../../../fleet/containers/hand-made.ts';
 import type { Rates } from '../../../workspaces/identity/rates.ts';
 import type { Limits } from '../../../workspaces/identity/workspace-limits.ts';
+import { actorBehind } from '../origin.ts';
 import { REST_BODY_LIMIT } from './rest.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
@@ -42,7 +43,10 @@ export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
       readBody: readChange,
       answer: LimitsRecord,
       errors: ['workspace_not_found'],
-      handle: async ({ workspaceId, body }) => show(workspaceId, await parts.limits.change(workspaceId, body)),
+      handle: async (request) => {
+        const { workspaceId, body } = request;
+        return show(workspaceId, await parts.limits.change(workspaceId, body, actorBehind(request)));
+      },
     }),
   ];
 }
