@@ -72,8 +72,8 @@ import type { CertificateWatch } from './certificate.ts';
 import { bindOperations, GATEWAY_BASE, GATEWAY_BODY_LIMIT } from './bind.ts';
 import { registerContainers } from './containers/routes.ts';
 import { ContainerSockets } from './containers/sockets.ts';
-import { apiPages } from './description/api-page.ts';
 import { openApiDocument } from './description/openapi.ts';
+import { registerViewer } from './description/viewer.ts';
 import { hostRewriter } from './invoke/host-form.ts';
 import { registerInvoke } from './invoke/invoke.ts';
 import { registerDiscovery } from './ops/discovery.ts';
@@ -102,6 +102,7 @@ import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
 import { SseMetrics, SseStreams } from './sse.ts';
 import type { EventReads } from '../../workspaces/events/reads.ts';
+import type { EventWriter } from '../../workspaces/events/writer.ts';
 import type { EventHub } from '../../workspaces/events/source.ts';
 import type { Builds } from '../../fleet/builds/builds.ts';
 import type { ImageCollector } from '../../fleet/builds/collector.ts';
@@ -115,8 +116,8 @@ export interface SurfaceSettings {
   readonly invokeDomain: string | null;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
-  /** Days that ended tasks and log lines are kept. */
-  readonly retention: { readonly tasksDays: number; readonly logsDays: number };
+  /** Days that ended tasks, log lines and events are kept. */
+  readonly retention: { readonly tasksDays: number; readonly logsDays: number; readonly eventsDays: number };
   /** `LONGSHORE_METRICS_TOKEN` */
   readonly metricsToken: string | null;
   /** `LONGSHORE_VOLUME_DRIVER` */
@@ -198,7 +199,7 @@ export interface SurfaceParts {
   readonly logs: LogReads;
   readonly explains: Explains;
   /** History of events, and live readers of them. */
-  readonly events: { readonly reads: EventReads; readonly hub: EventHub };
+  readonly events: { readonly reads: EventReads; readonly hub: EventHub; readonly writer: EventWriter };
   /** Files of volumes by signed addresses. */
   readonly cacheVolumes: Pick<CacheVolumes, 'deleted'>;
   readonly volumeFiles: Pick<
@@ -257,6 +258,8 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     effects,
     images: parts.images,
     labels: parts.labels,
+    events: parts.events.writer,
+    nowMs: () => parts.clock.nowMs(),
     ...limits,
   });
   const webSockets = new WebSockets();
@@ -462,26 +465,16 @@ function registerAll(
     scheme,
     baseUrlOf: (request) => originOf(request).baseUrl,
   });
-  registerOpenApi(app, settings.version, originOf);
+  registerOpenApi(app, settings.version);
 }
 
 /** Registers openapi.json for programs, and its page for people. */
-function registerOpenApi(
-  app: FastifyInstance,
-  version: string,
-  originOf: (request: FastifyRequest) => { readonly baseUrl: string },
-): void {
+function registerOpenApi(app: FastifyInstance, version: string): void {
   let text: string | undefined;
-  let pages: ReturnType<typeof apiPages> | undefined;
   app.get('/openapi.json', (_request, reply) =>
     reply.type('application/json; charset=utf-8').send((text ??= JSON.stringify(openApiDocument(version)))),
   );
-  app.get('/docs', (request, reply) =>
-    reply
-      .type('text/html; charset=utf-8')
-      .header('content-security-policy', "default-src 'none'; style-src 'unsafe-inline'")
-      .send((pages ??= apiPages(openApiDocument(version)))(originOf(request).baseUrl)),
-  );
+  registerViewer(app);
 }
 
 /** Registers a surface as a plugin of its own, so that its error shape and body rules stay inside. */
