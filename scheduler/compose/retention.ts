@@ -7,6 +7,7 @@ import type { PrunedKind } from '../tasks/retention/retention.ts';
 import type { Db } from '../stores/store/db.ts';
 import {
   deleteEndedBefore,
+  deleteEventsBefore,
   deleteLogLinesBefore,
   deleteTasksEndedBefore,
   deleteUnjoinedBefore,
@@ -38,6 +39,7 @@ export function openRetention(
         containers: settings.LONGSHORE_CONTAINER_DAYS,
         logs: settings.LONGSHORE_LOG_DAYS,
         deliveries: settings.LONGSHORE_DELIVERY_DAYS,
+        events: settings.LONGSHORE_EVENT_DAYS,
       },
     }),
     oldest: (table) => oldestOf(db, table),
@@ -53,7 +55,7 @@ export interface PrunedKindsParts {
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly removeBytes: (id: ObjectId) => Promise<void>;
   readonly machineGone: (id: MachineId) => void;
-  readonly days: Readonly<Record<'tasks' | 'containers' | 'logs' | 'deliveries', number>>;
+  readonly days: Readonly<Record<'tasks' | 'containers' | 'logs' | 'deliveries' | 'events', number>>;
 }
 
 export function prunedKinds({ db, clock, removeBytes, machineGone, days }: PrunedKindsParts): readonly PrunedKind[] {
@@ -96,6 +98,18 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       table: 'deliveries',
       keptMs: days.deliveries * DAY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'deliveries', beforeMs, limit)),
+    },
+    {
+      table: 'events',
+      keptMs: days.events * DAY_MS,
+      begin: () => {
+        let workspace = '';
+        return async (beforeMs, limit) => {
+          const { gone, lastWorkspace } = await deleteEventsBefore(db, beforeMs, limit, workspace);
+          workspace = lastWorkspace;
+          return { gone, isDone: gone === 0 };
+        };
+      },
     },
     {
       table: 'webhook_deliveries',

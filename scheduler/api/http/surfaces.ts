@@ -117,8 +117,8 @@ export interface SurfaceSettings {
   readonly invokeDomain: string | null;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
-  /** Days that ended tasks and log lines are kept. */
-  readonly retention: { readonly tasksDays: number; readonly logsDays: number };
+  /** Days that ended tasks, log lines and events are kept. */
+  readonly retention: { readonly tasksDays: number; readonly logsDays: number; readonly eventsDays: number };
   /** `LONGSHORE_METRICS_TOKEN` */
   readonly metricsToken: string | null;
   /** `LONGSHORE_VOLUME_DRIVER` */
