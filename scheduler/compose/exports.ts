@@ -23,7 +23,7 @@ import type { Infrastructure } from './infrastructure.ts';
 const FILES = 5;
 const MIB = 1024 ** 2;
 
-/** One exporter for each target, with positions of its own. */
+/** Builds an exporter for each target, with positions of its own. */
 export async function openExports(
   { db, clock, log, registry, settings }: Infrastructure,
   { isLeader }: ClusterState,

@@ -1,5 +1,5 @@
-// Output of a container on its way to people who watch it: from a real container through the agent to a stream, with the
-// scheduler killed meanwhile. Events and log lines also go to a collector and a file.
+// Output of a container on its way to people who watch it: from a real container through the agent to a stream, while
+// the scheduler is killed. Events and log lines also go to a collector and a file.
 import { createServer } from 'node:http';
 import type { Server } from 'node:http';
 import { readFileSync } from 'node:fs';

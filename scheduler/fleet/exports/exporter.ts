@@ -1,7 +1,8 @@
-// Sends events and log lines to a system outside: to a collector, or into a file. The leader does, and goes on where the
-// one before stopped.
+// Sends events and log lines to a system outside: to a collector, or into a file. The leader does so, and goes on where
+// the one before stopped.
 // Invariants: a row is sent at least once while it exists, and rows of a workspace in order. A target that does not
-// answer costs no memory: rows wait in the database, until their retention. Messages are hints; the sweep finds the rest.
+// answer costs no memory: rows wait in the database, until their retention. Messages are hints; the sweep finds the
+// rest.
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
@@ -68,7 +69,7 @@ const MOST_RETRY_MS = 60_000;
 /** Id of no workspace. */
 const NOBODY = '' as WorkspaceId;
 
-/** One source on its way to the target. */
+/** Progress of one source on its way to the target. */
 interface Way {
   readonly source: ExportSource;
   readonly positions: Map<WorkspaceId, number>;
