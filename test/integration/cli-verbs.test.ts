@@ -266,7 +266,8 @@ def busy():
       expect(stderr).toContain(containerId);
     }
     expect((await line.run(['explain', 'brief'])).stdout).toContain(containerId);
-  }, 60_000);
+    // The first pod of a machine waits for a copy of the base image's Python.
+  }, 240_000);
 
   test('of one name and two kinds must be told apart', async ({ line }) => {
     const file = line.app(
