@@ -17,7 +17,7 @@ import { KINDS, aContainerId, aDb, aRecord, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const DAY_MS = 86_400_000;
-const DAYS = { tasks: 30, containers: 20, logs: 10, deliveries: 7 };
+const DAYS = { tasks: 30, containers: 20, logs: 10, deliveries: 7, metrics: 8, samples: 0.25 };
 
 describe.each(KINDS)('on %s', (kind) => {
   let opened: OpenedDb;

@@ -28,10 +28,6 @@ const NOT_BUILT: readonly NotBuilt[] = [
     ],
   },
   { what: 'events are', routes: ['GET /events/{ws}/history', 'GET /events/{ws}/stream'] },
-  {
-    what: 'time series of metrics are',
-    routes: ['stub', 'workspace', 'pool'].map((kind) => `GET /metrics/{ws}/${kind}-timeseries`),
-  },
   { what: 'live streams are', routes: ['GET /task/{ws}/{taskId}/subscribe', 'GET /logs/{ws}/stream'] },
 ];
 

@@ -19,6 +19,8 @@ import type { TaskReads } from '../../../tasks/records/reads.ts';
 import { limitRoutes } from './limits.ts';
 import type { LimitsParts } from './limits.ts';
 import { readLogs } from './logs.ts';
+import { metricRoutes } from './metrics.ts';
+import type { MetricRouteParts } from './metrics.ts';
 import type { RestRoute } from './route.ts';
 import { notBuiltRoutes } from './not-built.ts';
 import { downloadUrl } from './objects.ts';
@@ -40,6 +42,7 @@ export interface RestRouteParts
     DeploymentRouteParts,
     ImageRouteParts,
     LimitsParts,
+    MetricRouteParts,
     ObjectRouteParts,
     OutputRouteParts,
     VolumeRouteParts {
@@ -69,6 +72,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   listContainers(parts.containers, parts.directory),
   ...appRoutes(parts),
   readLogs(parts.logs),
+  ...metricRoutes(parts),
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
   ...sharedStateRoutes(parts.sharedState),
