@@ -111,7 +111,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const localQueue = await openLocalQueue(infrastructure, clusterState);
   opened.push({ name: 'task queues', stop: () => localQueue.queues.close() });
   const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts);
-  const records = openRecords(infrastructure, clusterState, webhooks);
+  const records = openRecords(infrastructure, clusterState, webhooks, events);
   const redisMemory = openRedisMemory(infrastructure);
   const base = {
     infrastructure,

@@ -1,6 +1,6 @@
 // `longshore container exec`, `shell` and `attach`: a program of a container at this terminal.
 // Invariant: the terminal is as it was when the command ends, however it ends. A lost connection is made again, and
-// nothing of the output is shown twice.
+// nothing of the output is shown twice. Input that is no terminal's reaches the program once.
 import { spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { RawData, WebSocket } from 'ws';
@@ -9,6 +9,7 @@ import { CliError, usageError } from '../errors.ts';
 import { note } from '../print.ts';
 import { placeOf } from './container.ts';
 import { COME_BACK, LinkLost, jsonOf, openLink } from './container-link.ts';
+import { KeptInput } from './kept-input.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -25,6 +26,8 @@ const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 5_000;
 /** Input that waits for the connection above which no more is read. */
 const MOST_BEHIND_BYTES = 1024 * 1024;
+/** Input whose arrival is not known above which no more is read. */
+const MOST_KEPT_BYTES = 16 * 1024 * 1024;
 const INTERRUPT = 0x03;
 const STTY_MS = 5_000;
 /** Exit code where this terminal was hung up. */
@@ -47,10 +50,14 @@ export async function runContainerExec(
       cwd: flags.cwd ?? '',
       env: { ...term, ...variablesOf(flags.env ?? []) },
       terminal: isTerminal ? sizeOf() : null,
+      input: !isTerminal,
     };
     const program = new RemoteProgram(client, isTerminal, {
       begin: async () => ({ webSocket: await openLink(client, path), first }),
-      comeBack: async (pid, seen) => ({ webSocket: await openLink(client, path), first: { pid, ...seen } }),
+      comeBack: async (pid, seen) => ({
+        webSocket: await openLink(client, path),
+        first: { pid, ...seen, input: !isTerminal },
+      }),
       hasStreamByte: true,
     });
     return program.run();
@@ -135,6 +142,10 @@ class RemoteProgram {
   #webSocket: WebSocket | undefined;
   /** Outputs that take no more for now. */
   readonly #behind = new Set<NodeJS.WritableStream>();
+  /** Undefined: a terminal's, or the container does not count it. What is typed without a connection is dropped. */
+  #kept: KeptInput | undefined;
+  /** Whether input may go out: after a loss, once the place is known from which it goes on. */
+  #mayGive = true;
   #hasInputEnded = false;
   #isHungUp = false;
   /** Ends the command while there is no connection. */
@@ -144,6 +155,7 @@ class RemoteProgram {
     this.#client = client;
     this.#isTerminal = isTerminal;
     this.#ways = ways;
+    if (!isTerminal) this.#kept = new KeptInput();
   }
 
   /** @returns the exit code of the program */
@@ -185,13 +197,21 @@ class RemoteProgram {
       let end: End = 'lost';
       let wasAnswered = false;
       let refusal: CliError | undefined;
+      this.#mayGive = time === 'first' || this.#kept === undefined;
       webSocket.on('message', (data: RawData, isBinary: boolean) => {
         if (isBinary) return this.#show(webSocket, data as Buffer);
-        const { pid, exitCode, lost, error } = jsonOf(textOf(data));
+        const { pid, exitCode, lost, error, input } = jsonOf(textOf(data));
         if (typeof pid === 'number') {
           this.#pid = pid;
           wasAnswered = true;
           if (time === 'again') this.#say('connected again');
+          if (input === undefined) this.#isNotCounted();
+        }
+        if (typeof input === 'number' && !this.#taken(input)) {
+          refusal = new CliError(
+            'input of this command and of another one is mixed: what the program has is not known',
+          );
+          webSocket.close();
         }
         if (lost !== undefined) this.#lost(lost);
         if (typeof exitCode === 'number') end = { code: exitCode };
@@ -209,10 +229,33 @@ class RemoteProgram {
         else reject(new CliError(`the scheduler ended the connection (${code})`));
       });
       if (first !== undefined) webSocket.send(JSON.stringify(first));
-      if (this.#hasInputEnded) webSocket.send('{"end":true}');
+      if (this.#hasInputEnded && this.#mayGive) webSocket.send('{"end":true}');
       if (this.#behind.size === 0) webSocket.resume();
-      process.stdin.resume();
+      this.#readOn();
     });
+  }
+
+  /** The container has the input before this place. What it lacks is sent again. @returns false: it cannot be right */
+  #taken(place: number): boolean {
+    if (this.#kept?.taken(place) === false) return false;
+    if (!this.#mayGive) {
+      this.#mayGive = true;
+      for (const piece of this.#kept?.pieces ?? []) this.#send(piece);
+      if (this.#hasInputEnded) this.#webSocket?.send('{"end":true}');
+    }
+    this.#readOn();
+    return true;
+  }
+
+  /** The supervisor is of an older agent. */
+  #isNotCounted(): void {
+    if (this.#kept === undefined) return;
+    this.#kept = undefined;
+    if (!this.#mayGive) {
+      this.#say('input that was on its way may be lost: the container does not tell what it has');
+      this.#taken(0);
+    }
+    this.#readOn();
   }
 
   /** Shows output, no faster than it is taken. */
@@ -257,7 +300,7 @@ class RemoteProgram {
     const onInput = (data: Buffer): void => this.#give(data);
     const onInputEnd = (): void => {
       this.#hasInputEnded = true;
-      this.#webSocket?.send('{"end":true}');
+      if (this.#mayGive) this.#webSocket?.send('{"end":true}');
     };
     const onSize = (): void => this.#webSocket?.send(JSON.stringify({ resize: sizeOf() }));
     const signals = (['SIGINT', 'SIGTERM', 'SIGQUIT'] as const).map((name) => {
@@ -289,6 +332,7 @@ class RemoteProgram {
       // A file has no such method, and holds no process.
       if ('unref' in stdin) stdin.unref();
       this.#webSocket?.close();
+      this.#webSocket = undefined;
     };
   }
 
@@ -300,16 +344,26 @@ class RemoteProgram {
   }
 
   #give(data: Buffer): void {
-    const webSocket = this.#webSocket;
-    if (webSocket === undefined) {
-      // Nothing is connected: what is typed now would reach the program out of its context.
-      if (data.includes(INTERRUPT)) this.#giveUp.abort();
-      return;
-    }
-    webSocket.send(data, () => {
-      if (webSocket.bufferedAmount < MOST_BEHIND_BYTES) process.stdin.resume();
-    });
-    if (webSocket.bufferedAmount >= MOST_BEHIND_BYTES) process.stdin.pause();
+    this.#kept?.add(data);
+    if (this.#webSocket !== undefined && this.#mayGive) this.#send(data);
+    // Nothing is connected: what is typed now would reach the program out of its context.
+    else if (this.#isTerminal && data.includes(INTERRUPT)) this.#giveUp.abort();
+    this.#readOn();
+  }
+
+  #send(data: Buffer): void {
+    this.#webSocket?.send(data, () => this.#readOn());
+  }
+
+  /** Reads input while there is room for it. */
+  #readOn(): void {
+    const hasRoom =
+      this.#webSocket !== undefined &&
+      this.#mayGive &&
+      this.#webSocket.bufferedAmount < MOST_BEHIND_BYTES &&
+      (this.#kept?.bytes ?? 0) < MOST_KEPT_BYTES;
+    if (hasRoom) process.stdin.resume();
+    else if (!this.#isTerminal || this.#webSocket !== undefined) process.stdin.pause();
   }
 }
 

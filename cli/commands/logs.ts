@@ -32,7 +32,13 @@ export async function runLogs(
   try {
     const workspaceId = await client.workspaceId();
     const filter = await filterOf(client, name, flags);
-    let afterSeq = await show(client, workspaceId, new URLSearchParams({ ...filter, limit: String(flags.limit) }));
+    const newest = new URLSearchParams({ ...filter, limit: String(flags.limit) });
+    let afterSeq = await show(client, workspaceId, newest).catch((error: unknown) => {
+      if (!(error instanceof CliError) || error.answerCode !== 'task_not_found') throw error;
+      throw new CliError(`there is no task ${flags.task}: \`longshore task list\` shows those there are`, {
+        cause: error,
+      });
+    });
     if (afterSeq === 0) await sayNone(client, workspaceId, filter);
     while (flags.follow === true && signal?.aborted !== true) {
       await sleep(POLL_MS, signal);

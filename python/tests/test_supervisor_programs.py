@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import unittest
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from longshore.runner import protocol
 from longshore.runner.protocol import pack
@@ -29,6 +29,18 @@ def resident_bytes(pid: int) -> int:
             if line.startswith('VmRSS:'):
                 return int(line.split()[1]) * 1024
     raise AssertionError('no VmRSS')
+
+
+def counted(peer: Peer) -> Tuple[List[int], bytes]:
+    """Counts of input that a connection tells, and the output, up to the end of the program."""
+    told: List[int] = []
+    out = b''
+    for kind, header, body in peer.frames():
+        if kind == protocol.CONTROL:
+            told.append(header['input'])
+        elif kind == protocol.DATA:
+            out += body
+    return told, out
 
 
 class Starting(Supervised):
@@ -287,6 +299,50 @@ class Outputs(Supervised):
                 peer.send(protocol.DATA, {}, b'x' * protocol.PIECE_BYTES)
         self.assertLess(resident_bytes(self.process.pid) - before, 6 * MIB)
         self.ask_ok(type='kill', pid=self.pid)
+
+    def test_counted_input_goes_on_where_it_was_lost(self) -> None:
+        self.begin()
+        go, piece = os.path.join(self.work, 'go'), os.urandom(64 * 1024)
+        pieces = 64
+        peer = self.attached('sh', '-c', 'until [ -e go ]; do sleep 0.01; done; exec sha256sum', input=True)
+        # More than the program takes now: the rest is in the connection.
+        frame, sent = pack(protocol.DATA, {}, piece), 0
+        with self.assertRaises(socket.timeout):
+            peer.socket.settimeout(1)
+            while sent < pieces:
+                peer.socket.sendall(frame)
+                sent += 1
+        again = self.open(type='attach', pid=self.pid, stdout=0, stderr=0, input=True)
+        taken = again.response()['input']
+        self.assertLess(taken, sent * len(piece))
+        peer.socket.settimeout(SECONDS)
+        with open(go, 'w'):
+            pass
+        whole = piece * pieces
+        counts: List[Tuple[List[int], bytes]] = []
+        reads = threading.Thread(target=lambda: counts.append(counted(again)))
+        reads.start()
+        for at in range(taken, len(whole), len(piece)):
+            again.send(protocol.DATA, {}, whole[at : at + len(piece)])
+        again.send(protocol.END)
+        reads.join()
+        told, out = counts[0]
+        self.assertEqual(out.split()[0].decode(), hashlib.sha256(whole).hexdigest())
+        self.assertEqual(told, sorted(told))
+        self.assertGreater(len(told), (len(whole) - taken) // (512 * 1024))
+        # The connection before was ended, so that its bytes do not come twice.
+        self.assertEqual([frame for frame in peer.frames() if frame[0] == protocol.DATA], [])
+
+    def test_input_that_is_not_counted_takes_nothing_over(self) -> None:
+        self.begin()
+        peer = self.attached('cat')
+        other = self.open(type='attach', pid=self.pid, stdout=0, stderr=0)
+        self.assertEqual(other.response()['input'], 0)
+        other.send(protocol.DATA, {}, b'b\n')
+        self.assertEqual(Output(other, b'b\n').stdout, b'b\n')
+        peer.send(protocol.DATA, {}, b'a\n')
+        peer.send(protocol.END)
+        self.assertEqual(Output(peer).stdout, b'b\na\n')
 
     def test_input_behind_a_closed_one_is_dropped(self) -> None:
         self.begin()

@@ -31,7 +31,13 @@ export function openBuilds(
   { cpuWorkAllowed }: Pick<Scaling, 'cpuWorkAllowed'>,
   { builtRegistry, registryMetrics: metrics }: RegistryParts,
 ): BuildParts {
-  const buildStreams = new OrderedStreams<OrderedBuild>({ instance, bus, channel: keys.orderedBuildsChannel, streams });
+  const buildStreams = new OrderedStreams<OrderedBuild>({
+    instance,
+    bus,
+    channel: keys.orderedBuildsChannel,
+    streams,
+    machines,
+  });
   const pushes =
     builtRegistry && new Pushes({ ...builtRegistry, db, machines, streams: buildStreams, isLeader, metrics, log });
   const builds = new Builds({

@@ -27,11 +27,17 @@ export interface PodParts {
 export function openPods(
   { db, keys, instance, clock, log }: Infrastructure,
   { limits }: Identity,
-  { bus, containers, isLeader }: ClusterState,
+  { bus, containers, machines, isLeader }: ClusterState,
   { streams }: Pick<TaskParts, 'streams'>,
   actions: ContainerActions,
 ): PodParts {
-  const containerStreams = new ContainerStreams({ instance, bus, channel: keys.orderedContainersChannel, streams });
+  const containerStreams = new ContainerStreams({
+    instance,
+    bus,
+    channel: keys.orderedContainersChannel,
+    streams,
+    machines,
+  });
   const containerUses = new ContainerUses({ db, containers, actions, isLeader, clock, log });
   const containerWaits = new ContainerWaits(containers, db);
   const containerChanges = new ContainerChanges({ bus, channel: keys.containerChangesChannel });

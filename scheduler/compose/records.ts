@@ -11,8 +11,9 @@ import { Drainer } from '../tasks/records/drainer.ts';
 import { recordOfRow } from '../tasks/records/recording.ts';
 import type { TaskRecord } from '../tasks/records/records.ts';
 import { TaskRecords } from '../tasks/records/records.ts';
-import { writeWithCallbacks } from '../tasks/webhooks/callbacks.ts';
+import { writeRecords } from '../tasks/webhooks/callbacks.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { Events } from './events.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Webhooks } from './webhooks.ts';
 
@@ -27,6 +28,7 @@ export function openRecords(
   { db, hot, general, keys, log, registry }: Infrastructure,
   { isLeader }: ClusterState,
   { deliveries: callbacks }: Webhooks,
+  { writer: events }: Events,
 ): Records {
   const records = new TaskRecords({
     client: hot,
@@ -40,9 +42,10 @@ export function openRecords(
     keys,
     log,
     registry,
-    write: async (batch) => {
-      const deliveries = await writeWithCallbacks(db, batch);
+    write: async (batch, streamed) => {
+      const { deliveries, lastEvents } = await writeRecords(db, batch, streamed);
       if (deliveries.length > 0) callbacks.announce(deliveries);
+      events.announce(lastEvents);
     },
   });
   const caughtUp = new CaughtUp({ client: hot, keys, log, drainSoon: drainSoon(drainer, isLeader) });

@@ -21,7 +21,7 @@ export function openVolumeFiles(
   { bus, machines }: ClusterState,
   { streams }: Pick<TaskParts, 'streams'>,
 ): VolumeFileParts {
-  const volumeStreams = new VolumeStreams({ instance, bus, channel: keys.orderedStreamsChannel, streams });
+  const volumeStreams = new VolumeStreams({ instance, bus, channel: keys.orderedStreamsChannel, streams, machines });
   const volumeFiles = new VolumeFiles({
     db,
     machines,

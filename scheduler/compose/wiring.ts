@@ -206,8 +206,12 @@ export function wireLinks({ clusterState, linkParts, taskParts, podParts }: Wire
 }
 
 /** Streams that were ordered from agents: files of volumes, programs in containers, events of builds. */
-function wireOrderedStreams({ linkParts: { links, images }, volumeStreams, podParts, buildStreams }: Wired): void {
+function wireOrderedStreams(parts: Wired): void {
+  const { linkParts, volumeStreams, podParts, buildStreams, clusterState } = parts;
+  const { links, images } = linkParts;
   const { containerStreams } = podParts;
+  for (const streams of [containerStreams, volumeStreams, buildStreams])
+    clusterState.machines.onChange((machine) => streams.machineChanged(machine));
   containerStreams.onOrder((machineId, order) => links.serveContainer(machineId, order));
   volumeStreams.onOrder((machineId, order) => links.serveVolume(machineId, order));
   buildStreams.onOrder((machineId, order) => {
@@ -230,7 +234,8 @@ const basesOf = (steps: readonly { readonly text?: string }[]): readonly string[
 
 /** Changes of containers, which their agents carry out. */
 function wireChanges({ clusterState: { machines }, linkParts: { links }, podParts }: Wired): void {
-  const { containerChanges } = podParts;
+  const { containerChanges, snapshots } = podParts;
+  snapshots.onUnwanted((machineId, images) => void links.removeImages(machineId, images));
   containerChanges.onOrder((machineId, order) => links.changeContainer(machineId, order));
   links.onContainerChanged((machineId, changed) => containerChanges.changed(machineId, changed));
   machines.onChange((machine) => containerChanges.machineChanged(machine));

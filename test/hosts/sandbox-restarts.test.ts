@@ -1,6 +1,9 @@
 // kill -9 of the scheduler, of the agent and of both while programs run in a sandbox: by `longshore container exec`, by
 // `longshore container shell` on a terminal, and by the operations over HTTP. The programs go on, the commands connect
 // again, and all output up to the bound is there once.
+import { createHash, randomBytes } from 'node:crypto';
+import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect } from 'vitest';
 import { ContainerCommand } from '../helpers/container-command.ts';
 import { test } from '../helpers/platform.ts';
@@ -74,6 +77,32 @@ describe.for(Object.entries(kills))('kill -9 of the %s', ([, names]) => {
     const { stdout = '' } = await platform.gateway(`/pods/${box}/stdout?pid=${pid}`);
     const { stderr = '' } = await platform.gateway(`/pods/${box}/stderr?pid=${pid}`);
     expect([numbers(stdout, 'line'), numbers(stderr, 'wrong')]).toEqual([ALL, ALL]);
+    expect(await stopSandbox(platform, box)).toBe(true);
+    await nothingLeft(platform, [box]);
+  });
+
+  test('input from a file that is passed on meanwhile reaches the program once', async ({ platform }) => {
+    const box = await aBox(platform);
+    const path = join(platform.directory, 'input');
+    const bytes = randomBytes(64 * MIB);
+    writeFileSync(path, bytes);
+    const file = openSync(path, 'r');
+    const out = openSync(join(platform.directory, 'output'), 'w+');
+    const command = [
+      'exec',
+      box,
+      '--',
+      'sh',
+      '-c',
+      'head -c 9000000 >/tmp/first; echo first >&2; cat /tmp/first - | sha256sum',
+    ];
+    const exec = new ContainerCommand(platform, command, { files: [file, out] });
+    await exec.seen('first\n');
+    await killed(platform, names, async () => undefined);
+    expect(await exec.code, exec.err).toBe(0);
+    expect(exec.err).toContain('connected again');
+    expect(readFileSync(out, 'utf8').split(' ')[0]).toBe(createHash('sha256').update(bytes).digest('hex'));
+    for (const one of [file, out]) closeSync(one);
     expect(await stopSandbox(platform, box)).toBe(true);
     await nothingLeft(platform, [box]);
   });

@@ -1,6 +1,7 @@
 // `longshore container exec`, `shell`, `attach`, `cp` and `port-forward`, as processes; terminals are real ones.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
 import {
   chmodSync,
   existsSync,
@@ -115,6 +116,32 @@ test('exec takes its input from a file', async () => {
   writeFileSync(file, 'of a file\n');
   const run = new Run(['exec', POD, '--', 'sh', '-c', 'cat; exit 4'], { input: openSync(file, 'r') });
   expect([await run.code, run.out, run.err]).toEqual([4, 'of a file\n', '']);
+});
+
+/** Tells the hash of its input, and on stderr how much has come. */
+const HASHES = `
+import hashlib, os, sys
+seen, total = hashlib.sha256(), 0
+for piece in iter(lambda: os.read(0, 1 << 16), b''):
+    seen.update(piece)
+    if total // (8 << 20) < (total + len(piece)) // (8 << 20):
+        print('came', (total + len(piece)) // (8 << 20), file=sys.stderr, flush=True)
+    total += len(piece)
+print(seen.hexdigest(), total)
+`;
+
+test('input that was on its way when the connection broke reaches the program once', async () => {
+  const file = join(home, 'large');
+  const bytes = randomBytes(64 * 1024 * 1024);
+  writeFileSync(file, bytes);
+  const run = new Run(['exec', POD, '--', 'python3', '-c', HASHES], { input: openSync(file, 'r') });
+  for (const part of [1, 3, 5]) {
+    await run.seen(`came ${part}\n`);
+    world.supervisor.cut();
+  }
+  expect(await run.code, run.err).toBe(0);
+  expect(run.err.match(/connected again/g)).toHaveLength(3);
+  expect(run.out).toBe(`${createHash('sha256').update(bytes).digest('hex')} ${bytes.length}\n`);
 });
 
 test('exec says what is wrong, and what to do', async () => {

@@ -666,8 +666,8 @@ test.for([
   [['token', 'delete', 'x'], /there is no token x to change/],
   [['secret', 'delete', 'NOPE'], /there is no secret NOPE in this workspace: `longshore secret list`/],
   [['registry', 'delete', 'nope.test'], /there are no credentials for nope.test: `longshore registry list`/],
-  [['logs', '--task', 'zzz'], /there is no task zzz, and no line of one: `longshore task list`/],
-  [['logs', '--task', NOWHERE], /there is no task 0f6b2a1e\S*, and no line of one/],
+  [['logs', '--task', 'zzz'], /there is no task zzz: `longshore task list`/],
+  [['logs', '--task', NOWHERE], /there is no task 0f6b2a1e\S*: `longshore task list`/],
   [
     ['logs', '--container', 'ffffffff'],
     /no container .* whose id ends in ffffffff: give the whole id: `longshore container list`/,

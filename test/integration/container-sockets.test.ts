@@ -1,6 +1,6 @@
 // WebSockets and streams into containers, with a supervisor that is a real process.
 import { once } from 'node:events';
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, readdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -138,6 +138,27 @@ describe('exec', () => {
     const later = await exec({ pid, stdout: 0, stderr: 0 });
     expect(await later.text('exitCode')).toMatchObject({ exitCode: 5 });
     expect(later.out[1]).toBe('one\ntwo\n');
+  });
+
+  test('counted input goes on from what was taken, and only where the caller asked for the count', async () => {
+    const visit = await exec({ command: ['sh', '-c', 'head -c 4 >/dev/null; cat'], input: true });
+    const { pid } = await visit.text('pid');
+    expect(visit.texts).toEqual([{ pid, running: true, input: 0 }]);
+    visit.socket.send(Buffer.from('begun one\n'));
+    await visit.seen('one');
+    visit.socket.terminate();
+    const back = await exec({ pid, stdout: 0, stderr: 0, input: true });
+    expect(await back.text('pid')).toEqual({ pid, running: true, input: 10 });
+    back.socket.send(Buffer.alloc(600 * 1024, 'x'));
+    await vi.waitFor(() => expect(Number(back.texts.at(-1)?.['input'])).toBeGreaterThan(500 * 1024), {
+      timeout: 20_000,
+    });
+    back.say({ end: true });
+    expect(await back.text('exitCode')).toMatchObject({ exitCode: 0 });
+    const plain = await exec({ pid, stdout: 0, stderr: 0 });
+    expect(await plain.text('pid')).toEqual({ pid, running: false });
+    const wrong = await exec({ command: ['true'], input: 5 });
+    expect((await wrong.text('error'))['error']).toMatchObject({ message: 'input must be true or false' });
   });
 
   test('the loss of the container’s machine asks the caller to come back', async () => {
@@ -305,6 +326,32 @@ describe('files', () => {
     for (const query of ['', 'path=', 'path=a&mode=9', 'path=a&archive=zip', 'path=a&append=1'])
       expect([query, (await fetched(query, { method: 'PUT', body: 'x' })).status]).toEqual([query, 400]);
     chmodSync(path('kept'), 0o644);
+  });
+
+  test('a revoked token cuts downloads and uploads, and the old file stays', async () => {
+    writeFileSync(path('large'), '');
+    truncateSync(path('large'), 4 * 1024 ** 3);
+    writeFileSync(path('kept'), 'old');
+    const got = await fetched('path=large');
+    const reader = (got.body as ReadableStream<Uint8Array>).getReader();
+    await reader.read();
+    const body = new ReadableStream({
+      start: (to) => to.enqueue(Buffer.alloc(100_000)),
+      pull: () => new Promise<void>(() => undefined),
+    });
+    const before = readdirSync(world.supervisor.directory);
+    const putting = fetched('path=kept', { method: 'PUT', body, duplex: 'half' });
+    putting.catch(() => undefined);
+    // Bytes are beside the file until it is whole.
+    await expect.poll(() => readdirSync(world.supervisor.directory).length).toBeGreaterThan(before.length);
+    world.revoke();
+    const readAll = async (): Promise<void> => {
+      while (!(await reader.read()).done);
+    };
+    await expect(readAll()).rejects.toThrow();
+    await expect(putting).rejects.toThrow();
+    expect(readFileSync(path('kept'), 'utf8')).toBe('old');
+    await expect.poll(() => readdirSync(world.supervisor.directory)).toEqual(before);
   });
 
   test('nobody but a full token of the workspace', async () => {

@@ -34,6 +34,12 @@ test('a container is made at once, is listed, and ends by a stop', async () => {
   expect(await containers()).toEqual([]);
 });
 
+test('what no machine can ever serve is refused with the reason, and makes nothing', async () => {
+  const stubId = await platform.stub({ ...SANDBOX, name: 'gpus', gpu: 'H100' });
+  expect(await create({ stubId })).toMatchObject({ ok: false, errorMsg: expect.stringContaining('H100') });
+  expect(await containers()).toEqual([]);
+});
+
 test('what is not a stub of this workspace, or of such a kind, is refused with a text and makes nothing', async () => {
   const stubId = await platform.stub(SANDBOX);
   const none = { ok: false, containerId: '', stubId: '' };

@@ -14,7 +14,7 @@ import type { Db } from '#scheduler/stores/store/db.ts';
 import { claimDelivery, deliveriesOfSubject, insertDeliveries } from '#scheduler/stores/store/queries/deliveries.ts';
 import type { DeliveryRow, NewDelivery } from '#scheduler/stores/store/queries/deliveries.ts';
 import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
-import { taskCallbacks, writeWithCallbacks } from '#scheduler/tasks/webhooks/callbacks.ts';
+import { taskCallbacks, writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { AddressRules } from '#shared/address-rules.ts';
 import { Lookups } from '#scheduler/tasks/webhooks/lookups.ts';
 import { Deliveries } from '#scheduler/tasks/webhooks/deliveries.ts';
@@ -356,7 +356,7 @@ test('of the places for large results one workspace takes one at a time', async 
   const rowOf = async (workspaceId: WorkspaceId): Promise<DeliveryRow> => {
     const end = { status: 'COMPLETE', rank: 4, callbackUrl: 'https://example.com/' } as const;
     const record = aRecord({ workspaceId, resultObjectId: newId<ObjectId>(), ...end });
-    await writeWithCallbacks(db, [record as TaskRecord]);
+    await writeRecords(db, [record as TaskRecord], []);
     const [row] = await deliveriesOfSubject(db, workspaceId, record.taskId, 1);
     if (row === undefined) throw new Error('there is none');
     return row;
@@ -389,23 +389,29 @@ test('a queue takes as many jobs as it has room for', async ({ redis, onTestFini
   expect(await client.exists('ls:few:job-2', 'ls:few:job-3')).toBe(1);
 });
 
+const deliveriesOf =
+  (db: Db) =>
+  async (records: readonly TaskRecord[]): Promise<readonly NewDelivery[]> =>
+    (await writeRecords(db, records, [])).deliveries;
+
 test('the end of a task and its callback are written together, once, however often they are told', async ({
   world,
 }) => {
   const { db } = world;
+  const written = deliveriesOf(db);
   const record = (status: 'RUNNING' | 'ERROR' | 'COMPLETE', rank: 1 | 3 | 4, more: object = {}): TaskRecord =>
     ({ ...pending, status, rank, attempt: 1, ...more }) as TaskRecord;
   const pending = aRecord({ callbackUrl: 'https://example.com/' });
-  expect(await writeWithCallbacks(db, [record('RUNNING', 1)])).toEqual([]);
+  expect(await written([record('RUNNING', 1)])).toEqual([]);
   const ended = record('ERROR', 3, { failureReason: 'handler_error' });
-  const [first, ...none] = await writeWithCallbacks(db, [ended, aRecord() as TaskRecord]);
+  const [first, ...none] = await written([ended, aRecord() as TaskRecord]);
   expect(none).toEqual([]);
   expect(first).toMatchObject({ subject: pending.taskId, event: 'ERROR', url: 'https://example.com/' });
   // A record drained again after a crash, and one of an older attempt, give no delivery.
-  expect(await writeWithCallbacks(db, [ended])).toEqual([]);
-  expect(await writeWithCallbacks(db, [{ ...ended, attempt: 0 }])).toEqual([]);
+  expect(await written([ended])).toEqual([]);
+  expect(await written([{ ...ended, attempt: 0 }])).toEqual([]);
   // A late COMPLETE is news.
-  const [late] = await writeWithCallbacks(db, [record('COMPLETE', 4)]);
+  const [late] = await written([record('COMPLETE', 4)]);
   expect(late).toMatchObject({ event: 'COMPLETE' });
   const rows = await deliveriesOfSubject(db, pending.workspaceId, pending.taskId, 10);
   expect(rows.map(({ event }) => event).toSorted()).toEqual(['COMPLETE', 'ERROR']);
@@ -418,10 +424,11 @@ test('the end of a task and its callback are written together, once, however oft
 
 test('an address that the database cannot hold keeps no end from being written', async ({ world }) => {
   const { db } = world;
+  const written = deliveriesOf(db);
   const ended = ['https://example.com/a\0b', 'https://example.com/\ud83d'].map(
     (callbackUrl) => aRecord({ callbackUrl, status: 'COMPLETE', rank: 4 }) as TaskRecord,
   );
-  expect(await writeWithCallbacks(db, ended)).toHaveLength(2);
+  expect(await written(ended)).toHaveLength(2);
   for (const { workspaceId, taskId } of ended) {
     const [row] = await deliveriesOfSubject(db, workspaceId, taskId, 1);
     expect(row?.url).toMatch(/^https:\/\/example\.com\/a?\ufffdb?$/);

@@ -249,11 +249,38 @@ describe.each(KINDS)('on %s', (kind) => {
     left.abort();
     expect(await leaving).toMatchObject({ ok: false, why: 'left' });
     // A store that is away when a container ends is the caller's failure, and no more.
-    let asked = 0;
-    const db: Queryable = {
-      query: (text, values) => ((asked += 1) > 1 ? Promise.reject(new Error('away')) : opened.db.query(text, values)),
-    };
+    const db: Queryable = { query: () => Promise.reject(new Error('away')) };
     const waits = new ContainerWaits(one.containers, db);
-    await expect(waits.waitUntilRunning(bad, 60_000)).rejects.toThrow('away');
+    one.containers.onChange((change) => waits.containerChanged(change));
+    const lost = waits.waitUntilRunning(late, 60_000);
+    const rejected = expect(lost).rejects.toThrow('away');
+    await one.containers.transition(late, 'abandon');
+    await rejected;
+  });
+
+  test('ids of no container are looked for once in a while, and one that is made meanwhile is found', async () => {
+    const [one, other] = [aReplica(), aReplica()];
+    let asked = 0;
+    const db: Queryable = { query: (text, values) => ((asked += 1), opened.db.query(text, values)) };
+    const waits = new ContainerWaits(one.containers, db);
+    one.containers.onChange((change) => waits.containerChanged(change));
+    for (let times = 0; times < 20; times += 1) expect(await waits.find('sandbox-none', null)).toBeUndefined();
+    await Promise.all(Array.from({ length: 20 }, () => waits.find('sandbox-none-either', null)));
+    expect(asked).toBe(2);
+    const id = await made(one, 60);
+    await one.containers.transition(id, 'abandon');
+    for (let times = 0; times < 20; times += 1) expect(await waits.find(id, null)).toMatchObject({ state: 'STOPPED' });
+    expect(asked).toBe(3);
+    // A container of another replica that lives is no such id.
+    const elsewhere = await made(other, 60);
+    expect(await waits.find(elsewhere, null)).toMatchObject({ state: 'PENDING' });
+    await other.containers.transition(elsewhere, 'abandon');
+    await one.containers.readAgain([elsewhere]);
+    expect(await waits.find(elsewhere, null)).toMatchObject({ state: 'STOPPED' });
+    // Many of them take no more room than a bound: the oldest is looked for again.
+    for (let n = 0; n < 1024; n += 1) await waits.find(`sandbox-none-${n}`, null);
+    asked = 0;
+    await waits.find('sandbox-none', null);
+    expect(asked).toBe(1);
   });
 });

@@ -6,6 +6,8 @@ import { wireGivenUp } from '#scheduler/compose/wiring.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { StubId } from '#shared/domain/ids.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import { HandMadeContainers } from '#scheduler/fleet/containers/hand-made.ts';
+import { ContainerWaits } from '#scheduler/fleet/containers/waits.ts';
 import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
 import { Limits } from '#scheduler/workspaces/identity/workspace-limits.ts';
 import { useOf } from '#scheduler/control/placement/snapshot.ts';
@@ -189,6 +191,49 @@ describe('what has no place', () => {
     expect(entry.row).toMatchObject({ reason: 'gpu_unavailable', rejections: { gpu_model: 1 } });
     const how = { notPlaced: 'gpu_unavailable' };
     expect(told).toEqual([[world.target.queue, expect.stringContaining('gpu_unavailable'), how]]);
+  });
+
+  test('a container made by hand gives up, too: its place in the limit is free, and who waits hears why', async ({
+    world,
+    db,
+  }) => {
+    const handMade = new HandMadeContainers({ containers: world.containers, mostOf: () => Promise.resolve(1) });
+    const waits = new ContainerWaits(world.containers, db);
+    world.containers.onChange((change) => waits.containerChanged(change));
+    world.placer.start();
+    const target = { ...world.target, config: { ...world.target.config, gpu: ['H100'], gpuCount: 1 } };
+    const made = await handMade.create(target);
+    const id = made.kind === 'made' ? made.containerId : undefined;
+    if (id === undefined) throw new Error('not made');
+    expect(await handMade.create(target)).toEqual({ kind: 'full', most: 1 });
+    await waitFor(() => world.containers.get(id)?.rejections?.['gpu_model'] === 1, 'it waits');
+    expect(await waits.waitUntilRunning(id, 1)).toMatchObject({
+      why: 'late',
+      reason: expect.stringMatching(/no machine has taken it yet, machines refused it \(gpu_model 1\).*explain/),
+    });
+    const waiting = waits.waitUntilRunning(id, 60_000);
+    world.clock.aheadMs = 20 * 60_000;
+    world.placer.wake();
+    const reason = 'the container did not start: no machine took it in 20 minutes: gpu_unavailable (gpu_model)';
+    expect(await waiting).toEqual({ ok: false, why: 'ended', reason });
+    expect(await waits.waitUntilRunning(id, 1)).toEqual({ ok: false, why: 'ended', reason });
+    expect(await handMade.create(target)).toMatchObject({ kind: 'made' });
+  });
+
+  test('that machines always send back gives up at the same time', async ({ world }) => {
+    world.placer.start();
+    const entry = await world.containers.create(world.target);
+    for (let times = 0; times < 3; times += 1) {
+      await isAssigned(entry);
+      await world.containers.transition(entry.row.id, 'revoke');
+    }
+    world.clock.aheadMs = 20 * 60_000;
+    world.placer.wake();
+    await waitFor(() => entry.row.state === 'FAILED', 'it has failed');
+    expect(entry.row).toMatchObject({
+      reason: 'machine_rejected',
+      message: 'no machine took it in 20 minutes: machine_rejected',
+    });
   });
 
   test('waits for the machine that has its volume, and makes the first one its home', async ({ world, db }) => {

@@ -321,16 +321,16 @@ describe('with 200 000 rows', () => {
   beforeAll(async () => {
     opened = await aDb('postgres');
     const { db } = opened;
-    const zeros = Array.from({ length: 16 }, () => '0').join(', ');
+    const zeros = (columns: number): string => Array.from({ length: columns }, () => '0').join(', ');
     await db.query(
       `insert into metric_samples select (array[5, 60, 3600])[1 + n % 3], $1::timestamptz + n * interval '1 second',
-         case when n % 20 = 0 then $2 else 'w' || n % 50 end, case when n % 40 = 0 then $3 else 's' || n % 500 end, 'c' || n, 1, 5000, 1000, ${zeros}
+         case when n % 20 = 0 then $2 else 'w' || n % 50 end, case when n % 40 = 0 then $3 else 's' || n % 500 end, 'c' || n, 1, 5000, 1000, ${zeros(14)}
        from generate_series(1, 200000) n`,
       [new Date(NOON), workspaceId, stubId],
     );
     await db.query(`insert into pools (name, workspace_id) select 'p' || n, null from generate_series(1, 50) n`);
     await db.query(
-      `insert into pool_samples select (array[5, 60, 300])[1 + n % 3], $1::timestamptz + n * interval '1 second', n % 50, 1, ${zeros.slice(0, 31)}
+      `insert into pool_samples select (array[5, 60, 300])[1 + n % 3], $1::timestamptz + n * interval '1 second', n % 50, 1, ${zeros(11)}
        from generate_series(1, 200000) n`,
       [new Date(NOON)],
     );

@@ -7,6 +7,8 @@ import { openDb } from '../../scheduler/stores/store/db.ts';
 import type { Db } from '../../scheduler/stores/store/db.ts';
 import { migrate } from '../../scheduler/stores/store/migrate.ts';
 import { getOrCreateApp } from '../../scheduler/stores/store/queries/apps.ts';
+import { insertDeployment } from '../../scheduler/stores/store/queries/deployments.ts';
+import type { DeploymentRow } from '../../scheduler/stores/store/queries/deployments.ts';
 import { insertStub } from '../../scheduler/stores/store/queries/stubs.ts';
 import type { StubRow } from '../../scheduler/stores/store/queries/stubs.ts';
 import type { TaskRecordRow } from '../../scheduler/stores/store/queries/tasks.ts';
@@ -61,6 +63,18 @@ export async function aStub(db: Db, workspaceId: WorkspaceId, name = 'stub'): Pr
     config: { handler: 'app:handler' },
     configHash: 'c',
     public: false,
+  });
+}
+
+export function aDeployment(db: Db, stub: StubRow, name = 'named'): Promise<DeploymentRow> {
+  return insertDeployment(db, {
+    id: newId<DeploymentId>(),
+    workspaceId: stub.workspaceId,
+    appId: stub.appId,
+    stubId: stub.id,
+    name,
+    stubType: stub.type,
+    subdomain: `${name}-${newId().slice(0, 7)}`,
   });
 }
 

@@ -7,7 +7,7 @@ import os
 from ..runner import protocol
 from ..runner.protocol import PIECE_BYTES
 from .loop import WRITE
-from .programs import Reader, signal_of
+from .programs import INPUT_BYTES, Reader, signal_of
 from .wrongs import Wrong
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 class Attachment(Reader):
     """A connection that gets the output of a program from a place on, and gives it input."""
 
-    def __init__(self, channel: Channel, program: Program, at: Dict[str, int]) -> None:
+    def __init__(self, channel: Channel, program: Program, at: Dict[str, int], owns_input: bool) -> None:
         self.at = at
+        #: Whether what it gives is counted, and the count told to it.
+        self.owns_input = owns_input
+        self._told = program.input_taken
         self._channel = channel
         self._program = program
         channel.on_frame = self._on_frame
@@ -70,12 +73,21 @@ class Attachment(Reader):
     def _on_frame(self, kind: int, header: Header, body: bytes) -> None:
         if kind == protocol.DATA:
             self._program.give(body)
+            if self.owns_input:
+                self._count(len(body))
             if self._program.input_full:
                 self._channel.pause()
         elif kind == protocol.END:
             self._program.end_input()
         elif kind == protocol.CONTROL:
             self._control(header)
+
+    def _count(self, size: int) -> None:
+        program = self._program
+        program.input_taken += size
+        if program.input_taken - self._told >= INPUT_BYTES:
+            self._told = program.input_taken
+            self._channel.send(protocol.CONTROL, {'input': self._told})
 
     def _input_has_room(self) -> None:
         self._channel.resume()

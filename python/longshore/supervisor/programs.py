@@ -79,6 +79,9 @@ class Reader:
         """Seconds for which nothing was taken of what waits."""
         return 0.0
 
+    #: Whether it gives the program counted input. A later one takes that over.
+    owns_input = False
+
     def cut_off(self) -> None:
         raise NotImplementedError
 
@@ -198,6 +201,8 @@ class Program:
         self._pending: Deque[Any] = deque()
         self._pending_bytes = 0
         self._input_ends = False
+        #: Bytes of counted input that have come, also those that the program did not want.
+        self.input_taken = 0
         self._hung_up = False
         #: Seconds without a reader after which the terminal is hung up; 0: never.
         self.hang_up_after = 0.0
@@ -234,6 +239,12 @@ class Program:
     @property
     def input_full(self) -> bool:
         return self._pending_bytes >= INPUT_BYTES
+
+    def take_input_over(self) -> None:
+        """Cuts off connections that gave counted input before: what they still bring would come twice."""
+        for reader in list(self.readers):
+            if reader.owns_input:
+                reader.cut_off()
 
     def give(self, data: bytes) -> None:
         """Input. What a program does not take because it has ended or closed its input is dropped."""

@@ -178,14 +178,15 @@ class Served:
             raise Wrong('bad_request', 'terminal must be an object or null')
         size = None if terminal is None else size_of({'rows': 24, 'columns': 80, **terminal})
         attach = request.get('attach') is True
+        owns_input = request.get('input') is True
         alone = 0 if size is None else _number(request.get('hangUpAfterMs') or 0, 'hangUpAfterMs', 0)
         cwd = directory_of(request.get('cwd'), self._requests.cwd)
         # Frames that come before the program runs wait for it.
         self.channel.on_frame = lambda *frame: self._later.append(frame)
         self.channel.pause()
-        self._programs.start(command, cwd, env, size, attach or size is not None, lambda *told: self._started(attach, alone, *told))
+        self._programs.start(command, cwd, env, size, attach or size is not None, lambda *told: self._started(attach, owns_input, alone, *told))
 
-    def _started(self, attach: bool, alone: int, program: Optional[Program], wrong: Optional[Wrong]) -> None:
+    def _started(self, attach: bool, owns_input: bool, alone: int, program: Optional[Program], wrong: Optional[Wrong]) -> None:
         self.channel.resume()
         if wrong is not None:
             self.refuse(wrong)
@@ -196,13 +197,13 @@ class Served:
             program.wait_for_reader()
             self.answer_last({'pid': program.pid})
             return
-        self.answer({'pid': program.pid})
-        self._attached(program, dict.fromkeys(program.sources, 0))
+        self.answer({'pid': program.pid, 'input': 0})
+        self._attached(program, dict.fromkeys(program.sources, 0), owns_input)
 
-    def _attached(self, program: Program, at: Dict[str, int]) -> None:
+    def _attached(self, program: Program, at: Dict[str, int], owns_input: bool) -> None:
         if self.channel.ended:
             return
-        Attachment(self.channel, program, at)
+        Attachment(self.channel, program, at, owns_input)
         self.channel.deliver(self._later)
         self._later = []
 
@@ -214,8 +215,12 @@ class Served:
             if place > source.ring.end:
                 raise Wrong('bad_request', '%s: only %d bytes have come' % (stream, source.ring.end))
             at[stream] = source.ring.end if place < 0 else place
-        self.answer({'pid': program.pid, 'running': program.running, 'terminal': program.is_terminal})
-        self._attached(program, at)
+        owns_input = request.get('input') is True
+        if owns_input:
+            program.take_input_over()
+        facts = {'running': program.running, 'terminal': program.is_terminal, 'input': program.input_taken}
+        self.answer(dict(facts, pid=program.pid))
+        self._attached(program, at, owns_input)
 
     def output(self, request: Request) -> None:
         program = self._programs.find(request.get('pid'))

@@ -153,7 +153,7 @@ export interface SurfaceParts {
   /** Rates of workspaces; absent: not bounded. */
   readonly rates?: Rates;
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
-  readonly feasibility: Pick<FeasibilityCheck, 'warning'>;
+  readonly feasibility: Pick<FeasibilityCheck, 'warning' | 'refusal'>;
   readonly submissions: Pick<Submissions, 'submit'>;
   readonly streams: Pick<Streams, 'expect'>;
   /** Streamed calls that other replicas pass to their callers here. */
@@ -327,6 +327,7 @@ function registerAll(
       usage: parts.usage,
       targets: parts.targets,
       handMade: parts.handMade,
+      refusalOf: (target) => parts.feasibility.refusal(target),
       access: parts.access,
       inside: parts.inside,
       used: (containerId) => parts.containerUses.used(containerId),

@@ -1,5 +1,6 @@
 import { CreatePodRequest, CreatePodResponse } from '#shared/api/pods.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
+import type { Target } from '../../domain/stub-config.ts';
 import type { HandMadeContainers } from '../../fleet/containers/hand-made.ts';
 import { isMadeByHand } from '../../workspaces/deployments/kinds.ts';
 import type { Stubs } from '../../workspaces/deployments/stubs.ts';
@@ -11,13 +12,15 @@ export interface CreatePodParts {
   readonly stubs: Pick<Stubs, 'find'>;
   readonly targets: Pick<Targets, 'byQueue'>;
   readonly handMade: Pick<HandMadeContainers, 'create'>;
+  /** Why no machine can ever serve the target; undefined: one may. */
+  readonly refusalOf: (target: Target) => string | undefined;
 }
 
 /**
  * Makes a container of a pod or sandbox. The answer comes once it is recorded, before it runs. Clients give up at
  * any status but 200: a published one first sends an empty request, and goes on when that is refused.
  */
-export function createPod({ stubs, targets, handMade }: CreatePodParts): Operation {
+export function createPod({ stubs, targets, handMade, refusalOf }: CreatePodParts): Operation {
   return operation({
     name: 'CreatePod',
     http: 'POST /pods',
@@ -36,6 +39,8 @@ export function createPod({ stubs, targets, handMade }: CreatePodParts): Operati
         );
       const target = await targets.byQueue(queueNameOf(null, stub.id));
       if (target === undefined) return refused('the stub is gone');
+      const refusal = refusalOf(target);
+      if (refusal !== undefined) return refused(refusal);
       const made = await handMade.create(target);
       if (made.kind === 'full')
         return refused(

@@ -17,7 +17,7 @@ import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
 import { PlacementWrites, reservationOf, volumesOf } from './placement-writes.ts';
 import type { PlacementWritesParts } from './placement-writes.ts';
 import type { Reservation } from './reservations.ts';
-import { commonest, GIVE_UP_MS, giveUpReason, placementWait } from './waiting.ts';
+import { commonest, GIVE_UP_MS, giveUpReason, placementWait, RETURNED_OFTEN } from './waiting.ts';
 import type { PlacementWait } from './waiting.ts';
 import type { ImagePlaces, Quota } from './snapshot.ts';
 import { MachineFacts, PlacementSnapshot } from './snapshot.ts';
@@ -311,6 +311,9 @@ export class Placer {
         if (taken.size > 0) break;
         return await this.#stays(entry);
       }
+      // Machines that take it and always send it back would keep it for ever.
+      if (this.#waitedMs(entry) >= GIVE_UP_MS && this.#backoff.times(row.id) >= RETURNED_OFTEN)
+        return await this.#stays(entry);
       const { machineId, gpuUuids } = placement;
       snapshot.take(entry, machineId, gpuUuids);
       const outcome = await this.#writes.commit(entry, machineId, gpuUuids);
@@ -354,23 +357,28 @@ export class Placer {
    * Keeps a container waiting that no machine takes now: its row says why. After 20 minutes it fails with the reason.
    */
   async #stays(entry: ContainerEntry): Promise<string | undefined> {
-    const { containers, clock, metrics, log } = this.#parts;
+    const { containers, metrics, log } = this.#parts;
     const { row, spec } = entry;
     const rejections = entry.rejections ?? {};
-    const main = commonest(rejections);
-    const waitedMs = clock.nowMs() - row.createdAtMs;
+    const isRefused = Object.keys(rejections).length > 0;
+    const main = isRefused || this.#backoff.times(row.id) === 0 ? commonest(rejections) : 'machine_rejected';
+    const waitedMs = this.#waitedMs(entry);
     if (waitedMs < GIVE_UP_MS) {
       await this.#note(entry);
       return main;
     }
     const reason = giveUpReason(rejections, this.#backoff.times(row.id));
-    const message = `no machine took it in ${GIVE_UP_MS / 60_000} minutes: ${reason} (${main})`;
+    const message = `no machine took it in ${GIVE_UP_MS / 60_000} minutes: ${reason}${main === reason ? '' : ` (${main})`}`;
     log.warn({ containerId: row.id, rejections, reason }, 'container gave up waiting for a place');
     const gpu_model = gpuModelOf(entry);
     metrics.placements.inc({ pool: spec.poolName, gpu_model, result: 'gave_up' });
     metrics.placementWait.observe({ gpu_model, result: 'gave_up' }, waitedMs / 1000);
     await containers.transition(row.id, 'give_up', { change: { reason, message, rejections } });
     return undefined;
+  }
+
+  #waitedMs({ row }: ContainerEntry): number {
+    return this.#parts.clock.nowMs() - row.createdAtMs;
   }
 
   async #note(entry: ContainerEntry): Promise<void> {

@@ -75,7 +75,7 @@ export function commonest(rejections: Readonly<Record<string, number>>): string 
 }
 
 /** Times a container is sent back before the machines count as the cause. */
-const RETURNED_OFTEN = 3;
+export const RETURNED_OFTEN = 3;
 
 /** Failure reason for each main reason. Where suitable machines are only away, another missing thing comes first. */
 const BY_REASON: Readonly<Record<string, GiveUpReason>> = {

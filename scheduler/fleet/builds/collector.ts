@@ -8,6 +8,7 @@ import type { Log } from '#shared/log.ts';
 import type { Db } from '../../stores/store/db.ts';
 import {
   deleteImage,
+  deleteLostSnapshots,
   deleteUnusedImages,
   endLostBuilds,
   forgetPlaces,
@@ -62,8 +63,13 @@ export class ImageCollector {
     );
   }
 
-  /** Ends builds whose process died, also where nobody asks for the image again. */
+  /** Ends builds and snapshots whose process died, also where nobody asks for the image again. */
   async endLost(): Promise<void> {
+    const snapshots = await deleteLostSnapshots(this.#parts.db);
+    if (snapshots.length > 0) {
+      this.#parts.log.info({ images: snapshots }, 'snapshots whose scheduler is gone were removed');
+      this.#removeEverywhere(snapshots);
+    }
     const lost = await endLostBuilds(this.#parts.db);
     if (lost.length > 0) this.#parts.log.info({ images: lost }, 'builds whose scheduler is gone have ended');
   }

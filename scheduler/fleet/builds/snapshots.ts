@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { repeat } from '#shared/backoff.ts';
 import { builtImageName } from '#shared/domain/built-images.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
-import type { InstanceId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId } from '#shared/domain/ids.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db } from '../../stores/store/db.ts';
@@ -29,9 +29,15 @@ const RENEW_EVERY_MS = 2_000;
 
 export class Snapshots {
   readonly #parts: SnapshotsParts;
+  #unwanted: (machineId: MachineId, images: readonly string[]) => void = () => undefined;
 
   constructor(parts: SnapshotsParts) {
     this.#parts = parts;
+  }
+
+  /** Called with an image that a machine may have got, although the snapshot failed. */
+  onUnwanted(handler: (machineId: MachineId, images: readonly string[]) => void): void {
+    this.#unwanted = handler;
   }
 
   /**
@@ -72,13 +78,15 @@ export class Snapshots {
     try {
       const sizeBytes = await changes.change(container, { snapshot: { image: id } }, SNAPSHOT_WITHIN_MS);
       const place = { machineId, sizeBytes };
-      await endBuild(db, { id, owner, state: 'READY', error: '', output: '', place });
+      if (!(await endBuild(db, { id, owner, state: 'READY', error: '', output: '', place })))
+        throw new AppError('container_failed', 'the snapshot took too long to be recorded: make another one');
       log.info({ image: id, workspaceId, containerId, machineId, sizeBytes }, 'snapshot of a container ended');
       return id;
     } catch (error) {
       // The caller has the reason; an image that never was counts for nobody.
       await endBuild(db, { id, owner, state: 'FAILED', error: messageOf(error), output: '' });
       await deleteImage(db, workspaceId, id);
+      this.#unwanted(machineId, [id]);
       throw error;
     } finally {
       abort.abort();

@@ -4,7 +4,11 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
-import type { ContainerEntryChange, ContainerRegistry } from './container-registry.ts';
+import type { ContainerEntry, ContainerEntryChange, ContainerRegistry } from './container-registry.ts';
+
+/** Time for which a container that does not live is not looked for again: anybody may ask for such ids. */
+const GONE_MS = 5_000;
+const MOST_GONE = 1024;
 
 const ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,200}$/;
 
@@ -18,6 +22,11 @@ export class ContainerWaits {
   readonly #containers: Pick<ContainerRegistry, 'get' | 'readAgain'>;
   readonly #db: Queryable;
   readonly #waiting = new Map<ContainerId, Set<() => void>>();
+  /** Lookups of containers that do not live, the oldest first. */
+  readonly #gone = new Map<
+    ContainerId,
+    { readonly untilMs: number; readonly row: Promise<ContainerRow | undefined> }
+  >();
 
   constructor(containers: Pick<ContainerRegistry, 'get' | 'readAgain'>, db: Queryable) {
     this.#containers = containers;
@@ -25,6 +34,7 @@ export class ContainerWaits {
   }
 
   containerChanged({ entry }: ContainerEntryChange): void {
+    this.#gone.delete(entry.row.id);
     for (const look of this.#waiting.get(entry.row.id) ?? []) look();
   }
 
@@ -53,12 +63,8 @@ export class ContainerWaits {
       else if (row.state === 'STOPPING') resolve(whenEnded(row));
     };
     const late = setTimeout(() => {
-      const row = this.#containers.get(id)?.row;
-      resolve({
-        ok: false,
-        why: 'late',
-        reason: `the container does not run after ${withinMs / 1000} s: ${stateText(row)}`,
-      });
+      const reason = `the container does not run after ${withinMs / 1000} s: ${stateText(this.#containers.get(id))}`;
+      resolve({ ok: false, why: 'late', reason });
     }, withinMs);
     const left = (): void => resolve({ ok: false, why: 'left', reason: 'the caller left' });
     signal?.addEventListener('abort', left, { once: true });
@@ -81,6 +87,27 @@ export class ContainerWaits {
     if (known !== undefined) return known;
     // The database can neither store nor compare some texts that callers send.
     if (!ID.test(id)) return undefined;
+    const nowMs = performance.now();
+    const gone = this.#gone.get(id);
+    if (gone !== undefined && gone.untilMs > nowMs) return await gone.row;
+    const row = this.#lookedUp(id);
+    this.#gone.delete(id);
+    this.#gone.set(id, { untilMs: nowMs + GONE_MS, row });
+    for (const [oldest] of this.#gone) {
+      if (this.#gone.size <= MOST_GONE) break;
+      this.#gone.delete(oldest);
+    }
+    try {
+      const found = await row;
+      if (found !== undefined && !isTerminalContainer(found.state)) this.#gone.delete(id);
+      return found;
+    } catch (error) {
+      this.#gone.delete(id);
+      throw error;
+    }
+  }
+
+  async #lookedUp(id: ContainerId): Promise<ContainerRow | undefined> {
     const row = await containerById(this.#db, id);
     // Another replica may have made it just now.
     if (row !== undefined && !isTerminalContainer(row.state)) await this.#containers.readAgain([id]);
@@ -96,7 +123,11 @@ function whenEnded(row: ContainerRow | undefined): Waited {
   return { ok: false, why: 'ended', reason: `the container ${how}${why === '' ? '' : `: ${why}`}${code}` };
 }
 
-function stateText(row: ContainerRow | undefined): string {
-  if (row?.state === 'UNKNOWN') return 'its machine is not connected';
-  return row?.state === 'PENDING' ? 'no machine has taken it yet' : 'it is still starting';
+function stateText(entry: Pick<ContainerEntry, 'row' | 'rejections'> | undefined): string {
+  if (entry?.row.state === 'UNKNOWN') return 'its machine is not connected';
+  if (entry?.row.state !== 'PENDING') return 'it is still starting';
+  const refusals = Object.entries(entry.rejections ?? {}).filter(([, count]) => count > 0);
+  const reasons = refusals.map(([reason, count]) => `${reason} ${count}`).join(', ');
+  const why = reasons === '' ? '' : `, machines refused it (${reasons})`;
+  return `no machine has taken it yet${why}; \`longshore explain ${entry.row.id}\` says until when it waits`;
 }

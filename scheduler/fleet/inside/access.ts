@@ -2,6 +2,7 @@
 // Invariant: a container of another workspace is not found, as one that does not exist.
 import { AppError } from '#shared/errors.ts';
 import type { StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { Places } from '#shared/places.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { StoredSpec } from '../containers/spec.ts';
 import type { Waited } from '../containers/waits.ts';
@@ -30,15 +31,20 @@ export interface AccessParts {
     find(containerId: string, workspaceId: WorkspaceId | null): Promise<ContainerRow | undefined>;
     waitUntilRunning(containerId: string, withinMs: number, signal?: AbortSignal): Promise<Waited>;
   };
+  readonly mostWaiting?: number;
 }
 
 const MOST_ID = 200;
+/** Most callers of a workspace who wait at this replica until a container runs. */
+const MOST_WAITING = 512;
 
 export class Access {
   readonly #parts: AccessParts;
+  readonly #waiting: Places<WorkspaceId>;
 
   constructor(parts: AccessParts) {
     this.#parts = parts;
+    this.#waiting = new Places(parts.mostWaiting ?? MOST_WAITING);
   }
 
   /** The container in any state. @throws AppError `container_not_found` */
@@ -57,10 +63,23 @@ export class Access {
     return row;
   }
 
-  /** The container once it runs. @throws AppError `container_not_found`, `container_not_running` */
+  /**
+   * The container once it runs.
+   * @throws AppError `container_not_found`, `container_not_running`, `too_many_connections`
+   */
   async reach(containerId: string, reaching: Reaching): Promise<ReachedContainer> {
-    const { id } = await this.find(containerId, reaching);
-    const waited = await this.#parts.waits.waitUntilRunning(id, reaching.withinMs, reaching.signal);
+    const { id, workspaceId: owner } = await this.find(containerId, reaching);
+    const done = this.#waiting.take(owner);
+    if (done === undefined) {
+      const text = `${this.#waiting.most} callers of this workspace wait here for containers to run: try again later`;
+      throw new AppError('too_many_connections', text, { details: { retryAfterSeconds: 5 } });
+    }
+    let waited: Waited;
+    try {
+      waited = await this.#parts.waits.waitUntilRunning(id, reaching.withinMs, reaching.signal);
+    } finally {
+      done();
+    }
     if (!waited.ok) throw new AppError('container_not_running', waited.reason);
     const { row } = waited;
     const { machineId, workspaceId, stubId } = row;

@@ -57,8 +57,14 @@ const Found = Type.Object({
 /** Shapes of the answers that say `ok`, by the type of their request. */
 export const ANSWERS = {
   connect: Nothing,
-  start: Type.Object({ pid: Pid }),
-  attach: Type.Object({ pid: Pid, running: Type.Boolean(), terminal: Type.Boolean() }),
+  // Supervisors of older agents do not count input.
+  start: Type.Object({ pid: Pid, input: Type.Optional(Count) }),
+  attach: Type.Object({
+    pid: Pid,
+    running: Type.Boolean(),
+    terminal: Type.Boolean(),
+    input: Type.Optional(Count),
+  }),
   output: Type.Object({ ...State.properties, from: Count, next: Count, lostBytes: Count }),
   wait: State,
   processes: Type.Object({ processes: Type.Array(Program, { maxItems: 1024 }) }),
@@ -95,8 +101,16 @@ export interface Requests {
     readonly attach: boolean;
     /** Time without anybody attached after which a terminal's programs get SIGHUP; 0: never. */
     readonly hangUpAfterMs?: number;
+    /** Input is counted, and the count told. */
+    readonly input?: boolean;
   };
-  readonly attach: { readonly pid: number; readonly stdout: number; readonly stderr: number };
+  readonly attach: {
+    readonly pid: number;
+    readonly stdout: number;
+    readonly stderr: number;
+    /** Takes the counted input over from earlier connections. */
+    readonly input?: boolean;
+  };
   readonly output: {
     readonly pid: number;
     readonly stream: 'stdout' | 'stderr';

@@ -5,7 +5,7 @@
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
-import type { NewLogLine } from '../../stores/store/queries/logs.ts';
+import type { LogWritten, NewLogLine } from '../../stores/store/queries/logs.ts';
 import { LINE_OVERHEAD_BYTES } from '../../stores/store/queries/logs.ts';
 import { dayOf } from '../../stores/store/queries/quotas.ts';
 
@@ -61,11 +61,11 @@ export class LogQuota {
     return notice;
   }
 
-  /** Takes over the database's counts. @param totals - of today, after lines were written */
-  written(totals: ReadonlyMap<WorkspaceId, number>): void {
-    for (const [workspaceId, bytes] of totals) {
+  /** Takes over the database's counts of today, after lines were written. */
+  written(written: ReadonlyMap<WorkspaceId, Pick<LogWritten, 'dayBytes'>>): void {
+    for (const [workspaceId, { dayBytes }] of written) {
       const used = this.#of(workspaceId);
-      used.bytes = Math.max(used.bytes, bytes);
+      used.bytes = Math.max(used.bytes, dayBytes);
     }
   }
 

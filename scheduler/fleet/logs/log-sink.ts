@@ -2,7 +2,8 @@
 // The links call it with batches, which are acknowledged when written.
 // Invariant: a line is kept only when its container is on the machine that sent
 // it. The owner of a line comes from the container's row, never from the message.
-import type { ContainerId, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { Listeners } from '#shared/listeners.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { LogRecord__Output } from '#shared/protocol/generated/messages.ts';
 import type { Queryable } from '../../stores/store/db.ts';
@@ -35,11 +36,17 @@ export class LogSink {
   readonly #quota: LogQuota | undefined;
   /** Owners of ended containers, whose lines may still be under way. */
   readonly #ended = new Map<string, Owner>();
+  readonly #written = new Listeners<[WorkspaceId, number]>();
 
   constructor({ db, containers, quota }: LogSinkParts) {
     this.#db = db;
     this.#quota = quota;
     this.#containers = containers;
+  }
+
+  /** Told after each commit: the workspace, and the id of its last line. */
+  onWritten(listener: (workspaceId: WorkspaceId, lastId: number) => void): void {
+    this.#written.add(listener);
   }
 
   containerChanged({ entry, to, machineBefore }: ContainerEntryChange): void {
@@ -68,8 +75,9 @@ export class LogSink {
     for (let offset = 0; offset < lines.length; offset += MAX_LOG_BATCH) {
       try {
         const some = lines.slice(offset, offset + MAX_LOG_BATCH);
-        const totals = await insertLogLines(this.#db, some, this.#quota?.nowMs());
-        this.#quota?.written(totals);
+        const written = await insertLogLines(this.#db, some, this.#quota?.nowMs());
+        this.#quota?.written(written);
+        for (const [workspaceId, { lastId }] of written) this.#written.tell(workspaceId, lastId);
       } catch (error) {
         this.#quota?.notWritten(lines.slice(offset));
         throw error;

@@ -33,6 +33,8 @@ export const TaskJob = Type.Object({
   stream: Type.Optional(Type.Boolean()),
   /** Stub whose container put the task, and may read it. Absent: no container did. */
   putBy: Type.Optional(Id<StubId>()),
+  /** Workspace that called a public deployment of another. Absent: the own, or nobody known. */
+  calledBy: Type.Optional(Id<WorkspaceId>()),
   /** Execution limit of one attempt, in milliseconds; 0: none. */
   timeoutMs: Type.Integer({ minimum: 0 }),
   /** Epoch milliseconds after which a task still waiting is not run any more. */

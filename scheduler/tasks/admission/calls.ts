@@ -1,5 +1,5 @@
 // Calls of the surfaces as admission takes them, and their outcomes.
-import type { StubId, TaskId } from '#shared/domain/ids.ts';
+import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Finished } from '../dispatch/replies.ts';
 
 export interface Call {
@@ -15,6 +15,8 @@ export interface Call {
   readonly callbackUrl?: string;
   /** Stub whose container calls; absent: no container does. */
   readonly callerStubId?: StubId;
+  /** Workspace of the caller's token, where it is not the deployment's: a call of a public deployment. */
+  readonly calledBy?: WorkspaceId;
   /** Idempotency key; absent: every call is a new task. */
   readonly idempotency?: CallKey;
 }
@@ -31,6 +33,13 @@ export interface CallKey {
   /** Whether the caller has a token of the workspace. */
   readonly isOwn: boolean;
 }
+
+/** The caller's workspace, where it is not the deployment's own. */
+export const calledBy = (
+  caller: { readonly workspaceId: WorkspaceId } | null,
+  target: { readonly workspaceId: WorkspaceId },
+): Pick<Call, 'calledBy'> =>
+  caller === null || caller.workspaceId === target.workspaceId ? {} : { calledBy: caller.workspaceId };
 
 export type Submission =
   | {

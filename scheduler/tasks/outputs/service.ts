@@ -7,12 +7,19 @@ import type { OutputId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.t
 import { ownObjectsOf } from '../../stores/objects/service.ts';
 import type { Objects } from '../../stores/objects/service.ts';
 import type { Queryable } from '../../stores/store/db.ts';
-import { insertTaskOutput, outputsOfTask, taskOutputById } from '../../stores/store/queries/task-outputs.ts';
+import {
+  insertTaskOutput,
+  outputsOfTask,
+  outputsOfTasks,
+  taskOutputById,
+} from '../../stores/store/queries/task-outputs.ts';
 import type { TaskOutputRow } from '../../stores/store/queries/task-outputs.ts';
 import type { TaskReads } from '../records/reads.ts';
 
 /** Most outputs of a task. */
 export const MOST_OUTPUTS = 100;
+/** Most outputs in a list of tasks: each has an address to sign. */
+const MOST_LISTED = 2_000;
 /** Life of an address that names none, and the longest: an S3 store signs none for longer. */
 export const ADDRESS_SECONDS = 3_600;
 export const MOST_ADDRESS_SECONDS = 7 * 86_400;
@@ -28,6 +35,13 @@ export interface OutputsParts {
 export interface OutputOwner {
   readonly workspaceId: WorkspaceId;
   readonly container?: { readonly stubId: StubId } | undefined;
+}
+
+/** An output with the path of its bytes. */
+export interface AddressedOutput {
+  readonly name: string;
+  readonly path: string;
+  readonly lifeSeconds: number;
 }
 
 export interface SignedOutput {
@@ -93,11 +107,32 @@ export class Outputs {
   }
 
   /** The outputs of a task, each with an address. Nothing is looked up but the rows. */
-  async ofTask(
+  async ofTask(workspaceId: WorkspaceId, taskId: TaskId): Promise<readonly AddressedOutput[]> {
+    return this.#addressed(await outputsOfTask(this.#parts.db, workspaceId, taskId));
+  }
+
+  /**
+   * The outputs of a page of tasks, each with an address.
+   * @returns by task; and the number of tasks, from the first on, whose outputs are all there
+   */
+  async ofTasks(
     workspaceId: WorkspaceId,
-    taskId: TaskId,
-  ): Promise<readonly { readonly name: string; readonly path: string; readonly lifeSeconds: number }[]> {
-    const rows = await outputsOfTask(this.#parts.db, workspaceId, taskId);
+    taskIds: readonly TaskId[],
+  ): Promise<{ readonly byTask: ReadonlyMap<TaskId, readonly AddressedOutput[]>; readonly complete: number }> {
+    const byTask = new Map<TaskId, readonly AddressedOutput[]>();
+    if (taskIds.length === 0) return { byTask, complete: 0 };
+    const rows = await outputsOfTasks(this.#parts.db, workspaceId, taskIds, MOST_LISTED + 1);
+    const lastTask = rows.at(-1)?.taskId;
+    const isCut = rows.length > MOST_LISTED && lastTask !== undefined;
+    // A task has few outputs beside the bound, so a page always holds some tasks.
+    const kept = isCut ? rows.filter((row) => row.taskId !== lastTask) : rows;
+    for (const [taskId, some] of Map.groupBy(kept, (row) => row.taskId)) {
+      byTask.set(taskId, await this.#addressed(some));
+    }
+    return { byTask, complete: isCut ? taskIds.indexOf(lastTask) : taskIds.length };
+  }
+
+  #addressed(rows: readonly TaskOutputRow[]): Promise<AddressedOutput[]> {
     return Promise.all(
       rows.map(async ({ name, objectId }) => ({
         name,

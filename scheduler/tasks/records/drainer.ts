@@ -11,6 +11,7 @@ import type { Log } from '#shared/log.ts';
 import { Counter } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Keys } from '../../stores/queues/keys.ts';
+import type { StreamedRecord } from './task-events.ts';
 import { parseTaskRecord, SMALL_RECORD } from './records.ts';
 import type { TaskRecord } from './records.ts';
 import { mayReplace } from '../state.ts';
@@ -33,9 +34,10 @@ export interface DrainerOptions {
   readonly keys: Keys;
   readonly log: Log;
   /**
-   * Writes the whole batch in one statement, at most one record per task; an older record never replaces a newer one.
+   * Writes the whole batch at once, at most one record per task; an older record never replaces a newer one.
+   * @param streamed - every entry of these tasks in the batch, in order
    */
-  readonly write: (records: readonly TaskRecord[]) => Promise<unknown>;
+  readonly write: (records: readonly TaskRecord[], streamed: readonly StreamedRecord[]) => Promise<unknown>;
   /**
    * Whether the database will never take this record, in any state. The default checks for SQLSTATE classes 22 and 23.
    */
@@ -51,6 +53,7 @@ interface Batch {
   readonly entries: number;
   readonly full: boolean;
   readonly records: readonly TaskRecord[];
+  readonly streamed: readonly StreamedRecord[];
 }
 
 export class Drainer {
@@ -138,7 +141,7 @@ export class Drainer {
       this.#awake = false;
       const batch = await this.#readBatch();
       if (batch === undefined) return drained;
-      await this.#write(batch.records);
+      await this.#write(batch.records, batch.streamed);
       await this.#forget(batch);
       drained += batch.entries;
       if (!batch.full || signal?.aborted === true) return drained;
@@ -149,6 +152,7 @@ export class Drainer {
     const { client, keys } = this.#options;
     const entries = await client.xrange(keys.records, '-', '+', 'COUNT', this.#batchSize);
     const newest = new Map<TaskId, TaskRecord>();
+    const streamed: StreamedRecord[] = [];
     let lastId: string | undefined;
     let taken = 0;
     let bytes = 0;
@@ -160,6 +164,7 @@ export class Drainer {
       lastId = id;
       try {
         const record = parseTaskRecord(text);
+        streamed.push({ record, atMs: Number.parseInt(id, 10) });
         const held = newest.get(record.taskId);
         // The later of two equal records wins: it was written with more knowledge.
         if (held === undefined || mayReplace(record, held)) newest.set(record.taskId, record);
@@ -173,6 +178,7 @@ export class Drainer {
       entries: taken,
       full: taken < entries.length || taken === this.#batchSize,
       records: [...newest.values()],
+      streamed,
     };
   }
 
@@ -180,10 +186,10 @@ export class Drainer {
    * Writes a batch. A record that the database refuses must not hold
    * up the others: the batch is halved until that record stands alone.
    */
-  async #write(records: readonly TaskRecord[]): Promise<void> {
+  async #write(records: readonly TaskRecord[], streamed: readonly StreamedRecord[]): Promise<void> {
     if (records.length === 0) return;
     try {
-      await this.#options.write(records);
+      await this.#options.write(records, streamed);
       this.#written?.inc(records.length);
     } catch (error) {
       if (!this.#isRefusal(error)) throw error;
@@ -194,8 +200,13 @@ export class Drainer {
         return;
       }
       const middle = Math.ceil(records.length / 2);
-      await this.#write(records.slice(0, middle));
-      await this.#write(records.slice(middle));
+      for (const half of [records.slice(0, middle), records.slice(middle)]) {
+        const tasks = new Set(half.map(({ taskId }) => taskId));
+        await this.#write(
+          half,
+          streamed.filter(({ record }) => tasks.has(record.taskId)),
+        );
+      }
     }
   }
 

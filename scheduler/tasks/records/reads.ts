@@ -7,6 +7,8 @@ import { pickById } from './list-by-id.ts';
 import type { TaskRecord, TaskRecords } from './records.ts';
 
 export interface TaskFilter {
+  /** Tasks of the workspace when absent. public: calls that it made of others' deployments · all: both. */
+  readonly whose?: 'public' | 'all';
   readonly limit: number;
   readonly statuses?: readonly string[];
   readonly stubIds?: readonly string[];
@@ -61,9 +63,12 @@ export class TaskReads {
       return await this.#parts.listRows(workspaceId, filter);
     }
     const ids = [...new Set(filter.taskIds)];
-    const found = await Promise.all(ids.map((taskId) => this.read(workspaceId, taskId)));
-    const records = found.filter((record) => record !== undefined);
-    const stubs = await this.#parts.stubsOf([...new Set(records.map((record) => record.stubId))]);
+    const found = await Promise.all(ids.filter(isUuid).map((taskId) => this.#parts.records.read(taskId as TaskId)));
+    const records = found
+      .filter((record) => record !== undefined)
+      .filter((record) => isOf(record, workspaceId, filter.whose));
+    const own = records.filter((record) => record.workspaceId === workspaceId);
+    const stubs = await this.#parts.stubsOf([...new Set(own.map((record) => record.stubId))]);
     return pickById(records, stubs, filter);
   }
 
@@ -72,3 +77,7 @@ export class TaskReads {
     return this.#parts.bodies.resultText(record);
   }
 }
+
+const isOf = (record: TaskRecord, workspaceId: WorkspaceId, whose: TaskFilter['whose']): boolean =>
+  (record.workspaceId === workspaceId && whose !== 'public') ||
+  (whose !== undefined && record.calledBy === workspaceId);

@@ -37,6 +37,7 @@ export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, att
     ...(job.past === undefined ? {} : { past: job.past }),
     ...(job.callbackUrl === undefined ? {} : { callbackUrl: job.callbackUrl }),
     ...(job.putBy === undefined ? {} : { putBy: job.putBy }),
+    ...(job.calledBy === undefined ? {} : { calledBy: job.calledBy }),
   };
 }
 
@@ -75,7 +76,7 @@ export function finalOf(
 
 /** Record from a row of the database. */
 export function recordOfRow(row: TaskRow): TaskRecord {
-  const { result, resultObjectId, callbackUrl, putBy, containerHostname } = row;
+  const { result, resultObjectId, callbackUrl, putBy, calledBy, containerHostname } = row;
   return {
     taskId: row.taskId,
     workspaceId: row.workspaceId,
@@ -98,6 +99,7 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     ...(resultObjectId === undefined ? {} : { resultObjectId }),
     ...(callbackUrl === undefined ? {} : { callbackUrl }),
     ...(putBy === undefined ? {} : { putBy }),
+    ...(calledBy === undefined ? {} : { calledBy }),
     ...(containerHostname === undefined ? {} : { containerHostname }),
   };
 }

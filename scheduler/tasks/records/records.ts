@@ -61,6 +61,8 @@ export interface TaskRecord {
   readonly callbackUrl?: string;
   /** Stub whose container put the task. */
   readonly putBy?: StubId;
+  /** Workspace that called a public deployment of another. */
+  readonly calledBy?: WorkspaceId;
   /** Host name that EndTask gave. */
   readonly containerHostname?: string;
   /** Replica where the caller of a synchronous task waits; only in Redis, never in the database. */

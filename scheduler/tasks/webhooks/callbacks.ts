@@ -9,10 +9,13 @@ import { signatureOf } from '../../workspaces/identity/signatures.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { insertDeliveries } from '../../stores/store/queries/deliveries.ts';
 import type { DeliveryRow, NewDelivery } from '../../stores/store/queries/deliveries.ts';
-import { taskById, upsertTaskRecords, upsertTaskRecordsSaying } from '../../stores/store/queries/tasks.ts';
+import { appendEvents } from '../../stores/store/queries/events.ts';
+import { taskById, upsertTaskRecordsSaying } from '../../stores/store/queries/tasks.ts';
 import type { TaskRow } from '../../stores/store/queries/tasks.ts';
 import { errorBody } from '../records/recording.ts';
 import type { TaskRecord } from '../records/records.ts';
+import { taskEvents } from '../records/task-events.ts';
+import type { StreamedRecord } from '../records/task-events.ts';
 import type { Policy } from './decide.ts';
 import type { DeliveryKind, Prepared } from './deliveries.ts';
 import { Places } from './places.ts';
@@ -29,22 +32,30 @@ const LARGE_OF_ONE_WORKSPACE = 1;
 const LARGE_WAIT_MS = 30_000;
 const POLICY: Policy = { attempts: 3, baseMs: 500, lifeMs: DAY_MS };
 
+/** Committed effects of a batch of records. */
+export interface WrittenRecords {
+  readonly deliveries: readonly NewDelivery[];
+  /** Number of the last event of each workspace that got one. */
+  readonly lastEvents: ReadonlyMap<WorkspaceId, number>;
+}
+
 /**
- * Writes task records and, in the same transaction, a delivery for each task that is over now and has a
- * callback. So a process that dies leaves both or none. A batch without callbacks still costs one statement.
- * @returns the committed deliveries
+ * Writes task records and, in the same transaction, a delivery for each task that is over now and has a callback, and
+ * the events of the changes. So a process that dies leaves all or none. Events are of tasks whose row is now as given.
+ * @param streamed - the entries of the stream that the records are of
  */
-export async function writeWithCallbacks(db: Db, records: readonly TaskRecord[]): Promise<readonly NewDelivery[]> {
-  const ended = records.filter((record) => record.callbackUrl !== undefined && isTerminalTask(record.status));
-  if (ended.length === 0) {
-    await upsertTaskRecords(db, records);
-    return [];
-  }
+export async function writeRecords(
+  db: Db,
+  records: readonly TaskRecord[],
+  streamed: readonly StreamedRecord[],
+): Promise<WrittenRecords> {
   return await db.transaction(async (tx) => {
     const written = await upsertTaskRecordsSaying(tx, records);
+    const ended = records.filter((record) => record.callbackUrl !== undefined && isTerminalTask(record.status));
     const deliveries = ended.filter(({ taskId }) => written.has(taskId)).map(deliveryOf);
-    await insertDeliveries(tx, deliveries);
-    return deliveries;
+    if (deliveries.length > 0) await insertDeliveries(tx, deliveries);
+    const events = taskEvents(streamed.filter(({ record }) => written.has(record.taskId)));
+    return { deliveries, lastEvents: await appendEvents(tx, events) };
   });
 }
 

@@ -2,12 +2,14 @@
 // stubs, deployments, objects. Reads only; callers have checked that the id may be seen.
 // A stub never changes, and a workspace keeps its name, so these are cached, bounded.
 import { isUuid } from '#shared/domain/ids.ts';
-import type { AppId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { AppId, ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db } from '../../stores/store/db.ts';
-import { appById, pageOfApps } from '../../stores/store/queries/apps.ts';
+import { appById, appsByIds, pageOfApps } from '../../stores/store/queries/apps.ts';
 import type { AppRow } from '../../stores/store/queries/apps.ts';
-import { deploymentById, latestDeploymentsOfApps } from '../../stores/store/queries/deployments.ts';
+import { deploymentById, hasDeployment, latestDeploymentsOfApps } from '../../stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
+import { machinesOfContainers } from '../../stores/store/queries/containers.ts';
+import { mayKnowMachine } from '../../stores/store/queries/machines.ts';
 import { objectById } from '../../stores/store/queries/objects.ts';
 import { latestStubsOfApps, stubById } from '../../stores/store/queries/stubs.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
@@ -67,6 +69,14 @@ export class Directory {
     return pageOfApps(this.#db.reads.of(filter.workspaceId), filter);
   }
 
+  /** Apps of the workspace by id. */
+  async appsOf(workspaceId: WorkspaceId, ids: readonly AppId[]): Promise<ReadonlyMap<AppId, AppRow>> {
+    const distinct = [...new Set(ids)];
+    if (distinct.length === 0) return new Map();
+    const rows = await appsByIds(this.#db.reads.of(workspaceId), workspaceId, distinct);
+    return new Map(rows.map((row) => [row.id, row]));
+  }
+
   app(workspaceId: WorkspaceId, id: string): Promise<AppRow | undefined> {
     return appById(this.#db, workspaceId, id);
   }
@@ -84,6 +94,27 @@ export class Directory {
   async latestStubs(workspaceId: WorkspaceId, appIds: readonly AppId[]): Promise<ReadonlyMap<AppId, StubRow>> {
     const rows = await latestStubsOfApps(this.#db.reads.of(workspaceId), workspaceId, appIds);
     return new Map(rows.map((row) => [row.appId, row]));
+  }
+
+  /** Whether the workspace has, or had, the deployment. */
+  hasDeployment(workspaceId: WorkspaceId, id: DeploymentId): Promise<boolean> {
+    return hasDeployment(this.#db, workspaceId, id);
+  }
+
+  /** Whether a machine is the workspace's own, or ran a container of it. An administrator knows shared ones, too. */
+  hasMachine(
+    reader: { readonly workspaceId: WorkspaceId; readonly isAdmin: boolean },
+    id: MachineId,
+  ): Promise<boolean> {
+    return mayKnowMachine(this.#db, reader, id);
+  }
+
+  /** The machine where each container was last, as far as their rows are kept. */
+  machinesOf(
+    workspaceId: WorkspaceId,
+    containerIds: readonly ContainerId[],
+  ): Promise<ReadonlyMap<ContainerId, MachineId>> {
+    return machinesOfContainers(this.#db.reads.of(workspaceId), workspaceId, containerIds);
   }
 
   /** The deployments among these ids that are known and not deleted. */

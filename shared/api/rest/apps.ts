@@ -1,21 +1,11 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Timestamp, nullable } from '../fields.ts';
+import { nullable } from '../fields.ts';
+import { AppRecord } from './app-record.ts';
 import { DeploymentRecord } from './deployments.ts';
-import { Count, Id, Time, listOf } from './lists.ts';
+import { Count, listOf } from './lists.ts';
 import { PAGE, QueryText } from './query.ts';
 import { StubRecord } from './stubs.ts';
-
-export const AppRecord = Type.Object({
-  id: Id(),
-  external_id: Id(),
-  name: Type.String(),
-  description: Type.String(),
-  created_at: Time(),
-  updated_at: Time(),
-  deleted_at: Timestamp(),
-});
-export type AppRecord = Static<typeof AppRecord>;
 
 /** An app with its newest deployment, or with its newest stub while it has no deployment. */
 export const AppWithLatest = Type.Object({

@@ -1,6 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Timestamp, nullable } from '../fields.ts';
+import { AppRecord } from './app-record.ts';
 import { Count, Id, Time, listOf } from './lists.ts';
 import { PAGE_OR_OFFSET, QueryFlag, QueryInteger, QueryList, QueryText, QueryTime } from './query.ts';
 import { StubRecord } from './stubs.ts';
@@ -22,6 +23,7 @@ export const DeploymentRecord = Type.Object({
   app_id: Id(),
   workspace_id: Id(),
   stub: nullable(StubRecord),
+  app: nullable(AppRecord),
   workspace: nullable(WorkspaceRecord),
   stub_name: Type.String(),
   workspace_name: Type.String(),

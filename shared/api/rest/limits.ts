@@ -159,6 +159,11 @@ export const LimitsRecord = Type.Object({
     },
   ),
   retention: Type.Object({ logs_days: orNoBound(), events_days: orNoBound(), tasks_days: orNoBound() }),
-  billing: Type.Object({ mode: Type.String(), credits_cents: nullable(Type.Integer()) }),
+  billing: Type.Object({
+    mode: Type.String(),
+    credits_cents: nullable(
+      Type.Integer({ description: 'what is left, in whole cents, rounded down; null: postpaid' }),
+    ),
+  }),
 });
 export type LimitsRecord = Static<typeof LimitsRecord>;

@@ -11,8 +11,12 @@ export const LogRecord = Type.Object({
   stream: OneOf(['stdout', 'stderr']),
   container_id: Type.String(),
   stub_id: Id(),
+  stub_type: Type.Optional(Type.String()),
+  app_id: Type.Optional(Id()),
   deployment_id: Type.Optional(Id()),
   task_id: Type.Optional(Id()),
+  machine_id: Type.Optional(Type.String({ description: 'absent: the record of its container is gone' })),
+  worker_id: Type.Optional(Type.String({ description: 'equal to machine_id' })),
   workspace_id: Id(),
 });
 export type LogRecord = Static<typeof LogRecord>;

@@ -1,6 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Anything, Timestamp, nullable } from '../fields.ts';
+import { AppRecord } from './app-record.ts';
 import { Count, Id, Time, listOf } from './lists.ts';
 import { PAGE_OR_OFFSET, QueryFlag, QueryInteger, QueryList, QueryText, QueryTime } from './query.ts';
 import { StubRecord } from './stubs.ts';
@@ -21,10 +22,12 @@ export const RestTask = Type.Object({
   updated_at: Time(),
   deployment: Type.Object({ id: nullable(Id()), name: nullable(Type.String()), version: nullable(Count()) }),
   stub: nullable(StubRecord),
-  app: Type.Null(),
+  app: nullable(AppRecord),
   workspace: nullable(WorkspaceRecord),
-  external_workspace: Type.Null(),
-  outputs: Type.Array(Type.Object({ name: Type.String(), url: Type.String(), expires_in: Count('seconds') })),
+  external_workspace: nullable(WorkspaceRecord),
+  outputs: Type.Array(Type.Object({ name: Type.String(), url: Type.String(), expires_in: Count('seconds') }), {
+    description: 'files that it saved; empty with skip_details',
+  }),
   stats: nullable(
     Type.Object({ active_containers: Count(), queue_depth: Count() }, { description: 'of its stub, when it was read' }),
   ),
@@ -57,7 +60,9 @@ export const TaskQuery = Type.Object({
   created_at_end: QueryTime(),
   min_duration: QueryInteger('milliseconds'),
   max_duration: QueryInteger('milliseconds'),
-  skip_details: QueryFlag('true: without stats'),
+  skip_details: QueryFlag('true: without stats and outputs'),
+  public: QueryFlag("calls that this workspace made of other workspaces' public deployments, instead of its own tasks"),
+  all: QueryFlag('its own tasks and those calls'),
   ...PAGE_OR_OFFSET,
 });
 export type TaskQuery = Static<typeof TaskQuery>;

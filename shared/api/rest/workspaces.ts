@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { nullable } from '../fields.ts';
-import { Id, Time, listOf } from './lists.ts';
+import { Count, Id, Time, listOf } from './lists.ts';
 import { QueryInteger, QueryText } from './query.ts';
 
 export const WorkspaceRecord = Type.Object({
@@ -15,6 +15,12 @@ export const WorkspaceRecord = Type.Object({
   ),
   volume_cache_enabled: Type.Boolean(),
   multi_gpu_enabled: Type.Boolean(),
+  concurrency_limit: Type.Optional(
+    Type.Object(
+      { gpu_limit: nullable(Count('null: no bound')), cpu_millicore_limit: nullable(Count('null: no bound')) },
+      { description: 'absent: neither is bounded' },
+    ),
+  ),
 });
 export type WorkspaceRecord = Static<typeof WorkspaceRecord>;
 

@@ -42,7 +42,7 @@ test('a terminal that takes no hang-up keeps neither its connection nor its cont
   const played = { pause: () => undefined, resume: () => undefined, send: () => undefined, close: () => undefined };
   const webSocket = Object.assign(new EventEmitter(), played) as unknown as WebSocket;
   const terminal = { rows: 24, columns: 80 };
-  const request = { kind: 'start' as const, command: ['sh'], cwd: '', env: {}, terminal };
+  const request = { kind: 'start' as const, command: ['sh'], cwd: '', env: {}, terminal, countsInput: false };
   await serveProgram(request, { webSocket, inside, container, hasStreamByte: false });
   webSocket.emit('close', 1000);
   await turned(() => state.stream?.writableEnded === true);

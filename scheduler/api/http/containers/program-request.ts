@@ -9,6 +9,8 @@ export interface StartedProgram {
   readonly cwd: string;
   readonly env: Readonly<Record<string, string>>;
   readonly terminal: Terminal | null;
+  /** The caller wants to hear how much of its input was taken. */
+  readonly countsInput: boolean;
 }
 export interface AttachedProgram {
   readonly kind: 'attach';
@@ -16,6 +18,7 @@ export interface AttachedProgram {
   /** Bytes that the caller has; -1: it wants only what comes from now on. */
   readonly stdout: number;
   readonly stderr: number;
+  readonly countsInput: boolean;
 }
 export type ProgramRequest = StartedProgram | AttachedProgram;
 
@@ -35,14 +38,17 @@ const DEFAULT_SIZE: Terminal = { rows: 24, columns: 80 };
 export function programRequestOf(text: string): ProgramRequest {
   const value = jsonOf(text);
   if (!isRecord(value)) throw wrong('the first message must be a JSON object');
-  const { pid, command, cwd, env, terminal } = value;
+  const { pid, command, cwd, env, terminal, input = false } = value;
+  if (typeof input !== 'boolean') throw wrong('input must be true or false');
   if (pid !== undefined) {
-    return { kind: 'attach', pid: pidOf(pid), stdout: placeOf('stdout', value), stderr: placeOf('stderr', value) };
+    const places = { stdout: placeOf('stdout', value), stderr: placeOf('stderr', value) };
+    return { kind: 'attach', pid: pidOf(pid), ...places, countsInput: input };
   }
   if (cwd !== undefined && cwd !== null && !isText(cwd)) throw wrong('cwd must be a text');
   const size = terminal === undefined || terminal === null ? null : sizeOf(terminal);
   if (size === undefined) throw wrong(`terminal must be null, or rows and columns from 1 to ${MOST_SIDE}`);
-  return { kind: 'start', command: commandOf(command), cwd: cwd ?? '', env: envOf(env), terminal: size };
+  const program = { command: commandOf(command), cwd: cwd ?? '', env: envOf(env), terminal: size };
+  return { kind: 'start', ...program, countsInput: input };
 }
 
 /** Reads the query of a shell. @throws AppError `bad_request` naming the parameter */
@@ -50,14 +56,14 @@ export function shellRequestOf(query: Readonly<Record<string, unknown>>): Progra
   const { pid, from, rows, columns } = query;
   if (pid !== undefined) {
     const seen = from === undefined ? -1 : wholeOf('from', from);
-    return { kind: 'attach', pid: pidOf(wholeOf('pid', pid)), stdout: seen, stderr: seen };
+    return { kind: 'attach', pid: pidOf(wholeOf('pid', pid)), stdout: seen, stderr: seen, countsInput: false };
   }
   const terminal = sizeOf({
     rows: rows === undefined ? DEFAULT_SIZE.rows : wholeOf('rows', rows),
     columns: columns === undefined ? DEFAULT_SIZE.columns : wholeOf('columns', columns),
   });
   if (terminal === undefined) throw wrong(`rows and columns must be from 1 to ${MOST_SIDE}`);
-  return { kind: 'start', command: SHELL, cwd: '', env: {}, terminal };
+  return { kind: 'start', command: SHELL, cwd: '', env: {}, terminal, countsInput: false };
 }
 
 /** A size of a terminal; undefined: it is none. */

@@ -61,7 +61,9 @@ export async function serveProgram(request: ProgramRequest, parts: ProgramSocket
     const seen =
       request.kind === 'start' ? { stdout: 0, stderr: 0 } : { stdout: request.stdout, stderr: request.stderr };
     const program = new ProgramSocket(opened, parts, isTerminal, seen);
-    program.begin({ pid: answer.pid, running: 'running' in answer ? answer.running : true });
+    const { pid, input } = answer;
+    const counted = request.countsInput && input !== undefined ? { input } : {};
+    program.begin({ pid, running: 'running' in answer ? answer.running : true, ...counted });
     webSocket.off('message', hold);
     for (const [data, isBinary] of early) program.onMessage(data, isBinary);
     if (closed !== undefined) program.onClose(closed);
@@ -89,12 +91,12 @@ function open(
   signal: AbortSignal,
 ): Promise<OpenRequest<'start' | 'attach'>> {
   if (request.kind === 'attach') {
-    const { pid, stdout, stderr } = request;
-    return inside.open(container, 'attach', { pid, stdout, stderr }, signal);
+    const { pid, stdout, stderr, countsInput } = request;
+    return inside.open(container, 'attach', { pid, stdout, stderr, input: countsInput }, signal);
   }
-  const { command, cwd, env, terminal } = request;
+  const { command, cwd, env, terminal, countsInput } = request;
   const hangUp = terminal === null ? {} : { hangUpAfterMs: HANG_UP_AFTER_MS };
-  const fields = { command, cwd, env, terminal, attach: true, ...hangUp };
+  const fields = { command, cwd, env, terminal, attach: true, input: countsInput, ...hangUp };
   return inside.open(container, 'start', fields, signal);
 }
 
@@ -122,7 +124,7 @@ class ProgramSocket {
     this.#seen = { ...seen };
   }
 
-  begin(facts: { readonly pid: number; readonly running: boolean }): void {
+  begin(facts: { readonly pid: number; readonly running: boolean; readonly input?: number }): void {
     this.#out.json(facts);
     this.#webSocket.on('message', (data, isBinary) => this.onMessage(data as Buffer, isBinary));
     this.#webSocket.once('close', (code) => this.onClose(code));
@@ -154,6 +156,7 @@ class ProgramSocket {
   #onFrame({ kind, header, body }: Frame): void {
     if (this.#hasEnded) return;
     if (kind === 'data') this.#output(header, body);
+    if (kind === 'control' && header['input'] !== undefined) this.#out.json({ input: numberOf(header, 'input') });
     if (kind !== 'exit') return;
     this.#hasEnded = true;
     this.#out.json({ exitCode: numberOf(header, 'exitCode'), signal: textOf(header, 'signal').slice(0, 32) });

@@ -136,9 +136,9 @@ function socketRoute(
       readonly stubId?: string;
     };
     const reaching = { workspaceId: visitor.workspaceId, stubId, withinMs: RUNNING_WITHIN_MS, signal: left.signal };
-    const container = await parts.access.reach(containerId, reaching);
-    const giveBack = parts.sockets.place(container.workspaceId);
+    const giveBack = parts.sockets.place(visitor.caller.workspaceId);
     try {
+      const container = await parts.access.reach(containerId, reaching);
       await serveSocket({
         request,
         container,
@@ -209,7 +209,7 @@ function accept(
 }
 
 function fileRoutes(scope: FastifyInstance, parts: ContainerRouteParts): void {
-  const { access, inside } = parts;
+  const { access, inside, sockets } = parts;
   scope.route({
     method: ['GET', 'PUT', 'DELETE'],
     url: `${CONTAINERS_BASE}/files`,
@@ -218,6 +218,7 @@ function fileRoutes(scope: FastifyInstance, parts: ContainerRouteParts): void {
       const query = fileQueryOf(request.query as Readonly<Record<string, unknown>>);
       const { containerId = '' } = request.params as { readonly containerId?: string };
       const { signal: left } = leaving(reply);
+      sockets.watchToken(visitor, reply.raw, () => reply.raw.destroy());
       const reaching = { workspaceId: visitor.workspaceId, withinMs: RUNNING_WITHIN_MS, signal: left };
       const container = await access.reach(containerId, reaching);
       const passing = { inside, container, left };

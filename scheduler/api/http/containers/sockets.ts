@@ -1,6 +1,7 @@
 // WebSockets into containers: the handshake, the end of those whose caller is gone or whose token was revoked, and the
 // pace at which both sides take bytes. Nothing is compressed: most bytes are small, or files.
 // Invariant: a workspace has a bounded number of them. What a side does not take waits within bounds.
+import type { EventEmitter } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { WebSocketServer } from 'ws';
@@ -127,20 +128,23 @@ export class ContainerSockets {
       webSocket.ping();
     }, this.#times.pingMs);
     pings.unref();
+    this.watchToken(visitor, webSocket, () => webSocket.close(CLOSES.refused, 'the token was revoked'));
+    webSocket.once('close', () => clearInterval(pings));
+  }
+
+  /** Looks at the visitor's token until `use` closes, and calls once it was revoked. */
+  watchToken(visitor: Visitor, use: Pick<EventEmitter, 'once'>, onRevoked: () => void): void {
     const looks = setInterval(() => {
       visitor.isValid().then(
         (isValid) => {
-          if (!isValid) webSocket.close(CLOSES.refused, 'the token was revoked');
+          if (!isValid) onRevoked();
         },
         // The store is away: the next look tells.
         () => undefined,
       );
     }, this.#times.lookMs);
     looks.unref();
-    webSocket.once('close', () => {
-      clearInterval(pings);
-      clearInterval(looks);
-    });
+    use.once('close', () => clearInterval(looks));
   }
 }
 

@@ -1,7 +1,8 @@
 // The description of every route that people call, generated from the schemas that bind it. Committed as
 // docs/openapi.json; a test fails when that file is out of date.
 import type { TObject, TSchema } from 'typebox';
-import { AppRecord, AppWithLatest } from '#shared/api/rest/apps.ts';
+import { AppRecord } from '#shared/api/rest/app-record.ts';
+import { AppWithLatest } from '#shared/api/rest/apps.ts';
 import { ContainerRecord } from '#shared/api/rest/containers.ts';
 import { DeploymentRecord } from '#shared/api/rest/deployments.ts';
 import { LimitsRecord } from '#shared/api/rest/limits.ts';

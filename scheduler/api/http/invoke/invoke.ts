@@ -14,6 +14,7 @@ import type { Target } from '../../../domain/stub-config.ts';
 import type { ContainerRow } from '../../../stores/store/queries/containers.ts';
 import { isMadeByHand, isSupervised } from '../../../workspaces/deployments/kinds.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { calledBy } from '../../../tasks/admission/calls.ts';
 import type { Call } from '../../../tasks/admission/calls.ts';
 import type { Authenticator } from '../auth.ts';
 import { admit } from '../bodies.ts';
@@ -247,6 +248,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
         input: inputs[at]?.text ?? '',
         ...(query === undefined ? {} : { query }),
         ...(callerStubId === undefined ? {} : { callerStubId }),
+        ...calledBy(caller, target),
       };
       if (key === undefined) return parts.submissions.submit(target, call);
       // Each line is a call of its own, also when the request is sent again.
@@ -281,6 +283,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
       input,
       ...(query === undefined ? {} : { query }),
       ...(callerStubId === undefined ? {} : { callerStubId }),
+      ...calledBy(caller, target),
     };
     const key = keyOf(request.headers['idempotency-key']);
     if (key === null) return sendCoded(reply, 400, 'invalid_idempotency_key', KEY_PROBLEM);

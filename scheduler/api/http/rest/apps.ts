@@ -102,7 +102,7 @@ async function withLatest(
     const url = stub === undefined ? undefined : invokeUrl(baseUrl, urlTargetOf(stub, deployment ?? null), urls);
     return {
       ...appRecord(app),
-      deployment: shown(deployment, (row) => deploymentRecord(row, { stub, workspace, invokeUrl: url ?? '' })),
+      deployment: shown(deployment, (row) => deploymentRecord(row, { stub, app, workspace, invokeUrl: url ?? '' })),
       stub: deployment === undefined ? shown(stub, stubRecord) : null,
       ...(url === undefined ? {} : { url, invoke_url: url }),
       pool_name: stub === undefined ? '' : poolNameOf(storedConfig(stub.config).extra),

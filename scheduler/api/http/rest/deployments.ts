@@ -17,7 +17,6 @@ import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Origin } from '../../operations/operation.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
-import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { deploymentRecord } from './records.ts';
 import { restRoute } from './route.ts';
@@ -39,8 +38,11 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         : urlTargetOf(stub, row);
     return invokeUrl(baseUrl, target, parts.urls, form);
   };
-  const show = (request: RestRequest, row: DeploymentRow, stub?: StubRow, workspace?: WorkspaceRow) =>
-    deploymentRecord(row, { stub, workspace, invokeUrl: urlOf(request, row, stub) });
+  const show = (
+    request: RestRequest,
+    row: DeploymentRow,
+    related: Omit<Parameters<typeof deploymentRecord>[1], 'invokeUrl'>,
+  ) => deploymentRecord(row, { ...related, invokeUrl: urlOf(request, row, related.stub) });
   return [
     restRoute({
       http: 'GET /deployment/{ws}',
@@ -61,9 +63,17 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
           },
         );
         const { page, next } = pageOf(rows, limit, (row) => ({ atMs: row.createdAtMs, id: row.id }));
-        const workspace = await parts.directory.workspace(workspaceId);
-        const stubs = await parts.directory.stubs(page.map((row) => row.stubId));
-        const data = page.map((row) => show(request, row, stubs.get(row.stubId), workspace));
+        const [workspace, stubs, apps] = await Promise.all([
+          parts.directory.workspace(workspaceId),
+          parts.directory.stubs(page.map((row) => row.stubId)),
+          parts.directory.appsOf(
+            workspaceId,
+            page.map((row) => row.appId),
+          ),
+        ]);
+        const data = page.map((row) =>
+          show(request, row, { stub: stubs.get(row.stubId), app: apps.get(row.appId), workspace }),
+        );
         return query.pagination === false ? data : { data, next };
       },
     }),
@@ -76,11 +86,12 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         const { workspaceId, params } = request;
         const row = await parts.deployments.find({ workspaceId }, params['deploymentId'] ?? '');
         if (row === undefined) throw notFound();
-        const [stub, workspace] = await Promise.all([
+        const [stub, apps, workspace] = await Promise.all([
           parts.directory.stub(row.stubId),
+          parts.directory.appsOf(workspaceId, [row.appId]),
           parts.directory.workspace(workspaceId),
         ]);
-        return show(request, row, stub, workspace);
+        return show(request, row, { stub, app: apps.get(row.appId), workspace });
       },
     }),
     restRoute({

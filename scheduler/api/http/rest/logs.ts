@@ -2,7 +2,12 @@ import { timestampOf } from '#shared/api/fields.ts';
 import { LogPage, LogQuery } from '#shared/api/rest/logs.ts';
 import type { LogRecord } from '#shared/api/rest/logs.ts';
 import { AppError } from '#shared/errors.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { LogFilter, LogLine, LogReads } from '../../../fleet/logs/log-service.ts';
+import type { StubRow } from '../../../stores/store/queries/stubs.ts';
+import type { TaskReads } from '../../../tasks/records/reads.ts';
+import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
@@ -13,14 +18,30 @@ const MAX_SKIPPED = 10_000;
 const OBJECT_TYPES = ['workspace', 'deployment', 'task', 'stub', 'container', 'app', 'machine'] as const;
 type ObjectType = (typeof OBJECT_TYPES)[number];
 
+export interface LogObjectParts {
+  readonly directory: Pick<Directory, 'stub' | 'app' | 'hasDeployment' | 'hasMachine'>;
+  readonly tasks: Pick<TaskReads, 'read'>;
+}
+
+export interface LogRecordParts {
+  readonly directory: Pick<Directory, 'stubs' | 'machinesOf'>;
+}
+
+export interface LogRouteParts {
+  readonly logs: LogReads;
+  readonly directory: LogObjectParts['directory'] & LogRecordParts['directory'];
+  readonly tasks: LogObjectParts['tasks'];
+}
+
 /** Log lines, newest page first, oldest line first inside it; with `after_seq` pages go forward instead. */
-export function readLogs(logs: LogReads): RestRoute {
+export function readLogs(parts: LogRouteParts): RestRoute {
   return restRoute({
     http: 'GET /logs/{ws}',
     summary: 'Log lines',
     query: LogQuery,
     answer: LogPage,
-    handle: async ({ workspaceId, query }) => {
+    errors: OBJECT_ERRORS,
+    handle: async ({ caller, workspaceId, query }) => {
       const objectType = objectTypeOf(query.object_type);
       const named = namedIds(query);
       const objectId = query.object_id ?? firstNamed(named) ?? workspaceId;
@@ -35,21 +56,22 @@ export function readLogs(logs: LogReads): RestRoute {
       if (query.before_seq !== undefined && query.after_seq !== undefined) {
         throw new AppError('invalid_query', 'query parameters before_seq and after_seq exclude each other');
       }
+      const about = { ...named, ...byObject(objectType, objectId) };
+      await checkLogObjects(parts, about, { workspaceId, isAdmin: caller.isAdmin });
       const filter = {
-        ...named,
-        ...byObject(objectType, objectId),
+        ...about,
         ...textFilter(query),
         ...timeFilter(query),
         limit,
         page,
       };
-      const { lines, isFull, nextSeq } = await logs.read(workspaceId, filter);
+      const { lines, isFull, nextSeq } = await parts.logs.read(workspaceId, filter);
       const more = isFull && nextSeq !== undefined;
       const isForward = filter.afterSeq !== undefined;
       return {
         object_id: objectId,
         object_type: objectType,
-        logs: lines.map((line) => logRecord(workspaceId, line)),
+        logs: await logRecords(parts, workspaceId, lines),
         // Lower bound of the total: one more than the lines so far while more remain.
         total_expected: page * limit + lines.length + (nextSeq === undefined ? 0 : 1),
         ...(more && !isForward && (page + 1) * limit <= MAX_SKIPPED ? { next_cursor: String(page + 1) } : {}),
@@ -59,6 +81,14 @@ export function readLogs(logs: LogReads): RestRoute {
     },
   });
 }
+
+/** Refusals of a query about objects that the workspace lacks. */
+export const OBJECT_ERRORS: readonly string[] = [
+  'not_found',
+  'task_not_found',
+  'deployment_not_found',
+  'machine_not_found',
+];
 
 type Named = Pick<LogFilter, 'containerId' | 'taskId' | 'stubId' | 'deploymentId' | 'appId' | 'machineId'>;
 
@@ -100,7 +130,7 @@ function timeFilter({ start_time: fromMs, end_time: toMs }: LogQuery): Pick<LogF
 /** Type of the object, with or without the prefix that clients send. */
 function objectTypeOf(text: string | undefined): ObjectType {
   if (text === undefined) return 'workspace';
-  const name = text.replace(/^BETA9_/, '').toLowerCase();
+  const name = text.toLowerCase().replace(/^beta9_/, '');
   const known = OBJECT_TYPES.find((type) => type === name);
   if (known === undefined) {
     throw new AppError('invalid_query', `query parameter object_type must be one of ${OBJECT_TYPES.join(', ')}`);
@@ -127,7 +157,64 @@ function byObject(type: ObjectType, id: string): Named {
   }
 }
 
-const logRecord = (workspaceId: string, line: LogLine): LogRecord => ({
+/**
+ * Refuses a query about an object that the workspace has not. A container is not looked up: its lines outlive its row.
+ * @throws AppError `not_found`, `task_not_found`, `deployment_not_found`, `machine_not_found`
+ */
+export async function checkLogObjects(
+  { directory, tasks }: LogObjectParts,
+  about: Named,
+  reader: { readonly workspaceId: WorkspaceId; readonly isAdmin: boolean },
+): Promise<void> {
+  const { workspaceId } = reader;
+  // Ids of machines are short.
+  const isThere = async (id: string | undefined, found: (id: string) => Promise<boolean>): Promise<boolean> =>
+    id === undefined || ((id === about.machineId || isUuid(id)) && (await found(id.toLowerCase())));
+  const checks: readonly (readonly [string | undefined, string, string, (id: string) => Promise<boolean>])[] = [
+    [about.taskId, 'task_not_found', 'task', async (id) => (await tasks.read(workspaceId, id)) !== undefined],
+    [
+      about.stubId,
+      'not_found',
+      'stub',
+      async (id) => (await directory.stub(id as StubId))?.workspaceId === workspaceId,
+    ],
+    [
+      about.deploymentId,
+      'deployment_not_found',
+      'deployment',
+      (id) => directory.hasDeployment(workspaceId, id as DeploymentId),
+    ],
+    [about.appId, 'not_found', 'app', async (id) => (await directory.app(workspaceId, id)) !== undefined],
+    [about.machineId, 'machine_not_found', 'machine', (id) => directory.hasMachine(reader, id as MachineId)],
+  ];
+  const answers = await Promise.all(checks.map(([id, , , found]) => isThere(id, found)));
+  const missing = checks[answers.indexOf(false)];
+  if (missing !== undefined) throw new AppError(missing[1], `${missing[2]} not found`);
+}
+
+/** Lines as records. A stub's facts and a container's machine are looked up, once for each. */
+export async function logRecords(
+  { directory }: LogRecordParts,
+  workspaceId: WorkspaceId,
+  lines: readonly LogLine[],
+): Promise<LogRecord[]> {
+  if (lines.length === 0) return [];
+  const containerIds = [...new Set(lines.map((line) => line.containerId as ContainerId))];
+  const [stubs, machines] = await Promise.all([
+    directory.stubs(lines.map((line) => line.stubId as StubId)),
+    directory.machinesOf(workspaceId, containerIds),
+  ]);
+  return lines.map((line) =>
+    logRecord(workspaceId, line, stubs.get(line.stubId as StubId), machines.get(line.containerId as ContainerId)),
+  );
+}
+
+const logRecord = (
+  workspaceId: string,
+  line: LogLine,
+  stub: StubRow | undefined,
+  machineId: MachineId | undefined,
+): LogRecord => ({
   seq_num: line.seq,
   stored_at_ns: line.atMs * 1_000_000,
   timestamp: timestampOf(line.atMs),
@@ -135,7 +222,9 @@ const logRecord = (workspaceId: string, line: LogLine): LogRecord => ({
   stream: line.stream,
   container_id: line.containerId,
   stub_id: line.stubId,
+  ...(stub === undefined ? {} : { stub_type: stub.type, app_id: stub.appId }),
   ...(line.deploymentId === null ? {} : { deployment_id: line.deploymentId }),
   ...(line.taskId === null ? {} : { task_id: line.taskId }),
+  ...(machineId === undefined ? {} : { machine_id: machineId, worker_id: machineId }),
   workspace_id: workspaceId,
 });

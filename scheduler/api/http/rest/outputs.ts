@@ -7,7 +7,7 @@ import { restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface OutputRouteParts {
-  readonly outputs: Pick<Outputs, 'save' | 'sign' | 'ofTask'>;
+  readonly outputs: Pick<Outputs, 'save' | 'sign' | 'ofTask' | 'ofTasks'>;
   /** Start of addresses for anybody: not the name that containers call. */
   readonly publicBaseOf: (request: RestRequest['http']) => string;
 }

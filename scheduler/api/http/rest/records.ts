@@ -1,7 +1,7 @@
 // The records of the REST API as JSON: snake_case, with the
 // gateway's spelling beside it where published clients read that.
 import { timestampOf } from '#shared/api/fields.ts';
-import type { AppRecord } from '#shared/api/rest/apps.ts';
+import type { AppRecord } from '#shared/api/rest/app-record.ts';
 import type { ContainerRecord } from '#shared/api/rest/containers.ts';
 import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
 import type { StubRecord } from '#shared/api/rest/stubs.ts';
@@ -9,6 +9,7 @@ import type { RestTask } from '#shared/api/rest/tasks.ts';
 import type { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
 import { isEventStream, itemsOf } from '#shared/domain/event-stream.ts';
 import type { ContainerView } from '../../../fleet/containers/container-view.ts';
+import { poolNameOf } from '../../../domain/pools.ts';
 import { storedConfig } from '../../../domain/stub-config.ts';
 import type { StubConfig } from '../../../domain/stub-config.ts';
 import type { AppRow } from '../../../stores/store/queries/apps.ts';
@@ -16,18 +17,24 @@ import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
 import type { TaskRecord } from '../../../tasks/records/records.ts';
+import { limitsOf } from '../../../workspaces/identity/limits.ts';
 
 /** A workspace as JSON. @param signingKey - null for callers who may not sign in the workspace's name */
-export const workspaceRecord = (row: WorkspaceRow, signingKey: string | null): WorkspaceRecord => ({
-  id: row.id,
-  external_id: row.id,
-  name: row.name,
-  created_at: timestampOf(row.createdAtMs),
-  updated_at: timestampOf(row.updatedAtMs),
-  signing_key: signingKey,
-  volume_cache_enabled: false,
-  multi_gpu_enabled: true,
-});
+export function workspaceRecord(row: WorkspaceRow, signingKey: string | null): WorkspaceRecord {
+  const { gpu_limit, cpu_millicore_limit } = limitsOf(row.limits).concurrency;
+  const isBounded = gpu_limit !== null || cpu_millicore_limit !== null;
+  return {
+    id: row.id,
+    external_id: row.id,
+    name: row.name,
+    created_at: timestampOf(row.createdAtMs),
+    updated_at: timestampOf(row.updatedAtMs),
+    signing_key: signingKey,
+    volume_cache_enabled: false,
+    multi_gpu_enabled: true,
+    ...(isBounded ? { concurrency_limit: { gpu_limit, cpu_millicore_limit } } : {}),
+  };
+}
 
 export const stubRecord = (row: StubRow): StubRecord => ({
   id: row.id,
@@ -78,13 +85,14 @@ export function deploymentRecord(
   row: DeploymentRow,
   related: {
     readonly stub: StubRow | undefined;
+    readonly app: AppRow | undefined;
     readonly workspace: WorkspaceRow | undefined;
     readonly invokeUrl: string;
   },
 ): DeploymentRecord {
   const createdAt = timestampOf(row.createdAtMs);
   const updatedAt = timestampOf(row.updatedAtMs);
-  const { stub, workspace, invokeUrl } = related;
+  const { stub, app, workspace, invokeUrl } = related;
   return {
     id: row.id,
     external_id: row.id,
@@ -100,6 +108,7 @@ export function deploymentRecord(
     app_id: row.appId,
     workspace_id: row.workspaceId,
     stub: stub === undefined ? null : stubRecord(stub),
+    app: app === undefined ? null : appRecord(app),
     workspace: workspace === undefined ? null : workspaceRecord(workspace, null),
     stub_name: stub?.name ?? '',
     workspace_name: workspace?.name ?? '',
@@ -118,7 +127,11 @@ export function deploymentRecord(
 
 export interface TaskRelated {
   readonly stub: StubRow | undefined;
+  /** Absent in lists. */
+  readonly app?: AppRow | undefined;
   readonly workspace: WorkspaceRow | undefined;
+  /** The workspace that called, where it is not the task's own. */
+  readonly caller?: WorkspaceRow | undefined;
   readonly deployment: Pick<DeploymentRow, 'id' | 'name' | 'version'> | undefined;
   readonly stats: { readonly active_containers: number; readonly queue_depth: number } | null;
   /** The result as stored: JSON text, or other text. */
@@ -132,7 +145,7 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
   const endedAt = timestampOf(record.endedAtMs);
   const createdAt = timestampOf(record.createdAtMs);
   const updatedAt = timestampOf(record.endedAtMs ?? record.startedAtMs ?? record.createdAtMs);
-  const { stub, workspace, deployment } = related;
+  const { stub, app, workspace, caller, deployment } = related;
   return {
     id: record.taskId,
     external_id: record.taskId,
@@ -149,9 +162,10 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
       version: deployment?.version ?? null,
     },
     stub: stub === undefined ? null : stubRecord(stub),
-    app: null,
+    app: app === undefined ? null : appRecord(app),
     workspace: workspace === undefined ? null : workspaceRecord(workspace, null),
-    external_workspace: null,
+    // The limits of a caller's workspace are not the owner's to see.
+    external_workspace: caller === undefined ? null : workspaceRecord({ ...caller, limits: {} }, null),
     outputs: [...(related.outputs ?? [])],
     stats: related.stats,
     result: parsedResult(related.resultText),
@@ -203,7 +217,12 @@ function configRecord(config: StubConfig) {
     keep_warm_seconds: config.keepWarmSeconds,
     max_pending_tasks: config.maxPendingTasks,
     callback_url: config.callbackUrl,
-    task_policy: { max_retries: config.retries, timeout: config.timeoutSeconds, ttl: config.ttlSeconds },
+    task_policy: {
+      max_retries: config.retries,
+      timeout: config.timeoutSeconds,
+      expires: null,
+      ttl: config.ttlSeconds,
+    },
     workers: config.workers,
     concurrent_requests: config.concurrentRequests,
     authorized: config.authorized,
@@ -218,13 +237,18 @@ function configRecord(config: StubConfig) {
     },
     extra: extra['extra'] ?? {},
     checkpoint_enabled: extra['checkpointEnabled'] ?? false,
-    entry_point: extra['entrypoint'] ?? [],
-    ports: extra['ports'] ?? [],
+    work_dir: '',
+    entry_point: config.pod?.entrypoint ?? extra['entrypoint'] ?? [],
+    ports: config.pod?.ports ?? extra['ports'] ?? [],
     pricing: extra['pricing'] ?? null,
     inputs: extra['inputs'] ?? null,
     outputs: extra['outputs'] ?? null,
     tcp: extra['tcp'] ?? false,
     block_network: config.blockNetwork,
     allow_list: config.allowList,
+    is_service: extra['isService'] === true,
+    serving: null,
+    pool: poolNameOf(extra),
+    disks: extra['disks'] ?? [],
   };
 }

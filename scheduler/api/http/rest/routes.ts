@@ -71,7 +71,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   cancelTasks(parts.taskActions),
   listContainers(parts.containers, parts.directory),
   ...appRoutes(parts),
-  readLogs(parts.logs),
+  readLogs(parts),
   ...metricRoutes(parts),
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),

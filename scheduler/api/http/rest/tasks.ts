@@ -1,12 +1,14 @@
 import { CancelQuery, CancelTasks, Cancelled, RestTask, RestTaskList, TaskQuery } from '#shared/api/rest/tasks.ts';
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
-import type { QueueName } from '#shared/domain/ids.ts';
+import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerReads } from '../../../fleet/containers/container-view.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { TaskActions } from '../../../tasks/actions.ts';
+import type { AddressedOutput } from '../../../tasks/outputs/service.ts';
 import type { TaskRecord } from '../../../tasks/records/records.ts';
+import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
 import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { addressOf } from './outputs.ts';
@@ -25,7 +27,7 @@ export interface TaskRouteParts {
   readonly queueDepth: (queue: QueueName) => Promise<number>;
 }
 
-export interface TaskListParts extends Omit<TaskRouteParts, 'tasks' | 'outputs' | 'publicBaseOf'> {
+export interface TaskListParts extends Omit<TaskRouteParts, 'tasks'> {
   readonly tasks: Pick<TaskReads, 'list'>;
 }
 
@@ -47,9 +49,11 @@ export function readTask(parts: TaskRouteParts): RestRoute {
       const record = await parts.tasks.read(workspaceId, taskId);
       if (record === undefined) throw notFound();
       if (!mayRead(caller, record)) throw notFound();
-      const [stub, workspace, deployment, queueDepth, resultText, outputs] = await Promise.all([
-        parts.directory.stub(record.stubId),
+      const stub = await parts.directory.stub(record.stubId);
+      const [apps, workspace, callers, deployment, queueDepth, resultText, outputs] = await Promise.all([
+        parts.directory.appsOf(workspaceId, stub === undefined ? [] : [stub.appId]),
         parts.directory.workspace(workspaceId),
+        callersOf(parts.directory, [record]),
         record.deploymentId === null ? undefined : parts.directory.deployment(record.deploymentId),
         parts.queueDepth(record.queue),
         record.result ?? parts.tasks.resultText(record),
@@ -58,15 +62,13 @@ export function readTask(parts: TaskRouteParts): RestRoute {
       const base = parts.publicBaseOf(http);
       return taskRecord(record, {
         stub,
+        app: stub === undefined ? undefined : apps.get(stub.appId),
         workspace,
+        caller: callerOf(record, callers),
         deployment,
         stats: { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: queueDepth },
         resultText,
-        outputs: outputs.map(({ name, path, lifeSeconds }) => ({
-          name,
-          url: addressOf(path, base),
-          expires_in: lifeSeconds,
-        })),
+        outputs: outputsAt(base, outputs),
       });
     },
   });
@@ -88,7 +90,7 @@ export function listTasks(parts: TaskListParts): RestRoute {
     query: TaskQuery,
     answer: RestTaskList,
     errors: [QUEUES_AWAY],
-    handle: async ({ query, workspaceId }) => {
+    handle: async ({ query, workspaceId, http }) => {
       const limit = pageLimit(query);
       const before = cursorOf(query);
       const filter = filterOf(query);
@@ -100,17 +102,31 @@ export function listTasks(parts: TaskListParts): RestRoute {
         offset: pageOffset(query),
         ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, taskId: before.id } }),
       });
-      const { page, next } = pageOf(records, limit, (record) => ({ atMs: record.createdAtMs, id: record.taskId }));
-      const deploymentIds = page.map((record) => record.deploymentId).filter((id) => id !== null);
-      const [stubs, workspace, deployments, depths] = await Promise.all([
-        parts.directory.stubs(page.map((record) => record.stubId)),
+      const isDetailed = query.skip_details !== true;
+      const own = records.slice(0, limit).filter((record) => record.workspaceId === workspaceId);
+      const ids = own.map((record) => record.taskId);
+      const saved = isDetailed ? await parts.outputs.ofTasks(workspaceId, ids) : undefined;
+      // A page with more outputs than a list has ends before the task whose outputs are not all there.
+      const cut = saved === undefined || saved.complete === ids.length ? undefined : ids[saved.complete];
+      const most = cut === undefined ? limit : records.findIndex((record) => record.taskId === cut);
+      const { page, next } = pageOf(records, most, (record) => ({ atMs: record.createdAtMs, id: record.taskId }));
+      const shown = page.filter((record) => record.workspaceId === workspaceId);
+      const deploymentIds = shown.map((record) => record.deploymentId).filter((id) => id !== null);
+      const [stubs, workspace, callers, deployments, depths] = await Promise.all([
+        parts.directory.stubs(shown.map((record) => record.stubId)),
         parts.directory.workspace(workspaceId),
+        callersOf(parts.directory, page),
         parts.directory.deployments(deploymentIds),
-        query.skip_details === true ? undefined : depthsOf(parts, page),
+        isDetailed ? depthsOf(parts, shown) : undefined,
       ]);
+      const base = parts.publicBaseOf(http);
       const data = page.map((record) => {
+        const caller = callerOf(record, callers);
+        if (record.workspaceId !== workspaceId) return foreignTask(record, caller);
         const depth = depths?.get(record.queue);
         return taskRecord(record, {
+          caller,
+          outputs: outputsAt(base, saved?.byTask.get(record.taskId) ?? []),
           stub: stubs.get(record.stubId),
           workspace,
           deployment: record.deploymentId === null ? undefined : deployments.get(record.deploymentId),
@@ -126,6 +142,29 @@ export function listTasks(parts: TaskListParts): RestRoute {
   });
 }
 
+const outputsAt = (base: string, outputs: readonly AddressedOutput[]) =>
+  outputs.map(({ name, path, lifeSeconds }) => ({ name, url: addressOf(path, base), expires_in: lifeSeconds }));
+
+/** Workspaces that called public deployments of others, by id. */
+async function callersOf(
+  directory: Pick<Directory, 'workspace'>,
+  records: readonly TaskRecord[],
+): Promise<ReadonlyMap<WorkspaceId, WorkspaceRow>> {
+  const ids = new Set(records.map((record) => record.calledBy).filter((id) => id !== undefined));
+  const rows = await Promise.all([...ids].map((id) => directory.workspace(id)));
+  return new Map(rows.filter((row) => row !== undefined).map((row) => [row.id, row]));
+}
+
+const callerOf = ({ calledBy }: TaskRecord, callers: ReadonlyMap<WorkspaceId, WorkspaceRow>) =>
+  calledBy === undefined ? undefined : callers.get(calledBy);
+
+/** A call of another workspace's deployment, as its caller sees it: nothing of the other's records. */
+const foreignTask = (record: TaskRecord, caller: WorkspaceRow | undefined): RestTask =>
+  taskRecord(
+    { ...record, deploymentId: null, containerId: null },
+    { stub: undefined, workspace: undefined, deployment: undefined, caller, stats: null, resultText: undefined },
+  );
+
 async function depthsOf(
   parts: Pick<TaskListParts, 'queueDepth'>,
   records: readonly TaskRecord[],
@@ -140,7 +179,9 @@ function filterOf(query: TaskQuery): Omit<TaskFilter, 'limit'> {
   const { stub_ids: stubIds, stub_names: stubNames, stub_types: stubTypes, app_id: appId } = query;
   const { container_ids: containerIds, created_at_start: createdFromMs, created_at_end: createdToMs } = query;
   const { min_duration: minDurationMs, max_duration: maxDurationMs } = query;
+  const whose = query.all === true ? 'all' : query.public === true ? 'public' : undefined;
   return {
+    ...(whose === undefined ? {} : { whose }),
     ...(statuses === undefined ? {} : { statuses }),
     ...(taskIds === undefined ? {} : { taskIds: taskIds.map((id) => id.toLowerCase()) }),
     ...(stubIds === undefined ? {} : { stubIds }),

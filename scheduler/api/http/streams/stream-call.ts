@@ -24,6 +24,7 @@ import { FrameStream } from '#shared/protocol/frame-stream.ts';
 import { HttpExchange } from './http-exchange.ts';
 import type { HttpExchangeParts } from './http-exchange.ts';
 import type { StreamMetrics } from './metrics.ts';
+import { calledBy } from '../../../tasks/admission/calls.ts';
 import type { OpenCall, OpenCalls } from './open-calls.ts';
 import { portExchange } from './port-exchange.ts';
 import type { PortFrames } from './port-frames.ts';
@@ -132,6 +133,7 @@ class StreamCall implements OpenCall {
       .submit(target, {
         input: '',
         ...(callerStubId === undefined ? {} : { callerStubId }),
+        ...calledBy(caller, target),
         onStreamed: (taskId) => {
           this.#taskId = taskId;
           this.#forget = streams.expect(taskId, (bytes) => this.#connect(bytes));

@@ -49,6 +49,16 @@ export function appById(db: Queryable, workspaceId: WorkspaceId, id: string): Pr
   );
 }
 
+/** The apps among these ids, deleted ones too. */
+export function appsByIds(db: Queryable, workspaceId: WorkspaceId, ids: readonly AppId[]): Promise<AppRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from apps where workspace_id = $1 and id = any ($2::text[])`,
+    [workspaceId, ids],
+    map,
+  );
+}
+
 export function listApps(db: Queryable, workspaceId: WorkspaceId, limit: number): Promise<AppRow[]> {
   return many(
     db,

@@ -449,6 +449,20 @@ export function containersById(db: Queryable, ids: readonly ContainerId[]): Prom
   return many(db, `select ${COLUMNS} from containers where id = any ($1::text[])`, [ids], map);
 }
 
+/** The machine where each of these containers was last. */
+export async function machinesOfContainers(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  ids: readonly ContainerId[],
+): Promise<ReadonlyMap<ContainerId, MachineId>> {
+  const { rows } = await db.query<{ id: ContainerId; machine_id: MachineId }>(
+    `select id, machine_id from containers
+     where id = any ($1::text[]) and workspace_id = $2 and machine_id is not null`,
+    [ids, workspaceId],
+  );
+  return new Map(rows.map((row) => [row.id, row.machine_id]));
+}
+
 /**
  * Revision of every container that is not terminal: the caller checks with it whether its memory of them is complete.
  */

@@ -96,6 +96,12 @@ export function deploymentById(db: Queryable, id: string): Promise<DeploymentRow
   return maybeOne(db, `select ${COLUMNS} from deployments where id = $1 and deleted_at is null`, [id], map);
 }
 
+/** Whether the workspace has the deployment, or had it before it was deleted. */
+export async function hasDeployment(db: Queryable, workspaceId: WorkspaceId, id: DeploymentId): Promise<boolean> {
+  const { rows } = await db.query('select 1 from deployments where id = $1 and workspace_id = $2', [id, workspaceId]);
+  return rows.length > 0;
+}
+
 /** The deployment of each app that was made last and is not deleted. */
 export function latestDeploymentsOfApps(
   db: Queryable,

@@ -24,9 +24,11 @@ export interface NewEvent extends EventSubject {
   readonly atMs: number;
   /** Fields of the kind, JSON. */
   readonly data: Readonly<Record<string, unknown>>;
+  /** Adds app, type of the stub, name and version of the deployment to the data, as their rows have them. */
+  readonly isOfTask?: boolean;
 }
 
-export interface EventRow extends NewEvent {
+export interface EventRow extends Omit<NewEvent, 'isOfTask'> {
   /** Number within the workspace, in the order of commits; 1 is the first. */
   readonly seq: number;
   readonly storedAtMs: number;
@@ -67,6 +69,10 @@ export const eventOf = (row: Raw): EventRow => ({
   data: row.data,
 });
 
+/** Fields of a task's event that its record lacks. */
+const TASK_NAMES = `jsonb_build_object('app_id', coalesce(s.app_id, ''), 'stub_type', coalesce(s.type, ''))
+  || jsonb_strip_nulls(jsonb_build_object('deployment_name', d.name, 'deployment_version', d.version::text))`;
+
 /** Most events of one statement. */
 export const MAX_EVENT_BATCH = 2_000;
 
@@ -74,7 +80,8 @@ export const MAX_EVENT_BATCH = 2_000;
  * Writes up to 2 000 events in the order given. The call is the last statement of its transaction, because it locks the
  * counters of the events' workspaces until the commit. They are locked in the order of the workspaces' ids: two such
  * statements wait for each other and never deadlock. App and type of a stub that the event leaves out are looked up.
- * @returns the last number of each workspace
+ * Events of tasks that are there already take no number.
+ * @returns the last number of each workspace that got an event
  */
 export async function appendEvents(
   db: Queryable,
@@ -95,12 +102,15 @@ export async function appendEvents(
     task_id: event.taskId ?? null,
     container_id: event.containerId ?? null,
     machine_id: event.machineId ?? null,
+    of_task: event.isOfTask === true,
     data: JSON.stringify(event.data, (_, value: unknown) => (typeof value === 'string' ? storableText(value) : value)),
   }));
   const { rows } = await db.query<{ workspace_id: string; last_seq: number | bigint }>(
     `with r as materialized (
        select * from json_to_recordset($1::json) as r (n integer, workspace_id text, id text, type text, at_s double precision,
-         app_id text, stub_id text, stub_type text, deployment_id text, task_id text, container_id text, machine_id text, data text)),
+         app_id text, stub_id text, stub_type text, deployment_id text, task_id text, container_id text, machine_id text,
+         of_task boolean, data text)
+       where r.task_id is null or not exists (select from events e where e.task_id = r.task_id and e.id = r.id)),
      counted as materialized (select workspace_id, count(*) as events from r group by workspace_id),
      counters as (
        insert into event_counters as c (workspace_id, last_seq)
@@ -112,8 +122,10 @@ export async function appendEvents(
          machine_id, data)
        select r.workspace_id, counters.last_seq - counted.events + row_number() over (partition by r.workspace_id order by r.n),
          r.id, r.type, to_timestamp(r.at_s), coalesce(r.app_id, s.app_id), r.stub_id, coalesce(r.stub_type, s.type),
-         r.deployment_id, r.task_id, r.container_id, r.machine_id, r.data::json
+         r.deployment_id, r.task_id, r.container_id, r.machine_id,
+         case when r.of_task then (r.data::jsonb || ${TASK_NAMES})::json else r.data::json end
        from r join counted using (workspace_id) join counters using (workspace_id) left join stubs s on s.id = r.stub_id
+         left join deployments d on d.id = r.deployment_id and r.of_task
        order by r.n
        on conflict (task_id, id) where task_id is not null do nothing)
      select workspace_id, last_seq from counters`,

@@ -190,6 +190,16 @@ const pushed = (
 ): { readonly digest?: string; readonly layers?: Readonly<Record<string, number>>; readonly error?: string } =>
   push ?? {};
 
+/** Deletes snapshots whose process gave no sign of life: they cannot be made again. @returns their images */
+export function deleteLostSnapshots(db: Queryable): Promise<string[]> {
+  return many<{ id: string }, string>(
+    db,
+    `delete from images where state = 'BUILDING' and not ${OWNED} and definition->>'snapshotOf' is not null returning id`,
+    [],
+    (row) => row.id,
+  );
+}
+
 /** Ends builds whose process gave no sign of life. @returns their images */
 export function endLostBuilds(db: Queryable): Promise<string[]> {
   return many<{ id: string }, string>(

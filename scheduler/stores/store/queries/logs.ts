@@ -49,16 +49,24 @@ export const MAX_LOG_BATCH = 1_000;
 /** Bytes that a line costs beside its text: empty lines are not free. */
 export const LINE_OVERHEAD_BYTES = 64;
 
+/** A workspace whose lines were written. */
+export interface LogWritten {
+  /** Bytes that the workspace has written on that day, on every replica. */
+  readonly dayBytes: number;
+  /** Id of the last of these lines. */
+  readonly lastId: number;
+}
+
 /**
  * Appends up to 1 000 lines in the order given, and counts their bytes for their workspaces in the same statement.
+ * Ids of a workspace's lines are in the order of commits: its row of `log_clocks` is locked before they are taken.
  * @param nowMs - the day of UTC that they count for
- * @returns the bytes that each of these workspaces has written on that day, on every replica
  */
 export async function insertLogLines(
   db: Queryable,
   lines: readonly NewLogLine[],
   nowMs: number = Date.now(),
-): Promise<ReadonlyMap<WorkspaceId, number>> {
+): Promise<ReadonlyMap<WorkspaceId, LogWritten>> {
   if (lines.length === 0) return new Map();
   if (lines.length > MAX_LOG_BATCH) throw new RangeError(`at most ${MAX_LOG_BATCH} log lines at a time`);
   const records = lines.map((line, index) => ({
@@ -72,22 +80,34 @@ export async function insertLogLines(
     line: storableText(line.line),
     at_s: line.atMs / 1000,
   }));
-  // Counters are locked in the order of the workspaces, so that two
-  // such statements at once wait for each other and never deadlock.
-  const { rows } = await db.query<{ workspace_id: string; log_bytes: number }>(
+  // Clocks are locked in the order of the workspaces, so that two such statements at once wait for each other and never
+  // deadlock. The sort of the lines needs all of the locks before the first id is taken.
+  const { rows } = await db.query<{ workspace_id: string; log_bytes: number; last_id: number | bigint }>(
     `with r as materialized (
        select * from json_to_recordset($1::json) as r (n integer, workspace_id text, stub_id text, deployment_id text, container_id text,
          task_id text, stream text, line text, at_s double precision)),
+     owners as materialized (
+       select workspace_id, sum(octet_length(line) + ${LINE_OVERHEAD_BYTES}) as bytes from r group by workspace_id),
+     locked as (
+       insert into log_clocks as c (workspace_id, turns) select workspace_id, 1 from owners order by workspace_id
+       on conflict (workspace_id) do update set turns = c.turns + 1 returning workspace_id),
      written as (
        insert into log_lines (workspace_id, stub_id, deployment_id, container_id, task_id, stream, line, at)
-       select r.workspace_id, r.stub_id, r.deployment_id, r.container_id, r.task_id, r.stream, r.line, to_timestamp(r.at_s) from r order by r.n)
-     insert into workspace_usage as u (day, workspace_id, log_bytes)
-     select $2::date, r.workspace_id, sum(octet_length(r.line) + ${LINE_OVERHEAD_BYTES}) from r group by r.workspace_id order by r.workspace_id
-     on conflict (day, workspace_id) do update set log_bytes = u.log_bytes + excluded.log_bytes
-     returning workspace_id, log_bytes::float8 as log_bytes`,
+       select r.workspace_id, r.stub_id, r.deployment_id, r.container_id, r.task_id, r.stream, r.line, to_timestamp(r.at_s)
+       from r join locked using (workspace_id) order by r.n
+       returning id, workspace_id),
+     counted as (
+       insert into workspace_usage as u (day, workspace_id, log_bytes)
+       select $2::date, workspace_id, bytes from owners join locked using (workspace_id) order by workspace_id
+       on conflict (day, workspace_id) do update set log_bytes = u.log_bytes + excluded.log_bytes
+       returning workspace_id, log_bytes::float8 as log_bytes)
+     select counted.workspace_id, counted.log_bytes, max(written.id) as last_id
+     from counted join written using (workspace_id) group by counted.workspace_id, counted.log_bytes`,
     [JSON.stringify(records), dayOf(nowMs)],
   );
-  return new Map(rows.map((row) => [row.workspace_id as WorkspaceId, row.log_bytes]));
+  return new Map(
+    rows.map((row) => [row.workspace_id as WorkspaceId, { dayBytes: row.log_bytes, lastId: Number(row.last_id) }]),
+  );
 }
 
 /** Key of the index that lines are read by. */

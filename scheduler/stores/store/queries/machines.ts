@@ -525,3 +525,19 @@ export async function deleteMachine(db: Queryable, id: MachineId): Promise<boole
   );
   return rowCount === 1;
 }
+
+/** Whether the machine is in a pool of the workspace or ran a container of it; an administrator knows shared ones. */
+export async function mayKnowMachine(
+  db: Queryable,
+  reader: { readonly workspaceId: WorkspaceId; readonly isAdmin: boolean },
+  id: MachineId,
+): Promise<boolean> {
+  const { rows } = await db.query(
+    `select 1 where exists (
+         select 1 from machines m join pools p on p.id = m.pool_id
+         where m.id = $1 and (p.workspace_id = $2 or (p.workspace_id is null and $3::boolean)))
+       or exists (select 1 from containers where machine_id = $1 and workspace_id = $2)`,
+    [id, reader.workspaceId, reader.isAdmin],
+  );
+  return rows.length > 0;
+}

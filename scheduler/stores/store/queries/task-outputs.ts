@@ -52,6 +52,18 @@ export function outputsOfTask(db: Queryable, workspaceId: WorkspaceId, taskId: T
   return many(db, sql, [taskId, workspaceId], map);
 }
 
+/** Outputs of several tasks, in the order of the tasks, each oldest first; no more than `most`. */
+export function outputsOfTasks(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  taskIds: readonly TaskId[],
+  most: number,
+): Promise<TaskOutputRow[]> {
+  const sql = `select ${COLUMNS} from task_outputs where task_id = any ($1::text[]) and workspace_id = $2
+    order by array_position($1::text[], task_id), created_at, id limit $3`;
+  return many(db, sql, [taskIds, workspaceId, most], map);
+}
+
 export function taskOutputById(
   db: Queryable,
   workspaceId: WorkspaceId,

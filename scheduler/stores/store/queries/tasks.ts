@@ -36,6 +36,8 @@ export interface TaskRecordRow {
   readonly callbackUrl?: string | undefined;
   /** The stub whose container submitted the task. */
   readonly putBy?: StubId | undefined;
+  /** Workspace that called a public deployment of another. */
+  readonly calledBy?: WorkspaceId | undefined;
   /** Hostname of the container, as EndTask reported it. */
   readonly containerHostname?: string | undefined;
 }
@@ -70,6 +72,7 @@ interface Raw {
   deadline_at: Date | null;
   duration_ms: number | null;
   put_by: string | null;
+  called_by: string | null;
   stub_name: string | null;
   stub_type: string | null;
   deployment_name: string | null;
@@ -79,7 +82,7 @@ interface Raw {
 }
 const BASE = `t.id, t.workspace_id, t.stub_id, t.deployment_id, t.queue, t.kind, t.sync, t.status, t.attempt, t.rank, t.container_id,
   t.failure_reason, t.created_at, t.started_at, t.ended_at, t.updated_at, t.deadline_at, t.duration_ms, t.result_object_id, t.callback_url,
-  t.put_by, t.container_hostname,
+  t.put_by, t.called_by, t.container_hostname,
   s.name as stub_name, s.type as stub_type, d.name as deployment_name, d.version as deployment_version`;
 const JOINS = 'left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id';
 const map = (row: Raw): TaskRow => ({
@@ -104,6 +107,7 @@ const map = (row: Raw): TaskRow => ({
   deadlineMs: msOrNull(row.deadline_at),
   ...(row.callback_url === null ? {} : { callbackUrl: row.callback_url }),
   ...(row.put_by === null ? {} : { putBy: row.put_by as StubId }),
+  ...(row.called_by === null ? {} : { calledBy: row.called_by as WorkspaceId }),
   ...(row.container_hostname === null ? {} : { containerHostname: row.container_hostname }),
   stubName: row.stub_name ?? '',
   stubType: row.stub_type ?? '',
@@ -139,20 +143,21 @@ const encode = (record: TaskRecordRow, job: string | null): Record<string, unkno
   duration_ms: record.durationMs,
   callback_url: record.callbackUrl === undefined ? null : storableText(record.callbackUrl),
   put_by: record.putBy ?? null,
+  called_by: record.calledBy ?? null,
   container_hostname: record.containerHostname === undefined ? null : storableText(record.containerHostname),
 });
 const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
     failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by,
-    container_hostname)
+    called_by, container_hostname)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
     to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by,
-    r.container_hostname
+    r.called_by, r.container_hostname
   from json_to_recordset($1::json) as r (id text, workspace_id text, stub_id text, deployment_id text, queue text, kind text,
     sync boolean, status text, attempt integer, rank integer, container_id text, failure_reason text, job text, result text,
     result_object_id text, created_s double precision, started_s double precision, ended_s double precision,
     deadline_s double precision, duration_ms double precision, callback_url text, put_by text,
-    container_hostname text)`;
+    called_by text, container_hostname text)`;
 
 /**
  * Writes the current records of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless:
@@ -251,6 +256,8 @@ export function taskById(db: Queryable, id: string): Promise<TaskRow | undefined
 
 export interface TaskRowFilter {
   readonly workspaceId: WorkspaceId;
+  /** Tasks of the workspace when absent. public: calls that it made of others' deployments · all: both. */
+  readonly whose?: 'public' | 'all';
   readonly limit: number;
   readonly ids?: readonly string[];
   readonly statuses?: readonly string[];
@@ -270,26 +277,42 @@ export interface TaskRowFilter {
   readonly before?: { readonly createdAtMs: number; readonly taskId: string };
 }
 
-/** Tasks that match the filter, newest first, without results. An empty list in a filter matches nothing. */
-export function listTasks(db: Queryable, filter: TaskRowFilter): Promise<TaskRow[]> {
-  return many(
-    db,
-    `select ${BASE}, null as result from tasks t ${JOINS}
-     where t.workspace_id = $1
+/**
+ * Tasks of a workspace, or calls that it made of others' public deployments. Facts of
+ * others' stubs are no filter: a caller could find names of theirs by trying them.
+ */
+const pageSql = (column: 't.workspace_id' | 't.called_by', limit: string): string =>
+  `select ${BASE}, null as result from tasks t ${JOINS}
+     where ${column} = $1
        and ($2::text[] is null or t.id = any ($2::text[]))
        and ($3::text[] is null or t.status = any ($3::text[]))
        and ($4::text[] is null or t.stub_id = any ($4::text[]))
-       and ($5::text[] is null or s.name = any ($5::text[]))
-       and ($6::text[] is null or s.type = any ($6::text[]))
+       and ($5::text[] is null or (s.workspace_id = $1 and s.name = any ($5::text[])))
+       and ($6::text[] is null or (s.workspace_id = $1 and s.type = any ($6::text[])))
        and ($7::text[] is null or t.container_id = any ($7::text[]))
        and ($8::text[] is null or t.deployment_id = any ($8::text[]))
        and ($9::timestamptz is null or t.created_at >= $9::timestamptz)
        and ($10::timestamptz is null or t.created_at <= $10::timestamptz)
        and ($11::timestamptz is null or (t.created_at, t.id) < ($11::timestamptz, $12::text))
-       and ($13::text is null or s.app_id = $13)
+       and ($13::text is null or (s.workspace_id = $1 and s.app_id = $13))
        and ($14::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 >= $14)
        and ($15::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 <= $15)
-     order by t.created_at desc, t.id desc limit $16 offset $17`,
+     order by t.created_at desc, t.id desc limit ${limit}`;
+
+/** Rows of each of two pages that are put together: an offset passes over rows of both. */
+const SKIPPED = '$16::bigint + $17::bigint';
+
+/** Tasks that match the filter, newest first, without results. An empty list in a filter matches nothing. */
+export function listTasks(db: Queryable, filter: TaskRowFilter): Promise<TaskRow[]> {
+  const { whose } = filter;
+  const sql =
+    whose === 'all'
+      ? `select * from ((${pageSql('t.workspace_id', SKIPPED)}) union all (${pageSql('t.called_by', SKIPPED)})) found
+         order by created_at desc, id desc limit $16 offset $17`
+      : `${pageSql(whose === 'public' ? 't.called_by' : 't.workspace_id', '$16')} offset $17`;
+  return many(
+    db,
+    sql,
     [
       filter.workspaceId,
       filter.ids ?? null,

@@ -1,0 +1,123 @@
+// Events of tasks and the rows of tasks, written in one transaction, on both kinds of stores.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { ContainerId, DeploymentId, TaskId } from '#shared/domain/ids.ts';
+import { newId } from '#shared/domain/ids.ts';
+import { EVENT_COLUMNS, eventOf } from '#scheduler/stores/store/queries/events.ts';
+import type { EventRow } from '#scheduler/stores/store/queries/events.ts';
+import { insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
+import { aDb, aDeployment, aRecord, aStub, aWorkspace, KINDS } from './store-fixture.ts';
+import type { OpenedDb } from './store-fixture.ts';
+
+describe.each(KINDS)('events of tasks on %s', (kind) => {
+  let opened: OpenedDb;
+  beforeAll(async () => {
+    opened = await aDb(kind);
+  });
+  afterAll(() => opened.stop());
+
+  const eventsOf = async (record: TaskRecord): Promise<readonly EventRow[]> => {
+    const { rows } = await opened.db.query<Parameters<typeof eventOf>[0]>(
+      `select ${EVENT_COLUMNS} from events where workspace_id = $1 order by seq`,
+      [record.workspaceId],
+    );
+    return rows.map(eventOf);
+  };
+  const statusesOf = async (record: TaskRecord): Promise<readonly unknown[]> =>
+    (await eventsOf(record)).map(({ data }) => `${String(data['status'])} ${String(data['attempt'])}`);
+  /** Writes a batch as the drainer does: rows get each task's newest record, events every entry. */
+  const write = (...streamed: readonly TaskRecord[]) => {
+    const newest = new Map(streamed.map((record) => [record.taskId, record]));
+    const entries = streamed.map((record) => ({ record, atMs: record.createdAtMs + 50 }));
+    return writeRecords(opened.db, [...newest.values()], entries);
+  };
+  const aTask = async (): Promise<TaskRecord> => {
+    const { id } = await aWorkspace(opened.db);
+    const stub = await aStub(opened.db, id);
+    const deployment = await aDeployment(opened.db, stub);
+    return aRecord({ workspaceId: id, stubId: stub.id, deploymentId: deployment.id }) as TaskRecord;
+  };
+  const as = (record: TaskRecord, status: TaskRecord['status'], attempt: number, rank: TaskRecord['rank']) => ({
+    ...record,
+    status,
+    attempt,
+    rank,
+    containerId: 'c' as ContainerId,
+    startedAtMs: record.createdAtMs + 10,
+    endedAtMs: rank >= 3 ? record.createdAtMs + 20 : null,
+  });
+
+  test('tell every change of a batch, with the names of stub and deployment', async () => {
+    const task = await aTask();
+    const { lastEvents } = await write(task, as(task, 'RUNNING', 1, 1), as(task, 'COMPLETE', 1, 4));
+    expect([...lastEvents]).toEqual([[task.workspaceId, 3]]);
+    expect(await statusesOf(task)).toEqual(['PENDING 0', 'RUNNING 1', 'COMPLETE 1']);
+    const [created, , ended] = await eventsOf(task);
+    const stub = { stubId: task.stubId, stubType: 'endpoint/deployment', appId: expect.any(String) };
+    expect(created).toMatchObject({ seq: 1, type: 'task.created', taskId: task.taskId, ...stub });
+    expect(ended).toMatchObject({
+      seq: 3,
+      type: 'task.updated',
+      ...stub,
+      deploymentId: task.deploymentId,
+      containerId: 'c',
+      data: {
+        id: task.taskId,
+        status: 'COMPLETE',
+        app_id: created?.appId,
+        stub_type: 'endpoint/deployment',
+        deployment_id: task.deploymentId,
+        deployment_name: 'named',
+        deployment_version: '1',
+        external_workspace_id: null,
+        started_at: '2027-01-15T08:00:00.133Z',
+        ended_at: '2027-01-15T08:00:00.143Z',
+      },
+    });
+  });
+
+  test('are told once, also when a batch comes again or only its end does', async () => {
+    const task = await aTask();
+    const batch = [task, as(task, 'RUNNING', 1, 1)];
+    await write(...batch);
+    // The leader died before it removed the entries from the stream.
+    expect([...(await write(...batch)).lastEvents]).toEqual([]);
+    await write(...batch, as(task, 'ERROR', 1, 3));
+    await write(as(task, 'ERROR', 1, 3));
+    await write(as(task, 'COMPLETE', 1, 4));
+    expect(await statusesOf(task)).toEqual(['PENDING 0', 'RUNNING 1', 'ERROR 1', 'COMPLETE 1']);
+    expect((await eventsOf(task)).map(({ seq }) => seq)).toEqual([1, 2, 3, 4]);
+  });
+
+  test('a record that comes too late tells nothing', async () => {
+    const task = await aTask();
+    await write(as(task, 'COMPLETE', 1, 4));
+    await write(as(task, 'RUNNING', 2, 1));
+    expect(await statusesOf(task)).toEqual(['PENDING 0', 'RUNNING 1', 'COMPLETE 1']);
+  });
+
+  test('an accepted task whose first records were lost has its creation told', async () => {
+    const task = await aTask();
+    await insertAcceptedTasks(opened.db, [{ record: task, job: '{}' }]);
+    expect(await eventsOf(task)).toEqual([]);
+    await write(as(task, 'RUNNING', 1, 1));
+    expect(await statusesOf(task)).toEqual(['PENDING 0', 'RUNNING 1']);
+  });
+
+  test('a batch that fails leaves neither rows nor events', async () => {
+    const task = await aTask();
+    const bad = { ...task, stubId: null } as unknown as TaskRecord;
+    await expect(write({ ...task, taskId: newId<TaskId>() }, bad)).rejects.toThrow();
+    expect(await eventsOf(task)).toEqual([]);
+    expect(await taskById(opened.db, task.taskId)).toBeUndefined();
+  });
+
+  test('a deployment that is unknown leaves its name out', async () => {
+    const task = { ...(await aTask()), deploymentId: newId<DeploymentId>() };
+    await write(task);
+    const [created] = await eventsOf(task);
+    expect(created?.data).toHaveProperty('deployment_id');
+    expect(created?.data).not.toHaveProperty('deployment_name');
+  });
+});
