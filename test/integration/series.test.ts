@@ -1,10 +1,16 @@
 // Samples of containers and pools in both kinds of stores: the buckets that reads make of them, worked out by hand and
 // against samples at random; batches that come twice; bounds; plans on many rows.
 import fc from 'fast-check';
+import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newContainerId, newId } from '#shared/domain/ids.ts';
-import type { ContainerId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { POOL_DEFAULTS } from '#shared/api/pools.ts';
+import type { ContainerId, InstanceId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { MachineSample__Output } from '#shared/protocol/generated/messages.ts';
 import { CONTAINER_STEPS, POOL_STEPS, segmentsOf, stepOf } from '#scheduler/domain/series.ts';
+import { capacityOf } from '#scheduler/fleet/capacity.ts';
+import type { Machine } from '#scheduler/fleet/machine.ts';
+import { PoolSamples } from '#scheduler/fleet/series/pool-samples.ts';
 import { SeriesReader } from '#scheduler/fleet/series/series-reads.ts';
 import { bucketsStatement, insertSamples, readBuckets } from '#scheduler/stores/store/queries/metric-samples.ts';
 import type { NewSample, SampleFilter } from '#scheduler/stores/store/queries/metric-samples.ts';
@@ -14,8 +20,11 @@ import {
   readPoolBuckets,
 } from '#scheduler/stores/store/queries/pool-samples.ts';
 import type { PoolSample } from '#scheduler/stores/store/queries/pool-samples.ts';
+import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import { getOrCreatePool } from '#scheduler/stores/store/queries/pools.ts';
-import { KINDS, aDb, aStub, aWorkspace } from './store-fixture.ts';
+import type { PrivateRedis } from '../helpers/redis.ts';
+import { aRedis } from '../helpers/services.ts';
+import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const SECOND = 1_000;
@@ -311,6 +320,140 @@ describe.each(KINDS)('on %s', (kind) => {
     expect((await pools(null, 5 * SECOND)).buckets.map(({ keyMs }) => keyMs - NOON)).toEqual([0, 5 * SECOND]);
     expect(await pools(undefined, 5 * SECOND, 2)).toMatchObject({ scanned: 2, truncated: true });
     expect(await pools(newId<WorkspaceId>(), MINUTE)).toEqual({ scanned: 0, truncated: false, buckets: [] });
+  });
+});
+
+describe('pools of several replicas', () => {
+  interface Replica {
+    readonly samples: PoolSamples;
+    readonly machines: Map<MachineId, Machine>;
+  }
+  let opened: OpenedDb;
+  let redis: PrivateRedis;
+  let client: Redis;
+  beforeAll(async () => {
+    [opened, redis] = await Promise.all([aDb('postgres'), aRedis()]);
+    client = redis.connect();
+  });
+  afterAll(async () => {
+    await Promise.all([opened.stop(), redis.stop()]);
+  });
+
+  const [LEADER, OTHER, GONE] = ['leader', 'other', 'gone'] as InstanceId[];
+  let nowMs = NOON + 1_234;
+  const clock = { nowMs: () => nowMs, monotonicMs: () => nowMs };
+  const leading = { is: LEADER };
+  const aReplica = (instance: InstanceId, machines: Map<MachineId, Machine>): Replica => ({
+    machines,
+    samples: new PoolSamples({
+      db: opened.db,
+      machines: {
+        all: () => machines.values(),
+        get: (id) => machines.get(id),
+        capacity: (machine) => capacityOf(machine, []),
+      },
+      isLeader: () => leading.is === instance,
+      redis: client,
+      instance,
+      keyOf: keysOf('series').poolUse,
+      replicas: () => [LEADER, OTHER, GONE].filter((one) => one !== undefined),
+      clock,
+      log: silent,
+    }),
+  });
+  const aMachine = (id: string, poolId: number, over: object = {}): [MachineId, Machine] => [
+    id as MachineId,
+    {
+      row: { id, poolId, poolSettings: { ...POOL_DEFAULTS, hourlyCost: 1.5 }, joinedAtMs: 1 },
+      health: 'READY',
+      orphans: new Map(),
+      inventory: { cpuMillicores: 4_000, memoryBytes: 1e9, gpus: [{ uuid: `${id}-g`, model: 'T4', unhealthy: '' }] },
+      ...over,
+    } as unknown as Machine,
+  ];
+  const use = (cpuMillicores: number, memoryUsedBytes: number): MachineSample__Output => ({
+    intervalMs: 5_000,
+    cpuMillicores,
+    cpuCores: 4,
+    memoryUsedBytes,
+    memoryTotalBytes: 100,
+    diskUsedBytes: 1,
+    diskTotalBytes: 10,
+  });
+
+  test('are counted by the leader, with the use that each replica hears of its own machines', async () => {
+    const pool = await getOrCreatePool(opened.db, { name: 'p', workspaceId: null });
+    const empty = await getOrCreatePool(opened.db, { name: 'empty', workspaceId: null });
+    const fleet = new Map([
+      aMachine('a', pool.id),
+      aMachine('b', pool.id),
+      aMachine('silent', pool.id, { health: 'SUSPECT' }),
+      aMachine('lost', pool.id, { health: 'LOST' }),
+      aMachine('never', empty.id, { row: { poolId: empty.id, joinedAtMs: null }, health: 'PENDING' }),
+    ]);
+    const [leader, other] = [aReplica(LEADER as InstanceId, fleet), aReplica(OTHER as InstanceId, fleet)];
+    leader.samples.heard('a' as MachineId, use(1_000, 10));
+    other.samples.heard('b' as MachineId, use(3_000, 30));
+    // A machine that is lost, or an agent that tells nothing, counts in no sum.
+    leader.samples.heard('lost' as MachineId, use(4_000, 100));
+    leader.samples.heard('silent' as MachineId, undefined);
+    await other.samples.tick();
+    await leader.samples.tick();
+    const read = async () => {
+      const { buckets } = await readPoolBuckets(
+        opened.db,
+        undefined,
+        segments(NOON, NOON + MINUTE, 5_000, POOL_STEPS),
+        5_000,
+      );
+      return buckets;
+    };
+    const first = {
+      keyMs: NOON,
+      name: 'p',
+      workspaceId: null,
+      machines: 3,
+      containers: 0,
+      gpus: 3,
+      freeGpus: 3,
+      cpuUsed: 4_000,
+      cpuTotal: 8_000,
+      memoryUsed: 40,
+      memoryTotal: 200,
+      diskUsed: 2,
+      diskTotal: 20,
+      hourlyCost: 4.5,
+    };
+    expect(await read()).toEqual([first]);
+    // The next leader knows other machines' use; a report that is old counts no more.
+    nowMs += 20_000;
+    leading.is = OTHER;
+    other.samples.heard('b' as MachineId, use(2_000, 30));
+    await leader.samples.tick();
+    await other.samples.tick();
+    await other.samples.tick();
+    expect(await read()).toEqual([
+      first,
+      expect.objectContaining({ keyMs: NOON + 20_000, machines: 3, cpuUsed: 2_000, cpuTotal: 4_000 }),
+    ]);
+  });
+
+  test('an agent that sends any numbers stays within what it has', async () => {
+    const pool = await getOrCreatePool(opened.db, { name: 'mad', workspaceId: null });
+    nowMs = NOON + HOUR;
+    leading.is = LEADER;
+    const { samples } = aReplica(LEADER as InstanceId, new Map([aMachine('m', pool.id)]));
+    samples.heard('m' as MachineId, { ...use(99_000_000, 5_000), diskUsedBytes: Number.NaN });
+    await samples.tick();
+    const { buckets } = await readPoolBuckets(
+      opened.db,
+      null,
+      segments(NOON + HOUR, NOON + HOUR + MINUTE, 5_000, POOL_STEPS),
+      5_000,
+    );
+    expect(buckets).toMatchObject([
+      { name: 'mad', cpuUsed: 4_000, cpuTotal: 4_000, memoryUsed: 100, memoryTotal: 100, diskUsed: 0 },
+    ]);
   });
 });
 

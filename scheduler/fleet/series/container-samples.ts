@@ -32,6 +32,7 @@ export interface ContainerSamplesParts {
   readonly metrics: SeriesMetrics;
   readonly log: Log;
   readonly flushMs?: number;
+  readonly mostWaiting?: number;
 }
 
 /** A sample that was taken in, with the container's entry. */
@@ -80,7 +81,7 @@ export class ContainerSamples {
 
   /** Takes in the samples of a machine. An agent that does not send deltas is left out. */
   heard(machineId: MachineId, { containers: sent }: Samples__Output): void {
-    const { containers, clock, metrics } = this.#parts;
+    const { containers, clock, metrics, mostWaiting = MOST_WAITING } = this.#parts;
     const atMs = clock.nowMs();
     const nowMs = clock.monotonicMs();
     const taken: TakenSample[] = [];
@@ -99,7 +100,7 @@ export class ContainerSamples {
         continue;
       }
       const before = this.#ofWorkspace.get(workspaceId) ?? 0;
-      if (before >= MOST_OF_WORKSPACE || this.#waiting.length >= MOST_WAITING) {
+      if (before >= MOST_OF_WORKSPACE || this.#waiting.length >= mostWaiting) {
         drop('over_bound');
         continue;
       }

@@ -38,13 +38,12 @@ export const metricRoutes = ({ series, directory }: MetricRouteParts): readonly 
     summary: 'Resource use of the containers of a stub',
     query: StubSeriesQuery,
     answer: MetricSeries,
-    errors: ['stub_not_found'],
+    errors: ['not_found'],
     handle: async ({ workspaceId, query }) => {
       if (query.stub_id === undefined) throw badQuery('query parameter stub_id is required');
       const range = rangeOf(query, '1h');
       const stub = isUuid(query.stub_id) ? await directory.stub(query.stub_id as StubId) : undefined;
-      if (stub === undefined || stub.workspaceId !== workspaceId)
-        throw new AppError('stub_not_found', 'there is no such stub');
+      if (stub === undefined || stub.workspaceId !== workspaceId) throw new AppError('not_found', 'stub not found');
       return seriesOf(await series.stub(workspaceId, stub.id, range));
     },
   }),

@@ -55,7 +55,7 @@ const COLUMNS = `workspace_id, stub_id, container_id, samples, ${NUMBERS.join(',
 const SUM_STEPS = CONTAINER_STEPS.filter((step) => step !== SAMPLE_STEP);
 
 /** Most samples of one statement. */
-export const MAX_SAMPLE_BATCH = 1_000;
+export const MAX_SAMPLE_BATCH = 250;
 
 /** Written once, and added to the sums once, however often a batch is repeated. Exported for the test of its plan. */
 const INSERT = `with r as materialized (
