@@ -13,7 +13,7 @@ export class CliError extends Error {
     message: string,
     options: {
       readonly cause?: unknown;
-      readonly exitCode?: 1 | 2 | 130;
+      readonly exitCode?: 1 | 2 | 126 | 127 | 130;
       readonly status?: number;
       readonly answerCode?: string;
     } = {},

@@ -59,8 +59,36 @@ export interface TokenVerbFlags {
   readonly force?: boolean;
 }
 
+export interface WebhookCreateFlags {
+  readonly events?: string;
+  readonly description?: string;
+  readonly retry?: boolean;
+  readonly inactive?: boolean;
+}
+
+export interface WebhookUpdateFlags {
+  readonly url?: string;
+  readonly events?: string;
+  readonly description?: string;
+  readonly retry?: boolean;
+  readonly active?: boolean;
+}
+
+export interface WebhookDeliveriesFlags {
+  readonly state?: string;
+  readonly limit: number;
+}
+
 export interface SecretSetFlags {
   readonly file?: string;
+}
+
+/** Flags of `stack update`. */
+export interface StackChangeFlags {
+  readonly name?: string;
+  readonly app?: readonly string[];
+  readonly add?: readonly string[];
+  readonly remove?: readonly string[];
 }
 
 export interface VolumeCreateFlags {

@@ -10,7 +10,8 @@ import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
 import { addMetrics } from './metric-resources.ts';
 import { addVolume } from './volume-resources.ts';
-import { addKey, addSecret, addToken, addWorkspace } from './workspace-resources.ts';
+import { addWebhook } from './webhook-resources.ts';
+import { addKey, addSecret, addStack, addToken, addWorkspace } from './workspace-resources.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
 export function addResourceCommands(
@@ -28,6 +29,8 @@ export function addResourceCommands(
   addToken(program, invocation);
   addKey(program, invocation);
   addSecret(program, invocation);
+  addWebhook(program, invocation);
+  addStack(program, invocation);
   addImageCommands(program, invocation);
   addVolume(program, invocation);
   addRegistryCommands(program, invocation);

@@ -1,8 +1,14 @@
-// The command tree's part for workspaces, tokens, keys and secrets. Names, flags and help are here; each command's
-// module is loaded when it runs.
+// The command tree's part for workspaces, tokens, keys, secrets and stacks. Names, flags and help are here; each
+// command's module is loaded when it runs.
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
-import type { SecretSetFlags, TokenCreateFlags, TokenVerbFlags, WorkspaceLimitsFlags } from './flags.ts';
+import type {
+  SecretSetFlags,
+  StackChangeFlags,
+  TokenCreateFlags,
+  TokenVerbFlags,
+  WorkspaceLimitsFlags,
+} from './flags.ts';
 import { command, examples } from './program-parts.ts';
 
 export function addWorkspace(program: Command, invocation: () => Invocation): void {
@@ -118,5 +124,44 @@ export function addSecret(program: Command, invocation: () => Invocation): void 
   ).action(async (name: string) => {
     const { runSecretDelete } = await import('./commands/secret.ts');
     await runSecretDelete(name, invocation());
+  });
+}
+
+const NAMES = '<names...>';
+
+export function addStack(program: Command, invocation: () => Invocation): void {
+  const stack = command(program, 'stack', 'Group apps under a name; the apps themselves stay as they are');
+  examples(command(stack, 'list', 'List stacks with their apps, the last changed first'), 'stack list').action(
+    async () => {
+      const { runStackList } = await import('./commands/stack.ts');
+      await runStackList(invocation());
+    },
+  );
+  examples(
+    command(stack, 'create', 'Make a stack').argument('<name>').option(`--app ${NAMES}`, 'names of its apps'),
+    'stack create shop --app checkout search',
+  ).action(async (name: string, flags: { readonly app?: readonly string[] }) => {
+    const { runStackCreate } = await import('./commands/stack.ts');
+    await runStackCreate(name, flags, invocation());
+  });
+  examples(
+    command(stack, 'update', 'Rename a stack or change its apps')
+      .argument('<stack>', 'its name or id')
+      .option('--name <name>', 'the new name')
+      .option(`--app ${NAMES}`, 'names of all its apps from now on')
+      .option(`--add ${NAMES}`, 'names of apps to add')
+      .option(`--remove ${NAMES}`, 'names of apps to take out'),
+    'stack update shop --add mailer --remove search',
+    'stack update shop --name store --app checkout',
+  ).action(async (reference: string, flags: StackChangeFlags) => {
+    const { runStackUpdate } = await import('./commands/stack.ts');
+    await runStackUpdate(reference, flags, invocation());
+  });
+  examples(
+    command(stack, 'delete', 'Delete a stack; its apps stay as they are').argument('<stack>', 'its name or id'),
+    'stack delete shop',
+  ).action(async (reference: string) => {
+    const { runStackDelete } = await import('./commands/stack.ts');
+    await runStackDelete(reference, invocation());
   });
 }

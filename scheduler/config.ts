@@ -185,13 +185,13 @@ export const SchedulerSettings = Type.Object({
     ),
   ),
   LONGSHORE_WEBHOOK_ALLOW: Text(
-    'networks, with commas between them, that callbacks may be sent to although they are not public, such as 10.1.0.0/16. Hosts in these networks must be meant for every workspace',
+    'networks, with commas between them, that callbacks and events may be sent to although they are not public, such as 10.1.0.0/16. Hosts in these networks must be meant for every workspace',
     { default: '' },
   ),
   LONGSHORE_TASK_DAYS: Days('a task that ended is kept, with its result', 30),
   LONGSHORE_CONTAINER_DAYS: Days('the record of a container that ended is kept', 30),
   LONGSHORE_LOG_DAYS: Days('a line that a container printed is kept', 30),
-  LONGSHORE_DELIVERY_DAYS: Days('the outcome of a callback is kept', 7),
+  LONGSHORE_DELIVERY_DAYS: Days('the outcome of a callback, or of a delivery of a webhook, is kept', 7),
   LONGSHORE_METRIC_DAYS: Days('metrics of containers and pools are kept, by the minute and the hour', 8),
   LONGSHORE_METRIC_SAMPLE_HOURS: Type.Integer({
     minimum: 1,

@@ -9,6 +9,7 @@ import { watchProcess } from '#shared/process-metrics.ts';
 import { openActions } from './compose/actions.ts';
 import { openClusterState } from './compose/cluster-state.ts';
 import { openDeployments } from './compose/deployments.ts';
+import { openEventWebhooks } from './compose/event-webhooks.ts';
 import { openExplain } from './compose/explain.ts';
 import { registerGauges } from './compose/gauges.ts';
 import { infrastructureOf } from './compose/infrastructure.ts';
@@ -96,7 +97,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const poolsFile = await openPoolsFile(settings);
   const certificate = await openCertificate(settings, log);
 
-  const events = openEvents();
+  const events = openEvents(infrastructure);
 
   // Identity and permissions, targets of invocations, and knowledge of replicas, machines and containers.
   const identity = await openIdentity(infrastructure);
@@ -111,6 +112,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const localQueue = await openLocalQueue(infrastructure, clusterState);
   opened.push({ name: 'task queues', stop: () => localQueue.queues.close() });
   const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts);
+  const eventWebhooks = openEventWebhooks(infrastructure, identity, clusterState, webhooks);
   const records = openRecords(infrastructure, clusterState, webhooks, events);
   const redisMemory = openRedisMemory(infrastructure);
   const base = {
@@ -161,6 +163,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     certificate,
     explains: explain,
     webhooks,
+    eventWebhooks,
   });
   const containerCalls = openContainerCalls(infrastructure, clusterState, tokens, surfaces);
   const retention = openRetention(infrastructure, clusterState, objectParts);
@@ -186,6 +189,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     scheduleParts,
     seriesParts,
     webhooks,
+    eventWebhooks,
   };
   wire(wired);
   const started = { ...wired, poolParts, redisMemory, health, retention, surfaces };

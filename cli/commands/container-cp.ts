@@ -27,7 +27,9 @@ export async function runContainerCopy(from: string, to: string, invocation: Inv
   const [source, target] = [remoteOf(from), remoteOf(to)];
   const remote = source ?? target;
   if (remote === undefined || (source !== undefined && target !== undefined))
-    throw usageError('one side is in a container, as CONTAINER:PATH, and the other is a path here or -');
+    throw usageError(
+      'one side is in a container, as CONTAINER:PATH (a single letter is a drive, and no container), and the other is a path here or -',
+    );
   await withClient(invocation, async (client) => {
     const { container, path } = remote;
     const files = new RemoteFiles(client, (await placeOf(client, container)).id);
@@ -62,13 +64,16 @@ class RemoteFiles {
       );
       return isDir === true;
     } catch (error) {
-      if (error instanceof CliError && error.status === 404 && error.answerCode === 'not_found') return undefined;
+      if (isMissing(error)) return undefined;
       throw error;
     }
   }
 
   async read(path: string, archive: boolean): Promise<{ readonly body: Readable; readonly mode: number }> {
-    const { body, headers } = await this.#client.open('GET', `${this.#base}?${query({ path, ...tar(archive) })}`);
+    const asked = `${this.#base}?${query({ path, ...tar(archive) })}`;
+    const { body, headers } = await this.#client.open('GET', asked).catch((error: unknown) => {
+      throw isMissing(error) ? new CliError(`the container has no ${path}`, { cause: error }) : error;
+    });
     const mode = Number.parseInt(headers['x-file-mode'] ?? '', 8);
     // A container's file never runs with the rights of who copies it.
     return { body, mode: Number.isNaN(mode) ? FILE_MODE : mode & 0o777 };
@@ -76,17 +81,29 @@ class RemoteFiles {
 
   async write(path: string, body: Readable, { mode, archive }: { readonly mode?: number; readonly archive: boolean }) {
     const bits = mode === undefined ? {} : { mode: (mode & 0o777).toString(8).padStart(3, '0') };
-    await this.#client.open('PUT', `${this.#base}?${query({ path, ...bits, ...tar(archive) })}`, body);
+    const asked = `${this.#base}?${query({ path, ...bits, ...tar(archive) })}`;
+    await this.#client.open('PUT', asked, body).catch((error: unknown) => {
+      if (!isMissing(error)) throw error;
+      throw new CliError(`cannot write ${path} in the container: there can be no such file`, { cause: error });
+    });
   }
 }
+
+/** Whether the container said that there is nothing of that name. */
+const isMissing = (error: unknown): boolean =>
+  error instanceof CliError && error.status === 404 && error.answerCode === 'not_found';
 
 const tar = (archive: boolean): Record<string, string> => (archive ? { archive: 'tar' } : {});
 const query = (fields: Record<string, string>): string => new URLSearchParams(fields).toString();
 
 async function copyOut(files: RemoteFiles, path: string, to: string): Promise<void> {
-  if (to === '-') return copyBytes((await files.read(path, false)).body, process.stdout, path, false);
   const isDirectory = await files.isDirectory(path);
   if (isDirectory === undefined) throw new CliError(`the container has no ${path}`);
+  if (to === '-' && isDirectory)
+    throw new CliError(
+      `${path} is a folder, and only a file goes to stdout: \`longshore container exec ID -- tar -c ${path}\` packs it`,
+    );
+  if (to === '-') return copyBytes((await files.read(path, false)).body, process.stdout, path, false);
   const isInto = existsSync(to) && statSync(to).isDirectory();
   if (!isDirectory) {
     const place = isInto ? join(to, basename(path)) : to;

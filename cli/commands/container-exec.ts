@@ -94,7 +94,7 @@ export async function runContainerAttach(reference: string, invocation: Invocati
           webSocket.pause();
           process.stdout.once('drain', () => webSocket.resume());
         }
-        if (error !== undefined) reject(refusalOf(error));
+        if (error !== undefined) reject(refusalOf(error, false));
         if (done === true) resolve(typeof exitCode === 'number' ? exitCode : 1);
       });
       webSocket.once('close', () => {
@@ -215,7 +215,7 @@ class RemoteProgram {
         }
         if (lost !== undefined) this.#lost(lost);
         if (typeof exitCode === 'number') end = { code: exitCode };
-        if (error !== undefined) refusal = refusalOf(error);
+        if (error !== undefined) refusal = refusalOf(error, this.#pid === undefined && this.#ways.hasStreamByte);
       });
       webSocket.once('close', (code, reason) => {
         this.#webSocket = undefined;
@@ -367,9 +367,15 @@ class RemoteProgram {
   }
 }
 
-function refusalOf(error: unknown): CliError {
-  const { message } = jsonOf(JSON.stringify(error));
-  return new CliError(typeof message === 'string' ? message : 'the scheduler refused it');
+/** Exit codes of shells for programs that are not there, or cannot be run. */
+const START_CODES: Readonly<Record<string, 126 | 127>> = { not_found: 127, path_denied: 126, path_conflict: 126 };
+
+/** @param isStart - the program was to be started */
+function refusalOf(error: unknown, isStart: boolean): CliError {
+  const { message, code } = jsonOf(JSON.stringify(error));
+  const exitCode = isStart && typeof code === 'string' ? START_CODES[code] : undefined;
+  const text = typeof message === 'string' ? message : 'the scheduler refused it';
+  return new CliError(text, exitCode === undefined ? {} : { exitCode });
 }
 
 const textOf = (data: RawData): string => (data as Buffer).toString('utf8');

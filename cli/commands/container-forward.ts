@@ -26,6 +26,8 @@ export async function runContainerForward(
   const forwards = ports.map(forwardOf);
   await withClient(invocation, async (client) => {
     const { id } = await placeOf(client, reference);
+    // A token that may not reach into containers is told before anybody relies on the ports.
+    await client.restCall('GET', `/gateway/containers/${encodeURIComponent(id)}/files?path=%2F&stat=true`);
     const servers: Server[] = [];
     const open = new Set<Socket>();
     try {

@@ -1,4 +1,5 @@
 // `longshore container`: running containers.
+import type { Explanation } from '#shared/api/explain.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import { ageOf, gpuUseOf } from '../format.ts';
@@ -54,7 +55,11 @@ export async function placeOf(
 ): Promise<{ readonly id: string; readonly stubId: string }> {
   const id = SHORT.test(reference) ? await fullId(client, reference) : reference;
   const found = (await containersOf(client)).find((container) => textField(container, 'containerId') === id);
-  if (found === undefined) throw new CliError(`no container ${id} runs here: \`longshore container list\` shows them`);
+  if (found === undefined)
+    throw (
+      (await endedError(client, id)) ??
+      new CliError(`no container ${id} runs here: \`longshore container list\` shows them`)
+    );
   return { id, stubId: textField(found, 'stubId') };
 }
 
@@ -62,7 +67,27 @@ export async function placeOf(
 export async function fullId(client: Client, end: string): Promise<string> {
   const found = await runningId(client, end);
   if (found !== undefined) return found;
+  const ended = await endedError(client, end);
+  if (ended !== undefined) throw ended;
   throw new CliError(`no container's id ends in ${end}: \`longshore container list\` shows them`);
+}
+
+/** Says that the container has ended, and why; undefined: the workspace had none of that id. */
+async function endedError(client: Client, reference: string): Promise<CliError | undefined> {
+  const found = await client
+    .workspaceId()
+    .then((workspaceId) => client.rest(`/explain/${workspaceId}/${encodeURIComponent(reference)}`))
+    .catch(() => undefined);
+  const { kind, id, since, container } = (found ?? {}) as unknown as Partial<Explanation>;
+  if (kind !== 'container' || id === undefined || !container || container.ended_at === null) return undefined;
+  const { reason, exit_code, message } = container;
+  const why = [...(reason === '' ? [] : [reason]), ...(exit_code === null ? [] : [`exit code ${exit_code}`])].join(
+    ', ',
+  );
+  const last = message.trimEnd().split('\n').at(-1) ?? '';
+  const ago = since === null || since === undefined ? '' : ` ${ageOf(since, Date.now())} ago`;
+  const text = `container ${id} ended${ago}${why === '' ? '' : ` (${why})`}${last === '' ? '' : `: ${last}`}`;
+  return new CliError(`${text}; \`longshore logs --container ${id}\` has its output`);
 }
 
 /** As `fullId`, with undefined when no running container matches. @throws CliError when there are several */

@@ -16,10 +16,18 @@ const SHOWN_DECISIONS = 5;
 
 export async function runExplain(reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const id = await idOf(client, reference);
-    const path = `/explain/${await client.workspaceId()}/${encodeURIComponent(id)}`;
+    const workspaceId = await client.workspaceId();
+    let noDeployment: CliError | undefined;
+    const id = await idOf(client, reference).catch((error: unknown) => {
+      // The scheduler also finds containers by the names of their stubs.
+      if (!(error instanceof CliError) || error.exitCode !== 1 || error.status !== undefined) throw error;
+      noDeployment = error;
+      return reference;
+    });
+    const path = `/explain/${workspaceId}/${encodeURIComponent(id)}`;
     const found = await client.rest(path).catch(async (error: unknown) => {
       if (!(error instanceof CliError) || error.status !== 404) throw error;
+      if (noDeployment !== undefined) throw noDeployment;
       const refusal = await machineRefusal(client, reference, error);
       if (refusal !== undefined) throw refusal;
       const ended = SHORT.test(reference) ? '; a container that ended long ago is meant by its whole id' : '';

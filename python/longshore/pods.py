@@ -9,7 +9,7 @@ from urllib import parse
 
 from . import handlers
 from .checks import DefinitionError
-from .client import At, call
+from .client import At, GatewayError, call
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, Volume
 from .handlers import Definition
 from .recipes import ReadinessProbe, Stubs, asked, calling_module, container_path, create, entrypoint_of, recipe, where
@@ -130,6 +130,8 @@ class PodInstance:
         self.stub_id = stub_id
         self.ok = True
         self.error_msg = ''
+        #: Exit code of the container; None: it has not ended, as far as `status` or `wait` saw, or nobody knows it.
+        self.exit_code: Optional[int] = None
         self._at = at
         self._ports = ports
 
@@ -153,12 +155,14 @@ class PodInstance:
 
     def status(self) -> str:
         """`PENDING`, `RUNNING`, `STOPPING`, or `STOPPED` once it ended."""
-        what = 'cannot find container %s' % self.container_id
-        listed = call('/api/v1/gateway/containers', what, at=self._at).get('containers') or []
-        return next((str(one.get('status')) for one in listed if one.get('containerId') == self.container_id), 'STOPPED')
+        found = status_of(self.container_id, self._at)
+        if found == 'STOPPED' and self.exit_code is None:
+            self.exit_code = exit_code_of(self.container_id, self._at)
+        return found
 
     def wait(self, timeout: float = 120, poll_interval: float = 1) -> str:
-        """Waits until the container ended, `timeout` seconds at most, and returns its status then."""
+        """Waits until the container ended, `timeout` seconds at most, and returns its status then. `exit_code` is known
+        from then on."""
         until = time.monotonic() + timeout
         while True:
             status = self.status()
@@ -175,6 +179,24 @@ def urls_of(container_id: str, at: At) -> Dict[int, str]:
     """The address of each port of a container that runs."""
     found = asked('GET', container_path(container_id) + '/urls', 'cannot read the addresses of %s' % container_id, at)
     return {int(port): str(url) for port, url in (found.get('urls') or {}).items()}
+
+
+def status_of(container_id: str, at: At) -> str:
+    """As `PodInstance.status`."""
+    listed = call('/api/v1/gateway/containers', 'cannot find container %s' % container_id, at=at).get('containers') or []
+    return next((str(one.get('status')) for one in listed if one.get('containerId') == container_id), 'STOPPED')
+
+
+def exit_code_of(container_id: str, at: At) -> Optional[int]:
+    """The exit code of a container that ended; None: it is not known."""
+    what = 'cannot find container %s' % container_id
+    try:
+        workspace = str(call('/api/v1/workspace/current', what, at=at).get('external_id') or '')
+        path = '/api/v1/explain/%s/%s' % (workspace, parse.quote(container_id, safe=''))
+        code = (call(path, what, at=at).get('container') or {}).get('exit_code')
+    except GatewayError:
+        return None
+    return code if isinstance(code, int) else None
 
 
 def terminated(container_id: str, at: At) -> bool:

@@ -50,7 +50,7 @@ class SandboxProcessManager:
         sandbox's. stdin: its input, text, bytes or an open binary file; None: empty. Raises SandboxProcessError.
         """
         words = [str(one) for one in (args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args)]
-        if not words:
+        if not words or not words[0]:
             raise SandboxProcessError('cannot run a program: exec was given none')
         command = shlex.join(words)
         if stdin is not None:
@@ -86,7 +86,7 @@ class SandboxProcessManager:
         """Raises SandboxProcessError where there is none."""
         every = self.list_processes()
         if pid not in every:
-            raise SandboxProcessError('there is no program %d in %s' % (pid, self._sandbox.container_id))
+            raise SandboxProcessError('there is no program %r in %s' % (pid, self._sandbox.container_id))
         return every[pid]
 
     def _made(self, one: Mapping[str, Any]) -> SandboxProcess:

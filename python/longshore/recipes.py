@@ -200,8 +200,13 @@ def asked(
     kind: Type[Exception] = GatewayError,
     seconds: float = 60,
 ) -> Dict[str, Any]:
-    """The answer of an operation. kind: the exception of one that is refused."""
-    status, data = exchange(method, path, what, None if body is None else _json(body), 'application/json', seconds, at)
+    """The answer of an operation. kind: the exception of one that is refused, or that makes no sense."""
+    try:
+        status, data = exchange(method, path, what, None if body is None else _json(body), 'application/json', seconds, at)
+    except GatewayError as problem:
+        if problem.status not in (400, 422):
+            raise
+        raise kind(str(problem)) from None
     try:
         found = json.loads(data.decode('utf-8'))
     except ValueError:

@@ -106,6 +106,8 @@ class SandboxFileSystem:
         if isinstance(data, (bytes, bytearray, memoryview)):
             self._put(sandbox_path, io.BytesIO(data), len(data), mode)
             return
+        if not hasattr(data, 'seekable'):
+            raise SandboxFileSystemError('cannot write %s: data must be bytes, or a file open for reading bytes' % sandbox_path)
         if data.seekable():
             at = data.tell()
             size = data.seek(0, os.SEEK_END) - at

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NoReturn, Optional, 
 from .client import At, GatewayError
 from .definitions import Image, Pool, Secret, Volume
 from .errors import SandboxConnectionError, SandboxProcessError
-from .pods import fields_of, refuse_reading, terminated, urls_of
+from .pods import fields_of, refuse_reading, status_of, terminated, urls_of
 from .processes import SandboxProcessManager
 from .recipes import Aio, Stubs, asked, calling_module, connect, container_path, create, recipe, where
 from .sandbox_files import SandboxFileSystem
@@ -154,9 +154,7 @@ class SandboxInstance:
 
     def status(self) -> Tuple[int, str]:
         """An exit code, -1 while the sandbox has not ended, and `PENDING`, `RUNNING`, `STOPPING` or `STOPPED`."""
-        from .pods import PodInstance
-
-        status = PodInstance(self.container_id, self.stub_id, [], self.at).status()
+        status = status_of(self.container_id, self.at)
         return (0 if status == 'STOPPED' else -1), status
 
     def poll(self) -> Optional[int]:

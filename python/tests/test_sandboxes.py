@@ -239,7 +239,10 @@ class Pods(Case):
         self.assertEqual((made.container_id, made.url, made.urls()[9]), ('sandbox-1', 'http://here/8000', 'http://here/9'))
         self.assertEqual((made.status(), made.wait(timeout=0)), ('RUNNING', 'RUNNING'))
         self.answers['GET /api/v1/gateway/containers'] = {'ok': True, 'containers': []}
-        self.assertEqual(made.wait(), 'STOPPED')
+        self.assertIsNone(made.exit_code)
+        self.answers['GET /api/v1/workspace/current'] = {'external_id': 'w-1'}
+        self.answers['GET /api/v1/explain/w-1/sandbox-1'] = {'container': {'exit_code': 3}}
+        self.assertEqual((made.wait(), made.exit_code), ('STOPPED', 3))
         self.assertTrue(made.terminate())
         self.answers['POST /api/v1/gateway/containers/sandbox-1/stop'] = {'ok': False, 'errorMsg': 'Container not found'}
         self.assertFalse(made.terminate())
@@ -268,6 +271,23 @@ class Pods(Case):
 
 
 class Operations(Case):
+    def test_values_that_make_no_sense_are_errors_of_the_module(self) -> None:
+        box = self.made()
+        for route in ('POST %s/ttl', 'POST %s/ports/expose', 'POST %s/exec'):
+            self.answers[route % POD] = (400, {'code': 3, 'message': 'parsing field'})
+        calls: List[Any] = [lambda: box.update_ttl('x'), lambda: box.expose_port('x')]  # type: ignore[arg-type]
+        for call in calls + [lambda: box.process.exec('ls', cwd=5), lambda: box.process.exec('')]:  # type: ignore[arg-type]
+            with self.assertRaises(SandboxProcessError):
+                call()
+        with self.assertRaisesRegex(SandboxFileSystemError, 'data must be bytes'):
+            box.fs.write_bytes('/tmp/a', 'text')  # type: ignore[arg-type]
+        self.answers['GET %s/processes' % POD] = dict(OK, processes=[])
+        with self.assertRaisesRegex(SandboxProcessError, "'x'"):
+            box.process.get_process('x')  # type: ignore[arg-type]
+        self.answers['POST %s/ttl' % POD] = (500, {'message': 'broken'})
+        with self.assertRaises(GatewayError):
+            box.update_ttl(5)
+
     def test_ports_time_network_and_images(self) -> None:
         box = self.made()
         self.answers.update(

@@ -50,6 +50,8 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.redisMemory,
     recordsPart(parts.records, leader),
     parts.webhooks.deliveries,
+    parts.eventWebhooks.part,
+    parts.events.hub,
     ...maintenance.beforeTasks,
     taskParts.tasks,
     taskParts.due,

@@ -110,6 +110,11 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'deliveries', beforeMs, limit)),
     },
     {
+      table: 'webhook_deliveries',
+      keptMs: days.deliveries * DAY_MS,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'webhook_deliveries', beforeMs, limit)),
+    },
+    {
       table: 'idempotency_keys',
       keptMs: EXPIRED_KEY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'idempotency_keys', beforeMs, limit)),

@@ -26,6 +26,7 @@ import type { Identity } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { TaskParts } from './tasks.ts';
+import type { EventWebhooks } from './event-webhooks.ts';
 import type { Webhooks } from './webhooks.ts';
 import { StreamRelay } from '../replicas/stream-relay.ts';
 
@@ -53,6 +54,7 @@ export interface SurfacesSetup extends Pick<
   | 'access'
   | 'inside'
   | 'snapshots'
+  | 'events'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;
@@ -63,6 +65,7 @@ export interface SurfacesSetup extends Pick<
   readonly linkParts: LinkParts;
   readonly actionParts: ActionParts;
   readonly webhooks: Webhooks;
+  readonly eventWebhooks: EventWebhooks;
   readonly certificate: CertificateWatch | undefined;
   readonly streamRelay: StreamRelay;
 }
@@ -78,6 +81,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     linkParts,
     actionParts,
     webhooks,
+    eventWebhooks,
     certificate,
     streamRelay,
     ...services
@@ -100,6 +104,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     tasks: taskParts.reads,
     containerActions,
     callbackProblem: webhooks.urlProblem,
+    webhooks: eventWebhooks.service,
     ...(certificate === undefined ? {} : { certificate }),
     clock,
     usage,

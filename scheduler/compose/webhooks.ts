@@ -8,7 +8,8 @@ import { Deliveries, DELIVERIES_AT_ONCE } from '../tasks/webhooks/deliveries.ts'
 import type { DeliveryJob } from '../tasks/webhooks/deliveries.ts';
 import { urlProblem } from '../tasks/webhooks/guard.ts';
 import { DeliveryMetrics } from '../tasks/webhooks/metrics.ts';
-import { Poster } from '../tasks/webhooks/post.ts';
+import { Lookups } from '../tasks/webhooks/lookups.ts';
+import { POST_DEADLINES, Poster } from '../tasks/webhooks/post.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
@@ -18,6 +19,9 @@ export interface Webhooks {
   readonly deliveries: Deliveries;
   /** The alarms of deliveries that are due. */
   readonly queue: PlatformQueue<DeliveryJob>;
+  /** Addresses that may be dialled, and the look-ups of names that all messages share. */
+  readonly rules: AddressRules;
+  readonly lookups: Lookups;
   /** Why nothing can be sent to a URL, as text behind a field's name; undefined: sending may be tried. */
   readonly urlProblem: (url: string) => string | undefined;
 }
@@ -45,10 +49,11 @@ export function openWebhooks(
     concurrency: DELIVERIES_AT_ONCE,
     mostJobs: MOST_JOBS,
   });
+  const lookups = new Lookups();
   const deliveries = new Deliveries({
     db,
     queue,
-    poster: new Poster(rules),
+    poster: new Poster(rules, POST_DEADLINES, lookups),
     kinds: {
       [TASK_CALLBACK]: taskCallbacks({ db, clock, signingKeyOf, loadResult }),
     },
@@ -57,5 +62,5 @@ export function openWebhooks(
     log,
     isLeader,
   });
-  return { deliveries, queue, urlProblem: (url) => urlProblem(url, rules) };
+  return { deliveries, queue, rules, lookups, urlProblem: (url) => urlProblem(url, rules) };
 }

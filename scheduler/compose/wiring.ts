@@ -31,7 +31,6 @@ import type { Sender } from '../tasks/dispatch/sending.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { BuildParts } from './builds.ts';
 import type { ClusterState } from './cluster-state.ts';
-import type { Events } from './events.ts';
 import type { Gauges } from './gauges.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
@@ -46,11 +45,12 @@ import type { ScheduleParts } from './schedules.ts';
 import type { SeriesParts } from './series.ts';
 import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
+import type { Events } from './events.ts';
+import type { EventWebhooks } from './event-webhooks.ts';
 import type { Webhooks } from './webhooks.ts';
 
 export interface Wired {
   readonly infrastructure: Infrastructure;
-  readonly events: Events;
   readonly identity: Identity;
   readonly clusterState: ClusterState;
   readonly targets: Targets;
@@ -83,6 +83,8 @@ export interface Wired {
   readonly scheduleParts: ScheduleParts;
   readonly seriesParts: SeriesParts;
   readonly webhooks: Webhooks;
+  readonly events: Events;
+  readonly eventWebhooks: EventWebhooks;
 }
 
 /** Parts around the links of agents. */
@@ -121,6 +123,7 @@ export function wire(parts: Wired): void {
   containers.onChange((change) => parts.podParts.containerUses.containerChanged(change));
   wireChanges(parts);
   wireReplicas(parts);
+  wireEvents(parts);
   wireWorkers({ containers, machines, workers, drains });
   wireUpkeep(parts);
   wireDecisions(parts);
@@ -329,6 +332,26 @@ function wireReplicas({ infrastructure, clusterState, linkParts, taskParts, repl
     // The leader decides this; every replica ends the attempts that it sent to the machine.
     if (machine.health === 'LOST' && !isLeader()) void reports.machineLost(machine.row.id);
   });
+}
+
+/** Live readers of events, and the leader's pump of webhooks, here and at other replicas. */
+function wireEvents({
+  infrastructure: { keys },
+  clusterState: { bus },
+  events: { writer, hub },
+  eventWebhooks: { pump },
+}: Wired): void {
+  const wake = (workspaceId: WorkspaceId, lastSeq: number): void => {
+    hub.wake(workspaceId, lastSeq);
+    pump.wake(workspaceId, lastSeq);
+  };
+  writer.onWritten(wake);
+  writer.onWritten((workspaceId, lastSeq) => bus.publish(keys.eventsChannel, [workspaceId, lastSeq]));
+  bus.on(keys.eventsChannel, (message) => {
+    const [workspaceId, lastSeq] = message as readonly unknown[];
+    if (typeof workspaceId === 'string' && typeof lastSeq === 'number') wake(workspaceId as WorkspaceId, lastSeq);
+  });
+  bus.onGap(() => hub.wakeAll());
 }
 
 /** Drains follow containers and machines. */

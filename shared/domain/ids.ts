@@ -11,8 +11,10 @@ export type DeploymentId = Id<'DeploymentId'>;
 export type TaskId = Id<'TaskId'>;
 export type ObjectId = Id<'ObjectId'>;
 export type OutputId = Id<'OutputId'>;
-/** The id of a message to a webhook address. */
+/** The id of a message to an address that a person named. */
 export type DeliveryId = Id<'DeliveryId'>;
+export type WebhookId = Id<'WebhookId'>;
+export type StackId = Id<'StackId'>;
 export type TokenId = Id<'TokenId'>;
 /** `{kind}-{stubId}-{8 hex}` */
 export type ContainerId = Id<'ContainerId'>;

@@ -12,8 +12,20 @@ export interface Received {
   readonly body: string;
 }
 
-/** A status, with headers where they matter; `never`: no answer at all; `endless`: a head, and a body without end. */
-export type Reply = number | 'never' | 'endless' | { readonly status: number; readonly location: string };
+/**
+ * A status, with headers where they matter, given `once` something is done; `never`: no answer at all; `endless`: a
+ * head, and a body without end.
+ */
+export type Reply =
+  | number
+  | 'never'
+  | 'endless'
+  | {
+      readonly status: number;
+      readonly location?: string;
+      readonly retryAfter?: string;
+      readonly once?: Promise<unknown>;
+    };
 
 export class Receiver {
   readonly requests: Received[] = [];
@@ -40,8 +52,14 @@ export class Receiver {
           response.on('drain', more);
           return more();
         }
-        if (typeof reply === 'object') response.writeHead(reply.status, { location: reply.location }).end();
-        else response.writeHead(reply ?? 200).end('thanks');
+        if (typeof reply === 'object') {
+          const { status, location, retryAfter, once = Promise.resolve() } = reply;
+          const headers = {
+            ...(location === undefined ? {} : { location }),
+            ...(retryAfter === undefined ? {} : { 'retry-after': retryAfter }),
+          };
+          void once.then(() => response.writeHead(status, headers).end());
+        } else response.writeHead(reply ?? 200).end('thanks');
       });
     });
   }

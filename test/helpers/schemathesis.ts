@@ -11,8 +11,8 @@ import { documentedRoutes, faultOf, routeAt, whyExpected } from './documented.ts
 import type { Route } from './documented.ts';
 import { tempDirectory } from './services.ts';
 
-/** Calls of endpoints wait for a machine, and a token that is deleted or switched off ends the run. */
-const LEFT_OUT = '^/endpoint/|/gateway/tokens/';
+/** Calls of endpoints wait for a machine, streams last, and a token that is deleted or switched off ends the run. */
+const LEFT_OUT = '^/endpoint/|/gateway/tokens/|/events/[^/]+/stream$|/subscribe$';
 /** Faults of one kind are shown once. */
 const MOST_SHOWN = 50;
 const REQUEST_SECONDS = 20;

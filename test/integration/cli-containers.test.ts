@@ -68,7 +68,11 @@ class Run {
   /** @param options.input - descriptor of an open file; absent: a pipe */
   constructor(
     args: readonly string[],
-    { terminal = false, input }: { readonly terminal?: boolean; readonly input?: number } = {},
+    {
+      terminal = false,
+      input,
+      token = 'own',
+    }: { readonly terminal?: boolean; readonly input?: number; readonly token?: string } = {},
   ) {
     const line = [process.execPath, PROGRAM, 'container', ...args];
     const env = {
@@ -76,7 +80,7 @@ class Run {
       HOME: home,
       TERM: 'xterm',
       LONGSHORE_URL: world.url,
-      LONGSHORE_TOKEN: 'own',
+      LONGSHORE_TOKEN: token,
     };
     const [file = '', ...rest] = terminal ? ['python3', '-c', PTY, ...line] : line;
     this.child = spawn(file, rest, { env, stdio: [input ?? 'pipe', 'pipe', 'pipe'] });
@@ -150,8 +154,16 @@ test('exec says what is wrong, and what to do', async () => {
     err: expect.stringContaining('container list'),
   });
   expect(await ended(['exec', POD, '--', '/no/such'])).toMatchObject({
-    code: 1,
+    code: 127,
     err: expect.stringContaining('/no/such'),
+  });
+  expect(await ended(['exec', POD, '--', '/etc/passwd'])).toMatchObject({
+    code: 126,
+    err: expect.stringContaining('/etc/passwd'),
+  });
+  expect(await ended(['exec', POD, '--', ''])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('name a program'),
   });
   expect(await ended(['exec', POD, '--env', 'A', '--', 'true'])).toMatchObject({ code: 2 });
   expect(await ended(['exec', POD, 'ls', '-l'])).toMatchObject({ code: 2, err: expect.stringContaining('behind --') });
@@ -241,6 +253,31 @@ test('cp takes files and folders both ways, and standard input and output', asyn
   ]);
   expect((await ended(['cp', here('a'), here('b')])).code).toBe(2);
 }, 120_000);
+
+test('cp says what a container does not have, cannot give, or cannot take', async () => {
+  const target = join(home, 'got');
+  const refusals: readonly (readonly [readonly string[], string])[] = [
+    [[`${POD}:/proc/no-such`, '-'], 'the container has no /proc/no-such'],
+    [[`${POD}:/proc/no-such`, target], 'the container has no /proc/no-such'],
+    [[`${POD}:/tmp`, '-'], '/tmp is a folder'],
+    [[`${POD}:/proc/self/mem`, '-'], '/proc/self/mem'],
+    [[PROGRAM, `${POD}:/proc/no-such`], 'cannot write /proc/no-such'],
+    [['C:/dir', '-'], 'a single letter is a drive'],
+  ];
+  for (const [sides, text] of refusals) {
+    const { err, code } = await ended(['cp', ...sides]);
+    expect(err).toContain(text);
+    expect(err).not.toMatch(/no such thing|was lost|longshore-[0-9a-f]{16}/);
+    expect(code).toBeGreaterThan(0);
+  }
+  expect(existsSync(target)).toBe(false);
+});
+
+test('port-forward tells of a token that may not reach into containers before it listens', async () => {
+  const run = new Run(['port-forward', POD, '0:8000'], { token: 'restricted' });
+  expect(await run.code).toBe(1);
+  expect([run.out, run.err]).toEqual(['', expect.stringContaining('token')]);
+});
 
 test('port-forward leads to ports of a container, and ends by Ctrl-C', async () => {
   const server = createServer((request, response) => response.end(`path ${String(request.url)}`));

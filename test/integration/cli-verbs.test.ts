@@ -282,6 +282,23 @@ def busy():
     await noContainers(platform);
   }, 60_000);
 
+  test('that have ended say so, and why, to who wants to reach into them', async ({ line, platform }) => {
+    const { stubId } = await platform.gateway('/stubs', { stubType: 'pod/run', name: 'brief', entrypoint: ['false'] });
+    const { containerId } = await platform.gateway<{ containerId: string }>('/pods', { stubId });
+    const ended = async (): Promise<boolean> => (await line.run(['explain', containerId])).stdout.includes('exit code');
+    await waitFor(ended, 'it has ended', WAIT_MS);
+    for (const command of [
+      ['exec', containerId, '--', 'true'],
+      ['cp', `${containerId}:/tmp`, line.app('unused', '')],
+      ['attach', containerId.slice(-8)],
+    ]) {
+      const { code, stderr } = await line.run(['container', ...command]);
+      expect([code, stderr]).toEqual([1, expect.stringMatching(/^longshore: container \S+ ended .*exit code 1/)]);
+      expect(stderr).toContain(containerId);
+    }
+    expect((await line.run(['explain', 'brief'])).stdout).toContain(containerId);
+  }, 60_000);
+
   test('of one name and two kinds must be told apart', async ({ line }) => {
     const file = line.app(
       'twins',

@@ -95,6 +95,23 @@ async function deploy(name: string, said: Json = {}): Promise<string> {
 const put = async (name: string): Promise<string> =>
   String((await send(0, `POST /taskqueue/${name}`, own.token, {})).json['task_id']);
 
+test('the name of a sandbox’s stub means its newest container, one that lives first', async () => {
+  const gateway = '/api/v1/gateway';
+  // A stub that names no cores and memory has those that clients send.
+  const made = await send(0, `POST ${gateway}/stubs`, own.token, { stubType: 'sandbox', name: 'Box' });
+  expect(made.json).toMatchObject({ ok: true });
+  const { stubId } = made.json;
+  const create = async (): Promise<string> =>
+    String((await send(0, `POST ${gateway}/pods`, own.token, { stubId })).json['containerId']);
+  const [first, second] = [await create(), await create()];
+  expect(await explain('Box')).toMatchObject({ kind: 'container', id: second });
+  await send(0, `POST ${gateway}/containers/${second}/stop`, own.token, {});
+  expect(await explain('Box', 1)).toMatchObject({ id: first });
+  await send(0, `POST ${gateway}/containers/${first}/stop`, own.token, {});
+  expect(await explain('Box')).toMatchObject({ id: second, state: 'STOPPED' });
+  expect((await explained('Box', 0, other)).status).toBe(404);
+});
+
 describe('a deployment', () => {
   test('for which no machine exists says that its calls are refused', async () => {
     const stub = { stubType: 'taskqueue/deployment', handler: 'app:handler', cpu: 100, memory: 64, gpu: 'H100' };

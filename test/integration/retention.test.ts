@@ -247,6 +247,13 @@ describe('the plan of each statement', () => {
       insert into deliveries (id, workspace_id, kind, subject, event, url, updated_at)
       select n::text, 'w', 'k', 's', 'e', 'u', now() - n * interval '1 minute' from generate_series(1, 20000) n`);
     await opened.db.query(`
+      insert into workspaces (id, name, signing_key) values ('w', 'w', ''::bytea)`);
+    await opened.db.query(`
+      insert into webhooks (id, workspace_id, url, event_types, secret_hint, cursor_seq) values ('h', 'w', 'u', '[]', '', 0)`);
+    await opened.db.query(`
+      insert into webhook_deliveries (id, webhook_id, event_id, event_type, subject, state, attempts, created_at, updated_at)
+      select n::text, 'h', n::text, 't', 's', 'delivered', 1, now(), now() - n * interval '1 minute' from generate_series(1, 20000) n`);
+    await opened.db.query(`
       insert into idempotency_keys (workspace_id, scope, key, is_own, fingerprint, task_id, expires_at)
       select 'w', 's', n::text, true, 'f', n::text, now() - n * interval '1 minute' from generate_series(1, 20000) n`);
     await opened.db.query(`

@@ -12,7 +12,8 @@ import type { Expected, Verb } from './verbs-kit.ts';
 
 let platform: Platform;
 beforeAll(async () => {
-  platform = await aPlatform();
+  // Nothing listens at the address of the webhooks.
+  platform = await aPlatform({ LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1' });
 });
 afterAll(() => platform.stop());
 
@@ -56,11 +57,27 @@ const sizeOf = async (name: string): Promise<unknown> =>
   (await platform.call(rest(`GET /api/v1/queue/{ws}?name=${name}`))).json['size'];
 const isSet = async (name: string): Promise<boolean> =>
   (await platform.call(rest(`GET /api/v1/signal/{ws}?name=${name}`))).json['set'] === true;
+const aStack = async (): Promise<string> =>
+  String((await platform.call(rest('POST /api/v1/stack/{ws}'), { name: unique('stack') })).json['id']);
 let outputObject = NOBODY;
 const anOutput = async (): Promise<string> => {
   const body = { task_id: await aTask(), object_id: (await anObject('bytes')).objectId, name: 'a.txt' };
   return String((await platform.call(rest('POST /api/v1/output/{ws}'), body)).json['id']);
 };
+
+const HOOK = { url: 'http://127.0.0.1:1/hook' };
+let webhook = NOBODY;
+const aWebhook = async (): Promise<string> => {
+  const { json } = await platform.call(rest('POST /api/v1/webhook/{ws}'), { ...HOOK, description: 'before' });
+  webhook = String(json['id']);
+  return webhook;
+};
+const aDelivery = async (): Promise<string> =>
+  String((await platform.call(rest(`POST /api/v1/webhook/{ws}/${await aWebhook()}/test`))).json['id']);
+const webhooksOf = async (): Promise<Json[]> =>
+  (await platform.call(rest('GET /api/v1/webhook/{ws}?limit=1000'))).json['data'] as Json[];
+const webhookIs = async (id: string): Promise<Json | undefined> => (await webhooksOf()).find((one) => one['id'] === id);
+let hintBefore: unknown;
 
 const tokenLimit = async (): Promise<unknown> => {
   const counts = (await platform.call(rest('GET /api/v1/workspace/{ws}/limits'))).json['counts'] as Json;
@@ -230,6 +247,35 @@ const REST: readonly Verb[] = [
     unknown: { status: 404 },
     foreign: { status: 401 },
     ...READS_NOTHING,
+  },
+  {
+    name: 'GET /task/{ws}/{taskId}/subscribe',
+    line: (id) => `GET /task/{ws}/${id}/subscribe`,
+    make: async () => {
+      const id = await aTask();
+      await platform.gateway('POST /tasks/stop', { taskIds: [id] });
+      return id;
+    },
+    ok: { status: 200 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    ...READS_NOTHING,
+  },
+  {
+    name: 'GET /events/{ws}/history',
+    line: (id) => `GET /events/${id}/history`,
+    make: async () => platform.own.workspaceId,
+    ok: { truncated: false },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /events/{ws}/history?limit=x' },
+  },
+  {
+    name: 'GET /events/{ws}/stream',
+    line: (id) => `GET /events/${id}/stream?wait=0&tail_offset=1`,
+    make: async () => platform.own.workspaceId,
+    ok: { status: 200 },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /events/{ws}/stream?seq_num=x' },
   },
   ...(['task', 'container', 'deployment'] as const).map((kind): Verb => ({
     name: `GET /explain/{ws}/{id} of a ${kind}`,
@@ -506,6 +552,137 @@ const REST: readonly Verb[] = [
     malformed: { line: 'GET /volume/{ws}/files/file-url?path=..' },
   },
   {
+    name: 'GET /webhook/{ws}',
+    line: (id) => `GET /webhook/${id}`,
+    make: async () => platform.own.workspaceId,
+    ok: { data: [], next: '' },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /webhook/{ws}?cursor=%21' },
+  },
+  {
+    name: 'POST /webhook/{ws}',
+    line: (id) => `POST /webhook/${id}`,
+    body: () => ({ ...HOOK, event_types: ['task.*'] }),
+    make: async () => platform.own.workspaceId,
+    ok: { event_types: ['task.*'], active: true, retry: false, secret: expect.stringMatching(/^whsec_/) },
+    unknown: { status: 401 },
+    malformed: { body: '{"event_types": 5}', answer: { status: 422 } },
+    done: async () => (await webhooksOf()).length > 0,
+  },
+  {
+    name: 'GET /webhook/{ws}/{webhookId}',
+    line: (id) => `GET /webhook/{ws}/${id}`,
+    make: aWebhook,
+    ok: { description: 'before', event_types: [], last_delivery: null, skipped_events: 0 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    ...READS_NOTHING,
+  },
+  {
+    name: 'PUT /webhook/{ws}/{webhookId}',
+    line: (id) => `PUT /webhook/{ws}/${id}`,
+    body: () => ({ description: 'after', active: false }),
+    make: aWebhook,
+    ok: { ...HOOK, description: 'after', active: false, inactive_reason: 'switched_off' },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    malformed: { body: '{"retry": "perhaps"}', answer: { status: 422 } },
+    done: async (id) => (await webhookIs(id))?.['description'] === 'after',
+  },
+  {
+    name: 'DELETE /webhook/{ws}/{webhookId}',
+    line: (id) => `DELETE /webhook/{ws}/${id}`,
+    make: aWebhook,
+    ok: { status: 200, text: '{}' },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    done: async (id) => (await webhookIs(id)) === undefined,
+  },
+  {
+    name: 'POST /webhook/{ws}/{webhookId}/rotate',
+    line: (id) => `POST /webhook/{ws}/${id}/rotate`,
+    make: async () => {
+      const id = await aWebhook();
+      hintBefore = (await webhookIs(id))?.['secret_hint'];
+      return id;
+    },
+    ok: { secret: expect.stringMatching(/^whsec_/) },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    done: async (id) => (await webhookIs(id))?.['secret_hint'] !== hintBefore,
+  },
+  {
+    name: 'POST /webhook/{ws}/{webhookId}/test',
+    line: (id) => `POST /webhook/{ws}/${id}/test`,
+    make: aWebhook,
+    ok: { event_type: 'webhook.test', state: 'failed', error: 'the connection failed (ECONNREFUSED)' },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    done: async (id) => (await webhookIs(id))?.['last_delivery'] !== null,
+  },
+  {
+    name: 'GET /webhook/{ws}/{webhookId}/deliveries',
+    line: (id) => `GET /webhook/{ws}/${id}/deliveries`,
+    make: async () => {
+      await aDelivery();
+      return webhook;
+    },
+    ok: { data: [expect.objectContaining({ event_type: 'webhook.test', attempts: 1 })], next: '' },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    malformed: { line: `GET /webhook/{ws}/${NOBODY}/deliveries?state=lost` },
+  },
+  {
+    name: 'POST /webhook/{ws}/{webhookId}/deliveries/{deliveryId}/redeliver',
+    line: (id) => `POST /webhook/{ws}/${webhook}/deliveries/${id}/redeliver`,
+    make: aDelivery,
+    ok: { event_type: 'webhook.test', attempts: 2 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    done: async () => {
+      const { json } = await platform.call(rest(`GET /api/v1/webhook/{ws}/${webhook}/deliveries`));
+      return (json['data'] as Json[])[0]?.['attempts'] === 2;
+    },
+  },
+  {
+    name: 'GET /stack/{ws}',
+    line: (id) => `GET /stack/${id}`,
+    make: async () => platform.own.workspaceId,
+    ok: { status: 200 },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /stack/{ws}?cursor=x' },
+  },
+  {
+    name: 'POST /stack/{ws}',
+    line: () => 'POST /stack/{ws}',
+    body: (id) => ({ name: id }),
+    make: async () => unique('stack'),
+    ok: { status: 201 },
+    foreign: { status: 401 },
+    malformed: { body: '{"name": 5}', answer: { status: 422 } },
+    done: async (id) => (await stackNames()).includes(id),
+  },
+  {
+    name: 'PUT /stack/{ws}/{stackId}',
+    line: (id) => `PUT /stack/{ws}/${id}`,
+    body: (id) => ({ name: `renamed-${id}` }),
+    make: aStack,
+    ok: { status: 200 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    malformed: { body: '{"add": "x"}', answer: { status: 422 } },
+    done: async (id) => (await stackNames()).includes(`renamed-${id}`),
+  },
+  {
+    name: 'DELETE /stack/{ws}/{stackId}',
+    line: (id) => `DELETE /stack/{ws}/${id}`,
+    make: aStack,
+    ok: { status: 200, text: '{}' },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    done: async (id) => (await platform.call(rest(`PUT /api/v1/stack/{ws}/${id}`), {})).status === 404,
+  },
+  {
     name: 'DELETE /task/{ws}',
     line: () => 'DELETE /task/{ws}',
     body: (id) => ({ ids: [id] }),
@@ -517,6 +694,11 @@ const REST: readonly Verb[] = [
     done: async (id) => (await statusOf(id)) === 'CANCELLED',
   },
 ];
+
+const stackNames = async (): Promise<readonly unknown[]> => {
+  const { json } = await platform.call(rest('GET /api/v1/stack/{ws}?limit=100'));
+  return (json['data'] as Json[]).map((row) => row['name']);
+};
 
 const UNAUTHORIZED: Expected = { status: 401, text: '{"message":"Unauthorized"}' };
 const aName = async (said: Json = {}): Promise<string> => {

@@ -42,9 +42,14 @@ def _read(work: Work, cwd: str, request: Request) -> None:
     left: Optional[int] = max(found.st_size - at, 0) if found.st_size > 0 else None
     if length >= 0:
         left = length if left is None else min(left, length)
+
+    def piece() -> bytes:
+        return os.pread(fd, _PIECE_BYTES if left is None else min(_PIECE_BYTES, left), at)
+
+    # A file that cannot be read at all is refused.
+    data = piece()
     work.tell({'size': found.st_size, 'mode': stat.S_IMODE(found.st_mode)})
     while left is None or left > 0:
-        data = os.pread(fd, _PIECE_BYTES if left is None else min(_PIECE_BYTES, left), at)
         if not data:
             if left is not None and found.st_size > 0:
                 raise ConnectionError('the file became shorter')
@@ -52,6 +57,7 @@ def _read(work: Work, cwd: str, request: Request) -> None:
         at += len(data)
         left = None if left is None else left - len(data)
         work.send(data)
+        data = piece()
     work.end()
 
 
@@ -98,7 +104,11 @@ def _write_whole(work: Work, path: str, mode: Optional[int]) -> int:
     if old is not None and not stat.S_ISREG(old.st_mode):
         os.close(open_file(path))
     made = temporary_beside(path)
-    fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        error.filename = path  # nobody knows the other name
+        raise
     try:
         for data in work.body():
             _write_all(fd, data)

@@ -30,7 +30,7 @@ import { totalOf } from '../../stores/queues/task-queues.ts';
 import type { Loads } from '../../cluster/loads.ts';
 import { Ticks } from '../../domain/ticks.ts';
 import type { Queryable } from '../../stores/store/db.ts';
-import { containerByEnd, containerById } from '../../stores/store/queries/containers.ts';
+import { containerByEnd, newestOfStubName, containerById } from '../../stores/store/queries/containers.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { deliveriesOfSubject } from '../../stores/store/queries/deliveries.ts';
 import { deploymentById, deploymentByName } from '../../stores/store/queries/deployments.ts';
@@ -112,7 +112,9 @@ export class Explain {
     const named = await deploymentByName(this.#parts.db, workspaceId, null, name, wanted);
     if (named !== undefined) return await this.#deployment(named);
     const ended = END_OF_ID.test(id) ? await containerByEnd(this.#parts.db, workspaceId, id) : undefined;
-    return ended === undefined ? undefined : await this.#container(ended);
+    // Containers that CreatePod made have no deployment: their stub's name means the newest one.
+    const meant = ended ?? (await newestOfStubName(this.#parts.db, workspaceId, reference));
+    return meant === undefined ? undefined : await this.#container(meant);
   }
 
   /** Explains a queue on the leader, for this replica or another. */

@@ -19,7 +19,7 @@ import { admit } from './bodies.ts';
 import { compileDecoder, compileQueryReader, DecodeError } from './decode.ts';
 import type { Query } from './decode.ts';
 import { compileEncoder } from './encode.ts';
-import { problemOf, RPC_STATUS, rpcCodeOf, withRetryAfter } from './error-map.ts';
+import { levelOf, problemOf, RPC_STATUS, rpcCodeOf, withRetryAfter } from './error-map.ts';
 import type { RpcCode } from './error-map.ts';
 import { closeUnread } from './polite-close.ts';
 
@@ -228,7 +228,10 @@ function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply,
   if (error instanceof DecodeError) return sendRpc(reply, 3, error.message);
   const problem = problemOf(error);
   if (problem.status >= 500) {
-    log.error({ err: error, requestId: request.id, method: request.method, path: pathOf(request) }, 'request failed');
+    log[levelOf(problem)](
+      { err: error, requestId: request.id, method: request.method, path: pathOf(request) },
+      'request failed',
+    );
   }
   return sendRpc(withRetryAfter(reply, problem), rpcCodeOf(problem), problem.message);
 }

@@ -11,6 +11,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   invalid_object: 400,
   upload_incomplete: 400,
   invalid_content_range: 400,
+  invalid_webhook: 400,
   unauthorized: 401,
   not_found: 404,
   workspace_not_found: 404,
@@ -27,11 +28,15 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   output_not_found: 404,
   signing_key_not_found: 404,
   image_not_found: 404,
+  webhook_not_found: 404,
+  delivery_not_found: 404,
+  stack_not_found: 404,
   release_not_found: 404,
   upload_refused: 403,
   download_refused: 403,
   value_not_trusted: 403,
   path_denied: 403,
+  too_many_webhooks: 403,
   method_not_allowed: 405,
   body_too_slow: 408,
   upload_offset_mismatch: 409,
@@ -48,6 +53,8 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   secret_exists: 409,
   signing_key_in_use: 409,
   image_in_use: 409,
+  event_gone: 409,
+  stack_exists: 409,
   precondition_failed: 412,
   body_too_large: 413,
   range_not_satisfiable: 416,
@@ -61,11 +68,13 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   too_many_unfinished_uploads: 429,
   too_many_transfers: 429,
   too_many_connections: 429,
+  too_many_streams: 429,
   too_many_processes: 429,
   too_many_images: 429,
   queue_bytes_reached: 429,
   shared_state_full: 429,
   too_many_outputs: 429,
+  too_many_stacks: 429,
   not_implemented: 501,
   database_unavailable: 503,
   database_timeout: 503,
@@ -74,6 +83,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   queues_unavailable: 503,
   redis_nearly_full: 503,
   bodies_full: 503,
+  streams_full: 503,
   draining: 503,
   machine_away: 502,
   volume_failed: 502,
@@ -86,6 +96,22 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   object_quota_reached: 507,
   volume_quota_reached: 507,
 };
+
+/** Failures that a caller or a container made: nobody has to look at the scheduler for them. */
+const NOT_OURS: ReadonlySet<string> = new Set([
+  'not_implemented',
+  'container_failed',
+  'port_refused',
+  'disk_full',
+  'object_quota_reached',
+  'volume_quota_reached',
+]);
+/** Failures that pass by themselves. */
+const PASSING: ReadonlySet<string> = new Set(['machine_away', 'machine_silent']);
+
+/** How loud a failure is in the log. */
+export const levelOf = ({ code }: Pick<Problem, 'code'>): 'info' | 'warn' | 'error' =>
+  NOT_OURS.has(code) ? 'info' : PASSING.has(code) ? 'warn' : 'error';
 
 export interface Problem {
   readonly status: number;

@@ -19,7 +19,7 @@ import { MIN_TLS } from './certificate.ts';
 import type { CertificateWatch } from './certificate.ts';
 import { NARROWED, listenPlace } from './listen-policy.ts';
 import type { ListenWish } from './listen-policy.ts';
-import { problemOf, sendProblem } from './error-map.ts';
+import { levelOf, problemOf, sendProblem } from './error-map.ts';
 import { closeUnread, dropLate } from './polite-close.ts';
 import { isUpgraded, routeUpgrades } from './streams/upgrades.ts';
 
@@ -176,7 +176,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   app.setErrorHandler((error, request, reply) => {
     closeUnread(request, reply);
     const problem = problemOf(error);
-    if (problem.status >= 500) parts.log.error({ err: error, requestId: request.id }, 'request failed');
+    if (problem.status >= 500) parts.log[levelOf(problem)]({ err: error, requestId: request.id }, 'request failed');
     return sendProblem(reply, request.id, problem);
   });
   app.setNotFoundHandler((request, reply) => {

@@ -26,6 +26,7 @@ import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
 import { Stubs } from '../../workspaces/deployments/stubs.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
 import { sandboxUrl } from '../../workspaces/deployments/urls.ts';
+import { Stacks } from '../../workspaces/deployments/stacks.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
 import type { PoolService } from '../../fleet/pools.ts';
@@ -89,6 +90,7 @@ import type { Explains } from './rest/explain.ts';
 import { restRate } from './rest/limits.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
 import { restRoutes } from './rest/routes.ts';
+import type { WebhookRouteParts } from './rest/webhooks.ts';
 import { createHttpServer } from './server.ts';
 import { StreamMetrics } from './streams/metrics.ts';
 import { registerRelay } from './streams/relay-route.ts';
@@ -98,6 +100,9 @@ import { MOST_CONNECTIONS } from './streams/sandbox-call.ts';
 import { StreamRoom } from './streams/room.ts';
 import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer, ServerState } from './server.ts';
+import { SseMetrics, SseStreams } from './sse.ts';
+import type { EventReads } from '../../workspaces/events/reads.ts';
+import type { EventHub } from '../../workspaces/events/source.ts';
 import type { Builds } from '../../fleet/builds/builds.ts';
 import type { ImageCollector } from '../../fleet/builds/collector.ts';
 import type { ImageReads } from '../../fleet/builds/image-reads.ts';
@@ -135,7 +140,7 @@ export interface SurfaceParts {
   readonly log: Log;
   readonly registry: Registry;
   readonly db: Db;
-  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly clock: Clock;
   readonly tokens: Tokens;
   /** Counts of refused tokens; absent: not counted. */
   readonly refusals?: Refusals;
@@ -145,6 +150,7 @@ export interface SurfaceParts {
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly objects: Objects;
   readonly secrets: Secrets;
+  readonly webhooks: WebhookRouteParts['webhooks'];
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
   readonly directory: Directory;
@@ -192,6 +198,8 @@ export interface SurfaceParts {
   readonly releases: Pick<Releases, 'installer' | 'open'>;
   readonly logs: LogReads;
   readonly explains: Explains;
+  /** History of events, and live readers of them. */
+  readonly events: { readonly reads: EventReads; readonly hub: EventHub };
   /** Files of volumes by signed addresses. */
   readonly cacheVolumes: Pick<CacheVolumes, 'deleted'>;
   readonly volumeFiles: Pick<
@@ -255,6 +263,11 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   const webSockets = new WebSockets();
   const containerSockets = new ContainerSockets();
   const openCalls = new OpenCalls();
+  const sse = new SseStreams({
+    authenticator: parts.tokens,
+    clock: parts.clock,
+    metrics: new SseMetrics(parts.registry),
+  });
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],
@@ -267,11 +280,12 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
       webSockets.closeAll();
       containerSockets.closeAll();
       openCalls.refuseWebSockets();
+      sse.endAll();
     },
     onLast: () => openCalls.refuseAll(),
     onCut: () => openCalls.cutAll(),
     register: (app, state) =>
-      registerAll(app, state, parts, { stubs, deployments, volumes, webSockets, containerSockets, openCalls }),
+      registerAll(app, state, parts, { stubs, deployments, volumes, webSockets, containerSockets, openCalls, sse }),
   });
   return { server, stubs, deployments };
 }
@@ -301,9 +315,10 @@ function registerAll(
     readonly webSockets: WebSockets;
     readonly containerSockets: ContainerSockets;
     readonly openCalls: OpenCalls;
+    readonly sse: SseStreams;
   },
 ): void {
-  const { stubs, deployments, volumes, webSockets, containerSockets, openCalls } = made;
+  const { stubs, deployments, volumes, webSockets, containerSockets, openCalls, sse } = made;
   const { settings, directory, log } = parts;
   const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
   const urls = { invokeDomain: settings.invokeDomain };
@@ -370,8 +385,10 @@ function registerAll(
       settings.externalUrl === null && request.headers.host === CONTAINER_HOST
         ? (listenUrl() ?? originOf(request).baseUrl)
         : originOf(request).baseUrl;
+    const stacks = new Stacks(parts.db, async (id) => (await parts.limits.of(id)).counts.stacks);
     const routes = restRoutes({
       ...parts,
+      stacks,
       outputs,
       publicBaseOf,
       sharedState,
@@ -386,6 +403,7 @@ function registerAll(
     bindRest(scope, routes, {
       authenticator,
       workspaceExists,
+      streams: sse,
       log,
       ...(parts.rates === undefined ? {} : { mayAsk: restRate(parts.limits, parts.rates) }),
     });

@@ -5,7 +5,6 @@
 import type { Clock } from '#shared/clock.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { withDeadline } from '#shared/backoff.ts';
-import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerSample__Output, Samples__Output } from '#shared/protocol/generated/messages.ts';
 import type { Queryable } from '../../stores/store/db.ts';
@@ -35,17 +34,9 @@ export interface ContainerSamplesParts {
   readonly mostWaiting?: number;
 }
 
-/** A sample that was taken in, with the container's entry. */
-export interface TakenSample {
-  readonly entry: ContainerEntry;
-  readonly sample: NewSample;
-  readonly sent: ContainerSample__Output;
-}
-
 export class ContainerSamples {
   readonly name = 'samples of containers';
   readonly #parts: ContainerSamplesParts;
-  readonly #taken = new Listeners<[readonly TakenSample[]]>();
   #waiting: NewSample[] = [];
   /** Number of samples since the last flush, by workspace. */
   readonly #ofWorkspace = new Map<WorkspaceId, number>();
@@ -59,11 +50,7 @@ export class ContainerSamples {
     this.#parts = parts;
   }
 
-  /** Told the samples of a message that count, before they are written. */
-  onTaken(listener: (taken: readonly TakenSample[]) => void): void {
-    this.#taken.add(listener);
-  }
-
+  /** Samples that are not written yet. */
   get waiting(): number {
     return this.#waiting.length;
   }
@@ -84,7 +71,6 @@ export class ContainerSamples {
     const { containers, clock, metrics, mostWaiting = MOST_WAITING } = this.#parts;
     const atMs = clock.nowMs();
     const nowMs = clock.monotonicMs();
-    const taken: TakenSample[] = [];
     const drop = (result: 'over_bound' | 'unknown', count = 1): void => metrics.samples.inc({ result }, count);
     if (sent.length > MOST_OF_MACHINE) drop('over_bound', sent.length - MOST_OF_MACHINE);
     for (const one of sent.slice(0, MOST_OF_MACHINE)) {
@@ -106,12 +92,9 @@ export class ContainerSamples {
       }
       this.#ofWorkspace.set(workspaceId, before + 1);
       this.#lastMs.set(id, nowMs);
-      const sample = sampleOf(entry, one, atMs);
-      this.#waiting.push(sample);
-      taken.push({ entry, sample, sent: one });
+      this.#waiting.push(sampleOf(entry, one, atMs));
     }
     metrics.waiting.set(this.#waiting.length);
-    if (taken.length > 0) this.#taken.tell(taken);
   }
 
   /** Writes the samples that wait. After a failure they wait for the next flush, as far as the bound allows. */

@@ -82,6 +82,8 @@ export interface Keys {
   readonly containerChangesChannel: string;
   /** Streams into containers ordered from machines that are linked to another replica. */
   readonly orderedContainersChannel: string;
+  /** Workspaces that got events, for live readers at other replicas. */
+  readonly eventsChannel: string;
   /** Number of a workspace's requests in one minute; the key expires. */
   readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
   /** Resource usage of the containers of a machine; the key expires. */
@@ -127,6 +129,7 @@ export function keysOf(prefix = 'ls'): Keys {
     pagesChannel: `${prefix}:pages`,
     orderedStreamsChannel: `${prefix}:ordered-streams`,
     deletedCachesChannel: `${prefix}:deleted-caches`,
+    eventsChannel: `${prefix}:events`,
     orderedBuildsChannel: `${prefix}:ordered-builds`,
     containerChangesChannel: `${prefix}:container-changes`,
     orderedContainersChannel: `${prefix}:ordered-containers`,

@@ -83,7 +83,7 @@ function eventOf({ record, status, attempt, rank, atMs }: Change, key: string): 
       started_at: hasRun ? timestampOf(record.startedAtMs) : null,
       ended_at: isOver ? timestampOf(record.endedAtMs) : null,
       workspace_id: workspaceId,
-      external_workspace_id: null,
+      external_workspace_id: record.calledBy ?? null,
       stub_id: stubId,
       created_at: timestampOf(record.createdAtMs),
       updated_at: timestampOf(atMs),

@@ -2,9 +2,9 @@
 
 /** Outcome of one try. */
 export type Outcome =
-  | { readonly kind: 'answered'; readonly status: number }
-  /** No answer: the connection failed, or broke. */
-  | { readonly kind: 'connection_failed' }
+  | { readonly kind: 'answered'; readonly status: number; readonly retryAfter?: string }
+  /** No answer: the connection failed, or broke. `why`: the code of the failure. */
+  | { readonly kind: 'connection_failed'; readonly why?: string }
   /** No answer in time after connecting: the receiver may be working on the message. */
   | { readonly kind: 'timed_out' }
   /** The guard refused every address of the host. */

@@ -24,8 +24,8 @@ export const POST_DEADLINES: PostDeadlines = { answerMs: 30_000, wholeMs: 60_000
 /**
  * Bytes of the answer that are read and dropped, so that an ordinary connection ends well; a longer answer is cut off.
  */
-const ANSWER_BYTES = 16 * 1024;
-const MAX_HEADER_BYTES = 16 * 1024;
+export const ANSWER_BYTES = 16 * 1024;
+export const MAX_HEADER_BYTES = 16 * 1024;
 
 export class Poster {
   readonly #rules: AddressRules;
@@ -104,7 +104,7 @@ export class Poster {
 }
 
 /** Rejects at once when the signal aborts; the work goes on, and its end is ignored. @throws the signal's reason */
-async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+export async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const aborted = Promise.withResolvers<never>();
   const stop = (): void => aborted.reject(signal.reason);
   signal.addEventListener('abort', stop);
@@ -116,7 +116,9 @@ async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<
   }
 }
 
-function outcomeOf(error: unknown): Outcome {
+/** Outcome of a request that failed. */
+export function outcomeOf(error: unknown): Outcome {
+  let why: string | undefined;
   for (let at = error, depth = 0; at instanceof Error && depth < 4; at = at.cause, depth += 1) {
     if (at instanceof BlockedAddressError) return { kind: 'blocked' };
     if (at instanceof NoPlaceError) return { kind: 'no_place' };
@@ -124,6 +126,7 @@ function outcomeOf(error: unknown): Outcome {
     if (code === 'UND_ERR_HEADERS_TIMEOUT' || code === 'UND_ERR_BODY_TIMEOUT' || at.name === 'TimeoutError') {
       return { kind: 'timed_out' };
     }
+    if (typeof code === 'string') why = code;
   }
-  return { kind: 'connection_failed' };
+  return { kind: 'connection_failed', ...(why === undefined ? {} : { why }) };
 }

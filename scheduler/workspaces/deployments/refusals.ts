@@ -41,11 +41,16 @@ export function refuseNames(request: GetOrCreateStubRequest, rules: KindRules): 
 /** Whether the text has exactly one colon with text on both sides. */
 const isReference = (text: string): boolean => /^[^:\s]+:[^:\s]+$/.test(text);
 
+/** Cores and memory of a request that names none: those that clients send. */
+export const cpuOf = ({ cpu = 1000 }: Pick<GetOrCreateStubRequest, 'cpu'>): number => cpu;
+export const memoryOf = ({ memory = 128 }: Pick<GetOrCreateStubRequest, 'memory'>): number => memory;
+
 export function refuseResources(request: GetOrCreateStubRequest, gpuCount: number, limits: StubLimits): string | null {
-  if (request.cpu <= 0) return 'CPU must be greater than 0.';
-  if (request.cpu > limits.maxCpuMillicores) return `CPU must be ${limits.maxCpuMillicores} or less.`;
-  if (request.memory <= 0) return 'Memory must be greater than 0.';
-  if (request.memory > limits.maxMemoryMib) return `Memory must be ${round(limits.maxMemoryMib / 1024)}GiB or less.`;
+  const [cpu, memory] = [cpuOf(request), memoryOf(request)];
+  if (cpu <= 0) return 'CPU must be greater than 0.';
+  if (cpu > limits.maxCpuMillicores) return `CPU must be ${limits.maxCpuMillicores} or less.`;
+  if (memory <= 0) return 'Memory must be greater than 0.';
+  if (memory > limits.maxMemoryMib) return `Memory must be ${round(limits.maxMemoryMib / 1024)}GiB or less.`;
   if (gpuCount > 0 && limits.gpuConcurrency === 0) return 'GPU concurrency limit is 0.';
   if (gpuCount > limits.maxGpuCount) return `GPU count must be ${limits.maxGpuCount} or less.`;
   const { maxPendingTasks } = limits;

@@ -2,7 +2,7 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError, StartupError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Sealer } from '../secrets/seal.ts';
-import { contextOf } from '../secrets/service.ts';
+import { contextOf, webhookContextOf } from '../secrets/service.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { SEALED, lockSealed, replaceSealed } from '../../stores/store/queries/sealed.ts';
 import type { SealedKind, SealedRow } from '../../stores/store/queries/sealed.ts';
@@ -15,6 +15,7 @@ const CONTEXT: { readonly [kind in SealedKind]: (row: SealedRow) => string } = {
   'installation.ca_key': () => CA_KEY,
   signing_keys: () => SIGNING_KEYS_CONTEXT,
   workspaces: () => WORKSPACE_KEY,
+  webhook_secrets: ({ name }) => webhookContextOf(name ?? ''),
   secrets: ({ workspaceId, name }) => contextOf(workspaceId as WorkspaceId, name ?? ''),
 };
 

@@ -129,6 +129,8 @@ export class Secrets {
 
 /** Context under which a secret is sealed. */
 export const contextOf = (workspaceId: WorkspaceId, name: string): string => `secret.${workspaceId}.${name}`;
+/** Context under which a webhook's secret is sealed. */
+export const webhookContextOf = (webhookId: string): string => `webhook.${webhookId}`;
 const invalid = (text: string): AppError => new AppError('invalid_body', text);
 const notFound = (): AppError =>
   new AppError('secret_not_found', 'there is no secret of that name: `longshore secret list` shows them');

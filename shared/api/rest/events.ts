@@ -92,7 +92,7 @@ export const START_AND_END = {
   seq_num: QueryInteger('first number to send'),
   timestamp: QueryText('first time to send: unix milliseconds, or RFC 3339'),
   start_time: QueryText('as timestamp'),
-  tail_offset: QueryInteger('begin so many matching records before the newest; 50000 at most'),
+  tail_offset: QueryInteger('begin so many matching records before the newest; 10000 at most'),
   wait: QueryInteger('seconds to wait for something new at the newest record, then close'),
   until: QueryText('close at this time: unix milliseconds, or RFC 3339'),
   clamp: QueryFlag('begin at the newest record where the start lies beyond it; true when absent. false: 416'),

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { HTTP_STATUS, INTERNAL } from '../../../scheduler/api/http/error-map.ts';
+import { HTTP_STATUS, INTERNAL, levelOf } from '../../../scheduler/api/http/error-map.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
 /** `new AppError('code'` and its subclass, also with the code on a line of its own. */
@@ -34,4 +34,16 @@ test('docs/errors.md gives the status that the surfaces answer with', () => {
   for (const [code, status] of Object.entries(HTTP_STATUS)) {
     expect(text).toMatch(new RegExp(`^\\| \`${code}\` \\| ${status} \\|`, 'm'));
   }
+});
+
+test('mistakes of callers and failures of containers are no errors of the scheduler in its log', () => {
+  const levels = [
+    'container_failed',
+    'port_refused',
+    'not_implemented',
+    'machine_silent',
+    'internal',
+    'database_unavailable',
+  ];
+  expect(levels.map((code) => levelOf({ code }))).toEqual(['info', 'info', 'info', 'warn', 'error', 'error']);
 });

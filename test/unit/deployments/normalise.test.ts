@@ -27,6 +27,12 @@ const errMsgOf = (said: Partial<GetOrCreateStubRequest>, limits = DEFAULT_LIMITS
   return result.kind === 'refused' ? result.errMsg : '';
 };
 
+test('a stub that names no cores and no memory has those that clients send', () => {
+  const { cpu: _cpu, memory: _memory, ...rest } = aRequest();
+  const result = normaliseStub(rest, DEFAULT_LIMITS);
+  expect(result).toMatchObject({ config: { cpuMillicores: 1000, memoryMib: 128 } });
+});
+
 describe('refusals', () => {
   test.each<[Partial<GetOrCreateStubRequest>, string | RegExp]>([
     [{ cpu: 0 }, 'CPU must be greater than 0.'],

@@ -21,6 +21,7 @@ import { RedisMemory } from '#scheduler/stores/queues/redis-memory.ts';
 import { RetentionMetrics } from '#scheduler/tasks/retention/metrics.ts';
 import { ScheduleMetrics } from '#scheduler/tasks/schedules/metrics.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
+import { EventWebhookMetrics } from '#scheduler/tasks/event-webhooks/metrics.ts';
 import { DeliveryMetrics } from '#scheduler/tasks/webhooks/metrics.ts';
 import { anIdleInstallation } from '../../helpers/idle-installation.ts';
 import { alertRules, documentedMetrics } from '../../helpers/monitoring.ts';
@@ -53,6 +54,7 @@ function schedulerRegistry(): Registry {
   const registry = new Registry();
   new TaskMetrics(registry);
   new DeliveryMetrics(registry);
+  new EventWebhookMetrics(registry);
   new ObjectMetrics(registry);
   new RetentionMetrics(registry);
   new LogMetrics(registry);
@@ -108,6 +110,12 @@ const SCHEDULER = `
   deliveries_waiting{}
   delivery_tries_total{kind,outcome}
   delivery_duration_seconds{kind} slow
+  webhook_tries_total{outcome}
+  webhook_events_total{result}
+  webhook_duration_seconds{} slow
+  webhook_skipped_events_total{}
+  webhooks_deactivated_total{}
+  webhooks_behind{}
   rate_limited_total{limit}
   tenant_reads_total{outcome}
   tenant_read_seconds{} fast

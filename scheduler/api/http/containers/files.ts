@@ -14,6 +14,7 @@ import { cutWhenStalled, paced } from '../pace.ts';
 const ANSWER_WITHIN_MS = 60_000;
 /** Time for it to take bytes: it may write to a slow disk. */
 const TAKES_WITHIN_MS = 300_000;
+const MOST_TEXT = 2_000;
 const FILE_MODE = 0o644;
 
 export interface FileQuery {
@@ -79,15 +80,25 @@ export async function sendFile(
   }
   void reply.header('content-type', isArchive ? 'application/x-tar' : 'application/octet-stream');
   void reply.header('x-content-type-options', 'nosniff').header('cache-control', 'no-store');
-  reply.hijack();
   const { raw } = reply;
-  raw.writeHead(200, reply.getHeaders() as Record<string, string>);
-  cutWhenStalled(reply);
   raw.on('drain', () => opened.frames.resume());
   let isWhole = false;
+  // A file that cannot be read at all is refused with its reason.
+  const first = Promise.withResolvers<void>();
+  const begin = (problem: string): boolean => {
+    if (raw.headersSent || raw.destroyed) return !raw.destroyed;
+    if (problem !== '') first.reject(containerFailed(problem.slice(0, MOST_TEXT)));
+    else {
+      reply.hijack();
+      raw.writeHead(200, reply.getHeaders() as Record<string, string>);
+      cutWhenStalled(reply);
+      first.resolve();
+    }
+    return problem === '';
+  };
   opened.take({
     onFrame: ({ kind, header, body }) => {
-      if (isWhole || raw.destroyed) return;
+      if (isWhole || !begin(kind === 'end' ? textOf(header, 'error') : '')) return;
       if (kind === 'data' && !raw.write(body)) opened.frames.pause();
       if (kind !== 'end') return;
       isWhole = textOf(header, 'error') === '';
@@ -96,9 +107,11 @@ export async function sendFile(
       opened.close();
     },
     onOver: () => {
-      if (!isWhole) raw.destroy();
+      if (raw.headersSent && !isWhole) raw.destroy();
+      first.reject(containerFailed('the container, or its machine, broke the connection off'));
     },
   });
+  await first.promise.finally(() => raw.headersSent || opened.close());
 }
 
 /** Writes a file from the body, or unpacks a tar into a directory. @throws AppError of the container */

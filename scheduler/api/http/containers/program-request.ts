@@ -91,7 +91,8 @@ const isText = (value: unknown): value is string => typeof value === 'string' &&
 function commandOf(value: unknown): readonly string[] {
   if (isText(value) && value.trim() !== '') return ['sh', '-c', value];
   const isList = Array.isArray(value) && value.length > 0 && value.length <= MOST_WORDS && value.every(isText);
-  if (!isList || value[0] === '') throw wrong('command must be a list of texts, or a text for a shell');
+  if (value === '' || (isList && value[0] === '')) throw wrong('command is empty: name a program');
+  if (!isList) throw wrong('command must be a list of texts, or a text for a shell');
   return value;
 }
 

@@ -8,7 +8,7 @@ import type { Inside } from '../../../fleet/inside/inside.ts';
 import type { LogReads } from '../../../fleet/logs/log-service.ts';
 import type { WebSocket } from 'ws';
 import type { Authenticator } from '../auth.ts';
-import { problemOf, sendProblem } from '../error-map.ts';
+import { levelOf, problemOf, sendProblem } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
 import { sayNotFound, serveAttach } from './attach-socket.ts';
 import { fileQueryOf, sendFile, takeFile } from './files.ts';
@@ -48,7 +48,7 @@ export function registerContainers(scope: FastifyInstance, parts: ContainerRoute
   scope.setErrorHandler((error, request, reply) => {
     const problem = problemOf(error);
     if (problem.status >= 500)
-      parts.log.error({ err: error, requestId: request.id }, 'a request into a container failed');
+      parts.log[levelOf(problem)]({ err: error, requestId: request.id }, 'a request into a container failed');
     closeUnread(request, reply);
     return sendProblem(reply, request.id, problem);
   });

@@ -5,10 +5,12 @@ import { AppRecord } from '#shared/api/rest/app-record.ts';
 import { AppWithLatest } from '#shared/api/rest/apps.ts';
 import { ContainerRecord } from '#shared/api/rest/containers.ts';
 import { DeploymentRecord } from '#shared/api/rest/deployments.ts';
+import { EventRecord } from '#shared/api/rest/events.ts';
 import { LimitsRecord } from '#shared/api/rest/limits.ts';
 import { LogRecord } from '#shared/api/rest/logs.ts';
 import { SecretRecord } from '#shared/api/rest/secrets.ts';
 import { SigningKeyRecord } from '#shared/api/rest/signing-keys.ts';
+import { StackRecord } from '#shared/api/rest/stacks.ts';
 import { StubRecord } from '#shared/api/rest/stubs.ts';
 import { RestTask } from '#shared/api/rest/tasks.ts';
 import { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
@@ -32,11 +34,13 @@ const NAMED: Readonly<Record<string, TSchema>> = {
   AppWithLatest,
   Container: ContainerRecord,
   Deployment: DeploymentRecord,
+  Event: EventRecord,
   Inputs: INPUTS,
   Limits: LimitsRecord,
   LogLine: LogRecord,
   Secret: SecretRecord,
   SigningKey: SigningKeyRecord,
+  Stack: StackRecord,
   Stub: StubRecord,
   Task: RestTask,
   Workspace: WorkspaceRecord,
@@ -158,14 +162,20 @@ function describeRest(route: RestRoute): Described {
     ...parametersOf(namesIn(route.path), Object.entries(route.query?.properties ?? {})),
     ...(route.body === undefined ? {} : { requestBody: jsonContent(bodySchema(route.body, [])) }),
     responses: {
-      [route.status ?? 200]: {
-        description: 'Done',
-        ...(route.answer === undefined ? {} : jsonContent(plain(route.answer))),
-      },
+      [route.status ?? 200]:
+        route.stream === undefined
+          ? { description: 'Done', ...(route.answer === undefined ? {} : jsonContent(plain(route.answer))) }
+          : describeStream(route.stream),
       ...problemsOf(errorsOf(route)),
     },
   };
 }
+
+/** A stream of server-sent events: its content has the schema of a frame's data. */
+const describeStream = ({ frames }: NonNullable<RestRoute['stream']>): Described => ({
+  description: `Server-sent events. ${frames.description}`,
+  content: { 'text/event-stream': { schema: plain(frames.data) } },
+});
 
 function describePlain(route: PlainRoute, path: string): Described {
   const { body, answer = [] } = route;

@@ -1,7 +1,7 @@
 // Answers in place of a task: refusals with the texts that clients compare, and failures.
 import type { FastifyReply } from 'fastify';
 import type { Log } from '#shared/log.ts';
-import { problemOf, withRetryAfter } from '../error-map.ts';
+import { levelOf, problemOf, withRetryAfter } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
 
 /** An answer instead of a task. `message`: the target could not be resolved; `error`: the call could not be made. */
@@ -78,7 +78,7 @@ export function sendFailure(error: unknown, reply: FastifyReply, parts: FailureP
   withRetryAfter(reply, problem);
   if (problem.status < 500 || problem.retryAfterSeconds !== undefined)
     return send(reply, problem.status, JSON.stringify({ error: problem.message }));
-  parts.log.error({ err: error, requestId: reply.request.id }, 'invocation failed');
+  parts.log[levelOf(problem)]({ err: error, requestId: reply.request.id }, 'invocation failed');
   if (problem.status === 500) return sendRefusal(reply, INTERNAL);
   send(reply, problem.status, JSON.stringify({ error: problem.message }));
 }

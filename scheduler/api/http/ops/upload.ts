@@ -6,7 +6,7 @@ import type { Readable } from 'node:stream';
 import type { ObjectId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import { problemOf, sendProblem } from '../error-map.ts';
+import { levelOf, problemOf, sendProblem } from '../error-map.ts';
 import { DISCARD_LITTLE, DISCARD_MUCH, closeUnread, isUnread } from '../polite-close.ts';
 import { UPLOAD_PATH } from '../../../stores/objects/service.ts';
 import type { Objects, UploadState } from '../../../stores/objects/service.ts';
@@ -30,7 +30,7 @@ export function registerUpload(scope: FastifyInstance, parts: UploadParts): void
   scope.addContentTypeParser('*', (_request, payload, done) => done(null, payload));
   scope.setErrorHandler((error, request, reply) => {
     const problem = problemOf(error);
-    if (problem.status >= 500) parts.log.error({ err: error, requestId: request.id }, 'upload failed');
+    if (problem.status >= 500) parts.log[levelOf(problem)]({ err: error, requestId: request.id }, 'upload failed');
     // The rest of the body is not stored.
     closeUnread(request, reply, problem.status === 403 ? DISCARD_LITTLE : DISCARD_MUCH);
     reply.header('connection', 'close');

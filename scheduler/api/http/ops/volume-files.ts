@@ -7,7 +7,7 @@ import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { VOLUME_FILES_PATH, VOLUME_PACKS_PATH } from '../../../fleet/volume-files.ts';
 import type { FilePurpose, OpenedFile, SignedFileQuery, VolumeFiles } from '../../../fleet/volume-files.ts';
-import { problemOf, sendProblem } from '../error-map.ts';
+import { levelOf, problemOf, sendProblem } from '../error-map.ts';
 import { PACE_RULES } from '../pace.ts';
 import type { PaceRules } from '../pace.ts';
 import { closeUnread } from '../polite-close.ts';
@@ -42,7 +42,8 @@ export function registerVolumeFiles(scope: FastifyInstance, parts: VolumeFilePar
   scope.addContentTypeParser('*', (_request, payload, done) => done(null, payload));
   scope.setErrorHandler((error, request, reply) => {
     const problem = problemOf(error);
-    if (problem.status >= 500) parts.log.error({ err: error, requestId: request.id }, 'transfer of a file failed');
+    if (problem.status >= 500)
+      parts.log[levelOf(problem)]({ err: error, requestId: request.id }, 'transfer of a file failed');
     closeUnread(request, reply);
     return sendProblem(reply, request.id, problem);
   });

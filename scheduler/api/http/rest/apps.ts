@@ -78,6 +78,38 @@ export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
   ];
 }
 
+/** An app with its newest deployment, or with its newest stub while it has no deployment. */
+export interface Latest {
+  readonly app: AppRow;
+  readonly deployment: DeploymentRow | undefined;
+  /** The deployment's stub, where there is one. */
+  readonly stub: StubRow | undefined;
+  /** Where that is called. undefined: nothing was made in it. */
+  readonly url: string | undefined;
+}
+
+/** Apps with their newest deployment or stub. */
+export async function latestOf(
+  { directory, urls, originOf }: AppRouteParts,
+  request: RestRequest,
+  apps: readonly AppRow[],
+): Promise<Latest[]> {
+  const { workspaceId } = request;
+  const ids = apps.map((app) => app.id);
+  const [deployments, stubs] = await Promise.all([
+    directory.latestDeployments(workspaceId, ids),
+    directory.latestStubs(workspaceId, ids),
+  ]);
+  const deployed = await directory.stubs([...deployments.values()].map((row) => row.stubId));
+  const { baseUrl } = originOf(request.http);
+  return apps.map((app) => {
+    const deployment = deployments.get(app.id);
+    const stub = deployment === undefined ? stubs.get(app.id) : deployed.get(deployment.stubId);
+    const url = stub === undefined ? undefined : invokeUrl(baseUrl, urlTargetOf(stub, deployment ?? null), urls);
+    return { app, deployment, stub, url };
+  });
+}
+
 /** Apps with their newest stub and deployment. @param counted - with the number of running containers; else 0 */
 async function withLatest(
   parts: AppRouteParts,
@@ -86,31 +118,21 @@ async function withLatest(
   counted: boolean,
 ): Promise<AppWithLatest[]> {
   const { workspaceId } = request;
-  const { directory, urls } = parts;
-  const ids = apps.map((app) => app.id);
-  const [deployments, stubs, workspace] = await Promise.all([
-    directory.latestDeployments(workspaceId, ids),
-    directory.latestStubs(workspaceId, ids),
-    directory.workspace(workspaceId),
+  const [latest, workspace] = await Promise.all([
+    latestOf(parts, request, apps),
+    parts.directory.workspace(workspaceId),
   ]);
-  const deployed = await directory.stubs([...deployments.values()].map((row) => row.stubId));
   const running = counted ? runningOf(parts.containers.list(workspaceId)) : new Map<string, number>();
-  const { baseUrl } = parts.originOf(request.http);
-  return apps.map((app) => {
-    const deployment = deployments.get(app.id);
-    const stub = deployment === undefined ? stubs.get(app.id) : deployed.get(deployment.stubId);
-    const url = stub === undefined ? undefined : invokeUrl(baseUrl, urlTargetOf(stub, deployment ?? null), urls);
-    return {
-      ...appRecord(app),
-      deployment: shown(deployment, (row) => deploymentRecord(row, { stub, app, workspace, invokeUrl: url ?? '' })),
-      stub: deployment === undefined ? shown(stub, stubRecord) : null,
-      ...(url === undefined ? {} : { url, invoke_url: url }),
-      pool_name: stub === undefined ? '' : poolNameOf(storedConfig(stub.config).extra),
-      running_containers: stub === undefined ? 0 : (running.get(stub.id) ?? 0),
-      is_service: stub !== undefined && storedConfig(stub.config).extra['isService'] === true,
-      serving: null,
-    };
-  });
+  return latest.map(({ app, deployment, stub, url }) => ({
+    ...appRecord(app),
+    deployment: shown(deployment, (row) => deploymentRecord(row, { stub, app, workspace, invokeUrl: url ?? '' })),
+    stub: deployment === undefined ? shown(stub, stubRecord) : null,
+    ...(url === undefined ? {} : { url, invoke_url: url }),
+    pool_name: stub === undefined ? '' : poolNameOf(storedConfig(stub.config).extra),
+    running_containers: stub === undefined ? 0 : (running.get(stub.id) ?? 0),
+    is_service: stub !== undefined && storedConfig(stub.config).extra['isService'] === true,
+    serving: null,
+  }));
 }
 
 const shown = <Row extends DeploymentRow | StubRow, Record>(row: Row | undefined, show: (row: Row) => Record) =>

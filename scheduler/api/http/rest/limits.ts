@@ -86,10 +86,10 @@ const limitsRecord = (
   rate: limits.rate,
   counts: {
     tokens: { used: used.tokens, limit: limits.counts.tokens },
+    webhooks: { used: used.webhooks, limit: limits.counts.webhooks },
     // These things cannot be made yet.
-    webhooks: { used: 0, limit: limits.counts.webhooks },
     databases: { used: 0, limit: limits.counts.databases },
-    stacks: { used: 0, limit: limits.counts.stacks },
+    stacks: { used: used.stacks, limit: limits.counts.stacks },
     volumes: { used: used.volumes, limit: limits.counts.volumes },
     deployments: { used: used.deployments, limit: limits.counts.deployments },
     stubs: { used: used.stubs, limit: limits.counts.stubs },

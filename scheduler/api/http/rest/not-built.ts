@@ -12,23 +12,7 @@ interface NotBuilt {
 
 const NOT_BUILT: readonly NotBuilt[] = [
   { what: 'databases are', routes: ['GET /database/{ws}', 'POST /database/{ws}'] },
-  {
-    what: 'stacks are',
-    routes: ['GET /stack/{ws}', 'POST /stack/{ws}', 'PUT /stack/{ws}/{stackId}', 'DELETE /stack/{ws}/{stackId}'],
-  },
-  {
-    what: 'webhooks are',
-    routes: [
-      'GET /webhook/{ws}',
-      'POST /webhook/{ws}',
-      'PUT /webhook/{ws}/{webhookId}',
-      'DELETE /webhook/{ws}/{webhookId}',
-      'POST /webhook/{ws}/{webhookId}/rotate',
-      'POST /webhook/{ws}/{webhookId}/test',
-    ],
-  },
-  { what: 'events are', routes: ['GET /events/{ws}/history', 'GET /events/{ws}/stream'] },
-  { what: 'live streams are', routes: ['GET /task/{ws}/{taskId}/subscribe', 'GET /logs/{ws}/stream'] },
+  { what: 'live streams are', routes: ['GET /logs/{ws}/stream'] },
 ];
 
 export const notBuiltRoutes: readonly RestRoute[] = NOT_BUILT.flatMap(({ what, routes }) =>

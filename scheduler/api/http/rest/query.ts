@@ -72,6 +72,11 @@ const readList = (text: string): readonly string[] =>
     .map((value) => value.trim())
     .filter((value) => value !== '');
 
+/** Reads a time that may be given as unix milliseconds, too. @throws AppError `invalid_query` */
+export function instantOf(text: string, name: string): number {
+  return /^[0-9]{1,15}$/.test(text) ? Number(text) : readTime(text, name);
+}
+
 function readTime(text: string, name: string): number {
   const ms = timeMsOf(text);
   if (ms === undefined) throw badQuery(name, 'a time such as 2030-01-31T12:00:00Z');

@@ -2,7 +2,7 @@
 // path's workspace, reads query and body by the route's schemas, and sends errors in one shape.
 // Invariant: a token of another workspace never learns whether something
 // exists. A body is read only when its sender may call the route.
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
@@ -13,10 +13,11 @@ import type { Authenticator } from '../auth.ts';
 import { parseBody, pathOf } from '../bind.ts';
 import { admit } from '../bodies.ts';
 import { DecodeError, compileDecoder } from '../decode.ts';
-import { problemOf, sendProblem } from '../error-map.ts';
+import { levelOf, problemOf, sendProblem } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
 import { compileQuery } from './query.ts';
 import type { Query } from '../decode.ts';
+import type { SseSource, SseStreams } from '../sse.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface RestParts {
@@ -24,6 +25,7 @@ export interface RestParts {
   /** Called first for every request. Absent: requests are not bounded. @throws AppError `rate_limited` */
   readonly mayAsk?: (caller: Caller, kind: 'rest' | 'state') => Promise<void>;
   readonly workspaceExists: (id: WorkspaceId) => Promise<boolean>;
+  readonly streams: Pick<SseStreams, 'take' | 'leave' | 'begin'>;
   readonly log: Log;
 }
 
@@ -32,6 +34,7 @@ export const REST_BODY_LIMIT = 1024 * 1024;
 const HANDLER_DEADLINE_MS = 30_000;
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 
+const tooLate = (): AppError => new AppError('deadline_exceeded', `no answer within ${HANDLER_DEADLINE_MS} ms`);
 const unauthorized = (): AppError => new AppError('unauthorized', 'Unauthorized');
 
 /** Registers the routes below the base of `scope`. */
@@ -40,7 +43,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
     const problem = problemOf(error);
     closeUnread(request, reply);
     if (problem.status >= 500 && problem.retryAfterSeconds === undefined) {
-      parts.log.error(
+      parts.log[levelOf(problem)](
         { err: error, requestId: request.id, method: request.method, path: pathOf(request) },
         'request failed',
       );
@@ -65,11 +68,8 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
       },
       handler: async (request, reply) => {
         if (request.checked === null) throw unauthorized();
-        const body = await withDeadline(
-          route.handle(read(request.checked)),
-          HANDLER_DEADLINE_MS,
-          () => new AppError('deadline_exceeded', `no answer within ${HANDLER_DEADLINE_MS} ms`),
-        );
+        if (route.stream !== undefined) return await beginStream(route.stream, read(request.checked), reply, parts);
+        const body = await withDeadline(route.handle(read(request.checked)), HANDLER_DEADLINE_MS, tooLate);
         reply.code(route.status ?? 200);
         if (body === undefined) return reply.send();
         return reply.header('content-type', 'application/json').send(JSON.stringify(body));
@@ -90,6 +90,32 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
       },
     });
   }
+}
+
+/** Answers with a stream. Refusals come before its head, as any other route's. */
+async function beginStream(
+  { kind, open }: NonNullable<RestRoute['stream']>,
+  request: RestRequest,
+  reply: FastifyReply,
+  { streams }: RestParts,
+): Promise<FastifyReply> {
+  const place = streams.take(kind, request.workspaceId);
+  const opening = open(request);
+  let source: SseSource;
+  try {
+    source = await withDeadline(opening, HANDLER_DEADLINE_MS, tooLate);
+  } catch (error) {
+    streams.leave(place);
+    // A stream that is ready after the deadline has no caller.
+    opening.then(
+      (late) => late.closed(),
+      () => undefined,
+    );
+    throw error;
+  }
+  const { headers, query } = request.http;
+  await streams.begin(reply, place, tokenOf(headers.authorization, query as Query) ?? '', source);
+  return reply;
 }
 
 /** Facts about a request once its sender is known to be allowed. */

@@ -3,6 +3,7 @@
 import type { FastifyRequest } from 'fastify';
 import type { Static, TObject, TSchema, TUndefined } from 'typebox';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { SseKind, SseSource } from '../sse.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 
 export interface RestRequest<Query = unknown, Body = unknown> {
@@ -48,6 +49,21 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly handle: (request: RestRequest<Static<Query>, Static<Body>>) => Promise<Static<Answer>>;
 }
 
+/** A route whose answer is a stream of server-sent events. */
+export interface StreamDefinition<Query extends TObject> extends Pick<
+  RestDefinition<Query, TObject, TSchema>,
+  'http' | 'summary' | 'tag' | 'containers' | 'query' | 'errors'
+> {
+  readonly kind: SseKind;
+  /** Frames as a sentence, and the schema of their data. */
+  readonly frames: { readonly description: string; readonly data: TSchema };
+  /**
+   * Prepares a stream. Refusals are thrown here, before the head is out.
+   * @throws AppError with a code that has a status
+   */
+  readonly open: (request: RestRequest<Static<Query>>) => Promise<SseSource>;
+}
+
 /** A route with its types erased, as the binder and the description hold it. */
 export interface RestRoute extends Omit<RestDefinition<TObject, TObject, TSchema>, 'http' | 'handle' | 'readBody'> {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
@@ -55,6 +71,10 @@ export interface RestRoute extends Omit<RestDefinition<TObject, TObject, TSchema
   readonly path: string;
   readonly readBody?: (sent: Readonly<Record<string, unknown>>) => unknown;
   readonly handle: (request: RestRequest) => Promise<unknown>;
+  /** Present: the answer is a stream, and `handle` is not called. */
+  readonly stream?: Pick<StreamDefinition<TObject>, 'kind' | 'frames'> & {
+    readonly open: (request: RestRequest) => Promise<SseSource>;
+  };
 }
 
 const HTTP = /^(GET|POST|PUT|DELETE) (\/\S*)$/;
@@ -77,4 +97,15 @@ export function restRoute<
     // The binder has checked query and body by these same schemas.
     handle: handle as RestRoute['handle'],
   };
+}
+
+/** Describes a route that answers with a stream. */
+export function streamRoute<Query extends TObject = Nothing>(definition: StreamDefinition<Query>): RestRoute {
+  const { kind, frames, open, errors = [], ...rest } = definition;
+  const route = restRoute({
+    ...rest,
+    errors: [...errors, 'too_many_streams', 'streams_full'],
+    handle: () => Promise.reject(new Error('a stream has no other answer')),
+  });
+  return { ...route, stream: { kind, frames, open: open as (request: RestRequest) => Promise<SseSource> } };
 }

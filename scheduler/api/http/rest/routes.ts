@@ -4,6 +4,8 @@ import type { AppRouteParts } from './apps.ts';
 import { listContainers } from './containers.ts';
 import { deploymentRoutes } from './deployments.ts';
 import type { DeploymentRouteParts } from './deployments.ts';
+import { eventRoutes } from './events.ts';
+import type { EventRouteParts } from './events.ts';
 import { explainRoute } from './explain.ts';
 import type { Explains } from './explain.ts';
 import { imageRoutes } from './images.ts';
@@ -30,22 +32,30 @@ import type { OutputRouteParts } from './outputs.ts';
 import { secretRoutes } from './secrets.ts';
 import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
+import { stackRoutes } from './stacks.ts';
+import type { StackRouteParts } from './stacks.ts';
+import { subscribeTask } from './subscribe.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
 import { volumeRoutes } from './volumes.ts';
 import type { VolumeRouteParts } from './volumes.ts';
+import { webhookRoutes } from './webhooks.ts';
+import type { WebhookRouteParts } from './webhooks.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 
 export interface RestRouteParts
   extends
     AppRouteParts,
     DeploymentRouteParts,
+    EventRouteParts,
     ImageRouteParts,
     LimitsParts,
     MetricRouteParts,
     ObjectRouteParts,
     OutputRouteParts,
-    VolumeRouteParts {
+    StackRouteParts,
+    VolumeRouteParts,
+    WebhookRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
   readonly containers: AppRouteParts['containers'] & TaskRouteParts['containers'];
   readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'list'>;
@@ -69,6 +79,8 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   readTask(parts),
   listTasks(parts),
   cancelTasks(parts.taskActions),
+  subscribeTask(parts),
+  ...eventRoutes(parts),
   listContainers(parts.containers, parts.directory),
   ...appRoutes(parts),
   readLogs(parts),
@@ -80,6 +92,8 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...outputRoutes(parts),
   ...volumeRoutes(parts),
   ...imageRoutes(parts),
+  ...webhookRoutes(parts),
+  ...stackRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,
 ];

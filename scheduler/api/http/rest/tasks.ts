@@ -1,3 +1,4 @@
+import type { FastifyRequest } from 'fastify';
 import { CancelQuery, CancelTasks, Cancelled, RestTask, RestTaskList, TaskQuery } from '#shared/api/rest/tasks.ts';
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
@@ -15,7 +16,7 @@ import { addressOf } from './outputs.ts';
 import type { OutputRouteParts } from './outputs.ts';
 import { taskRecord } from './records.ts';
 import { restRoute } from './route.ts';
-import type { RestRoute } from './route.ts';
+import type { RestRequest, RestRoute } from './route.ts';
 
 export interface TaskRouteParts {
   readonly directory: Directory;
@@ -32,45 +33,54 @@ export interface TaskListParts extends Omit<TaskRouteParts, 'tasks'> {
 }
 
 /** Error code while Redis is away, which has the depths and results. */
-const QUEUES_AWAY = 'queues_unavailable';
+export const QUEUES_AWAY = 'queues_unavailable';
 
 /** Reads a task, from the moment its id is known. */
 export function readTask(parts: TaskRouteParts): RestRoute {
-  const notFound = () => new AppError('task_not_found', 'task not found');
   return restRoute({
     http: 'GET /task/{ws}/{taskId}',
     summary: 'One task, with its result',
     containers: true,
     answer: RestTask,
     errors: ['task_not_found', QUEUES_AWAY],
-    handle: async ({ caller, workspaceId, params, http }) => {
-      const taskId = params['taskId']?.toLowerCase() ?? '';
-      if (!isUuid(taskId)) throw notFound();
-      const record = await parts.tasks.read(workspaceId, taskId);
-      if (record === undefined) throw notFound();
-      if (!mayRead(caller, record)) throw notFound();
-      const stub = await parts.directory.stub(record.stubId);
-      const [apps, workspace, callers, deployment, queueDepth, resultText, outputs] = await Promise.all([
-        parts.directory.appsOf(workspaceId, stub === undefined ? [] : [stub.appId]),
-        parts.directory.workspace(workspaceId),
-        callersOf(parts.directory, [record]),
-        record.deploymentId === null ? undefined : parts.directory.deployment(record.deploymentId),
-        parts.queueDepth(record.queue),
-        record.result ?? parts.tasks.resultText(record),
-        record.startedAtMs === null ? [] : parts.outputs.ofTask(workspaceId, record.taskId),
-      ]);
-      const base = parts.publicBaseOf(http);
-      return taskRecord(record, {
-        stub,
-        app: stub === undefined ? undefined : apps.get(stub.appId),
-        workspace,
-        caller: callerOf(record, callers),
-        deployment,
-        stats: { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: queueDepth },
-        resultText,
-        outputs: outputsAt(base, outputs),
-      });
-    },
+    handle: async (request) => await wholeTask(parts, await taskFor(parts, request), request.http),
+  });
+}
+
+/** @throws AppError `task_not_found`: there is none, or the caller may not read it */
+export async function taskFor(
+  { tasks }: Pick<TaskRouteParts, 'tasks'>,
+  { caller, workspaceId, params }: Pick<RestRequest, 'caller' | 'workspaceId' | 'params'>,
+): Promise<TaskRecord> {
+  const taskId = params['taskId']?.toLowerCase() ?? '';
+  const record = isUuid(taskId) ? await tasks.read(workspaceId, taskId) : undefined;
+  if (record === undefined || !mayRead(caller, record)) throw new AppError('task_not_found', 'task not found');
+  return record;
+}
+
+/** The task with its result and outputs. */
+export async function wholeTask(parts: TaskRouteParts, record: TaskRecord, http: FastifyRequest): Promise<RestTask> {
+  const { workspaceId } = record;
+  const stub = await parts.directory.stub(record.stubId);
+  const [apps, workspace, callers, deployment, queueDepth, resultText, outputs] = await Promise.all([
+    parts.directory.appsOf(workspaceId, stub === undefined ? [] : [stub.appId]),
+    parts.directory.workspace(workspaceId),
+    callersOf(parts.directory, [record]),
+    record.deploymentId === null ? undefined : parts.directory.deployment(record.deploymentId),
+    parts.queueDepth(record.queue),
+    record.result ?? parts.tasks.resultText(record),
+    record.startedAtMs === null ? [] : parts.outputs.ofTask(workspaceId, record.taskId),
+  ]);
+  const base = parts.publicBaseOf(http);
+  return taskRecord(record, {
+    stub,
+    app: stub === undefined ? undefined : apps.get(stub.appId),
+    workspace,
+    caller: callerOf(record, callers),
+    deployment,
+    stats: { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: queueDepth },
+    resultText,
+    outputs: outputsAt(base, outputs),
   });
 }
 

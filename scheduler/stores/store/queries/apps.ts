@@ -49,6 +49,26 @@ export function appById(db: Queryable, workspaceId: WorkspaceId, id: string): Pr
   );
 }
 
+/** The apps among these ids that are not deleted. */
+export function liveAppsByIds(db: Queryable, workspaceId: WorkspaceId, ids: readonly AppId[]): Promise<AppRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from apps where workspace_id = $1 and id = any ($2::text[]) and deleted_at is null`,
+    [workspaceId, ids],
+    map,
+  );
+}
+
+/** The apps of these names. */
+export function appsNamed(db: Queryable, workspaceId: WorkspaceId, names: readonly string[]): Promise<AppRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from apps where workspace_id = $1 and name = any ($2::text[]) and deleted_at is null`,
+    [workspaceId, names],
+    map,
+  );
+}
+
 /** The apps among these ids, deleted ones too. */
 export function appsByIds(db: Queryable, workspaceId: WorkspaceId, ids: readonly AppId[]): Promise<AppRow[]> {
   return many(

@@ -422,6 +422,22 @@ export function containerById(db: Queryable, id: string): Promise<ContainerRow |
 /** Number of a workspace's newest containers among which the end of an id is looked for. */
 const MOST_LOOKED_THROUGH = 10_000;
 
+/** The newest container of a stub of that name and without a deployment; one that lives comes first. */
+export function newestOfStubName(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  stubName: string,
+): Promise<ContainerRow | undefined> {
+  return maybeOne(
+    db,
+    `select ${COLUMNS} from containers where deployment_id is null and stub_id in (
+       select id from stubs where workspace_id = $1 and name = $2 order by created_at desc limit 100)
+     order by ended_at is null desc, created_at desc limit 1`,
+    [workspaceId, stubName],
+    map,
+  );
+}
+
 /**
  * The container whose id ends with `end`, in any state, among the newest of the workspace.
  * @param end - hexadecimal.

@@ -34,7 +34,7 @@ export interface EventRow extends Omit<NewEvent, 'isOfTask'> {
   readonly storedAtMs: number;
 }
 
-interface Raw {
+export interface RawEvent {
   workspace_id: string;
   seq: number | bigint;
   id: string;
@@ -52,7 +52,7 @@ interface Raw {
 }
 export const EVENT_COLUMNS =
   'workspace_id, seq, id, type, at, stored_at, app_id, stub_id, stub_type, deployment_id, task_id, container_id, machine_id, data';
-export const eventOf = (row: Raw): EventRow => ({
+export const eventOf = (row: RawEvent): EventRow => ({
   workspaceId: row.workspace_id as WorkspaceId,
   seq: Number(row.seq),
   id: row.id,

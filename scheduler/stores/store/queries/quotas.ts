@@ -7,8 +7,10 @@ import { one } from '../rows.ts';
 export interface WorkspaceUse {
   readonly tokens: number;
   readonly volumes: number;
+  readonly webhooks: number;
   /** Deployments that are not deleted. */
   readonly deployments: number;
+  readonly stacks: number;
   readonly stubs: number;
   readonly objects: number;
   readonly objectBytes: number;
@@ -30,7 +32,9 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
     db,
     `select (select count(*) from tokens where workspace_id = $1 and type not in ('worker', 'container'))::int as tokens,
        (select count(*) from volumes where workspace_id = $1)::int as volumes,
+       (select count(*) from webhooks where workspace_id = $1)::int as webhooks,
        (select count(*) from deployments where workspace_id = $1 and deleted_at is null)::int as deployments,
+       (select count(*) from stacks where workspace_id = $1)::int as stacks,
        (select count(*) from stubs where workspace_id = $1)::int as stubs,
        (select count(*) from objects where workspace_id = $1)::int as objects,
        (select coalesce(sum(size), 0) from objects where workspace_id = $1)::float8 as object_bytes,
@@ -46,7 +50,9 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
     (row: Record<string, number>) => ({
       tokens: row['tokens'] ?? 0,
       volumes: row['volumes'] ?? 0,
+      webhooks: row['webhooks'] ?? 0,
       deployments: row['deployments'] ?? 0,
+      stacks: row['stacks'] ?? 0,
       stubs: row['stubs'] ?? 0,
       objects: row['objects'] ?? 0,
       objectBytes: row['object_bytes'] ?? 0,

@@ -17,6 +17,7 @@ export type PrunedTable =
   | 'containers'
   | 'log_lines'
   | 'deliveries'
+  | 'webhook_deliveries'
   | 'machines'
   | 'idempotency_keys'
   | 'workspace_usage'
@@ -54,6 +55,9 @@ export const PRUNE: Readonly<Record<PrunedTable, string>> = {
     ))`,
   deliveries: `delete from deliveries where ctid = any (array(
       select ctid from deliveries where due_at is null and updated_at < $1 order by updated_at limit $2 for update skip locked
+    ))`,
+  webhook_deliveries: `delete from webhook_deliveries where ctid = any (array(
+      select ctid from webhook_deliveries where due_at is null and updated_at < $1 order by updated_at limit $2 for update skip locked
     ))`,
   machines: `delete from machines where ctid = any (array(
       select ctid from machines where joined_at is null and join_expires_at < $1 order by join_expires_at limit $2 for update skip locked
@@ -105,6 +109,7 @@ export async function deleteEndedBefore(
   table:
     | 'containers'
     | 'deliveries'
+    | 'webhook_deliveries'
     | 'idempotency_keys'
     | 'workspace_usage'
     | 'shared_entries'
@@ -151,6 +156,8 @@ export const OLDEST: Readonly<Record<PrunedTable, string>> = {
   containers: `select ended_at as at from containers where ended_at is not null and ${TERMINAL} order by ended_at limit 1`,
   log_lines: 'select at from log_lines order by id limit 1',
   deliveries: 'select updated_at as at from deliveries where due_at is null order by updated_at limit 1',
+  webhook_deliveries:
+    'select updated_at as at from webhook_deliveries where due_at is null order by updated_at limit 1',
   idempotency_keys: 'select expires_at as at from idempotency_keys order by expires_at limit 1',
   shared_entries: 'select expires_at as at from shared_entries order by expires_at limit 1',
   task_outputs: 'select created_at as at from task_outputs order by created_at limit 1',

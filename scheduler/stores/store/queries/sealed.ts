@@ -7,6 +7,7 @@ export const SEALED = {
   'installation.ca_key': { table: 'installation', column: 'ca_key', key: 'id::text', also: '' },
   signing_keys: { table: 'signing_keys', column: 'private_key', key: 'id', also: '' },
   workspaces: { table: 'workspaces', column: 'signing_key', key: 'id', also: '' },
+  webhook_secrets: { table: 'webhook_secrets', column: 'sealed', key: 'id', also: ', webhook_id as name' },
   secrets: { table: 'secrets', column: 'sealed', key: 'id', also: ', workspace_id, name' },
 } as const;
 export type SealedKind = keyof typeof SEALED;
@@ -16,6 +17,7 @@ export interface SealedRow {
   readonly sealed: Uint8Array;
   /** Workspace of a secret; null for other kinds. */
   readonly workspaceId: string | null;
+  /** Name of a secret; of a webhook's secret: the webhook. */
   readonly name: string | null;
 }
 

@@ -1,0 +1,103 @@
+// `longshore stack`: named groups of apps. A stack changes nothing about its apps.
+import type { Client } from '../client.ts';
+import { CliError, usageError } from '../errors.ts';
+import type { StackChangeFlags } from '../flags.ts';
+import { ageOf } from '../format.ts';
+import { listField, textField, textsField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+const PAGE = 100;
+
+export async function runStackList(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const nowMs = Date.now();
+    showList(invocation, await allStacks(client), ['NAME', 'APPS', 'CHANGED', 'ID'], (stack) => [
+      textField(stack, 'name'),
+      listField(stack, 'members').map(memberText).join(', ') || '-',
+      `${ageOf(textField(stack, 'updated_at'), nowMs)} ago`,
+      textField(stack, 'id'),
+    ]);
+  });
+}
+
+/** An app that takes no calls is marked. */
+function memberText(member: JsonObject): string {
+  const name = textField(member, 'name');
+  if (textField(member, 'kind') === '') return `${name} (nothing made)`;
+  return member['active'] === true ? name : `${name} (not active)`;
+}
+
+export async function runStackCreate(
+  name: string,
+  flags: { readonly app?: readonly string[] },
+  invocation: Invocation,
+): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const stack = await client.restCall('POST', await stacksPath(client), { name, apps: flags.app ?? [] });
+    showDone(invocation, stack, [`made stack ${name}${withApps(stack)}`]);
+  });
+}
+
+export async function runStackUpdate(
+  reference: string,
+  flags: StackChangeFlags,
+  invocation: Invocation,
+): Promise<void> {
+  const { name, app, add, remove } = flags;
+  if ([name, app, add, remove].every((given) => given === undefined)) {
+    throw usageError('say what to change: --name, --app, --add or --remove');
+  }
+  if ((add ?? remove) !== undefined && (name ?? app) !== undefined) {
+    throw usageError('--add and --remove change the apps one by one, --name and --app replace: not both at once');
+  }
+  await withClient(invocation, async (client) => {
+    const id = textField(await found(client, reference), 'id');
+    const stack = await client.restCall('PUT', `${await stacksPath(client)}/${id}`, {
+      ...(name === undefined ? {} : { name }),
+      ...(app === undefined ? {} : { apps: app }),
+      ...(add === undefined ? {} : { add }),
+      ...(remove === undefined ? {} : { remove }),
+    });
+    showDone(invocation, stack, [`changed stack ${textField(stack, 'name')}${withApps(stack)}`]);
+  });
+}
+
+export async function runStackDelete(reference: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const stack = await found(client, reference);
+    const [id, name] = [textField(stack, 'id'), textField(stack, 'name')];
+    await client.restCall('DELETE', `${await stacksPath(client)}/${id}`);
+    showDone(invocation, { id, name, done: 'deleted' }, [`deleted stack ${name}; its apps stay`]);
+  });
+}
+
+const withApps = (stack: JsonObject): string => {
+  const apps = textsField(stack, 'apps');
+  return apps.length === 0 ? ', without apps' : `: ${apps.join(', ')}`;
+};
+
+/** The stack of that name, else of that id. @throws CliError */
+async function found(client: Client, reference: string): Promise<JsonObject> {
+  const all = await allStacks(client);
+  const stack =
+    all.find((one) => textField(one, 'name') === reference) ??
+    all.find((one) => textField(one, 'id') === reference.toLowerCase());
+  if (stack !== undefined) return stack;
+  throw new CliError(`there is no stack ${reference} in this workspace: \`longshore stack list\` shows them`);
+}
+
+async function allStacks(client: Client): Promise<readonly JsonObject[]> {
+  const path = await stacksPath(client);
+  const stacks: JsonObject[] = [];
+  let cursor = '';
+  do {
+    const answer = await client.rest(`${path}?${new URLSearchParams({ limit: String(PAGE), cursor }).toString()}`);
+    stacks.push(...listField(answer, 'data'));
+    cursor = textField(answer, 'next');
+  } while (cursor !== '');
+  return stacks;
+}
+
+const stacksPath = async (client: Client): Promise<string> => `/stack/${await client.workspaceId()}`;

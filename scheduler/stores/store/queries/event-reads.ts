@@ -1,0 +1,215 @@
+// Reads of events. Each goes along one index in the order of numbers, and looks at a bounded stretch of it: first the
+// edge of the stretch is found, then the matching rows within are read. No statement therefore costs more than its
+// stretch, however many events there are and however few of them match.
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { many, maybeOne, msOf } from '../rows.ts';
+import { EVENT_COLUMNS, eventOf } from './events.ts';
+import type { EventRow, RawEvent } from './events.ts';
+
+/** Key of the index that events are read along. */
+export interface EventKey {
+  readonly workspaceId: WorkspaceId;
+  readonly taskId?: string;
+  readonly containerId?: string;
+  readonly stubId?: string;
+  readonly appId?: string;
+  /** Kinds, each in full. Without an id above they are the key, each with a stretch of its own. */
+  readonly types?: readonly string[];
+}
+
+export interface EventMatch extends EventKey {
+  /** Begin of the kinds that are left out. */
+  readonly withoutTypes?: string;
+  /** Values of `data.action` that are left out. */
+  readonly withoutActions?: readonly string[];
+  readonly fromMs?: number;
+  /** End of the time range, exclusive. */
+  readonly toMs?: number;
+}
+
+/** Numbers from which events are read: newest first before `beforeSeq`, or oldest first after `afterSeq`. */
+export type EventStart =
+  | { readonly beforeSeq: number }
+  | { readonly afterSeq: number; /** Last number to read. */ readonly untilSeq: number };
+
+export interface EventRead extends EventRow {
+  readonly dataBytes: number;
+}
+
+const COLUMNS = EVENT_COLUMNS.split(', ')
+  .map((name) => `e.${name}`)
+  .join(', ');
+const map = (row: RawEvent & { data_bytes: number }): EventRead => ({ ...eventOf(row), dataBytes: row.data_bytes });
+
+/** The column of the index that has the number behind it, and its value. */
+function columnOf(key: EventKey): readonly [string, string] {
+  if (key.taskId !== undefined) return ['task_id', key.taskId];
+  if (key.containerId !== undefined) return ['container_id', key.containerId];
+  if (key.stubId !== undefined) return ['stub_id', key.stubId];
+  if (key.appId !== undefined) return ['app_id', key.appId];
+  return ['workspace_id', key.workspaceId];
+}
+
+const isByTypes = (key: EventKey): key is EventKey & { readonly types: readonly string[] } =>
+  key.types !== undefined && columnOf(key)[0] === 'workspace_id';
+
+interface Statement {
+  readonly sql: string;
+  readonly params: readonly unknown[];
+}
+
+class Params {
+  readonly values: unknown[] = [];
+  add(value: unknown): string {
+    this.values.push(value);
+    return `$${this.values.length}`;
+  }
+}
+
+const directionOf = (start: EventStart): string => ('beforeSeq' in start ? 'desc' : 'asc');
+
+/** Events of the key from there on, as `e`, and the begin of a condition. */
+function fromOf(key: EventKey, start: EventStart, edgeSeq: number | undefined, most: number, params: Params): string {
+  const range =
+    'beforeSeq' in start
+      ? [`seq < ${params.add(start.beforeSeq)}`, ...(edgeSeq === undefined ? [] : [`seq >= ${params.add(edgeSeq)}`])]
+      : [`seq > ${params.add(start.afterSeq)}`, `seq <= ${params.add(Math.min(edgeSeq ?? Infinity, start.untilSeq))}`];
+  if (!isByTypes(key)) {
+    const [column, value] = columnOf(key);
+    return `events e where e.${column} = ${params.add(value)} and ${range.map((one) => `e.${one}`).join(' and ')}`;
+  }
+  return `unnest(${params.add(key.types)}::text[]) as t (type) cross join lateral (
+      select * from events where workspace_id = ${params.add(key.workspaceId)} and type = t.type and ${range.join(' and ')}
+      order by seq ${directionOf(start)} limit ${params.add(most)}) e where true`;
+}
+
+/** The statement of {@link eventEdge}. Exported for the test of its plan. */
+export function edgeStatement(key: EventKey, start: EventStart, rows: number): Statement {
+  const params = new Params();
+  const from = fromOf(key, start, undefined, rows, params);
+  const sql = `select e.seq, e.stored_at, e.workspace_id from ${from}
+     order by e.seq ${directionOf(start)} offset ${params.add(rows - 1)} limit 1`;
+  return { sql, params: params.values };
+}
+
+/**
+ * The `rows`th event from there, counted along the key's index.
+ * @returns undefined: fewer exist
+ */
+export function eventEdge(
+  db: Queryable,
+  key: EventKey,
+  start: EventStart,
+  rows: number,
+): Promise<{ readonly seq: number; readonly storedAtMs: number; readonly workspaceId: string } | undefined> {
+  const { sql, params } = edgeStatement(key, start, rows);
+  return maybeOne(db, sql, params, (row: { seq: number; stored_at: Date; workspace_id: string }) => ({
+    seq: Number(row.seq),
+    storedAtMs: msOf(row.stored_at),
+    workspaceId: row.workspace_id,
+  }));
+}
+
+/** The statement of {@link readEvents}. Exported for the test of its plan. */
+export function readStatement(
+  match: EventMatch,
+  start: EventStart,
+  edgeSeq: number | undefined,
+  limit: number,
+  rows: number,
+): Statement {
+  const params = new Params();
+  const where = [fromOf(match, start, edgeSeq, rows, params)];
+  const add = (condition: string, given: unknown, end = ''): void => {
+    if (given !== undefined) where.push(`${condition} ${params.add(given)}${end}`);
+  };
+  if (!isByTypes(match)) {
+    if (columnOf(match)[0] !== 'workspace_id') add('e.workspace_id =', match.workspaceId);
+    add('e.type = any (', match.types, '::text[])');
+  }
+  add('e.task_id =', match.taskId);
+  add('e.container_id =', match.containerId);
+  add('e.stub_id =', match.stubId);
+  add('e.app_id =', match.appId);
+  add('not starts_with(e.type,', match.withoutTypes, ')');
+  add("coalesce(e.data ->> 'action', '') <> all (", match.withoutActions, '::text[])');
+  add('e.at >=', match.fromMs === undefined ? undefined : new Date(match.fromMs));
+  add('e.at <', match.toMs === undefined ? undefined : new Date(match.toMs));
+  const sql = `select ${COLUMNS}, octet_length(e.data::text) as data_bytes from ${where.join(' and ')}
+     order by e.seq ${directionOf(start)} limit ${params.add(limit)}`;
+  return { sql, params: params.values };
+}
+
+/**
+ * Events between there and `edgeSeq`, itself included, in the direction that `start` says.
+ * @param edgeSeq - so near that few rows are read; undefined: to the end
+ * @param rows - rows of the stretch, as the edge was looked for
+ */
+export function readEvents(
+  db: Queryable,
+  match: EventMatch,
+  start: EventStart,
+  edgeSeq: number | undefined,
+  limit: number,
+  rows: number,
+): Promise<EventRead[]> {
+  const { sql, params } = readStatement(match, start, edgeSeq, limit, rows);
+  return many(db, sql, params, map);
+}
+
+/** The statement of {@link eventsAfter}: `$1` workspace, `$2` number, `$3` limit. */
+export const AFTER_SQL = `select ${COLUMNS}, octet_length(e.data::text) as data_bytes from events e
+  where e.workspace_id = $1 and e.seq > $2 order by e.seq limit $3`;
+
+/** The next events of a workspace, oldest first. */
+export function eventsAfter(db: Queryable, workspaceId: string, seq: number, limit: number): Promise<EventRead[]> {
+  return many(db, AFTER_SQL, [workspaceId, seq, limit], map);
+}
+
+/** Number of the last event of each of these workspaces; a workspace without an event is left out. */
+export async function lastSeqs(db: Queryable, workspaceIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
+  const { rows } = await db.query<{ workspace_id: string; last_seq: number | bigint }>(
+    'select workspace_id, last_seq from event_counters where workspace_id = any ($1::text[])',
+    [workspaceIds],
+  );
+  return new Map(rows.map((row) => [row.workspace_id, Number(row.last_seq)]));
+}
+
+/**
+ * Finds a time by halving the range of numbers: rows are stored about in the order of their numbers. `$1` workspace,
+ * `$2` time. Exported for the test of its plan.
+ */
+export const SEQ_AT_SQL = `with recursive s (low, high) as (
+    select coalesce((select seq from events where workspace_id = $1 order by seq limit 1), 1),
+      coalesce((select seq from events where workspace_id = $1 order by seq desc limit 1), 0) + 1
+    union all
+    select case when p.stored_at < $2 then p.seq + 1 else s.low end,
+      case when p.stored_at < $2 then s.high else (s.low + s.high) / 2 end
+    from s cross join lateral (
+      select seq, stored_at from events where workspace_id = $1 and seq >= (s.low + s.high) / 2 order by seq limit 1) p
+    where s.low < s.high)
+  select low from s where low >= high limit 1`;
+
+/** Smallest number whose event was stored at that time or later; one above the last where none was. */
+export async function seqAt(db: Queryable, workspaceId: string, ms: number): Promise<number> {
+  const { rows } = await db.query<{ low: number | bigint }>(SEQ_AT_SQL, [workspaceId, new Date(ms)]);
+  return Number(rows[0]?.low ?? 1);
+}
+
+/** Most kinds of a workspace that are found. */
+const MOST_TYPES = 500;
+/** Jumps from kind to kind in their index. `$1` workspace. Exported for the test of its plan. */
+export const TYPES_SQL = `with recursive t (type, n) as (
+    (select type, 1 from events where workspace_id = $1 order by type limit 1)
+    union all
+    select p.type, t.n + 1 from t cross join lateral (
+      select type from events where workspace_id = $1 and type > t.type order by type limit 1) p
+    where t.n < ${MOST_TYPES})
+  select type from t`;
+
+/** Kinds that a workspace has events of, at most 500. */
+export async function typesOf(db: Queryable, workspaceId: string): Promise<readonly string[]> {
+  const { rows } = await db.query<{ type: string }>(TYPES_SQL, [workspaceId]);
+  return rows.map(({ type }) => type);
+}
