@@ -12,7 +12,12 @@ import { capacityOf } from '#scheduler/fleet/capacity.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import { PoolSamples } from '#scheduler/fleet/series/pool-samples.ts';
 import { SeriesReader } from '#scheduler/fleet/series/series-reads.ts';
-import { bucketsStatement, insertSamples, readBuckets } from '#scheduler/stores/store/queries/metric-samples.ts';
+import {
+  MAX_SAMPLE_BATCH,
+  bucketsStatement,
+  insertSamples,
+  readBuckets,
+} from '#scheduler/stores/store/queries/metric-samples.ts';
 import type { NewSample, SampleFilter } from '#scheduler/stores/store/queries/metric-samples.ts';
 import {
   insertPoolSamples,
@@ -181,7 +186,8 @@ describe.each(KINDS)('on %s', (kind) => {
         diskRead: random(1_000_000),
       }),
     );
-    await insertSamples(opened.db, samples);
+    for (let from = 0; from < samples.length; from += MAX_SAMPLE_BATCH)
+      await insertSamples(opened.db, samples.slice(from, from + MAX_SAMPLE_BATCH));
     const distinct = new Map(samples.map((one) => [`${one.containerId} ${one.atMs}`, one]));
     const interval = fc.constantFrom(5 * SECOND, 7 * SECOND, 30 * SECOND, MINUTE, 7 * MINUTE, HOUR, 3 * HOUR);
     const time = fc.integer({ min: -HOUR, max: 3 * HOUR });
@@ -465,18 +471,21 @@ describe('with 200 000 rows', () => {
     opened = await aDb('postgres');
     const { db } = opened;
     const zeros = (columns: number): string => Array.from({ length: columns }, () => '0').join(', ');
-    await db.query(
-      `insert into metric_samples select (array[5, 60, 3600])[1 + n % 3], $1::timestamptz + n * interval '1 second',
-         case when n % 20 = 0 then $2 else 'w' || n % 50 end, case when n % 40 = 0 then $3 else 's' || n % 500 end, 'c' || n, 1, 5000, 1000, ${zeros(14)}
-       from generate_series(1, 200000) n`,
-      [new Date(NOON), workspaceId, stubId],
-    );
     await db.query(`insert into pools (name, workspace_id) select 'p' || n, null from generate_series(1, 50) n`);
-    await db.query(
-      `insert into pool_samples select (array[5, 60, 300])[1 + n % 3], $1::timestamptz + n * interval '1 second', n % 50, 1, ${zeros(11)}
-       from generate_series(1, 200000) n`,
-      [new Date(NOON)],
-    );
+    // A statement has a time limit, and the machine may be busy.
+    for (let from = 0; from < 200_000; from += 20_000) {
+      await db.query(
+        `insert into metric_samples select (array[5, 60, 3600])[1 + n % 3], $1::timestamptz + n * interval '1 second',
+           case when n % 20 = 0 then $2 else 'w' || n % 50 end, case when n % 40 = 0 then $3 else 's' || n % 500 end, 'c' || n, 1, 5000, 1000, ${zeros(14)}
+         from generate_series($4::integer + 1, $4::integer + 20000) n`,
+        [new Date(NOON), workspaceId, stubId, from],
+      );
+      await db.query(
+        `insert into pool_samples select (array[5, 60, 300])[1 + n % 3], $1::timestamptz + n * interval '1 second', n % 50, 1, ${zeros(11)}
+         from generate_series($2::integer + 1, $2::integer + 20000) n`,
+        [new Date(NOON), from],
+      );
+    }
     await db.query('analyze');
   });
   afterAll(() => opened.stop());
@@ -507,7 +516,7 @@ describe('with 200 000 rows', () => {
   });
 
   test('a batch of samples finds its sums by an index, and takes little time', async () => {
-    const batch = Array.from({ length: 1_000 }, (_none, index) =>
+    const batch = Array.from({ length: MAX_SAMPLE_BATCH }, (_none, index) =>
       aSample({ workspaceId, stubId }, `endpoint-${stubId}-${index}` as ContainerId, NOON + index),
     );
     const began = performance.now();
