@@ -204,7 +204,7 @@ export class Client {
 
   /** Calls a workspace REST operation. @throws CliError with the status and the operation's own text */
   async restCall(
-    method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+    method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
     path: string,
     body?: JsonObject,
     timeoutMs?: number,
@@ -218,7 +218,9 @@ export class Client {
     const value = jsonOf(answer, `${method} ${path}`);
     if (answer.status < 300) return value;
     const refused = refusal(answer.status, value, this.context.url);
-    throw answer.status === 401 && (await this.#isTokenGood())
+    // A limited token is told by the scheduler what it may not.
+    const isLimited = textOf(value).startsWith('Unauthorized: ');
+    throw answer.status === 401 && !isLimited && (await this.#isTokenGood())
       ? new TokenKindError('workspace', { cause: refused, status: 401 })
       : refused;
   }

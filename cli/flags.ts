@@ -44,7 +44,14 @@ export interface DeploymentVerbFlags {
   readonly allVersions?: boolean;
 }
 
-export interface TokenCreateFlags {
+export interface TokenUpdateFlags {
+  readonly name?: string;
+  readonly expires?: string;
+  readonly scope?: readonly string[];
+  readonly app?: string;
+}
+
+export interface TokenCreateFlags extends TokenUpdateFlags {
   readonly type: string;
   readonly once?: boolean;
 }

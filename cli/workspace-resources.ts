@@ -6,6 +6,7 @@ import type {
   SecretSetFlags,
   StackChangeFlags,
   TokenCreateFlags,
+  TokenUpdateFlags,
   TokenVerbFlags,
   WorkspaceLimitsFlags,
 } from './flags.ts';
@@ -40,6 +41,13 @@ function addWorkspaceLimits(workspace: Command, invocation: () => Invocation): v
   });
 }
 
+const EXPIRES = ['--expires <time>', 'when it ends: 90d, 12h, 2030-01-31, or never'] as const;
+const SCOPE = [
+  '--scope <scope...>',
+  'invoke (calls deployments, reads the tasks that it put), read (reads), or all',
+] as const;
+const APP = ['--app <app>', 'the only app for which it counts, by name or id; all: any'] as const;
+
 export function addToken(program: Command, invocation: () => Invocation): void {
   const token = command(program, 'token', "Look at the workspace's tokens; make, switch and delete them");
   examples(command(token, 'list', 'List tokens, without their keys'), 'token list').action(async () => {
@@ -53,12 +61,30 @@ export function addToken(program: Command, invocation: () => Invocation): void {
         'workspace, or workspace_restricted (deploys, calls and looks; see docs/cli.md); an administrator: admin',
         'workspace',
       )
-      .option('--once', 'good for one use'),
+      .option('--once', 'good for one use')
+      .option('--name <name>', 'for people')
+      .option(...EXPIRES)
+      .option(...SCOPE)
+      .option(...APP),
     'token create > key.txt',
+    'token create --name ci --scope invoke --app shop --expires 90d',
     'token create --type workspace_restricted --once',
   ).action(async (flags: TokenCreateFlags) => {
     const { runTokenCreate } = await import('./commands/token.ts');
     await runTokenCreate(flags, invocation());
+  });
+  examples(
+    command(token, 'update', 'Name or limit a token, at once and everywhere')
+      .argument('<id>')
+      .option('--name <name>', 'for people')
+      .option(...EXPIRES)
+      .option(...SCOPE)
+      .option(...APP),
+    'token update 5f0c… --name dashboard --scope read',
+    'token update 5f0c… --expires never',
+  ).action(async (id: string, flags: TokenUpdateFlags) => {
+    const { runTokenUpdate } = await import('./commands/token.ts');
+    await runTokenUpdate(id, flags, invocation());
   });
   examples(
     command(token, 'toggle', 'Switch a token off, at once and everywhere, or on again')

@@ -103,7 +103,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const identity = await openIdentity(infrastructure);
   const deployments = openDeployments(infrastructure, identity);
   const clusterState = openClusterState(infrastructure, identity);
-  const tokens = openTokens(infrastructure, identity, clusterState.credentials);
+  const tokenParts = openTokens(infrastructure, events, identity, clusterState.credentials);
+  const { tokens } = tokenParts;
   const poolParts = openPools(infrastructure, clusterState, poolsFile);
 
   // Tasks.
@@ -120,7 +121,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     events,
     identity,
     clusterState,
-    tokens,
+    ...tokenParts,
     ...deployments,
     ...objectParts,
     objectParts,

@@ -1,9 +1,13 @@
 // `longshore token`: credentials of the workspace. A key is shown once, when it is made.
+import { isUuid } from '#shared/domain/ids.ts';
+import { TOKEN_SCOPES, isTokenScope } from '#shared/domain/token-scopes.ts';
 import { isRecord } from '#shared/json.ts';
+import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
-import type { TokenCreateFlags, TokenVerbFlags } from '../flags.ts';
-import { ageOf } from '../format.ts';
-import { listField, objectField, textField } from '../json.ts';
+import type { TokenCreateFlags, TokenUpdateFlags, TokenVerbFlags } from '../flags.ts';
+import { ageOf, durationOf } from '../format.ts';
+import { listField, objectField, textField, textsField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -11,26 +15,26 @@ import type { Invocation } from './run.ts';
 /** `admin`: a type that only an administrator can create. */
 const TYPES = ['workspace', 'workspace_restricted', 'admin'];
 
-/** The most items that the scheduler returns for one list. */
-const MOST_LISTED = 1000;
-
 export async function runTokenList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const answer = await client.gateway('GET', '/tokens');
+    const answer = await client.rest(await tokensPath(client));
     const nowMs = Date.now();
     const own = tokenIdOf(client.context.token);
     showList(
       invocation,
-      listField(answer, 'tokens'),
-      ['ID', 'TYPE', 'ACTIVE', 'USE', 'KEY', 'CREATED', ''],
+      listField(answer, 'data'),
+      ['ID', 'NAME', 'TYPE', 'ACTIVE', 'MAY', 'EXPIRES', 'LAST USED', 'KEY', 'CREATED', ''],
       (token) => [
-        textField(token, 'tokenId'),
-        textField(token, 'tokenType'),
+        textField(token, 'id'),
+        textField(token, 'name') || '-',
+        textField(token, 'token_type'),
         token['active'] === true ? 'yes' : 'no',
-        token['reusable'] === false ? 'once' : 'any',
+        limitsOf(token),
+        expiryOf(textField(token, 'expires_at'), nowMs),
+        agoOf(textField(token, 'last_used_at'), nowMs),
         textField(token, 'key'),
-        `${ageOf(textField(token, 'createdAt'), nowMs)} ago`,
-        textField(token, 'tokenId') === own ? '(this one)' : '',
+        agoOf(textField(token, 'created_at'), nowMs),
+        textField(token, 'id') === own ? '(this one)' : '',
       ],
     );
   });
@@ -40,18 +44,96 @@ export async function runTokenList(invocation: Invocation): Promise<void> {
 export async function runTokenCreate(flags: TokenCreateFlags, invocation: Invocation): Promise<void> {
   if (!TYPES.includes(flags.type)) throw usageError(`--type ${flags.type} is not one of ${TYPES.join(', ')}`);
   await withClient(invocation, async (client) => {
-    const query = new URLSearchParams({ tokenType: flags.type, ...(flags.once === true ? { reusable: 'false' } : {}) });
-    const token = objectField(await client.gateway('POST', `/tokens?${query.toString()}`), 'token');
+    const token = await client.restCall('POST', await tokensPath(client), {
+      token_type: flags.type,
+      ...(flags.once === true ? { reusable: false } : {}),
+      ...(await chosen(client, flags)),
+    });
     if (invocation.options.json === true) {
       printJson(token);
       return;
     }
     print(textField(token, 'key'));
-    const use = flags.once === true ? ', good for one use' : '';
-    note(
-      `token ${textField(token, 'tokenId')} (${textField(token, 'tokenType')}${use}); its key is shown this once: keep it`,
-    );
+    const expires = textField(token, 'expires_at');
+    const facts = [
+      textField(token, 'token_type'),
+      ...(flags.once === true ? ['good for one use'] : []),
+      ...(limitsOf(token) === 'all' ? [] : [`may: ${limitsOf(token)}`]),
+      ...(expires === '' ? [] : [`expires ${expires}`]),
+    ];
+    note(`token ${textField(token, 'id')} (${facts.join(', ')}); its key is shown this once: keep it`);
   });
+}
+
+export async function runTokenUpdate(id: string, flags: TokenUpdateFlags, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const body = await chosen(client, flags);
+    if (Object.keys(body).length === 0) throw usageError('give --name, --expires, --scope or --app: what changes');
+    const path = `${await tokensPath(client)}/${encodeURIComponent(id)}`;
+    const token = await client.restCall('PATCH', path, body).catch(unknownToken(id));
+    const expires = textField(token, 'expires_at');
+    showDone(invocation, token, [
+      `token ${id}: name ${textField(token, 'name') || '-'}, may ${limitsOf(token)}, expires ${expires || 'never'}`,
+    ]);
+  });
+}
+
+const tokensPath = async (client: Client): Promise<string> => `/token/${await client.workspaceId()}`;
+
+/** The body of the request that the flags ask for. */
+async function chosen(client: Client, flags: TokenUpdateFlags): Promise<JsonObject> {
+  return {
+    ...(flags.name === undefined ? {} : { name: flags.name }),
+    ...(flags.expires === undefined ? {} : { expires_at: timeIn(flags.expires, Date.now()) }),
+    ...(flags.scope === undefined ? {} : { scopes: scopesIn(flags.scope) }),
+    ...(flags.app === undefined ? {} : { app_id: await appIdOf(client, flags.app) }),
+  };
+}
+
+const scopesIn = (texts: readonly string[]): readonly string[] => {
+  const scopes = texts.flatMap((text) => text.split(',')).filter((text) => text !== '');
+  if (scopes.includes('all')) {
+    if (scopes.length > 1) throw usageError('--scope all stands alone');
+    return [];
+  }
+  const unknown = scopes.find((scope) => !isTokenScope(scope));
+  if (unknown !== undefined) throw usageError(`--scope ${unknown} is not one of ${TOKEN_SCOPES.join(', ')}, all`);
+  return scopes;
+};
+
+const UNIT_MS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+
+/** Reads `90d`, a time, or `never`. @internal exported for its test */
+export function timeIn(text: string, nowMs: number): string | null {
+  if (text === 'never') return null;
+  const [, digits, unit = ''] = /^([0-9]{1,6})([mhdw])$/.exec(text) ?? [];
+  const atMs = digits === undefined ? Date.parse(text) : nowMs + Number(digits) * (UNIT_MS[unit] ?? 0);
+  if (Number.isNaN(atMs)) throw usageError(`--expires ${text} is no time: give 90d, 12h, 2030-01-31 or never`);
+  return new Date(atMs).toISOString();
+}
+
+async function appIdOf(client: Client, app: string): Promise<string | null> {
+  if (app === 'all') return null;
+  const query = new URLSearchParams({ name: app, limit: '1000' });
+  const apps = listField(await client.rest(`/app/${await client.workspaceId()}?${query.toString()}`), 'data');
+  const found = apps.find((one) => textField(one, 'name') === app);
+  if (found !== undefined) return textField(found, 'id');
+  if (isUuid(app)) return app.toLowerCase();
+  throw new CliError(`there is no app ${app} in this workspace`);
+}
+
+/** Limits of a token beside its type, in a word. */
+function limitsOf(token: JsonObject): string {
+  const scopes = textsField(token, 'scopes').join('+') || 'all';
+  const app = textField(token, 'app_id');
+  return app === '' ? scopes : `${scopes} in app ${app}`;
+}
+
+const agoOf = (time: string, nowMs: number): string => (time === '' ? 'never' : `${ageOf(time, nowMs)} ago`);
+
+function expiryOf(time: string, nowMs: number): string {
+  if (time === '') return 'never';
+  return Date.parse(time) <= nowMs ? 'expired' : `in ${durationOf(new Date(nowMs).toISOString(), time, nowMs)}`;
 }
 
 export async function runTokenToggle(id: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
@@ -66,11 +148,7 @@ export async function runTokenToggle(id: string, flags: TokenVerbFlags, invocati
 export async function runTokenDelete(id: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     mustNotBeOwn(id, client.context.token, flags, 'delete');
-    // The call answers the same for an unknown token and for one that it deletes, so look first.
-    const tokens = listField(await client.gateway('GET', '/tokens'), 'tokens');
-    const isThere = tokens.some((token) => textField(token, 'tokenId') === id.toLowerCase());
-    if (!isThere && tokens.length < MOST_LISTED) throw noToken(id);
-    await client.gateway('DELETE', `/tokens/${encodeURIComponent(id)}`).catch(unknownToken(id));
+    await client.restCall('DELETE', `${await tokensPath(client)}/${encodeURIComponent(id)}`).catch(unknownToken(id));
     showDone(invocation, { tokenId: id, done: 'deleted' }, [`deleted token ${id}`]);
   });
 }
@@ -99,7 +177,8 @@ function mustNotBeOwn(id: string, token: string, flags: TokenVerbFlags, what: st
 
 function unknownToken(id: string): (error: unknown) => never {
   return (error) => {
-    if (!(error instanceof CliError) || !/^Unable to (toggle|delete) token/.test(error.message)) throw error;
+    if (!(error instanceof CliError)) throw error;
+    if (error.status !== 404 && !error.message.startsWith('Unable to toggle token')) throw error;
     throw noToken(id, error);
   };
 }

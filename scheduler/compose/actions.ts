@@ -11,6 +11,7 @@ import { Cancellation } from '../tasks/completion/cancellation.ts';
 import type { DeploymentStopsParts } from '../tasks/deployment-stops.ts';
 import { DeploymentStops } from '../tasks/deployment-stops.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
+import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { LocalQueueParts } from './local-queue.ts';
@@ -20,6 +21,7 @@ import type { TaskParts } from './tasks.ts';
 export interface ActionsSetup {
   readonly infrastructure: Infrastructure;
   readonly clusterState: ClusterState;
+  readonly targets: Targets;
   readonly localQueue: LocalQueueParts;
   readonly records: Records;
   readonly bodies: TaskBodies;
@@ -50,7 +52,7 @@ export function buildActions(needs: ActionNeeds): OutsideActions {
 }
 
 export function openActions(setup: ActionsSetup): ActionParts {
-  const { infrastructure, clusterState, localQueue, bodies, taskParts, maintenance } = setup;
+  const { infrastructure, clusterState, targets, localQueue, bodies, taskParts, maintenance } = setup;
   const { db, keys, clock, log } = infrastructure;
   const { bus, containers, slots, leases, credentials } = clusterState;
   const { attempts, completion, changes } = taskParts;
@@ -65,6 +67,7 @@ export function openActions(setup: ActionsSetup): ActionParts {
     leases,
     bodies,
     foreign: maintenance.foreign,
+    targets,
     containers: containerActions,
     clock,
     log,

@@ -10,6 +10,8 @@ import { Rates } from '../workspaces/identity/rates.ts';
 import { Refusals } from '../workspaces/identity/refusals.ts';
 import { sealAnew } from '../workspaces/identity/seal-anew.ts';
 import { Tenants } from '../workspaces/identity/tenants.ts';
+import { TokenAdmin } from '../workspaces/identity/token-admin.ts';
+import { TokenUses } from '../workspaces/identity/token-uses.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';
 import { createTokens } from '../workspaces/identity/tokens.ts';
 import { Limits } from '../workspaces/identity/workspace-limits.ts';
@@ -19,6 +21,7 @@ import { openSealer } from '../workspaces/secrets/seal.ts';
 import { Secrets } from '../workspaces/secrets/service.ts';
 import { workspaceById } from '../stores/store/queries/workspaces.ts';
 import type { ContainerCredentials } from '../fleet/containers/credentials.ts';
+import type { Events } from './events.ts';
 import type { Infrastructure } from './infrastructure.ts';
 
 export interface Identity {
@@ -79,12 +82,28 @@ export async function openIdentity(infrastructure: Infrastructure): Promise<Iden
   };
 }
 
+export interface TokenParts {
+  readonly tokens: Tokens;
+  readonly tokenAdmin: TokenAdmin;
+  readonly tokenUses: TokenUses;
+}
+
 /** The bearer tokens. A container's token is valid as long as the container lives. */
 export function openTokens(
-  { db, clock }: Infrastructure,
-  { installation, invalidation }: Identity,
+  { db, clock, log }: Infrastructure,
+  { writer: events }: Events,
+  { installation: keys, invalidation, limits }: Identity,
   credentials: Pick<ContainerCredentials, 'isLive'>,
-): Tokens {
-  const isContainerLive = (id: ContainerId, epoch: number) => credentials.isLive(id, epoch);
-  return createTokens({ db, installation, invalidation, clock, isContainerLive });
+): TokenParts {
+  const tokenUses = new TokenUses(db, clock, log);
+  const tokens = createTokens({
+    db,
+    installation: keys,
+    invalidation,
+    clock,
+    isContainerLive: (id: ContainerId, epoch: number) => credentials.isLive(id, epoch),
+    onUsed: (tokenId) => tokenUses.used(tokenId),
+  });
+  const mostOf = async (id: WorkspaceId): Promise<number> => (await limits.of(id)).counts.tokens;
+  return { tokens, tokenUses, tokenAdmin: new TokenAdmin({ db, keys, tokens, events, clock, mostOf }) };
 }

@@ -37,6 +37,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
   return [
     ...opened,
     identity.invalidation,
+    parts.tokenUses,
     targets,
     predecessorsPart(infrastructure, clusterState),
     presence,

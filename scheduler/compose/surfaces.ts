@@ -18,6 +18,7 @@ import { useOf } from '../control/placement/snapshot.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
 import { ContainerCalls } from '../api/http/container-calls.ts';
 import { issueCredential } from '../fleet/containers/credentials.ts';
+import type { TokenAdmin } from '../workspaces/identity/token-admin.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';
 import type { ActionParts } from './actions.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -60,6 +61,7 @@ export interface SurfacesSetup extends Pick<
   readonly identity: Identity;
   readonly clusterState: ClusterState;
   readonly tokens: Tokens;
+  readonly tokenAdmin: TokenAdmin;
   readonly localQueue: LocalQueueParts;
   readonly taskParts: TaskParts;
   readonly linkParts: LinkParts;
@@ -76,6 +78,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     identity,
     clusterState,
     tokens,
+    tokenAdmin,
     localQueue,
     taskParts,
     linkParts,
@@ -117,6 +120,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     log,
     registry,
     tokens,
+    tokenAdmin,
     ...(refusals === undefined ? {} : { refusals }),
     signingKeys: installation.ring,
     tenants,

@@ -33,7 +33,7 @@ import type { BuildParts } from './builds.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Gauges } from './gauges.ts';
 import type { Infrastructure } from './infrastructure.ts';
-import type { Identity } from './identity.ts';
+import type { Identity, TokenParts } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { Records } from './records.ts';
@@ -52,6 +52,7 @@ import type { Webhooks } from './webhooks.ts';
 export interface Wired {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;
+  readonly tokenUses: TokenParts['tokenUses'];
   readonly clusterState: ClusterState;
   readonly targets: Targets;
   readonly objects: Objects;

@@ -1,4 +1,4 @@
-import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { AppId, DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
 import type { When } from './ticks.ts';
@@ -123,6 +123,7 @@ export interface StubConfig {
  */
 export interface Target {
   readonly workspaceId: WorkspaceId;
+  readonly appId: AppId;
   readonly stubId: StubId;
   /** Id of the deployment; null: a stub invoked by its own id. */
   readonly deploymentId: DeploymentId | null;

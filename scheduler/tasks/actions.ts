@@ -6,6 +6,7 @@ import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask, TASK_STATUSES } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Leases } from './dispatch/leases.ts';
+import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { Caller } from '../workspaces/identity/caller.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import { CANCELLED, COMPLETED, failureReasonOf } from '../domain/endings.ts';
@@ -51,6 +52,7 @@ export interface TaskActionsParts {
   readonly records: Pick<TaskRecords, 'read'>;
   readonly bodies: Pick<TaskBodies, 'storeResult'>;
   readonly leases: Pick<Leases, 'drop'>;
+  readonly targets: Pick<Targets, 'byQueue'>;
   readonly foreign: Pick<ForeignRuns, 'start' | 'startAgain' | 'retry'>;
   readonly clock: Clock;
 }
@@ -156,6 +158,10 @@ export class TaskActions {
     if (!isUuid(taskId)) return undefined;
     const record = await this.#parts.records.read(taskId.toLowerCase() as TaskId);
     if (record?.workspaceId !== caller.workspaceId) return undefined;
+    if (caller.confined?.appId !== undefined) {
+      const target = await this.#parts.targets.byQueue(record.queue);
+      if (target?.appId !== caller.confined.appId) return undefined;
+    }
     return caller.container === undefined || caller.container.stubId === record.stubId ? record : undefined;
   }
 }

@@ -16,6 +16,8 @@ export type DeliveryId = Id<'DeliveryId'>;
 export type WebhookId = Id<'WebhookId'>;
 export type StackId = Id<'StackId'>;
 export type TokenId = Id<'TokenId'>;
+/** The sender of a task that reads it again: the stub of a container, or a token of the scope invoke. */
+export type PutBy = StubId | TokenId;
 /** `{kind}-{stubId}-{8 hex}` */
 export type ContainerId = Id<'ContainerId'>;
 /** 8 hex characters. */

@@ -126,6 +126,7 @@ export async function aContainerWorld(
             baseUrl: 'http://here',
             loopback: true,
             bearer: request.headers.authorization?.replace('Bearer ', '') ?? null,
+            from: { remoteAddress: '127.0.0.1', userAgent: '', requestId: '' },
           });
           scope.get('/containers', (_request, reply) =>
             reply.send({

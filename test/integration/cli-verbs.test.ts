@@ -440,9 +440,9 @@ describe('tokens', () => {
     expect(made).toMatchObject({ code: 0, stderr: expect.stringContaining('shown this once') as string });
     const key = made.stdout.trim();
     expect(key.split('.')).toHaveLength(3);
-    const listed = await line.json<readonly { tokenId: string; key: string; tokenType: string }[]>(['token', 'list']);
-    const token = listed.find((one) => one.key.endsWith(key.slice(-4)) && one.tokenType === 'workspace');
-    const id = token?.tokenId ?? '';
+    const listed = await line.json<readonly { id: string; key: string; token_type: string }[]>(['token', 'list']);
+    const token = listed.find((one) => one.key.endsWith(key.slice(-4)) && one.token_type === 'workspace');
+    const id = token?.id ?? '';
     expect(token?.key).not.toBe(key);
     expect((await line.run(['deployment', 'list'], key)).code).toBe(0);
 
@@ -480,6 +480,31 @@ describe('tokens', () => {
       stdout: expect.stringMatching(/\nMachines\n\(not shown to a restricted token\)\n\nDeployments\n/) as string,
     });
     expect((await line.json(['status'], restricted))['machines']).toBeNull();
+    const limited = await line.run(['token', 'create', '--name', 'ci', '--scope', 'read', '--expires', '90d']);
+    expect(limited.stderr).toMatch(/^token .* \(workspace, may: read, expires 2.*\); its key is shown this once/);
+    const reader = limited.stdout.trim();
+    expect((await line.run(['deployment', 'list'], reader)).code).toBe(0);
+    expect((await line.run(['token', 'list'], reader)).stderr).toContain('this token has the scope read alone');
+    const table = (await line.run(['token', 'list'])).stdout;
+    expect(table).toMatch(/^ID +NAME +TYPE +ACTIVE +MAY +EXPIRES +LAST USED +KEY +CREATED/);
+    expect(table).toMatch(/ ci +workspace +yes +read +in (89|90)d +/);
+    const rows = await line.json<readonly { id: string; name: string }[]>(['token', 'list']);
+    const readerId = rows.find((row) => row.name === 'ci')?.id ?? '';
+    const updated = await line.run([
+      'token',
+      'update',
+      readerId,
+      '--name',
+      'board',
+      '--scope',
+      'all',
+      '--expires',
+      'never',
+    ]);
+    expect(updated.stdout).toBe(`token ${readerId}: name board, may all, expires never\n`);
+    expect((await line.run(['token', 'list'], reader)).code).toBe(0);
+    expect(await line.run(['token', 'update', readerId])).toMatchObject({ code: 2 });
+    expect(await line.run(['token', 'update', readerId, '--scope', 'write'])).toMatchObject({ code: 2 });
     const once = (await line.run(['token', 'create', '--once'])).stdout.trim();
     expect((await line.run(['deployment', 'list'], once)).code).toBe(0);
     expect((await line.run(['deployment', 'list'], once)).code).toBe(1);

@@ -5,13 +5,18 @@ import { join } from 'node:path';
 import { connect as tlsConnect, createServer as createTlsServer } from 'node:tls';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
+import { systemClock } from '#shared/clock.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { ContainerId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { ensureFirstWorkspace } from '../../scheduler/workspaces/identity/bootstrap.ts';
 import { openInstallation } from '../../scheduler/workspaces/identity/installation.ts';
 import type { Installation } from '../../scheduler/workspaces/identity/installation.ts';
 import { createInvalidation } from '../../scheduler/workspaces/identity/invalidation.ts';
+import { SYSTEM } from '../../scheduler/workspaces/events/audit.ts';
+import { EventWriter } from '../../scheduler/workspaces/events/writer.ts';
+import { TokenAdmin } from '../../scheduler/workspaces/identity/token-admin.ts';
 import { createTokens, maskedToken, tokenHash } from '../../scheduler/workspaces/identity/tokens.ts';
+import type { Tokens } from '../../scheduler/workspaces/identity/tokens.ts';
 import { createWorkspace, signingKeyOf } from '../../scheduler/workspaces/identity/workspaces.ts';
 import { createSealer, openSealer } from '../../scheduler/workspaces/secrets/seal.ts';
 import type { Db, Queryable } from '../../scheduler/stores/store/db.ts';
@@ -22,6 +27,16 @@ import { KINDS, aDb, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const sealer = createSealer(new Uint8Array(32).fill(7));
+
+const adminOf = (db: Db, keys: Installation, tokens: Tokens): TokenAdmin =>
+  new TokenAdmin({
+    db,
+    keys,
+    tokens,
+    events: new EventWriter(),
+    clock: systemClock,
+    mostOf: () => Promise.resolve(100),
+  });
 
 describe.each(KINDS)('on %s', (kind) => {
   let opened: OpenedDb;
@@ -65,7 +80,9 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(signingKeyOf(workspaces[0]!, sealer)).toMatch(/^sk_/);
     const tokens = createTokens({ db, installation });
     expect(await tokens.authenticate(created[0]!.token)).toMatchObject({ type: 'admin', isAdmin: true });
-    const types = (await tokens.list({ workspaceId: created[0]!.workspaceId })).map((row) => row.type);
+    const types = (await adminOf(db, installation, tokens).list({ workspaceId: created[0]!.workspaceId })).map(
+      (row) => row.type,
+    );
     expect(types.toSorted()).toEqual(['admin', 'workspace_primary']);
     expect(await ensureFirstWorkspace(db, sealer, installation)).toEqual({ kind: 'exists' });
   });
@@ -206,22 +223,24 @@ describe('tokens', () => {
     const tokens = createTokens({ db: opened.db, installation });
     const { token, row } = await tokens.issue(owner(), 'workspace');
     expect(await tokens.authenticate(token)).not.toBeNull();
-    expect((await tokens.toggle(owner(), row.id))?.active).toBe(false);
+    const admin = adminOf(opened.db, installation, tokens);
+    expect((await admin.toggle(owner(), row.id, SYSTEM))?.active).toBe(false);
     expect(await tokens.authenticate(token)).toBeNull();
-    expect((await tokens.toggle(owner(), row.id))?.active).toBe(true);
+    expect((await admin.toggle(owner(), row.id, SYSTEM))?.active).toBe(true);
     expect(await tokens.authenticate(token)).not.toBeNull();
-    expect(await tokens.remove(owner(), row.id)).toBe(true);
+    expect(await admin.remove(owner(), row.id, SYSTEM)).toBe(true);
     expect(await tokens.authenticate(token)).toBeNull();
-    expect(await tokens.remove(owner(), row.id)).toBe(false);
+    expect(await admin.remove(owner(), row.id, SYSTEM)).toBe(false);
   });
 
   test('a workspace touches only its own tokens', async () => {
     const tokens = createTokens({ db: opened.db, installation });
     const { row } = await tokens.issue(owner(), 'workspace');
     const other = await createWorkspace(opened.db, sealer);
-    expect(await tokens.toggle({ workspaceId: other.id }, row.id)).toBeUndefined();
-    expect(await tokens.remove({ workspaceId: other.id }, row.id)).toBe(false);
-    expect(await tokens.list({ workspaceId: other.id })).toEqual([]);
+    const admin = adminOf(opened.db, installation, tokens);
+    expect(await admin.toggle({ workspaceId: other.id }, row.id, SYSTEM)).toBeUndefined();
+    expect(await admin.remove({ workspaceId: other.id }, row.id, SYSTEM)).toBe(false);
+    expect(await admin.list({ workspaceId: other.id })).toEqual([]);
   });
 
   test('a one-use token works once, for one of those who try together', async () => {
@@ -285,17 +304,18 @@ describe('tokens', () => {
     await mine.authenticate(token);
     await theirs.authenticate(token);
     expect(theirs.peek(token)).toMatchObject({ tokenId: row.id });
-    await mine.toggle(owner(), row.id);
+    const admin = adminOf(opened.db, installation, mine);
+    await admin.toggle(owner(), row.id, SYSTEM);
     expect(mine.peek(token)).toBeUndefined();
     await waitFor(() => theirs.peek(token) === undefined, 'the other replica forgets the token');
     expect(await theirs.authenticate(token)).toBeNull();
 
-    await mine.toggle(owner(), row.id);
+    await admin.toggle(owner(), row.id, SYSTEM);
     await waitFor(() => theirs.peek(token) === undefined, 'the other replica forgets the refusal');
     expect(await theirs.authenticate(token)).not.toBeNull();
     await redis.crash();
     await waitFor(() => !there.isLive, 'the other replica notices that no messages arrive');
-    await mine.toggle(owner(), row.id);
+    await admin.toggle(owner(), row.id, SYSTEM);
     await redis.restart();
     await waitFor(() => there.isLive, 'messages arrive again', 10_000);
     expect(theirs.peek(token)).toBeUndefined();

@@ -4,6 +4,7 @@
  */
 import type { Redis } from 'ioredis';
 import type {
+  AppId,
   AttemptToken,
   ContainerId,
   InstanceId,
@@ -76,6 +77,7 @@ export function aTarget(changes: Partial<Target['config']> = {}): Target {
   const stubId = newId<StubId>();
   return {
     workspaceId: newId<WorkspaceId>(),
+    appId: newId<AppId>(),
     stubId,
     deploymentId: null,
     deploymentName: 'd',

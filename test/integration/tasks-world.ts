@@ -66,6 +66,8 @@ export const test = base
       const { actions, deploymentStops } = buildActions({
         ...parts,
         foreign,
+        // No caller here has a token of a single app.
+        targets: { byQueue: () => Promise.resolve(undefined) },
         containers: new ContainerActions(new ContainerRegistry({ db, log: quiet, clock: systemClock }), slots),
         // Pages of two, so that a handful of tasks fills several.
         openTasks: (queue, _limit, after) => openTaskIdsOfQueue(db, queue, 2, after),

@@ -32,6 +32,11 @@ const aSecret = async (): Promise<string> => {
   return name;
 };
 
+const tokensNow = async (): Promise<Json[]> =>
+  (await platform.call(rest('GET /api/v1/token/{ws}'))).json['data'] as Json[];
+const aTokenId = async (): Promise<string> =>
+  String((await platform.call(rest('POST /api/v1/token/{ws}'), {})).json['id']);
+
 const aVolume = async (driver = 'local'): Promise<string> => {
   const name = unique('volume');
   await platform.gateway('POST /volumes', { name, driver });
@@ -322,6 +327,44 @@ const REST: readonly Verb[] = [
     unknown: { status: 404 },
     foreign: { status: 401 },
     done: async (id) => !(await secretsOf()).some((row) => row['name'] === id),
+  },
+  {
+    name: 'GET /token/{ws}',
+    line: (id) => `GET /token/${id}`,
+    make: async () => platform.own.workspaceId,
+    ok: { status: 200 },
+    unknown: { status: 401 },
+    ...READS_NOTHING,
+  },
+  {
+    name: 'POST /token/{ws}',
+    line: () => 'POST /token/{ws}',
+    body: (id) => ({ name: id }),
+    make: async () => unique('token'),
+    ok: { status: 201 },
+    foreign: { status: 401 },
+    malformed: { body: '{"name": 5}', answer: { status: 422 } },
+    done: async (id) => (await tokensNow()).some((row) => row['name'] === id),
+  },
+  {
+    name: 'PATCH /token/{ws}/{tokenId}',
+    line: (id) => `PATCH /token/{ws}/${id}`,
+    body: () => ({ name: 'changed' }),
+    make: aTokenId,
+    ok: { name: 'changed' },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    malformed: { body: '{"scopes": "read"}', answer: { status: 422 } },
+    done: async (id) => (await tokensNow()).some((row) => row['id'] === id && row['name'] === 'changed'),
+  },
+  {
+    name: 'DELETE /token/{ws}/{tokenId}',
+    line: (id) => `DELETE /token/{ws}/${id}`,
+    make: aTokenId,
+    ok: { status: 200, text: '' },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    done: async (id) => !(await tokensNow()).some((row) => row['id'] === id),
   },
   {
     name: 'PUT /map/{ws}/entry',

@@ -1,6 +1,9 @@
 // The origin of URLs given to a caller: the configured one, else the name
 // that the caller used, else the address that the server listens on.
 import type { FastifyRequest } from 'fastify';
+import { actorOf, bounded } from '../../workspaces/events/audit.ts';
+import type { Actor, RequestFacts } from '../../workspaces/events/audit.ts';
+import type { Caller } from '../../workspaces/identity/caller.ts';
 import type { Origin } from '../operations/operation.ts';
 import { isLoopback, tokenOf } from './auth.ts';
 
@@ -22,6 +25,18 @@ export function originReader(settings: {
       baseUrl: external ?? named ?? settings.listenUrl() ?? 'http://127.0.0.1:1994',
       loopback: settings.trustsLoopback && isLoopback(request),
       bearer: tokenOf(request.headers.authorization),
+      from: factsOf(request),
     };
   };
 }
+
+/** Where a request came from. The address is the proxy's word where `LONGSHORE_TRUSTED_PROXIES` names the proxy. */
+export const factsOf = ({ ip, id, headers }: Pick<FastifyRequest, 'ip' | 'id' | 'headers'>): RequestFacts => ({
+  remoteAddress: ip,
+  userAgent: bounded(headers['user-agent'] ?? ''),
+  requestId: id,
+});
+
+/** The sender of a request, for the audit trail. */
+export const actorBehind = ({ caller, http }: { readonly caller: Caller; readonly http: FastifyRequest }): Actor =>
+  actorOf(caller, factsOf(http));

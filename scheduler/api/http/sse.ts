@@ -104,6 +104,8 @@ export class SseStreams {
   readonly #open = new Set<SseStream>();
   readonly #counts = new Map<WorkspaceId, number>();
   #total = 0;
+  /** Limits of the callers' tokens when their streams began. */
+  readonly #limits = new WeakMap<SseStream, string>();
   #isEnding = false;
   #timer: NodeJS.Timeout | undefined;
 
@@ -151,10 +153,11 @@ export class SseStreams {
   async begin(reply: FastifyReply, place: SsePlace, token: string, source: SseSource): Promise<void> {
     const { raw } = reply;
     // A token of one use is used up by now: its stream goes on without looks.
-    const isGood = (await this.#callerOf(token)) !== null;
+    const caller = await this.#callerOf(token);
     const common = reply.getHeaders() as OutgoingHttpHeaders;
     reply.hijack();
-    const stream = new SseStream(raw, source, isGood ? token : undefined, this.#parts.clock);
+    const stream = new SseStream(raw, source, caller === null ? undefined : token, this.#parts.clock);
+    if (caller) this.#limits.set(stream, limitsOf(caller));
     const gone = (): void => {
       this.#open.delete(stream);
       this.leave(place);
@@ -196,7 +199,11 @@ export class SseStreams {
 
   async #endUnlessGood(stream: SseStream, token: string): Promise<void> {
     // A database that is away says nothing about the token: the next look counts.
-    if ((await this.#callerOf(token)) === null) stream.end();
+    const caller = await this.#callerOf(token);
+    if (caller === undefined) return;
+    const limits = this.#limits.get(stream);
+    // A token that was limited meanwhile may dial again, and is judged anew.
+    if (caller === null || (limits !== undefined && limits !== limitsOf(caller))) stream.end();
   }
 
   async #callerOf(token: string): Promise<Caller | null | undefined> {
@@ -207,6 +214,8 @@ export class SseStreams {
     }
   }
 }
+
+const limitsOf = ({ confined }: Caller): string => JSON.stringify(confined ?? {});
 
 /** A stream whose head is out. */
 export class SseStream {

@@ -25,7 +25,7 @@ import type { Directory } from '../../workspaces/deployments/directory.ts';
 import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
 import { Stubs } from '../../workspaces/deployments/stubs.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
-import { sandboxUrl } from '../../workspaces/deployments/urls.ts';
+import { containerUrl } from '../../workspaces/deployments/urls.ts';
 import { Stacks } from '../../workspaces/deployments/stacks.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
@@ -41,6 +41,7 @@ import type { KeyRing } from '../../workspaces/identity/key-ring.ts';
 import type { Rates } from '../../workspaces/identity/rates.ts';
 import type { Refusals } from '../../workspaces/identity/refusals.ts';
 import type { Tenants } from '../../workspaces/identity/tenants.ts';
+import type { TokenAdmin } from '../../workspaces/identity/token-admin.ts';
 import type { Tokens } from '../../workspaces/identity/tokens.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
 import type { ImageOrders } from '../../fleet/images/orders.ts';
@@ -142,6 +143,7 @@ export interface SurfaceParts {
   readonly db: Db;
   readonly clock: Clock;
   readonly tokens: Tokens;
+  readonly tokenAdmin: TokenAdmin;
   /** Counts of refused tokens; absent: not counted. */
   readonly refusals?: Refusals;
   readonly tenants: Tenants;
@@ -349,13 +351,12 @@ function registerAll(
       setTtl: (containerId, seconds) => parts.containerUses.setTtl(containerId, seconds),
       exposePort: (containerId, port) => parts.handMade.exposePort(containerId, port),
       portsOf: ({ row }) => portsOf(row),
-      urlOf: (baseUrl, { stubId, containerId }, port) => sandboxUrl(baseUrl, { stubId, containerId }, port),
+      urlOf: (baseUrl, container, port) => containerUrl(baseUrl, container, port, urls),
       changes: parts.containerChanges,
       snapshots: parts.snapshots,
       workers: parts.workers,
       pools: parts.pools,
-      tokens: parts.tokens,
-      mostTokensOf: async (id) => (await parts.limits.of(id)).counts.tokens,
+      tokenAdmin: parts.tokenAdmin,
       volumes,
       builds: parts.builds,
       signingKeyOf: async (workspaceId) => {

@@ -24,6 +24,7 @@ export function authorize(bootstrap: Bootstrap): Operation {
     http: 'POST /auth/authorize',
     scope: 'open',
     containers: true,
+    grants: { scopes: ['invoke', 'read'], confinesToApp: true },
     request: AuthorizeRequest,
     response: AuthorizeResponse,
     handle: async (caller, _request, origin) => {

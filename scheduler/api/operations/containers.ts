@@ -18,6 +18,7 @@ export function listContainers(containers: Pick<ContainerReads, 'list'>, usage: 
     name: 'ListContainers',
     http: 'GET /containers',
     scope: 'any',
+    grants: { scopes: ['read'] },
     request: ListContainersRequest,
     response: ListContainersResponse,
     handle: async (caller) => {

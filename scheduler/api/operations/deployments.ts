@@ -7,6 +7,8 @@ import {
 import { Done, timestampOf } from '#shared/api/fields.ts';
 import type { ChangeOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
+import type { Caller } from '../../workspaces/identity/caller.ts';
+import { isOutside, ownApp } from '../../workspaces/identity/confinement.ts';
 import { booleanFilter, firstFilter, limitOf, numberFilter } from './list-rules.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
@@ -16,6 +18,7 @@ export function listDeployments(deployments: Deployments, directory: Directory):
     name: 'ListDeployments',
     http: 'GET /deployments',
     scope: 'any',
+    grants: { scopes: ['read'], confinesToApp: true },
     request: ListDeploymentsRequest,
     response: ListDeploymentsResponse,
     handle: async (caller, request) => {
@@ -24,6 +27,7 @@ export function listDeployments(deployments: Deployments, directory: Directory):
       const version = numberFilter(firstFilter(request.filters, ['version']));
       const rows = await deployments.list(caller, {
         limit: limitOf(request.limit),
+        ...ownApp(caller),
         ...(name === undefined ? {} : { nameContains: name }),
         ...(active === undefined ? {} : { active }),
         ...(version === undefined ? {} : { version }),
@@ -52,48 +56,70 @@ export function listDeployments(deployments: Deployments, directory: Directory):
   });
 }
 
-export function stopDeployment(deployments: Pick<Deployments, 'stop'>): Operation {
+export function stopDeployment(deployments: Pick<Deployments, 'find' | 'stop'>): Operation {
   return operation({
     name: 'StopDeployment',
     http: 'POST /deployments/{id}/stop',
     scope: 'full',
+    grants: { confinesToApp: true },
     request: OneDeploymentRequest,
     response: Done,
-    handle: async (caller, request) => said(await deployments.stop(caller, request.id)),
+    handle: async (caller, request) =>
+      said((await hidden(deployments, caller, request.id)) ?? (await deployments.stop(caller, request.id))),
   });
 }
 
-export function startDeployment(deployments: Pick<Deployments, 'start'>): Operation {
+export function startDeployment(deployments: Pick<Deployments, 'find' | 'start'>): Operation {
   return operation({
     name: 'StartDeployment',
     http: 'POST /deployments/{id}/start',
     scope: 'full',
+    grants: { confinesToApp: true },
     request: OneDeploymentRequest,
     response: Done,
-    handle: async (caller, request) => said(await deployments.start(caller, request.id)),
+    handle: async (caller, request) =>
+      said((await hidden(deployments, caller, request.id)) ?? (await deployments.start(caller, request.id))),
   });
 }
 
-export function scaleDeployment(deployments: Pick<Deployments, 'scale'>): Operation {
+export function scaleDeployment(deployments: Pick<Deployments, 'find' | 'scale'>): Operation {
   return operation({
     name: 'ScaleDeployment',
     http: 'POST /deployments/{id}/scale',
     scope: 'full',
+    grants: { confinesToApp: true },
     request: ScaleDeploymentRequest,
     response: Done,
-    handle: async (caller, request) => said(await deployments.scale(caller, request.id, request.containers)),
+    handle: async (caller, request) =>
+      said(
+        (await hidden(deployments, caller, request.id)) ??
+          (await deployments.scale(caller, request.id, request.containers)),
+      ),
   });
 }
 
-export function deleteDeployment(deployments: Pick<Deployments, 'delete'>): Operation {
+export function deleteDeployment(deployments: Pick<Deployments, 'find' | 'delete'>): Operation {
   return operation({
     name: 'DeleteDeployment',
     http: 'DELETE /deployments/{id}',
     scope: 'full',
+    grants: { confinesToApp: true },
     request: OneDeploymentRequest,
     response: Done,
-    handle: async (caller, request) => said(await deployments.delete(caller, request.id)),
+    handle: async (caller, request) =>
+      said((await hidden(deployments, caller, request.id)) ?? (await deployments.delete(caller, request.id))),
   });
+}
+
+/** The outcome where the caller's token counts for another app alone; undefined: the deployment is not hidden. */
+async function hidden(
+  deployments: Pick<Deployments, 'find'>,
+  caller: Caller,
+  id: string,
+): Promise<ChangeOutcome | undefined> {
+  if (caller.confined === undefined) return undefined;
+  const row = await deployments.find(caller, id);
+  return row === undefined || isOutside(caller, row.appId) ? { kind: 'not_found' } : undefined;
 }
 
 function said(outcome: ChangeOutcome): Done {

@@ -1,6 +1,5 @@
 // The list of operations, one entry each; every transport (HTTP now) binds the same list.
 import type { Clock } from '#shared/clock.ts';
-import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Builds } from '../../fleet/builds/builds.ts';
 import type { ContainerActions } from '../../fleet/containers/actions.ts';
@@ -13,7 +12,7 @@ import type { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService } from '../../fleet/machine-service.ts';
 import type { PoolService } from '../../fleet/pools.ts';
 import type { WorkerService } from '../../fleet/worker-service.ts';
-import type { Tokens } from '../../workspaces/identity/tokens.ts';
+import type { TokenAdmin } from '../../workspaces/identity/token-admin.ts';
 import type { Objects } from '../../stores/objects/service.ts';
 import type { TaskActions } from '../../tasks/actions.ts';
 import type { TaskReads } from '../../tasks/records/reads.ts';
@@ -54,9 +53,7 @@ export interface OperationParts extends Omit<CreatePodParts, 'stubs'>, PodOperat
   readonly containerActions: Pick<ContainerActions, 'stopContainer'>;
   readonly workers: WorkerService;
   readonly pools: PoolService;
-  readonly tokens: Pick<Tokens, 'list' | 'issue' | 'toggle' | 'remove'>;
-  /** Number of tokens that a workspace may have. */
-  readonly mostTokensOf: (workspaceId: WorkspaceId) => Promise<number>;
+  readonly tokenAdmin: Pick<TokenAdmin, 'list' | 'create' | 'toggle' | 'remove'>;
   readonly volumes: Pick<Volumes, 'getOrCreate' | 'among'>;
   readonly builds: Pick<Builds, 'verify' | 'build'>;
   readonly signingKeyOf: SigningKeyReader;
@@ -99,10 +96,10 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     getPool(parts.workers),
     changePool(parts.pools, parts.workers),
     deletePool(parts.pools),
-    listTokens(parts.tokens),
-    createToken(parts.tokens, parts.mostTokensOf),
-    toggleToken(parts.tokens),
-    deleteToken(parts.tokens),
+    listTokens(parts.tokenAdmin),
+    createToken(parts.tokenAdmin),
+    toggleToken(parts.tokenAdmin),
+    deleteToken(parts.tokenAdmin),
     exportWorkspaceConfig(),
     verifyImageBuild(parts.builds),
     buildImage(parts.builds),

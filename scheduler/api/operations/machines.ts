@@ -92,6 +92,7 @@ export function listMachines(
     name: 'ListMachines',
     http: 'GET /machines',
     scope: 'full',
+    grants: { scopes: ['read'] },
     request: ListMachinesRequest,
     response: ListMachinesResponse,
     handle: async (caller, request) => {

@@ -3,7 +3,10 @@
 // Invariant: a handler answers with the whole response, expected failures included (`ok: false` and a text). The
 // handler throws only for failures that a caller cannot be expected to handle.
 import type { Static, TObject } from 'typebox';
+import type { RequestFacts } from '../../workspaces/events/audit.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
+import { confinementProblem } from '../../workspaces/identity/confinement.ts';
+import type { Grants } from '../../workspaces/identity/confinement.ts';
 
 /**
  * any: every valid token · full: not restricted or container tokens · admin: the administrator · open: no token needed.
@@ -18,6 +21,8 @@ export interface Origin {
   readonly loopback: boolean;
   /** The credential as presented, valid or not. */
   readonly bearer: string | null;
+  /** Where the request came from, as the audit trail tells it. */
+  readonly from: RequestFacts;
 }
 
 type CallerFor<S extends Scope> = S extends 'open' ? Caller | null : Caller;
@@ -29,6 +34,8 @@ export interface OperationDefinition<S extends Scope, Request extends TObject, R
   readonly scope: S;
   /** Whether a container's own token may call it; true for few. */
   readonly containers?: boolean;
+  /** Rights of limited tokens; absent: none. */
+  readonly grants?: Grants;
   /** Refusal for callers outside the scope, where the usual text does not fit. */
   readonly refusal?: string;
   /** Time for an answer; absent: the transport's own. */
@@ -58,6 +65,7 @@ export interface Operation {
   readonly path: string;
   readonly scope: Scope;
   readonly containers: boolean;
+  readonly grants: Grants;
   readonly refusal: string;
   /** Time for an answer; absent: the transport's own. */
   readonly withinMs?: number;
@@ -86,6 +94,7 @@ export function operation<S extends Scope, Request extends TObject, Response ext
     path,
     scope: definition.scope,
     containers: definition.containers ?? false,
+    grants: definition.grants ?? {},
     refusal: definition.refusal ?? UNAUTHORIZED_ACCESS,
     ...(withinMs === undefined ? {} : { withinMs }),
     ...(mostBytes === undefined ? {} : { mostBytes }),
@@ -105,9 +114,10 @@ export function operation<S extends Scope, Request extends TObject, Response ext
 
 /** The refusal's text, or null when the caller may go on. */
 export function refusalOf(
-  operation: Pick<Operation, 'scope' | 'containers' | 'refusal'>,
-  caller: Pick<Caller, 'type' | 'isAdmin'>,
+  operation: Pick<Operation, 'scope' | 'containers' | 'grants' | 'refusal'>,
+  caller: Pick<Caller, 'type' | 'isAdmin' | 'confined'>,
 ): string | null {
+  if (confinementProblem(caller, operation.grants) !== undefined) return operation.refusal;
   if (caller.type === 'container') return operation.containers ? null : operation.refusal;
   switch (operation.scope) {
     case 'open':

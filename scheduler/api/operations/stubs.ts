@@ -8,6 +8,7 @@ import {
 } from '#shared/api/stubs.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
+import { isOutside } from '../../workspaces/identity/confinement.ts';
 import { urlTargetOf } from '../../workspaces/deployments/deployments.ts';
 import type { DeployOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { Stubs } from '../../workspaces/deployments/stubs.ts';
@@ -92,12 +93,14 @@ export function getUrl(stubs: Stubs, deployments: Deployments, urls: UrlSettings
     name: 'GetURL',
     http: 'GET /stubs/{stubId}/url',
     scope: 'any',
+    grants: { scopes: ['invoke', 'read'], confinesToApp: true },
     request: GetUrlRequest,
     response: GetUrlResponse,
     handle: async (caller, request, origin) => {
-      if (request.isShell && caller.type === 'workspace_restricted') return refused('Unauthorized access');
+      if (request.isShell && (caller.type === 'workspace_restricted' || caller.confined !== undefined))
+        return refused('Unauthorized access');
       const stub = await stubs.findAccessible(caller, request.stubId);
-      if (stub === undefined) return refused('Invalid stub ID');
+      if (stub === undefined || isOutside(caller, stub.appId)) return refused('Invalid stub ID');
       const urlType = urlFormOf(request.urlType);
       if (request.isShell) {
         const shell = { stubId: stub.id, stubType: 'shell', public: false, deployment: null };

@@ -11,6 +11,7 @@ import { isUuid } from '#shared/domain/ids.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import type { TaskActions } from '../../tasks/actions.ts';
 import type { TaskFilter, TaskReads } from '../../tasks/records/reads.ts';
+import { ownApp } from '../../workspaces/identity/confinement.ts';
 import { filterValues, limitOf, spellings } from './list-rules.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
 import { operation } from './operation.ts';
@@ -22,6 +23,7 @@ export function listTasks(tasks: Pick<TaskReads, 'list'>, directory: Directory):
     http: 'GET /tasks',
     scope: 'any',
     containers: true,
+    grants: { scopes: ['read'], confinesToApp: true },
     request: ListTasksRequest,
     response: ListTasksResponse,
     handle: async (caller, request) => {
@@ -58,6 +60,7 @@ function filterOf(caller: Caller, request: ListTasksRequest): TaskFilter {
   const containerIds = filterValues(filters, spellings('container', 'id'));
   return {
     limit: limitOf(request.limit),
+    ...ownApp(caller),
     ...(statuses === undefined ? {} : { statuses }),
     ...(stubIds === undefined ? {} : { stubIds }),
     ...(stubNames === undefined ? {} : { stubNames }),
@@ -118,6 +121,7 @@ export function stopTasks(tasks: Pick<TaskActions, 'stopTasks'>): Operation {
     name: 'StopTasks',
     http: 'POST /tasks/stop',
     scope: 'any',
+    grants: { confinesToApp: true },
     request: StopTasksRequest,
     response: Done,
     handle: async (caller, { taskIds }) => {

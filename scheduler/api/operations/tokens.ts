@@ -8,15 +8,17 @@ import {
 } from '#shared/api/tokens.ts';
 import type { Token } from '#shared/api/tokens.ts';
 import { isUuid } from '#shared/domain/ids.ts';
-import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { actorOf } from '../../workspaces/events/audit.ts';
+import type { Caller } from '../../workspaces/identity/caller.ts';
+import type { TokenAdmin } from '../../workspaces/identity/token-admin.ts';
 import { maskedToken } from '../../workspaces/identity/tokens.ts';
-import type { IssuedToken, Tokens } from '../../workspaces/identity/tokens.ts';
+import type { IssuedToken } from '../../workspaces/identity/tokens.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
 type TokenRecord = IssuedToken['row'];
 
-export function listTokens(tokens: Pick<Tokens, 'list'>): Operation {
+export function listTokens(tokens: Pick<TokenAdmin, 'list'>): Operation {
   return operation({
     name: 'ListTokens',
     http: 'GET /tokens',
@@ -36,41 +38,35 @@ export function listTokens(tokens: Pick<Tokens, 'list'>): Operation {
  */
 const TYPES = ['workspace', 'workspace_restricted'] as const;
 const ADMIN_TYPES = [...TYPES, 'admin'] as const;
+export const tokenTypesFor = ({ isAdmin }: Pick<Caller, 'isAdmin'>) => (isAdmin ? ADMIN_TYPES : TYPES);
 
-/** Creates a token. @param mostOf - number of tokens that a workspace may have */
-export function createToken(
-  tokens: Pick<Tokens, 'issue' | 'list'>,
-  mostOf: (workspaceId: WorkspaceId) => Promise<number>,
-): Operation {
+export function createToken(tokens: Pick<TokenAdmin, 'create'>): Operation {
   return operation({
     name: 'CreateToken',
     http: 'POST /tokens',
     scope: 'full',
     request: CreateTokenRequest,
     response: TokenResponse,
-    handle: async (caller, request) => {
-      const types = caller.isAdmin ? ADMIN_TYPES : TYPES;
+    handle: async (caller, request, { from }) => {
+      const types = tokenTypesFor(caller);
       const type = request.tokenType === '' ? 'workspace' : types.find((name) => name === request.tokenType);
       if (type === undefined) return { ok: false, errMsg: `tokenType must be one of ${types.join(', ')}`, token: null };
-      const most = await mostOf(caller.workspaceId);
-      if ((await tokens.list(caller, most)).length >= most) {
-        return { ok: false, errMsg: `a workspace may have ${most} tokens: delete those that nobody uses`, token: null };
-      }
-      const { token, row } = await tokens.issue(caller, type, { reusable: request.reusable !== false });
+      const reusable = request.reusable !== false;
+      const { token, row } = await tokens.create(caller, type, { reusable }, actorOf(caller, from));
       return { ok: true, errMsg: '', token: tokenRecord(row, token) };
     },
   });
 }
 
-export function toggleToken(tokens: Pick<Tokens, 'toggle'>): Operation {
+export function toggleToken(tokens: Pick<TokenAdmin, 'toggle'>): Operation {
   return operation({
     name: 'ToggleToken',
     http: 'POST /tokens/{tokenId}/toggle',
     scope: 'full',
     request: OneTokenRequest,
     response: TokenResponse,
-    handle: async (caller, { tokenId }) => {
-      const row = isUuid(tokenId) ? await tokens.toggle(caller, tokenId.toLowerCase()) : undefined;
+    handle: async (caller, { tokenId }, { from }) => {
+      const row = await tokens.toggle(caller, tokenId, actorOf(caller, from));
       if (row === undefined) return { ok: false, errMsg: 'Unable to toggle token.', token: null };
       return { ok: true, errMsg: '', token: tokenRecord(row, maskedToken(row)) };
     },
@@ -78,16 +74,16 @@ export function toggleToken(tokens: Pick<Tokens, 'toggle'>): Operation {
 }
 
 /** Deletes a token; an unknown token counts as deleted. */
-export function deleteToken(tokens: Pick<Tokens, 'remove'>): Operation {
+export function deleteToken(tokens: Pick<TokenAdmin, 'remove'>): Operation {
   return operation({
     name: 'DeleteToken',
     http: 'DELETE /tokens/{tokenId}',
     scope: 'full',
     request: OneTokenRequest,
     response: Done,
-    handle: async (caller, { tokenId }) => {
+    handle: async (caller, { tokenId }, { from }) => {
       if (!isUuid(tokenId)) return { ok: false, errMsg: 'Unable to delete token.' };
-      await tokens.remove(caller, tokenId.toLowerCase());
+      await tokens.remove(caller, tokenId, actorOf(caller, from));
       return { ok: true, errMsg: '' };
     },
   });

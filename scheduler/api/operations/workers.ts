@@ -14,6 +14,7 @@ export function listWorkers(workers: Pick<WorkerService, 'listWorkers'>): Operat
     name: 'ListWorkers',
     http: 'GET /workers',
     scope: 'full',
+    grants: { scopes: ['read'] },
     request: ListWorkersRequest,
     response: ListWorkersResponse,
     handle: (caller) => {

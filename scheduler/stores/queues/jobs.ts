@@ -3,7 +3,7 @@
 import Type from 'typebox';
 import type { Static } from 'typebox';
 import { Compile } from 'typebox/compile';
-import type { DeploymentId, InstanceId, ObjectId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { DeploymentId, InstanceId, ObjectId, PutBy, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { StubKind } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
 
@@ -31,8 +31,8 @@ export const TaskJob = Type.Object({
   query: Type.Optional(Type.Record(Type.String(), Type.Array(Type.String()))),
   /** Whether the bytes of the call pass through a stream of their own. Absent: the input is here. */
   stream: Type.Optional(Type.Boolean()),
-  /** Stub whose container put the task, and may read it. Absent: no container did. */
-  putBy: Type.Optional(Id<StubId>()),
+  /** Stub whose container put the task, or the token of the scope invoke, which may read it. Absent: neither did. */
+  putBy: Type.Optional(Id<PutBy>()),
   /** Workspace that called a public deployment of another. Absent: the own, or nobody known. */
   calledBy: Type.Optional(Id<WorkspaceId>()),
   /** Execution limit of one attempt, in milliseconds; 0: none. */

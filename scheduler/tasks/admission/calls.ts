@@ -1,5 +1,5 @@
 // Calls of the surfaces as admission takes them, and their outcomes.
-import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { PutBy, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Finished } from '../dispatch/replies.ts';
 
 export interface Call {
@@ -13,8 +13,8 @@ export interface Call {
   readonly onStreamed?: (taskId: TaskId) => void;
   /** URL that is told how the task ended, instead of the stub's. */
   readonly callbackUrl?: string;
-  /** Stub whose container calls; absent: no container does. */
-  readonly callerStubId?: StubId;
+  /** The caller, where it may read only its own tasks: a container's stub, or a token of the scope invoke. */
+  readonly putBy?: PutBy;
   /** Workspace of the caller's token, where it is not the deployment's: a call of a public deployment. */
   readonly calledBy?: WorkspaceId;
   /** Idempotency key; absent: every call is a new task. */

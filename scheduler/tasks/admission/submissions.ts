@@ -186,7 +186,7 @@ export class Submissions {
       ...stored,
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
-      ...(call.callerStubId === undefined ? {} : { putBy: call.callerStubId }),
+      ...(call.putBy === undefined ? {} : { putBy: call.putBy }),
       ...(call.calledBy === undefined ? {} : { calledBy: call.calledBy }),
       // The caller's replica keeps the limit of a streamed call: it ends with the response's head.
       ...(call.onStreamed === undefined ? {} : { stream: true, timeoutMs: 0 }),

@@ -8,6 +8,7 @@ import type {
   DeploymentId,
   InstanceId,
   ObjectId,
+  PutBy,
   QueueName,
   StubId,
   TaskId,
@@ -60,7 +61,7 @@ export interface TaskRecord {
   /** URL that is told how the task ended. Absent: none. */
   readonly callbackUrl?: string;
   /** Stub whose container put the task. */
-  readonly putBy?: StubId;
+  readonly putBy?: PutBy;
   /** Workspace that called a public deployment of another. */
   readonly calledBy?: WorkspaceId;
   /** Host name that EndTask gave. */

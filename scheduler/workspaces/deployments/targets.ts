@@ -265,6 +265,7 @@ export function targetOf(row: TargetRow): Target {
   const kind = kindOf(row.stubType);
   return {
     workspaceId: row.workspaceId,
+    appId: row.appId,
     stubId: row.stubId,
     deploymentId: row.deployment?.id ?? null,
     deploymentName: row.deployment?.name ?? '',

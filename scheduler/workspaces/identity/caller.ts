@@ -1,5 +1,6 @@
 import type { ContainerId, DeploymentId, StubId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { TokenType } from '../../stores/store/queries/tokens.ts';
+import type { Confinement } from './confinement.ts';
 
 export type { TokenType };
 
@@ -11,6 +12,12 @@ export interface Caller {
   readonly tokenId: TokenId;
   readonly type: TokenType;
   readonly isAdmin: boolean;
+  /** The token's name for people; absent: none. */
+  readonly name?: string;
+  /** Epoch milliseconds from which the token is refused; absent: never. */
+  readonly expiresAtMs?: number;
+  /** Limits of the token beside its type; absent: none. */
+  readonly confined?: Confinement;
   /** The container whose credential it is; only for type `container`. */
   readonly container?: {
     readonly containerId: ContainerId;

@@ -8,15 +8,8 @@ import type { ContainerId, DeploymentId, StubId, TokenId, WorkspaceId } from '#s
 import type { Clock } from '#shared/clock.ts';
 import { systemClock } from '#shared/clock.ts';
 import type { Queryable } from '../../stores/store/db.ts';
-import {
-  deleteToken,
-  insertToken,
-  listTokens,
-  spendToken,
-  toggleToken,
-  tokenByHash,
-} from '../../stores/store/queries/tokens.ts';
-import type { TokenRow, TokenType } from '../../stores/store/queries/tokens.ts';
+import { insertToken, spendToken, tokenByHash } from '../../stores/store/queries/tokens.ts';
+import type { TokenChoice, TokenRow, TokenType } from '../../stores/store/queries/tokens.ts';
 import type { Caller } from './caller.ts';
 import type { Invalidation } from './invalidation.ts';
 import { signClaims, signerOf, verifiedClaims } from './jwt.ts';
@@ -56,11 +49,8 @@ export interface Tokens {
   look(bearer: string): Caller | null | Promise<Caller | null>;
   /** The caller from the cache alone; undefined: not in the cache. */
   peek(bearer: string): Known;
-  list(owner: TokenOwner, limit?: number): Promise<TokenRow[]>;
-  /** Flips `active`, everywhere at once; undefined: no such token in the workspace. */
-  toggle(owner: TokenOwner, id: string): Promise<TokenRow | undefined>;
-  /** Removes a token, everywhere at once; false: no such token in the workspace. */
-  remove(owner: TokenOwner, id: string): Promise<boolean>;
+  /** Announces a committed change of a token; resolves when every replica knows. */
+  changed(row: Pick<TokenRow, 'hash'>): Promise<void>;
   /**
    * Issues a signed token without a row: it is valid for as long as `isContainerLive`
    * says so. The same placement gets the same token at every replica.
@@ -85,6 +75,8 @@ export interface TokensOptions {
    * use, so it answers from memory where it can. Absent: none is valid.
    */
   readonly isContainerLive?: (id: ContainerId, epoch: number) => boolean | Promise<boolean>;
+  /** Told of each use of a token that has a row. Called within calls, so it returns at once. */
+  readonly onUsed?: (tokenId: TokenId) => void;
   readonly clock?: Clock;
 }
 
@@ -94,7 +86,6 @@ interface Found {
 }
 const NOTHING: Found = { caller: null, reusable: true };
 
-const MAX_LISTED = 1_000;
 const MASK_PREFIX = 'eyJ';
 
 export const tokenHash = (bearer: string): string => hash('sha256', bearer, 'hex');
@@ -108,19 +99,21 @@ export async function issueToken(
   keys: SigningKeys,
   owner: TokenOwner,
   type: TokenType,
-  options: { readonly reusable?: boolean; readonly nowMs: number },
+  options: Partial<TokenChoice> & { readonly reusable?: boolean; readonly nowMs: number },
 ): Promise<IssuedToken> {
+  const { nowMs, reusable = true, ...chosen } = options;
   const id = newId<TokenId>();
   // The id of the signing key at this moment: the row names the same key.
   const keyId = signerOf(keys).id;
-  const token = await signClaims(keys, { ws: owner.workspaceId, typ: type }, { id, nowMs: options.nowMs });
+  const token = await signClaims(keys, { ws: owner.workspaceId, typ: type }, { id, nowMs });
   const row = await insertToken(db, {
+    ...chosen,
     id,
     workspaceId: owner.workspaceId,
     hash: createHash('sha256').update(token).digest(),
     hint: token.slice(-4),
     type,
-    reusable: options.reusable ?? true,
+    reusable,
     keyId,
   });
   return { token, row };
@@ -159,7 +152,7 @@ class CachedTokens implements Tokens {
     const known = this.#known(key);
     if (known === null) return null;
     if (known === undefined) return this.#askAndSpend(key, bearer);
-    return known.container === undefined ? known : this.#whileContainerLives(known, known.container);
+    return known.container === undefined ? this.#used(known) : this.#whileContainerLives(known, known.container);
   }
 
   look(bearer: string): Caller | null | Promise<Caller | null> {
@@ -170,20 +163,10 @@ class CachedTokens implements Tokens {
     return known.container === undefined ? known : this.#whileContainerLives(known, known.container);
   }
 
-  list(owner: TokenOwner, limit: number = MAX_LISTED): Promise<TokenRow[]> {
-    return listTokens(this.#options.db, owner.workspaceId, Math.min(limit, MAX_LISTED));
-  }
-
-  async toggle(owner: TokenOwner, id: string): Promise<TokenRow | undefined> {
-    const row = await toggleToken(this.#options.db, owner.workspaceId, id);
-    if (row !== undefined) await this.#changed(row);
-    return row;
-  }
-
-  async remove(owner: TokenOwner, id: string): Promise<boolean> {
-    const row = await deleteToken(this.#options.db, owner.workspaceId, id);
-    if (row !== undefined) await this.#changed(row);
-    return row !== undefined;
+  async changed(row: Pick<TokenRow, 'hash'>): Promise<void> {
+    const hashHex = Buffer.from(row.hash).toString('hex');
+    this.invalidate(hashHex);
+    await this.#options.invalidation?.publish('token', hashHex);
   }
 
   issueContainerToken(container: ContainerTokenFor): Promise<string> {
@@ -222,14 +205,13 @@ class CachedTokens implements Tokens {
 
   #known(key: string): Known {
     const messagesArrive = this.#options.invalidation?.isLive ?? true;
-    return this.#cache.get(key, this.#clock.monotonicMs(), messagesArrive);
+    const known = this.#cache.get(key, this.#clock.monotonicMs(), messagesArrive);
+    return known?.expiresAtMs === undefined || this.#clock.nowMs() < known.expiresAtMs ? known : null;
   }
 
-  /** Announces the change; resolves when every replica knows. */
-  async #changed(row: TokenRow): Promise<void> {
-    const hashHex = Buffer.from(row.hash).toString('hex');
-    this.invalidate(hashHex);
-    await this.#options.invalidation?.publish('token', hashHex);
+  #used(caller: Caller): Caller {
+    this.#options.onUsed?.(caller.tokenId);
+    return caller;
   }
 
   #askOnce(key: string, bearer: string): Promise<Found> {
@@ -250,10 +232,14 @@ class CachedTokens implements Tokens {
 
   async #askAndSpend(key: string, bearer: string): Promise<Caller | null> {
     const found = await this.#askOnce(key, bearer);
-    if (found.caller === null || found.reusable) return this.#whileLive(found);
+    if (found.caller === null || found.reusable) {
+      return found.caller === null || found.caller.container !== undefined
+        ? this.#whileLive(found)
+        : this.#used(found.caller);
+    }
     // The first caller uses the token up, also among callers that shared the look-up; no cache ever holds it.
     const isFirst = await spendToken(this.#options.db, Buffer.from(key, 'hex'));
-    return isFirst ? found.caller : null;
+    return isFirst ? this.#used(found.caller) : null;
   }
 
   async #ask(key: string, bearer: string): Promise<Found> {
@@ -273,12 +259,18 @@ class CachedTokens implements Tokens {
   async #readRow(key: string): Promise<Found> {
     const row = await tokenByHash(this.#options.db, Buffer.from(key, 'hex'));
     if (row === undefined || !row.active) return NOTHING;
+    const { name, expiresAtMs, scopes, appId } = row;
+    if (expiresAtMs !== null && this.#clock.nowMs() >= expiresAtMs) return NOTHING;
+    const isConfined = scopes.length > 0 || appId !== null;
     const caller: Caller = {
       workspaceId: row.workspaceId,
       workspaceDbId: row.workspaceNumber,
       tokenId: row.id,
       type: row.type,
       isAdmin: row.type === 'admin',
+      ...(name === '' ? {} : { name }),
+      ...(expiresAtMs === null ? {} : { expiresAtMs }),
+      ...(isConfined ? { confined: { scopes, ...(appId === null ? {} : { appId }) } } : {}),
     };
     return { caller, reusable: row.reusable };
   }

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import type { TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { AppId, TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
 import { COMPLETED, DEPLOYMENT_STOPPED, LOST, WAIT_LIMIT } from '../../../scheduler/domain/endings.ts';
@@ -34,6 +34,7 @@ const aTarget = (
   said: { readonly active?: boolean; readonly authorized?: boolean; readonly kind?: string } = {},
 ): Target => ({
   workspaceId: 'w' as WorkspaceId,
+  appId: 'a' as AppId,
   stubId: STUB as StubId,
   deploymentId: 'd' as DeploymentId,
   deploymentName: 'hello',

@@ -26,6 +26,7 @@ const aCaller = (said: Partial<Caller> = {}): Caller => ({
   ...said,
 });
 const anOrigin = (said: Partial<Origin> = {}): Origin => ({
+  from: { remoteAddress: '127.0.0.1', userAgent: 'test', requestId: 'r' },
   baseUrl: 'http://host.example:1994',
   loopback: false,
   bearer: null,

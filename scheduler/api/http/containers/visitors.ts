@@ -34,11 +34,17 @@ export async function visitorOf(
   if (caller.type === 'container' || caller.type === 'workspace_restricted') {
     throw new AppError('unauthorized', `a token of type ${caller.type} may not reach into containers`);
   }
+  if (caller.confined !== undefined)
+    throw new AppError('unauthorized', 'a limited token may not reach into containers');
   // A one-use token has been used up by now, and counts as long as this request.
   const isReusable = (await lookAt(authenticator, token)) !== null;
   return {
     caller,
     workspaceId: caller.isAdmin ? null : caller.workspaceId,
-    isValid: async () => !isReusable || (await lookAt(authenticator, token)) !== null,
+    isValid: async () => {
+      if (!isReusable) return true;
+      const known = await lookAt(authenticator, token);
+      return known !== null && known.confined === undefined;
+    },
   };
 }

@@ -13,6 +13,7 @@ import { SigningKeyRecord } from '#shared/api/rest/signing-keys.ts';
 import { StackRecord } from '#shared/api/rest/stacks.ts';
 import { StubRecord } from '#shared/api/rest/stubs.ts';
 import { RestTask } from '#shared/api/rest/tasks.ts';
+import { TokenRecord } from '#shared/api/rest/tokens.ts';
 import { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
 import { allOperations } from '../../operations/index.ts';
 import type { OperationParts } from '../../operations/index.ts';
@@ -43,6 +44,7 @@ const NAMED: Readonly<Record<string, TSchema>> = {
   Stack: StackRecord,
   Stub: StubRecord,
   Task: RestTask,
+  Token: TokenRecord,
   Workspace: WorkspaceRecord,
 };
 const NAME_OF: ReadonlyMap<unknown, string> = new Map(Object.entries(NAMED).map(([name, schema]) => [schema, name]));

@@ -5,6 +5,7 @@ import type { Target } from '../../../domain/stub-config.ts';
 import type { Targets } from '../../../workspaces/deployments/targets.ts';
 import { isSupervised } from '../../../workspaces/deployments/kinds.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { invokeProblem } from '../../../workspaces/identity/confinement.ts';
 import { readHostLabel } from './host-form.ts';
 import { isInvoked } from './kinds.ts';
 import { INACTIVE, NOT_PUBLIC, NO_DEPLOYMENT, NO_STUB, NO_VERSION, OTHER_WORKSPACE, UNAUTHORIZED } from './refusal.ts';
@@ -16,6 +17,24 @@ export interface FindParts {
 
 export type Find = (caller: Caller | null, params: Params) => Found | Promise<Found>;
 export type Found = Target | Refusal;
+
+/** Caller and target of an invocation, known before the body is read. */
+export interface Invoked {
+  readonly caller: Caller | null;
+  readonly target: Target;
+}
+
+/**
+ * Whether the caller's token counts for the target. A public target needs no token: one that does not count for it is
+ * as none.
+ */
+export function permitted(caller: Caller | null, found: Found): Invoked | Refusal {
+  if (found instanceof Refusal) return found;
+  const problem = caller === null ? undefined : invokeProblem(caller, found.appId);
+  if (problem === undefined) return { caller, target: found };
+  return found.config.authorized ? new Refusal(401, 'message', problem) : { caller: null, target: found };
+}
+
 export type Params = Readonly<Record<string, string>>;
 
 export function byName(parts: FindParts, kind: string, versionOf: (params: Params) => number | null | undefined): Find {

@@ -14,6 +14,7 @@ import type { Target } from '../../../domain/stub-config.ts';
 import type { ContainerRow } from '../../../stores/store/queries/containers.ts';
 import { isMadeByHand, isSupervised } from '../../../workspaces/deployments/kinds.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { putByOf, seesOwnTasksOnly } from '../../../workspaces/identity/confinement.ts';
 import { calledBy } from '../../../tasks/admission/calls.ts';
 import type { Call } from '../../../tasks/admission/calls.ts';
 import type { Authenticator } from '../auth.ts';
@@ -32,7 +33,7 @@ import { HOST_BASE, readHostLabel } from './host-form.ts';
 import { NO_CONTAINER, portInHost, portInPath, portsOf, readPort, unlisted } from './ports.ts';
 import { callKeyOf, KEY_PROBLEM, keyOf } from './idempotency-key.ts';
 import { answer, answerRefused, textOf } from './answer.ts';
-import type { Find, FindParts, Found, Params } from './find-target.ts';
+import type { Find, FindParts, Found, Invoked, Params } from './find-target.ts';
 import {
   byContainer,
   byHost,
@@ -41,6 +42,7 @@ import {
   latest,
   namesVersion,
   ownOrPublic,
+  permitted,
   publicOnly,
   versionInPath,
   versionParam,
@@ -183,12 +185,6 @@ function registerHosts(scope: FastifyInstance, parts: InvokeParts): void {
 
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 
-/** Caller and target of an invocation, known before the body is read. */
-interface Invoked {
-  readonly caller: Caller | null;
-  readonly target: Target;
-}
-
 declare module 'fastify' {
   interface FastifyRequest {
     invoked: Invoked | null;
@@ -202,8 +198,11 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     const { caller, target } = invoked;
     if (!request.isSlow) return invoke(target, caller, request, reply);
     // The deployment may have changed while the body came.
-    const go = (found: Found): void =>
-      found instanceof Refusal ? sendRefusal(reply, found) : invoke(found, caller, request, reply);
+    const go = (found: Found): void => {
+      const judged = permitted(caller, found);
+      if (judged instanceof Refusal) sendRefusal(reply, judged);
+      else invoke(judged.target, judged.caller, request, reply);
+    };
     const found = find(caller, request.params as Params);
     if (found instanceof Promise) found.then(go, (error: unknown) => sendFailure(error, reply, parts));
     else go(found);
@@ -241,13 +240,13 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     if (query?.['callback_url'] !== undefined)
       return sendRefusal(reply, new Refusal(400, 'error', 'callback_url is for single calls'));
     if (!(await mayBePickled(target, caller, query))) return sendRefusal(reply, PICKLED_BY_OTHERS);
-    const callerStubId = caller?.container?.stubId;
+    const putBy = putByOf(caller);
     const asksNewest = !namesVersion(request.params as Params);
     const done = await submitMany(inputs.length, (at) => {
       const call: Call = {
         input: inputs[at]?.text ?? '',
         ...(query === undefined ? {} : { query }),
-        ...(callerStubId === undefined ? {} : { callerStubId }),
+        ...(putBy === undefined ? {} : { putBy }),
         ...calledBy(caller, target),
       };
       if (key === undefined) return parts.submissions.submit(target, call);
@@ -265,6 +264,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
   function mayBePickled(target: Target, caller: Caller | null, query: Call['query']): boolean | Promise<boolean> {
     if (query?.[VALUES] === undefined || KINDS[target.kind]?.takesPickled !== true) return true;
     if (caller?.workspaceId !== target.workspaceId || caller.type === 'workspace_restricted') return false;
+    if (caller.confined !== undefined) return false;
     return caller.container === undefined || parts.mayTakeCode(target.stubId, caller.container.stubId);
   }
 
@@ -278,11 +278,11 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     const fail = (error: unknown): void => sendFailure(error, reply, parts);
     const input = given.text;
     const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
-    const callerStubId = caller?.container?.stubId;
+    const putBy = putByOf(caller);
     let call: Call = {
       input,
       ...(query === undefined ? {} : { query }),
-      ...(callerStubId === undefined ? {} : { callerStubId }),
+      ...(putBy === undefined ? {} : { putBy }),
       ...calledBy(caller, target),
     };
     const key = keyOf(request.headers['idempotency-key']);
@@ -307,6 +307,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     const problem = typeof callbackUrl === 'string' ? parts.callbackProblem(callbackUrl) : 'must be a text';
     if (problem !== undefined) return sendRefusal(reply, new Refusal(400, 'error', `callback_url ${problem}`));
     const told = (): void => submit({ target, caller }, { ...call, callbackUrl: callbackUrl as string }, reply, fail);
+    const callerStubId = caller.container?.stubId;
     if (callerStubId === undefined) return told();
     // An address that a container may not reach must not be reached on its behalf either.
     const judge = (own: Target | undefined): void =>
@@ -338,7 +339,8 @@ function warmUpHandler(parts: InvokeParts): Handler {
     const { target, caller } = invoked;
     if ((KINDS[target.kind] ?? STREAMED_KINDS[target.kind])?.warmsUp !== true) return sendRefusal(reply, NOT_FOUND);
     // A container may submit tasks, but not decide which containers are kept warm.
-    if (caller?.type === 'container') return sendRefusal(reply, UNAUTHORIZED);
+    if (caller?.type === 'container' || (caller !== null && seesOwnTasksOnly(caller)))
+      return sendRefusal(reply, UNAUTHORIZED);
     parts.containers.warmUp(target).then(
       () => void reply.code(200).send(),
       (error: unknown) => sendFailure(error, reply, parts),
@@ -364,17 +366,18 @@ function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnReque
         const streams =
           form !== 'warmup' && !(found instanceof Refusal) && (isStreamed(found.kind) || isSupervised(found.kind));
         if (isUnknown && !streams) return refuseToken(request, reply, parts);
-        if (found instanceof Refusal) return sendRefusal(reply, found);
+        const judged = permitted(caller, found);
+        if (judged instanceof Refusal) return sendRefusal(reply, judged);
         if (streams) {
           const given: Credential = isUnknown ? { token: null, from: 'nowhere' } : credential;
-          return stream(found, caller, given, { form, request, reply, parts });
+          return stream(judged.target, judged.caller, given, { form, request, reply, parts });
         }
         // A cookie is for pages, which these kinds do not have.
         if (credential.from === 'cookie') return sendRefusal(reply, UNAUTHORIZED);
-        request.invoked = { caller, target: found };
+        request.invoked = judged;
         admit(request, reply, {
-          sender: caller === null ? 'public' : 'known',
-          payer: (caller ?? found).workspaceId,
+          sender: judged.caller === null ? 'public' : 'known',
+          payer: (judged.caller ?? judged.target).workspaceId,
           limitBytes,
         });
         next();

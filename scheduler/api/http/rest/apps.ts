@@ -5,6 +5,8 @@ import type { ContainerReads } from '../../../fleet/containers/container-view.ts
 import { urlTargetOf } from '../../../workspaces/deployments/deployments.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import { storedConfig } from '../../../domain/stub-config.ts';
+import { isOutside, ownApp } from '../../../workspaces/identity/confinement.ts';
+import type { Grants } from '../../../workspaces/identity/confinement.ts';
 import type { UrlSettings } from '../../../workspaces/deployments/urls.ts';
 import { invokeUrl } from '../../../workspaces/deployments/urls.ts';
 import type { Origin } from '../../operations/operation.ts';
@@ -17,6 +19,8 @@ import { restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 import { poolNameOf } from '../../../domain/pools.ts';
 
+const READERS = { scopes: ['read'], confinesToApp: true } as const satisfies Grants;
+
 export interface AppRouteParts {
   readonly directory: Pick<Directory, 'app' | 'apps' | 'latestDeployments' | 'latestStubs' | 'stubs' | 'workspace'>;
   readonly containers: Pick<ContainerReads, 'list'>;
@@ -28,10 +32,15 @@ export interface AppRouteParts {
  * Apps, latest activity first: the plain list, the list with the newest stub and deployment of each, and a single app.
  */
 export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
-  const page = async ({ query, workspaceId }: RestRequest<AppQuery>) => {
+  const page = async ({ caller, query, workspaceId }: RestRequest<AppQuery>) => {
     const limit = pageLimit(query);
     const before = cursorOf(query);
     const { name } = query;
+    const { appId } = ownApp(caller);
+    if (appId !== undefined) {
+      const own = await parts.directory.app(workspaceId, appId);
+      return { page: own?.name.includes(name ?? '') === true ? [own] : [], next: '' };
+    }
     const rows = await parts.directory.apps({
       workspaceId,
       limit: limit + 1,
@@ -44,6 +53,7 @@ export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
     restRoute({
       http: 'GET /app/{ws}',
       summary: 'Apps, latest activity first',
+      grants: READERS,
       query: AppQuery,
       answer: AppList,
       handle: async (request) => {
@@ -54,6 +64,7 @@ export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
     restRoute({
       http: 'GET /app/{ws}/latest',
       summary: 'Apps with what was made last in each, latest activity first',
+      grants: READERS,
       query: AppQuery,
       answer: AppsWithLatest,
       handle: async (request) => {
@@ -64,12 +75,14 @@ export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
     restRoute({
       http: 'GET /app/{ws}/{appId}',
       summary: 'One app with what was made last in it',
+      grants: READERS,
       answer: AppWithLatest,
       errors: ['not_found'],
       handle: async (request) => {
-        const { params, workspaceId } = request;
+        const { caller, params, workspaceId } = request;
         const appId = params['appId']?.toLowerCase() ?? '';
-        const row = isUuid(appId) ? await parts.directory.app(workspaceId, appId) : undefined;
+        const row =
+          isUuid(appId) && !isOutside(caller, appId) ? await parts.directory.app(workspaceId, appId) : undefined;
         const [app] = row === undefined ? [] : await withLatest(parts, request, [row], false);
         if (app === undefined) throw new AppError('not_found', 'app not found');
         return app;

@@ -1,5 +1,6 @@
 import { ContainerList, ContainerQuery } from '#shared/api/rest/containers.ts';
 import type { ContainerReads } from '../../../fleet/containers/container-view.ts';
+import { isOutside } from '../../../workspaces/identity/confinement.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import { containerRecord } from './records.ts';
 import { restRoute } from './route.ts';
@@ -10,9 +11,10 @@ export function listContainers(containers: Pick<ContainerReads, 'list'>, directo
   return restRoute({
     http: 'GET /container/{ws}',
     summary: 'Live containers',
+    grants: { scopes: ['read'], confinesToApp: true },
     query: ContainerQuery,
     answer: ContainerList,
-    handle: async ({ query, workspaceId }) => {
+    handle: async ({ caller, query, workspaceId }) => {
       const { stub_id: stubId, app_id: appId } = query;
       const statuses = query.status?.map((status) => status.toUpperCase());
       const live = containers
@@ -22,7 +24,7 @@ export function listContainers(containers: Pick<ContainerReads, 'list'>, directo
       const stubs = await directory.stubs(live.map((view) => view.stubId));
       return live
         .map((view) => containerRecord(view, stubs.get(view.stubId)))
-        .filter((record) => appId === undefined || record.app_id === appId);
+        .filter((record) => (appId === undefined || record.app_id === appId) && !isOutside(caller, record.app_id));
     },
   });
 }

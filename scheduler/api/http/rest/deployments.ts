@@ -14,6 +14,8 @@ import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import { invokeUrl, urlFormOf } from '../../../workspaces/deployments/urls.ts';
 import type { UrlForm, UrlSettings } from '../../../workspaces/deployments/urls.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { isOutside, ownApp } from '../../../workspaces/identity/confinement.ts';
+import type { Grants } from '../../../workspaces/identity/confinement.ts';
 import type { Origin } from '../../operations/operation.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
@@ -47,16 +49,21 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
     restRoute({
       http: 'GET /deployment/{ws}',
       summary: 'Deployments, newest first',
+      grants: READERS,
       query: DeploymentQuery,
       answer: DeploymentList,
       handle: async (request) => {
-        const { query, workspaceId } = request;
+        const { caller, query, workspaceId } = request;
         const limit = pageLimit(query);
         const before = cursorOf(query);
+        if (query.app_id !== undefined && isOutside(caller, query.app_id)) {
+          return query.pagination === false ? [] : { data: [], next: '' };
+        }
         const rows = await parts.deployments.list(
           { workspaceId },
           {
             ...filterOf(query),
+            ...ownApp(caller),
             limit: limit + 1,
             offset: pageOffset(query),
             ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, id: before.id } }),
@@ -80,12 +87,13 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
     restRoute({
       http: 'GET /deployment/{ws}/{deploymentId}',
       summary: 'One deployment',
+      grants: READERS,
       answer: DeploymentRecord,
       errors: [NOT_FOUND],
       handle: async (request) => {
-        const { workspaceId, params } = request;
+        const { caller, workspaceId, params } = request;
         const row = await parts.deployments.find({ workspaceId }, params['deploymentId'] ?? '');
-        if (row === undefined) throw notFound();
+        if (row === undefined || isOutside(caller, row.appId)) throw notFound();
         const [stub, apps, workspace] = await Promise.all([
           parts.directory.stub(row.stubId),
           parts.directory.appsOf(workspaceId, [row.appId]),
@@ -97,33 +105,36 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
     restRoute({
       http: 'GET /deployment/{deploymentId}/url',
       summary: 'Where a deployment is invoked',
+      grants: READERS,
       query: DeploymentUrlQuery,
       answer: DeploymentUrl,
       errors: [NOT_FOUND],
       handle: async (request) => {
         const { caller, params, query } = request;
         const row = await parts.deployments.find(caller, params['deploymentId'] ?? '');
-        if (row === undefined) throw notFound();
+        if (row === undefined || isOutside(caller, row.appId)) throw notFound();
         return { url: urlOf(request, row, await parts.directory.stub(row.stubId), urlFormOf(query.url_type ?? '')) };
       },
     }),
-    verb('POST /deployment/{ws}/start/{deploymentId}', 'Start a deployment', (owner, id) =>
+    verb(parts.deployments, 'POST /deployment/{ws}/start/{deploymentId}', 'Start a deployment', (owner, id) =>
       parts.deployments.start(owner, id),
     ),
-    verb('POST /deployment/{ws}/stop/{deploymentId}', 'Stop a deployment', (owner, id) =>
+    verb(parts.deployments, 'POST /deployment/{ws}/stop/{deploymentId}', 'Stop a deployment', (owner, id) =>
       parts.deployments.stop(owner, id),
     ),
-    verb('DELETE /deployment/{ws}/{deploymentId}', 'Stop and delete a deployment', (owner, id) =>
+    verb(parts.deployments, 'DELETE /deployment/{ws}/{deploymentId}', 'Stop and delete a deployment', (owner, id) =>
       parts.deployments.delete(owner, id),
     ),
   ];
 }
 
+const READERS = { scopes: ['read'], confinesToApp: true } as const satisfies Grants;
 const NOT_FOUND = 'deployment_not_found';
 const notFound = (): AppError => new AppError(NOT_FOUND, 'deployment not found');
 
 /** A route that performs a verb and answers with an empty body. */
 function verb(
+  deployments: Pick<Deployments, 'find'>,
   http: string,
   summary: string,
   act: (owner: Pick<Caller, 'workspaceId'>, deploymentId: string) => Promise<ChangeOutcome>,
@@ -132,8 +143,13 @@ function verb(
     http,
     summary,
     scope: 'full',
+    grants: { confinesToApp: true },
     errors: [NOT_FOUND],
-    handle: async ({ workspaceId, params }) => {
+    handle: async ({ caller, workspaceId, params }) => {
+      if (caller.confined !== undefined) {
+        const row = await deployments.find({ workspaceId }, params['deploymentId'] ?? '');
+        if (row === undefined || isOutside(caller, row.appId)) throw notFound();
+      }
       const outcome = await act({ workspaceId }, params['deploymentId'] ?? '');
       if (outcome.kind === 'not_found') throw notFound();
       if (outcome.kind === 'refused') throw new AppError('bad_request', outcome.text);

@@ -10,6 +10,8 @@ import { asksForAudit, isTypeEntry } from '../../../workspaces/events/kinds.ts';
 import type { EventFilter, EventReads } from '../../../workspaces/events/reads.ts';
 import type { EventHub } from '../../../workspaces/events/source.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { isOutside, ownApp } from '../../../workspaces/identity/confinement.ts';
+import type { Grants } from '../../../workspaces/identity/confinement.ts';
 import { restRoute, streamRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 import { openRowStream } from './row-stream.ts';
@@ -25,6 +27,7 @@ export interface EventRouteParts {
 const DEFAULT_LIMIT = 10_000;
 const MAX_LIMIT = 50_000;
 const MOST_ENTRIES = 50;
+const READERS = { scopes: ['read'], confinesToApp: true } as const satisfies Grants;
 
 export const eventRoutes = (parts: EventRouteParts): readonly RestRoute[] => [history(parts), stream(parts)];
 
@@ -33,6 +36,7 @@ function history(parts: EventRouteParts): RestRoute {
   return restRoute({
     http: 'GET /events/{ws}/history',
     summary: 'Events that happened, by time',
+    grants: READERS,
     query: EventQuery,
     answer: EventHistory,
     errors: ['task_not_found'],
@@ -69,6 +73,7 @@ function stream(parts: EventRouteParts): RestRoute {
   return streamRoute({
     http: 'GET /events/{ws}/stream',
     summary: 'Events as they come',
+    grants: READERS,
     kind: 'events',
     query: EventStreamQuery,
     frames: { description: 'id: seq_num, event: the kind, data: the record.', data: EventRecord },
@@ -111,12 +116,15 @@ async function filterOf(
     );
   if (asksForAudit(types) && !caller.isAdmin && caller.type !== 'workspace_primary')
     throw new AppError('unauthorized', 'Unauthorized');
+  if (appId !== undefined && isOutside(caller, appId.toLowerCase()))
+    throw new AppError('unauthorized', 'Unauthorized: this token counts for one app alone');
   if (taskId !== undefined && (await tasks.read(workspaceId, taskId)) === undefined)
     throw new AppError('task_not_found', 'task not found');
   return {
     ...(types === undefined ? {} : { types }),
     ...(stubId === undefined ? {} : { stubId: stubId.toLowerCase() }),
     ...(appId === undefined ? {} : { appId: appId.toLowerCase() }),
+    ...ownApp(caller),
     ...(taskId === undefined ? {} : { taskId }),
     ...(containerId === undefined ? {} : { containerId }),
   };

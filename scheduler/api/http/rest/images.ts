@@ -18,6 +18,7 @@ export const imageRoutes = (parts: ImageRouteParts): readonly RestRoute[] => [
     http: 'GET /image/{ws}',
     summary: 'Images that were built from definitions, the newest first',
     scope: 'full',
+    grants: { scopes: ['read'] },
     answer: ImageList,
     handle: async ({ workspaceId }) => ({ data: (await parts.imageReads.list(workspaceId)).map(recordOf), next: '' }),
   }),
@@ -25,6 +26,7 @@ export const imageRoutes = (parts: ImageRouteParts): readonly RestRoute[] => [
     http: 'GET /image/{ws}/{imageId}',
     summary: 'An image, its steps and its machines',
     scope: 'full',
+    grants: { scopes: ['read'] },
     answer: ImageRecord,
     errors: ['image_not_found'],
     handle: async ({ workspaceId, params }) => {
@@ -37,6 +39,7 @@ export const imageRoutes = (parts: ImageRouteParts): readonly RestRoute[] => [
     http: 'GET /image/{ws}/{imageId}/output',
     summary: 'Output of the last build of an image',
     scope: 'full',
+    grants: { scopes: ['read'] },
     answer: ImageOutput,
     errors: ['image_not_found'],
     handle: async ({ workspaceId, params }) => {

@@ -2,6 +2,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import { LogPage, LogQuery } from '#shared/api/rest/logs.ts';
 import type { LogRecord } from '#shared/api/rest/logs.ts';
 import { AppError } from '#shared/errors.ts';
+import { isOutside, ownApp } from '../../../workspaces/identity/confinement.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { LogFilter, LogLine, LogReads } from '../../../fleet/logs/log-service.ts';
@@ -38,6 +39,7 @@ export function readLogs(parts: LogRouteParts): RestRoute {
   return restRoute({
     http: 'GET /logs/{ws}',
     summary: 'Log lines',
+    grants: { scopes: ['read'], confinesToApp: true },
     query: LogQuery,
     answer: LogPage,
     errors: OBJECT_ERRORS,
@@ -57,9 +59,12 @@ export function readLogs(parts: LogRouteParts): RestRoute {
         throw new AppError('invalid_query', 'query parameters before_seq and after_seq exclude each other');
       }
       const about = { ...named, ...byObject(objectType, objectId) };
+      const shown = { object_id: objectId, object_type: objectType };
+      if (about.appId !== undefined && isOutside(caller, about.appId)) return { ...shown, logs: [], total_expected: 0 };
       await checkLogObjects(parts, about, { workspaceId, isAdmin: caller.isAdmin });
       const filter = {
         ...about,
+        ...ownApp(caller),
         ...textFilter(query),
         ...timeFilter(query),
         limit,
@@ -69,8 +74,7 @@ export function readLogs(parts: LogRouteParts): RestRoute {
       const more = isFull && nextSeq !== undefined;
       const isForward = filter.afterSeq !== undefined;
       return {
-        object_id: objectId,
-        object_type: objectType,
+        ...shown,
         logs: await logRecords(parts, workspaceId, lines),
         // Lower bound of the total: one more than the lines so far while more remain.
         total_expected: page * limit + lines.length + (nextSeq === undefined ? 0 : 1),

@@ -8,6 +8,7 @@ import { withDeadline } from '#shared/backoff.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { confinementProblem } from '../../../workspaces/identity/confinement.ts';
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
 import { parseBody, pathOf } from '../bind.ts';
@@ -18,6 +19,7 @@ import { closeUnread } from '../polite-close.ts';
 import { compileQuery } from './query.ts';
 import type { Query } from '../decode.ts';
 import type { SseSource, SseStreams } from '../sse.ts';
+import { grantsOf } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface RestParts {
@@ -134,6 +136,8 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
   const caller = token === null ? null : await parts.authenticator.authenticate(token);
   if (caller === null && token !== null) parts.authenticator.refused?.(request.ip);
   if (caller === null || !mayCall(caller, route)) throw unauthorized();
+  const problem = confinementProblem(caller, grantsOf(route));
+  if (problem !== undefined) throw new AppError('unauthorized', `Unauthorized: ${problem}`);
   await parts.mayAsk?.(caller, route.rate ?? 'rest');
   const named = params['ws']?.toLowerCase();
   if (named !== undefined && named !== caller.workspaceId) {

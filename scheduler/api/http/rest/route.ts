@@ -5,6 +5,7 @@ import type { Static, TObject, TSchema, TUndefined } from 'typebox';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { SseKind, SseSource } from '../sse.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import type { Grants } from '../../../workspaces/identity/confinement.ts';
 
 export interface RestRequest<Query = unknown, Body = unknown> {
   readonly caller: Caller;
@@ -25,6 +26,8 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly tag?: 'workspace' | 'installation';
   /** Whether a container's own token may call it; the handler decides what to show. */
   readonly containers?: boolean;
+  /** Rights of limited tokens; absent: a GET without `scope` may be called by the scope read. */
+  readonly grants?: Grants;
   /** Rate that counts the requests: those of the REST API when absent. */
   readonly rate?: 'state';
   /** Permitted callers. full: not restricted tokens · admin: the administrator. Absent: any. */
@@ -52,7 +55,7 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
 /** A route whose answer is a stream of server-sent events. */
 export interface StreamDefinition<Query extends TObject> extends Pick<
   RestDefinition<Query, TObject, TSchema>,
-  'http' | 'summary' | 'tag' | 'containers' | 'query' | 'errors'
+  'http' | 'summary' | 'tag' | 'containers' | 'grants' | 'query' | 'errors'
 > {
   readonly kind: SseKind;
   /** Frames as a sentence, and the schema of their data. */
@@ -66,7 +69,7 @@ export interface StreamDefinition<Query extends TObject> extends Pick<
 
 /** A route with its types erased, as the binder and the description hold it. */
 export interface RestRoute extends Omit<RestDefinition<TObject, TObject, TSchema>, 'http' | 'handle' | 'readBody'> {
-  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   /** Path with parameters in braces, `/task/{ws}/{taskId}`. */
   readonly path: string;
   readonly readBody?: (sent: Readonly<Record<string, unknown>>) => unknown;
@@ -77,7 +80,11 @@ export interface RestRoute extends Omit<RestDefinition<TObject, TObject, TSchema
   };
 }
 
-const HTTP = /^(GET|POST|PUT|DELETE) (\/\S*)$/;
+const HTTP = /^(GET|POST|PUT|PATCH|DELETE) (\/\S*)$/;
+
+/** Rights of limited tokens on a route. */
+export const grantsOf = ({ grants, method, scope }: Pick<RestRoute, 'grants' | 'method' | 'scope'>): Grants =>
+  grants ?? (method === 'GET' && scope === undefined ? { scopes: ['read'] } : {});
 
 type Nothing = TObject<Record<never, never>>;
 

@@ -35,6 +35,7 @@ export function subscribeTask(parts: SubscribeParts): RestRoute {
     summary: 'Status of a task, now and at each change, until it is over',
     kind: 'task',
     containers: true,
+    grants: { scopes: ['invoke', 'read'], confinesToApp: true },
     frames: {
       description: 'id: a number that grows, event: status, data: the task as GET answers it.',
       data: RestTask,

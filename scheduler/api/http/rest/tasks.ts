@@ -6,6 +6,7 @@ import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerReads } from '../../../fleet/containers/container-view.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { isOutside, ownApp, seesOwnTasksOnly } from '../../../workspaces/identity/confinement.ts';
 import type { TaskActions } from '../../../tasks/actions.ts';
 import type { AddressedOutput } from '../../../tasks/outputs/service.ts';
 import type { TaskRecord } from '../../../tasks/records/records.ts';
@@ -41,6 +42,7 @@ export function readTask(parts: TaskRouteParts): RestRoute {
     http: 'GET /task/{ws}/{taskId}',
     summary: 'One task, with its result',
     containers: true,
+    grants: { scopes: ['invoke', 'read'], confinesToApp: true },
     answer: RestTask,
     errors: ['task_not_found', QUEUES_AWAY],
     handle: async (request) => await wholeTask(parts, await taskFor(parts, request), request.http),
@@ -49,12 +51,16 @@ export function readTask(parts: TaskRouteParts): RestRoute {
 
 /** @throws AppError `task_not_found`: there is none, or the caller may not read it */
 export async function taskFor(
-  { tasks }: Pick<TaskRouteParts, 'tasks'>,
+  { tasks, directory }: Pick<TaskRouteParts, 'tasks' | 'directory'>,
   { caller, workspaceId, params }: Pick<RestRequest, 'caller' | 'workspaceId' | 'params'>,
 ): Promise<TaskRecord> {
   const taskId = params['taskId']?.toLowerCase() ?? '';
   const record = isUuid(taskId) ? await tasks.read(workspaceId, taskId) : undefined;
-  if (record === undefined || !mayRead(caller, record)) throw new AppError('task_not_found', 'task not found');
+  const isHidden =
+    record === undefined ||
+    !mayRead(caller, record) ||
+    (caller.confined?.appId !== undefined && isOutside(caller, (await directory.stub(record.stubId))?.appId));
+  if (isHidden) throw new AppError('task_not_found', 'task not found');
   return record;
 }
 
@@ -88,7 +94,9 @@ export async function wholeTask(parts: TaskRouteParts, record: TaskRecord, http:
  * Whether the caller may read the task. A container reads its own
  * stub's tasks, and those that its stub's containers submitted.
  */
-function mayRead({ container }: Caller, record: TaskRecord): boolean {
+function mayRead(caller: Caller, record: TaskRecord): boolean {
+  const { container } = caller;
+  if (seesOwnTasksOnly(caller)) return caller.tokenId === record.putBy;
   return container === undefined || container.stubId === record.stubId || container.stubId === record.putBy;
 }
 
@@ -97,13 +105,15 @@ export function listTasks(parts: TaskListParts): RestRoute {
   return restRoute({
     http: 'GET /task/{ws}',
     summary: 'Tasks, newest first',
+    grants: { scopes: ['read'], confinesToApp: true },
     query: TaskQuery,
     answer: RestTaskList,
     errors: [QUEUES_AWAY],
-    handle: async ({ query, workspaceId, http }) => {
+    handle: async ({ caller, query, workspaceId, http }) => {
       const limit = pageLimit(query);
       const before = cursorOf(query);
-      const filter = filterOf(query);
+      if (query.app_id !== undefined && isOutside(caller, query.app_id)) return { data: [], next: '' };
+      const filter = { ...filterOf(query), ...ownApp(caller) };
       // Ids were given, and none of them is valid: the list is empty, not unfiltered.
       if (filter.taskIds?.length === 0) return { data: [], next: '' };
       const records = await parts.tasks.list(workspaceId, {
@@ -214,6 +224,7 @@ export function cancelTasks(actions: Pick<TaskActions, 'stopTasks'>): RestRoute 
   return restRoute({
     http: 'DELETE /task/{ws}',
     summary: 'Cancel tasks',
+    grants: { confinesToApp: true },
     query: CancelQuery,
     body: CancelTasks,
     answer: Cancelled,

@@ -24,6 +24,7 @@ export function currentWorkspace(parts: {
     http: 'GET /workspace/current',
     summary: 'The workspace of the token',
     containers: true,
+    grants: { scopes: ['invoke', 'read'], confinesToApp: true },
     answer: WorkspaceRecord,
     errors: ['workspace_not_found'],
     handle: async ({ caller }) => {

@@ -1,10 +1,11 @@
 // Targets of invocations, in one row each: deployment, stub and code together, as the target cache keeps them.
-import type { DeploymentId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { AppId, DeploymentId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne } from '../rows.ts';
 
 export interface TargetRow {
   readonly workspaceId: WorkspaceId;
+  readonly appId: AppId;
   readonly stubId: StubId;
   readonly stubName: string;
   readonly stubType: string;
@@ -24,6 +25,7 @@ export interface TargetRow {
 
 interface Raw {
   workspace_id: string;
+  app_id: string;
   stub_id: string;
   stub_name: string;
   stub_type: string;
@@ -41,7 +43,7 @@ interface Raw {
   scale_max: number | null;
 }
 const STUB_COLUMNS =
-  's.workspace_id, s.id as stub_id, s.name as stub_name, s.type as stub_type, s.config, o.id as object_id, o.sha256, o.size';
+  's.workspace_id, s.app_id, s.id as stub_id, s.name as stub_name, s.type as stub_type, s.config, o.id as object_id, o.sha256, o.size';
 const DEPLOYMENT_COLUMNS =
   'd.id as deployment_id, d.name, d.version, d.active, d.superseded_by, d.image_digest, d.scale_min, d.scale_max';
 const FROM_DEPLOYMENTS = `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from deployments d
@@ -49,6 +51,7 @@ const FROM_DEPLOYMENTS = `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from dep
 
 const map = (row: Raw): TargetRow => ({
   workspaceId: row.workspace_id as WorkspaceId,
+  appId: row.app_id as AppId,
   stubId: row.stub_id as StubId,
   stubName: row.stub_name,
   stubType: row.stub_type,

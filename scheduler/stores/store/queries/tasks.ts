@@ -2,6 +2,7 @@ import type {
   ContainerId,
   DeploymentId,
   ObjectId,
+  PutBy,
   QueueName,
   StubId,
   TaskId,
@@ -35,7 +36,7 @@ export interface TaskRecordRow {
   readonly deadlineMs: number | null;
   readonly callbackUrl?: string | undefined;
   /** The stub whose container submitted the task. */
-  readonly putBy?: StubId | undefined;
+  readonly putBy?: PutBy | undefined;
   /** Workspace that called a public deployment of another. */
   readonly calledBy?: WorkspaceId | undefined;
   /** Hostname of the container, as EndTask reported it. */
@@ -106,7 +107,7 @@ const map = (row: Raw): TaskRow => ({
   ...(row.result_object_id === null ? {} : { resultObjectId: row.result_object_id as ObjectId }),
   deadlineMs: msOrNull(row.deadline_at),
   ...(row.callback_url === null ? {} : { callbackUrl: row.callback_url }),
-  ...(row.put_by === null ? {} : { putBy: row.put_by as StubId }),
+  ...(row.put_by === null ? {} : { putBy: row.put_by as PutBy }),
   ...(row.called_by === null ? {} : { calledBy: row.called_by as WorkspaceId }),
   ...(row.container_hostname === null ? {} : { containerHostname: row.container_hostname }),
   stubName: row.stub_name ?? '',
