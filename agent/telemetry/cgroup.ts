@@ -126,7 +126,7 @@ function field(text: string, name: string): number {
   return Number.parseInt(text.slice(from + name.length + 1, from + name.length + 24), 10) || 0;
 }
 
-/** A line of `/proc/<pid>/net/dev`: the interface, received bytes and packets, six other counts, the same of sent ones. */
+/** A line of `/proc/<pid>/net/dev`: the interface, received bytes and packets, six other counts, sent ones likewise. */
 const INTERFACE = /^ *([^\s:]+): *(\d+) +(\d+)(?: +\d+){6} +(\d+) +(\d+)/gm;
 
 export interface NetworkNumbers {

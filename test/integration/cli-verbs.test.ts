@@ -225,7 +225,7 @@ def busy():
       expect(Number(usage.memoryBytes)).toBeGreaterThan(2 * 1024 ** 2);
       expect(usage.processes).toBeGreaterThan(0);
     }
-    // Its samples become series of its stub, of the workspace and of its machine's pool.
+    // The samples become series of the stub, of the workspace and of the machine's pool.
     const metrics = ['metrics', 'stub', 'busy', '--since', '5m', '--interval', '5m'];
     const values = async (args: readonly string[]): Promise<readonly Readonly<Record<string, unknown>>[]> =>
       (await line.json<{ timeseries: { aggregation_buckets: [] } }>(args)).timeseries.aggregation_buckets;

@@ -1,5 +1,5 @@
-// The routes of the series of metrics on a real scheduler: their answers field by field, whose series a caller sees, and
-// every query that makes no sense. Samples are written as the scheduler writes them.
+// The routes of the series of metrics on a real scheduler: their answers field by field, whose series a caller sees,
+// and every query that makes no sense. Samples are written as the scheduler writes them.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { StubId, WorkspaceId } from '#shared/domain/ids.ts';

@@ -144,7 +144,7 @@ describe.each(KINDS)('on %s', (kind) => {
       sentRate: 25,
     };
     for (const filter of [place, { workspaceId: place.workspaceId }]) {
-      // Of the minutes, two containers in the first and one in the second are rows.
+      // Two containers in the first minute and one in the second are three rows.
       const minutes = await read(filter, NOON, NOON + 2 * MINUTE, MINUTE);
       expect(minutes).toMatchObject({ scanned: 3, truncated: false });
       expect(minutes.buckets.map(({ keyMs, samples }) => [keyMs, samples])).toEqual([

@@ -136,7 +136,7 @@ export interface BucketRead<Bucket> {
 
 /**
  * The statement that makes buckets, and its parameters. Each segment is read by an index, newest first, and no further
- * than the bound; so is their union. Filters of a workspace's stubs follow the bound. Exported for the test of its plan.
+ * than the bound; so is their union. Filters of a workspace's stubs follow the bound. Exported for the test of plans.
  */
 export function bucketsStatement(
   filter: SampleFilter,

@@ -11,7 +11,7 @@ export interface PoolSample {
   readonly containers: number;
   readonly gpus: number;
   readonly freeGpus: number;
-  /** Of the machines that report their use, as are the other sums of use. */
+  /** Machines that do not report their use are left out of all sums of use. */
   readonly cpuUsed: number;
   readonly cpuTotal: number;
   readonly memoryUsed: number;
