@@ -28,8 +28,9 @@ export interface SamplingParts {
 }
 
 /**
- * Every five seconds, reports the resource use of the containers and of the machine to the scheduler, and the number
- * of mounted volumes to the metrics page. GPU numbers are those of the last look (every 30 s): no sample calls the driver's tool.
+ * Every five seconds, reports the resource use of the containers and of the machine to the scheduler, and the number of
+ * mounted volumes to the metrics page. GPU numbers are those of the last look (every 30 s): no sample calls the
+ * driver's tool.
  * @returns a function that stops it
  */
 export function startSampling(parts: SamplingParts): () => Promise<void> {
