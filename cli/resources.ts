@@ -11,7 +11,7 @@ import { addMachine, addPool, addWorker } from './machine-resources.ts';
 import { addMetrics } from './metric-resources.ts';
 import { addVolume } from './volume-resources.ts';
 import { addWebhook } from './webhook-resources.ts';
-import { addKey, addSecret, addStack, addToken, addWorkspace } from './workspace-resources.ts';
+import { addAudit, addKey, addSecret, addStack, addToken, addWorkspace } from './workspace-resources.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
 export function addResourceCommands(
@@ -27,6 +27,7 @@ export function addResourceCommands(
   addPool(program, invocation);
   addWorkspace(program, invocation);
   addToken(program, invocation);
+  addAudit(program, invocation);
   addKey(program, invocation);
   addSecret(program, invocation);
   addWebhook(program, invocation);

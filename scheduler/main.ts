@@ -100,7 +100,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const events = openEvents(infrastructure);
 
   // Identity and permissions, targets of invocations, and knowledge of replicas, machines and containers.
-  const identity = await openIdentity(infrastructure);
+  const identity = await openIdentity(infrastructure, events);
   const deployments = openDeployments(infrastructure, identity);
   const clusterState = openClusterState(infrastructure, identity);
   const tokenParts = openTokens(infrastructure, events, identity, clusterState.credentials);
@@ -113,7 +113,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const localQueue = await openLocalQueue(infrastructure, clusterState);
   opened.push({ name: 'task queues', stop: () => localQueue.queues.close() });
   const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts);
-  const eventWebhooks = openEventWebhooks(infrastructure, identity, clusterState, webhooks);
+  const eventWebhooks = openEventWebhooks(infrastructure, identity, clusterState, webhooks, events);
   const records = openRecords(infrastructure, clusterState, webhooks, events);
   const redisMemory = openRedisMemory(infrastructure);
   const base = {

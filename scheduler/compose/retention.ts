@@ -7,6 +7,7 @@ import type { PrunedKind } from '../tasks/retention/retention.ts';
 import type { Db } from '../stores/store/db.ts';
 import {
   deleteEndedBefore,
+  deleteEventsBefore,
   deleteLogLinesBefore,
   deleteTasksEndedBefore,
   deleteUnjoinedBefore,
@@ -41,6 +42,7 @@ export function openRetention(
         metrics: settings.LONGSHORE_METRIC_DAYS,
         // Sums are made of samples, and outlive them.
         samples: Math.min(settings.LONGSHORE_METRIC_SAMPLE_HOURS / 24, settings.LONGSHORE_METRIC_DAYS),
+        events: settings.LONGSHORE_EVENT_DAYS,
       },
     }),
     oldest: (table) => oldestOf(db, table),
@@ -65,7 +67,9 @@ export interface PrunedKindsParts {
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly removeBytes: (id: ObjectId) => Promise<void>;
   readonly machineGone: (id: MachineId) => void;
-  readonly days: Readonly<Record<'tasks' | 'containers' | 'logs' | 'deliveries' | 'metrics' | 'samples', number>>;
+  readonly days: Readonly<
+    Record<'tasks' | 'containers' | 'logs' | 'deliveries' | 'metrics' | 'samples' | 'events', number>
+  >;
 }
 
 export function prunedKinds({ db, clock, removeBytes, machineGone, days }: PrunedKindsParts): readonly PrunedKind[] {
@@ -108,6 +112,18 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       table: 'deliveries',
       keptMs: days.deliveries * DAY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'deliveries', beforeMs, limit)),
+    },
+    {
+      table: 'events',
+      keptMs: days.events * DAY_MS,
+      begin: () => {
+        let workspace = '';
+        return async (beforeMs, limit) => {
+          const { gone, lastWorkspace } = await deleteEventsBefore(db, beforeMs, limit, workspace);
+          workspace = lastWorkspace;
+          return { gone, isDone: gone === 0 };
+        };
+      },
     },
     {
       table: 'webhook_deliveries',

@@ -222,7 +222,11 @@ function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
     invokeDomain: settings.LONGSHORE_INVOKE_DOMAIN ?? null,
     volumeDriver: settings.LONGSHORE_VOLUME_DRIVER,
     maxInvokeBodyBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
-    retention: { tasksDays: settings.LONGSHORE_TASK_DAYS, logsDays: settings.LONGSHORE_LOG_DAYS },
+    retention: {
+      tasksDays: settings.LONGSHORE_TASK_DAYS,
+      logsDays: settings.LONGSHORE_LOG_DAYS,
+      eventsDays: settings.LONGSHORE_EVENT_DAYS,
+    },
     plaintext: settings.LONGSHORE_HTTP_PLAINTEXT,
     maxConnections: settings.LONGSHORE_HTTP_MAX_CONNECTIONS,
     trustedProxies: listOf(settings.LONGSHORE_TRUSTED_PROXIES),

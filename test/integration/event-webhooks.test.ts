@@ -67,6 +67,7 @@ function worldOf(db: Db, allow: string) {
   const secrets = new WebhookSecrets(db, sealer, systemClock);
   const service = new WebhookService({
     db,
+    events: writer,
     rules,
     receivers: receivers(),
     secrets,

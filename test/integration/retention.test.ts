@@ -17,7 +17,7 @@ import { KINDS, aContainerId, aDb, aRecord, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const DAY_MS = 86_400_000;
-const DAYS = { tasks: 30, containers: 20, logs: 10, deliveries: 7, metrics: 8, samples: 0.25 };
+const DAYS = { tasks: 30, containers: 20, logs: 10, deliveries: 7, metrics: 8, samples: 0.25, events: 30 };
 
 describe.each(KINDS)('on %s', (kind) => {
   let opened: OpenedDb;
@@ -129,6 +129,31 @@ describe.each(KINDS)('on %s', (kind) => {
       pool_five_minutes: 1,
     });
     expect([await count('metric_samples'), await count('pool_samples')]).toEqual([7, 7]);
+  });
+
+  test('events go by the time at which they were stored, those of every workspace', async () => {
+    const { db } = opened;
+    for (const [workspace, rows] of [
+      ['old', 1_500],
+      ['older', 20],
+      ['young', 0],
+    ] as const) {
+      await db.query(`insert into event_counters (workspace_id, last_seq) values ($1, 2000)`, [workspace]);
+      await db.query(
+        `insert into events (workspace_id, seq, id, type, at, stored_at, data)
+         select $1, n, n::text, 'task.created', now(), now() - case when n <= $2 then interval '31 days' else interval '1 day' end,
+           '{}' from generate_series(1, 1600) n`,
+        [workspace, rows],
+      );
+    }
+    expect(await aRetention().retention.turn()).toEqual({ events: 1_520 });
+    const { rows } = await db.query('select workspace_id, min(seq)::int as first from events group by 1 order by 1');
+    expect(rows).toEqual([
+      { workspace_id: 'old', first: 1_501 },
+      { workspace_id: 'older', first: 21 },
+      { workspace_id: 'young', first: 1 },
+    ]);
+    await db.query('delete from events');
   });
 
   test('containers, lines, deliveries and machines that never joined go after their own time; what lives, waits or has joined stays', async () => {
@@ -286,6 +311,10 @@ describe('the plan of each statement', () => {
     await opened.db.query(`
       insert into task_outputs (id, workspace_id, task_id, object_id, name, created_at)
       select n::text, 'w', n::text, n::text, 'a', now() - n * interval '1 minute' from generate_series(1, 20000) n`);
+    await opened.db.query(`
+      insert into events (workspace_id, seq, id, type, at, stored_at, data)
+      select 'w', n, n::text, 'task.created', now(), now() - (20000 - n) * interval '1 minute', '{}' from generate_series(1, 20000) n`);
+    await opened.db.query("insert into event_counters (workspace_id, last_seq) values ('w', 20000)");
     const pool = await getOrCreatePool(opened.db, { name: 'p', workspaceId: null });
     await opened.db.query(
       `insert into machines (id, pool_id, join_expires_at) select n::text, $1, now() - n * interval '1 minute' from generate_series(1, 20000) n`,
@@ -311,7 +340,11 @@ describe('the plan of each statement', () => {
     'of %s reads an index, never the whole table',
     async (table) => {
       const before = new Date(Date.now() - 5 * DAY_MS);
-      const params = table === 'log_lines' ? [0, 500, before, new Date()] : [before, 500];
+      const others: Partial<Record<typeof table, readonly unknown[]>> = {
+        log_lines: [0, 500, before, new Date()],
+        events: [before, 500, ''],
+      };
+      const params = others[table] ?? [before, 500];
       for (const [sql, values] of [
         [PRUNE[table], params],
         [OLDEST[table], []],
@@ -319,7 +352,8 @@ describe('the plan of each statement', () => {
         const { rows } = await opened.db.query<Record<string, string>>(`explain ${sql}`, values);
         const plan = rows.map((row) => Object.values(row)[0]).join('\n');
         expect(plan).toMatch(/Index/);
-        expect(plan).not.toMatch(/Seq Scan/);
+        // Counters of events have a row for each workspace.
+        expect(plan).not.toMatch(/Seq Scan on (?!event_counters)/);
       }
     },
   );
