@@ -220,6 +220,13 @@ export const SchedulerSettings = Type.Object({
     default: 'all',
     description: 'rows that are exported: events, logs, or all of both',
   }),
+  LONGSHORE_METRIC_DAYS: Days('metrics of containers and pools are kept, by the minute and the hour', 8),
+  LONGSHORE_METRIC_SAMPLE_HOURS: Type.Integer({
+    minimum: 1,
+    maximum: 24 * 31,
+    default: 6,
+    description: 'hours for which single samples of containers and pools are kept, one in five seconds',
+  }),
   LONGSHORE_LOG_LEVEL: Type.Union(
     [
       Type.Literal('trace'),

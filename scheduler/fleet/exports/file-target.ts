@@ -1,4 +1,4 @@
-// Records into a file, one JSON object in each line. A file that is full is renamed; `.1` is the newest of the old ones.
+// Records into a file, a JSON object in each line. A file that is full is renamed; `.1` is the newest of the old ones.
 import { mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';

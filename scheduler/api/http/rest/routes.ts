@@ -24,6 +24,8 @@ import type { LimitsParts } from './limits.ts';
 import { readLogs } from './logs.ts';
 import { logStream } from './log-stream.ts';
 import type { LogStreamParts } from './log-stream.ts';
+import { metricRoutes } from './metrics.ts';
+import type { MetricRouteParts } from './metrics.ts';
 import type { RestRoute } from './route.ts';
 import { notBuiltRoutes } from './not-built.ts';
 import { downloadUrl } from './objects.ts';
@@ -52,6 +54,7 @@ export interface RestRouteParts
     EventRouteParts,
     ImageRouteParts,
     LimitsParts,
+    MetricRouteParts,
     ObjectRouteParts,
     OutputRouteParts,
     StackRouteParts,
@@ -88,6 +91,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...appRoutes(parts),
   readLogs(parts),
   logStream(parts),
+  ...metricRoutes(parts),
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
   ...tokenRoutes(parts.tokenAdmin),
