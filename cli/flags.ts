@@ -26,6 +26,16 @@ export interface LogsFlags {
   readonly limit: number;
 }
 
+export interface EventsFlags {
+  readonly type?: string;
+  readonly task?: string;
+  readonly container?: string;
+  readonly stub?: string;
+  readonly app?: string;
+  readonly follow?: boolean;
+  readonly limit: number;
+}
+
 export interface TaskListFlags {
   readonly status?: string;
   readonly deployment?: string;
@@ -42,6 +52,12 @@ export interface DeploymentListFlags {
 /** Flags of `deployment start`, `stop` and `delete`. */
 export interface DeploymentVerbFlags {
   readonly allVersions?: boolean;
+}
+
+export interface AuditFlags {
+  readonly since?: string;
+  readonly follow?: boolean;
+  readonly limit: number;
 }
 
 export interface TokenUpdateFlags {
@@ -118,6 +134,14 @@ export interface RegistrySetFlags extends SecretSetFlags {
   readonly username: string;
   readonly repositories: string;
   readonly name?: string;
+}
+
+/** Flags of `metrics`; `kind` and `app` of a workspace's alone. */
+export interface MetricFlags {
+  readonly since: string;
+  readonly interval?: string;
+  readonly kind?: string;
+  readonly app?: string;
 }
 
 /** Settings of a pool by name. */

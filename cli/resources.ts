@@ -8,9 +8,10 @@ import { addContainerPrograms } from './container-resources.ts';
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
+import { addMetrics } from './metric-resources.ts';
 import { addVolume } from './volume-resources.ts';
 import { addWebhook } from './webhook-resources.ts';
-import { addKey, addSecret, addStack, addToken, addWorkspace } from './workspace-resources.ts';
+import { addAudit, addKey, addSecret, addStack, addToken, addWorkspace } from './workspace-resources.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
 export function addResourceCommands(
@@ -26,6 +27,7 @@ export function addResourceCommands(
   addPool(program, invocation);
   addWorkspace(program, invocation);
   addToken(program, invocation);
+  addAudit(program, invocation);
   addKey(program, invocation);
   addSecret(program, invocation);
   addWebhook(program, invocation);
@@ -33,6 +35,7 @@ export function addResourceCommands(
   addImageCommands(program, invocation);
   addVolume(program, invocation);
   addRegistryCommands(program, invocation);
+  addMetrics(program, invocation);
 }
 
 function addTask(program: Command, invocation: () => Invocation): void {

@@ -3,6 +3,7 @@
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type {
+  AuditFlags,
   SecretSetFlags,
   StackChangeFlags,
   TokenCreateFlags,
@@ -10,7 +11,7 @@ import type {
   TokenVerbFlags,
   WorkspaceLimitsFlags,
 } from './flags.ts';
-import { command, examples } from './program-parts.ts';
+import { command, examples, listLimit } from './program-parts.ts';
 
 export function addWorkspace(program: Command, invocation: () => Invocation): void {
   const workspace = command(program, 'workspace', "Make and list workspaces (the administrator's); look at limits");
@@ -103,6 +104,20 @@ export function addToken(program: Command, invocation: () => Invocation): void {
   ).action(async (id: string, flags: TokenVerbFlags) => {
     const { runTokenDelete } = await import('./commands/token.ts');
     await runTokenDelete(id, flags, invocation());
+  });
+}
+
+export function addAudit(program: Command, invocation: () => Invocation): void {
+  examples(
+    command(program, 'audit', 'Print who changed what, and from where (administrators and primary tokens)')
+      .option('--since <time>', 'from then on: 30m, 24h, 7d, or a time')
+      .option('-f, --follow', 'go on printing what comes')
+      .option('--limit <n>', 'how many of the newest entries', listLimit, 200),
+    'audit --since 24h',
+    'audit -f --json',
+  ).action(async (flags: AuditFlags) => {
+    const { runAudit } = await import('./commands/audit.ts');
+    await runAudit(flags, invocation());
   });
 }
 

@@ -7,6 +7,7 @@ import { Receivers } from '../tasks/event-webhooks/receivers.ts';
 import { WebhookSecrets } from '../tasks/event-webhooks/secrets.ts';
 import { WebhookService } from '../tasks/event-webhooks/service.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { Events } from './events.ts';
 import type { Identity } from './identity.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Webhooks } from './webhooks.ts';
@@ -23,6 +24,7 @@ export function openEventWebhooks(
   { sealer, limits }: Identity,
   { leader }: ClusterState,
   { rules, lookups }: Webhooks,
+  { writer: events }: Pick<Events, 'writer'>,
 ): EventWebhooks {
   const receivers = new Receivers({
     rules,
@@ -35,7 +37,7 @@ export function openEventWebhooks(
   const pump = new WebhookPump({ db, receivers, secrets, metrics, clock, log, leader });
   const mostOf: ConstructorParameters<typeof WebhookService>[0]['mostOf'] = async (workspaceId) =>
     (await limits.of(workspaceId)).counts.webhooks;
-  const service = new WebhookService({ db, rules, receivers, secrets, metrics, clock, mostOf });
+  const service = new WebhookService({ db, events, rules, receivers, secrets, metrics, clock, mostOf });
   return {
     service,
     pump,

@@ -42,7 +42,7 @@ export interface Identity {
  * Opens the installation, and seals values anew that an older key has sealed, where such a key is named.
  * @throws StartupError of the key file
  */
-export async function openIdentity(infrastructure: Infrastructure): Promise<Identity> {
+export async function openIdentity(infrastructure: Infrastructure, { writer: events }: Events): Promise<Identity> {
   const { db, general, subscriber, keys, registry, clock, log, settings } = infrastructure;
   const sealer = await openSealer({
     keyFile: settings.LONGSHORE_SECRET_KEY_FILE,
@@ -54,7 +54,7 @@ export async function openIdentity(infrastructure: Infrastructure): Promise<Iden
   const invalidation = createInvalidation({ publisher: general, subscriber, log, channel: keys.invalidateChannel });
   installation.ring.attach(invalidation);
   const metrics = new IdentityMetrics(registry);
-  const limits = new Limits({ db, clock, invalidation, maxContainers: settings.LONGSHORE_MAX_CONTAINERS });
+  const limits = new Limits({ db, clock, events, invalidation, maxContainers: settings.LONGSHORE_MAX_CONTAINERS });
   const counted =
     settings.LONGSHORE_RATE_LIMITS === 'off'
       ? {}
@@ -73,8 +73,8 @@ export async function openIdentity(infrastructure: Infrastructure): Promise<Iden
     invalidation,
     limits,
     ...counted,
-    tenants: new Tenants(db, sealer, installation, clock),
-    secrets: new Secrets(db, sealer),
+    tenants: new Tenants(db, sealer, installation, clock, events),
+    secrets: new Secrets(db, sealer, events),
     signingKeyOf: async (workspaceId) => {
       const workspace = await workspaceById(db, workspaceId);
       return workspace === undefined ? undefined : signingKeyOf(workspace, sealer);

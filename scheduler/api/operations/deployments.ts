@@ -7,6 +7,7 @@ import {
 import { Done, timestampOf } from '#shared/api/fields.ts';
 import type { ChangeOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
+import { actorOf } from '../../workspaces/events/audit.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import { isOutside, ownApp } from '../../workspaces/identity/confinement.ts';
 import { booleanFilter, firstFilter, limitOf, numberFilter } from './list-rules.ts';
@@ -64,8 +65,11 @@ export function stopDeployment(deployments: Pick<Deployments, 'find' | 'stop'>):
     grants: { confinesToApp: true },
     request: OneDeploymentRequest,
     response: Done,
-    handle: async (caller, request) =>
-      said((await hidden(deployments, caller, request.id)) ?? (await deployments.stop(caller, request.id))),
+    handle: async (caller, request, { from }) =>
+      said(
+        (await hidden(deployments, caller, request.id)) ??
+          (await deployments.stop(caller, request.id, actorOf(caller, from))),
+      ),
   });
 }
 
@@ -77,8 +81,11 @@ export function startDeployment(deployments: Pick<Deployments, 'find' | 'start'>
     grants: { confinesToApp: true },
     request: OneDeploymentRequest,
     response: Done,
-    handle: async (caller, request) =>
-      said((await hidden(deployments, caller, request.id)) ?? (await deployments.start(caller, request.id))),
+    handle: async (caller, request, { from }) =>
+      said(
+        (await hidden(deployments, caller, request.id)) ??
+          (await deployments.start(caller, request.id, actorOf(caller, from))),
+      ),
   });
 }
 
@@ -90,10 +97,10 @@ export function scaleDeployment(deployments: Pick<Deployments, 'find' | 'scale'>
     grants: { confinesToApp: true },
     request: ScaleDeploymentRequest,
     response: Done,
-    handle: async (caller, request) =>
+    handle: async (caller, request, { from }) =>
       said(
         (await hidden(deployments, caller, request.id)) ??
-          (await deployments.scale(caller, request.id, request.containers)),
+          (await deployments.scale(caller, request.id, request.containers, actorOf(caller, from))),
       ),
   });
 }
@@ -106,8 +113,11 @@ export function deleteDeployment(deployments: Pick<Deployments, 'find' | 'delete
     grants: { confinesToApp: true },
     request: OneDeploymentRequest,
     response: Done,
-    handle: async (caller, request) =>
-      said((await hidden(deployments, caller, request.id)) ?? (await deployments.delete(caller, request.id))),
+    handle: async (caller, request, { from }) =>
+      said(
+        (await hidden(deployments, caller, request.id)) ??
+          (await deployments.delete(caller, request.id, actorOf(caller, from))),
+      ),
   });
 }
 

@@ -8,6 +8,7 @@ import {
 } from '#shared/api/stubs.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
+import { actorOf } from '../../workspaces/events/audit.ts';
 import { isOutside } from '../../workspaces/identity/confinement.ts';
 import { urlTargetOf } from '../../workspaces/deployments/deployments.ts';
 import type { DeployOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
@@ -74,7 +75,7 @@ export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log
     request: DeployStubRequest,
     response: DeployStubResponse,
     handle: async (caller, request, origin) => {
-      const outcome = await deployments.deploy(caller, request.stubId, request.name);
+      const outcome = await deployments.deploy(caller, request.stubId, request.name, actorOf(caller, origin.from));
       if (outcome.kind === 'refused') {
         log.info({ stubId: request.stubId, why: outcome.why }, 'deploy refused');
         const errMsg = refusalText(outcome);

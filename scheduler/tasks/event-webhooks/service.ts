@@ -7,7 +7,10 @@ import type { Clock } from '#shared/clock.ts';
 import { isUuid, newId } from '#shared/domain/ids.ts';
 import type { DeliveryId, WebhookId, WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
-import type { Db } from '../../stores/store/db.ts';
+import type { Db, Transaction } from '../../stores/store/db.ts';
+import { SYSTEM, auditEvent } from '../../workspaces/events/audit.ts';
+import type { Actor, AuditKind } from '../../workspaces/events/audit.ts';
+import type { EventWriter } from '../../workspaces/events/writer.ts';
 import {
   deliveryOfWebhook,
   eventBySeq,
@@ -51,6 +54,7 @@ const PLACE_MS = 5_000;
 
 export interface WebhookServiceParts {
   readonly db: Db;
+  readonly events: Pick<EventWriter, 'transaction'>;
   readonly rules: AddressRules;
   readonly receivers: Pick<Receivers, 'post'>;
   readonly secrets: WebhookSecrets;
@@ -67,6 +71,9 @@ export interface WebhookFields {
   readonly active?: boolean | undefined;
   readonly retry?: boolean | undefined;
 }
+
+/** The address without its path and query, which may hold a credential. */
+const placeOf = (url: string): string => URL.parse(url)?.origin ?? '';
 
 export class WebhookService {
   readonly #parts: WebhookServiceParts;
@@ -105,13 +112,14 @@ export class WebhookService {
   async create(
     workspaceId: WorkspaceId,
     fields: WebhookFields & { readonly url: string },
+    by: Actor = SYSTEM,
   ): Promise<{ readonly webhook: WebhookRow; readonly secret: string }> {
     const { url, eventTypes = [], description = '', active = true, retry = false } = this.#checked(fields);
     const id = newId<WebhookId>();
     const secret = this.#parts.secrets.make(id);
     const most = await this.#parts.mostOf(workspaceId);
     const hint = hintOf(secret.text);
-    const webhook = await this.#parts.db.transaction((tx) =>
+    const webhook = await this.#written('audit.webhook.created', by, (tx) =>
       insertWebhook(
         tx,
         { id, workspaceId, url: url ?? '', eventTypes, description, active, retry, secretHint: hint },
@@ -126,33 +134,59 @@ export class WebhookService {
   }
 
   /** Changes the fields that are given. @throws AppError `invalid_webhook`, `webhook_not_found` */
-  async change(workspaceId: WorkspaceId, id: string, fields: WebhookFields): Promise<WebhookRow> {
+  async change(workspaceId: WorkspaceId, id: string, fields: WebhookFields, by: Actor = SYSTEM): Promise<WebhookRow> {
     const change = this.#checked(fields);
     const row = isUuid(id)
-      ? await this.#parts.db.transaction((tx) => changeWebhook(tx, workspaceId, id, change))
+      ? await this.#written('audit.webhook.updated', by, (tx) => changeWebhook(tx, workspaceId, id, change))
       : undefined;
     if (row === undefined) throw notFound();
     return row;
   }
 
   /** @throws AppError `webhook_not_found` */
-  async delete(workspaceId: WorkspaceId, id: string): Promise<void> {
-    if (!isUuid(id) || !(await deleteWebhook(this.#parts.db, workspaceId, id))) throw notFound();
+  async delete(workspaceId: WorkspaceId, id: string, by: Actor = SYSTEM): Promise<void> {
+    const row = isUuid(id)
+      ? await this.#written('audit.webhook.deleted', by, async (tx) => {
+          const before = await webhookById(tx, workspaceId, id);
+          return before !== undefined && (await deleteWebhook(tx, workspaceId, id)) ? before : undefined;
+        })
+      : undefined;
+    if (row === undefined) throw notFound();
   }
 
   /** Gives a webhook a new secret; the one before signs for a day more. @throws AppError `webhook_not_found` */
   async rotate(
     workspaceId: WorkspaceId,
     id: string,
+    by: Actor = SYSTEM,
   ): Promise<{ readonly webhook: WebhookRow; readonly secret: string }> {
     const secret = this.#parts.secrets.make(id as WebhookId);
     const rotation = { ...secret, hint: hintOf(secret.text), oldSignsMs: OLD_SIGNS_MS, most: MOST_SECRETS };
     const webhook = isUuid(id)
-      ? await this.#parts.db.transaction((tx) => rotateSecret(tx, workspaceId, id, rotation))
+      ? await this.#written('audit.webhook.rotated', by, (tx) => rotateSecret(tx, workspaceId, id, rotation))
       : undefined;
     if (webhook === undefined) throw notFound();
     this.#parts.secrets.forget(webhook.id);
     return { webhook, secret: secret.text };
+  }
+
+  /** Makes a change together with its event; the address is told, and no secret. */
+  #written(
+    kind: AuditKind,
+    by: Actor,
+    write: (tx: Transaction) => Promise<WebhookRow | undefined>,
+  ): Promise<WebhookRow | undefined> {
+    const { db, events, clock } = this.#parts;
+    return events.transaction(db, async (tx, emit) => {
+      const row = await write(tx);
+      if (row !== undefined) {
+        const { workspaceId, id, url, active, eventTypes } = row;
+        const target = { type: 'webhook', id, name: placeOf(url) };
+        const attrs = { active, event_types: eventTypes.join(',').slice(0, 500) };
+        emit(auditEvent(by, kind, { workspaceId, target, attrs }, clock.nowMs()));
+      }
+      return row;
+    });
   }
 
   /** @throws AppError `webhook_not_found` */

@@ -5,6 +5,10 @@ import { isUuid, newId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import { isMadeByHand } from './kinds.ts';
+import { SYSTEM } from '../events/audit.ts';
+import type { Actor } from '../events/audit.ts';
+import type { EventGiven, EventWriter } from '../events/writer.ts';
+import { deleted, deployed, scaled, started, stopped, superseded } from './deployment-events.ts';
 import type { Caller } from '../identity/caller.ts';
 import { readWhen } from '../../domain/ticks.ts';
 import type { Db } from '../../stores/store/db.ts';
@@ -98,6 +102,8 @@ export interface DeploymentsParts {
   readonly effects: DeploymentEffects;
   readonly images: { resolve(workspaceId: WorkspaceId, config: StubConfig): Promise<Resolution> };
   readonly labels: Pick<HostLabels, 'of'>;
+  readonly events: Pick<EventWriter, 'transaction'>;
+  readonly nowMs: () => number;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
 }
 
@@ -111,8 +117,8 @@ export class Deployments {
   /**
    * Makes the next version of `name`. Older versions stay active, except a schedule's, whose place the new one takes.
    */
-  async deploy(caller: Caller, stubId: string, name: string): Promise<DeployOutcome> {
-    const { db, stubs, targets } = this.#parts;
+  async deploy(caller: Caller, stubId: string, name: string, by: Actor = SYSTEM): Promise<DeployOutcome> {
+    const { db, stubs, targets, events, nowMs } = this.#parts;
     const stub = await stubs.find(caller, stubId);
     if (stub === undefined) return { kind: 'refused', why: 'stub_not_found' };
     const kind = kindOf(stub.type);
@@ -158,9 +164,13 @@ export class Deployments {
       imageDigest: image.digest,
     };
     if (kindOf(stub.type) === 'schedule') {
-      return { kind: 'deployed', deployment: await this.#replace(made), stub, warning: image.warning };
+      return { kind: 'deployed', deployment: await this.#replace(made, stub, by), stub, warning: image.warning };
     }
-    const deployment = await insertDeployment(db, made);
+    const deployment = await events.transaction(db, async (tx, emit) => {
+      const row = await insertDeployment(tx, made);
+      deployed(row, stub, by, nowMs()).forEach(emit);
+      return row;
+    });
     await targets.changed(deployment.id);
     return { kind: 'deployed', deployment, stub, warning: image.warning };
   }
@@ -169,14 +179,20 @@ export class Deployments {
    * Makes a new version in place of those before it, so that no tick belongs to both.
    * Tasks of the earlier versions that run or wait are left to end (decision 0063).
    */
-  async #replace(made: NewDeployment): Promise<DeploymentRow> {
-    const { db, targets } = this.#parts;
-    const { deployment, stopped } = await db.transaction(async (tx) => {
+  async #replace(made: NewDeployment, stub: StubRow, by: Actor): Promise<DeploymentRow> {
+    const { db, targets, events, nowMs } = this.#parts;
+    const { deployment, replaced } = await events.transaction(db, async (tx, emit) => {
       const row = await insertDeployment(tx, made);
-      return { deployment: row, stopped: await stopVersionsBefore(tx, row) };
+      const ids = await stopVersionsBefore(tx, row);
+      deployed(row, stub, by, nowMs()).forEach(emit);
+      for (const id of ids) {
+        const before = await deploymentById(tx, id);
+        if (before !== undefined) emit(superseded(before, nowMs()));
+      }
+      return { deployment: row, replaced: ids };
     });
     await targets.changed(deployment.id);
-    for (const id of stopped) await targets.changed(id);
+    for (const id of replaced) await targets.changed(id);
     return deployment;
   }
 
@@ -187,22 +203,28 @@ export class Deployments {
   }
 
   /** Refuses invocations from here on and stops running containers; a repetition is harmless. */
-  async stop(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
-    const row = await this.#activate(caller.workspaceId, deploymentId, false);
+  async stop(caller: Pick<Caller, 'workspaceId'>, deploymentId: string, by: Actor = SYSTEM): Promise<ChangeOutcome> {
+    const row = await this.#activate(caller.workspaceId, deploymentId, false, (changed) =>
+      stopped(changed, by, this.#parts.nowMs()),
+    );
     if (row === undefined) return NOT_FOUND;
     await this.#parts.effects.stopped(queueNameOf(row.id, row.stubId));
     return { kind: 'changed', deployment: row };
   }
 
   /** Makes the deployment invocable again; the containers of `minContainers` start. Other versions are left alone. */
-  async start(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
-    const stopped = await this.find(caller, deploymentId);
-    const stub = stopped === undefined ? undefined : await this.#parts.stubs.find(caller, stopped.stubId);
+  async start(caller: Pick<Caller, 'workspaceId'>, deploymentId: string, by: Actor = SYSTEM): Promise<ChangeOutcome> {
+    const found = await this.find(caller, deploymentId);
+    const stub = found === undefined ? undefined : await this.#parts.stubs.find(caller, found.stubId);
     const volumes = stub === undefined ? undefined : await this.#volumesProblem(stub);
     if (volumes !== undefined) return { kind: 'refused', text: volumes };
-    const row = await this.#activate(caller.workspaceId, deploymentId, true, (started) =>
+    const row = await this.#activate(
+      caller.workspaceId,
+      deploymentId,
+      true,
+      (changed) => started(changed, by, this.#parts.nowMs()),
       // An operator who starts it wants another try: starts that failed before do not count any more.
-      deleteBreaker(this.#parts.db, queueNameOf(started.id, started.stubId)),
+      (changed) => deleteBreaker(this.#parts.db, queueNameOf(changed.id, changed.stubId)),
     );
     return row === undefined ? NOT_FOUND : { kind: 'changed', deployment: row };
   }
@@ -211,8 +233,8 @@ export class Deployments {
    * Exactly `containers` from here on; 0: running containers stop,
    * and the queue decides again. The bounds end with this version.
    */
-  async scale(caller: Caller, deploymentId: string, containers: number): Promise<ChangeOutcome> {
-    const { db, targets, effects, limitsOf } = this.#parts;
+  async scale(caller: Caller, deploymentId: string, containers: number, by: Actor = SYSTEM): Promise<ChangeOutcome> {
+    const { db, targets, effects, events, nowMs, limitsOf } = this.#parts;
     const row = await this.find(caller, deploymentId);
     if (row === undefined) return NOT_FOUND;
     if (!SCALABLE.has(kindOf(row.stubType))) {
@@ -221,23 +243,31 @@ export class Deployments {
     const { maxContainers } = (await limitsOf?.(caller)) ?? DEFAULT_LIMITS;
     if (containers > maxContainers) return { kind: 'refused', text: `replicas must be ${maxContainers} or less` };
     const max = containers === 0 ? await this.#mostContainers(caller, row) : containers;
-    const scaled = await setDeploymentScale(db, caller.workspaceId, row.id, { min: containers, max });
-    if (scaled === undefined) return NOT_FOUND;
-    await targets.changed(scaled.id);
-    if (containers === 0) await effects.scaledToZero(queueNameOf(scaled.id, scaled.stubId));
-    return { kind: 'changed', deployment: scaled };
+    const changed = await events.transaction(db, async (tx, emit) => {
+      const written = await setDeploymentScale(tx, caller.workspaceId, row.id, { min: containers, max });
+      if (written !== undefined) scaled(written, containers, by, nowMs()).forEach(emit);
+      return written;
+    });
+    if (changed === undefined) return NOT_FOUND;
+    await targets.changed(changed.id);
+    if (containers === 0) await effects.scaledToZero(queueNameOf(changed.id, changed.stubId));
+    return { kind: 'changed', deployment: changed };
   }
 
   /** Stops the deployment, cancels its queued tasks, and deletes it except for its version number. */
-  async delete(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
-    const { db, targets, effects } = this.#parts;
-    const row = await this.#activate(caller.workspaceId, deploymentId, false);
+  async delete(caller: Pick<Caller, 'workspaceId'>, deploymentId: string, by: Actor = SYSTEM): Promise<ChangeOutcome> {
+    const { db, targets, effects, events, nowMs } = this.#parts;
+    const row = await this.#activate(caller.workspaceId, deploymentId, false, () => []);
     if (row === undefined) return NOT_FOUND;
     // Effects come before the row's deletion: a caller who tries again after a failure here still finds the row.
     await effects.deleted(queueNameOf(row.id, row.stubId));
-    const deleted = await deleteDeployment(db, caller.workspaceId, row.id);
+    const gone = await events.transaction(db, async (tx, emit) => {
+      const written = await deleteDeployment(tx, caller.workspaceId, row.id);
+      if (written !== undefined) deleted(written, by, nowMs()).forEach(emit);
+      return written;
+    });
     await targets.changed(row.id);
-    return { kind: 'changed', deployment: deleted ?? row };
+    return { kind: 'changed', deployment: gone ?? row };
   }
 
   /** Deployments that match the filter, newest first. */
@@ -249,10 +279,16 @@ export class Deployments {
     workspaceId: WorkspaceId,
     id: string,
     active: boolean,
+    eventsOf: (row: DeploymentRow) => readonly EventGiven[],
     beforeTold?: (row: DeploymentRow) => Promise<void>,
   ): Promise<DeploymentRow | undefined> {
     if (!isUuid(id)) return undefined;
-    const row = await setDeploymentActive(this.#parts.db, workspaceId, id.toLowerCase(), active);
+    const { db, events } = this.#parts;
+    const row = await events.transaction(db, async (tx, emit) => {
+      const changed = await setDeploymentActive(tx, workspaceId, id.toLowerCase(), active);
+      if (changed !== undefined) eventsOf(changed).forEach(emit);
+      return changed;
+    });
     if (row === undefined) return undefined;
     await beforeTold?.(row);
     await this.#parts.targets.changed(row.id);

@@ -80,8 +80,6 @@ export const AUDIT_KINDS = [
   'audit.machine.uncordoned',
   'audit.machine.drained',
   'audit.workspace.created',
-  'audit.signing_key.rotated',
-  'audit.signing_key.retired',
 ] as const;
 export type AuditKind = (typeof AUDIT_KINDS)[number];
 

@@ -8,6 +8,9 @@ import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
 import { BoundedMap } from '../deployments/bounded-map.ts';
 import type { Db } from '../../stores/store/db.ts';
+import { SYSTEM, auditEvent } from '../events/audit.ts';
+import type { Actor } from '../events/audit.ts';
+import { EventWriter } from '../events/writer.ts';
 import { workspaceUse } from '../../stores/store/queries/quotas.ts';
 import type { WorkspaceUse } from '../../stores/store/queries/quotas.ts';
 import { changeWorkspaceLimits, workspaceById } from '../../stores/store/queries/workspaces.ts';
@@ -32,7 +35,26 @@ export interface WorkspaceLimitsParts {
   readonly invalidation?: Pick<Invalidation, 'on' | 'onReset' | 'publish' | 'isLive'>;
   /** `LONGSHORE_MAX_CONTAINERS`: applies where a workspace's limits do not set it. */
   readonly maxContainers: number;
+  /** Writer of events; absent in tools: one that nobody listens to. */
+  readonly events?: Pick<EventWriter, 'transaction'>;
 }
+
+/** The limits that were set, as `group.name`; null: the default again. */
+const limitsChanged = (workspaceId: WorkspaceId, name: string, change: LimitsChange, by: Actor, atMs: number) =>
+  auditEvent(
+    by,
+    'audit.limits.updated',
+    {
+      workspaceId,
+      target: { type: 'workspace', id: workspaceId, name },
+      attrs: Object.fromEntries(
+        Object.entries(change).flatMap(([group, values]) =>
+          Object.entries(values).map(([limit, value]) => [`${group}.${limit}`, value] as const),
+        ),
+      ),
+    },
+    atMs,
+  );
 
 export class Limits {
   readonly #parts: WorkspaceLimitsParts;
@@ -110,9 +132,14 @@ export class Limits {
    * Applies an administrator's change; it is in effect on every replica when this resolves.
    * @throws AppError `workspace_not_found`
    */
-  async change(id: WorkspaceId, change: LimitsChange): Promise<WorkspaceLimits> {
+  async change(id: WorkspaceId, change: LimitsChange, by: Actor = SYSTEM): Promise<WorkspaceLimits> {
+    const { db, clock, events = new EventWriter() } = this.#parts;
     const row = isUuid(id)
-      ? await changeWorkspaceLimits(this.#parts.db, id, (stored) => changed(stored, change))
+      ? await events.transaction(db, async (tx, emit) => {
+          const written = await changeWorkspaceLimits(tx, id, (stored) => changed(stored, change));
+          if (written !== undefined) emit(limitsChanged(written.id, written.name, change, by, clock.nowMs()));
+          return written;
+        })
       : undefined;
     if (row === undefined) throw new AppError('workspace_not_found', 'there is no such workspace');
     this.#drop(id);

@@ -8,7 +8,10 @@ import type { RegistrySecret } from '#shared/api/rest/secrets.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { isUniqueViolation } from '../../stores/store/db.ts';
-import type { Queryable } from '../../stores/store/db.ts';
+import type { Db, Queryable } from '../../stores/store/db.ts';
+import { SYSTEM, auditEvent } from '../events/audit.ts';
+import type { Actor, AuditKind } from '../events/audit.ts';
+import { EventWriter } from '../events/writer.ts';
 import {
   deleteSecret,
   insertSecret,
@@ -35,12 +38,14 @@ export type SecretValues =
   | { readonly kind: 'too_large'; readonly mostBytes: number };
 
 export class Secrets {
-  readonly #db: Queryable;
+  readonly #db: Db;
   readonly #sealer: Sealer;
+  readonly #events: Pick<EventWriter, 'transaction'>;
 
-  constructor(db: Queryable, sealer: Sealer) {
+  constructor(db: Db, sealer: Sealer, events: Pick<EventWriter, 'transaction'> = new EventWriter()) {
     this.#db = db;
     this.#sealer = sealer;
+    this.#events = events;
   }
 
   /** Secrets in the order of their names, without values. */
@@ -49,13 +54,15 @@ export class Secrets {
   }
 
   /** @throws AppError `invalid_body`, `secret_exists`, `bad_request` (too many) */
-  async create(workspaceId: WorkspaceId, name: string, value: string): Promise<SecretRow> {
+  async create(workspaceId: WorkspaceId, name: string, value: string, by: Actor = SYSTEM): Promise<SecretRow> {
     if (!NAME.test(name)) {
       throw invalid('name must be letters, digits or underscore, at most 128, and not begin with a digit');
     }
     const sealed = this.#seal(workspaceId, name, value);
     try {
-      const row = await insertSecret(this.#db, { id: randomUUID(), workspaceId, name, sealed, most: MAX_SECRETS });
+      const row = await this.#written('audit.secret.created', workspaceId, by, (tx) =>
+        insertSecret(tx, { id: randomUUID(), workspaceId, name, sealed, most: MAX_SECRETS }),
+      );
       if (row === undefined) throw new AppError('bad_request', `a workspace may have ${MAX_SECRETS} secrets`);
       return row;
     } catch (error) {
@@ -65,17 +72,41 @@ export class Secrets {
   }
 
   /** Containers that start from now on get the new value. @throws AppError `invalid_body`, `secret_not_found` */
-  async change(workspaceId: WorkspaceId, name: string, value: string): Promise<SecretRow> {
+  async change(workspaceId: WorkspaceId, name: string, value: string, by: Actor = SYSTEM): Promise<SecretRow> {
     const sealed = this.#seal(workspaceId, name, value);
-    const row = NAME.test(name) ? await updateSecret(this.#db, { workspaceId, name, sealed }) : undefined;
+    const row = NAME.test(name)
+      ? await this.#written('audit.secret.updated', workspaceId, by, (tx) =>
+          updateSecret(tx, { workspaceId, name, sealed }),
+        )
+      : undefined;
     if (row === undefined) throw notFound();
     return row;
   }
 
   /** @throws AppError `secret_not_found` */
-  async delete(workspaceId: WorkspaceId, name: string): Promise<void> {
+  async delete(workspaceId: WorkspaceId, name: string, by: Actor = SYSTEM): Promise<void> {
     // Checked first, since no database can store or compare every text.
-    if (!NAME.test(name) || (await deleteSecret(this.#db, workspaceId, name)) === undefined) throw notFound();
+    const row = NAME.test(name)
+      ? await this.#written('audit.secret.deleted', workspaceId, by, (tx) => deleteSecret(tx, workspaceId, name))
+      : undefined;
+    if (row === undefined) throw notFound();
+  }
+
+  /** Makes a change together with its event, which has the secret's name and never its value. */
+  #written(
+    kind: AuditKind,
+    workspaceId: WorkspaceId,
+    by: Actor,
+    write: (tx: Queryable) => Promise<SecretRow | undefined>,
+  ): Promise<SecretRow | undefined> {
+    return this.#events.transaction(this.#db, async (tx, emit) => {
+      const row = await write(tx);
+      if (row !== undefined) {
+        const { id, name } = row;
+        emit(auditEvent(by, kind, { workspaceId, target: { type: 'secret', id, name } }, Date.now()));
+      }
+      return row;
+    });
   }
 
   /** The first of the names that the workspace lacks; undefined: it has all. */

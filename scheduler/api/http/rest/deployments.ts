@@ -19,6 +19,8 @@ import type { Grants } from '../../../workspaces/identity/confinement.ts';
 import type { Origin } from '../../operations/operation.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
+import type { Actor } from '../../../workspaces/events/audit.ts';
+import { actorBehind } from '../origin.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { deploymentRecord } from './records.ts';
 import { restRoute } from './route.ts';
@@ -116,14 +118,14 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         return { url: urlOf(request, row, await parts.directory.stub(row.stubId), urlFormOf(query.url_type ?? '')) };
       },
     }),
-    verb(parts.deployments, 'POST /deployment/{ws}/start/{deploymentId}', 'Start a deployment', (owner, id) =>
-      parts.deployments.start(owner, id),
+    verb(parts.deployments, 'POST /deployment/{ws}/start/{deploymentId}', 'Start a deployment', (owner, id, by) =>
+      parts.deployments.start(owner, id, by),
     ),
-    verb(parts.deployments, 'POST /deployment/{ws}/stop/{deploymentId}', 'Stop a deployment', (owner, id) =>
-      parts.deployments.stop(owner, id),
+    verb(parts.deployments, 'POST /deployment/{ws}/stop/{deploymentId}', 'Stop a deployment', (owner, id, by) =>
+      parts.deployments.stop(owner, id, by),
     ),
-    verb(parts.deployments, 'DELETE /deployment/{ws}/{deploymentId}', 'Stop and delete a deployment', (owner, id) =>
-      parts.deployments.delete(owner, id),
+    verb(parts.deployments, 'DELETE /deployment/{ws}/{deploymentId}', 'Stop and delete a deployment', (owner, id, by) =>
+      parts.deployments.delete(owner, id, by),
     ),
   ];
 }
@@ -137,7 +139,7 @@ function verb(
   deployments: Pick<Deployments, 'find'>,
   http: string,
   summary: string,
-  act: (owner: Pick<Caller, 'workspaceId'>, deploymentId: string) => Promise<ChangeOutcome>,
+  act: (owner: Pick<Caller, 'workspaceId'>, deploymentId: string, by: Actor) => Promise<ChangeOutcome>,
 ): RestRoute {
   return restRoute({
     http,
@@ -145,12 +147,13 @@ function verb(
     scope: 'full',
     grants: { confinesToApp: true },
     errors: [NOT_FOUND],
-    handle: async ({ caller, workspaceId, params }) => {
+    handle: async (request) => {
+      const { caller, workspaceId, params } = request;
       if (caller.confined !== undefined) {
         const row = await deployments.find({ workspaceId }, params['deploymentId'] ?? '');
         if (row === undefined || isOutside(caller, row.appId)) throw notFound();
       }
-      const outcome = await act({ workspaceId }, params['deploymentId'] ?? '');
+      const outcome = await act({ workspaceId }, params['deploymentId'] ?? '', actorBehind(request));
       if (outcome.kind === 'not_found') throw notFound();
       if (outcome.kind === 'refused') throw new AppError('bad_request', outcome.text);
       return undefined;

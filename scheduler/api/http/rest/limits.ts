@@ -8,6 +8,7 @@ import type { WorkspaceLimits } from '../../../workspaces/identity/limits.ts';
 import type { HandMadeContainers } from '../../../fleet/containers/hand-made.ts';
 import type { Rates } from '../../../workspaces/identity/rates.ts';
 import type { Limits } from '../../../workspaces/identity/workspace-limits.ts';
+import { actorBehind } from '../origin.ts';
 import { REST_BODY_LIMIT } from './rest.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
@@ -19,8 +20,8 @@ export interface LimitsParts {
   readonly handMade: Pick<HandMadeContainers, 'countOf'>;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
-  /** `LONGSHORE_TASK_DAYS`, `LONGSHORE_LOG_DAYS` */
-  readonly retention: { readonly tasksDays: number; readonly logsDays: number };
+  /** `LONGSHORE_TASK_DAYS`, `LONGSHORE_LOG_DAYS`, `LONGSHORE_EVENT_DAYS` */
+  readonly retention: { readonly tasksDays: number; readonly logsDays: number; readonly eventsDays: number };
 }
 
 /** Limits and usage of a workspace. PUT changes the named limits, and is for the administrator. */
@@ -42,7 +43,10 @@ export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
       readBody: readChange,
       answer: LimitsRecord,
       errors: ['workspace_not_found'],
-      handle: async ({ workspaceId, body }) => show(workspaceId, await parts.limits.change(workspaceId, body)),
+      handle: async (request) => {
+        const { workspaceId, body } = request;
+        return show(workspaceId, await parts.limits.change(workspaceId, body, actorBehind(request)));
+      },
     }),
   ];
 }
@@ -66,8 +70,6 @@ export function restRate(
 
 /** Timeouts of a synchronous call's execution and of a container's start; asynchronous tasks have their stub's own. */
 const TIMEOUTS = { endpoint_seconds: 600, task_seconds: null, container_start_seconds: 900 };
-
-const EVENTS_DAYS = 30;
 
 const limitsRecord = (
   id: WorkspaceId,
@@ -108,8 +110,7 @@ const limitsRecord = (
   },
   retention: {
     logs_days: retention.logsDays,
-    // Events are not kept yet.
-    events_days: EVENTS_DAYS,
+    events_days: retention.eventsDays,
     tasks_days: retention.tasksDays,
   },
   billing: { mode: 'postpaid', credits_cents: null },

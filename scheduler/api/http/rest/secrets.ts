@@ -2,6 +2,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import { ChangeSecret, CreateSecret, SecretList, SecretRecord } from '#shared/api/rest/secrets.ts';
 import type { Secrets } from '../../../workspaces/secrets/service.ts';
 import type { SecretRow } from '../../../stores/store/queries/secrets.ts';
+import { actorBehind } from '../origin.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
@@ -23,7 +24,10 @@ export function secretRoutes(secrets: Pick<Secrets, 'list' | 'create' | 'change'
       body: CreateSecret,
       answer: SecretRecord,
       errors: ['secret_exists'],
-      handle: async ({ workspaceId, body }) => secretRecord(await secrets.create(workspaceId, body.name, body.value)),
+      handle: async (request) => {
+        const { workspaceId, body } = request;
+        return secretRecord(await secrets.create(workspaceId, body.name, body.value, actorBehind(request)));
+      },
     }),
     restRoute({
       http: 'PUT /secret/{ws}/{name}',
@@ -32,16 +36,19 @@ export function secretRoutes(secrets: Pick<Secrets, 'list' | 'create' | 'change'
       body: ChangeSecret,
       answer: SecretRecord,
       errors: ['secret_not_found'],
-      handle: async ({ workspaceId, params, body }) =>
-        secretRecord(await secrets.change(workspaceId, params['name'] ?? '', body.value)),
+      handle: async (request) => {
+        const { workspaceId, params, body } = request;
+        return secretRecord(await secrets.change(workspaceId, params['name'] ?? '', body.value, actorBehind(request)));
+      },
     }),
     restRoute({
       http: 'DELETE /secret/{ws}/{name}',
       summary: 'Delete a secret',
       scope: 'full',
       errors: ['secret_not_found'],
-      handle: async ({ workspaceId, params }) => {
-        await secrets.delete(workspaceId, params['name'] ?? '');
+      handle: async (request) => {
+        const { workspaceId, params } = request;
+        await secrets.delete(workspaceId, params['name'] ?? '', actorBehind(request));
         return undefined;
       },
     }),

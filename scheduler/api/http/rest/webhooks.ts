@@ -19,6 +19,7 @@ import type { WebhookDeliveryRow } from '../../../stores/store/queries/webhook-d
 import type { WebhookRow } from '../../../stores/store/queries/webhooks.ts';
 import type { WebhookService } from '../../../tasks/event-webhooks/service.ts';
 import { cursorOf, pageLimit, pageOf } from './paging.ts';
+import { actorBehind } from '../origin.ts';
 import { restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
@@ -58,8 +59,9 @@ const recordRoutes = ({ webhooks }: WebhookRouteParts): readonly RestRoute[] => 
     body: CreateWebhook,
     answer: WebhookWithSecret,
     errors: ['invalid_webhook', 'too_many_webhooks'],
-    handle: async ({ workspaceId, body }) => {
-      const { webhook, secret } = await webhooks.create(workspaceId, body);
+    handle: async (request) => {
+      const { workspaceId, body } = request;
+      const { webhook, secret } = await webhooks.create(workspaceId, body, actorBehind(request));
       return { ...recordOf(webhook), secret };
     },
   }),
@@ -77,7 +79,8 @@ const recordRoutes = ({ webhooks }: WebhookRouteParts): readonly RestRoute[] => 
     body: ChangeWebhook,
     answer: WebhookRecord,
     errors: ['invalid_webhook', 'webhook_not_found'],
-    handle: async (request) => recordOf(await webhooks.change(request.workspaceId, idOf(request), request.body)),
+    handle: async (request) =>
+      recordOf(await webhooks.change(request.workspaceId, idOf(request), request.body, actorBehind(request))),
   }),
   restRoute({
     http: 'DELETE /webhook/{ws}/{webhookId}',
@@ -86,7 +89,7 @@ const recordRoutes = ({ webhooks }: WebhookRouteParts): readonly RestRoute[] => 
     answer: WebhookDeleted,
     errors: ['webhook_not_found'],
     handle: async (request) => {
-      await webhooks.delete(request.workspaceId, idOf(request));
+      await webhooks.delete(request.workspaceId, idOf(request), actorBehind(request));
       return {};
     },
   }),
@@ -97,7 +100,7 @@ const recordRoutes = ({ webhooks }: WebhookRouteParts): readonly RestRoute[] => 
     answer: WebhookWithSecret,
     errors: ['webhook_not_found'],
     handle: async (request) => {
-      const { webhook, secret } = await webhooks.rotate(request.workspaceId, idOf(request));
+      const { webhook, secret } = await webhooks.rotate(request.workspaceId, idOf(request), actorBehind(request));
       return { ...recordOf(webhook), secret };
     },
   }),

@@ -9,6 +9,7 @@ import { AppError } from '#shared/errors.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import type { Tenants } from '../../../workspaces/identity/tenants.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
+import { actorBehind } from '../origin.ts';
 import { workspaceRecord } from './records.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
@@ -50,8 +51,9 @@ export function workspaceRoutes(tenants: Pick<Tenants, 'create' | 'list'>): read
       status: 201,
       body: CreateWorkspace,
       answer: CreatedWorkspace,
-      handle: async ({ body }) => {
-        const { workspace, token } = await tenants.create(body.name);
+      handle: async (request) => {
+        const { body, caller } = request;
+        const { workspace, token } = await tenants.create(body.name, actorBehind(request), caller.workspaceId);
         return { ...workspaceRecord(workspace, null), token };
       },
     }),

@@ -1,5 +1,5 @@
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import type { Db, Queryable } from '../db.ts';
+import type { Queryable, Transaction } from '../db.ts';
 import { many, maybeOne, msOf, one } from '../rows.ts';
 
 export interface WorkspaceRow {
@@ -78,21 +78,19 @@ export async function anyWorkspaceExists(db: Queryable): Promise<boolean> {
 }
 
 /** Changes a workspace's limits, one change at a time for each workspace. undefined: the workspace does not exist. */
-export function changeWorkspaceLimits(
-  db: Db,
+export async function changeWorkspaceLimits(
+  tx: Transaction,
   id: WorkspaceId,
   next: (stored: Readonly<Record<string, unknown>>) => Readonly<Record<string, unknown>>,
 ): Promise<WorkspaceRow | undefined> {
-  return db.transaction(async (tx) => {
-    const row = await maybeOne(tx, `select ${COLUMNS} from workspaces where id = $1 for update`, [id], map);
-    if (row === undefined) return undefined;
-    return maybeOne(
-      tx,
-      `update workspaces set limits = $2::jsonb, updated_at = now() where id = $1 returning ${COLUMNS}`,
-      [id, JSON.stringify(next(row.limits))],
-      map,
-    );
-  });
+  const row = await maybeOne(tx, `select ${COLUMNS} from workspaces where id = $1 for update`, [id], map);
+  if (row === undefined) return undefined;
+  return maybeOne(
+    tx,
+    `update workspaces set limits = $2::jsonb, updated_at = now() where id = $1 returning ${COLUMNS}`,
+    [id, JSON.stringify(next(row.limits))],
+    map,
+  );
 }
 
 /**

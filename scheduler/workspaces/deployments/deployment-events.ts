@@ -1,0 +1,112 @@
+// Events of deployments and stubs, for the transaction that changes their rows. Pure.
+import { timestampOf } from '#shared/api/fields.ts';
+import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
+import type { StubRow } from '../../stores/store/queries/stubs.ts';
+import { auditEvent } from '../events/audit.ts';
+import type { Actor } from '../events/audit.ts';
+import type { EventGiven } from '../events/writer.ts';
+
+/** Most characters of a stub's configuration in an event; a longer one is left out. */
+const MOST_CONFIG = 64 * 1024;
+
+/** The deployment was made: `stub.deploy` for everybody, and the trail's own. */
+export function deployed(row: DeploymentRow, stub: StubRow, by: Actor, atMs: number): readonly EventGiven[] {
+  const config = JSON.stringify(stub.config);
+  return [
+    {
+      ...subjectOf(row),
+      type: 'stub.deploy',
+      atMs,
+      data: {
+        id: stub.id,
+        stub_type: stub.type,
+        workspace_id: row.workspaceId,
+        stub_config: config.length > MOST_CONFIG ? '' : config,
+        parent_stub_id: '',
+        deployment_id: row.id,
+        deployment_name: row.name,
+        deployment_version: row.version,
+      },
+    },
+    audited('audit.deployment.created', row, by, atMs),
+  ];
+}
+
+export const started = (row: DeploymentRow, by: Actor, atMs: number): readonly EventGiven[] => [
+  told('deployment.started', row, atMs),
+  audited('audit.deployment.started', row, by, atMs),
+];
+
+export const stopped = (row: DeploymentRow, by: Actor, atMs: number): readonly EventGiven[] => [
+  told('deployment.stopped', row, atMs),
+  audited('audit.deployment.stopped', row, by, atMs),
+];
+
+/** A new version of a schedule stopped this one. */
+export const superseded = (row: DeploymentRow, atMs: number): EventGiven =>
+  told('deployment.stopped', row, atMs, { reason: 'superseded' });
+
+export const deleted = (row: DeploymentRow, by: Actor, atMs: number): readonly EventGiven[] => [
+  told('deployment.deleted', row, atMs),
+  audited('audit.deployment.deleted', row, by, atMs),
+];
+
+/** @param containers - the number that was asked for */
+export const scaled = (row: DeploymentRow, containers: number, by: Actor, atMs: number): readonly EventGiven[] => [
+  told('deployment.scaled', row, atMs, { containers }),
+  audited('audit.deployment.scaled', row, by, atMs, { containers }),
+];
+
+const subjectOf = (row: DeploymentRow) => ({
+  workspaceId: row.workspaceId,
+  appId: row.appId,
+  stubId: row.stubId,
+  stubType: row.stubType,
+  deploymentId: row.id,
+});
+
+const told = (
+  type: string,
+  row: DeploymentRow,
+  atMs: number,
+  more: Readonly<Record<string, unknown>> = {},
+): EventGiven => ({
+  ...subjectOf(row),
+  type,
+  atMs,
+  data: {
+    id: row.id,
+    name: row.name,
+    active: row.active,
+    version: row.version,
+    subdomain: row.subdomain,
+    stub_id: row.stubId,
+    stub_type: row.stubType,
+    app_id: row.appId,
+    workspace_id: row.workspaceId,
+    min_containers: row.scaleMin,
+    max_containers: row.scaleMax,
+    created_at: timestampOf(row.createdAtMs),
+    updated_at: timestampOf(row.updatedAtMs),
+    deleted_at: timestampOf(row.deletedAtMs),
+    ...more,
+  },
+});
+
+const audited = (
+  type: Parameters<typeof auditEvent>[1],
+  row: DeploymentRow,
+  by: Actor,
+  atMs: number,
+  attrs: Readonly<Record<string, number>> = {},
+): EventGiven =>
+  auditEvent(
+    by,
+    type,
+    {
+      ...subjectOf(row),
+      target: { type: 'deployment', id: row.id, name: row.name },
+      attrs: { version: row.version, ...attrs },
+    },
+    atMs,
+  );
