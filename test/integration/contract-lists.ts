@@ -356,6 +356,7 @@ export const PAGED_ELSEWHERE: Readonly<Record<string, string>> = {
 };
 
 const VERBS = 'test/integration/verbs.test.ts';
+const METRICS = 'test/integration/metric-routes.test.ts';
 const SHARED_STATE = 'test/integration/shared-state.test.ts';
 
 /** Routes whose parameters another file tries, each by its name. */
@@ -376,5 +377,8 @@ export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'GET /volume/{ws}/{volumeName}/file-url': VERBS,
   'GET /volume/{ws}/{volumeName}/pack-url': VERBS,
   'GET /webhook/{ws}/{webhookId}/deliveries': 'test/integration/webhook-routes.test.ts',
+  'GET /metrics/{ws}/stub-timeseries': METRICS,
+  'GET /metrics/{ws}/workspace-timeseries': METRICS,
+  'GET /metrics/{ws}/pool-timeseries': METRICS,
   'GET /deployment/{deploymentId}/url': 'test/integration/http.test.ts',
 };

@@ -1,8 +1,8 @@
-// The contract of every route of the workspace REST API, generated from the list of routes. Each route is called with no
-// token, with a bad, a revoked and another workspace's one, and with every value that cannot be read. Each list is
-// paged to its end while rows are added, and read where there is nothing. Each filter is tried. A route, a list or a
-// parameter without its row fails. Ids, answers and effects of single routes are in verbs.test.ts, which must know each
-// route, too. There is no machine.
+// The contract of every route of the workspace REST API, generated from the list of routes. Each is called without a
+// token, with a bad, a revoked and another workspace's one, and with values that cannot be read. Each list is paged to
+// its end while rows are added, and read where there is nothing. Each filter is tried. A route, a list or a parameter
+// without its row fails. Ids, answers and effects of single routes are in verbs.test.ts, which must know each route,
+// too. There is no machine.
 import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
