@@ -10,6 +10,7 @@ import type { Quotas } from '../control/placement/quotas.ts';
 import type { MachineHealth } from '../fleet/health.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
+import type { Events } from './events.ts';
 import type { Identity } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { TaskParts } from './tasks.ts';
@@ -18,6 +19,7 @@ import { cpuPoolsOf, openPlacement } from './placement.ts';
 export interface ScalingSetup {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;
+  readonly events: Pick<Events, 'writer'>;
   readonly clusterState: ClusterState;
   readonly targets: Targets;
   readonly localQueue: LocalQueueParts;
@@ -60,7 +62,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
     create: (target, count) => placer.create(target, count),
     slots,
     loads,
-    breakers: new Breakers({ db, clock, log, fence }),
+    breakers: new Breakers({ db, clock, log, fence, told: { db, events: setup.events.writer, targets } }),
     clock,
     log,
     metrics: new AutoscalerMetrics(registry),
