@@ -32,6 +32,17 @@ const ASSETS = [
   'docs/machines.md',
 ];
 const PGLITE = 'node_modules/@electric-sql/pglite';
+/** The page of the API's description. */
+const VIEWER = 'node_modules/swagger-ui-dist';
+const VIEWER_FILES = [
+  'package.json',
+  'LICENSE',
+  'NOTICE',
+  'swagger-ui-bundle.js',
+  'swagger-ui-bundle.js.LICENSE.txt',
+  'swagger-ui.css',
+  'favicon-32x32.png',
+];
 /** Left out of those: what Python and editors leave behind, and documents about the Python module's code. */
 const LEFT_OUT = /(?:^|\/)(?:__pycache__|\.[^/]+|[^/]+\.pyc)$|^python\/.*\.md$/;
 
@@ -52,9 +63,10 @@ export async function writeRelease(directory) {
     linkOrCopy(node, join(directory, 'bin', 'node')),
     ...ASSETS.filter((path) => existsSync(join(repositoryRoot, path))).map((path) => copyTree(path, directory)),
     copyPglite(directory),
+    ...VIEWER_FILES.map((file) => copyTree(`${VIEWER}/${file}`, directory)),
     copyPauseImage(directory),
     writeFile(join(directory, 'package.json'), await ownPackage()),
-    writeFile(join(directory, 'THIRD_PARTY.md'), await thirdParty([...packages, PGLITE])),
+    writeFile(join(directory, 'THIRD_PARTY.md'), await thirdParty([...packages, PGLITE, VIEWER])),
     writeFile(join(directory, 'bin', 'longshore'), LAUNCHER, { mode: 0o755 }),
   ]);
 }

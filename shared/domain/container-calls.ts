@@ -24,8 +24,8 @@ const CALLS: readonly (readonly [methods: readonly string[], path: RegExp])[] = 
   // By name (its latest version, or one), or by the id of a stub.
   [['GET', 'POST'], new RegExp(`^/(${TASK_KINDS})/${NAME}(/(latest|v[0-9]{1,9}))?$`)],
   [['GET', 'POST'], new RegExp(`^/(${TASK_KINDS})/(id|public)/${NAME}$`)],
-  // Applications that stream: any path below their own.
-  [['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'], new RegExp(`^/asgi/${NAME}(/.*)?$`)],
+  // Applications and pods that stream: any path below their own.
+  [['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'], new RegExp(`^/(asgi|pod)/${NAME}(/.*)?$`)],
 ];
 
 /** @param path - without its query. Pure. */

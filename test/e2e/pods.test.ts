@@ -9,7 +9,7 @@ import { waitFor } from '../helpers/services.ts';
 
 /** Answers with what it was asked, echoes bodies, and speaks a protocol of its own after an upgrade. */
 const PROGRAM = `
-import json, os, sys
+import http.client, json, os, socket, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Handler(BaseHTTPRequestHandler):
@@ -28,6 +28,18 @@ class Handler(BaseHTTPRequestHandler):
             return
         if self.path == '/exit':
             os._exit(3)
+        if self.path.startswith('/through/'):
+            through = http.client.HTTPConnection('gateway')
+            through.sock = socket.socket(socket.AF_UNIX)
+            through.sock.connect(os.environ['LONGSHORE_GATEWAY_SOCKET'])
+            through.request('GET', self.path[len('/through'):])
+            answer = through.getresponse()
+            body = answer.read()
+            self.send_response(answer.status)
+            self.send_header('content-length', str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            return
         body = json.dumps({'path': self.path, 'headers': dict(self.headers), 'kind': os.environ.get('KIND')}).encode()
         self.send_response(200)
         self.send_header('content-length', str(len(body)))
@@ -123,6 +135,15 @@ describe('a pod', () => {
     ]);
     for (const token of ['', 'nonsense'])
       expect((await platform.call('/pod/own/v1/8000/', { token })).status).toBe(401);
+  });
+
+  test('is called by a container of its workspace through its gateway socket, and a sandbox is not', async ({
+    platform,
+  }) => {
+    const called = await platform.call('/pod/own/v1/8000/through/pod/own/v1/8000/inner?a=1');
+    expect([called.status, (JSON.parse(called.text) as Told).path]).toEqual([200, '/inner?a=1']);
+    const refused = await platform.call('/pod/own/v1/8000/through/sandbox/container/a/b/8000/');
+    expect([refused.status, refused.text]).toEqual([403, expect.stringContaining('not_allowed')]);
   });
 
   test('whose program ends in the middle of a call is 502, and another container serves the next', async ({

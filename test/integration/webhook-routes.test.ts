@@ -3,9 +3,13 @@
 /* oxlint-disable no-empty-pattern */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import { Webhook } from 'standardwebhooks';
 import { expect } from 'vitest';
-import { MAIN, jsonOf, plainEnv } from '../helpers/platform.ts';
+import { MAIN, ROOT, jsonOf, plainEnv } from '../helpers/platform.ts';
 import { Receiver } from '../helpers/receiver.ts';
 import type { Received } from '../helpers/receiver.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
@@ -89,6 +93,25 @@ test.afterEach(async ({ world: { call } }) => {
   const { data } = (await call('GET', '?limit=1000')).json as unknown as Listed;
   for (const row of data) expect((await call('DELETE', `/${String(row['id'])}`)).status).toBe(200);
 });
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+async function isOpen(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1');
+  const isThere = await Promise.race([
+    once(socket, 'connect').then(() => true),
+    once(socket, 'close').then(() => false),
+  ]).catch(() => false);
+  socket.destroy();
+  return isThere;
+}
 
 const eventOf = ({ body }: Received): Event => JSON.parse(body) as Event;
 
@@ -294,6 +317,42 @@ test('the command line makes, shows, changes, tests and repeats', async ({ world
     'longshore webhook create https://example.com/hooks --events task.updated > secret.txt',
   );
 });
+
+test.for(['js', 'python'] as const)(
+  'the receiver in %s of the documents takes what is genuine alone',
+  async (language, { world, onTestFinished }) => {
+    const { set, call } = world;
+    const text = readFileSync(join(ROOT, 'docs', 'webhooks.md'), 'utf8');
+    const code = new RegExp(`\`\`\`${language}\\n([^\`]+)\`\`\``).exec(text)?.[1] ?? '';
+    const file = join(set.directory, language === 'js' ? 'receiver.mjs' : 'receiver.py');
+    writeFileSync(file, code);
+    if (language === 'js') symlinkSync(join(ROOT, 'node_modules'), join(set.directory, 'node_modules'));
+    const port = await freePort();
+    const { json } = await call('POST', '', { url: `http://127.0.0.1:${port}/` });
+    const start = async (secret: string): Promise<() => Promise<void>> => {
+      const child = spawn(language === 'js' ? process.execPath : 'python3', [file], {
+        env: { ...plainEnv(), WEBHOOK_SECRET: secret, PORT: String(port) },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      });
+      let said = '';
+      for (const stream of [child.stdout, child.stderr]) stream.on('data', (part: Buffer) => (said += part.toString()));
+      const ended = once(child, 'close');
+      const stop = async (): Promise<void> => {
+        child.kill('SIGKILL');
+        await ended;
+      };
+      onTestFinished(stop);
+      await waitFor(() => isOpen(port), `it listens: ${said}`, 20_000);
+      return stop;
+    };
+    const tested = async () => (await call('POST', `/${String(json['id'])}/test`)).json;
+    const stop = await start(String(json['secret']));
+    expect(await tested()).toMatchObject({ state: 'delivered', status_code: 204 });
+    await stop();
+    await start(`whsec_${Buffer.alloc(32).toString('base64')}`);
+    expect(await tested()).toMatchObject({ state: 'failed', status_code: 401 });
+  },
+);
 
 test('a leader that is killed while it sends loses no event, and each task keeps its order', async ({ world }) => {
   const { set, receiver, at, call } = world;

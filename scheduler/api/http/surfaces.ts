@@ -25,7 +25,7 @@ import type { Directory } from '../../workspaces/deployments/directory.ts';
 import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
 import { Stubs } from '../../workspaces/deployments/stubs.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
-import { sandboxUrl } from '../../workspaces/deployments/urls.ts';
+import { containerUrl } from '../../workspaces/deployments/urls.ts';
 import { Stacks } from '../../workspaces/deployments/stacks.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
@@ -72,8 +72,8 @@ import type { CertificateWatch } from './certificate.ts';
 import { bindOperations, GATEWAY_BASE, GATEWAY_BODY_LIMIT } from './bind.ts';
 import { registerContainers } from './containers/routes.ts';
 import { ContainerSockets } from './containers/sockets.ts';
-import { apiPages } from './description/api-page.ts';
 import { openApiDocument } from './description/openapi.ts';
+import { registerViewer } from './description/viewer.ts';
 import { hostRewriter } from './invoke/host-form.ts';
 import { registerInvoke } from './invoke/invoke.ts';
 import { registerDiscovery } from './ops/discovery.ts';
@@ -351,7 +351,7 @@ function registerAll(
       setTtl: (containerId, seconds) => parts.containerUses.setTtl(containerId, seconds),
       exposePort: (containerId, port) => parts.handMade.exposePort(containerId, port),
       portsOf: ({ row }) => portsOf(row),
-      urlOf: (baseUrl, { stubId, containerId }, port) => sandboxUrl(baseUrl, { stubId, containerId }, port),
+      urlOf: (baseUrl, container, port) => containerUrl(baseUrl, container, port, urls),
       changes: parts.containerChanges,
       snapshots: parts.snapshots,
       workers: parts.workers,
@@ -465,26 +465,16 @@ function registerAll(
     scheme,
     baseUrlOf: (request) => originOf(request).baseUrl,
   });
-  registerOpenApi(app, settings.version, originOf);
+  registerOpenApi(app, settings.version);
 }
 
 /** Registers openapi.json for programs, and its page for people. */
-function registerOpenApi(
-  app: FastifyInstance,
-  version: string,
-  originOf: (request: FastifyRequest) => { readonly baseUrl: string },
-): void {
+function registerOpenApi(app: FastifyInstance, version: string): void {
   let text: string | undefined;
-  let pages: ReturnType<typeof apiPages> | undefined;
   app.get('/openapi.json', (_request, reply) =>
     reply.type('application/json; charset=utf-8').send((text ??= JSON.stringify(openApiDocument(version)))),
   );
-  app.get('/docs', (request, reply) =>
-    reply
-      .type('text/html; charset=utf-8')
-      .header('content-security-policy', "default-src 'none'; style-src 'unsafe-inline'")
-      .send((pages ??= apiPages(openApiDocument(version)))(originOf(request).baseUrl)),
-  );
+  registerViewer(app);
 }
 
 /** Registers a surface as a plugin of its own, so that its error shape and body rules stay inside. */

@@ -12,7 +12,7 @@ import type { EventRow } from '../../stores/store/queries/events.ts';
 import type { Delivered, DueDelivery, EventPage, Progress } from '../../stores/store/queries/webhook-deliveries.ts';
 import type { LastDelivery, WebhookWork } from '../../stores/store/queries/webhooks.ts';
 import type { Outcome } from '../webhooks/decide.ts';
-import { afterEventTry, errorOf } from './decide.ts';
+import { POSTPONED_MS, afterEventTry, errorOf } from './decide.ts';
 import { kindsOf } from './filters.ts';
 
 /** Most posts of one webhook at once. */
@@ -98,6 +98,7 @@ export class Lane {
   /** Number of waiting deliveries by subject. */
   #held: Map<string, number>;
   #waiting: number;
+  #waitingVersion = 0;
   #running = 0;
   #pace: 'unproven' | 'quick' | 'slow' | 'silent';
   #isReading = false;
@@ -155,9 +156,14 @@ export class Lane {
     return this.#waiting > 0;
   }
 
-  /** Whether waiting deliveries may be counted anew: none of them is in motion. */
+  /** Whether no delivery is in motion. */
   get isCalm(): boolean {
     return this.#running === 0 && this.#underWay.size === 0;
+  }
+
+  /** Grows with each change of the waiting deliveries, as they are known here. */
+  get waitingVersion(): number {
+    return this.#waitingVersion;
   }
 
   /** The workspace has events up to this number. */
@@ -167,10 +173,13 @@ export class Lane {
     this.step();
   }
 
-  /** The webhook's row as it is now. @param held - where waiting deliveries were counted anew */
+  /**
+   * The webhook's row as it is now.
+   * @param held - waiting deliveries, counted anew while none was in motion
+   */
   changed(webhook: WebhookWork, held?: ReadonlyMap<string, number>): void {
     this.#take(webhook);
-    if (held !== undefined && this.isCalm) {
+    if (held !== undefined) {
       this.#held = new Map(held);
       this.#waiting = [...held.values()].reduce((sum, one) => sum + one, 0);
     }
@@ -360,8 +369,9 @@ export class Lane {
     try {
       after = await this.#try(entry.event, entry.subject, newId<DeliveryId>(), 0);
     } catch (error) {
-      if (!this.#signal.aborted) this.#host.failed(this, error);
-      entry.state = 'open';
+      // The message could not be made.
+      this.#host.failed(this, error);
+      await sleep(POSTPONED_MS, this.#signal);
       after = 'postponed';
     } finally {
       this.#running -= 1;
@@ -382,7 +392,7 @@ export class Lane {
       // A retry for which there was no place is found again by the next sweep.
       if (after === 'postponed') this.#underWay.delete(id);
     } catch (error) {
-      if (!this.#signal.aborted) this.#host.failed(this, error);
+      this.#host.failed(this, error);
       this.#underWay.delete(id);
     } finally {
       this.#running -= 1;
@@ -492,6 +502,7 @@ export class Lane {
 
   #count(subject: string, by: number): void {
     if (by === 0) return;
+    this.#waitingVersion += 1;
     this.#waiting = Math.max(0, this.#waiting + by);
     const left = (this.#held.get(subject) ?? 0) + by;
     if (left > 0) this.#held.set(subject, left);

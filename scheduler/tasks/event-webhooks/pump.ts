@@ -108,8 +108,12 @@ export class WebhookPump implements Part {
   #follow(leads: boolean): void {
     if (leads === (this.#reign !== undefined)) return;
     if (leads) {
-      this.#reign = new Reign(this.#parts);
-      this.#reign.start();
+      const reign = new Reign(this.#parts);
+      this.#reign = reign;
+      // The one before writes first how far it came.
+      void this.#ending.then(() => {
+        if (this.#reign === reign) reign.start();
+      });
       return;
     }
     const ending = this.#reign?.end() ?? Promise.resolve();
@@ -202,11 +206,20 @@ class Reign implements LaneHost {
     for (const lane of this.#lanes.values()) {
       const row = rows.get(lane.id);
       if (row === undefined || !row.active) this.#drop(lane);
-      else lane.changed(row, lane.hasWaiting && lane.isCalm ? await waitingSubjects(db, lane.id) : undefined);
+      else lane.changed(row, await this.#heldOf(lane));
     }
     for (const lane of [...this.#lanes.values()]) if (this.#isDone(lane)) this.#drop(lane);
     await this.#find();
     metrics.underWay.set([...this.#lanes.values()].filter((lane) => lane.isBehind).length);
+  }
+
+  /** Waiting deliveries as the database has them, where it has all: somebody may have sent one again. */
+  async #heldOf(lane: Lane): Promise<ReadonlyMap<string, number> | undefined> {
+    const isSettled = (): boolean => lane.isCalm && !this.#moved.has(lane) && !this.#writing.has(lane);
+    if (!lane.hasWaiting || !isSettled()) return undefined;
+    const version = lane.waitingVersion;
+    const held = await waitingSubjects(this.#parts.db, lane.id);
+    return isSettled() && version === lane.waitingVersion ? held : undefined;
   }
 
   /** Whether the lane has nothing to do, and nothing that is not written. */

@@ -89,12 +89,20 @@ export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings):
 
 const isLoopbackName = (host: string): boolean => host === 'localhost' || host.startsWith('127.') || host === '[::1]';
 
-/** The address of a port of one container of a sandbox. @param base - without a trailing slash */
-export const sandboxUrl = (
+/**
+ * The address of a port of one container, in the default form of the installation.
+ * @param base - without a trailing slash
+ */
+export function containerUrl(
   base: string,
   { stubId, containerId }: { readonly stubId: string; readonly containerId: string },
   port: number,
-): string => `${base}/sandbox/container/${stubId}/${containerId}/${port}`;
+  { invokeDomain }: UrlSettings,
+): string {
+  if (invokeDomain === null) return `${base}/sandbox/container/${stubId}/${containerId}/${port}`;
+  const { protocol, port: listening } = new URL(base);
+  return `${protocol}//${containerId}-${port}.${invokeDomain}${listening === '' ? '' : `:${listening}`}`;
+}
 
 export type UrlForm = 'host' | 'path' | '';
 

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { apiPages } from '../../../scheduler/api/http/description/api-page.ts';
 import { openApiDocument } from '../../../scheduler/api/http/description/openapi.ts';
 import { SUMMARIES } from '../../../scheduler/api/http/description/summaries.ts';
 
@@ -65,7 +64,7 @@ test('every answer is described with its statuses, and what refers to something 
 const EMPTY =
   /^(?:POST|PUT|DELETE) \/api\/v1\/(?:deployment|image|secret|token|map|queue|signal)\/|^POST \/\w+\/.*\/warmup$|^HEAD /;
 /** Routes with further good answers, for parts of the bytes. */
-const IN_PARTS = /\/objects\/(?:upload|download)\/|\/volumes\/files\//;
+const IN_PARTS = /\/objects\/(?:upload|download)\/|\/volumes\/files\/|\/docs\/\{file\}/;
 
 test('a route of the REST API says what it takes, what it answers and by which codes it refuses', () => {
   const made = named('POST /api/v1/secret/{ws}');
@@ -110,45 +109,4 @@ test('everything has a summary, and no summary is of nothing', () => {
   expect(all.filter(({ summary }) => summary === '' || summary === undefined)).toEqual([]);
   const names = new Set(all.map(({ operationId }) => operationId));
   expect(Object.keys(SUMMARIES).filter((name) => !names.has(name))).toEqual([]);
-});
-
-test('the page has every operation, fields of records inside, and a call to try; texts are escaped', () => {
-  const document = openApiDocument('0') as { paths: Record<string, Record<string, { operationId?: string }>> };
-  const page = apiPages(document)('https://gpu.example.org/<base>');
-  for (const methods of Object.values(document.paths)) {
-    for (const { operationId } of Object.values(methods)) {
-      if (operationId !== undefined) expect(page).toContain(`<section id="${operationId}"><h3>${operationId}</h3>`);
-    }
-  }
-  expect(page).toContain('<td><code>volumes[].mountPath</code></td><td>string</td>');
-  // A record is listed as a whole and by its parts.
-  expect(page).toContain('<td><code>settings</code></td><td>record</td><td>settings to change, by name;');
-  expect(page).toContain('<td><code>settings.cpuOvercommit</code></td><td>number or null</td><td>the cores of each');
-  expect(page).toContain('curl -X POST https://gpu.example.org/&lt;base&gt;/api/v1/gateway/deployments/ID/scale');
-  expect(page).not.toContain('<base>');
-  // Further rows: a list, a record that is described elsewhere, and a refusal.
-  expect(page).toContain('<td><code>[].container_id</code></td><td>string</td>');
-  expect(page).toContain('<td><code>data[].stub.config_version</code></td><td>integer</td>');
-  expect(page).toContain('<td>409</td><td colspan="2" class="text">secret_exists</td>');
-  expect(page).not.toContain('$ref');
-});
-
-test('the page is made once for a base URL, and again for another', () => {
-  let made = 0;
-  const info = {
-    get title() {
-      made += 1;
-      return 'Longshore';
-    },
-    version: '0',
-    description: '',
-  };
-  const page = apiPages({ ...openApiDocument('0'), info });
-  const first = page('http://a');
-  const once = made;
-  expect(page('http://a')).toBe(first);
-  expect(made).toBe(once);
-  expect(page('http://b')).toContain('curl http://b/');
-  expect(page('http://a')).toBe(first);
-  expect(made).toBe(3 * once);
 });

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
+import { readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
 import { canonicalJson } from '../../../scheduler/workspaces/deployments/stubs.ts';
 import {
+  containerUrl,
   hostUrl,
   invokeUrl,
   pathUrl,
@@ -106,4 +108,18 @@ test('two configurations that differ in the order of fields only are the same', 
   const other = { b: { c: null, d: [1, { x: 2, y: 1 }] }, a: 1 };
   expect(canonicalJson(one)).toBe(canonicalJson(other));
   expect(canonicalJson([1, 2])).not.toBe(canonicalJson([2, 1]));
+});
+
+test('the address of a container’s port has the form that the installation is set up for', () => {
+  const container = { stubId: STUB, containerId: `sandbox-${STUB}-0a1b2c3d` };
+  const urlOf = (base: string, invokeDomain: string | null) => containerUrl(base, container, 8000, { invokeDomain });
+  expect(urlOf('http://127.0.0.1:1994', null)).toBe(
+    `http://127.0.0.1:1994/sandbox/container/${STUB}/${container.containerId}/8000`,
+  );
+  expect(urlOf('http://10.0.0.1:1994', 'run.example')).toBe(`http://${container.containerId}-8000.run.example:1994`);
+  const url = urlOf('https://api.example', 'run.example');
+  expect(url).toBe(`https://${container.containerId}-8000.run.example`);
+  const [label = ''] = new URL(url).hostname.split('.');
+  expect(label.length).toBeLessThanOrEqual(63);
+  expect(readHostLabel(label)).toMatchObject({ kind: 'container', containerId: container.containerId, port: 8000 });
 });

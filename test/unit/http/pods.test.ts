@@ -388,6 +388,25 @@ describe('another protocol', () => {
     expect(status).toBe(403);
   });
 
+  test('an upgrade that is no WebSocket is refused with what to do, but an offer of HTTP/2 is none', async () => {
+    let calls = 0;
+    const { port } = await answering('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok', () => (calls += 1));
+    const { address } = await serve({ ports: [port] });
+    const ask = async (headers: string): Promise<string> => {
+      const { socket, text } = connected(address);
+      socket.write(`GET ${PATH}/ HTTP/1.1\r\nHost: x\r\n${headers}\r\n\r\n`);
+      await turned(() => /\r\n\r\n.+/s.test(text()));
+      socket.destroy();
+      return text();
+    };
+    const refused = await ask('Connection: keep-alive, Upgrade\r\nUpgrade: tcp');
+    expect(refused).toMatch(/^HTTP\/1\.1 501 .*container port-forward/s);
+    expect(calls).toBe(0);
+    expect(await ask('Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA')).toMatch(/ 200 /);
+    // Without `Connection: upgrade` the header asks for nothing.
+    expect(await ask('Upgrade: tcp')).toMatch(/ 200 /);
+  });
+
   test('a caller who is gone ends the program’s side, and the other way round', async () => {
     const open: Socket[] = [];
     let gone = 0;

@@ -73,8 +73,9 @@ export function openApiDocument(version: string): Described {
       version,
       description:
         'Self-hosted serverless GPU platform. What can be answered stands with each route. Beside that: 404 for a path that is none, 405 for a method that a path has not (on the gateway 501), and 500 with the code internal, which is a fault of ours.',
-      license: { name: 'Apache-2.0' },
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
+    servers: [{ url: '/', description: 'the installation that serves this description' }],
     security: [{ bearer: [] }],
     components: {
       securitySchemes: { bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } },
@@ -159,6 +160,7 @@ function errorsOf(route: RestRoute): readonly string[] {
 
 function describeRest(route: RestRoute): Described {
   return {
+    operationId: operationIdOf(route.method, route.path),
     summary: route.summary,
     tags: [route.tag ?? 'workspace'],
     ...parametersOf(namesIn(route.path), Object.entries(route.query?.properties ?? {})),
@@ -192,6 +194,7 @@ function describePlain(route: PlainRoute, path: string): Described {
   ]);
   const query = (route.query ?? []).map((name) => [name, { type: 'string' }] as const);
   return {
+    operationId: operationIdOf(route.http.split(' ')[0] ?? 'GET', path),
     summary: route.summary,
     tags: [route.tag],
     ...(route.open === true ? { security: [] } : {}),
@@ -203,6 +206,20 @@ function describePlain(route: PlainRoute, path: string): Described {
       ...Object.fromEntries([...refusals, ...others]),
     },
   };
+}
+
+/** Name of a route for generated clients: `GET /task/{ws}/{taskId}` is `getTaskByTaskId`. */
+function operationIdOf(method: string, path: string): string {
+  const words = path
+    .replace(REST_BASE, '')
+    .split('/')
+    .filter((part) => part !== '' && part !== '{ws}')
+    .map((part) =>
+      part
+        .replace(/^\{(\w+)\}$/, 'by-$1')
+        .replaceAll(/(?:^|[^a-zA-Z0-9]+)(\w)/g, (_, first: string) => first.toUpperCase()),
+    );
+  return `${method.toLowerCase()}${words.join('')}`;
 }
 
 const contentOf = (contents: readonly Content[]) =>
@@ -267,7 +284,18 @@ const jsonContent = (schema: unknown) => ({ content: { 'application/json': { sch
 function plain(schema: unknown): unknown {
   const named = (_key: string, value: unknown): unknown => {
     const name = NAME_OF.get(value);
-    return name === undefined ? value : { $ref: `#/components/schemas/${name}` };
+    if (name !== undefined) return { $ref: `#/components/schemas/${name}` };
+    return isAnything(value) ? withoutChoice(value) : value;
   };
   return JSON.parse(JSON.stringify(schema, named)) as unknown;
 }
+
+/** Whether a choice has a member that takes any value, so that it is no choice. */
+const isAnything = (value: unknown): value is Described & { readonly anyOf: readonly object[] } =>
+  typeof value === 'object' &&
+  value !== null &&
+  'anyOf' in value &&
+  Array.isArray(value.anyOf) &&
+  value.anyOf.some((member: object) => Object.keys(member).length === 0);
+
+const withoutChoice = ({ anyOf: _anyOf, ...others }: Described): Described => others;

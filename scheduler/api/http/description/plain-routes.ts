@@ -434,4 +434,13 @@ export const PLAIN_ROUTES: readonly PlainRoute[] = [
     answer: json(Type.Object({}, { additionalProperties: true })),
   },
   { http: 'GET /docs', tag: 'operations', summary: 'The same as a page', open: true, answer: text('text/html') },
+  {
+    http: 'GET /docs/{file}',
+    tag: 'operations',
+    summary: 'Files of that page',
+    open: true,
+    answer: [text('text/javascript'), text('text/css'), bytes('image/png')],
+    errors: ['not_found'],
+    others: { 304: { description: 'the file that If-None-Match names is still the same' } },
+  },
 ];

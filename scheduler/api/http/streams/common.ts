@@ -3,6 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '../invoke/refusal.ts';
 import type { HeaderList } from './head.ts';
 import type { StreamMetrics } from './metrics.ts';
+import { upgradeOf } from './upgrades.ts';
 import type { OpenCall, OpenCalls } from './open-calls.ts';
 
 /** Seconds after which a caller of a stopping scheduler may come again. */
@@ -10,6 +11,22 @@ export const COME_AGAIN_SECONDS = 5;
 
 export const STOPPING = new Refusal(503, 'error', 'this scheduler is stopping: call again');
 export const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
+
+export const NO_SUCH_UPGRADE = new Refusal(
+  501,
+  'error',
+  'of upgrades only WebSockets pass: other protocols reach a port by `longshore container port-forward`',
+);
+
+/**
+ * Whether a program of a pod or sandbox would be asked for a protocol that does not pass. HTTP/2, which clients offer
+ * by themselves, is none: the request is answered as it is.
+ */
+export const asksForOtherUpgrade = ({ raw }: FastifyRequest): boolean => {
+  const { upgrade, connection = '' } = raw.headers;
+  if (upgrade === undefined || !/(?:^|,)\s*upgrade\s*(?:,|$)/i.test(connection)) return false;
+  return upgradeOf(raw) === undefined && upgrade.toLowerCase() !== 'h2c';
+};
 
 /** The platform reads the first, and an application may read another. Source: RFC 9112 §3.2. */
 export const hasTwoHosts = ({ raw }: FastifyRequest): boolean => (raw.headersDistinct['host']?.length ?? 0) > 1;

@@ -12,7 +12,16 @@ import type { ContainerRow } from '../../../stores/store/queries/containers.ts';
 import { BAD_GATEWAY, Refusal, sendFailure, sendRefusal } from '../invoke/refusal.ts';
 import type { FailureParts } from '../invoke/refusal.ts';
 import { closeUnread } from '../polite-close.ts';
-import { COME_AGAIN_SECONDS, STOPPING, TWO_HOSTS, hasTwoHosts, headersOf, underWay } from './common.ts';
+import {
+  COME_AGAIN_SECONDS,
+  NO_SUCH_UPGRADE,
+  STOPPING,
+  TWO_HOSTS,
+  asksForOtherUpgrade,
+  hasTwoHosts,
+  headersOf,
+  underWay,
+} from './common.ts';
 import type { HeaderList } from './head.ts';
 import type { HttpExchange } from './http-exchange.ts';
 import type { StreamMetrics } from './metrics.ts';
@@ -55,6 +64,7 @@ export function sandboxCall(
   parts: SandboxCallParts,
 ): void {
   if (hasTwoHosts(request)) return sendRefusal(reply, TWO_HOSTS);
+  if (asksForOtherUpgrade(request)) return sendRefusal(reply, NO_SUCH_UPGRADE);
   if (reply.raw.destroyed) return;
   const giveBack = parts.connections.take(to.workspaceId);
   if (giveBack === undefined) {

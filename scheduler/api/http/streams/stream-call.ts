@@ -18,7 +18,16 @@ import { outcomes } from '../invoke/outcomes.ts';
 import { BAD_GATEWAY, NO_ROOM, Refusal, send, sendFailure, sendRefusal } from '../invoke/refusal.ts';
 import type { FailureParts } from '../invoke/refusal.ts';
 import { closeUnread } from '../polite-close.ts';
-import { COME_AGAIN_SECONDS, STOPPING, TWO_HOSTS, hasTwoHosts, headersOf, underWay } from './common.ts';
+import {
+  COME_AGAIN_SECONDS,
+  NO_SUCH_UPGRADE,
+  STOPPING,
+  TWO_HOSTS,
+  asksForOtherUpgrade,
+  hasTwoHosts,
+  headersOf,
+  underWay,
+} from './common.ts';
 import { queryWithout, requestHeaders, splitTarget, waitsForContinue } from './head.ts';
 import type { HeaderList } from './head.ts';
 import { FrameStream } from '#shared/protocol/frame-stream.ts';
@@ -70,6 +79,7 @@ const BAD_SUBPROTOCOLS = new Refusal(400, 'error', 'Sec-WebSocket-Protocol is no
 
 export function streamCall(to: StreamedTo, request: FastifyRequest, reply: FastifyReply, parts: StreamCallParts): void {
   if (hasTwoHosts(request)) return sendRefusal(reply, TWO_HOSTS);
+  if (to.port !== undefined && asksForOtherUpgrade(request)) return sendRefusal(reply, NO_SUCH_UPGRADE);
   // A pod answers handshakes itself.
   const upgrade = to.port === undefined ? upgradeOf(request.raw) : undefined;
   const problem = upgrade && handshakeProblem(request.raw);

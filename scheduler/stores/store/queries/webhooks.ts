@@ -105,7 +105,7 @@ export async function insertWebhook(
   secret: NewSecret,
   most: number,
 ): Promise<WebhookRow | undefined> {
-  await tx.query('select 1 from workspaces where id = $1 for update', [webhook.workspaceId]);
+  await tx.query('select 1 from workspaces where id = $1 for no key update', [webhook.workspaceId]);
   const row = await maybeOne(
     tx,
     `insert into webhooks (id, workspace_id, url, event_types, description, active, retry, secret_hint, cursor_seq)
