@@ -1,6 +1,7 @@
 // The number and place of containers: placement, and the scaling loop with its breakers.
 import { Breakers } from '../control/autoscaler/breakers.ts';
 import { Autoscaler } from '../control/autoscaler/loop.ts';
+import { ScaleEvents } from '../control/autoscaler/scale-events.ts';
 import { AutoscalerMetrics } from '../control/autoscaler/metrics.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import { LoopMetrics } from '../cluster/loop-metrics.ts';
@@ -65,6 +66,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
     breakers: new Breakers({ db, clock, log, fence, told: { db, events: setup.events.writer, targets } }),
     clock,
     log,
+    scaled: new ScaleEvents({ db, events: setup.events.writer, clock, log }),
     metrics: new AutoscalerMetrics(registry),
     loops,
     due,

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { ContainerId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { ScaleEvents } from '#scheduler/control/autoscaler/scale-events.ts';
 import { Breakers } from '#scheduler/control/autoscaler/breakers.ts';
 import { openMachines } from '#scheduler/compose/machines.ts';
 import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
@@ -201,6 +202,24 @@ describe.each(KINDS)('events of the fleet on %s', (kind) => {
       failed_containers: [containerId],
     });
     expect(told[2]?.data['failed_containers']).toEqual([]);
+  });
+
+  test('a decision of scaling is told behind the loop, which never waits', async () => {
+    const { db } = opened;
+    const target = await targetIn();
+    const scaled = new ScaleEvents({ db, events, clock: systemClock, log: silent });
+    scaled.decided(target, { current: 1, desired: 3, reason: 'queue_depth' });
+    await waitFor(async () => (await eventsOf(target.workspaceId)).length === 1, 'the decision is told');
+    const [told] = await eventsOf(target.workspaceId);
+    expect(told).toMatchObject({ type: 'container.event', stubId: target.stubId, appId: target.appId });
+    expect(told?.data).toMatchObject({
+      id: 'autoscaler.scale_decision',
+      reason: 'queue_depth',
+      attrs: { current_containers: '1', desired_containers: '3', reason: 'queue_depth' },
+    });
+    await db.query('alter table event_counters rename to event_counters_away');
+    scaled.decided(target, { current: 3, desired: 1, reason: 'idle' });
+    await db.query('alter table event_counters_away rename to event_counters');
   });
 
   test('a machine tells its owner, a shared one the administrator', async () => {
