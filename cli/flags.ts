@@ -26,6 +26,16 @@ export interface LogsFlags {
   readonly limit: number;
 }
 
+export interface EventsFlags {
+  readonly type?: string;
+  readonly task?: string;
+  readonly container?: string;
+  readonly stub?: string;
+  readonly app?: string;
+  readonly follow?: boolean;
+  readonly limit: number;
+}
+
 export interface TaskListFlags {
   readonly status?: string;
   readonly deployment?: string;
@@ -124,6 +134,14 @@ export interface RegistrySetFlags extends SecretSetFlags {
   readonly username: string;
   readonly repositories: string;
   readonly name?: string;
+}
+
+/** Flags of `metrics`; `kind` and `app` of a workspace's alone. */
+export interface MetricFlags {
+  readonly since: string;
+  readonly interval?: string;
+  readonly kind?: string;
+  readonly app?: string;
 }
 
 /** Settings of a pool by name. */

@@ -4,7 +4,7 @@ import { Command, CommanderError, InvalidArgumentError } from 'commander';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
-import type { InvokeFlags, LogsFlags, UpFlags } from './flags.ts';
+import type { EventsFlags, InvokeFlags, LogsFlags, UpFlags } from './flags.ts';
 import { endWithReader, note, print, printError } from './print.ts';
 import { ROOT_OPTION, command, wholeNumber } from './program-parts.ts';
 import { addResourceCommands } from './resources.ts';
@@ -184,6 +184,23 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .action(async (name: string | undefined, options: LogsFlags) => {
       const { runLogs } = await import('./commands/logs.ts');
       await runLogs(name, options, globals(program), process.env);
+    });
+
+  command(program, 'events', 'Print what happened in the workspace')
+    .option('--type <kinds>', 'of these kinds, with commas between them; task.* means all that begin so')
+    .option('--task <id>', 'of one task')
+    .option('--container <id>', 'of one container')
+    .option('--stub <id>', 'of one stub')
+    .option('--app <id>', 'of one app')
+    .option('-f, --follow', 'go on printing what comes')
+    .option('--limit <n>', 'how many of the newest events', wholeNumber, 50)
+    .addHelpText(
+      'after',
+      '\nExamples:\n  longshore events --type task.updated,stub.* --follow\n  longshore events --json',
+    )
+    .action(async (options: EventsFlags) => {
+      const { runEvents } = await import('./commands/events.ts');
+      await runEvents(options, globals(program), process.env);
     });
 
   command(program, 'status', 'Show the scheduler, its machines, deployments and containers').action(async () => {

@@ -7,7 +7,7 @@ import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import { openDb } from '#scheduler/stores/store/db.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { migrate } from '#scheduler/stores/store/migrate.ts';
-import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
+import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
@@ -37,7 +37,7 @@ export async function records(context: SuiteContext): Promise<SuiteResult> {
   const keys = keysOf('ls');
   const store = new TaskRecords({ client, keys, log, loadFromDb: () => Promise.resolve(undefined) });
   place.later(() => store.close());
-  const drainer = new Drainer({ client, keys, log, write: (batch) => upsertTaskRecords(db, batch) });
+  const drainer = new Drainer({ client, keys, log, write: (batch, streamed) => writeRecords(db, batch, streamed) });
   const rows = context.isQuick ? QUICK_ROWS : FULL_ROWS;
   let drained = 0;
 

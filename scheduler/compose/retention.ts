@@ -7,6 +7,7 @@ import type { PrunedKind } from '../tasks/retention/retention.ts';
 import type { Db } from '../stores/store/db.ts';
 import {
   deleteEndedBefore,
+  deleteEventsBefore,
   deleteLogLinesBefore,
   deleteTasksEndedBefore,
   deleteUnjoinedBefore,
@@ -38,6 +39,10 @@ export function openRetention(
         containers: settings.LONGSHORE_CONTAINER_DAYS,
         logs: settings.LONGSHORE_LOG_DAYS,
         deliveries: settings.LONGSHORE_DELIVERY_DAYS,
+        metrics: settings.LONGSHORE_METRIC_DAYS,
+        // Sums are made of samples, and outlive them.
+        samples: Math.min(settings.LONGSHORE_METRIC_SAMPLE_HOURS / 24, settings.LONGSHORE_METRIC_DAYS),
+        events: settings.LONGSHORE_EVENT_DAYS,
       },
     }),
     oldest: (table) => oldestOf(db, table),
@@ -48,12 +53,23 @@ export function openRetention(
   });
 }
 
+const SAMPLES = [
+  ['metric_samples', 'samples'],
+  ['metric_minutes', 'metrics'],
+  ['metric_hours', 'metrics'],
+  ['pool_samples', 'samples'],
+  ['pool_minutes', 'metrics'],
+  ['pool_five_minutes', 'metrics'],
+] as const;
+
 export interface PrunedKindsParts {
   readonly db: Db;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly removeBytes: (id: ObjectId) => Promise<void>;
   readonly machineGone: (id: MachineId) => void;
-  readonly days: Readonly<Record<'tasks' | 'containers' | 'logs' | 'deliveries', number>>;
+  readonly days: Readonly<
+    Record<'tasks' | 'containers' | 'logs' | 'deliveries' | 'metrics' | 'samples' | 'events', number>
+  >;
 }
 
 export function prunedKinds({ db, clock, removeBytes, machineGone, days }: PrunedKindsParts): readonly PrunedKind[] {
@@ -98,6 +114,18 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'deliveries', beforeMs, limit)),
     },
     {
+      table: 'events',
+      keptMs: days.events * DAY_MS,
+      begin: () => {
+        let workspace = '';
+        return async (beforeMs, limit) => {
+          const { gone, lastWorkspace } = await deleteEventsBefore(db, beforeMs, limit, workspace);
+          workspace = lastWorkspace;
+          return { gone, isDone: gone === 0 };
+        };
+      },
+    },
+    {
       table: 'webhook_deliveries',
       keptMs: days.deliveries * DAY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'webhook_deliveries', beforeMs, limit)),
@@ -123,6 +151,11 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       keptMs: days.logs * DAY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'workspace_usage', beforeMs, limit)),
     },
+    ...SAMPLES.map(([table, age]): PrunedKind => ({
+      table,
+      keptMs: days[age] * DAY_MS,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, table, beforeMs, limit)),
+    })),
     {
       table: 'machines',
       keptMs: UNJOINED_MS,

@@ -11,6 +11,7 @@ import { createSurfaces } from '../api/http/surfaces.ts';
 import { ensureFirstWorkspace } from '../workspaces/identity/bootstrap.ts';
 import { signingKeyOf } from '../workspaces/identity/workspaces.ts';
 import { LogReader } from '../fleet/logs/log-reads.ts';
+import { SeriesReader } from '../fleet/series/series-reads.ts';
 import { hostAddress, reachableAt } from '../api/ops/host-address.ts';
 import { Releases } from '../api/ops/releases.ts';
 import { useOf } from '../control/placement/snapshot.ts';
@@ -131,6 +132,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     machines: joining,
     containers: containers,
     logs: new LogReader(db),
+    series: new SeriesReader(db),
     settings: surfaceSettings(settings),
     bootstrap: {
       token: settings.LONGSHORE_BOOTSTRAP_TOKEN ?? null,
@@ -220,7 +222,11 @@ function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
     invokeDomain: settings.LONGSHORE_INVOKE_DOMAIN ?? null,
     volumeDriver: settings.LONGSHORE_VOLUME_DRIVER,
     maxInvokeBodyBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
-    retention: { tasksDays: settings.LONGSHORE_TASK_DAYS, logsDays: settings.LONGSHORE_LOG_DAYS },
+    retention: {
+      tasksDays: settings.LONGSHORE_TASK_DAYS,
+      logsDays: settings.LONGSHORE_LOG_DAYS,
+      eventsDays: settings.LONGSHORE_EVENT_DAYS,
+    },
     plaintext: settings.LONGSHORE_HTTP_PLAINTEXT,
     maxConnections: settings.LONGSHORE_HTTP_MAX_CONNECTIONS,
     trustedProxies: listOf(settings.LONGSHORE_TRUSTED_PROXIES),

@@ -477,7 +477,9 @@ export class SimulatedAgent {
       this.#finish(attempt, stop.signal.aborted ? 'cancelled' : 'ok', body);
     } catch (error) {
       const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-      this.#finish(attempt, 'error', JSON.stringify({ error: text }));
+      // An error of this name asks for another try, as a handler's does where its stub has retries.
+      const outcome = error instanceof Error && error.name === 'Retry' ? 'retry' : 'error';
+      this.#finish(attempt, outcome, JSON.stringify({ error: text }));
     } finally {
       clearTimeout(started);
     }

@@ -163,9 +163,9 @@ describe.each(KINDS)('events of the fleet on %s', (kind) => {
     const { rows } = await opened.db.query('select distinct state from containers where stub_id = $1', [target.stubId]);
     expect([rows, await eventsOf(target.workspaceId)]).toEqual([[{ state: 'STARTING' }], []]);
     await Promise.all(ids.map((id) => containers.transition(id, 'stop', { change: { reason: 'ttl' } })));
-    expect((await eventsOf(target.workspaceId)).map(({ containerId }) => containerId).toSorted()).toEqual(
-      ids.toSorted(),
-    );
+    const told = await eventsOf(target.workspaceId);
+    expect(told).toHaveLength(ids.length);
+    expect(new Set(told.map(({ containerId }) => containerId))).toEqual(new Set(ids));
   });
 
   test('a stub warns, is degraded, and is healthy again', async () => {

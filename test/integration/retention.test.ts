@@ -17,7 +17,7 @@ import { KINDS, aContainerId, aDb, aRecord, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const DAY_MS = 86_400_000;
-const DAYS = { tasks: 30, containers: 20, logs: 10, deliveries: 7 };
+const DAYS = { tasks: 30, containers: 20, logs: 10, deliveries: 7, metrics: 8, samples: 0.25, events: 30 };
 
 describe.each(KINDS)('on %s', (kind) => {
   let opened: OpenedDb;
@@ -105,6 +105,55 @@ describe.each(KINDS)('on %s', (kind) => {
     );
     expect(await aRetention().retention.turn()).toEqual({ shared_entries: 2, task_outputs: 1 });
     expect([await count('shared_entries'), await count('task_outputs')]).toEqual([1, 1]);
+  });
+
+  test('samples go after their hours, sums of them after their days', async () => {
+    const { db } = opened;
+    const numbers = (columns: number): string => Array.from({ length: columns }, () => '0').join(', ');
+    // Five hours, seven hours, seven days and nine days ago.
+    const ages = 'unnest(array[5, 7, 168, 216]) as age';
+    await db.query(
+      `insert into metric_samples select step, now() - age * interval '1 hour', 'w', 's', 'c', 1, 1, ${numbers(15)}
+       from unnest(array[5, 60, 3600]) step, ${ages}`,
+    );
+    await db.query(
+      `insert into pool_samples select step, now() - age * interval '1 hour', 1, 1, ${numbers(11)}
+       from unnest(array[5, 60, 300]) step, ${ages}`,
+    );
+    expect(await aRetention().retention.turn()).toEqual({
+      metric_samples: 3,
+      metric_minutes: 1,
+      metric_hours: 1,
+      pool_samples: 3,
+      pool_minutes: 1,
+      pool_five_minutes: 1,
+    });
+    expect([await count('metric_samples'), await count('pool_samples')]).toEqual([7, 7]);
+  });
+
+  test('events go by the time at which they were stored, those of every workspace', async () => {
+    const { db } = opened;
+    for (const [workspace, rows] of [
+      ['old', 1_500],
+      ['older', 20],
+      ['young', 0],
+    ] as const) {
+      await db.query(`insert into event_counters (workspace_id, last_seq) values ($1, 2000)`, [workspace]);
+      await db.query(
+        `insert into events (workspace_id, seq, id, type, at, stored_at, data)
+         select $1, n, n::text, 'task.created', now(), now() - case when n <= $2 then interval '31 days' else interval '1 day' end,
+           '{}' from generate_series(1, 1600) n`,
+        [workspace, rows],
+      );
+    }
+    expect(await aRetention().retention.turn()).toEqual({ events: 1_520 });
+    const { rows } = await db.query('select workspace_id, min(seq)::int as first from events group by 1 order by 1');
+    expect(rows).toEqual([
+      { workspace_id: 'old', first: 1_501 },
+      { workspace_id: 'older', first: 21 },
+      { workspace_id: 'young', first: 1 },
+    ]);
+    await db.query('delete from events');
   });
 
   test('containers, lines, deliveries and machines that never joined go after their own time; what lives, waits or has joined stays', async () => {
@@ -262,6 +311,10 @@ describe('the plan of each statement', () => {
     await opened.db.query(`
       insert into task_outputs (id, workspace_id, task_id, object_id, name, created_at)
       select n::text, 'w', n::text, n::text, 'a', now() - n * interval '1 minute' from generate_series(1, 20000) n`);
+    await opened.db.query(`
+      insert into events (workspace_id, seq, id, type, at, stored_at, data)
+      select 'w', n, n::text, 'task.created', now(), now() - (20000 - n) * interval '1 minute', '{}' from generate_series(1, 20000) n`);
+    await opened.db.query("insert into event_counters (workspace_id, last_seq) values ('w', 20000)");
     const pool = await getOrCreatePool(opened.db, { name: 'p', workspaceId: null });
     await opened.db.query(
       `insert into machines (id, pool_id, join_expires_at) select n::text, $1, now() - n * interval '1 minute' from generate_series(1, 20000) n`,
@@ -269,6 +322,15 @@ describe('the plan of each statement', () => {
     );
     await opened.db.query(
       `insert into workspace_usage (day, workspace_id) select current_date - n % 100, n::text from generate_series(1, 20000) n`,
+    );
+    const numbers = (columns: number): string => Array.from({ length: columns }, () => '0').join(', ');
+    await opened.db.query(
+      `insert into metric_samples select step, now() - n * interval '1 minute', 'w', 's', 'c' || n, 1, 1, ${numbers(15)}
+       from generate_series(1, 20000) n, unnest(array[5, 60, 3600]) step`,
+    );
+    await opened.db.query(
+      `insert into pool_samples select step, now() - n * interval '1 minute', n, 1, ${numbers(11)}
+       from generate_series(1, 20000) n, unnest(array[5, 60, 300]) step`,
     );
     await opened.db.query('analyze');
   });
@@ -278,7 +340,11 @@ describe('the plan of each statement', () => {
     'of %s reads an index, never the whole table',
     async (table) => {
       const before = new Date(Date.now() - 5 * DAY_MS);
-      const params = table === 'log_lines' ? [0, 500, before, new Date()] : [before, 500];
+      const others: Partial<Record<typeof table, readonly unknown[]>> = {
+        log_lines: [0, 500, before, new Date()],
+        events: [before, 500, ''],
+      };
+      const params = others[table] ?? [before, 500];
       for (const [sql, values] of [
         [PRUNE[table], params],
         [OLDEST[table], []],
@@ -286,7 +352,8 @@ describe('the plan of each statement', () => {
         const { rows } = await opened.db.query<Record<string, string>>(`explain ${sql}`, values);
         const plan = rows.map((row) => Object.values(row)[0]).join('\n');
         expect(plan).toMatch(/Index/);
-        expect(plan).not.toMatch(/Seq Scan/);
+        // Counters of events have a row for each workspace.
+        expect(plan).not.toMatch(/Seq Scan on (?!event_counters)/);
       }
     },
   );

@@ -22,6 +22,7 @@ const { unique, aContainer, aDeployment, anObject, aTask, isActive, isListed, st
 const NOT_JSON: Expected = { status: 400 };
 const rest = (path: string): string => path.replace('{ws}', platform.own.workspaceId);
 const READS_NOTHING = { malformed: null } as const;
+const HOUR_OF_METRICS = 'start=2030-01-01T00:00:00Z&end=2030-01-01T01:00:00Z&interval=1m';
 
 const secretsOf = async (): Promise<Json[]> =>
   (await platform.call(rest('GET /api/v1/secret/{ws}'))).json['data'] as Json[];
@@ -162,6 +163,23 @@ const REST: readonly Verb[] = [
     ok: { status: 200 },
     unknown: { status: 401 },
     malformed: thing === 'container' ? null : { line: `GET /${thing}/{ws}?limit=x` },
+  })),
+  {
+    name: 'GET /metrics/{ws}/stub-timeseries',
+    line: (id) => `GET /metrics/{ws}/stub-timeseries?stub_id=${id}&${HOUR_OF_METRICS}`,
+    make: () => platform.stub(),
+    ok: { scanned_records: 0, truncated: false, timeseries: { aggregation_buckets: [] } },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    malformed: { line: 'GET /metrics/{ws}/stub-timeseries?stub_id=x' },
+  },
+  ...['workspace', 'pool'].map((kind): Verb => ({
+    name: `GET /metrics/{ws}/${kind}-timeseries`,
+    line: (id) => `GET /metrics/${id}/${kind}-timeseries?${HOUR_OF_METRICS}`,
+    make: async () => platform.own.workspaceId,
+    ok: { scanned_records: 0, truncated: false },
+    unknown: { status: 401 },
+    malformed: { line: `GET /metrics/{ws}/${kind}-timeseries?start=yesterday` },
   })),
   {
     name: 'GET /app/{ws}/latest',

@@ -18,10 +18,18 @@ export interface StreamedRecord {
 /** A change of a task's status. */
 interface Change {
   readonly record: TaskRecord;
+  readonly times: Times;
   readonly status: TaskStatus;
   readonly attempt: number;
   readonly rank: number;
   readonly atMs: number;
+}
+
+/** Times of a record as its events have them; made once, because that costs more than all else here. */
+interface Times {
+  readonly createdAt: string;
+  readonly startedAt: string | null;
+  readonly endedAt: string | null;
 }
 
 /** Most events of a record: its own, and the two that it may show to be missing. */
@@ -48,16 +56,21 @@ export function taskEvents(streamed: readonly StreamedRecord[]): readonly NewEve
 /** The changes that a record shows, the earliest first. */
 function changesOf(record: TaskRecord, atMs: number): readonly Change[] {
   const { status, attempt, rank, createdAtMs, startedAtMs, endedAtMs } = record;
-  const created: Change = { record, status: 'PENDING', attempt: 0, rank: 0, atMs: createdAtMs };
+  const times: Times = {
+    createdAt: timestampOf(createdAtMs),
+    startedAt: timestampOf(startedAtMs),
+    endedAt: timestampOf(endedAtMs),
+  };
+  const created: Change = { record, times, status: 'PENDING', attempt: 0, rank: 0, atMs: createdAtMs };
   if (attempt === 0 && rank === 0) return [created];
   const isOver = isTerminalTask(status);
   const hasRun = status === 'RETRY' || (isOver && startedAtMs !== null && attempt > 0);
-  const ran: Change = { record, status: 'RUNNING', attempt, rank: 1, atMs: startedAtMs ?? atMs };
+  const ran: Change = { record, times, status: 'RUNNING', attempt, rank: 1, atMs: startedAtMs ?? atMs };
   const ownMs = status === 'RUNNING' ? (startedAtMs ?? atMs) : isOver ? (endedAtMs ?? atMs) : atMs;
-  return [created, ...(hasRun ? [ran] : []), { record, status, attempt, rank, atMs: ownMs }];
+  return [created, ...(hasRun ? [ran] : []), { record, times, status, attempt, rank, atMs: ownMs }];
 }
 
-function eventOf({ record, status, attempt, rank, atMs }: Change, key: string): NewEvent {
+function eventOf({ record, times, status, attempt, rank, atMs }: Change, key: string): NewEvent {
   const { taskId, workspaceId, stubId, deploymentId } = record;
   const isCreated = attempt === 0 && rank === 0;
   const hasRun = rank > 0;
@@ -80,13 +93,13 @@ function eventOf({ record, status, attempt, rank, atMs }: Change, key: string): 
       attempt,
       ...(record.failureReason === '' || status !== record.status ? {} : { failure_reason: record.failureReason }),
       container_id: containerId ?? '',
-      started_at: hasRun ? timestampOf(record.startedAtMs) : null,
-      ended_at: isOver ? timestampOf(record.endedAtMs) : null,
+      started_at: hasRun ? times.startedAt : null,
+      ended_at: isOver ? times.endedAt : null,
       workspace_id: workspaceId,
       external_workspace_id: record.calledBy ?? null,
       stub_id: stubId,
-      created_at: timestampOf(record.createdAtMs),
-      updated_at: timestampOf(atMs),
+      created_at: times.createdAt,
+      updated_at: isCreated ? times.createdAt : timestampOf(atMs),
       ...(deploymentId === null ? {} : { deployment_id: deploymentId }),
     },
   };

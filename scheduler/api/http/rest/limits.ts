@@ -20,8 +20,8 @@ export interface LimitsParts {
   readonly handMade: Pick<HandMadeContainers, 'countOf'>;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
-  /** `LONGSHORE_TASK_DAYS`, `LONGSHORE_LOG_DAYS` */
-  readonly retention: { readonly tasksDays: number; readonly logsDays: number };
+  /** `LONGSHORE_TASK_DAYS`, `LONGSHORE_LOG_DAYS`, `LONGSHORE_EVENT_DAYS` */
+  readonly retention: { readonly tasksDays: number; readonly logsDays: number; readonly eventsDays: number };
 }
 
 /** Limits and usage of a workspace. PUT changes the named limits, and is for the administrator. */
@@ -71,8 +71,6 @@ export function restRate(
 /** Timeouts of a synchronous call's execution and of a container's start; asynchronous tasks have their stub's own. */
 const TIMEOUTS = { endpoint_seconds: 600, task_seconds: null, container_start_seconds: 900 };
 
-const EVENTS_DAYS = 30;
-
 const limitsRecord = (
   id: WorkspaceId,
   limits: WorkspaceLimits,
@@ -112,8 +110,7 @@ const limitsRecord = (
   },
   retention: {
     logs_days: retention.logsDays,
-    // Events are not kept yet.
-    events_days: EVENTS_DAYS,
+    events_days: retention.eventsDays,
     tasks_days: retention.tasksDays,
   },
   billing: { mode: 'postpaid', credits_cents: null },

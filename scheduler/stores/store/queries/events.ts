@@ -69,9 +69,9 @@ export const eventOf = (row: RawEvent): EventRow => ({
   data: row.data,
 });
 
-/** Fields of a task's event that its record lacks. */
-const TASK_NAMES = `jsonb_build_object('app_id', coalesce(s.app_id, ''), 'stub_type', coalesce(s.type, ''))
-  || jsonb_strip_nulls(jsonb_build_object('deployment_name', d.name, 'deployment_version', d.version::text))`;
+/** Fields of a task's event that its record lacks, as JSON to put behind the others. */
+const TASK_NAMES = `',"app_id":' || to_json(coalesce(s.app_id, ''))::text || ',"stub_type":' || to_json(coalesce(s.type, ''))::text
+  || coalesce(',"deployment_name":' || to_json(d.name)::text || ',"deployment_version":"' || d.version || '"', '')`;
 
 /** Most events of one statement. */
 export const MAX_EVENT_BATCH = 2_000;
@@ -103,15 +103,19 @@ export async function appendEvents(
     container_id: event.containerId ?? null,
     machine_id: event.machineId ?? null,
     of_task: event.isOfTask === true,
-    data: JSON.stringify(event.data, (_, value: unknown) => (typeof value === 'string' ? storableText(value) : value)),
+    data: event.data,
   }));
   const { rows } = await db.query<{ workspace_id: string; last_seq: number | bigint }>(
     `with r as materialized (
        select * from json_to_recordset($1::json) as r (n integer, workspace_id text, id text, type text, at_s double precision,
          app_id text, stub_id text, stub_type text, deployment_id text, task_id text, container_id text, machine_id text,
-         of_task boolean, data text)
+         of_task boolean, data json)
        where r.task_id is null or not exists (select from events e where e.task_id = r.task_id and e.id = r.id)),
      counted as materialized (select workspace_id, count(*) as events from r group by workspace_id),
+     named as materialized (
+       select t.stub_id, t.deployment_id, ${TASK_NAMES} as fields
+       from (select distinct stub_id, deployment_id from r where of_task) t
+         left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id),
      counters as (
        insert into event_counters as c (workspace_id, last_seq)
        select workspace_id, events from counted order by workspace_id
@@ -123,13 +127,24 @@ export async function appendEvents(
        select r.workspace_id, counters.last_seq - counted.events + row_number() over (partition by r.workspace_id order by r.n),
          r.id, r.type, to_timestamp(r.at_s), coalesce(r.app_id, s.app_id), r.stub_id, coalesce(r.stub_type, s.type),
          r.deployment_id, r.task_id, r.container_id, r.machine_id,
-         case when r.of_task then (r.data::jsonb || ${TASK_NAMES})::json else r.data::json end
+         case when r.of_task then (left(r.data::text, -1) || named.fields || '}')::json else r.data end
        from r join counted using (workspace_id) join counters using (workspace_id) left join stubs s on s.id = r.stub_id
-         left join deployments d on d.id = r.deployment_id and r.of_task
+         left join named on r.of_task and named.stub_id = r.stub_id
+           and named.deployment_id is not distinct from r.deployment_id
        order by r.n
        on conflict (task_id, id) where task_id is not null do nothing)
      select workspace_id, last_seq from counters`,
-    [JSON.stringify(records)],
+    [storableJson(records)],
   );
   return new Map(rows.map((row) => [row.workspace_id as WorkspaceId, Number(row.last_seq)]));
+}
+
+/** Characters that Postgres refuses, as JSON writes them; the text of a backslash and these letters looks alike. */
+const REFUSED = /\\u(?:0000|d[89a-f])/;
+
+/** JSON that Postgres takes. Looking at every value would cost more than the rest. */
+function storableJson(value: unknown): string {
+  const text = JSON.stringify(value);
+  if (!REFUSED.test(text)) return text;
+  return JSON.stringify(value, (_, part: unknown) => (typeof part === 'string' ? storableText(part) : part));
 }

@@ -1,0 +1,124 @@
+// `longshore events` as a process, against a small HTTP server that breaks its streams.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { ROOT } from '../helpers/repository.ts';
+import { tempDirectory, waitFor } from '../helpers/services.ts';
+
+const MAIN = join(ROOT, 'cli', 'main.ts');
+const TASK = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';
+
+const eventOf = (seq: number, status: string) => ({
+  seq_num: seq,
+  type: seq === 1 ? 'task.created' : 'task.updated',
+  timestamp: `2030-01-01T00:00:0${seq}.000Z`,
+  task_id: TASK,
+  data: { id: TASK, status, ...(status === 'ERROR' ? { failure_reason: 'handler_error' } : {}) },
+});
+const frame = (seq: number, status: string): string =>
+  `id: ${seq}\nevent: task.updated\ndata: ${JSON.stringify(eventOf(seq, status))}\n\n`;
+
+const directory = tempDirectory('cli-events');
+const asked: string[] = [];
+/** Answers to requests for streams, one after another: what is written, and whether the connection breaks then. */
+let streams: { readonly text: string; readonly breaks?: boolean; readonly status?: number }[] = [];
+let stored: readonly object[] = [];
+const server = createServer((request, response) => {
+  const { pathname, searchParams } = new URL(request.url ?? '', 'http://x');
+  asked.push(`${pathname}?${searchParams.toString()}`);
+  const json = (body: object, status = 200): void =>
+    void response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+  if (pathname.endsWith('/workspace/current')) return json({ id: 'w', external_id: 'w' });
+  if (pathname.endsWith('/history')) return json({ events: stored, truncated: false, scanned_records: 0 });
+  const next = streams.shift() ?? { text: '' };
+  if (next.status !== undefined) return json({ message: 'Unauthorized', code: 'unauthorized' }, next.status);
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  response.write(`: connected\n\nretry: 3000\n\n${next.text}`, () => {
+    if (next.breaks === true) setImmediate(() => response.destroy());
+  });
+});
+let url = '';
+beforeAll(async () => {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+afterAll(() => {
+  server.closeAllConnections();
+  server.close();
+  directory.remove();
+});
+beforeEach(() => {
+  asked.length = 0;
+  stored = [eventOf(1, 'PENDING'), eventOf(2, 'RUNNING')];
+});
+
+function start(...args: readonly string[]) {
+  const child = spawn(process.execPath, [MAIN, 'events', ...args], {
+    env: {
+      ...process.env,
+      LONGSHORE_URL: url,
+      LONGSHORE_TOKEN: 'eyJ.token',
+      LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let [stdout, stderr] = ['', ''];
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
+  return { child, ended, stdout: () => stdout };
+}
+
+test('prints what happened, oldest first, one line for each event', async () => {
+  const ended = await start('--type', 'task.*', '--task', TASK, '--limit', '7').ended;
+  expect(ended).toEqual({
+    code: 0,
+    stdout:
+      `2030-01-01 00:00:01.000 task.created         ${TASK} PENDING\n` +
+      `2030-01-01 00:00:02.000 task.updated         ${TASK} RUNNING\n`,
+    stderr: '',
+  });
+  expect(asked.at(-1)).toBe(`/api/v1/events/w/history?event_types=task.*&task_id=${TASK}&limit=7`);
+});
+
+test('prints records as they are with --json, and says when there are none', async () => {
+  const { stdout } = await start('--json').ended;
+  expect(
+    stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as object),
+  ).toEqual(stored);
+  stored = [];
+  expect(await start().ended).toMatchObject({ code: 0, stdout: '', stderr: expect.stringContaining('no event') });
+});
+
+test('follows, and dials a broken stream again behind the last event', { timeout: 30_000 }, async () => {
+  streams = [{ text: frame(3, 'ERROR'), breaks: true }, { text: '', breaks: true }, { text: frame(4, 'COMPLETE') }];
+  const following = start('--follow');
+  await waitFor(() => following.stdout().includes('COMPLETE'), 'the last event is printed', 20_000);
+  following.child.kill('SIGINT');
+  await following.ended;
+  expect(
+    following
+      .stdout()
+      .split('\n')
+      .map((line) => line.slice(82)),
+  ).toEqual(['PENDING', 'RUNNING', 'ERROR handler_error', 'COMPLETE', '']);
+  expect(asked.filter((line) => line.includes('/stream'))).toEqual([
+    '/api/v1/events/w/stream?seq_num=3',
+    '/api/v1/events/w/stream?seq_num=4',
+    '/api/v1/events/w/stream?seq_num=4',
+  ]);
+});
+
+test('a token that is refused ends it', async () => {
+  streams = [{ text: '', status: 401 }];
+  const ended = await start('-f').ended;
+  expect(ended.code).toBe(1);
+  expect(ended.stderr).not.toBe('');
+});
