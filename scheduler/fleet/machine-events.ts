@@ -1,5 +1,5 @@
-// Events of machines, written together with their rows: joined, silent, lost, cordoned, drained, deleted. Those of shared
-// pools belong to the administrator's workspace. Source: REST §9.2.
+// Events of machines, written together with their rows: joined, silent, lost, cordoned, drained, deleted. Those of
+// shared pools belong to the administrator's workspace. Source: REST §9.2.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db, Queryable } from '../stores/store/db.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';

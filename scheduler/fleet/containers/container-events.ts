@@ -1,5 +1,5 @@
-// Events of containers, made of the moves of their rows: what the scheduler itself sees and measures. Pure. Phases within
-// a machine's start are measured by its agent, whose metrics have them; they are no events. Source: REST §9.2.
+// Events of containers, made of the moves of their rows: what the scheduler itself sees and measures. Pure. Phases
+// within a machine's start are measured by its agent, whose metrics have them; they are no events. Source: REST §9.2.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { EventGiven } from '../../workspaces/events/writer.ts';
