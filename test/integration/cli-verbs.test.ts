@@ -286,7 +286,7 @@ def busy():
     const { stubId } = await platform.gateway('/stubs', { stubType: 'pod/run', name: 'brief', entrypoint: ['false'] });
     const { containerId } = await platform.gateway<{ containerId: string }>('/pods', { stubId });
     const ended = async (): Promise<boolean> => (await line.run(['explain', containerId])).stdout.includes('exit code');
-    await waitFor(ended, 'it has ended', WAIT_MS);
+    await waitFor(ended, 'it has ended', 120_000);
     for (const command of [
       ['exec', containerId, '--', 'true'],
       ['cp', `${containerId}:/tmp`, line.app('unused', '')],
