@@ -5,7 +5,7 @@ import type { ClientRequest } from 'node:http';
 import { createLog } from '#shared/log.ts';
 import { openDb } from '#scheduler/stores/store/db.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
-import { ControlPlane, until } from '../control-plane.ts';
+import { COLLECTING, ControlPlane, until } from '../control-plane.ts';
 import type { IdleApp } from '../control-plane.ts';
 import { load } from '../load.ts';
 import { measureOf } from '../measure.ts';
@@ -22,8 +22,8 @@ const LISTS = { tasks: 'task/{ws}?limit=100', events: 'events/{ws}/history?limit
 export async function events(context: SuiteContext): Promise<SuiteResult> {
   const { place, slack, isQuick } = context;
   const size = isQuick ? QUICK : FULL;
-  const plane = await ControlPlane.start(place, await context.postgres(), 'events');
-  const [app] = await plane.deploy(1, 'told', { stubType: 'taskqueue/deployment', maxPendingTasks: 1_000_000 });
+  const plane = await ControlPlane.start(place, await context.postgres(), 'events', COLLECTING);
+  const [app] = await plane.deploy(1, 'told', { stubType: 'taskqueue/deployment', maxPendingTasks: 100_000 });
   if (app === undefined) throw new Error('nothing was deployed');
   const live = await context.runRounds('events', async () => {
     place.signal.throwIfAborted();
@@ -94,9 +94,13 @@ async function streams(
     });
   try {
     await dial();
-    const before = (await plane.usage()).rssMib;
+    const held = async (): Promise<number> => {
+      await plane.collect();
+      return (await plane.usage()).rssMib;
+    };
+    const before = await held();
     for (let n = 1; n < count; n += 1) await dial();
-    const kib = (((await plane.usage()).rssMib - before) * 1024) / (count - 1);
+    const kib = (((await held()) - before) * 1024) / (count - 1);
     for (let n = 1; n <= told; n += 1) {
       await plane.put(app, { n });
       await until('an event is everywhere', () => arrivals.length >= n * count, ARRIVE_MS, signal);
