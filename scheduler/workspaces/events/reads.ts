@@ -150,7 +150,7 @@ export class EventReads {
 
   /** Number of the last event of each of these workspaces; 0 where there is none. */
   async tails(workspaceIds: readonly WorkspaceId[]): Promise<ReadonlyMap<WorkspaceId, number>> {
-    // Of all workspaces together, so no workspace's share of reads is the right one.
+    // The statement is of all workspaces, so it belongs in no workspace's share of reads.
     const known = workspaceIds.length === 0 ? new Map() : await lastSeqs(this.#db, workspaceIds);
     return new Map(workspaceIds.map((id) => [id, known.get(id) ?? 0]));
   }
