@@ -136,6 +136,14 @@ export interface RegistrySetFlags extends SecretSetFlags {
   readonly name?: string;
 }
 
+/** Flags of `metrics`; `kind` and `app` of a workspace's alone. */
+export interface MetricFlags {
+  readonly since: string;
+  readonly interval?: string;
+  readonly kind?: string;
+  readonly app?: string;
+}
+
 /** Settings of a pool by name. */
 export type PoolFlags = Readonly<Record<string, number | boolean | 'default'>>;
 

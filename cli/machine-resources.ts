@@ -156,5 +156,10 @@ function poolSettings(of: Command): Command {
       '--reserved-memory-mib <n>',
       'memory of each machine that stays for its host; unless said, 5 %',
       numberOrDefault(0, 16_777_216, 'whole number'),
+    )
+    .option(
+      '--hourly-cost <n>',
+      'cost of each machine in an hour, for `longshore metrics pool`; unless said, not known',
+      numberOrDefault(0, 1_000_000),
     );
 }

@@ -51,6 +51,9 @@ export function endProgress(): void {
   process.stderr.write('\r\u001b[2K');
 }
 
+/** Whether a person reads the results, and no program. */
+export const isTerminal = (): boolean => process.stdout.isTTY;
+
 /** Whether a line of `progress` can be seen. */
 export const canShowProgress = (): boolean => process.stderr.isTTY;
 

@@ -8,6 +8,7 @@ import { addContainerPrograms } from './container-resources.ts';
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
+import { addMetrics } from './metric-resources.ts';
 import { addVolume } from './volume-resources.ts';
 import { addWebhook } from './webhook-resources.ts';
 import { addAudit, addKey, addSecret, addStack, addToken, addWorkspace } from './workspace-resources.ts';
@@ -34,6 +35,7 @@ export function addResourceCommands(
   addImageCommands(program, invocation);
   addVolume(program, invocation);
   addRegistryCommands(program, invocation);
+  addMetrics(program, invocation);
 }
 
 function addTask(program: Command, invocation: () => Invocation): void {

@@ -193,6 +193,13 @@ export const SchedulerSettings = Type.Object({
   LONGSHORE_LOG_DAYS: Days('a line that a container printed is kept', 30),
   LONGSHORE_EVENT_DAYS: Days('an event is kept', 30),
   LONGSHORE_DELIVERY_DAYS: Days('the outcome of a callback, or of a delivery of a webhook, is kept', 7),
+  LONGSHORE_METRIC_DAYS: Days('metrics of containers and pools are kept, by the minute and the hour', 8),
+  LONGSHORE_METRIC_SAMPLE_HOURS: Type.Integer({
+    minimum: 1,
+    maximum: 24 * 31,
+    default: 6,
+    description: 'hours for which single samples of containers and pools are kept, one in five seconds',
+  }),
   LONGSHORE_LOG_LEVEL: Type.Union(
     [
       Type.Literal('trace'),

@@ -30,6 +30,7 @@ import { openRetention } from './compose/retention.ts';
 import { closingRegistry, openRegistry } from './compose/registry.ts';
 import { openScaling } from './compose/scaling.ts';
 import { openSchedules } from './compose/schedules.ts';
+import { openSeries } from './compose/series.ts';
 import { beginStores } from './compose/stores.ts';
 import type { Opening } from './compose/stores.ts';
 import { openCertificate, openContainerCalls, openStreamRelay, openSurfaces } from './compose/surfaces.ts';
@@ -101,7 +102,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   // Identity and permissions, targets of invocations, and knowledge of replicas, machines and containers.
   const identity = await openIdentity(infrastructure, events);
   const deployments = openDeployments(infrastructure, identity);
-  const clusterState = openClusterState(infrastructure, identity);
+  const clusterState = openClusterState(infrastructure, identity, events);
   const tokenParts = openTokens(infrastructure, events, identity, clusterState.credentials);
   const { tokens } = tokenParts;
   const poolParts = openPools(infrastructure, clusterState, poolsFile);
@@ -144,6 +145,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
 
   // Requests from outside, and work by time.
   const scheduleParts = openSchedules({ ...base, taskParts });
+  const seriesParts = openSeries(infrastructure, clusterState);
   const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts });
   const streamRelay = openStreamRelay(infrastructure, identity, clusterState, certificate);
   const volumeFileParts = openVolumeFiles(infrastructure, identity, clusterState, taskParts);
@@ -186,6 +188,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     relay,
     gauges,
     scheduleParts,
+    seriesParts,
     webhooks,
     eventWebhooks,
   };

@@ -154,7 +154,7 @@ function schedulerParts({ host, member, parts, serve }: Started): readonly Part[
   const { stateDir, log, runtime, metrics, metricsAddress } = host;
   const { slots, caches, volumeUse, containerDisks, agentState, gpus, volumes, archives, link, compiler, rootLimits } =
     parts;
-  const sampled = { runtime, agentState, gpus, volumes, containerDisks, archives, metrics, log };
+  const sampled = { runtime, agentState, gpus, volumes, containerDisks, archives, disks: parts.disks, metrics, log };
   return [
     partOf('heap growth', () => new HeapGrowth(() => slots.taken).start()),
     { name: 'cache volumes', start: () => caches.start(), stop: () => caches.stop() },

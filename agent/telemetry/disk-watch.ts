@@ -25,7 +25,7 @@ export class DiskWatch {
   #imagesPath: string;
   #pressure: Pressure = NO_PRESSURE;
   #looking: Promise<void> | undefined;
-  #freeBytes = 0;
+  #reading: DiskReading | undefined;
 
   constructor(parts: DiskWatchParts) {
     this.#parts = parts;
@@ -39,7 +39,12 @@ export class DiskWatch {
 
   /** Free bytes of the images' file system, as of the last look. */
   get freeBytes(): number {
-    return this.#freeBytes;
+    return this.#reading?.freeBytes ?? 0;
+  }
+
+  /** The images' file system, as of the last look; undefined: there was none. */
+  get reading(): DiskReading | undefined {
+    return this.#reading;
   }
 
   async start(): Promise<void> {
@@ -87,7 +92,7 @@ export class DiskWatch {
       images = await this.readImagesDisk();
     }
     const [root, state] = await Promise.all([readDisk('/'), readDisk(statePath)]);
-    this.#freeBytes = images.freeBytes;
+    this.#reading = images;
     onFree('images', images.freeBytes);
     onFree('root', root.freeBytes);
     onFree('state', state.freeBytes);

@@ -7,6 +7,8 @@ import type { Gpus } from '../devices/gpus.ts';
 import type { AgentState } from '../reconcile/agent-state.ts';
 import type { Volumes } from '../volumes/volumes.ts';
 import type { ContainerDisks } from '../telemetry/container-disks.ts';
+import type { DiskWatch } from '../telemetry/disk-watch.ts';
+import { HostUse } from '../telemetry/host-use.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import { Sampler } from '../telemetry/samples.ts';
 
@@ -19,20 +21,23 @@ export interface SamplingParts {
   readonly volumes: Pick<Volumes, 'down'>;
   readonly containerDisks: Pick<ContainerDisks, 'usedBy' | 'limitBytes'>;
   readonly archives: Pick<Archives, 'bytes'>;
+  readonly disks: Pick<DiskWatch, 'reading'>;
   readonly metrics: Pick<AgentMetrics, 'volumeMounts' | 'codeCacheBytes'>;
   readonly send: (message: ControlFromAgent) => void;
   readonly log: Log;
 }
 
 /**
- * Every five seconds, reports the containers' resource use to the scheduler and the number of mounted volumes to the
- * metrics page. GPU numbers are those of the last look (every 30 s): no sample calls the driver's tool.
+ * Every five seconds, reports the resource use of the containers and of the machine to the scheduler, and the number of
+ * mounted volumes to the metrics page. GPU numbers are those of the last look (every 30 s): no sample calls the
+ * driver's tool.
  * @returns a function that stops it
  */
 export function startSampling(parts: SamplingParts): () => Promise<void> {
   const { agentState, gpus, containerDisks, archives, metrics, log } = parts;
   const abort = new AbortController();
   const sampler = new Sampler(parts.runtime, log);
+  const hostUse = new HostUse();
   const round = async (): Promise<void> => {
     countMounts(parts);
     metrics.codeCacheBytes.set(archives.bytes);
@@ -45,7 +50,9 @@ export function startSampling(parts: SamplingParts): () => Promise<void> {
       diskBytes: containerDisks.usedBy(one.containerId ?? ''),
       diskLimitBytes: containerDisks.limitBytes,
     }));
-    if (containers.length > 0) parts.send({ samples: { sampledAtMs: Date.now(), containers } });
+    const machine = hostUse.sample(parts.disks.reading);
+    if (containers.length > 0 || machine !== null)
+      parts.send({ samples: { sampledAtMs: Date.now(), containers, machine } });
   };
   const running = repeat(SAMPLE_MS, abort.signal, round, (error) => log.warn({ err: error }, 'containers not sampled'));
   return async () => {

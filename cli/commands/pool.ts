@@ -84,6 +84,7 @@ export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
     cpuWorkOnGpuMachines: `${shown(pool['effectiveCpuWorkOnGpuMachines'])} (the default: by LONGSHORE_CPU_WORK_ON_GPU_POOLS of the scheduler)`,
     reservedCpuCores: 'a tenth of the cores, at most one',
     reservedMemoryMib: '5 % of the memory',
+    hourlyCost: 'not known',
   };
   return Object.entries(objectField(pool, 'settings')).map(([name, value]) => [
     name,

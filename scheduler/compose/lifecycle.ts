@@ -57,6 +57,8 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     taskParts.tasks,
     taskParts.due,
     taskParts.dispatcher,
+    parts.seriesParts.containerSamples,
+    parts.seriesParts.poolSamples,
     scaling.accounting,
     scaling.placer,
     scaling.autoscaler,

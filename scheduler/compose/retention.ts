@@ -39,6 +39,9 @@ export function openRetention(
         containers: settings.LONGSHORE_CONTAINER_DAYS,
         logs: settings.LONGSHORE_LOG_DAYS,
         deliveries: settings.LONGSHORE_DELIVERY_DAYS,
+        metrics: settings.LONGSHORE_METRIC_DAYS,
+        // Sums are made of samples, and outlive them.
+        samples: Math.min(settings.LONGSHORE_METRIC_SAMPLE_HOURS / 24, settings.LONGSHORE_METRIC_DAYS),
         events: settings.LONGSHORE_EVENT_DAYS,
       },
     }),
@@ -50,12 +53,23 @@ export function openRetention(
   });
 }
 
+const SAMPLES = [
+  ['metric_samples', 'samples'],
+  ['metric_minutes', 'metrics'],
+  ['metric_hours', 'metrics'],
+  ['pool_samples', 'samples'],
+  ['pool_minutes', 'metrics'],
+  ['pool_five_minutes', 'metrics'],
+] as const;
+
 export interface PrunedKindsParts {
   readonly db: Db;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly removeBytes: (id: ObjectId) => Promise<void>;
   readonly machineGone: (id: MachineId) => void;
-  readonly days: Readonly<Record<'tasks' | 'containers' | 'logs' | 'deliveries' | 'events', number>>;
+  readonly days: Readonly<
+    Record<'tasks' | 'containers' | 'logs' | 'deliveries' | 'metrics' | 'samples' | 'events', number>
+  >;
 }
 
 export function prunedKinds({ db, clock, removeBytes, machineGone, days }: PrunedKindsParts): readonly PrunedKind[] {
@@ -137,6 +151,11 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       keptMs: days.logs * DAY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'workspace_usage', beforeMs, limit)),
     },
+    ...SAMPLES.map(([table, age]): PrunedKind => ({
+      table,
+      keptMs: days[age] * DAY_MS,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, table, beforeMs, limit)),
+    })),
     {
       table: 'machines',
       keptMs: UNJOINED_MS,

@@ -11,6 +11,7 @@ import { createSurfaces } from '../api/http/surfaces.ts';
 import { ensureFirstWorkspace } from '../workspaces/identity/bootstrap.ts';
 import { signingKeyOf } from '../workspaces/identity/workspaces.ts';
 import { LogReader } from '../fleet/logs/log-reads.ts';
+import { SeriesReader } from '../fleet/series/series-reads.ts';
 import { hostAddress, reachableAt } from '../api/ops/host-address.ts';
 import { Releases } from '../api/ops/releases.ts';
 import { useOf } from '../control/placement/snapshot.ts';
@@ -131,6 +132,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     machines: joining,
     containers: containers,
     logs: new LogReader(db),
+    series: new SeriesReader(db),
     settings: surfaceSettings(settings),
     bootstrap: {
       token: settings.LONGSHORE_BOOTSTRAP_TOKEN ?? null,

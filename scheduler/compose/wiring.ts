@@ -42,6 +42,7 @@ import type { RegistryParts } from './registry.ts';
 import type { Replicas } from './replicas.ts';
 import type { Scaling } from './scaling.ts';
 import type { ScheduleParts } from './schedules.ts';
+import type { SeriesParts } from './series.ts';
 import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
 import type { Events } from './events.ts';
@@ -81,6 +82,7 @@ export interface Wired {
   readonly relay: ScalingRelay;
   readonly gauges: Gauges;
   readonly scheduleParts: ScheduleParts;
+  readonly seriesParts: SeriesParts;
   readonly webhooks: Webhooks;
   readonly events: Events;
   readonly eventWebhooks: EventWebhooks;
@@ -108,6 +110,10 @@ export function wire(parts: Wired): void {
   wireLinks(parts);
   parts.linkParts.links.onContainerCall((machineId, call) => parts.containerCalls.serve(machineId, call));
   taskParts.streams.onElsewhere((replica, taskId, bytes) => parts.streamRelay.carry(replica, taskId, bytes));
+  parts.linkParts.links.onSampled((machineId, samples) => {
+    parts.seriesParts.containerSamples.heard(machineId, samples);
+    parts.seriesParts.poolSamples.heard(machineId, samples.machine);
+  });
   wireOrderedStreams(parts);
   wireBuilds(parts);
   wireCaches(parts);

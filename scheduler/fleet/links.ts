@@ -32,6 +32,7 @@ import type {
   BuildImage,
   ChangeContainer,
   ContainerChanged__Output,
+  Samples__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntryChange, ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
 import type { Reports } from '../tasks/completion/reports.ts';
@@ -113,6 +114,7 @@ export class Links {
   readonly #bytes: ByteConnections;
   readonly #buildObjects = new BuildObjects();
   readonly #queuesReady = new Listeners<[Iterable<QueueName>]>();
+  readonly #sampled = new Listeners<[MachineId, Samples__Output]>();
   readonly #containerChanged = new Listeners<[MachineId, ContainerChanged__Output]>();
   #serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void> = () =>
     Promise.reject(new Error('calls of containers are not served'));
@@ -170,6 +172,11 @@ export class Links {
   /** Called with a call of one of that machine's containers. The handler serves it, then resolves. */
   onContainerCall(handler: (machineId: MachineId, call: ContainerCall) => Promise<void>): void {
     this.#serveCall = handler;
+  }
+
+  /** Told the samples that an agent sends every few seconds. */
+  onSampled(listener: (machineId: MachineId, samples: Samples__Output) => void): void {
+    this.#sampled.add(listener);
   }
 
   /** Told the answer of an agent to a change of a container. */
@@ -272,7 +279,10 @@ export class Links {
       settings,
       accepting: this.#accepting,
       onRunning: (entry, slots) => this.#running(entry, slots),
-      onSamples: (samples) => this.#parts.usage.heard(machineId, samples),
+      onSamples: (samples) => {
+        this.#parts.usage.heard(machineId, samples);
+        this.#sampled.tell(machineId, samples);
+      },
       onHeartbeat: (live) => this.#parts.reports.heartbeat(machineId, live),
       installationKey: this.#parts.credentials.publicKey,
       secretsOf: this.#parts.secretsOf,

@@ -76,6 +76,8 @@ export class Usage {
         sampledAtMs,
       },
     ]);
+    // A machine without containers tells its own use all the time.
+    if (stored.length === 0 && (this.#byMachine.get(machineId)?.size ?? 0) === 0) return;
     this.#byMachine.set(machineId, new Map(stored));
     redis
       ?.set(keyOf(machineId), JSON.stringify(stored), 'PX', LIFE_MS)

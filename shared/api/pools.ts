@@ -45,6 +45,14 @@ export const PoolSettings = Type.Object({
       description: 'memory of each machine that stays for its host; null: 5 % of it',
     }),
   ),
+  hourlyCost: nullable(
+    Type.Number({
+      minimum: 0,
+      maximum: 1_000_000,
+      default: null,
+      description: "cost of each machine in an hour, in the operator's currency, for metrics alone; null: not known",
+    }),
+  ),
 });
 export type PoolSettings = Readonly<Static<typeof PoolSettings>>;
 

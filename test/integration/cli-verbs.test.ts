@@ -225,6 +225,37 @@ def busy():
       expect(Number(usage.memoryBytes)).toBeGreaterThan(2 * 1024 ** 2);
       expect(usage.processes).toBeGreaterThan(0);
     }
+    // The samples become series of the stub, of the workspace and of the machine's pool.
+    const metrics = ['metrics', 'stub', 'busy', '--since', '5m', '--interval', '5m'];
+    const values = async (args: readonly string[]): Promise<readonly Readonly<Record<string, unknown>>[]> =>
+      (await line.json<{ timeseries: { aggregation_buckets: [] } }>(args)).timeseries.aggregation_buckets;
+    await waitFor(
+      async () => (await values(metrics)).some((bucket) => Number(bucket['doc_count']) > 1),
+      'two samples of it are stored',
+      WAIT_MS,
+    );
+    for (const args of [metrics, ['metrics', 'workspace', ...metrics.slice(3)]]) {
+      const bucket = (await values(args)).at(-1) as Readonly<Record<string, { readonly value: number }>>;
+      expect(bucket).toMatchObject({ container_count: { value: 1 }, cpu_concurrency: { value: 200 } });
+      expect(bucket['cpu_used_avg']?.value).toBeGreaterThan(20);
+      expect(bucket['cpu_used_avg']?.value).toBeLessThan(400);
+      expect(bucket['memory_rss_bytes_avg']?.value).toBeGreaterThan(2 * 1024 ** 2);
+      expect(bucket['memory_vms_bytes_avg']?.value).toBeGreaterThan(bucket['memory_rss_bytes_avg']?.value ?? Infinity);
+      expect(bucket['memory_total_bytes_avg']?.value).toBeGreaterThan(bucket['memory_rss_bytes_avg']?.value ?? 0);
+    }
+    const table = await line.run(metrics);
+    expect(table.stdout).toMatch(/^TIME +CONTAINERS +CPU EACH +MEMORY EACH /);
+    expect(table.stdout).toMatch(/^\S+Z +1 +0\.\d+ of 0\.2 +[\d.]+ MiB of /m);
+    // A bar is for a person's eyes, and this is a pipe.
+    expect(table.stdout).not.toContain('█');
+    expect((await line.run(['metrics', 'pool', 'default', '--since', '5m', '--interval', '5m'])).stdout).toMatch(
+      /^\S+Z +default +1 +[01] +\d+ % +[1-9]\d* % +[1-9]\d* % +- +0 +0$/m,
+    );
+    expect(await line.run(['metrics', 'stub', 'nobody'])).toMatchObject({ code: 1 });
+    expect(await line.run(['metrics', 'workspace', '--interval', '1s'])).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('Invalid metrics interval') as string,
+    });
     await line.run(['deployment', 'delete', 'busy']);
     await noContainers(platform);
   }, 240_000);
@@ -255,7 +286,7 @@ def busy():
     const { stubId } = await platform.gateway('/stubs', { stubType: 'pod/run', name: 'brief', entrypoint: ['false'] });
     const { containerId } = await platform.gateway<{ containerId: string }>('/pods', { stubId });
     const ended = async (): Promise<boolean> => (await line.run(['explain', containerId])).stdout.includes('exit code');
-    await waitFor(ended, 'it has ended', WAIT_MS);
+    await waitFor(ended, 'it has ended', 120_000);
     for (const command of [
       ['exec', containerId, '--', 'true'],
       ['cp', `${containerId}:/tmp`, line.app('unused', '')],
@@ -266,7 +297,8 @@ def busy():
       expect(stderr).toContain(containerId);
     }
     expect((await line.run(['explain', 'brief'])).stdout).toContain(containerId);
-  }, 60_000);
+    // The first pod of a machine waits for a copy of the base image's Python.
+  }, 240_000);
 
   test('of one name and two kinds must be told apart', async ({ line }) => {
     const file = line.app(
@@ -568,7 +600,7 @@ describe('machines, workers and pools', () => {
     const shown = (await line.run(['pool', 'show', 'basin'])).stdout;
     expect(shown).toBe(set.stdout);
     expect(shown).toMatch(
-      /^requiresPoolSelector +yes\npriority +0\nreservedCpuCores +0\.5\nreservedMemoryMib +5 % of the memory$/m,
+      /^requiresPoolSelector +yes\npriority +0\nreservedCpuCores +0\.5\nreservedMemoryMib +5 % of the memory\nhourlyCost +not known$/m,
     );
     for (const [args, code, stderr] of [
       [['show', 'puddle'], 1, 'this token sees no pool puddle: `longshore pool list` shows those it sees'],

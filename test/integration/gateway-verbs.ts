@@ -54,6 +54,7 @@ const POOL_SETTINGS = {
   priority: 0,
   reservedCpuCores: null,
   reservedMemoryMib: null,
+  hourlyCost: null,
 };
 /** The last three fields are additions of ours. */
 const POOL =

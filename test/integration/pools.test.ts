@@ -27,6 +27,7 @@ const NOTHING_SAID: PoolSettingsChange = {
   priority: null,
   reservedCpuCores: null,
   reservedMemoryMib: null,
+  hourlyCost: null,
 };
 
 /** The pool `default`, which every world's machine is in, begins anew with each test. */

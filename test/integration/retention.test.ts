@@ -17,7 +17,7 @@ import { KINDS, aContainerId, aDb, aRecord, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const DAY_MS = 86_400_000;
-const DAYS = { tasks: 30, containers: 20, logs: 10, deliveries: 7, events: 30 };
+const DAYS = { tasks: 30, containers: 20, logs: 10, deliveries: 7, metrics: 8, samples: 0.25, events: 30 };
 
 describe.each(KINDS)('on %s', (kind) => {
   let opened: OpenedDb;
@@ -105,6 +105,30 @@ describe.each(KINDS)('on %s', (kind) => {
     );
     expect(await aRetention().retention.turn()).toEqual({ shared_entries: 2, task_outputs: 1 });
     expect([await count('shared_entries'), await count('task_outputs')]).toEqual([1, 1]);
+  });
+
+  test('samples go after their hours, sums of them after their days', async () => {
+    const { db } = opened;
+    const numbers = (columns: number): string => Array.from({ length: columns }, () => '0').join(', ');
+    // Five hours, seven hours, seven days and nine days ago.
+    const ages = 'unnest(array[5, 7, 168, 216]) as age';
+    await db.query(
+      `insert into metric_samples select step, now() - age * interval '1 hour', 'w', 's', 'c', 1, 1, ${numbers(15)}
+       from unnest(array[5, 60, 3600]) step, ${ages}`,
+    );
+    await db.query(
+      `insert into pool_samples select step, now() - age * interval '1 hour', 1, 1, ${numbers(11)}
+       from unnest(array[5, 60, 300]) step, ${ages}`,
+    );
+    expect(await aRetention().retention.turn()).toEqual({
+      metric_samples: 3,
+      metric_minutes: 1,
+      metric_hours: 1,
+      pool_samples: 3,
+      pool_minutes: 1,
+      pool_five_minutes: 1,
+    });
+    expect([await count('metric_samples'), await count('pool_samples')]).toEqual([7, 7]);
   });
 
   test('events go by the time at which they were stored, those of every workspace', async () => {
@@ -298,6 +322,15 @@ describe('the plan of each statement', () => {
     );
     await opened.db.query(
       `insert into workspace_usage (day, workspace_id) select current_date - n % 100, n::text from generate_series(1, 20000) n`,
+    );
+    const numbers = (columns: number): string => Array.from({ length: columns }, () => '0').join(', ');
+    await opened.db.query(
+      `insert into metric_samples select step, now() - n * interval '1 minute', 'w', 's', 'c' || n, 1, 1, ${numbers(15)}
+       from generate_series(1, 20000) n, unnest(array[5, 60, 3600]) step`,
+    );
+    await opened.db.query(
+      `insert into pool_samples select step, now() - n * interval '1 minute', n, 1, ${numbers(11)}
+       from generate_series(1, 20000) n, unnest(array[5, 60, 300]) step`,
     );
     await opened.db.query('analyze');
   });

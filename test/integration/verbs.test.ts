@@ -2,6 +2,8 @@
 // as documented, with an unknown id, with another workspace's, with no token, a bad or a revoked one, and with an
 // unreadable body. There is no machine: containers stay PENDING.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { restRoutes } from '#scheduler/api/http/rest/routes.ts';
+import type { RestRouteParts } from '#scheduler/api/http/rest/routes.ts';
 import { notBuiltRoutes } from '#scheduler/api/http/rest/not-built.ts';
 import { documentedRoutes, faultOf, routeAt } from '../helpers/documented.ts';
 import { waitFor } from '../helpers/programs.ts';
@@ -22,6 +24,7 @@ const { unique, aContainer, aDeployment, anObject, aTask, isActive, isListed, st
 const NOT_JSON: Expected = { status: 400 };
 const rest = (path: string): string => path.replace('{ws}', platform.own.workspaceId);
 const READS_NOTHING = { malformed: null } as const;
+const HOUR_OF_METRICS = 'start=2030-01-01T00:00:00Z&end=2030-01-01T01:00:00Z&interval=1m';
 
 const secretsOf = async (): Promise<Json[]> =>
   (await platform.call(rest('GET /api/v1/secret/{ws}'))).json['data'] as Json[];
@@ -162,6 +165,23 @@ const REST: readonly Verb[] = [
     ok: { status: 200 },
     unknown: { status: 401 },
     malformed: thing === 'container' ? null : { line: `GET /${thing}/{ws}?limit=x` },
+  })),
+  {
+    name: 'GET /metrics/{ws}/stub-timeseries',
+    line: (id) => `GET /metrics/{ws}/stub-timeseries?stub_id=${id}&${HOUR_OF_METRICS}`,
+    make: () => platform.stub(),
+    ok: { scanned_records: 0, truncated: false, timeseries: { aggregation_buckets: [] } },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    malformed: { line: 'GET /metrics/{ws}/stub-timeseries?stub_id=x' },
+  },
+  ...['workspace', 'pool'].map((kind): Verb => ({
+    name: `GET /metrics/{ws}/${kind}-timeseries`,
+    line: (id) => `GET /metrics/${id}/${kind}-timeseries?${HOUR_OF_METRICS}`,
+    make: async () => platform.own.workspaceId,
+    ok: { scanned_records: 0, truncated: false },
+    unknown: { status: 401 },
+    malformed: { line: `GET /metrics/{ws}/${kind}-timeseries?start=yesterday` },
   })),
   {
     name: 'GET /app/{ws}/latest',
@@ -670,6 +690,25 @@ const REST: readonly Verb[] = [
     },
   },
   {
+    name: 'GET /image/{ws}',
+    line: (id) => `GET /image/${id}`,
+    make: async () => platform.own.workspaceId,
+    ok: { data: [], next: '' },
+    unknown: { status: 401 },
+    ...READS_NOTHING,
+  },
+  // No machine builds an image here.
+  ...['GET /image/{ws}/{imageId}', 'GET /image/{ws}/{imageId}/output', 'DELETE /image/{ws}/{imageId}'].map(
+    (name): Verb => ({
+      name,
+      line: (id) => name.replace('{imageId}', id),
+      ok: { status: 404 },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      ...READS_NOTHING,
+    }),
+  ),
+  {
     name: 'GET /stack/{ws}',
     line: (id) => `GET /stack/${id}`,
     make: async () => platform.own.workspaceId,
@@ -884,6 +923,19 @@ test.each([
   expect([answer.status, answer.json['code']]).toEqual([status, status === 201 ? undefined : 'unsupported_media_type']);
   // A body on GET means nothing, with any content type, and so does a type without a body.
   expect((await platform.call(rest('GET /api/v1/secret/{ws}'), body, { token, headers })).status).toBe(200);
+});
+
+test('every route of the REST API has a row', () => {
+  const named = new Set(
+    REST.map((verb) => {
+      const [method = '', url = ''] = rest(verb.line(NOBODY).replace(' ', ' /api/v1')).split(' ');
+      return `${method} ${routeAt(routes, method, url)?.path.replace('/api/v1', '')}`;
+    }),
+  );
+  const missing = restRoutes({} as RestRouteParts)
+    .map(({ method, path }) => `${method} ${path}`)
+    .filter((route) => !named.has(route));
+  expect(missing).toEqual([]);
 });
 
 test('every verb was walked through every case', () => {

@@ -34,6 +34,7 @@ import type { VolumeCalls } from '../../fleet/volume-calls.ts';
 import type { CacheVolumes } from '../../fleet/cache-volumes.ts';
 import type { VolumeFiles } from '../../fleet/volume-files.ts';
 import type { WorkerService } from '../../fleet/worker-service.ts';
+import type { SeriesReads } from '../../fleet/series/series-reads.ts';
 import type { Usage } from '../../fleet/usage.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import type { KeyRing } from '../../workspaces/identity/key-ring.ts';
@@ -173,6 +174,8 @@ export interface SurfaceParts {
   /** Number of a queue's tasks that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
   readonly containers: ContainerReads;
+  /** Series of metrics. */
+  readonly series: SeriesReads;
   /** Current resource use of containers. */
   readonly usage: Pick<Usage, 'of'>;
   /** The fleet as Prometheus finds and reads it. */

@@ -88,6 +88,8 @@ export interface Keys {
   readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
   /** Resource usage of the containers of a machine; the key expires. */
   readonly usage: (machineId: MachineId) => string;
+  /** Use of the machines linked to a replica, summed up by pool; the key expires. */
+  readonly poolUse: (instance: InstanceId) => string;
 }
 
 /** @param prefix - letters, digits, `-`, `_`, `{`, `}`; no `:` */
@@ -133,5 +135,6 @@ export function keysOf(prefix = 'ls'): Keys {
     orderedContainersChannel: `${prefix}:ordered-containers`,
     rate: (kind: string, workspace: WorkspaceId, minute: number) => `${prefix}:rate:${kind}:${workspace}:${minute}`,
     usage: (machineId: MachineId) => `${prefix}:usage:${machineId}`,
+    poolUse: (instance: InstanceId) => `${prefix}:pool-use:${instance}`,
   });
 }

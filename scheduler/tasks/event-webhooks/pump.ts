@@ -202,6 +202,7 @@ class Reign implements LaneHost {
   async #sweep(): Promise<void> {
     const { db, metrics } = this.#parts;
     this.#active = await activeWebhooks(db);
+    if (this.#active.size === 0 && this.#lanes.size === 0) return;
     const rows = new Map((await webhooksById(db, [...this.#lanes.keys()])).map((row) => [row.id, row]));
     for (const lane of this.#lanes.values()) {
       const row = rows.get(lane.id);

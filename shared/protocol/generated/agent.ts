@@ -20,6 +20,7 @@ import type { ChangeContainer as _longshore_agent_v1_ChangeContainer, ChangeCont
 import type { CodeArchive as _longshore_agent_v1_CodeArchive, CodeArchive__Output as _longshore_agent_v1_CodeArchive__Output } from './longshore/agent/v1/CodeArchive.ts';
 import type { Conditions as _longshore_agent_v1_Conditions, Conditions__Output as _longshore_agent_v1_Conditions__Output } from './longshore/agent/v1/Conditions.ts';
 import type { ContainerChanged as _longshore_agent_v1_ContainerChanged, ContainerChanged__Output as _longshore_agent_v1_ContainerChanged__Output } from './longshore/agent/v1/ContainerChanged.ts';
+import type { ContainerDeltas as _longshore_agent_v1_ContainerDeltas, ContainerDeltas__Output as _longshore_agent_v1_ContainerDeltas__Output } from './longshore/agent/v1/ContainerDeltas.ts';
 import type { ContainerSample as _longshore_agent_v1_ContainerSample, ContainerSample__Output as _longshore_agent_v1_ContainerSample__Output } from './longshore/agent/v1/ContainerSample.ts';
 import type { ContainerSpec as _longshore_agent_v1_ContainerSpec, ContainerSpec__Output as _longshore_agent_v1_ContainerSpec__Output } from './longshore/agent/v1/ContainerSpec.ts';
 import type { ControlFromAgent as _longshore_agent_v1_ControlFromAgent, ControlFromAgent__Output as _longshore_agent_v1_ControlFromAgent__Output } from './longshore/agent/v1/ControlFromAgent.ts';
@@ -53,6 +54,7 @@ import type { LiveAttempt as _longshore_agent_v1_LiveAttempt, LiveAttempt__Outpu
 import type { LogAck as _longshore_agent_v1_LogAck, LogAck__Output as _longshore_agent_v1_LogAck__Output } from './longshore/agent/v1/LogAck.ts';
 import type { LogBatch as _longshore_agent_v1_LogBatch, LogBatch__Output as _longshore_agent_v1_LogBatch__Output } from './longshore/agent/v1/LogBatch.ts';
 import type { LogRecord as _longshore_agent_v1_LogRecord, LogRecord__Output as _longshore_agent_v1_LogRecord__Output } from './longshore/agent/v1/LogRecord.ts';
+import type { MachineSample as _longshore_agent_v1_MachineSample, MachineSample__Output as _longshore_agent_v1_MachineSample__Output } from './longshore/agent/v1/MachineSample.ts';
 import type { MetricsPage as _longshore_agent_v1_MetricsPage, MetricsPage__Output as _longshore_agent_v1_MetricsPage__Output } from './longshore/agent/v1/MetricsPage.ts';
 import type { NetworkRules as _longshore_agent_v1_NetworkRules, NetworkRules__Output as _longshore_agent_v1_NetworkRules__Output } from './longshore/agent/v1/NetworkRules.ts';
 import type { NumaNode as _longshore_agent_v1_NumaNode, NumaNode__Output as _longshore_agent_v1_NumaNode__Output } from './longshore/agent/v1/NumaNode.ts';
@@ -123,6 +125,7 @@ export interface ProtoGrpcType {
         CodeArchive: MessageTypeDefinition<_longshore_agent_v1_CodeArchive, _longshore_agent_v1_CodeArchive__Output>
         Conditions: MessageTypeDefinition<_longshore_agent_v1_Conditions, _longshore_agent_v1_Conditions__Output>
         ContainerChanged: MessageTypeDefinition<_longshore_agent_v1_ContainerChanged, _longshore_agent_v1_ContainerChanged__Output>
+        ContainerDeltas: MessageTypeDefinition<_longshore_agent_v1_ContainerDeltas, _longshore_agent_v1_ContainerDeltas__Output>
         ContainerSample: MessageTypeDefinition<_longshore_agent_v1_ContainerSample, _longshore_agent_v1_ContainerSample__Output>
         ContainerSpec: MessageTypeDefinition<_longshore_agent_v1_ContainerSpec, _longshore_agent_v1_ContainerSpec__Output>
         ControlFromAgent: MessageTypeDefinition<_longshore_agent_v1_ControlFromAgent, _longshore_agent_v1_ControlFromAgent__Output>
@@ -156,6 +159,7 @@ export interface ProtoGrpcType {
         LogAck: MessageTypeDefinition<_longshore_agent_v1_LogAck, _longshore_agent_v1_LogAck__Output>
         LogBatch: MessageTypeDefinition<_longshore_agent_v1_LogBatch, _longshore_agent_v1_LogBatch__Output>
         LogRecord: MessageTypeDefinition<_longshore_agent_v1_LogRecord, _longshore_agent_v1_LogRecord__Output>
+        MachineSample: MessageTypeDefinition<_longshore_agent_v1_MachineSample, _longshore_agent_v1_MachineSample__Output>
         MetricsPage: MessageTypeDefinition<_longshore_agent_v1_MetricsPage, _longshore_agent_v1_MetricsPage__Output>
         NetworkRules: MessageTypeDefinition<_longshore_agent_v1_NetworkRules, _longshore_agent_v1_NetworkRules__Output>
         NumaNode: MessageTypeDefinition<_longshore_agent_v1_NumaNode, _longshore_agent_v1_NumaNode__Output>

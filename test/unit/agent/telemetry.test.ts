@@ -1,7 +1,15 @@
 // The agent's report on its machine: the kernel's files of both layouts, the clock, and the right to read the page.
 import { describe, expect, test } from 'vitest';
 import { createLog } from '#shared/log.ts';
-import { cgroupFiles, cgroupNumbers, networkBytes } from '#agent/telemetry/cgroup.ts';
+import {
+  addressSpaceBytes,
+  cgroupFiles,
+  cgroupNumbers,
+  hostCpu,
+  hostMemory,
+  networkNumbers,
+  processIds,
+} from '#agent/telemetry/cgroup.ts';
 import { ClockWatch } from '#agent/telemetry/clock.ts';
 import { Conditions } from '#agent/telemetry/conditions.ts';
 import { AgentMetrics } from '#agent/telemetry/metrics.ts';
@@ -11,6 +19,7 @@ import { loadAgentConfig } from '#agent/config.ts';
 const V1 = `12:memory:/docker/abc
 7:pids:/docker/abc
 5:cpu,cpuacct:/docker/abc
+3:blkio:/docker/abc
 1:name=systemd:/docker/abc
 0::/system.slice/docker.service
 `;
@@ -23,7 +32,11 @@ describe("a container's control group", () => {
       memory: '/sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes',
       memoryStat: '/sys/fs/cgroup/memory/docker/abc/memory.stat',
       processes: '/sys/fs/cgroup/pids/docker/abc/pids.current',
+      io: ['_recursive', ''].map((end) => `/sys/fs/cgroup/blkio/docker/abc/blkio.throttle.io_service_bytes${end}`),
+      swap: null,
+      ids: '/sys/fs/cgroup/memory/docker/abc/cgroup.procs',
     });
+    expect(cgroupFiles(V1.replace('3:blkio:/docker/abc\n', ''))?.io).toEqual([]);
   });
 
   test('v2: one tree, also under the systemd driver', () => {
@@ -33,6 +46,9 @@ describe("a container's control group", () => {
       memory: '/cg/system.slice/docker-abc.scope/memory.current',
       memoryStat: '/cg/system.slice/docker-abc.scope/memory.stat',
       processes: '/cg/system.slice/docker-abc.scope/pids.current',
+      io: ['/cg/system.slice/docker-abc.scope/io.stat'],
+      swap: '/cg/system.slice/docker-abc.scope/memory.swap.current',
+      ids: '/cg/system.slice/docker-abc.scope/cgroup.procs',
     });
   });
 
@@ -46,23 +62,46 @@ describe("a container's control group", () => {
       cgroupNumbers(1, {
         cpu: '184467440737\n',
         memory: '52428800\n',
-        memoryStat: 'inactive_file 1\ntotal_cache 9\ntotal_inactive_file 12582912\ntotal_active_file 5\n',
+        memoryStat:
+          'inactive_file 1\nrss 2\ntotal_cache 9\ntotal_rss 4096\ntotal_shmem 100\ntotal_swap 512\ntotal_inactive_file 12582912\ntotal_active_file 5\n',
         processes: '7\n',
+        io: '8:0 Read 4096\n8:0 Write 100\n8:0 Total 4196\n259:1 Read 4\nTotal 4200\n',
+        swap: '',
       }),
-    ).toEqual({ cpuMicroseconds: 184_467_441, memoryBytes: 39_845_888, processes: 7 });
+    ).toEqual({
+      cpuMicroseconds: 184_467_441,
+      memoryBytes: 39_845_888,
+      rssBytes: 4196,
+      swapBytes: 512,
+      processes: 7,
+      readBytes: 4100,
+      writtenBytes: 100,
+    });
     expect(
       cgroupNumbers(2, {
         cpu: 'usage_usec 123456\nuser_usec 100000\nsystem_usec 23456\n',
         memory: '52428800\n',
-        memoryStat: 'anon 100\nfile 200\nworkingset_inactive_file 7\ninactive_file 12582912\n',
+        memoryStat: 'anon 100\nfile 200\nshmem 30\nworkingset_inactive_file 7\ninactive_file 12582912\n',
         processes: '7\n',
+        io: '8:0 rbytes=4096 wbytes=100 rios=1 wios=2 dbytes=9 dios=1\n259:1 rbytes=4 wbytes=0 rios=1 wios=0\n',
+        swap: '512\n',
       }),
-    ).toEqual({ cpuMicroseconds: 123_456, memoryBytes: 39_845_888, processes: 7 });
+    ).toEqual({
+      cpuMicroseconds: 123_456,
+      memoryBytes: 39_845_888,
+      rssBytes: 130,
+      swapBytes: 512,
+      processes: 7,
+      readBytes: 4100,
+      writtenBytes: 100,
+    });
   });
 
   test('what is missing or cut off counts as nothing, and never below', () => {
-    const texts = { cpu: '', memory: '5\n', memoryStat: 'inactive_file 10', processes: 'max\n' };
-    expect(cgroupNumbers(2, texts)).toEqual({ cpuMicroseconds: 0, memoryBytes: 0, processes: 0 });
+    const texts = { cpu: '', memory: '5\n', memoryStat: 'inactive_file 10', processes: 'max\n', io: '', swap: '' };
+    expect(new Set(Object.values(cgroupNumbers(2, texts)))).toEqual(new Set([0]));
+    expect(hostCpu('')).toBeUndefined();
+    expect(hostMemory('MemFree: 1 kB\n')).toBeUndefined();
   });
 
   test('the network is all interfaces but loopback', () => {
@@ -72,7 +111,33 @@ describe("a container's control group", () => {
   eth0:  123456     100    0    0    0     0          0         0     7890      50    0    0    0     0       0          0
   eth1:1       1    0    0    0     0          0         0     2       1    0    0    0     0       0          0
 `;
-    expect(networkBytes(text)).toEqual({ received: 123_457, sent: 7892 });
+    expect(networkNumbers(text)).toEqual({
+      receivedBytes: 123_457,
+      receivedPackets: 101,
+      sentBytes: 7892,
+      sentPackets: 51,
+    });
+  });
+
+  test('the address space of a process stands behind a name that may hold anything', () => {
+    const before = '1 (a) b (c) R 1 1 1 0 -1 4194560 100 0 0 0 10 5 0 0 20 0 1 0 100 ';
+    expect(addressSpaceBytes(`${before}8392704 250 18446744073709551615\n`)).toBe(8_392_704);
+    expect(addressSpaceBytes('')).toBe(0);
+    expect(processIds('7\n8\n9\n', 2)).toEqual([7, 8]);
+    expect(processIds('', 2)).toEqual([]);
+  });
+});
+
+describe('the use of the machine', () => {
+  test('counts busy ticks without waiting for disks, and guests once', () => {
+    expect(hostCpu('cpu  100 20 30 400 50 6 4 10 90 5\ncpu0 1 1 1 1 1 1 1 1 0 0\n')).toEqual({ busy: 170, total: 620 });
+  });
+
+  test('memory that the kernel can give at once is not used', () => {
+    expect(hostMemory('MemTotal:    8000 kB\nMemFree:  100 kB\nMemAvailable:   6000 kB\n')).toEqual({
+      usedBytes: 2000 * 1024,
+      totalBytes: 8000 * 1024,
+    });
   });
 });
 

@@ -12,10 +12,6 @@ interface NotBuilt {
 
 const NOT_BUILT: readonly NotBuilt[] = [
   { what: 'databases are', routes: ['GET /database/{ws}', 'POST /database/{ws}'] },
-  {
-    what: 'time series of metrics are',
-    routes: ['stub', 'workspace', 'pool'].map((kind) => `GET /metrics/{ws}/${kind}-timeseries`),
-  },
   { what: 'live streams are', routes: ['GET /logs/{ws}/stream'] },
 ];
 

@@ -78,11 +78,17 @@ export function instantOf(text: string, name: string): number {
 }
 
 function readTime(text: string, name: string): number {
+  const ms = timeMsOf(text);
+  if (ms === undefined) throw badQuery(name, 'a time such as 2030-01-31T12:00:00Z');
+  return ms;
+}
+
+/** Epoch milliseconds of a time as RFC 3339 has it; undefined: it is none. */
+export function timeMsOf(text: string): number | undefined {
   // A plus sign that was not encoded arrives as a space.
   const written = text.replace(/ (?=[0-9]{2}:[0-9]{2}$)/, '+');
   const ms = TIME.test(written) ? Date.parse(written) : Number.NaN;
-  if (Number.isNaN(ms)) throw badQuery(name, 'a time such as 2030-01-31T12:00:00Z');
-  return ms;
+  return Number.isNaN(ms) ? undefined : ms;
 }
 const TIME =
   /^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2}))?$/;

@@ -22,6 +22,8 @@ import type { TaskReads } from '../../../tasks/records/reads.ts';
 import { limitRoutes } from './limits.ts';
 import type { LimitsParts } from './limits.ts';
 import { readLogs } from './logs.ts';
+import { metricRoutes } from './metrics.ts';
+import type { MetricRouteParts } from './metrics.ts';
 import type { RestRoute } from './route.ts';
 import { notBuiltRoutes } from './not-built.ts';
 import { downloadUrl } from './objects.ts';
@@ -50,6 +52,7 @@ export interface RestRouteParts
     EventRouteParts,
     ImageRouteParts,
     LimitsParts,
+    MetricRouteParts,
     ObjectRouteParts,
     OutputRouteParts,
     StackRouteParts,
@@ -84,6 +87,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   listContainers(parts.containers, parts.directory),
   ...appRoutes(parts),
   readLogs(parts),
+  ...metricRoutes(parts),
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
   ...tokenRoutes(parts.tokenAdmin),

@@ -1,6 +1,7 @@
 // Deletion by age, a batch at a time. Each statement finds its rows by an index and deletes them by their place. A
 // batch therefore costs only its own rows, however large the table is. Locked rows are left for the next round.
 import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
+import { SAMPLE_STEP } from '../../../domain/series.ts';
 import type { Queryable } from '../db.ts';
 import { msOf } from '../rows.ts';
 
@@ -22,7 +23,25 @@ export type PrunedTable =
   | 'workspace_usage'
   | 'shared_entries'
   | 'task_outputs'
+  | SampleTable
   | 'events';
+
+/** Rows of samples: table and step. */
+const SAMPLE_TABLES = {
+  metric_samples: ['metric_samples', SAMPLE_STEP],
+  metric_minutes: ['metric_samples', 60],
+  metric_hours: ['metric_samples', 3600],
+  pool_samples: ['pool_samples', SAMPLE_STEP],
+  pool_minutes: ['pool_samples', 60],
+  pool_five_minutes: ['pool_samples', 300],
+} as const;
+export type SampleTable = keyof typeof SAMPLE_TABLES;
+
+const ofSamples = (sql: (table: string, step: number) => string): Readonly<Record<SampleTable, string>> =>
+  Object.fromEntries(Object.entries(SAMPLE_TABLES).map(([name, [table, step]]) => [name, sql(table, step)])) as Record<
+    SampleTable,
+    string
+  >;
 
 /**
  * The statements, each with `$1`: older than, `$2`: rows. The statement for log lines has `$1`: the last id looked at,
@@ -57,6 +76,11 @@ export const PRUNE: Readonly<Record<PrunedTable, string>> = {
   task_outputs: `delete from task_outputs where ctid = any (array(
       select ctid from task_outputs where created_at < $1 order by created_at limit $2 for update skip locked
     ))`,
+  ...ofSamples(
+    (table, step) => `delete from ${table} where ctid = any (array(
+      select ctid from ${table} where step = ${step} and at < $1 order by at limit $2 for update skip locked
+    ))`,
+  ),
   log_lines: `with batch as materialized (select ctid, id, at from log_lines where id > $1 order by id limit $2),
     gone as (delete from log_lines where ctid = any (array(select ctid from batch where at < $3 or at > $4)) returning 1)
     select (select count(*) from batch)::int as seen, coalesce((select max(id) from batch), $1::bigint) as last_id,
@@ -91,7 +115,7 @@ export async function deleteTasksEndedBefore(
 
 /**
  * Deletes at most `limit` terminal containers, ended deliveries,
- * expired keys, or counted days of workspaces, from before.
+ * expired keys, counted days of workspaces, or samples, from before.
  * @returns the number of deleted rows
  */
 export async function deleteEndedBefore(
@@ -103,7 +127,8 @@ export async function deleteEndedBefore(
     | 'idempotency_keys'
     | 'workspace_usage'
     | 'shared_entries'
-    | 'task_outputs',
+    | 'task_outputs'
+    | SampleTable,
   beforeMs: number,
   limit: number,
 ): Promise<number> {
@@ -168,6 +193,7 @@ export const OLDEST: Readonly<Record<PrunedTable, string>> = {
   idempotency_keys: 'select expires_at as at from idempotency_keys order by expires_at limit 1',
   shared_entries: 'select expires_at as at from shared_entries order by expires_at limit 1',
   task_outputs: 'select created_at as at from task_outputs order by created_at limit 1',
+  ...ofSamples((table, step) => `select at from ${table} where step = ${step} order by at limit 1`),
   // A day counts as old only when it is over in every time zone.
   workspace_usage: "select day::timestamptz + interval '2 days' as at from workspace_usage order by day limit 1",
   events: `select head.stored_at as at from event_counters c cross join lateral (

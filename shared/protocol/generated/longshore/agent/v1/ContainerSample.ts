@@ -1,6 +1,7 @@
 // Original file: shared/protocol/agent.proto
 
 import type { GpuUse as _longshore_agent_v1_GpuUse, GpuUse__Output as _longshore_agent_v1_GpuUse__Output } from '../../../longshore/agent/v1/GpuUse.ts';
+import type { ContainerDeltas as _longshore_agent_v1_ContainerDeltas, ContainerDeltas__Output as _longshore_agent_v1_ContainerDeltas__Output } from '../../../longshore/agent/v1/ContainerDeltas.ts';
 import type { Long } from '@grpc/proto-loader';
 
 export interface ContainerSample {
@@ -14,6 +15,10 @@ export interface ContainerSample {
   'diskBytes'?: (number | string | Long);
   'diskLimitBytes'?: (number | string | Long);
   'gpu'?: (_longshore_agent_v1_GpuUse | null);
+  'memoryRssBytes'?: (number | string | Long);
+  'memoryVmsBytes'?: (number | string | Long);
+  'memorySwapBytes'?: (number | string | Long);
+  'since'?: (_longshore_agent_v1_ContainerDeltas | null);
 }
 
 export interface ContainerSample__Output {
@@ -27,4 +32,8 @@ export interface ContainerSample__Output {
   'diskBytes': (number);
   'diskLimitBytes': (number);
   'gpu': (_longshore_agent_v1_GpuUse__Output | null);
+  'memoryRssBytes': (number);
+  'memoryVmsBytes': (number);
+  'memorySwapBytes': (number);
+  'since': (_longshore_agent_v1_ContainerDeltas__Output | null);
 }
