@@ -102,7 +102,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   // Identity and permissions, targets of invocations, and knowledge of replicas, machines and containers.
   const identity = await openIdentity(infrastructure, events);
   const deployments = openDeployments(infrastructure, identity);
-  const clusterState = openClusterState(infrastructure, identity);
+  const clusterState = openClusterState(infrastructure, identity, events);
   const tokenParts = openTokens(infrastructure, events, identity, clusterState.credentials);
   const { tokens } = tokenParts;
   const poolParts = openPools(infrastructure, clusterState, poolsFile);

@@ -22,6 +22,8 @@ import { Loads } from '../cluster/loads.ts';
 import { RemoteCapacity } from '../replicas/remote-capacity.ts';
 import { TakeOver } from '../replicas/take-over.ts';
 import type { Infrastructure } from './infrastructure.ts';
+import { MachineEvents } from '../fleet/machine-events.ts';
+import type { Events } from './events.ts';
 import type { Identity } from './identity.ts';
 import { openMachines } from './machines.ts';
 import type { MachineParts } from './machines.ts';
@@ -40,6 +42,7 @@ export interface ClusterState extends MachineParts {
   /** The fencing number of the leader's writes; undefined: this replica does not lead. */
   readonly fence: () => number | undefined;
   readonly fleetMetrics: FleetMetrics;
+  readonly machineEvents: MachineEvents;
   readonly feasibility: FeasibilityCheck;
   readonly containers: ContainerRegistry;
   readonly leaderContainers: LeaderContainerRegistry;
@@ -62,6 +65,7 @@ export function buildRollCall(needs: RollCallNeeds): Pick<ClusterState, 'redisDa
 export function openClusterState(
   infrastructure: Infrastructure,
   { installation, invalidation, limits }: Identity,
+  { writer: events }: Pick<Events, 'writer'>,
 ): ClusterState {
   const { db, hot, general, subscriber, keys, instance, clock, log, registry } = infrastructure;
   // Embedded records have one owner at a time, so there is no other replica.
@@ -73,9 +77,11 @@ export function openClusterState(
   const seen = (): Iterable<InstanceId> => presence.seen();
   const rollCallParts = buildRollCall({ client: hot, keys, instance, clock, log, isAlone, seen });
   const fleetMetrics = new FleetMetrics(registry);
-  const containers = new ContainerRegistry({ db, log, clock });
+  const containers = new ContainerRegistry({ db, log, clock, told: { db, events } });
+  const machineEvents = new MachineEvents(db, events, () => clock.nowMs());
   const machineParts = openMachines({
     db,
+    machineEvents,
     log,
     clock,
     metrics: fleetMetrics,
@@ -112,6 +118,7 @@ export function openClusterState(
     isLeader: () => leader.isLeader(),
     fence: () => leader.fence(),
     fleetMetrics,
+    machineEvents,
     ...machineParts,
     feasibility: new FeasibilityCheck(machines, clock),
     containers,

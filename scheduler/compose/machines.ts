@@ -5,6 +5,7 @@ import type { Log } from '#shared/log.ts';
 import { AgentReports } from '../fleet/agent-reports.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import { Joining } from '../fleet/joining.ts';
+import type { MachineEvents } from '../fleet/machine-events.ts';
 import { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { Db } from '../stores/store/db.ts';
@@ -29,6 +30,8 @@ export function openMachines(parts: {
   readonly instance?: InstanceId;
   /** Whether another replica lives: it then holds the links of its machines. */
   readonly isAlive?: (replica: InstanceId) => boolean;
+  /** Writer of events; absent: nothing is told. */
+  readonly machineEvents?: MachineEvents;
 }): MachineParts {
   const machines = new Machines(parts);
   return {

@@ -1,6 +1,7 @@
 // The number and place of containers: placement, and the scaling loop with its breakers.
 import { Breakers } from '../control/autoscaler/breakers.ts';
 import { Autoscaler } from '../control/autoscaler/loop.ts';
+import { ScaleEvents } from '../control/autoscaler/scale-events.ts';
 import { AutoscalerMetrics } from '../control/autoscaler/metrics.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import { LoopMetrics } from '../cluster/loop-metrics.ts';
@@ -10,6 +11,7 @@ import type { Quotas } from '../control/placement/quotas.ts';
 import type { MachineHealth } from '../fleet/health.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
+import type { Events } from './events.ts';
 import type { Identity } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { TaskParts } from './tasks.ts';
@@ -18,6 +20,7 @@ import { cpuPoolsOf, openPlacement } from './placement.ts';
 export interface ScalingSetup {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;
+  readonly events: Pick<Events, 'writer'>;
   readonly clusterState: ClusterState;
   readonly targets: Targets;
   readonly localQueue: LocalQueueParts;
@@ -60,9 +63,10 @@ export function openScaling(setup: ScalingSetup): Scaling {
     create: (target, count) => placer.create(target, count),
     slots,
     loads,
-    breakers: new Breakers({ db, clock, log, fence }),
+    breakers: new Breakers({ db, clock, log, fence, told: { db, events: setup.events.writer, targets } }),
     clock,
     log,
+    scaled: new ScaleEvents({ db, events: setup.events.writer, clock, log }),
     metrics: new AutoscalerMetrics(registry),
     loops,
     due,

@@ -5,6 +5,7 @@ import type { ContainerCredentials } from '../fleet/containers/credentials.ts';
 import type { LeaderContainerRegistry } from '../fleet/containers/leader-container-registry.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import { Drains } from '../fleet/drains.ts';
+import type { MachineEvents } from '../fleet/machine-events.ts';
 import type { Machines } from '../fleet/machines.ts';
 import { Workers } from '../fleet/workers.ts';
 import type { Loads } from '../cluster/loads.ts';
@@ -25,6 +26,7 @@ export function openWorkers(parts: {
   readonly log: Log;
   readonly fence: () => number | undefined;
   readonly cpuWorkAllowed: (poolName: string) => boolean;
+  readonly machineEvents: MachineEvents;
 }): { readonly workers: Workers; readonly drains: Drains } {
   const { autoscaler, credentials, fence } = parts;
   const drains = new Drains({

@@ -21,6 +21,7 @@ import {
 import { getOrCreatePool } from '../stores/store/queries/pools.ts';
 import { viewOf } from './machine.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
+import type { MachineEvents } from './machine-events.ts';
 import type { Machines } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
 
@@ -49,6 +50,7 @@ export class Joining implements MachineService {
   readonly #clock: Clock;
   readonly #metrics: FleetMetrics;
   readonly #caFingerprint: string;
+  readonly #told: MachineEvents | undefined;
   readonly #mostUnjoined: (workspaceId: WorkspaceId | null) => number | Promise<number>;
 
   constructor(parts: {
@@ -60,10 +62,13 @@ export class Joining implements MachineService {
     readonly caFingerprint: string;
     /** Most machines of a workspace that may wait to join; absent: the bound of the shared pools. */
     readonly mostUnjoinedOf?: (workspaceId: WorkspaceId) => number | Promise<number>;
+    /** Writer of events; absent: nothing is told. */
+    readonly machineEvents?: MachineEvents;
   }) {
     const { mostUnjoinedOf } = parts;
     this.#mostUnjoined = (id) => (id === null ? MOST_UNJOINED_SHARED : (mostUnjoinedOf?.(id) ?? MOST_UNJOINED_SHARED));
     this.#machines = parts.machines;
+    this.#told = parts.machineEvents;
     this.#db = parts.db;
     this.#log = parts.log;
     this.#clock = parts.clock;
@@ -158,7 +163,7 @@ export class Joining implements MachineService {
     readonly agentVersion: string;
   }): Promise<MachineRow> {
     const secretHash = Buffer.from(sha256Hex(request.secret), 'hex');
-    const row = await joinMachine(this.#db, {
+    const joining = {
       secretHash,
       nonce: request.nonce,
       fingerprint: request.fingerprint,
@@ -166,7 +171,11 @@ export class Joining implements MachineService {
       hostname: request.hostname,
       agentVersion: request.agentVersion,
       nowMs: this.#clock.nowMs(),
-    });
+    };
+    const row =
+      this.#told === undefined
+        ? await joinMachine(this.#db, joining)
+        : await this.#told.made('joined', (tx) => joinMachine(tx, joining));
     if (row === undefined) {
       const state = await joinSecretState(this.#db, secretHash);
       const result = state === undefined ? 'unknown' : state.joinedAtMs === null ? 'expired' : 'replayed';

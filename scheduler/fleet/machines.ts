@@ -20,12 +20,16 @@ import { capacityOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
 import { orphansOf, volumeBytesHere } from './machine.ts';
 import type { Machine } from './machine.ts';
+import type { MachineEvents, MachineStatus } from './machine-events.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { healthAfter } from './state.ts';
 import type { Health, HealthEvent } from './state.ts';
 
 const RECOUNT_MS = 1_000;
 const EXPECTED: ReadonlySet<Health> = new Set<Health>(['READY', 'RECONCILING', 'SUSPECT']);
+
+/** Healths that events tell. */
+const TOLD: Readonly<Partial<Record<Health, MachineStatus>>> = { READY: 'ready', SUSPECT: 'suspect', LOST: 'lost' };
 
 export class Machines {
   readonly name = 'machines';
@@ -40,6 +44,7 @@ export class Machines {
   #refused = 0;
   #expected = { count: 0, atMs: -Infinity };
   readonly #containers: Pick<ContainerRegistry, 'ofMachine'> | undefined;
+  readonly #told: Pick<MachineEvents, 'write'> | undefined;
 
   constructor(parts: {
     readonly db: Db;
@@ -50,8 +55,11 @@ export class Machines {
     readonly containers?: Pick<ContainerRegistry, 'ofMachine'>;
     /** Whether another replica lives: it then holds the links of its machines. */
     readonly isAlive?: (replica: InstanceId) => boolean;
+    /** Writer of events; absent: nothing is told. */
+    readonly machineEvents?: Pick<MachineEvents, 'write'>;
   }) {
     this.#isAlive = parts.isAlive ?? (() => false);
+    this.#told = parts.machineEvents;
     this.#db = parts.db;
     this.#containers = parts.containers;
     this.#log = parts.log;
@@ -285,11 +293,15 @@ export class Machines {
   /** Writes the machine's health; a failure is logged, and the next change of health writes again. */
   async writeHealth(machine: Machine): Promise<void> {
     try {
-      await updateMachine(this.#db, machine.row.id, {
+      const { id, goodbye, sessionEpoch } = machine.row;
+      const change = {
         health: machine.health,
-        ...(machine.row.goodbye === null ? {} : { goodbye: machine.row.goodbye }),
-        ifSessionEpoch: machine.row.sessionEpoch,
-      });
+        ...(goodbye === null ? {} : { goodbye }),
+        ifSessionEpoch: sessionEpoch,
+      };
+      const status = TOLD[machine.health];
+      if (status === undefined || this.#told === undefined) await updateMachine(this.#db, id, change);
+      else await this.#told.write(machine.row, status, goodbye ?? '', (tx) => updateMachine(tx, id, change));
       this.wrote(machine.row.id);
     } catch (error) {
       this.#log.warn({ err: error, machineId: machine.row.id }, 'machine health not written');
@@ -342,7 +354,13 @@ export class Machines {
     const { id, sessionEpoch: ifSessionEpoch } = machine.row;
     const health = healthAfter(machine.health, event);
     if (health === undefined) return this.move(machine, event);
-    if (await updateMachine(this.#db, id, { health, ifSessionEpoch, fence })) {
+    const status = TOLD[health];
+    const change = { health, ifSessionEpoch, fence };
+    const isWritten =
+      status === undefined || this.#told === undefined
+        ? await updateMachine(this.#db, id, change)
+        : await this.#told.write(machine.row, status, event, (tx) => updateMachine(tx, id, change));
+    if (isWritten) {
       this.wrote(id);
       return this.#machines.get(id) === machine && this.move(machine, event);
     }

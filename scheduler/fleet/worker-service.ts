@@ -2,6 +2,7 @@
 // surfaces. `workspaceId` null: the shared pools' (admin); else that workspace's own.
 import type { PoolSettings } from '#shared/api/pools.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Actor } from '../workspaces/events/audit.ts';
 import type { ContainerView } from './containers/container-view.ts';
 
 export interface Owner {
@@ -78,20 +79,26 @@ export type DeleteMachineOutcome = 'deleted' | 'not_found' | 'not_drained' | 'fo
 export interface WorkerService {
   listWorkers(owner: Owner): readonly WorkerView[];
   /** Cordons the worker: no new containers, and the running ones stay. False: unknown worker, or another owner's. */
-  cordon(owner: Owner, workerId: string): Promise<boolean>;
-  uncordon(owner: Owner, workerId: string): Promise<boolean>;
+  cordon(owner: Owner, workerId: string, by?: Actor): Promise<boolean>;
+  uncordon(owner: Owner, workerId: string, by?: Actor): Promise<boolean>;
   /**
    * Cordons the worker, then has its containers leave: those without attempts at once, the others when their attempts
    * have ended, or at the deadline. Returns when the first ones are told to stop.
    * @param deadlineMs - from now; 30 min when not given. On a repeated call the earlier end counts
    */
-  drain(owner: Owner, workerId: string, deadlineMs?: number): Promise<boolean>;
+  drain(owner: Owner, workerId: string, deadlineMs?: number, by?: Actor): Promise<boolean>;
   /**
    * Deletes a machine that is PENDING, EXPIRED, LOST or drained. `poolName` empty: any.
    * @param force - in any state: all containers there are told to stop
    * now. A minute later the machine is deleted, even if some are left
    */
-  deleteMachine(owner: Owner, machineId: string, poolName: string, force?: boolean): Promise<DeleteMachineOutcome>;
+  deleteMachine(
+    owner: Owner,
+    machineId: string,
+    poolName: string,
+    force?: boolean,
+    by?: Actor,
+  ): Promise<DeleteMachineOutcome>;
   listPools(owner: Owner): Promise<readonly PoolView[]>;
   poolNamed(owner: Owner, name: string): Promise<PoolView | undefined>;
 }

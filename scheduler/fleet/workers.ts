@@ -1,6 +1,9 @@
 // Workers and pools as operators see them, and operations on workers: list, cordon, uncordon, drain, delete. Intent is
 // written to the machine's row and survives restarts. The leader continues a drain, woken by each attempt that ends and
 // each container that goes. A drained machine is one without a live container.
+import { SYSTEM } from '../workspaces/events/audit.ts';
+import type { Actor, AuditKind } from '../workspaces/events/audit.ts';
+import type { MachineEvents } from './machine-events.ts';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -37,7 +40,14 @@ export interface WorkersParts {
   readonly log: Log;
   /** The leader's number; undefined while this replica does not lead. */
   readonly fence: () => number | undefined;
+  readonly machineEvents: Pick<MachineEvents, 'write'>;
 }
+
+const AUDITED: Readonly<Partial<Record<IntentEvent, AuditKind>>> = {
+  cordon: 'audit.machine.cordoned',
+  uncordon: 'audit.machine.uncordoned',
+  drain: 'audit.machine.drained',
+};
 
 /** Default time of a drain: attempts that still run after it are handed back, and their containers stopped. */
 const DRAIN_DEADLINE_MS = 30 * 60_000;
@@ -171,53 +181,67 @@ export class Workers implements WorkerService {
 
   // ---- intent -------------------------------------------------------------------------------------------------------
 
-  async cordon(owner: Owner, workerId: string): Promise<boolean> {
+  async cordon(owner: Owner, workerId: string, by: Actor = SYSTEM): Promise<boolean> {
     const machine = this.#find(owner, workerId);
     if (machine === undefined) return false;
-    await this.#intend(machine, 'cordon');
+    await this.#intend(machine, 'cordon', { by });
     await this.#revokeUnacknowledged(machine);
     return true;
   }
 
-  async uncordon(owner: Owner, workerId: string): Promise<boolean> {
+  async uncordon(owner: Owner, workerId: string, by: Actor = SYSTEM): Promise<boolean> {
     const machine = this.#find(owner, workerId);
     if (machine === undefined) return false;
-    await this.#intend(machine, 'uncordon');
+    await this.#intend(machine, 'uncordon', { by });
     return true;
   }
 
   /** On a second call the earlier deadline counts. */
-  async drain(owner: Owner, workerId: string, deadlineMs?: number): Promise<boolean> {
+  async drain(owner: Owner, workerId: string, deadlineMs?: number, by: Actor = SYSTEM): Promise<boolean> {
     const machine = this.#find(owner, workerId);
     if (machine === undefined) return false;
-    await this.#drain(machine, deadlineMs);
+    await this.#drain(machine, deadlineMs, by);
     return true;
   }
 
-  async #drain(machine: Machine, deadlineMs?: number): Promise<void> {
+  async #drain(machine: Machine, deadlineMs?: number, by?: Actor): Promise<void> {
     const drain = this.#drainFrom(machine, deadlineMs);
-    if (machine.row.intent !== 'draining') await this.#intend(machine, 'drain', { drain });
+    if (machine.row.intent !== 'draining')
+      await this.#intend(machine, 'drain', { drain, ...(by === undefined ? {} : { by }) });
     else if (await updateMachine(this.#parts.db, machine.row.id, { drain, ifIntent: 'draining' }))
       this.#parts.machines.setRow(machine, rowOf(drain));
     await this.#revokeUnacknowledged(machine);
     await this.#check(machine.row.id);
   }
 
-  async deleteMachine(owner: Owner, machineId: string, poolName: string, force = false): Promise<DeleteMachineOutcome> {
+  async deleteMachine(
+    owner: Owner,
+    machineId: string,
+    poolName: string,
+    force = false,
+    by: Actor = SYSTEM,
+  ): Promise<DeleteMachineOutcome> {
     const machine = this.#find(owner, machineId);
     if (machine === undefined || (poolName !== '' && machine.row.poolName !== poolName)) return 'not_found';
     const removable = ['PENDING', 'EXPIRED', 'LOST'].includes(machine.health) || machine.row.intent === 'drained';
-    if (removable) return (await this.#delete(machine)) ? 'deleted' : 'not_found';
+    if (removable) return (await this.#delete(machine, by)) ? 'deleted' : 'not_found';
     if (!force) return 'not_drained';
     const deleteAtMs = machine.row.deleteAtMs ?? this.#parts.clock.nowMs() + FORCED_AFTER_MS;
     if (!(await updateMachine(this.#parts.db, machine.row.id, { deleteAtMs }))) return 'not_found';
     this.#parts.machines.setRow(machine, { deleteAtMs });
-    await this.#drain(machine, 0);
+    await this.#drain(machine, 0, by);
     return 'forced';
   }
 
-  async #delete(machine: Machine): Promise<boolean> {
-    if (!(await deleteMachine(this.#parts.db, machine.row.id))) return false;
+  async #delete(machine: Machine, by: Actor = SYSTEM): Promise<boolean> {
+    const isDeleted = await this.#parts.machineEvents.write(
+      machine.row,
+      'deleted',
+      '',
+      (tx) => deleteMachine(tx, machine.row.id),
+      { kind: 'audit.machine.deleted', by },
+    );
+    if (!isDeleted) return false;
     const entries = [...this.#parts.containers.ofMachine(machine.row.id)];
     for (const { row } of entries) await endOnDeleted(this.#parts.containers, row);
     this.#parts.machines.deleted(machine.row.id);
@@ -236,17 +260,30 @@ export class Workers implements WorkerService {
   async #intend(
     machine: Machine,
     event: IntentEvent,
-    options: { readonly fence?: number; readonly drain?: { readonly deadlineMs: number; readonly total: number } } = {},
+    options: {
+      readonly fence?: number;
+      readonly drain?: { readonly deadlineMs: number; readonly total: number };
+      readonly by?: Actor;
+    } = {},
   ): Promise<void> {
     const before = machine.row.intent;
     const intent = intentAfter(before, event);
     if (intent === undefined) return;
     const { id } = machine.row;
-    const { fence, drain } = options;
+    const { fence, drain, by } = options;
     // A finished drain keeps its initial numbers for later views.
     const change = { intent, ...(drain !== undefined || event === 'uncordon' ? { drain: drain ?? null } : {}) };
-    if (fence === undefined) await updateMachine(this.#parts.db, id, change);
-    else if (!(await updateMachine(this.#parts.db, id, { ...change, ifIntent: before, fence }))) {
+    const audit = AUDITED[event];
+    const write = (fields: Parameters<typeof updateMachine>[2]): Promise<boolean> =>
+      this.#parts.machineEvents.write(
+        machine.row,
+        intent,
+        event,
+        (tx) => updateMachine(tx, id, fields),
+        by === undefined || audit === undefined ? undefined : { kind: audit, by },
+      );
+    if (fence === undefined) await write(change);
+    else if (!(await write({ ...change, ifIntent: before, fence }))) {
       this.#parts.log.info({ machineId: id, event, fence }, 'a step of a drain is refused: superseded');
       return;
     }

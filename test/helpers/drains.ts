@@ -1,3 +1,5 @@
+import { MachineEvents } from '#scheduler/fleet/machine-events.ts';
+import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
 import type { Clock } from '#shared/clock.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -40,7 +42,8 @@ export function aWorkers(
     loads,
     isLeader: () => fence() !== undefined,
   });
-  const workers = new Workers({ ...parts, drains, fence, cpuWorkAllowed: () => true });
+  const machineEvents = new MachineEvents(parts.db, new EventWriter(), () => Date.now());
+  const workers = new Workers({ ...parts, drains, fence, machineEvents, cpuWorkAllowed: () => true });
   wireWorkers({ ...parts, drains, workers });
   return workers;
 }

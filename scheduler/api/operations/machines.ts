@@ -1,3 +1,4 @@
+import { actorOf } from '../../workspaces/events/audit.ts';
 import { Done, timestampOf } from '#shared/api/fields.ts';
 import { GPU_MODELS, gpuMatches } from '#shared/domain/gpus.ts';
 import {
@@ -137,11 +138,11 @@ export function deleteMachine(workers: Pick<WorkerService, 'deleteMachine'>): Op
     scope: 'full',
     request: DeleteMachineRequest,
     response: Done,
-    handle: async (caller, request) => {
+    handle: async (caller, request, { from }) => {
       if (request.force && !caller.isAdmin)
         return { ok: false, errMsg: 'force is for the administrator: drain it first' };
       const { machineId, poolName, force } = request;
-      switch (await workers.deleteMachine(ownerOf(caller), machineId, poolName, force)) {
+      switch (await workers.deleteMachine(ownerOf(caller), machineId, poolName, force, actorOf(caller, from))) {
         case 'forced':
         case 'deleted':
           return { ok: true, errMsg: '' };

@@ -1,3 +1,5 @@
+import { actorOf } from '../../workspaces/events/audit.ts';
+import type { Actor } from '../../workspaces/events/audit.ts';
 import { Done, timestampOf } from '#shared/api/fields.ts';
 import { DrainWorkerRequest, ListWorkersRequest, ListWorkersResponse, OneWorkerRequest } from '#shared/api/workers.ts';
 import type { Worker } from '#shared/api/workers.ts';
@@ -25,10 +27,10 @@ export function listWorkers(workers: Pick<WorkerService, 'listWorkers'>): Operat
 }
 
 export const cordonWorker = (workers: Pick<WorkerService, 'cordon'>): Operation =>
-  workerVerb('CordonWorker', 'cordon', (owner, id) => workers.cordon(owner, id));
+  workerVerb('CordonWorker', 'cordon', (owner, id, by) => workers.cordon(owner, id, by));
 
 export const uncordonWorker = (workers: Pick<WorkerService, 'uncordon'>): Operation =>
-  workerVerb('UncordonWorker', 'uncordon', (owner, id) => workers.uncordon(owner, id));
+  workerVerb('UncordonWorker', 'uncordon', (owner, id, by) => workers.uncordon(owner, id, by));
 
 /** Drains a worker. Returns once stops are requested; containers that serve get their replacement first. */
 export function drainWorker(workers: Pick<WorkerService, 'drain'>): Operation {
@@ -38,26 +40,30 @@ export function drainWorker(workers: Pick<WorkerService, 'drain'>): Operation {
     scope: 'full',
     request: DrainWorkerRequest,
     response: Done,
-    handle: async (caller, { workerId, deadlineSeconds }) => {
+    handle: async (caller, { workerId, deadlineSeconds }, { from }) => {
       if (deadlineSeconds !== null && deadlineSeconds > MAX_DRAIN_SECONDS)
         return { ok: false, errMsg: `deadlineSeconds must be from 0 to ${MAX_DRAIN_SECONDS}` };
       const deadlineMs = deadlineSeconds === null ? undefined : deadlineSeconds * 1000;
-      return (await workers.drain(ownerOf(caller), workerId, deadlineMs))
+      return (await workers.drain(ownerOf(caller), workerId, deadlineMs, actorOf(caller, from)))
         ? { ok: true, errMsg: '' }
         : { ok: false, errMsg: `worker not found: ${workerId}` };
     },
   });
 }
 
-function workerVerb(name: string, verb: string, act: (owner: Owner, workerId: string) => Promise<boolean>): Operation {
+function workerVerb(
+  name: string,
+  verb: string,
+  act: (owner: Owner, workerId: string, by: Actor) => Promise<boolean>,
+): Operation {
   return operation({
     name,
     http: `POST /workers/{workerId}/${verb}`,
     scope: 'full',
     request: OneWorkerRequest,
     response: Done,
-    handle: async (caller, { workerId }) =>
-      (await act(ownerOf(caller), workerId))
+    handle: async (caller, { workerId }, { from }) =>
+      (await act(ownerOf(caller), workerId, actorOf(caller, from)))
         ? { ok: true, errMsg: '' }
         : { ok: false, errMsg: `worker not found: ${workerId}` },
   });

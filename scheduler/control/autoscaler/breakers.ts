@@ -5,7 +5,10 @@ import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { storableText } from '../../stores/store/rows.ts';
-import type { Queryable } from '../../stores/store/db.ts';
+import type { Db, Queryable } from '../../stores/store/db.ts';
+import type { Targets } from '../../workspaces/deployments/targets.ts';
+import type { EventWriter } from '../../workspaces/events/writer.ts';
+import { stubStateChanged, stubStateOf } from './breaker-events.ts';
 import { breakerOf, deleteBreaker, loadBreakers, saveBreaker } from '../../stores/store/queries/breakers.ts';
 import type { Breaker, StartFailure } from './breaker.ts';
 import { breakerAfterFailure, breakerPhase, CLOSED_BREAKER, provesStarts } from './breaker.ts';
@@ -16,6 +19,12 @@ export interface BreakersParts {
   readonly log: Log;
   /** Fencing number of this leader; undefined: this replica no longer leads, and writes nothing. */
   readonly fence: () => number | undefined;
+  /** The database and the writer of events, with the targets that they name; absent: nothing is told. */
+  readonly told?: {
+    readonly db: Db;
+    readonly events: Pick<EventWriter, 'transaction'>;
+    readonly targets: Pick<Targets, 'byQueue'>;
+  };
 }
 
 /** Age at which a failure no longer counts, in milliseconds. */
@@ -92,8 +101,9 @@ export class Breakers {
 
   /** Forgets all failures of the queue. */
   forget(queue: QueueName): void {
+    const before = this.of(queue);
     if (!this.#breakers.delete(queue)) return;
-    this.#write(queue, async (fence) => await deleteBreaker(this.#parts.db, queue, fence));
+    this.#write(queue, (fence) => this.#told(queue, before, CLOSED_BREAKER, (db) => deleteBreaker(db, queue, fence)));
   }
 
   /**
@@ -108,14 +118,33 @@ export class Breakers {
   }
 
   #set(queue: QueueName, breaker: Breaker): void {
+    const before = this.of(queue);
     this.#breakers.delete(queue);
     this.#breakers.set(queue, breaker);
     if (this.#breakers.size > MAX_BREAKERS) {
       const oldest = this.#breakers.keys().next().value;
       if (oldest !== undefined) this.#breakers.delete(oldest);
     }
-    this.#write(queue, async (fence) => {
-      await saveBreaker(this.#parts.db, queue, breaker, fence);
+    this.#write(queue, (fence) => this.#told(queue, before, breaker, (db) => saveBreaker(db, queue, breaker, fence)));
+  }
+
+  /** Writes a breaker, together with the event of its stub where the state changes. */
+  async #told(
+    queue: QueueName,
+    before: Breaker,
+    after: Breaker,
+    write: (db: Queryable) => Promise<boolean>,
+  ): Promise<void> {
+    const { db, told, clock } = this.#parts;
+    const isChange = stubStateOf(before) !== stubStateOf(after);
+    const target = told !== undefined && isChange ? await told.targets.byQueue(queue) : undefined;
+    if (told === undefined || target === undefined) {
+      await write(db);
+      return;
+    }
+    await told.events.transaction(told.db, async (tx, emit) => {
+      const event = (await write(tx)) ? stubStateChanged(target, before, after, clock.nowMs()) : undefined;
+      if (event !== undefined) emit(event);
     });
   }
 

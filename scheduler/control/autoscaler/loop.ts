@@ -30,6 +30,7 @@ import { scaleInHold } from './scale-in-hold.ts';
 import { ScaleInputReader, scaleFacts, windowMsOf } from './scale-input-reader.ts';
 import type { QueueHistory } from './history.ts';
 import { QueueHistories, recordDecision, recordState } from './history.ts';
+import type { ScaleEvents } from './scale-events.ts';
 import type { AutoscalerMetrics } from './metrics.ts';
 import { sampleQueues } from './samples.ts';
 import { EARLY_EXIT_MS, failedStart, stayedUp } from './starts.ts';
@@ -46,6 +47,8 @@ export interface AutoscalerParts {
   readonly breakers: Breakers;
   readonly clock: Clock;
   readonly log: Log;
+  /** Told of decisions that change the number of containers; absent: nobody. */
+  readonly scaled?: Pick<ScaleEvents, 'decided'>;
   readonly metrics: AutoscalerMetrics;
   readonly loops: LoopMetrics;
   readonly due: DueTimes;
@@ -350,6 +353,14 @@ export class Autoscaler {
     });
   }
 
+  /** @param change - containers more, or less below zero */
+  #tellScaled(target: Target | undefined, change: number, reason: string): void {
+    const { scaled, containers } = this.#parts;
+    if (scaled === undefined || target === undefined) return;
+    const current = [...containers.ofQueue(target.queue)].filter(({ row }) => isLiveContainer(row.state)).length;
+    scaled.decided(target, { current, desired: current + change, reason });
+  }
+
   async #carryOut(
     queue: QueueName,
     target: Target | undefined,
@@ -362,12 +373,14 @@ export class Autoscaler {
         const { count, wanted, probe } = decision;
         log.info({ queue, count, wanted, tasks: depth && totalOf(depth), probe }, 'scaling up');
         metrics.events.inc({ direction: 'up', reason: probe ? 'probe' : 'queue_depth' }, count);
+        this.#tellScaled(target, count, probe ? 'probe' : 'queue_depth');
         const created = target === undefined ? [] : await create(target, count);
         if (probe) for (const { row } of created) breakers.probes(queue, row.id);
         break;
       }
       case 'stop':
         metrics.events.inc({ direction: 'down', reason: 'idle' }, decision.containers.length);
+        this.#tellScaled(target, -decision.containers.length, 'idle');
         await Promise.all(decision.containers.map((id) => this.#letGo(id)));
         this.#again(queue, decision.againAtMs);
         break;

@@ -10,7 +10,10 @@ import { isLiveContainer, isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../../domain/stub-config.ts';
-import type { Queryable } from '../../stores/store/db.ts';
+import type { Db, Queryable } from '../../stores/store/db.ts';
+import type { EventWriter } from '../../workspaces/events/writer.ts';
+import { eventsOfMove, isTold } from './container-events.ts';
+import { MAX_EVENT_BATCH } from '../../stores/store/queries/events.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
 import type {
   InitialPlacement,
@@ -95,6 +98,8 @@ export interface MoveOptions {
 /** Containers that ended, remembered so that late news of them does not bring them back. */
 const MOST_ENDED = 10_000;
 const READ_BATCH = 500;
+/** Most moves of a statement whose events are written with it: a move has five events at most. */
+const MOST_TOLD_MOVES = MAX_EVENT_BATCH / 5;
 const MOST_MOVES_WAITING = 100 * MAX_CONTAINER_BATCH;
 
 export class ContainerRegistry implements ContainerReads {
@@ -108,18 +113,26 @@ export class ContainerRegistry implements ContainerReads {
   readonly #listeners: ((change: ContainerEntryChange) => void)[] = [];
   readonly #written: ((id: ContainerId) => void)[] = [];
   readonly #ended = new Set<ContainerId>();
+  readonly #told: { readonly db: Db; readonly events: Pick<EventWriter, 'transaction'> } | undefined;
   /** Moves that are decided together are written together. */
   readonly #moves: GroupedWrites<ContainerMove, MoveOutcome>;
   #refused = 0;
   #refusedLeaderWrites = 0;
 
-  constructor(parts: { readonly db: Queryable; readonly log: Log; readonly clock: Clock }) {
+  /** @param parts - `told`: the database and the writer of events, for moves that are told; absent: none is */
+  constructor(parts: {
+    readonly db: Queryable;
+    readonly log: Log;
+    readonly clock: Clock;
+    readonly told?: { readonly db: Db; readonly events: Pick<EventWriter, 'transaction'> };
+  }) {
     this.#db = parts.db;
     this.#log = parts.log;
     this.#clock = parts.clock;
+    this.#told = parts.told;
     this.#moves = new GroupedWrites({
-      write: (moves) => moveContainers(parts.db, moves),
-      mostAtOnce: MAX_CONTAINER_BATCH,
+      write: (moves) => this.#moveTogether(moves),
+      mostAtOnce: parts.told === undefined ? MAX_CONTAINER_BATCH : MOST_TOLD_MOVES,
       mostWaiting: MOST_MOVES_WAITING,
       what: 'moves of containers',
     });
@@ -237,6 +250,23 @@ export class ContainerRegistry implements ContainerReads {
     this.#become(entry, written);
     this.#tellWritten(row.id);
     return 'moved';
+  }
+
+  /** Writes moves, together with the events that they mean; moves that tell nothing are a statement alone. */
+  #moveTogether(moves: readonly ContainerMove[]): Promise<readonly MoveOutcome[]> {
+    const told = this.#told;
+    if (told === undefined || !moves.some(({ from, to }) => isTold(from.states, to)))
+      return moveContainers(this.#db, moves);
+    return told.events.transaction(told.db, async (tx, emit) => {
+      const outcomes = await moveContainers(tx, moves);
+      const nowMs = this.#clock.nowMs();
+      for (const [index, { id, from }] of moves.entries()) {
+        const outcome = outcomes[index];
+        if (outcome?.kind !== 'written') continue;
+        eventsOfMove(from.states, outcome.row, this.#entries.get(id)?.spec, nowMs).forEach(emit);
+      }
+      return outcomes;
+    });
   }
 
   /**

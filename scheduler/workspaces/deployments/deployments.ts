@@ -224,7 +224,9 @@ export class Deployments {
       true,
       (changed) => started(changed, by, this.#parts.nowMs()),
       // An operator who starts it wants another try: starts that failed before do not count any more.
-      (changed) => deleteBreaker(this.#parts.db, queueNameOf(changed.id, changed.stubId)),
+      async (changed) => {
+        await deleteBreaker(this.#parts.db, queueNameOf(changed.id, changed.stubId));
+      },
     );
     return row === undefined ? NOT_FOUND : { kind: 'changed', deployment: row };
   }

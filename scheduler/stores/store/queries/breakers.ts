@@ -38,10 +38,12 @@ export async function saveBreaker(db: Queryable, queue: QueueName, breaker: obje
 /**
  * Deletes a queue's breaker.
  * @param fence - of the leader that saw a start succeed; absent: a person started the deployment
+ * @returns false: there is none, or a later leader has written it
  */
-export async function deleteBreaker(db: Queryable, queue: QueueName, fence?: number): Promise<void> {
-  await db.query('delete from breakers where queue = $1 and ($2::bigint is null or fence <= $2::bigint)', [
-    queue,
-    fence ?? null,
-  ]);
+export async function deleteBreaker(db: Queryable, queue: QueueName, fence?: number): Promise<boolean> {
+  const { rowCount } = await db.query(
+    'delete from breakers where queue = $1 and ($2::bigint is null or fence <= $2::bigint)',
+    [queue, fence ?? null],
+  );
+  return rowCount > 0;
 }

@@ -134,3 +134,13 @@ export function workspaceConcurrency(
     }),
   );
 }
+
+/** The administrator's workspace; undefined: the installation has none yet. */
+export async function adminWorkspaceId(db: Queryable): Promise<WorkspaceId | undefined> {
+  return maybeOne(
+    db,
+    'select id from workspaces where is_admin order by number limit 1',
+    [],
+    (row: { id: string }) => row.id as WorkspaceId,
+  );
+}

@@ -1,0 +1,162 @@
+// Events of containers, made of the moves of their rows: what the scheduler itself sees and measures. Pure. Phases
+// within a machine's start are measured by its agent, whose metrics have them; they are no events. Source: REST §9.2.
+import { timestampOf } from '#shared/api/fields.ts';
+import type { ContainerRow } from '../../stores/store/queries/containers.ts';
+import type { EventGiven } from '../../workspaces/events/writer.ts';
+import type { StoredSpec } from './spec.ts';
+
+type MovedRow = Omit<ContainerRow, 'spec'>;
+
+/** Resources of a container, where its recipe is known. */
+export type Recipe = Pick<StoredSpec, 'cpuMillicores' | 'gpuCount'>;
+
+/** Who wanted a stop, by the reason in the row. */
+const STOP_REASONS: Readonly<Record<string, string>> = {
+  user_stop: 'USER',
+  deployment_stopped: 'USER',
+  deployment_deleted: 'USER',
+  scaled_to_zero: 'USER',
+  scaled_in: 'SCHEDULER',
+  superseded: 'SCHEDULER',
+  drained: 'ADMIN',
+  ttl: 'TTL',
+};
+
+const MOST_MESSAGE = 500;
+
+/** Whether a move between these states tells anything: others are written without a transaction of their own. */
+export const isTold = (from: readonly string[], to: string): boolean =>
+  (to === 'RUNNING' && from.includes('STARTING')) || to === 'STOPPING' || to === 'FAILED' || to === 'STOPPED';
+
+/**
+ * Events of a move.
+ * @param from - the states of which the row was in one
+ * @param row - as it is now
+ */
+export function eventsOfMove(
+  from: readonly string[],
+  row: MovedRow,
+  recipe: Recipe | undefined,
+  nowMs: number,
+): readonly EventGiven[] {
+  const wasStarting = from.includes('STARTING');
+  switch (row.state) {
+    case 'RUNNING':
+      return wasStarting ? startup(row, row.startedAtMs ?? nowMs, true) : [];
+    case 'STOPPING':
+      return [stopRequested(row, recipe, nowMs)];
+    case 'STOPPED':
+    case 'FAILED': {
+      const failed = row.state === 'FAILED' && wasStarting ? startup(row, row.endedAtMs ?? nowMs, false) : [];
+      // A container that was never on a machine has no program that could exit.
+      if (row.exitCode === null) return failed;
+      return [...failed, ...exited(row, recipe, row.endedAtMs ?? nowMs)];
+    }
+    default:
+      return [];
+  }
+}
+
+/** Phases of a start: all of it; the wait for a machine; the start there, until the container is ready. */
+function startup(row: MovedRow, endMs: number, success: boolean): readonly EventGiven[] {
+  const reason = success ? '' : (row.reason ?? '');
+  const whole = phase(row, 'container.startup', '', row.createdAtMs, endMs, { success, reason });
+  const placedMs = row.scheduledAtMs;
+  if (placedMs === null) return [whole];
+  return [
+    phase(row, 'scheduler.backlog_wait', 'container.startup', row.createdAtMs, placedMs, { success: true }),
+    phase(row, 'worker.start', 'container.startup', placedMs, endMs, { success, reason }),
+    whole,
+  ];
+}
+
+function phase(
+  row: MovedRow,
+  id: string,
+  parent: string,
+  startMs: number,
+  endMs: number,
+  { success, reason = '' }: { readonly success: boolean; readonly reason?: string },
+): EventGiven {
+  return {
+    ...subjectOf(row),
+    type: 'container.lifecycle',
+    atMs: endMs,
+    data: {
+      id,
+      domain: domainOf(id),
+      parent_id: parent,
+      start_time: timestampOf(startMs),
+      end_time: timestampOf(endMs),
+      // Two replicas' clocks may differ by a little.
+      duration_ms: Math.max(0, endMs - startMs),
+      ...idsOf(row),
+      success,
+      source: 'scheduler',
+      attrs: { epoch: String(row.epoch), ...(reason === '' ? {} : { reason }) },
+    },
+  };
+}
+
+const stopRequested = (row: MovedRow, recipe: Recipe | undefined, atMs: number): EventGiven =>
+  fact(row, recipe, 'scheduler.stop_requested', atMs, {
+    reason: STOP_REASONS[row.reason ?? ''] ?? 'UNKNOWN',
+    attrs: { ...(row.reason === null ? {} : { reason: row.reason }) },
+  });
+
+function exited(row: MovedRow, recipe: Recipe | undefined, atMs: number): readonly EventGiven[] {
+  const reason = row.reason ?? '';
+  const message = (row.message ?? '').slice(-MOST_MESSAGE);
+  const attrs = { exit_code: String(row.exitCode) };
+  const end = fact(row, recipe, 'runtime.exited', atMs, { reason, message, attrs });
+  return reason === 'oom' ? [fact(row, recipe, 'runtime.oom_killed', atMs, { reason, attrs }), end] : [end];
+}
+
+function fact(
+  row: MovedRow,
+  recipe: Recipe | undefined,
+  id: string,
+  atMs: number,
+  told: {
+    readonly reason: string;
+    readonly message?: string;
+    readonly attrs: Readonly<Record<string, string>>;
+  },
+): EventGiven {
+  return {
+    ...subjectOf(row),
+    type: 'container.event',
+    atMs,
+    data: {
+      id,
+      domain: domainOf(id),
+      timestamp: timestampOf(atMs),
+      ...idsOf(row),
+      cpu: recipe?.cpuMillicores ?? null,
+      gpu_count: recipe?.gpuCount ?? null,
+      reason: told.reason,
+      source: 'scheduler',
+      message: told.message ?? '',
+      attrs: told.attrs,
+    },
+  };
+}
+
+const domainOf = (id: string): string => id.split('.', 1)[0] ?? '';
+
+const subjectOf = (row: MovedRow): Omit<EventGiven, 'type' | 'atMs' | 'data'> => ({
+  workspaceId: row.workspaceId,
+  stubId: row.stubId,
+  containerId: row.id,
+  ...(row.deploymentId === null ? {} : { deploymentId: row.deploymentId }),
+  ...(row.machineId === null ? {} : { machineId: row.machineId }),
+});
+
+const idsOf = (row: MovedRow) => ({
+  container_id: row.id,
+  stub_id: row.stubId,
+  deployment_id: row.deploymentId ?? '',
+  workspace_id: row.workspaceId,
+  worker_id: row.machineId ?? '',
+  machine_id: row.machineId ?? '',
+});
