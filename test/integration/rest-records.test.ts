@@ -199,6 +199,8 @@ describe('every field of', () => {
     expect(listed).toMatchObject({ app: null, result: null, outputs: [{ name: 'a.txt' }], deployment: { id } });
     const brief = await first(`GET /task/{ws}?task_ids=${taskId}&skip_details=true`);
     expect(brief).toMatchObject({ outputs: [], stats: null });
+    await call(`DELETE /task/{ws}?task_ids=${taskId},nonsense`);
+    expect(await call(`GET /task/{ws}/${taskId}`)).toMatchObject({ status: 'CANCELLED' });
   });
 
   test('calls of public deployments of other workspaces, as both see them', async () => {

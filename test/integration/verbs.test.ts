@@ -2,6 +2,8 @@
 // as documented, with an unknown id, with another workspace's, with no token, a bad or a revoked one, and with an
 // unreadable body. There is no machine: containers stay PENDING.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { restRoutes } from '#scheduler/api/http/rest/routes.ts';
+import type { RestRouteParts } from '#scheduler/api/http/rest/routes.ts';
 import { notBuiltRoutes } from '#scheduler/api/http/rest/not-built.ts';
 import { documentedRoutes, faultOf, routeAt } from '../helpers/documented.ts';
 import { waitFor } from '../helpers/programs.ts';
@@ -688,6 +690,25 @@ const REST: readonly Verb[] = [
     },
   },
   {
+    name: 'GET /image/{ws}',
+    line: (id) => `GET /image/${id}`,
+    make: async () => platform.own.workspaceId,
+    ok: { data: [], next: '' },
+    unknown: { status: 401 },
+    ...READS_NOTHING,
+  },
+  // No machine builds an image here.
+  ...['GET /image/{ws}/{imageId}', 'GET /image/{ws}/{imageId}/output', 'DELETE /image/{ws}/{imageId}'].map(
+    (name): Verb => ({
+      name,
+      line: (id) => name.replace('{imageId}', id),
+      ok: { status: 404 },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      ...READS_NOTHING,
+    }),
+  ),
+  {
     name: 'GET /stack/{ws}',
     line: (id) => `GET /stack/${id}`,
     make: async () => platform.own.workspaceId,
@@ -902,6 +923,19 @@ test.each([
   expect([answer.status, answer.json['code']]).toEqual([status, status === 201 ? undefined : 'unsupported_media_type']);
   // A body on GET means nothing, with any content type, and so does a type without a body.
   expect((await platform.call(rest('GET /api/v1/secret/{ws}'), body, { token, headers })).status).toBe(200);
+});
+
+test('every route of the REST API has a row', () => {
+  const named = new Set(
+    REST.map((verb) => {
+      const [method = '', url = ''] = rest(verb.line(NOBODY).replace(' ', ' /api/v1')).split(' ');
+      return `${method} ${routeAt(routes, method, url)?.path.replace('/api/v1', '')}`;
+    }),
+  );
+  const missing = restRoutes({} as RestRouteParts)
+    .map(({ method, path }) => `${method} ${path}`)
+    .filter((route) => !named.has(route));
+  expect(missing).toEqual([]);
 });
 
 test('every verb was walked through every case', () => {
