@@ -153,6 +153,25 @@ test('each change of a task comes once, in order, signed; the record shows the l
   expect(shown).not.toHaveProperty('secret');
 });
 
+test('a change at a scheduler that does not lead is told, too; the audit trail is not, whatever the filter', async ({
+  world,
+}) => {
+  const { set, receiver, call } = world;
+  await call('POST', '', { url: receiver.url('/all'), event_types: ['*'] });
+  const leader = await set.leader();
+  const other = set.running.find((replica) => replica !== leader);
+  if (other === undefined) throw new Error('there is no other');
+  const { deploymentId } = await set.deploy(other, 'changed');
+  const at = `/api/v1/deployment/${set.workspaceId}`;
+  for (const verb of ['stop', 'start'])
+    expect((await set.call(other, `${at}/${verb}/${deploymentId}`, { method: 'POST' })).status).toBe(200);
+  const kinds = (): readonly string[] => receiver.at('/all').map((request) => eventOf(request).type);
+  await waitFor(() => kinds().includes('deployment.started'), `it is told: ${kinds().join()}`);
+  expect(kinds()).toContain('deployment.stopped');
+  expect(kinds().indexOf('deployment.stopped')).toBeLessThan(kinds().indexOf('deployment.started'));
+  expect(kinds().filter((kind) => kind.startsWith('audit.'))).toEqual([]);
+});
+
 test('lists have pages, also when they are empty; refusals name the field; the bound is twenty', async ({ world }) => {
   const { set, receiver, at, call } = world;
   expect((await call('GET', '')).json).toEqual({ data: [], next: '' });
