@@ -24,6 +24,7 @@ import { builds } from './suites/builds.ts';
 import { cold } from './suites/cold.ts';
 import { crossing } from './suites/crossing.ts';
 import { die } from './suites/die.ts';
+import { events } from './suites/events.ts';
 import { growth } from './suites/growth.ts';
 import { throughput, warm } from './suites/invoke.ts';
 import { list } from './suites/list.ts';
@@ -63,6 +64,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   weights,
   sandboxes,
   list,
+  events,
   agent,
   'agent-gpus': agentGpus,
   reconcile,

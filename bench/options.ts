@@ -26,6 +26,7 @@ export const SUITES = [
   'weights',
   'sandboxes',
   'list',
+  'events',
   'loss',
   'restart',
 ] as const;

@@ -54,6 +54,9 @@ describe('a release', () => {
   test('runs by its own Node, without the checkout', async () => {
     const env = { PATH: '/usr/bin:/bin', HOME: work.path };
     expect(await runProgram(join(first, 'bin', 'longshore'), ['--help'], { env })).toContain('Usage: longshore');
+    // The page of the API is served from its package.
+    for (const file of ['swagger-ui-bundle.js', 'swagger-ui.css', 'favicon-32x32.png', 'LICENSE', 'NOTICE'])
+      expect(statSync(join(first, 'node_modules', 'swagger-ui-dist', file)).size, file).toBeGreaterThan(0);
     // Before it looks for a Docker Engine, the agent needs only its settings and a state directory.
     const agent = [join(first, 'lib', 'agent.mjs')];
     const settings = { LONGSHORE_DATA_DIR: join(work.path, 'data'), DOCKER_HOST: `unix://${work.path}/none.sock` };

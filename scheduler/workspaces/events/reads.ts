@@ -60,9 +60,9 @@ const BYTES_BESIDE = 1_000;
 const STORED_WITHIN_MS = 10 * 60_000;
 
 export class EventReads {
-  readonly #db: Pick<Db, 'kind' | 'reads'>;
+  readonly #db: Pick<Db, 'kind' | 'reads' | 'query'>;
 
-  constructor(db: Pick<Db, 'kind' | 'reads'>) {
+  constructor(db: Pick<Db, 'kind' | 'reads' | 'query'>) {
     this.#db = db;
   }
 
@@ -150,9 +150,8 @@ export class EventReads {
 
   /** Number of the last event of each of these workspaces; 0 where there is none. */
   async tails(workspaceIds: readonly WorkspaceId[]): Promise<ReadonlyMap<WorkspaceId, number>> {
-    const [first] = workspaceIds;
-    if (first === undefined) return new Map();
-    const known = await lastSeqs(this.#db.reads.of(first), workspaceIds);
+    // The statement is of all workspaces, so it belongs in no workspace's share of reads.
+    const known = workspaceIds.length === 0 ? new Map() : await lastSeqs(this.#db, workspaceIds);
     return new Map(workspaceIds.map((id) => [id, known.get(id) ?? 0]));
   }
 
