@@ -34,7 +34,7 @@ const rest = async (platform: Platform, line: string, body?: unknown): Promise<J
 };
 
 /** Rows that only machines make are written as they would be. */
-async function withSql(platform: Platform, write: (sql: Client) => Promise<unknown>): Promise<void> {
+export async function withSql(platform: Platform, write: (sql: Client) => Promise<unknown>): Promise<void> {
   const sql = new Client({ connectionString: platform.servers?.postgres.url ?? '' });
   await sql.connect();
   await write(sql).finally(() => sql.end());
@@ -363,6 +363,7 @@ const SHARED_STATE = 'test/integration/shared-state.test.ts';
 export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'DELETE /task/{ws}': 'test/integration/rest-records.test.ts',
   'GET /events/{ws}/stream': 'test/integration/event-streams.test.ts',
+  'GET /logs/{ws}/stream': 'test/integration/log-stream.test.ts',
   'GET /map/{ws}/keys': SHARED_STATE,
   'GET /map/{ws}/entry': VERBS,
   'DELETE /map/{ws}/entry': VERBS,

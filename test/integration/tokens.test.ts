@@ -23,6 +23,7 @@ const REST: Readonly<Record<string, string>> = {
   'GET /app/{ws}/latest': 'ra',
   'GET /app/{ws}/{appId}': 'ra',
   'GET /logs/{ws}': 'ra',
+  'GET /logs/{ws}/stream': 'ra',
   'GET /explain/{ws}/{id}': 'r',
   'GET /object/{ws}/{objectId}/download-url': 'r',
   'GET /metrics/{ws}/pool-timeseries': 'r',

@@ -277,6 +277,14 @@ const REST: readonly Verb[] = [
     malformed: { line: 'GET /events/{ws}/history?limit=x' },
   },
   {
+    name: 'GET /logs/{ws}/stream',
+    line: (id) => `GET /logs/${id}/stream?wait=0&tail_offset=1`,
+    make: async () => platform.own.workspaceId,
+    ok: { status: 200 },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /logs/{ws}/stream?seq_num=x' },
+  },
+  {
     name: 'GET /events/{ws}/stream',
     line: (id) => `GET /events/${id}/stream?wait=0&tail_offset=1`,
     make: async () => platform.own.workspaceId,
