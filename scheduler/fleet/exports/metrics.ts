@@ -1,4 +1,4 @@
-import { Counter, Gauge } from '#shared/metrics.ts';
+import { Counter, fromZero, Gauge } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 
 export class ExportMetrics {
@@ -14,6 +14,7 @@ export class ExportMetrics {
       labelNames: ['kind'],
       registers,
     });
+    fromZero(this.exported, [{ kind: 'events' }, { kind: 'logs' }]);
     this.failures = new Counter({
       name: 'longshore_scheduler_export_failures_total',
       help: 'Tries of exports that failed; their rows are sent again.',

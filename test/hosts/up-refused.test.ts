@@ -4,7 +4,7 @@ import { createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
 import { describe, expect } from 'vitest';
 import { test, waitFor } from '../helpers/services.ts';
-import { expectNothingLeft, home, longshore, run, up } from './up-home.ts';
+import { expectNothingLeft, home, longshore, run, up } from '../e2e/up-home.ts';
 
 describe('longshore up that cannot start', () => {
   test('because its port is taken says so, and leaves nothing running', async () => {
