@@ -158,8 +158,12 @@ const NEVER_HERE = [
   /health=~"SUSPECT\|LOST"/,
 ];
 
-/** Nothing here has a GPU, and NVIDIA's exporter does not run: such queries need only be readable. */
-const WITHOUT_LEASES = /longshore_agent_gpu_lease_info|longshore_agent_gpu_leased\{[^}]*\} == 1/;
+/**
+ * Nothing here has a GPU or a receiver of webhooks, and NVIDIA's exporter does not run: such queries need only be
+ * readable.
+ */
+const ONLY_READABLE =
+  /longshore_agent_gpu_lease_info|longshore_agent_gpu_leased\{[^}]*\} == 1|longshore_scheduler_webhook_duration/;
 /** Dashboard variables that select all pools, machines and models. */
 const EVERYTHING = { pool: '.*', instance: '.*', model: '.*', __rate_interval: '1m' };
 
@@ -233,7 +237,7 @@ scrape_configs:
         const mayBeEmpty = NEVER_HERE.some((pattern) => pattern.test(expr));
         const has = await hasData(mayBeEmpty ? expr : own(expr));
         if (has) filled.add(expr);
-        else if (!WITHOUT_LEASES.test(expr)) empty.push(`${panel}: ${expr}`);
+        else if (!ONLY_READABLE.test(expr)) empty.push(`${panel}: ${expr}`);
       }
       return empty;
     };
