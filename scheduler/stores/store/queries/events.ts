@@ -80,7 +80,7 @@ export const MAX_EVENT_BATCH = 2_000;
  * Writes up to 2 000 events in the order given. The call is the last statement of its transaction, because it locks the
  * counters of the events' workspaces until the commit. They are locked in the order of the workspaces' ids: two such
  * statements wait for each other and never deadlock. App and type of a stub that the event leaves out are looked up.
- * An event of a task that is there already is not written again, and leaves a gap in the numbers.
+ * Events of tasks that are there already take no number.
  * @returns the last number of each workspace that got an event
  */
 export async function appendEvents(
@@ -89,64 +89,52 @@ export async function appendEvents(
 ): Promise<ReadonlyMap<WorkspaceId, number>> {
   if (events.length === 0) return new Map();
   if (events.length > MAX_EVENT_BATCH) throw new RangeError(`at most ${MAX_EVENT_BATCH} events at a time`);
-  // Counting here spares the statement a sort and a window. Fields that are absent are not sent.
-  const places = new Map<WorkspaceId, { readonly w: number; events: number }>();
-  const records = events.map((event) => {
-    const place = places.get(event.workspaceId) ?? { w: places.size, events: 0 };
-    places.set(event.workspaceId, place);
-    place.events += 1;
-    return {
-      w: place.w,
-      k: place.events,
-      id: event.id,
-      type: event.type,
-      at_s: event.atMs / 1000,
-      app_id: event.appId,
-      stub_id: event.stubId,
-      stub_type: event.stubType,
-      deployment_id: event.deploymentId,
-      task_id: event.taskId,
-      container_id: event.containerId,
-      machine_id: event.machineId,
-      of_task: event.isOfTask,
-      data: event.data,
-    };
-  });
-  const workspaces = [...places].map(([workspaceId, { w, events: count }]) => ({
-    w,
-    workspace_id: workspaceId,
-    events: count,
+  const records = events.map((event, index) => ({
+    n: index,
+    workspace_id: event.workspaceId,
+    id: event.id,
+    type: event.type,
+    at_s: event.atMs / 1000,
+    app_id: event.appId ?? null,
+    stub_id: event.stubId ?? null,
+    stub_type: event.stubType ?? null,
+    deployment_id: event.deploymentId ?? null,
+    task_id: event.taskId ?? null,
+    container_id: event.containerId ?? null,
+    machine_id: event.machineId ?? null,
+    of_task: event.isOfTask === true,
+    data: event.data,
   }));
   const { rows } = await db.query<{ workspace_id: string; last_seq: number | bigint }>(
     `with r as materialized (
-       select * from json_to_recordset($1::json) as r (w integer, k integer, id text, type text, at_s double precision,
+       select * from json_to_recordset($1::json) as r (n integer, workspace_id text, id text, type text, at_s double precision,
          app_id text, stub_id text, stub_type text, deployment_id text, task_id text, container_id text, machine_id text,
-         of_task boolean, data json)),
-     counted as materialized (
-       select * from json_to_recordset($2::json) as c (w integer, workspace_id text, events bigint)),
+         of_task boolean, data json)
+       where r.task_id is null or not exists (select from events e where e.task_id = r.task_id and e.id = r.id)),
+     counted as materialized (select workspace_id, count(*) as events from r group by workspace_id),
      named as materialized (
-       select t.stub_id, t.deployment_id, s.app_id, s.type, ${TASK_NAMES} as fields
-       from (select distinct stub_id, deployment_id from r where stub_id is not null) t
+       select t.stub_id, t.deployment_id, ${TASK_NAMES} as fields
+       from (select distinct stub_id, deployment_id from r where of_task) t
          left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id),
      counters as (
        insert into event_counters as c (workspace_id, last_seq)
        select workspace_id, events from counted order by workspace_id
        on conflict (workspace_id) do update set last_seq = c.last_seq + excluded.last_seq
        returning workspace_id, last_seq),
-     starts as materialized (
-       select counted.w, counted.workspace_id, counters.last_seq - counted.events as before
-       from counted join counters using (workspace_id)),
      written as (
        insert into events (workspace_id, seq, id, type, at, app_id, stub_id, stub_type, deployment_id, task_id, container_id,
          machine_id, data)
-       select starts.workspace_id, starts.before + r.k, r.id, r.type, to_timestamp(r.at_s), coalesce(r.app_id, named.app_id),
-         r.stub_id, coalesce(r.stub_type, named.type), r.deployment_id, r.task_id, r.container_id, r.machine_id,
+       select r.workspace_id, counters.last_seq - counted.events + row_number() over (partition by r.workspace_id order by r.n),
+         r.id, r.type, to_timestamp(r.at_s), coalesce(r.app_id, s.app_id), r.stub_id, coalesce(r.stub_type, s.type),
+         r.deployment_id, r.task_id, r.container_id, r.machine_id,
          case when r.of_task then (left(r.data::text, -1) || named.fields || '}')::json else r.data end
-       from r join starts using (w)
-         left join named on named.stub_id = r.stub_id and named.deployment_id is not distinct from r.deployment_id
+       from r join counted using (workspace_id) join counters using (workspace_id) left join stubs s on s.id = r.stub_id
+         left join named on r.of_task and named.stub_id = r.stub_id
+           and named.deployment_id is not distinct from r.deployment_id
+       order by r.n
        on conflict (task_id, id) where task_id is not null do nothing)
      select workspace_id, last_seq from counters`,
-    [storableJson(records), JSON.stringify(workspaces)],
+    [storableJson(records)],
   );
   return new Map(rows.map((row) => [row.workspace_id as WorkspaceId, Number(row.last_seq)]));
 }
