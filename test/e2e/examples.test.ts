@@ -28,7 +28,7 @@ const EXAMPLES: Readonly<Record<string, string>> = {
   sandbox: 'hosts/pod-examples.test.ts',
   secrets: 'e2e/examples.test.ts',
   site: 'hosts/pod-examples.test.ts',
-  slow: 'e2e/scaling.test.ts',
+  slow: 'hosts/scaling.test.ts',
   stream: 'e2e/examples.test.ts',
 };
 const BUILD_MS = 170_000;

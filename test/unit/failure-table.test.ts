@@ -37,7 +37,7 @@ const OF_A_HOST: Readonly<Record<string, string>> = {
   'Docker restart / hang': 'hosts/engine.test.ts',
   'Lost ack / duplicate delivery': 'hosts/messages.test.ts',
   'Clock skew': 'hosts/messages.test.ts',
-  'Volume hang': 'integration/agent-volumes.test.ts',
+  'Volume hang': 'hosts/agent-volumes.test.ts',
   'Pull 429, 5xx, truncated, error line': 'integration/image-pulls.test.ts',
   'Disk full': 'integration/disk-full.test.ts',
   OOM: 'hosts/containers.test.ts',

@@ -48,7 +48,7 @@ const registered = (registry: Registry): readonly Registered[] =>
 
 /**
  * Everything that the scheduler registers, but the drainer's and
- * the records' own four (test/e2e/metrics.test.ts covers those).
+ * the records' own four (test/hosts/metrics.test.ts covers those).
  */
 function schedulerRegistry(): Registry {
   const registry = new Registry();
