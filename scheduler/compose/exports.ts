@@ -25,7 +25,7 @@ const MIB = 1024 ** 2;
 
 /** Builds an exporter for each target, with positions of its own. */
 export async function openExports(
-  { db, clock, log, registry, settings }: Infrastructure,
+  { db, log, registry, settings }: Infrastructure,
   { isLeader }: ClusterState,
   directory: LogRecordParts['directory'],
 ): Promise<readonly Exporter[]> {
@@ -52,8 +52,7 @@ export async function openExports(
     ({ kind }) => kinds === 'all' || kinds === kind,
   );
   return targets.map(
-    (target) =>
-      new Exporter({ sources, target, positions: positionsOf(db, target.name), isLeader, clock, log, metrics }),
+    (target) => new Exporter({ sources, target, positions: positionsOf(db, target.name), isLeader, log, metrics }),
   );
 }
 

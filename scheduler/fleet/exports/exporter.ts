@@ -4,7 +4,6 @@
 // answer costs no memory: rows wait in the database, until their retention. Messages are hints; the sweep finds the
 // rest.
 import { backoffMs, sleep } from '#shared/backoff.ts';
-import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { ExportMetrics } from './metrics.ts';
@@ -50,7 +49,6 @@ export interface ExporterParts {
   readonly target: ExportTarget;
   readonly positions: ExportPositions;
   readonly isLeader: () => boolean;
-  readonly clock: Pick<Clock, 'nowMs'>;
   readonly log: Log;
   readonly metrics: ExportMetrics;
   readonly pageRows?: number;

@@ -111,22 +111,29 @@ export class LiveLogs {
     };
   }
 
-  async #owned(workspaceId: WorkspaceId, rows: readonly LogLineRow[]): Promise<readonly LiveLine[]> {
-    if (rows.length === 0) return [];
-    const { owners } = this.#parts;
-    const [stubs, machines] = await Promise.all([
-      owners.stubs(rows.map((row) => row.stubId)),
-      owners.machinesOf(workspaceId, [...new Set(rows.map((row) => row.containerId))]),
-    ]);
-    return rows.map(({ id, ...row }) => ({
-      ...row,
-      seq: id,
-      storedAtMs: row.atMs,
-      appId: stubs.get(row.stubId)?.appId,
-      stubType: stubs.get(row.stubId)?.type,
-      machineId: machines.get(row.containerId),
-    }));
+  #owned(workspaceId: WorkspaceId, rows: readonly LogLineRow[]): Promise<readonly LiveLine[]> {
+    const lines = rows.map(({ id, ...row }) => ({ ...row, seq: id, storedAtMs: row.atMs }));
+    return ownedLines(this.#parts.owners, workspaceId, lines);
   }
+}
+
+/** Lines with the facts that their rows lack. A stub's facts and a container's machine are looked up, once for each. */
+export async function ownedLines<Line extends LogLine>(
+  owners: LogOwners,
+  workspaceId: WorkspaceId,
+  lines: readonly Line[],
+): Promise<readonly (Line & LogOwner & { readonly workspaceId: WorkspaceId })[]> {
+  if (lines.length === 0) return [];
+  const containerIds = [...new Set(lines.map((line) => line.containerId as ContainerId))];
+  const [stubs, machines] = await Promise.all([
+    owners.stubs(lines.map((line) => line.stubId as StubId)),
+    owners.machinesOf(workspaceId, containerIds),
+  ]);
+  return lines.map((line) => {
+    const stub = stubs.get(line.stubId as StubId);
+    const machineId = machines.get(line.containerId as ContainerId);
+    return { ...line, workspaceId, appId: stub?.appId, stubType: stub?.type, machineId };
+  });
 }
 
 function passes(line: LiveLine, filter: LiveLogFilter): boolean {

@@ -55,7 +55,6 @@ class World {
         },
       },
       isLeader: () => this.isLeader,
-      clock: { nowMs: () => Date.now() },
       log: silent,
       metrics: new ExportMetrics(new Registry()),
       pageRows: 3,

@@ -4,9 +4,10 @@ import type { LogRecord } from '#shared/api/rest/logs.ts';
 import { AppError } from '#shared/errors.ts';
 import { isOutside, ownApp } from '../../../workspaces/identity/confinement.ts';
 import { isUuid } from '#shared/domain/ids.ts';
-import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { LogFilter, LogLine, LogReads } from '../../../fleet/logs/log-service.ts';
-import type { LogOwner } from '../../../fleet/logs/live-logs.ts';
+import { ownedLines } from '../../../fleet/logs/live-logs.ts';
+import type { LogOwner, LogOwners } from '../../../fleet/logs/live-logs.ts';
 import type { TaskReads } from '../../../tasks/records/reads.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import { restRoute } from './route.ts';
@@ -25,7 +26,7 @@ export interface LogObjectParts {
 }
 
 export interface LogRecordParts {
-  readonly directory: Pick<Directory, 'stubs' | 'machinesOf'>;
+  readonly directory: LogOwners;
 }
 
 export interface LogRouteParts {
@@ -218,24 +219,12 @@ export async function checkLogObjects(
   if (missing !== undefined) throw new AppError(missing[1], `${missing[2]} not found`);
 }
 
-/** Lines as records. A stub's facts and a container's machine are looked up, once for each. */
-export async function logRecords(
+/** Lines as records. */
+export const logRecords = async (
   { directory }: LogRecordParts,
   workspaceId: WorkspaceId,
   lines: readonly LogLine[],
-): Promise<LogRecord[]> {
-  if (lines.length === 0) return [];
-  const containerIds = [...new Set(lines.map((line) => line.containerId as ContainerId))];
-  const [stubs, machines] = await Promise.all([
-    directory.stubs(lines.map((line) => line.stubId as StubId)),
-    directory.machinesOf(workspaceId, containerIds),
-  ]);
-  return lines.map((line) => {
-    const stub = stubs.get(line.stubId as StubId);
-    const machineId = machines.get(line.containerId as ContainerId);
-    return logRecord({ ...line, workspaceId, appId: stub?.appId, stubType: stub?.type, machineId });
-  });
-}
+): Promise<LogRecord[]> => (await ownedLines(directory, workspaceId, lines)).map(logRecord);
 
 export const logRecord = (line: LogLine & LogOwner & { readonly workspaceId: WorkspaceId }): LogRecord => ({
   seq_num: line.seq,
