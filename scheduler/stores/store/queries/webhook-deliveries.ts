@@ -162,18 +162,7 @@ export function eventBySeq(db: Queryable, workspaceId: WorkspaceId, seq: number)
 }
 
 /** Outcome of one try, or of none: an event that waits behind another. */
-export interface Delivered {
-  readonly id: DeliveryId;
-  readonly webhookId: WebhookId;
-  readonly eventSeq: number | null;
-  readonly eventId: string;
-  readonly eventType: string;
-  readonly subject: string;
-  readonly state: WebhookDeliveryState;
-  readonly attempts: number;
-  readonly statusCode: number | null;
-  readonly error: string;
-  readonly durationMs: number | null;
+export interface Delivered extends Omit<WebhookDeliveryRow, 'dueAtMs' | 'createdAtMs' | 'updatedAtMs'> {
   /** Milliseconds until the next try; null: it is over. */
   readonly dueInMs: number | null;
   readonly atMs: number;
