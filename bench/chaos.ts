@@ -24,13 +24,17 @@ async function chaos(options: ChaosOptions, place: Workplace): Promise<number> {
   const outcome = await (kill === 'redis-rollback' ? rollbackRounds : killRounds)(options, place, output);
   output.json('outcome', outcome);
   for (const text of outcome.findings) output.say(`FOUND ${text}`);
-  const { accepted, unanswered, runs, repeated, settledMs, findings, machine } = outcome;
+  const { accepted, unanswered, runs, repeated, settledMs, findings, machine, events } = outcome;
   if (machine !== undefined) {
     const ends = Object.entries(machine.ends).map(([what, count]) => `${count} ${what}`);
     output.say(
       `the machine was looked at ${machine.looks} times: ${machine.containers} containers, ${machine.leases} of them with GPUs (${machine.gpus} devices given out); rows: ${ends.join(', ')}`,
     );
   }
+  if (events !== undefined)
+    output.say(
+      `${events.events} events of tasks: a subscriber and a receiver of a webhook had all of them ${(events.reachedMs / 1000).toFixed(0)} s after the last task; ${events.again} were delivered again`,
+    );
   output.say(
     `${rounds} rounds of kill -9 of the ${kill} on ${stores} stores: ${accepted} tasks accepted, ${unanswered} requests not answered, ${runs} runs (${repeated} repeated); ` +
       `the last task ended ${(settledMs / 1000).toFixed(0)} s after the load. ${findings.length} findings. Written to ${options.jsonPath}.`,

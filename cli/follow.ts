@@ -23,6 +23,8 @@ export interface FollowOptions {
   readonly signal?: AbortSignal | undefined;
   /** Whether the end of a stream is the end of it all, such as that of a task. */
   readonly isFinite?: boolean;
+  /** Told when the connection is lost and when it is back; by default a person is. */
+  readonly onNote?: (text: string) => void;
 }
 
 /**
@@ -31,7 +33,7 @@ export interface FollowOptions {
  * @throws CliError when the server refuses
  */
 export async function follow(client: Client, path: string, options: FollowOptions): Promise<void> {
-  const { onRecord, signal, isFinite = false } = options;
+  const { onRecord, signal, isFinite = false, onNote = note } = options;
   let lastId: string | undefined;
   let failures = 0;
   const isAborted = (): boolean => signal?.aborted === true;
@@ -56,7 +58,7 @@ export async function follow(client: Client, path: string, options: FollowOption
       for await (const text of body as AsyncIterable<string>) {
         clearTimeout(timer);
         timer = setTimeout(end, SILENT_MS);
-        if (failures > 0) note('connected again');
+        if (failures > 0) onNote('connected again');
         failures = 0;
         parser.feed(text);
         if (isOver) return;
@@ -66,7 +68,7 @@ export async function follow(client: Client, path: string, options: FollowOption
       if (isAborted()) return;
       if (isRefusal(error)) throw error;
       failures += 1;
-      if (failures === 1) note('the connection is lost; dialling again');
+      if (failures === 1) onNote('the connection is lost; dialling again');
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener('abort', end);

@@ -22,6 +22,8 @@ import { MachineWatch, startGpuHosts } from './machine.ts';
 import type { GpuHost } from './machine.ts';
 import { HandlerRecords } from './runs.ts';
 import { openChaosStores } from './stores.ts';
+import { WITNESS_SETTINGS, Witnesses } from './witnesses.ts';
+import type { EventOutcome } from './witnesses.ts';
 
 export interface ChaosOutcome extends Totals {
   readonly findings: readonly string[];
@@ -29,6 +31,8 @@ export interface ChaosOutcome extends Totals {
   readonly settledMs: number;
   /** Present for `--kill agent` only. */
   readonly machine: MachineOutcome | undefined;
+  /** What a subscriber and a receiver of webhooks were told; absent where there were none. */
+  readonly events?: Omit<EventOutcome, 'findings'>;
 }
 
 export interface MachineOutcome {
@@ -68,12 +72,17 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
   const [host] = options.kill === 'agent' ? await startGpuHosts(place, 1) : [];
   // The bundled release, as an operator's, is back at work within a second, so kills hit the work and not the start.
   const release = host && (await writeBenchRelease(join(place.directory, 'release'), {}));
-  const product = await startProduct(place, { settings: stores.env, agentSettings: host?.settings, release });
+  const product = await startProduct(place, {
+    settings: { ...stores.env, ...WITNESS_SETTINGS },
+    agentSettings: host?.settings,
+    release,
+  });
   const caller = new Caller(product.client.context, MOST_REQUESTS);
   place.later(() => caller.close());
   const ledger = new Ledger();
   const stage: ChaosStage = { caller, ledger, kill: options.kill, sent: [], isAway: neverAway };
   const apps = await deployChaosApps(product.client, caller, ledger, options.kill);
+  const witnesses = await Witnesses.start(product.client, caller, place);
   const records = new HandlerRecords(recordsOf(product, apps));
   if (options.keepLogsIn !== undefined) {
     const to = options.keepLogsIn;
@@ -117,10 +126,13 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
   await settle(caller, ledger, options.settleMs, place.signal);
   const settledMs = performance.now() - loadEndedAt;
   const books = await closeBooks(stage, calledApps(apps), records);
+  const statuses = new Map([...books.kept].map(([taskId, { status }]) => [taskId, status]));
+  const { findings: told, ...events } = await witnesses.close(statuses, place.signal);
   const machine = watch && (await closeMachine(watch, caller, product, apps, stores.env['DATABASE_URL']));
   const findings = [
     ...ledger.failures,
     ...audit(books).map(({ fault, text }) => `${fault}: ${text}`),
+    ...told,
     ...(machine?.findings ?? []),
   ];
   return {
@@ -128,6 +140,7 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
     ...totalsOf(stage, books),
     settledMs,
     machine: machine?.outcome,
+    events,
   };
 }
 
