@@ -31,7 +31,7 @@ export interface ChaosOutcome extends Totals {
   readonly settledMs: number;
   /** Present for `--kill agent` only. */
   readonly machine: MachineOutcome | undefined;
-  /** What a subscriber and a receiver of webhooks were told; absent where there were none. */
+  /** Events of tasks, as a subscriber and a receiver of webhooks got them; absent where there were none. */
   readonly events?: Omit<EventOutcome, 'findings'>;
 }
 
