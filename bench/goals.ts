@@ -50,6 +50,8 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'records rate': { id: 'G14', kind: 'at_least', factor: 0.5, plus: 0 },
   'list p50': { id: 'list', kind: 'at_most', factor: 1.5, plus: 0 },
   'events stream': { id: 'events', kind: 'at_most', factor: 0, plus: 30 },
+  'logs calls p95': { id: 'logs', kind: 'at_most', factor: 1.1, plus: 0 },
+  'logs lines': { id: 'logs', kind: 'at_least', factor: 0, plus: 4_950 },
   'crossing processor': { id: 'crossing', kind: 'at_most', factor: 1.5, plus: 0 },
   'streams first byte p50': { id: 'streams', kind: 'at_most', factor: 1, plus: 2 },
   'streams first byte p99': { id: 'streams', kind: 'at_most', factor: 1, plus: 2 },

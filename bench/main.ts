@@ -28,6 +28,7 @@ import { events } from './suites/events.ts';
 import { growth } from './suites/growth.ts';
 import { throughput, warm } from './suites/invoke.ts';
 import { list } from './suites/list.ts';
+import { logs } from './suites/logs.ts';
 import { loss } from './suites/loss.ts';
 import { placement } from './suites/placement.ts';
 import { startPlanes } from './suites/planes.ts';
@@ -65,6 +66,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   sandboxes,
   list,
   events,
+  logs,
   agent,
   'agent-gpus': agentGpus,
   reconcile,

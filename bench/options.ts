@@ -27,6 +27,7 @@ export const SUITES = [
   'sandboxes',
   'list',
   'events',
+  'logs',
   'loss',
   'restart',
 ] as const;

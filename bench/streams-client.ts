@@ -58,6 +58,33 @@ export class WebClient {
     return textOf(await this.#answer(sent));
   }
 
+  /**
+   * Calls an endpoint at a fixed rate, however long the answers take. All must be alike.
+   * @returns milliseconds from the time that each call was due to the end of its answer
+   */
+  async offered(
+    { perSecond, body }: { readonly perSecond: number; readonly body: string },
+    ms: number,
+    signal: AbortSignal,
+  ): Promise<readonly number[]> {
+    const expected = await this.call(body);
+    const took: Promise<number>[] = [];
+    const startedMs = performance.now();
+    for (let number = 0; number < (ms / 1000) * perSecond; number += 1) {
+      signal.throwIfAborted();
+      const dueMs = startedMs + (number / perSecond) * 1000;
+      const waitMs = dueMs - performance.now();
+      if (waitMs > 0) await sleep(waitMs);
+      took.push(
+        this.call(body).then((answer) => {
+          if (answer !== expected) throw new Error(`a call was answered with ${answer}`);
+          return performance.now() - dueMs;
+        }),
+      );
+    }
+    return Promise.all(took);
+  }
+
   /** @param bytesPerSecond - reads no faster. @returns seconds until the last byte */
   async download(bytes: number, bytesPerSecond = Infinity, signal?: AbortSignal): Promise<number> {
     const startedMs = performance.now();

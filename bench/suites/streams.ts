@@ -217,24 +217,9 @@ async function idleStreams({ context, sizes, product, ours }: Bench): Promise<{ 
 /** Calls of an endpoint at a fixed rate: without bodies beside them, and with. */
 async function callsBeside({ context, sizes, ours, calls }: Bench): Promise<readonly Round[]> {
   const client = new WebClient(calls, CALLS.connections);
-  const expected = await client.call(CALLS.body);
-  const offered = async (ms: number): Promise<Figures> => {
-    context.place.signal.throwIfAborted();
-    const took: Promise<number>[] = [];
-    const startedMs = performance.now();
-    for (let number = 0; number < (ms / 1000) * CALLS.perSecond; number += 1) {
-      const dueMs = startedMs + (number / CALLS.perSecond) * 1000;
-      const waitMs = dueMs - performance.now();
-      if (waitMs > 0) await sleep(waitMs);
-      took.push(
-        client.call(CALLS.body).then((answer) => {
-          if (answer !== expected) throw new Error(`a call was answered with ${answer}`);
-          return performance.now() - dueMs;
-        }),
-      );
-    }
-    return { 'calls p95': percentile(await Promise.all(took), 95) };
-  };
+  const offered = async (ms: number): Promise<Figures> => ({
+    'calls p95': percentile(await client.offered(CALLS, ms, context.place.signal), 95),
+  });
   await offered(sizes.loadMs / 4);
   const rounds = await context.runRounds(
     'streams',
