@@ -67,6 +67,34 @@ describe('the data directory', () => {
     });
   });
 
+  test('opens again after a kill in the middle of a start', async () => {
+    const dataDir = aDirectory();
+    const [directory, unfinished] = [join(dataDir, 'pglite'), join(dataDir, 'pglite.new')];
+    // The kill came while the database was made.
+    mkdirSync(unfinished);
+    writeFileSync(join(unfinished, 'PG_VERSION'), '18\n');
+    const first = await openDb({ dataDir, log: silent });
+    await first.query('create table kept (n int)');
+    await first.query('insert into kept values (1)');
+    await first.close();
+    expect(existsSync(unfinished)).toBe(false);
+    // The kill came between the making of this file and its first byte.
+    writeFileSync(join(directory, 'postmaster.pid'), '');
+    const second = await openDb({ dataDir, log: silent });
+    expect((await second.query('select n from kept')).rows).toEqual([{ n: 1 }]);
+    await second.close();
+  });
+
+  test('that the engine refuses is named with the words of the engine', async () => {
+    const dataDir = aDirectory();
+    await (await openDb({ dataDir, log: silent })).close();
+    writeFileSync(join(dataDir, 'pglite', 'postgresql.conf'), 'shared_bufers = 1\n');
+    await expect(openDb({ dataDir, log: silent })).rejects.toMatchObject({
+      code: 'database_broken',
+      message: expect.stringMatching(/postgresql\.conf|shared_bufers/) as string,
+    });
+  });
+
   test('with damaged files is named and let go', async () => {
     const dataDir = aDirectory();
     mkdirSync(join(dataDir, 'pglite'));

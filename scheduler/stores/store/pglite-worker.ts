@@ -1,6 +1,8 @@
 // The thread that holds PGlite: a statement in the main thread would block everything else while it runs. The thread
 // answers one message after another. The other end (pglite.ts) decides whose message comes next.
 import { PGlite } from '@electric-sql/pglite';
+import { existsSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { parentPort, workerData } from 'node:worker_threads';
 import { OPENED } from './pglite-protocol.ts';
 import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
@@ -12,6 +14,8 @@ if (port === null) throw new Error('pglite-worker.ts runs as a worker thread');
  * caches the files anyway. Everything else is PGlite's default.
  */
 const START = [...PGlite.defaultStartParams, '-c', 'shared_buffers=32MB'];
+/** Lines of the engine in an error. */
+const MOST_SAID = 3;
 const { directory } = workerData as { readonly directory: string };
 
 function send(reply: WorkerReply): void {
@@ -45,8 +49,50 @@ async function answer(database: PGlite, request: WorkerRequest): Promise<WorkerR
   }
 }
 
+/**
+ * The caller holds the lock of the data directory, so every trace of another process is that of a killed one. A kill in
+ * the middle of a start must leave nothing that the next start refuses.
+ */
+async function open(): Promise<PGlite> {
+  if (!existsSync(directory)) await make();
+  // A kill between the making of this file and its writing leaves it empty, which the engine refuses for ever.
+  rmSync(join(directory, 'postmaster.pid'), { force: true });
+  try {
+    return await PGlite.create(directory, { startParams: START });
+  } catch (error) {
+    throw new Error(await reason(error), { cause: error });
+  }
+}
+
+/** Makes an empty database beside its place, which it takes once it is whole. */
+async function make(): Promise<void> {
+  const unfinished = `${directory}.new`;
+  rmSync(unfinished, { recursive: true, force: true });
+  await (await PGlite.create(unfinished, { startParams: START })).close();
+  renameSync(unfinished, directory);
+}
+
+/** The engine says why it ends only when it says everything, so it is started once more. */
+async function reason(error: unknown): Promise<string> {
+  const said: string[] = [];
+  const hear = (...words: readonly unknown[]): void => {
+    const [, fatal] = /\b(?:FATAL|PANIC):\s+(.*)/.exec(words.map(String).join(' ')) ?? [];
+    if (fatal !== undefined && said.length < MOST_SAID) said.push(fatal);
+  };
+  const { log, error: logError } = console;
+  Object.assign(console, { log: hear, error: hear });
+  try {
+    await (await PGlite.create(directory, { startParams: START, debug: 1 })).close();
+  } catch {
+    // The first error counts.
+  } finally {
+    Object.assign(console, { log, error: logError });
+  }
+  return said.length > 0 ? said.join('; ') : String((error as { message?: unknown }).message ?? error);
+}
+
 try {
-  const database = await PGlite.create(directory, { startParams: START });
+  const database = await open();
   let last: Promise<void> = Promise.resolve();
   port.on('message', (request: WorkerRequest) => {
     last = last.then(async () => {
