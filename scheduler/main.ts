@@ -107,7 +107,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const clusterState = openClusterState(infrastructure, identity, events);
   const tokenParts = openTokens(infrastructure, events, identity, clusterState.credentials);
   const { tokens } = tokenParts;
-  const poolParts = openPools(infrastructure, clusterState, poolsFile);
+  const poolParts = openPools(infrastructure, clusterState, poolsFile, events);
 
   // Tasks.
   const objectParts = await openObjects(infrastructure, identity, clusterState);

@@ -22,6 +22,7 @@ import { Loads } from '../cluster/loads.ts';
 import { RemoteCapacity } from '../replicas/remote-capacity.ts';
 import { TakeOver } from '../replicas/take-over.ts';
 import type { Infrastructure } from './infrastructure.ts';
+import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import { MachineEvents } from '../fleet/machine-events.ts';
 import type { Events } from './events.ts';
 import type { Identity } from './identity.ts';
@@ -82,6 +83,7 @@ export function openClusterState(
   const machineParts = openMachines({
     db,
     machineEvents,
+    trail: new InstallationTrail(db, events, () => clock.nowMs()),
     log,
     clock,
     metrics: fleetMetrics,

@@ -18,6 +18,7 @@ import { Limits } from '../workspaces/identity/workspace-limits.ts';
 import { signingKeyOf } from '../workspaces/identity/workspaces.ts';
 import type { Sealer } from '../workspaces/secrets/seal.ts';
 import { openSealer } from '../workspaces/secrets/seal.ts';
+import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import { Secrets } from '../workspaces/secrets/service.ts';
 import { workspaceById } from '../stores/store/queries/workspaces.ts';
 import type { ContainerCredentials } from '../fleet/containers/credentials.ts';
@@ -53,6 +54,7 @@ export async function openIdentity(infrastructure: Infrastructure, { writer: eve
   const installation = await openInstallation(db, sealer);
   const invalidation = createInvalidation({ publisher: general, subscriber, log, channel: keys.invalidateChannel });
   installation.ring.attach(invalidation);
+  installation.ring.record(new InstallationTrail(db, events, () => clock.nowMs()));
   const metrics = new IdentityMetrics(registry);
   const limits = new Limits({ db, clock, events, invalidation, maxContainers: settings.LONGSHORE_MAX_CONTAINERS });
   const counted =

@@ -8,6 +8,7 @@ import { Joining } from '../fleet/joining.ts';
 import type { MachineEvents } from '../fleet/machine-events.ts';
 import { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
+import type { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import type { Db } from '../stores/store/db.ts';
 
 export interface MachineParts {
@@ -32,6 +33,8 @@ export function openMachines(parts: {
   readonly isAlive?: (replica: InstanceId) => boolean;
   /** Writer of events; absent: nothing is told. */
   readonly machineEvents?: MachineEvents;
+  /** Writer of who made machines; absent: nothing is told. */
+  readonly trail?: InstallationTrail;
 }): MachineParts {
   const machines = new Machines(parts);
   return {

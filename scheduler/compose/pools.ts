@@ -4,7 +4,9 @@ import type { SchedulerSettings } from '../config.ts';
 import { readPoolsFile } from '../fleet/pools-file.ts';
 import type { PoolsFile } from '../fleet/pools-file.ts';
 import { Pools } from '../fleet/pools.ts';
+import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { Events } from './events.ts';
 import type { Infrastructure } from './infrastructure.ts';
 
 export interface PoolParts {
@@ -21,12 +23,13 @@ export async function openPoolsFile({ LONGSHORE_POOLS_FILE: path }: SchedulerSet
 }
 
 export function openPools(
-  { db, log, settings }: Infrastructure,
+  { db, clock, log, settings }: Infrastructure,
   { machines }: ClusterState,
   file: PoolsFile | undefined,
+  { writer }: Pick<Events, 'writer'>,
 ): PoolParts {
   const { LONGSHORE_POOLS_FILE: path } = settings;
-  const pools = new Pools({ db, machines, log });
+  const pools = new Pools({ db, machines, log, trail: new InstallationTrail(db, writer, () => clock.nowMs()) });
   return {
     pools,
     declaring: { name: 'pools', start: async () => (file === undefined ? undefined : pools.declare(file)) },

@@ -7,7 +7,7 @@ import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import type { Db } from '../stores/store/db.ts';
+import type { Db, Transaction } from '../stores/store/db.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
 import {
   deleteMachine,
@@ -19,6 +19,9 @@ import {
   unjoinedMachines,
 } from '../stores/store/queries/machines.ts';
 import { getOrCreatePool } from '../stores/store/queries/pools.ts';
+import { SYSTEM } from '../workspaces/events/audit.ts';
+import type { Actor } from '../workspaces/events/audit.ts';
+import type { InstallationTrail, Say } from '../workspaces/events/installation-trail.ts';
 import { viewOf } from './machine.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { MachineEvents } from './machine-events.ts';
@@ -51,6 +54,7 @@ export class Joining implements MachineService {
   readonly #metrics: FleetMetrics;
   readonly #caFingerprint: string;
   readonly #told: MachineEvents | undefined;
+  readonly #trail: InstallationTrail | undefined;
   readonly #mostUnjoined: (workspaceId: WorkspaceId | null) => number | Promise<number>;
 
   constructor(parts: {
@@ -64,11 +68,14 @@ export class Joining implements MachineService {
     readonly mostUnjoinedOf?: (workspaceId: WorkspaceId) => number | Promise<number>;
     /** Writer of events; absent: nothing is told. */
     readonly machineEvents?: MachineEvents;
+    /** Writer of who made machines; absent: nothing is told. */
+    readonly trail?: InstallationTrail;
   }) {
     const { mostUnjoinedOf } = parts;
     this.#mostUnjoined = (id) => (id === null ? MOST_UNJOINED_SHARED : (mostUnjoinedOf?.(id) ?? MOST_UNJOINED_SHARED));
     this.#machines = parts.machines;
     this.#told = parts.machineEvents;
+    this.#trail = parts.trail;
     this.#db = parts.db;
     this.#log = parts.log;
     this.#clock = parts.clock;
@@ -85,6 +92,7 @@ export class Joining implements MachineService {
     owner: { readonly workspaceId: WorkspaceId | null },
     poolName: string,
     settings: PoolSettingsChange = {},
+    by: Actor = SYSTEM,
   ): Promise<CreatedMachine> {
     const nowMs = this.#clock.nowMs();
     const most = await this.#mostUnjoined(owner.workspaceId);
@@ -93,7 +101,7 @@ export class Joining implements MachineService {
     const pool = await getOrCreatePool(this.#db, { name: poolName, workspaceId: owner.workspaceId, settings });
     const secret = randomBytes(32).toString('base64url');
     const expiresAtMs = nowMs + JOIN_TOKEN_MS;
-    const { row, replaced } = await this.#db.transaction(async (tx) => {
+    const { row, replaced } = await this.#written(async (tx, say) => {
       await lockAdmissions(tx, owner.workspaceId);
       const { count, expired } = await unjoinedMachines(tx, owner.workspaceId, nowMs);
       // Expired machines make room, the oldest first.
@@ -106,6 +114,9 @@ export class Joining implements MachineService {
         joinSecretHash: Buffer.from(sha256Hex(secret), 'hex'),
         joinExpiresAtMs: expiresAtMs,
       });
+      const target = { type: 'machine', id: made.id };
+      const attrs = { pool_name: pool.name };
+      say(by, 'audit.machine.created', { workspaceId: owner.workspaceId, machineId: made.id, target, attrs });
       return { row: made, replaced: leave };
     });
     for (const id of replaced) this.#machines.deleted(id);
@@ -117,6 +128,12 @@ export class Joining implements MachineService {
       expiresAtMs,
       createdAtMs: row.createdAtMs,
     };
+  }
+
+  #written<T>(run: (tx: Transaction, say: Say) => Promise<T>): Promise<T> {
+    return this.#trail === undefined
+      ? this.#db.transaction((tx) => run(tx, () => undefined))
+      : this.#trail.transaction(run);
   }
 
   /** Machines of the owner that may still join. */

@@ -1,5 +1,7 @@
 // Operations on machines for the surfaces. joining.ts implements this interface.
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { PoolSettingsChange } from '#shared/api/pools.ts';
+import type { Actor } from '../workspaces/events/audit.ts';
 import type { HostView } from './host-facts.ts';
 
 export interface CreatedMachine {
@@ -44,7 +46,12 @@ export interface MachineService {
    * Creates a machine, and its pool when that is missing. `workspaceId` null: a shared pool (admin). A pool of another
    * owner: AppError `pool_not_found`. Too many that have not joined: `too_many_unjoined`.
    */
-  create(owner: { readonly workspaceId: WorkspaceId | null }, poolName: string): Promise<CreatedMachine>;
+  create(
+    owner: { readonly workspaceId: WorkspaceId | null },
+    poolName: string,
+    settings?: PoolSettingsChange,
+    by?: Actor,
+  ): Promise<CreatedMachine>;
   /** Machines of an owner. `workspaceId` null: shared pools' machines; else that workspace's own. */
   list(owner: { readonly workspaceId: WorkspaceId | null }): Promise<readonly MachineView[]>;
 }

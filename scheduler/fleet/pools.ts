@@ -5,7 +5,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import type { Log } from '#shared/log.ts';
-import type { Db } from '../stores/store/db.ts';
+import type { Db, Transaction } from '../stores/store/db.ts';
 import { databaseUnavailable } from '../stores/store/limits.ts';
 import {
   changePool,
@@ -18,7 +18,10 @@ import {
   poolByName,
   releasePools,
 } from '../stores/store/queries/pools.ts';
-import type { PoolRow } from '../stores/store/queries/pools.ts';
+import type { PoolKey, PoolRow } from '../stores/store/queries/pools.ts';
+import { SYSTEM } from '../workspaces/events/audit.ts';
+import type { Actor, AuditKind } from '../workspaces/events/audit.ts';
+import type { Entry, InstallationTrail, Say } from '../workspaces/events/installation-trail.ts';
 import type { Machines } from './machines.ts';
 import { agrees } from './pool-settings.ts';
 import type { PoolsFile } from './pools-file.ts';
@@ -41,19 +44,21 @@ export interface PoolService {
    * An existing pool counts as made, unless its settings differ
    * from the given ones. `too_many`: the owner has MAX_POOLS.
    */
-  create(owner: Owner, name: string, settings: PoolSettingsChange): Promise<CreatePoolOutcome>;
+  create(owner: Owner, name: string, settings: PoolSettingsChange, by?: Actor): Promise<CreatePoolOutcome>;
   /**
    * Settings count for containers placed from then on; other replicas hear of them as of every change of a machine.
    * Running containers stay where they are, even if the machine now holds too many.
    */
-  change(owner: Owner, name: string, settings: PoolSettingsChange): Promise<ChangePoolOutcome>;
+  change(owner: Owner, name: string, settings: PoolSettingsChange, by?: Actor): Promise<ChangePoolOutcome>;
   /** Deletes a pool that has no machines and that no file declares. */
-  delete(owner: Owner, name: string): Promise<DeletePoolOutcome>;
+  delete(owner: Owner, name: string, by?: Actor): Promise<DeletePoolOutcome>;
 }
 
 export interface PoolsParts {
   readonly db: Db;
   readonly machines: Pick<Machines, 'poolChanged'>;
+  /** Writer of who changed pools; absent: nothing is told. */
+  readonly trail?: InstallationTrail;
   readonly log: Log;
 }
 
@@ -69,21 +74,31 @@ export class Pools implements PoolService {
     this.#parts = parts;
   }
 
-  create(owner: Owner, name: string, settings: PoolSettingsChange): Promise<CreatePoolOutcome> {
+  create(owner: Owner, name: string, settings: PoolSettingsChange, by: Actor = SYSTEM): Promise<CreatePoolOutcome> {
     return this.#inTurn(async () => {
       const { db } = this.#parts;
       const key = { name, workspaceId: owner.workspaceId };
       const isThere = (await poolByName(db, key)) !== undefined;
       if (!isThere && (await countPools(db, owner.workspaceId)) >= MAX_POOLS) return { kind: 'too_many' };
-      const pool = await getOrCreatePool(db, { ...key, settings });
+      const pool = isThere
+        ? await getOrCreatePool(db, { ...key, settings })
+        : await this.#written(async (tx, say) => {
+            const made = await getOrCreatePool(tx, { ...key, settings });
+            say(by, 'audit.pool.created', entryOf(made, settings));
+            return made;
+          });
       return agrees(pool.settings, settings) ? { kind: 'made' } : { kind: 'differs', file: pool.declaredIn };
     });
   }
 
-  change(owner: Owner, name: string, settings: PoolSettingsChange): Promise<ChangePoolOutcome> {
+  change(owner: Owner, name: string, settings: PoolSettingsChange, by: Actor = SYSTEM): Promise<ChangePoolOutcome> {
     return this.#inTurn(async () => {
       const key = { name, workspaceId: owner.workspaceId };
-      const changed = await changePool(this.#parts.db, key, settings);
+      const changed = await this.#written(async (tx, say) => {
+        const row = await changePool(tx, key, settings);
+        if (row !== undefined) say(by, 'audit.pool.updated', entryOf(row, settings));
+        return row;
+      });
       if (changed === undefined) {
         const pool = await poolByName(this.#parts.db, key);
         return pool === undefined ? { kind: 'not_found' } : { kind: 'declared', file: pool.declaredIn ?? '' };
@@ -94,9 +109,14 @@ export class Pools implements PoolService {
     });
   }
 
-  async delete(owner: Owner, name: string): Promise<DeletePoolOutcome> {
+  async delete(owner: Owner, name: string, by: Actor = SYSTEM): Promise<DeletePoolOutcome> {
     const key = { name, workspaceId: owner.workspaceId };
-    if (await deletePool(this.#parts.db, key)) return { kind: 'deleted' };
+    const isDeleted = await this.#written(async (tx, say) => {
+      const isGone = await deletePool(tx, key);
+      if (isGone) say(by, 'audit.pool.deleted', entryOf(key));
+      return isGone;
+    });
+    if (isDeleted) return { kind: 'deleted' };
     const pool = await poolByName(this.#parts.db, key);
     if (pool === undefined) return { kind: 'not_found' };
     return pool.declaredIn === null ? { kind: 'occupied' } : { kind: 'declared', file: pool.declaredIn };
@@ -114,13 +134,17 @@ export class Pools implements PoolService {
 
   /** Declares the file's pools. @returns the names of the pools that were made or changed */
   async #declare({ path, pools }: PoolsFile): Promise<readonly string[]> {
-    const { db, log } = this.#parts;
+    const { log } = this.#parts;
     const names = pools.map(({ name }) => name);
-    const { before, after, changed, released } = await db.transaction(async (tx) => {
+    const { before, after, changed, released } = await this.#written(async (tx, say) => {
       const there = byName(await lockSharedPools(tx));
       const written: string[] = [];
       for (const { name, settings } of pools)
-        if ((await declarePool(tx, { name, settings, file: path })) !== undefined) written.push(name);
+        if ((await declarePool(tx, { name, settings, file: path })) !== undefined) {
+          written.push(name);
+          const kind: AuditKind = there.has(name) ? 'audit.pool.updated' : 'audit.pool.created';
+          say(SYSTEM, kind, entryOf({ name, workspaceId: null }, settings, path));
+        }
       const left = await releasePools(tx, path, names);
       return { before: there, after: byName(await lockSharedPools(tx)), changed: written, released: left };
     });
@@ -160,6 +184,12 @@ export class Pools implements PoolService {
     }
   }
 
+  /** Runs a change and the entries of the audit trail in one transaction. */
+  #written<T>(run: (tx: Transaction, say: Say) => Promise<T>): Promise<T> {
+    const { db, trail } = this.#parts;
+    return trail === undefined ? db.transaction((tx) => run(tx, () => undefined)) : trail.transaction(run);
+  }
+
   /** Runs changes one after another, each with its announcement: the last announced change is the last written one. */
   async #inTurn<Outcome>(work: () => Promise<Outcome>): Promise<Outcome> {
     if (this.#waiting >= MOST_WAITING) throw databaseUnavailable(new Error('too many changes of pools wait'));
@@ -183,6 +213,21 @@ export class Pools implements PoolService {
     }
   }
 }
+
+/** Entry of the audit trail: the pool, and the settings that were given. */
+const entryOf = ({ name, workspaceId }: PoolKey, settings: PoolSettingsChange = {}, file?: string): Entry => ({
+  workspaceId,
+  target: { type: 'pool', id: name, name },
+  attrs: {
+    ...Object.fromEntries(
+      Object.entries(settings).map(([key, value]) => [
+        key,
+        typeof value === 'object' && value !== null ? JSON.stringify(value) : value,
+      ]),
+    ),
+    ...(file === undefined ? {} : { file }),
+  },
+});
 
 const byName = (pools: readonly PoolRow[]): ReadonlyMap<string, PoolRow> =>
   new Map(pools.map((pool) => [pool.name, pool]));

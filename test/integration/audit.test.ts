@@ -1,9 +1,13 @@
 // The audit trail, and events of deployments: who is told what, with the change or not at all, on both kinds of stores.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { AUDIT_KINDS } from '#scheduler/workspaces/events/audit.ts';
 import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
 import { createSealer } from '#scheduler/workspaces/secrets/seal.ts';
 import { Secrets } from '#scheduler/workspaces/secrets/service.ts';
+import { ROOT } from '../helpers/repository.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Json, Platform, StoreKind } from './verbs-fixture.ts';
 import { KINDS, aDb, aWorkspace } from './store-fixture.ts';
@@ -79,6 +83,97 @@ describe.each<StoreKind>(['embedded', 'servers'])('the audit trail on %s', (stor
     await platform.gateway(`POST /deployments/${NOBODY}/stop`);
     expect((await eventsOf('audit.*')).length).toBe(before);
   });
+
+  test('pools and machines: who made, changed and deleted them, in the trail of their owner', async () => {
+    const { admin, own } = platform;
+    for (const [by, trail, name] of [
+      [own.token, own.workspaceId, 'mine'],
+      [admin.token, admin.workspaceId, 'shared'],
+    ] as const) {
+      const sent = { token: by };
+      await platform.gateway('POST /pools', { name, settings: { cpuOvercommit: 2 } }, sent);
+      // What is there already is not made again.
+      await platform.gateway('POST /pools', { name, settings: { cpuOvercommit: 2 } }, sent);
+      await platform.gateway(`PATCH /pools/${name}`, { settings: { priority: 3, cpuOvercommit: null } }, sent);
+      await platform.gateway('POST /pools', { name, settings: { cpuOvercommit: 5 } }, sent);
+      await platform.gateway(`DELETE /pools/${name}`, undefined, sent);
+      await platform.gateway(`DELETE /pools/${name}`, undefined, sent);
+      await platform.gateway(`PATCH /pools/${name}`, { settings: { priority: 1 } }, sent);
+      const made = (await platform.gateway('POST /machines', { poolName: `${name}-2` }, sent)).json;
+      const { id } = made['machine'] as Json;
+      const told = (await eventsOf('audit.pool.*,audit.machine.*', trail)).filter((event) =>
+        JSON.stringify(event).includes(name),
+      );
+      expect(told.map((event) => [event['type'], dataOf(event)['target'], dataOf(event)['attrs']])).toEqual([
+        ['audit.pool.created', { type: 'pool', id: name, name }, { cpuOvercommit: 2 }],
+        ['audit.pool.updated', { type: 'pool', id: name, name }, { priority: 3, cpuOvercommit: null }],
+        ['audit.pool.deleted', { type: 'pool', id: name, name }, {}],
+        ['audit.pool.created', { type: 'pool', id: `${name}-2`, name: `${name}-2` }, {}],
+        ['audit.machine.created', { type: 'machine', id, name: '' }, { pool_name: `${name}-2` }],
+      ]);
+      for (const event of told)
+        expect(dataOf(event)['actor']).toMatchObject({
+          token_type: by === admin.token ? 'admin' : 'workspace_primary',
+          remote_ip: '127.0.0.1',
+        });
+      expect(JSON.stringify(told)).not.toContain(String(made['agentUpstreamToken']));
+    }
+    expect((await eventsOf('audit.pool.*')).filter((event) => JSON.stringify(event).includes('shared'))).toEqual([]);
+  });
+
+  test('signing keys: who made a newer one, and who ended one', async () => {
+    const sent = { token: platform.admin.token };
+    const made = await platform.call('POST /api/v1/signing-key', undefined, sent);
+    const newer = await platform.call('POST /api/v1/signing-key', undefined, sent);
+    await platform.call(`DELETE /api/v1/signing-key/${String(made.json['id'])}`, undefined, sent);
+    // The newest key signs, and cannot be ended.
+    await platform.call(`DELETE /api/v1/signing-key/${String(newer.json['id'])}`, undefined, sent);
+    await platform.call('DELETE /api/v1/signing-key/0123456789ab', undefined, sent);
+    const told = await eventsOf('audit.signing_key.*', platform.admin.workspaceId);
+    expect(told.map((event) => [event['type'], (dataOf(event)['target'] as Json)['id']])).toEqual([
+      ['audit.signing_key.created', made.json['id']],
+      ['audit.signing_key.created', newer.json['id']],
+      ['audit.signing_key.retired', made.json['id']],
+    ]);
+    expect(dataOf(told[0] ?? {})['actor']).toMatchObject({ token_type: 'admin' });
+  });
+
+  test('`longshore audit` prints the trail, newest last, and refuses other tokens', async () => {
+    await platform.call(ws('POST /secret/{ws}'), { name: 'PRINTED', value: 'unprinted' });
+    const shown = await longshoreAudit(platform.own.token, '--limit', '1');
+    expect(shown).toMatchObject({ code: 0, stderr: '' });
+    expect(shown.stdout.split('\n')[0]).toMatch(/^TIME +WHO +FROM +ACTION +WHAT +DETAILS$/);
+    expect(shown.stdout.split('\n')[1]).toMatch(
+      /^\d{4}-\S+Z +workspace_primary [0-9a-f]{8} +127\.0\.0\.1 +secret\.created +PRINTED \([0-9a-f-]{36}\) +-$/,
+    );
+    const all = await longshoreAudit(platform.own.token, '--json', '--since', '1h');
+    const types = (JSON.parse(all.stdout) as Json[]).map((event) => event['type']);
+    expect(types).toEqual((await eventsOf('audit.*')).map((event) => event['type']));
+    expect(types.at(-1)).toBe('audit.secret.created');
+    const none = await longshoreAudit(platform.own.token, '--since', '2100-01-01T00:00:00Z');
+    expect(none).toMatchObject({ code: 0, stdout: '', stderr: expect.stringContaining('no entry') as string });
+    const refused = await longshoreAudit(platform.restricted);
+    expect([refused.code === 0, refused.stdout]).toEqual([false, '']);
+    expect(refused.stderr).toContain('this token is good, but may not do that');
+    expect((await longshoreAudit(platform.own.token, '--since', 'yesterday')).stderr).toContain('--since yesterday');
+  });
+
+  const longshoreAudit = async (token: string, ...args: readonly string[]) => {
+    const child = spawn(process.execPath, [join(ROOT, 'cli', 'main.ts'), 'audit', ...args], {
+      env: {
+        ...process.env,
+        LONGSHORE_URL: `http://${platform.address}`,
+        LONGSHORE_TOKEN: token,
+        LONGSHORE_CONTEXT_FILE: '/nowhere/contexts.json',
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let [stdout, stderr] = ['', ''];
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+    const [code] = (await once(child, 'close')) as [number | null];
+    return { code, stdout, stderr };
+  };
 
   test('the administrator changes limits and makes workspaces', async () => {
     const { admin, own } = platform;

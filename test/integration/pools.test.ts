@@ -276,11 +276,16 @@ test('changes of one moment are written and told of one after another', async ({
     kind: db.kind,
     reads: db.reads,
     close: () => db.close(),
-    transaction: (work) => db.transaction(work),
-    query: (sql, params) => {
-      if (sql.startsWith('update pools')) steps.push(`write ${String(params?.[2])}`);
-      return db.query(sql, params);
-    },
+    query: (sql, params) => db.query(sql, params),
+    transaction: (work) =>
+      db.transaction((tx) =>
+        work({
+          query: (sql, params) => {
+            if (sql.startsWith('update pools')) steps.push(`write ${String(params?.[2])}`);
+            return tx.query(sql, params);
+          },
+        } as Transaction),
+      ),
   };
   const machines: Pick<Machines, 'poolChanged'> = {
     poolChanged: (ids, settings) => {

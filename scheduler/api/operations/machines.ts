@@ -1,4 +1,5 @@
 import { actorOf } from '../../workspaces/events/audit.ts';
+import type { Actor } from '../../workspaces/events/audit.ts';
 import { Done, timestampOf } from '#shared/api/fields.ts';
 import { GPU_MODELS, gpuMatches } from '#shared/domain/gpus.ts';
 import {
@@ -44,13 +45,13 @@ export function createMachine(
   pools: Pick<PoolService, 'create'>,
   upstream: AgentUpstream,
 ): Operation {
-  const refusal = async (owner: Owner, poolName: string): Promise<string | undefined> => {
+  const refusal = async (owner: Owner, poolName: string, by: Actor): Promise<string | undefined> => {
     const problem = poolNameProblem('poolName', poolName);
     if (problem !== undefined) return problem;
-    return (await pools.create(owner, poolName, {})).kind === 'too_many' ? TOO_MANY_POOLS : undefined;
+    return (await pools.create(owner, poolName, {}, by)).kind === 'too_many' ? TOO_MANY_POOLS : undefined;
   };
-  const create = (owner: Owner, poolName: string): Promise<CreatedMachine | string> =>
-    machines.create(owner, poolName).catch((error: unknown) => {
+  const create = (owner: Owner, poolName: string, by: Actor): Promise<CreatedMachine | string> =>
+    machines.create(owner, poolName, {}, by).catch((error: unknown) => {
       if (error instanceof AppError && error.code === 'too_many_unjoined') return error.message;
       throw error;
     });
@@ -62,7 +63,8 @@ export function createMachine(
     response: CreateMachineResponse,
     handle: async (caller, request, origin) => {
       const poolName = request.poolName === '' ? 'default' : request.poolName;
-      const made = (await refusal(ownerOf(caller), poolName)) ?? (await create(ownerOf(caller), poolName));
+      const [owner, by] = [ownerOf(caller), actorOf(caller, origin.from)];
+      const made = (await refusal(owner, poolName, by)) ?? (await create(owner, poolName, by));
       if (typeof made === 'string') {
         return {
           ok: false,

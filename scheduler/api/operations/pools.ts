@@ -11,6 +11,8 @@ import type { Pool, PoolSettingsChange } from '#shared/api/pools.ts';
 import { readPoolSettings } from '../../fleet/pool-settings.ts';
 import type { PoolService } from '../../fleet/pools.ts';
 import type { Owner, PoolView, WorkerService } from '../../fleet/worker-service.ts';
+import { actorOf } from '../../workspaces/events/audit.ts';
+import type { Actor } from '../../workspaces/events/audit.ts';
 import { filterValues, limitOf } from './list-rules.ts';
 import { TOO_MANY_POOLS, ownerOf } from './machines.ts';
 import { operation } from './operation.ts';
@@ -33,10 +35,10 @@ const declaredText = (file: string): string =>
 
 /** Creates a pool. An existing pool counts as made, unless the request has other settings. */
 export function createPool(pools: Pick<PoolService, 'create'>, workers: Looks): Operation {
-  return settingsVerb('CreatePool', 'POST /pools', workers, async (owner, name, settings) => {
+  return settingsVerb('CreatePool', 'POST /pools', workers, async (owner, name, settings, by) => {
     const problem = poolNameProblem('name', name);
     if (problem !== undefined) return problem;
-    const outcome = await pools.create(owner, name, settings);
+    const outcome = await pools.create(owner, name, settings, by);
     switch (outcome.kind) {
       case 'made':
         return undefined;
@@ -51,9 +53,9 @@ export function createPool(pools: Pick<PoolService, 'create'>, workers: Looks): 
 
 /** Changes the given settings of a pool; the others stay as they are. */
 export function changePool(pools: Pick<PoolService, 'change'>, workers: Looks): Operation {
-  return settingsVerb('ChangePool', 'PATCH /pools/{name}', workers, async (owner, name, settings) => {
+  return settingsVerb('ChangePool', 'PATCH /pools/{name}', workers, async (owner, name, settings, by) => {
     if (Object.keys(settings).length === 0) return 'settings must name at least one setting';
-    const outcome = await pools.change(owner, name, settings);
+    const outcome = await pools.change(owner, name, settings, by);
     switch (outcome.kind) {
       case 'changed':
         return undefined;
@@ -70,7 +72,7 @@ function settingsVerb(
   name: string,
   http: string,
   workers: Looks,
-  act: (owner: Owner, name: string, settings: PoolSettingsChange) => Promise<string | undefined>,
+  act: (owner: Owner, name: string, settings: PoolSettingsChange, by: Actor) => Promise<string | undefined>,
 ): Operation {
   return operation({
     name,
@@ -78,10 +80,10 @@ function settingsVerb(
     scope: 'full',
     request: PoolSettingsRequest,
     response: PoolResponse,
-    handle: async (caller, request) => {
+    handle: async (caller, request, { from }) => {
       const read = readPoolSettings(request.settings, 'settings.');
       if (read.kind === 'wrong') return refused(read.problems.join('; '));
-      const problem = await act(ownerOf(caller), request.name, read.change);
+      const problem = await act(ownerOf(caller), request.name, read.change, actorOf(caller, from));
       return problem === undefined ? found(workers, ownerOf(caller), request.name) : refused(problem);
     },
   });
@@ -111,9 +113,9 @@ export function deletePool(pools: Pick<PoolService, 'delete'>): Operation {
     scope: 'full',
     request: PoolRequest,
     response: Done,
-    handle: async (caller, { name }) => {
+    handle: async (caller, { name }, { from }) => {
       const owner = ownerOf(caller);
-      const outcome = await pools.delete(owner, name);
+      const outcome = await pools.delete(owner, name, actorOf(caller, from));
       switch (outcome.kind) {
         case 'deleted':
           return { ok: true, errMsg: '' };

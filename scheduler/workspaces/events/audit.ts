@@ -71,11 +71,17 @@ export const AUDIT_KINDS = [
   'audit.webhook.updated',
   'audit.webhook.rotated',
   'audit.webhook.deleted',
+  'audit.pool.created',
+  'audit.pool.updated',
+  'audit.pool.deleted',
+  'audit.machine.created',
   'audit.machine.deleted',
   'audit.machine.cordoned',
   'audit.machine.uncordoned',
   'audit.machine.drained',
   'audit.workspace.created',
+  'audit.signing_key.created',
+  'audit.signing_key.retired',
 ] as const;
 export type AuditKind = (typeof AUDIT_KINDS)[number];
 

@@ -11,6 +11,9 @@ import type { Sealer } from '../secrets/seal.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import { insertSigningKey, retireSigningKey, signingKeys } from '../../stores/store/queries/signing-keys.ts';
 import type { SigningKeyRow } from '../../stores/store/queries/signing-keys.ts';
+import { SYSTEM } from '../events/audit.ts';
+import type { Actor, AuditKind } from '../events/audit.ts';
+import type { InstallationTrail } from '../events/installation-trail.ts';
 import type { Invalidation } from './invalidation.ts';
 
 /** Public name of the installation's first key; tokens do not name it. */
@@ -46,6 +49,7 @@ export class KeyRing {
   #readAtMs: number;
   #reading: Promise<void> | undefined;
   #invalidation: Invalidation | undefined;
+  #trail: InstallationTrail | undefined;
   /** Grows with every announced change: a read that began before one may be stale. */
   #generation = 0;
 
@@ -81,6 +85,11 @@ export class KeyRing {
     this.#invalidation = invalidation;
     invalidation.on('signing_key', (id) => this.#dropKey(id));
     invalidation.onReset(() => this.#lookAgain());
+  }
+
+  /** Writes who changes keys, from now on. */
+  record(trail: InstallationTrail): void {
+    this.#trail = trail;
   }
 
   /** The key that new texts are signed with. */
@@ -119,11 +128,15 @@ export class KeyRing {
   }
 
   /** Makes a new key, which signs from now on; texts signed with others stay valid. */
-  async rotate(): Promise<SigningKeyInfo> {
+  async rotate(by: Actor = SYSTEM): Promise<SigningKeyInfo> {
     const { privateKey } = generateKeyPairSync('ed25519');
     const id = randomBytes(6).toString('hex');
     const der = privateKey.export({ format: 'der', type: 'pkcs8' });
-    await insertSigningKey(this.#db, { id, privateKey: this.#sealer.seal(der, SIGNING_KEYS_CONTEXT) });
+    const row = { id, privateKey: this.#sealer.seal(der, SIGNING_KEYS_CONTEXT) };
+    await this.#change(by, 'audit.signing_key.created', id, async (db) => {
+      await insertSigningKey(db, row);
+      return true;
+    });
     // The other replicas read the key before this one signs with it.
     await this.#invalidation?.publish('signing_key', `made ${id}`);
     this.#lookAgain();
@@ -135,9 +148,13 @@ export class KeyRing {
    * Retires a key: texts that it signed are invalid from now on, on every replica.
    * @throws AppError `signing_key_not_found`, `signing_key_in_use`: the newest one signs
    */
-  async retire(id: string): Promise<SigningKeyInfo> {
+  async retire(id: string, by: Actor = SYSTEM): Promise<SigningKeyInfo> {
     const isName = id === FIRST_KEY || NAME.test(id);
-    const isRetired = isName && (await retireSigningKey(this.#db, id === FIRST_KEY ? null : id));
+    const isRetired =
+      isName &&
+      (await this.#change(by, 'audit.signing_key.retired', id, (db) =>
+        retireSigningKey(db, id === FIRST_KEY ? null : id),
+      ));
     if (!isRetired) {
       const isKnown = (await this.list()).some((key) => key.id === id);
       if (!isKnown)
@@ -153,6 +170,16 @@ export class KeyRing {
     this.#dropKey(id);
     await this.#invalidation?.publish('signing_key', id);
     return this.#info(id);
+  }
+
+  /** Runs a change, and writes who made it. @returns whether there was a change */
+  async #change(by: Actor, kind: AuditKind, id: string, change: (db: Queryable) => Promise<boolean>): Promise<boolean> {
+    if (this.#trail === undefined) return change(this.#db);
+    return this.#trail.transaction(async (tx, say) => {
+      const isChanged = await change(tx);
+      if (isChanged) say(by, kind, { workspaceId: null, target: { type: 'signing_key', id } });
+      return isChanged;
+    });
   }
 
   async #info(id: string): Promise<SigningKeyInfo> {

@@ -5,6 +5,7 @@ import { keyIdOf } from '../../../workspaces/identity/jwt.ts';
 import { FIRST_KEY } from '../../../workspaces/identity/key-ring.ts';
 import type { KeyRing, SigningKeyInfo } from '../../../workspaces/identity/key-ring.ts';
 import { tokenOf } from '../auth.ts';
+import { actorBehind } from '../origin.ts';
 import type { Query } from '../decode.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
@@ -30,7 +31,7 @@ export function signingKeyRoutes(ring: Pick<KeyRing, 'list' | 'rotate' | 'retire
       scope: 'admin',
       status: 201,
       answer: SigningKeyRecord,
-      handle: async () => keyRecord(await ring.rotate()),
+      handle: async (request) => keyRecord(await ring.rotate(actorBehind(request))),
     }),
     restRoute({
       http: 'DELETE /signing-key/{keyId}',
@@ -39,7 +40,8 @@ export function signingKeyRoutes(ring: Pick<KeyRing, 'list' | 'rotate' | 'retire
       scope: 'admin',
       answer: SigningKeyRecord,
       errors: ['signing_key_not_found', 'signing_key_in_use'],
-      handle: async ({ params, http }) => {
+      handle: async (request) => {
+        const { params, http } = request;
         const id = params['keyId'] ?? '';
         const own = keyIdOf(tokenOf(http.headers.authorization, http.query as Query) ?? '');
         if (own !== undefined && id === (own ?? FIRST_KEY)) {
@@ -48,7 +50,7 @@ export function signingKeyRoutes(ring: Pick<KeyRing, 'list' | 'rotate' | 'retire
             'the token of this call was signed with that key: use one that a newer key signed, else you lock yourself out',
           );
         }
-        return keyRecord(await ring.retire(id));
+        return keyRecord(await ring.retire(id, actorBehind(request)));
       },
     }),
   ];
