@@ -32,7 +32,7 @@ export class InstallationTrail {
   async transaction<T>(run: (tx: Transaction, say: Say) => Promise<T>): Promise<T> {
     this.#admin ??= await adminWorkspaceId(this.#db);
     return this.#events.transaction(this.#db, (tx, emit) =>
-      run(tx, (by, kind, { workspaceId = null, ...entry }) => {
+      run(tx, (by, kind, { workspaceId, ...entry }) => {
         const trail = workspaceId ?? this.#admin;
         if (trail !== undefined) emit(auditEvent(by, kind, { ...entry, workspaceId: trail }, this.#nowMs()));
       }),
