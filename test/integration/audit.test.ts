@@ -92,7 +92,7 @@ describe.each<StoreKind>(['embedded', 'servers'])('the audit trail on %s', (stor
     ] as const) {
       const sent = { token: by };
       await platform.gateway('POST /pools', { name, settings: { cpuOvercommit: 2 } }, sent);
-      // What is there already is not made again.
+      // A pool that is there already is not made again.
       await platform.gateway('POST /pools', { name, settings: { cpuOvercommit: 2 } }, sent);
       await platform.gateway(`PATCH /pools/${name}`, { settings: { priority: 3, cpuOvercommit: null } }, sent);
       await platform.gateway('POST /pools', { name, settings: { cpuOvercommit: 5 } }, sent);
