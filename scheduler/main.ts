@@ -148,7 +148,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
 
   // Requests from outside, and work by time.
   const scheduleParts = openSchedules({ ...base, taskParts });
-  const seriesParts = openSeries(infrastructure, clusterState);
+  const seriesParts = openSeries(infrastructure, clusterState, events, deployments);
   const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts });
   const streamRelay = openStreamRelay(infrastructure, identity, clusterState, certificate);
   const volumeFileParts = openVolumeFiles(infrastructure, identity, clusterState, taskParts);

@@ -64,6 +64,8 @@ async function follow(
       for await (const line of createInterface({ input: body, crlfDelay: Number.POSITIVE_INFINITY })) {
         if (!line.startsWith('data: ')) continue;
         const event: unknown = JSON.parse(line.slice('data: '.length));
+        if (isRecord(event) && typeof event['dropped'] === 'number')
+          note(`${event['dropped']} events were left out: they came too fast`);
         // A frame that says what went wrong has no number.
         if (!isRecord(event) || typeof event['seq_num'] !== 'number') continue;
         failures = 0;

@@ -1,5 +1,6 @@
 // Events of workspaces: who writes them, who reads them, and who is told.
 import { EventMetrics } from '../workspaces/events/metrics.ts';
+import { PassingEvents } from '../workspaces/events/passing.ts';
 import { EventReads } from '../workspaces/events/reads.ts';
 import { eventHub } from '../workspaces/events/source.ts';
 import type { EventHub } from '../workspaces/events/source.ts';
@@ -11,12 +12,20 @@ export interface Events {
   readonly reads: EventReads;
   /** Live readers at this replica. */
   readonly hub: EventHub;
+  /** Events that live streams get, and that are not stored. */
+  readonly passing: PassingEvents;
   readonly metrics: EventMetrics;
 }
 
-export function openEvents({ db, registry, log }: Pick<Infrastructure, 'db' | 'registry' | 'log'>): Events {
+export function openEvents({
+  db,
+  registry,
+  clock,
+  log,
+}: Pick<Infrastructure, 'db' | 'registry' | 'clock' | 'log'>): Events {
   const reads = new EventReads(db);
   const metrics = new EventMetrics(registry);
   const hub = eventHub(reads, { log, onPage: () => metrics.pages.inc({ rows: 'events' }) });
-  return { writer: new EventWriter(), reads, hub, metrics };
+  const passing = new PassingEvents({ nowMs: () => clock.nowMs() });
+  return { writer: new EventWriter(), reads, hub, passing, metrics };
 }

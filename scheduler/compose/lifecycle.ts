@@ -54,6 +54,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.webhooks.deliveries,
     parts.eventWebhooks.part,
     parts.events.hub,
+    parts.events.passing,
     parts.liveLogs.hub,
     exportsPart(parts.exporters),
     ...maintenance.beforeTasks,

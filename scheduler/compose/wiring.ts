@@ -118,6 +118,9 @@ export function wire(parts: Wired): void {
     parts.seriesParts.containerSamples.heard(machineId, samples);
     parts.seriesParts.poolSamples.heard(machineId, samples.machine);
   });
+  parts.seriesParts.containerSamples.onSampled((entry, sample) =>
+    parts.seriesParts.sampleEvents.sampled(entry, sample),
+  );
   wireOrderedStreams(parts);
   wireBuilds(parts);
   wireCaches(parts);
@@ -341,7 +344,7 @@ function wireReplicas({ infrastructure, clusterState, linkParts, taskParts, repl
 
 /** Live readers of events and log lines, the leader's pump of webhooks, and exports, here and at other replicas. */
 function wireEvents({
-  infrastructure: { keys },
+  infrastructure: { keys, instance },
   clusterState: { bus },
   events,
   liveLogs,
@@ -367,6 +370,10 @@ function wireEvents({
     });
     bus.onGap(() => hub.wakeAll());
   }
+  const { passing } = events;
+  passing.join({ instance, publish: (message) => bus.publish(keys.passingChannel, message) });
+  bus.on(keys.passingChannel, (message) => passing.heard(message));
+  bus.onGap(() => passing.tellAgain());
 }
 
 /** Drains follow containers and machines. */

@@ -296,6 +296,30 @@ export class SimulatedAgent {
     this.#control?.write({ heartbeat: { sentAtMs: Date.now(), liveAttempts, conditions: [], diskFreeBytes: 400e9 } });
   }
 
+  /** Sends a sample of a container's use, as an agent does every few seconds. */
+  sample(of: {
+    readonly containerId: string;
+    readonly cpuMicroseconds: number;
+    readonly intervalMs: number;
+    readonly memoryRssBytes: number;
+  }): void {
+    const { containerId, memoryRssBytes, ...since } = of;
+    this.#control?.write({
+      samples: { sampledAtMs: Date.now(), containers: [{ containerId, memoryRssBytes, since }] },
+    });
+  }
+
+  /** Sends a line that a container printed, and waits until it is taken. */
+  async log({ containerId, line }: { readonly containerId: string; readonly line: string }): Promise<void> {
+    const logs = this.#client?.logs(bearer(this.#credential));
+    if (logs === undefined) throw new Error('the agent has no link');
+    const taken = new Promise((resolve, reject) => logs.once('data', resolve).once('error', reject));
+    const record = { containerId, taskId: '', stream: 'stdout', line, timestampMs: Date.now() };
+    logs.write({ seq: 1, records: [record] });
+    await taken;
+    logs.end();
+  }
+
   /** Makes any call of a container, as the agent does for a request on the container's socket. */
   async call(
     containerId: string,

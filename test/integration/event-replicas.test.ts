@@ -109,6 +109,59 @@ test('no call waits for events: both kinds are answered while nobody can write t
   client.close();
 });
 
+test('samples, lines and calls of the gateway pass to who asks for them, at each scheduler', async ({ world }) => {
+  const { set, leader } = world;
+  const app = await set.deploy(await leader(), 'sampled', { stubType: 'endpoint/deployment' });
+  expect((await set.call(await leader(), app.path, { body: {} })).status).toBe(200);
+  const [agent] = set.agents;
+  const containerId = agent?.running.at(-1);
+  if (agent === undefined || containerId === undefined) throw new Error('a container runs');
+  const kinds = 'container.metrics,container.log,gateway.endpoint.called';
+  const asks = (at: Replica, query: string): Promise<SseClient> =>
+    SseClient.open(`${at.url}/api/v1/events/${set.workspaceId}/stream?event_types=${query}`, set.token);
+  const clients = await Promise.all(set.replicas.map((at) => asks(at, kinds)));
+  const others = await Promise.all(set.replicas.map((at) => asks(at, '*')));
+  const typesOf = (client: SseClient): readonly unknown[] => client.frames.map(({ event }) => event);
+  const recordOf = (client: SseClient, type: string): Json =>
+    JSON.parse(client.frames.find(({ event }) => event === type)?.data ?? '{}') as Json;
+  await waitFor(
+    async () => {
+      agent.sample({ containerId, cpuMicroseconds: 500_000, intervalMs: 1_000, memoryRssBytes: 1_048_576 });
+      for (const at of set.replicas) await set.call(at, '/api/v1/gateway/pools?x=secret');
+      return clients.every((client) =>
+        ['container.metrics', 'gateway.endpoint.called'].every((kind) => typesOf(client).includes(kind)),
+      );
+    },
+    'both schedulers tell samples and calls',
+    30_000,
+  );
+  await agent.log({ containerId, line: 'a line of it' });
+  for (const client of clients) {
+    await waitFor(() => typesOf(client).includes('container.log'), 'the line is told');
+    expect(client.frames.every(({ id }) => id === undefined)).toBe(true);
+    expect(recordOf(client, 'container.metrics')).toMatchObject({
+      seq_num: 0,
+      container_id: containerId,
+      stub_type: 'endpoint/deployment',
+      data: { metrics: { sample_interval_ms: 1_000, cpu_used: 500, memory_rss_bytes: 1_048_576 } },
+    });
+    expect(recordOf(client, 'container.metrics')['app_id']).toMatch(/^[0-9a-f-]{36}$/);
+    expect(recordOf(client, 'container.log')).toMatchObject({
+      container_id: containerId,
+      data: { stream: 'stdout', line: 'a line of it' },
+    });
+    const called = recordOf(client, 'gateway.endpoint.called');
+    expect(called['data']).toMatchObject({ method: 'GET', path: '/api/v1/gateway/pools', status_code: 200 });
+    expect(JSON.stringify(called)).not.toContain('secret');
+  }
+  // The line is one event, with one id at both.
+  const ids = clients.map((client) => (recordOf(client, 'container.log')['cloud_event'] as Json)['id']);
+  expect(ids[0]).toBe(ids[1]);
+  for (const client of others)
+    expect(typesOf(client).filter((type) => kinds.split(',').includes(String(type)))).toEqual([]);
+  for (const client of [...clients, ...others]) client.close();
+});
+
 test('retries are told, each of them', async ({ world }) => {
   const { set, leader } = world;
   const at = await leader();

@@ -48,6 +48,44 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('events with %s sto
   const newest = async (): Promise<number> =>
     Number((await history('limit=1&event_types=task.*')).events[0]?.['seq_num'] ?? 0);
 
+  test('calls of the gateway pass to administrators and primary tokens who name them, and are stored nowhere', async () => {
+    const kind = 'gateway.endpoint.called';
+    for (const token of [platform.restricted, platform.other.token, platform.revoked, ''])
+      expect((await open(path(`stream?event_types=${kind}`), token)).status).toBe(401);
+    const asking = await stream(`event_types=${kind}`);
+    const others = await Promise.all(['', 'event_types=*', 'event_types=gateway.*'].map((query) => stream(query)));
+    await platform.gateway('POST /deployments/not-an-id/stop?auth_token=hidden', { x: 1 });
+    await platform.gateway('GET /nothing-there');
+    await platform.gateway('GET /pools', undefined, { token: platform.other.token });
+    await platform.gateway('GET /pools', undefined, { headers: { 'user-agent': 'tester' } });
+    await asking.has(2);
+    const [stop, pools] = [asking.json(0), asking.json(1)];
+    expect(stop['data']).toMatchObject({
+      method: 'POST',
+      path: '/api/v1/gateway/deployments/not-an-id/stop',
+      workspace_id: platform.own.workspaceId,
+      remote_ip: '127.0.0.1',
+      error_message: expect.stringMatching(/./) as string,
+    });
+    expect(pools['data']).toMatchObject({ path: '/api/v1/gateway/pools', status_code: 200, user_agent: 'tester' });
+    expect(asking.text).not.toContain('hidden');
+    expect(asking.frames.map(({ id, event }) => [id, event])).toEqual([
+      [undefined, kind],
+      [undefined, kind],
+    ]);
+    const taskId = await aToldTask();
+    for (const client of others.slice(0, 2)) {
+      await waitFor(() => client.text.includes(taskId), 'a stored event is told');
+      expect(client.text).not.toContain(kind);
+    }
+    expect(others[2]?.frames).toEqual([]);
+    expect((await history(`event_types=${kind}`)).events).toEqual([]);
+    const limited = await stream(`event_types=${kind}&limit=1`);
+    await platform.gateway('GET /pools');
+    await limited.over();
+    expect(limited.frames).toHaveLength(1);
+  });
+
   test('history tells a task from its creation to its end, by every filter', async () => {
     const before = new Date().toISOString();
     const queue = await aQueue();

@@ -7,7 +7,7 @@
 import { Readable } from 'node:stream';
 import { TextDecoder } from 'node:util';
 import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
-import { AppError } from '#shared/errors.ts';
+import { AppError, messageOf } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
@@ -21,6 +21,7 @@ import type { Query } from './decode.ts';
 import { compileEncoder } from './encode.ts';
 import { levelOf, problemOf, RPC_STATUS, rpcCodeOf, withRetryAfter } from './error-map.ts';
 import type { RpcCode } from './error-map.ts';
+import type { GatewayCalls } from './gateway-calls.ts';
 import { closeUnread } from './polite-close.ts';
 
 export const GATEWAY_BASE = '/api/v1/gateway';
@@ -36,6 +37,8 @@ export interface BinderParts {
   readonly authenticator: Authenticator;
   readonly originOf: (request: FastifyRequest) => Origin;
   readonly log: Log;
+  /** Tells of calls; absent: nobody is told. */
+  readonly calls?: GatewayCalls;
 }
 
 /** A refusal in the gateway's own shape. */
@@ -50,7 +53,16 @@ class RpcError extends Error {
 
 /** Registers all operations below the base of `scope` (a plugin of its own, so that its error shape stays its own). */
 export function bindOperations(scope: FastifyInstance, operations: readonly Operation[], parts: BinderParts): void {
-  scope.setErrorHandler((error, request, reply) => sendError(error, request, reply, parts.log));
+  const { calls } = parts;
+  scope.setErrorHandler((error, request, reply) => {
+    calls?.failed(request, messageOf(error));
+    return sendError(error, request, reply, parts.log);
+  });
+  if (calls !== undefined)
+    scope.addHook('onResponse', (request, reply, done) => {
+      calls.ended(request, reply);
+      done();
+    });
   scope.setNotFoundHandler((_request, reply) => sendRpc(reply, 5, 'Not Found'));
   const taken = new Map<string, HTTPMethods[]>();
   for (const operation of operations) {
@@ -107,6 +119,7 @@ function handlerOf(operation: Operation, parts: BinderParts) {
     const message = decode(merge(operation, request, readQuery));
     const origin = parts.originOf(request);
     const caller = origin.bearer === null ? null : await parts.authenticator.authenticate(origin.bearer);
+    if (caller !== null) parts.calls?.began(request, caller);
     const isRefused = caller === null && origin.bearer !== null;
     if (caller === null && operation.scope !== 'open') {
       if (isRefused) parts.authenticator.refused?.(request.ip);
@@ -119,6 +132,7 @@ function handlerOf(operation: Operation, parts: BinderParts) {
       return sendStream(reply, encode, (signal) => operation.stream?.(caller, message, signal) ?? [], parts.log);
     const answer =
       refusal === null ? await run(operation, caller, message, origin, deadlineMs, refuse) : refuse(refusal);
+    parts.calls?.answered(request, answer);
     if (isRefused && (answer as { readonly ok?: unknown }).ok === false)
       parts.authenticator.guessed?.(operation.name, request.ip);
     return reply.header('content-type', 'application/json').send(JSON.stringify(encode(answer)));

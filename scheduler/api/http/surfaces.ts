@@ -70,6 +70,7 @@ import type { Streams } from '../../tasks/streams/streams.ts';
 import type { Ending } from '../../domain/endings.ts';
 import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
 import type { CertificateWatch } from './certificate.ts';
+import { GatewayCalls } from './gateway-calls.ts';
 import { bindOperations, GATEWAY_BASE, GATEWAY_BODY_LIMIT } from './bind.ts';
 import { registerContainers } from './containers/routes.ts';
 import { ContainerSockets } from './containers/sockets.ts';
@@ -105,6 +106,7 @@ import { SseMetrics, SseStreams } from './sse.ts';
 import type { LiveLogs, LogHub } from '../../fleet/logs/live-logs.ts';
 import type { EventReads } from '../../workspaces/events/reads.ts';
 import type { EventWriter } from '../../workspaces/events/writer.ts';
+import type { PassingEvents } from '../../workspaces/events/passing.ts';
 import type { EventHub } from '../../workspaces/events/source.ts';
 import type { Builds } from '../../fleet/builds/builds.ts';
 import type { ImageCollector } from '../../fleet/builds/collector.ts';
@@ -203,7 +205,12 @@ export interface SurfaceParts {
   readonly logs: LogReads;
   readonly explains: Explains;
   /** History of events, and live readers of them. */
-  readonly events: { readonly reads: EventReads; readonly hub: EventHub; readonly writer: EventWriter };
+  readonly events: {
+    readonly reads: EventReads;
+    readonly hub: EventHub;
+    readonly writer: EventWriter;
+    readonly passing: PassingEvents;
+  };
   readonly liveLogs: { readonly lines: LiveLogs; readonly hub: LogHub };
   /** Files of volumes by signed addresses. */
   readonly cacheVolumes: Pick<CacheVolumes, 'deleted'>;
@@ -372,7 +379,8 @@ function registerAll(
       directory,
       log,
     });
-    bindOperations(scope, operations, { authenticator, originOf, log });
+    const calls = new GatewayCalls(parts.events.passing, () => parts.clock.nowMs());
+    bindOperations(scope, operations, { authenticator, originOf, log, calls });
   });
 
   plugin(app, REST_BASE, (scope) => {

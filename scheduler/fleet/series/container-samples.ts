@@ -5,6 +5,7 @@
 import type { Clock } from '#shared/clock.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { withDeadline } from '#shared/backoff.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerSample__Output, Samples__Output } from '#shared/protocol/generated/messages.ts';
 import type { Queryable } from '../../stores/store/db.ts';
@@ -45,9 +46,15 @@ export class ContainerSamples {
   #timer: NodeJS.Timeout | undefined;
   #flushing: Promise<void> | undefined;
   #isFailing = false;
+  readonly #sampled = new Listeners<[ContainerEntry, NewSample]>();
 
   constructor(parts: ContainerSamplesParts) {
     this.#parts = parts;
+  }
+
+  /** Told each sample that counts. */
+  onSampled(listener: (entry: ContainerEntry, sample: NewSample) => void): void {
+    this.#sampled.add(listener);
   }
 
   /** Samples that are not written yet. */
@@ -92,7 +99,9 @@ export class ContainerSamples {
       }
       this.#ofWorkspace.set(workspaceId, before + 1);
       this.#lastMs.set(id, nowMs);
-      this.#waiting.push(sampleOf(entry, one, atMs));
+      const sample = sampleOf(entry, one, atMs);
+      this.#waiting.push(sample);
+      this.#sampled.tell(entry, sample);
     }
     metrics.waiting.set(this.#waiting.length);
   }

@@ -86,6 +86,8 @@ export interface Keys {
   readonly eventsChannel: string;
   /** Workspaces that got log lines, likewise. */
   readonly logsChannel: string;
+  /** Channel of events that are not stored, and of the kinds that live readers ask for. */
+  readonly passingChannel: string;
   /** Number of a workspace's requests in one minute; the key expires. */
   readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
   /** Resource usage of the containers of a machine; the key expires. */
@@ -133,6 +135,7 @@ export function keysOf(prefix = 'ls'): Keys {
     deletedCachesChannel: `${prefix}:deleted-caches`,
     eventsChannel: `${prefix}:events`,
     logsChannel: `${prefix}:logs`,
+    passingChannel: `${prefix}:passing`,
     orderedBuildsChannel: `${prefix}:ordered-builds`,
     containerChangesChannel: `${prefix}:container-changes`,
     orderedContainersChannel: `${prefix}:ordered-containers`,

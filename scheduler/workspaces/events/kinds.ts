@@ -7,9 +7,9 @@ interface Kind {
   /** Whether it is a row that history reads; the others pass live streams alone. */
   readonly isStored: boolean;
 }
-const TOLD: Kind = { webhook: true, isStored: true };
-const KEPT: Kind = { webhook: false, isStored: true };
-const PASSING: Kind = { webhook: false, isStored: false };
+const TOLD = { webhook: true, isStored: true } as const satisfies Kind;
+const KEPT = { webhook: false, isStored: true } as const satisfies Kind;
+const PASSING = { webhook: false, isStored: false } as const satisfies Kind;
 
 /** Every kind but those of the audit trail, whose names begin with {@link AUDIT}. */
 export const EVENT_KINDS = {
@@ -31,10 +31,14 @@ export const EVENT_KINDS = {
   'llm.route': KEPT,
   'container.metrics': PASSING,
   'container.log': PASSING,
-  'platform.log': PASSING,
   'gateway.endpoint.called': PASSING,
 } as const satisfies Record<string, Kind>;
 export type EventKind = keyof typeof EVENT_KINDS;
+
+/** Kinds that pass live streams, and are not stored. */
+export type PassingKind = {
+  [Name in EventKind]: (typeof EVENT_KINDS)[Name] extends typeof PASSING ? Name : never;
+}[EventKind];
 
 /** Begin of the kinds that tell who did what. Only administrators and primary tokens read them. */
 export const AUDIT = 'audit.';
@@ -57,6 +61,14 @@ export function matchesTypes(type: string, entries: readonly string[] | undefine
     return type.startsWith(begin) && (!isAudit(type) || begin.startsWith(AUDIT));
   });
 }
+
+/** Kinds that only pass, of those that the entries name in full: no begin of a kind and no `*` asks for them. */
+export const passingKindsOf = (entries: readonly string[] | undefined): readonly PassingKind[] =>
+  [...new Set(entries)].filter((entry): entry is PassingKind => kindOf(entry)?.isStored === false);
+
+/** Whether an entry asks for kinds that tell who called: those of the audit trail, and calls of the gateway. */
+export const asksForCallers = (entries: readonly string[] | undefined): boolean =>
+  asksForAudit(entries) || entries?.includes('gateway.endpoint.called') === true;
 
 /** Whether an entry asks for kinds of the audit trail. */
 export const asksForAudit = (entries: readonly string[] | undefined): boolean =>

@@ -6,19 +6,25 @@ import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskReads } from '../../../tasks/records/reads.ts';
 import { eventRecordOf } from '../../../workspaces/events/envelope.ts';
-import { asksForAudit, isTypeEntry } from '../../../workspaces/events/kinds.ts';
+import { asksForCallers, isTypeEntry } from '../../../workspaces/events/kinds.ts';
 import type { EventFilter, EventReads } from '../../../workspaces/events/reads.ts';
 import type { EventHub } from '../../../workspaces/events/source.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { isOutside, ownApp } from '../../../workspaces/identity/confinement.ts';
 import type { Grants } from '../../../workspaces/identity/confinement.ts';
+import { passingBeside } from './passing-stream.ts';
+import type { PassingStreamParts } from './passing-stream.ts';
 import { restRoute, streamRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 import { openRowStream } from './row-stream.ts';
 import { endOf, firstSeq, startOf } from './stream-start.ts';
 
 export interface EventRouteParts {
-  readonly events: { readonly reads: Pick<EventReads, 'latest' | 'seqAt'>; readonly hub: EventHub };
+  readonly events: {
+    readonly reads: Pick<EventReads, 'latest' | 'seqAt'>;
+    readonly hub: EventHub;
+  } & PassingStreamParts['events'];
+  readonly liveLogs: PassingStreamParts['liveLogs'];
   readonly tasks: Pick<TaskReads, 'read'>;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly log: Log;
@@ -90,14 +96,15 @@ function stream(parts: EventRouteParts): RestRoute {
         seqOfOffset: async (rows) => (await reads.latest(workspaceId, filter, rows)).events[0]?.seq,
       });
       const { clock, log } = parts;
-      return await openRowStream({ hub, workspaceId, filter, fromSeq, end, nowMs: () => clock.nowMs(), log });
+      const beside = passingBeside(parts, workspaceId, filter);
+      return await openRowStream({ hub, workspaceId, filter, fromSeq, end, nowMs: () => clock.nowMs(), log, beside });
     },
   });
 }
 
 /**
  * Events that the query names.
- * @throws AppError `invalid_query`; `unauthorized`: the audit trail is for administrators and primary tokens;
+ * @throws AppError `invalid_query`; `unauthorized`: who called is for administrators and primary tokens;
  * `task_not_found`
  */
 async function filterOf(
@@ -114,7 +121,7 @@ async function filterOf(
       'invalid_query',
       `query parameter event_types must be at most ${MOST_ENTRIES} kinds such as task.updated, or their begin before a *`,
     );
-  if (asksForAudit(types) && !caller.isAdmin && caller.type !== 'workspace_primary')
+  if (asksForCallers(types) && !caller.isAdmin && caller.type !== 'workspace_primary')
     throw new AppError('unauthorized', 'Unauthorized');
   if (appId !== undefined && isOutside(caller, appId.toLowerCase()))
     throw new AppError('unauthorized', 'Unauthorized: this token counts for one app alone');

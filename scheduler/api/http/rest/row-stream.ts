@@ -2,6 +2,7 @@
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Hub, Reader, Subscription, Taken } from '../../../workspaces/events/hub.ts';
+import { sseFrame } from '../sse.ts';
 import type { SseSource, SseStream } from '../sse.ts';
 import type { StreamEnd } from './stream-start.ts';
 
@@ -19,6 +20,27 @@ export interface RowStreamParts<Row extends StreamedRow, Filter> {
   readonly end: StreamEnd;
   readonly nowMs: () => number;
   readonly log: Log;
+  /** Opens a source of further frames; absent: there is none. */
+  readonly beside?: ((into: FramesBeside) => Promise<Beside>) | undefined;
+}
+
+/** Taker of frames that are no rows. */
+export interface FramesBeside {
+  /** Takes a frame, or counts it as dropped while the caller takes no more. */
+  pass(frame: Buffer): void;
+  /** Takes a frame whose source keeps its place, and waits where the answer says so. */
+  keep(frame: Buffer): Taken;
+  /** Tells the caller that so many frames never came here. */
+  dropped(count: number): void;
+  failed(): void;
+}
+
+/** A source of frames that are no rows. */
+export interface Beside {
+  start(): void;
+  /** Goes on after `full`. */
+  resume(): void;
+  end(): void;
 }
 
 /** Opens a stream; it begins when its head is out. @throws when the rows cannot be read */
@@ -26,16 +48,31 @@ export async function openRowStream<Row extends StreamedRow, Filter>(
   parts: RowStreamParts<Row, Filter>,
 ): Promise<SseSource> {
   const stream = new RowStream<Row>(parts);
-  const { hub, workspaceId, filter, fromSeq } = parts;
+  const { hub, workspaceId, filter, fromSeq, beside } = parts;
   stream.subscription = await hub.subscribe(workspaceId, filter, fromSeq, stream);
+  try {
+    stream.beside = await beside?.({
+      pass: (frame) => stream.pass(frame),
+      keep: (frame) => stream.keep(frame),
+      dropped: (count) => stream.dropped(count),
+      failed: () => stream.failed(new Error('log lines cannot be read')),
+    });
+  } catch (error) {
+    stream.closed();
+    throw error;
+  }
   return stream;
 }
 
 class RowStream<Row extends StreamedRow> implements SseSource, Reader<Row> {
   readonly #parts: Pick<RowStreamParts<Row, unknown>, 'end' | 'nowMs' | 'log'>;
   subscription: Subscription | undefined;
+  beside: Beside | undefined;
   #stream: SseStream | undefined;
   #left: number;
+  #isFull = false;
+  /** Frames beside the rows that the caller did not get, and has not been told of. */
+  #dropped = 0;
   /** Since when the caller has the newest row. */
   #atTailSinceMs: number | undefined;
 
@@ -47,14 +84,19 @@ class RowStream<Row extends StreamedRow> implements SseSource, Reader<Row> {
   begin(stream: SseStream): void {
     this.#stream = stream;
     this.subscription?.start();
+    this.beside?.start();
   }
 
   drained(): void {
+    this.#isFull = false;
+    this.#tellDropped();
     this.subscription?.resume();
+    this.beside?.resume();
   }
 
   closed(): void {
     this.subscription?.end();
+    this.beside?.end();
   }
 
   take(row: Row, frame: () => Buffer): Taken {
@@ -63,7 +105,39 @@ class RowStream<Row extends StreamedRow> implements SseSource, Reader<Row> {
     if (stream === undefined || !stream.isOpen) return 'over';
     if (row.storedAtMs >= untilMs) return this.#end();
     this.#atTailSinceMs = undefined;
-    const mayGoOn = stream.write(frame());
+    return this.#write(stream, frame());
+  }
+
+  /** Writes a frame that is no row, unless the caller takes no more now. */
+  pass(frame: Buffer): void {
+    if (this.#isFull) this.#dropped += 1;
+    else this.keep(frame);
+  }
+
+  /** Writes a frame that is no row. */
+  keep(frame: Buffer): Taken {
+    const stream = this.#stream;
+    if (stream === undefined || !stream.isOpen || this.#left <= 0) return 'over';
+    if (this.#atTailSinceMs !== undefined) this.#atTailSinceMs = this.#parts.nowMs();
+    return this.#write(stream, frame);
+  }
+
+  dropped(count: number): void {
+    this.#dropped += count;
+    this.#tellDropped();
+  }
+
+  #tellDropped(): void {
+    const stream = this.#stream;
+    if (this.#dropped === 0 || this.#isFull || stream?.isOpen !== true) return;
+    const data = JSON.stringify({ dropped: this.#dropped });
+    this.#dropped = 0;
+    if (!stream.write(sseFrame({ event: 'dropped', data }))) this.#isFull = true;
+  }
+
+  #write(stream: SseStream, frame: Buffer): Taken {
+    const mayGoOn = stream.write(frame);
+    if (!mayGoOn) this.#isFull = true;
     this.#left -= 1;
     if (this.#left <= 0) return this.#end();
     return mayGoOn ? 'more' : 'full';
