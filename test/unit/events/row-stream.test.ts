@@ -1,7 +1,6 @@
 // Frames beside the rows of a stream: dropped and counted while the caller reads nothing, unless their source waits.
 import { expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
-import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { openRowStream } from '#scheduler/api/http/rest/row-stream.ts';
 import type { FramesBeside } from '#scheduler/api/http/rest/row-stream.ts';
@@ -15,12 +14,12 @@ async function opened(limit?: number) {
   const subscription = { start: () => undefined, resume: () => undefined, end: () => undefined };
   const source = await openRowStream({
     hub: { subscribe: () => Promise.resolve(subscription) },
-    workspaceId: newId() as WorkspaceId,
+    workspaceId: newId(),
     filter: undefined,
     fromSeq: undefined,
     end: limit === undefined ? {} : { limit },
     nowMs: () => 0,
-    log: createLog({ level: 'fatal' }),
+    log: createLog({ name: 'test', level: 'silent' }),
     beside: (given) => {
       into = given;
       const note = (name: string) => () => void calls.push(name);
