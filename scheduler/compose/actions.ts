@@ -7,12 +7,14 @@ import { revokeMessage } from '../replicas/outcome-messages.ts';
 import type { TaskActionsParts } from '../tasks/actions.ts';
 import { TaskActions } from '../tasks/actions.ts';
 import type { CancellationParts } from '../tasks/completion/cancellation.ts';
+import { CancelEvents } from '../tasks/completion/cancel-events.ts';
 import { Cancellation } from '../tasks/completion/cancellation.ts';
 import type { DeploymentStopsParts } from '../tasks/deployment-stops.ts';
 import { DeploymentStops } from '../tasks/deployment-stops.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { Events } from './events.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { TaskMaintenance } from './task-maintenance.ts';
@@ -20,6 +22,7 @@ import type { TaskParts } from './tasks.ts';
 
 export interface ActionsSetup {
   readonly infrastructure: Infrastructure;
+  readonly events: Pick<Events, 'writer'>;
   readonly clusterState: ClusterState;
   readonly targets: Targets;
   readonly localQueue: LocalQueueParts;
@@ -71,6 +74,7 @@ export function openActions(setup: ActionsSetup): ActionParts {
     containers: containerActions,
     clock,
     log,
+    cancels: new CancelEvents({ db, events: setup.events.writer, clock, log }),
     openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
     revokeElsewhere: (...revoked) => bus.publish(keys.revokeChannel, revokeMessage(...revoked, outcomes)),
   });

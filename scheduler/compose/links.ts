@@ -15,10 +15,12 @@ import { RegistryCredentials } from '../fleet/images/credentials.ts';
 import { ImageOrders } from '../fleet/images/orders.ts';
 import { PullPermits } from '../fleet/images/pull-permits.ts';
 import { LogQuota } from '../fleet/logs/log-quota.ts';
+import type { LogSinkParts } from '../fleet/logs/log-sink.ts';
 import { LogSink } from '../fleet/logs/log-sink.ts';
 import { LogMetrics } from '../fleet/logs/metrics.ts';
 import type { Objects } from '../stores/objects/service.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { Events } from './events.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 import type { RegistryParts } from './registry.ts';
@@ -27,6 +29,7 @@ import type { TaskParts } from './tasks.ts';
 
 export interface LinksSetup {
   readonly infrastructure: Infrastructure;
+  readonly events: Pick<Events, 'writer'>;
   readonly identity: Identity;
   readonly clusterState: ClusterState;
   readonly objects: Objects;
@@ -59,6 +62,8 @@ export interface LinkNeeds
   readonly builtRegistry?: RegistryParts['builtRegistry'];
   /** Absent: logs have no bound. */
   readonly quota?: LogQuota;
+  /** Database and writer of events about dropped log lines; absent: nothing is told. */
+  readonly told?: NonNullable<LogSinkParts['told']>;
 }
 
 /** Builds the links; `wireLinks` connects them. */
@@ -98,6 +103,7 @@ export function openLinks({ infrastructure, identity, clusterState, ...setup }: 
   return buildLinks({
     ...clusterState,
     db,
+    told: { db, events: setup.events.writer },
     redis: general,
     keys,
     clock,

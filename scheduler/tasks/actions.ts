@@ -14,6 +14,7 @@ import type { Ending, FinalStatus } from '../domain/endings.ts';
 import type { Attempt, Attempts } from './dispatch/attempts.ts';
 import type { Changes } from './records/changes.ts';
 import type { Cancellation } from './completion/cancellation.ts';
+import type { CancelEvents } from './completion/cancel-events.ts';
 import type { Completion } from './completion/completion.ts';
 import type { TaskBodies } from './dispatch/bodies.ts';
 import type { ForeignRuns } from './foreign-runs.ts';
@@ -55,6 +56,8 @@ export interface TaskActionsParts {
   readonly targets: Pick<Targets, 'byQueue'>;
   readonly foreign: Pick<ForeignRuns, 'start' | 'startAgain' | 'retry'>;
   readonly clock: Clock;
+  /** Tells of cancelled tasks that a container had; absent: nothing is told. */
+  readonly cancels?: Pick<CancelEvents, 'cancelled'>;
 }
 
 export class TaskActions {
@@ -148,8 +151,10 @@ export class TaskActions {
       const record = await this.#own(caller, taskId);
       if (record === undefined) return { kind: 'refused', reason: 'unknown' };
       if (isTerminalTask(record.status)) continue;
+      const requestedAtMs = this.#parts.clock.nowMs();
       if (!(await this.#parts.cancellation.cancelRecorded(record, CANCELLED)))
         return { kind: 'refused', reason: 'not_cancelled' };
+      if (record.status === 'RUNNING') this.#parts.cancels?.cancelled(record, requestedAtMs);
     }
     return { kind: 'stopped' };
   }

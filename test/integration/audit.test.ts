@@ -250,6 +250,26 @@ describe.each<StoreKind>(['embedded', 'servers'])('the audit trail on %s', (stor
     });
   });
 
+  test('a stub that runs without a deployment is told each time, and one for a deployment is not', async () => {
+    const stubId = await platform.stub({ stubType: 'function', name: 'once' });
+    expect(await platform.stub({ stubType: 'function', name: 'once' })).toBe(stubId);
+    await platform.stub({ stubType: 'function/deployment', name: 'never told' });
+    const told = await eventsOf('stub.run');
+    expect(told.map((event) => [event['stub_id'], event['stub_type'], dataOf(event)])).toEqual(
+      [1, 2].map(() => [
+        stubId,
+        'function',
+        {
+          id: stubId,
+          stub_type: 'function',
+          workspace_id: platform.own.workspaceId,
+          stub_config: expect.stringContaining('"handler":"app:handler"') as string,
+          parent_stub_id: '',
+        },
+      ]),
+    );
+  });
+
   test('a new version of a schedule stops the one before', async () => {
     const said = { stubType: 'schedule/deployment', extra: JSON.stringify({ when: '0 0 1 1 *' }) };
     const first = await platform.deploy('yearly', said);

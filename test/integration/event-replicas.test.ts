@@ -162,6 +162,27 @@ test('samples, lines and calls of the gateway pass to who asks for them, at each
   for (const client of [...clients, ...others]) client.close();
 });
 
+test('a cancel of a running task, and a stop by an administrator, are facts of the container', async ({ world }) => {
+  const { set, leader } = world;
+  const at = await leader();
+  const queue = await set.deploy(at, 'cancels', { stubType: 'taskqueue/deployment' });
+  const client = await SseClient.open(
+    `${at.url}/api/v1/events/${set.workspaceId}/stream?event_types=container.event`,
+    set.token,
+  );
+  const tasks = await stream(world, at);
+  const taskId = await put({ ...world, queue }, at, { sleepMs: 600_000 });
+  await waitFor(() => statusesOf(tasks, taskId).includes('RUNNING'), 'the task runs', 20_000);
+  const cancelled = await set.call(at, '/api/v1/gateway/tasks/stop', { body: { taskIds: [taskId] } });
+  expect(cancelled.status, cancelled.text).toBe(200);
+  const factsOf = (): readonly Json[] =>
+    client.frames.map(({ data }) => JSON.parse(data) as Json).filter((event) => event['task_id'] === taskId);
+  await waitFor(() => factsOf().length === 2, 'both facts are told');
+  expect(factsOf().map((event) => event['event_id'])).toEqual(['task.cancel_requested', 'task.cancel_applied']);
+  expect(factsOf()[0]).toMatchObject({ container_id: expect.stringMatching(/^taskqueue-/), data: { task_id: taskId } });
+  for (const one of [client, tasks]) one.close();
+});
+
 test('retries are told, each of them', async ({ world }) => {
   const { set, leader } = world;
   const at = await leader();

@@ -139,10 +139,12 @@ describe('a database that is away for a moment', () => {
     await world.runs(entry);
     const stops = new ContainerActions(world.containers, world.slots);
     world.dbFails = true;
-    await expect(stops.stopContainer(null, entry.row.id)).rejects.toThrow('the database is away');
+    await expect(
+      stops.stopContainer({ workspaceId: entry.row.workspaceId, isAdmin: false }, entry.row.id),
+    ).rejects.toThrow('the database is away');
     expect(world.slots.get(entry.row.id)?.accepting).toBe(true);
     world.dbFails = false;
-    expect(await stops.stopContainer(null, entry.row.id)).toBe(true);
+    expect(await stops.stopContainer({ workspaceId: entry.row.workspaceId, isAdmin: false }, entry.row.id)).toBe(true);
     expect(entry.row.state).toBe('STOPPING');
   });
 

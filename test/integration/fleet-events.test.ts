@@ -7,6 +7,7 @@ import type { ContainerId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { ScaleEvents } from '#scheduler/control/autoscaler/scale-events.ts';
 import { Breakers } from '#scheduler/control/autoscaler/breakers.ts';
 import { openMachines } from '#scheduler/compose/machines.ts';
+import { ContainerActions } from '#scheduler/fleet/containers/actions.ts';
 import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import { MachineEvents } from '#scheduler/fleet/machine-events.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
@@ -17,6 +18,7 @@ import type { EventRow } from '#scheduler/stores/store/queries/events.ts';
 import { deleteMachine } from '#scheduler/stores/store/queries/machines.ts';
 import { insertWorkspace } from '#scheduler/stores/store/queries/workspaces.ts';
 import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
+import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
@@ -55,6 +57,28 @@ describe.each(KINDS)('events of the fleet on %s', (kind) => {
     await containers.transition(row.id, 'ack');
     return row.id;
   };
+
+  test('a stop says whether its own workspace asked for it, or an administrator of another', async () => {
+    const containers = registry();
+    const actions = new ContainerActions(containers, new SlotTable());
+    const target = await targetIn();
+    const other = (await aWorkspace(opened.db)).id;
+    const reasons: unknown[] = [];
+    for (const by of [
+      { workspaceId: other, isAdmin: false },
+      { workspaceId: other, isAdmin: true },
+      { workspaceId: target.workspaceId, isAdmin: true },
+    ]) {
+      const id = await starting(containers, target);
+      await containers.transition(id, 'ready');
+      reasons.push(await actions.stopContainer(by, id));
+      const stop = (await eventsOf(target.workspaceId)).find(
+        (event) => event.containerId === id && event.data['id'] === 'scheduler.stop_requested',
+      );
+      reasons.push(stop?.data['reason']);
+    }
+    expect(reasons).toEqual([false, undefined, true, 'ADMIN', true, 'USER']);
+  });
 
   test('a container tells the phases of its start, who stopped it, and how it ended', async () => {
     const target = await targetIn();

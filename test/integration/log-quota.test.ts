@@ -9,9 +9,12 @@ import { LogSink } from '#scheduler/fleet/logs/log-sink.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { readLogLines } from '#scheduler/stores/store/queries/logs.ts';
 import { workspaceUse } from '#scheduler/stores/store/queries/quotas.ts';
+import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
 import { TestClock } from '../helpers/test-clock.ts';
 import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
+
+type Json = Readonly<Record<string, unknown>>;
 
 const MACHINE = 'm-1' as MachineId;
 /** Text of a line of 1,000 bytes, including the cost of a line beside its text. */
@@ -26,7 +29,7 @@ describe.each(KINDS)('on %s', (kind) => {
   });
   afterAll(() => opened.stop());
 
-  function aReplica(limit: number, over: { readonly db?: Db } = {}) {
+  function aReplica(limit: number, over: { readonly db?: Db; readonly isTold?: boolean } = {}) {
     const { db } = { db: opened.db, ...over };
     let dropped = 0;
     const quota = new LogQuota({ limitOf: () => limit, clock, onDropped: () => void (dropped += 1) });
@@ -34,7 +37,12 @@ describe.each(KINDS)('on %s', (kind) => {
     const counting = {
       query: <R>(sql: string, params?: readonly unknown[]) => ((statements += 1), db.query<R>(sql, params)),
     };
-    const sink = new LogSink({ db: counting, containers: new ContainerRegistry({ db, log: silent, clock }), quota });
+    const sink = new LogSink({
+      db: counting,
+      containers: new ContainerRegistry({ db, log: silent, clock }),
+      quota,
+      ...(over.isTold === true ? { told: { db, events: new EventWriter() } } : {}),
+    });
     const write = (containerId: ContainerId, lines: number, text = LINE) =>
       sink.append(
         MACHINE,
@@ -85,6 +93,34 @@ describe.each(KINDS)('on %s', (kind) => {
     clock.aheadMs += 86_400_000;
     await one.write(flooding.id, 2);
     expect(await linesOf(flooding.workspaceId)).toHaveLength(13);
+  });
+
+  test('lines that are dropped are an event of their container, once a day, and only where the notice is written', async () => {
+    const [flooding, calm] = [await aContainer(), await aContainer()];
+    const one = aReplica(10_000, { isTold: true });
+    await one.write(calm.id, 3);
+    await one.write(flooding.id, 15);
+    await one.write(flooding.id, 15);
+    const { rows } = await opened.db.query<Json>(
+      'select type, container_id, stub_id, machine_id, data from events where workspace_id = any ($1)',
+      [[flooding.workspaceId, calm.workspaceId]],
+    );
+    expect(rows).toEqual([
+      {
+        type: 'container.event',
+        container_id: flooding.id,
+        stub_id: expect.any(String) as string,
+        machine_id: MACHINE,
+        data: expect.objectContaining({
+          id: 'logs.dropped',
+          domain: 'logs',
+          reason: 'quota',
+          message: expect.stringContaining('bytes.logs_per_day') as string,
+          attrs: { limit: 'bytes.logs_per_day' },
+        }) as object,
+      },
+    ]);
+    expect((await linesOf(flooding.workspaceId)).at(-1)?.line).toContain('bytes.logs_per_day');
   });
 
   test('replicas and restarts share one count, exact but for the batch that reaches the bound', async () => {

@@ -244,6 +244,8 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   );
   const stubs = new Stubs({
     db,
+    events: parts.events.writer,
+    nowMs: () => parts.clock.nowMs(),
     volumes,
     secrets: parts.secrets,
     objects: parts.objects,

@@ -62,7 +62,7 @@ export function stopContainer(containers: Pick<ContainerActions, 'stopContainer'
     request: StopContainerRequest,
     response: StopContainerResponse,
     handle: async (caller, { containerId }) => {
-      const stopped = await containers.stopContainer(caller.isAdmin ? null : caller.workspaceId, containerId);
+      const stopped = await containers.stopContainer(caller, containerId);
       return stopped ? { ok: true, errorMsg: '' } : { ok: false, errorMsg: `Container not found: ${containerId}` };
     },
   });

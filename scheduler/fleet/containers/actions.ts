@@ -26,13 +26,18 @@ export class ContainerActions {
   }
 
   /**
-   * Stops a container: TERM now, KILL after 30 s, with or without tasks. `workspaceId` null: any workspace's (admin).
+   * Stops a container: TERM now, KILL after 30 s, with or without tasks. The administrator may stop those of every
+   * workspace.
    * @returns false: unknown, ended, or another workspace's
    */
-  async stopContainer(workspaceId: WorkspaceId | null, containerId: string): Promise<boolean> {
+  async stopContainer(
+    by: { readonly workspaceId: WorkspaceId; readonly isAdmin: boolean },
+    containerId: string,
+  ): Promise<boolean> {
     const entry = this.#containers.get(containerId as ContainerId);
-    if (entry === undefined || (workspaceId !== null && entry.row.workspaceId !== workspaceId)) return false;
-    await this.#stop(entry, 'user_stop');
+    const isOwn = entry?.row.workspaceId === by.workspaceId;
+    if (entry === undefined || (!isOwn && !by.isAdmin)) return false;
+    await this.#stop(entry, isOwn ? 'user_stop' : 'admin_stop');
     return true;
   }
 

@@ -2,6 +2,7 @@
 // within a machine's start are measured by its agent, whose metrics have them; they are no events. Source: REST §9.2.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
+import { containerFact, domainOf, idsOf, subjectOf } from '../../workspaces/events/container-fact.ts';
 import type { EventGiven } from '../../workspaces/events/writer.ts';
 import type { StoredSpec } from './spec.ts';
 
@@ -13,6 +14,7 @@ export type Recipe = Pick<StoredSpec, 'cpuMillicores' | 'gpuCount'>;
 /** Who wanted a stop, by the reason in the row. */
 const STOP_REASONS: Readonly<Record<string, string>> = {
   user_stop: 'USER',
+  admin_stop: 'ADMIN',
   deployment_stopped: 'USER',
   deployment_deleted: 'USER',
   scaled_to_zero: 'USER',
@@ -99,7 +101,7 @@ function phase(
 }
 
 const stopRequested = (row: MovedRow, recipe: Recipe | undefined, atMs: number): EventGiven =>
-  fact(row, recipe, 'scheduler.stop_requested', atMs, {
+  containerFact(row, recipe, 'scheduler.stop_requested', atMs, {
     reason: STOP_REASONS[row.reason ?? ''] ?? 'UNKNOWN',
     attrs: { ...(row.reason === null ? {} : { reason: row.reason }) },
   });
@@ -108,55 +110,6 @@ function exited(row: MovedRow, recipe: Recipe | undefined, atMs: number): readon
   const reason = row.reason ?? '';
   const message = (row.message ?? '').slice(-MOST_MESSAGE);
   const attrs = { exit_code: String(row.exitCode) };
-  const end = fact(row, recipe, 'runtime.exited', atMs, { reason, message, attrs });
-  return reason === 'oom' ? [fact(row, recipe, 'runtime.oom_killed', atMs, { reason, attrs }), end] : [end];
+  const end = containerFact(row, recipe, 'runtime.exited', atMs, { reason, message, attrs });
+  return reason === 'oom' ? [containerFact(row, recipe, 'runtime.oom_killed', atMs, { reason, attrs }), end] : [end];
 }
-
-function fact(
-  row: MovedRow,
-  recipe: Recipe | undefined,
-  id: string,
-  atMs: number,
-  told: {
-    readonly reason: string;
-    readonly message?: string;
-    readonly attrs: Readonly<Record<string, string>>;
-  },
-): EventGiven {
-  return {
-    ...subjectOf(row),
-    type: 'container.event',
-    atMs,
-    data: {
-      id,
-      domain: domainOf(id),
-      timestamp: timestampOf(atMs),
-      ...idsOf(row),
-      cpu: recipe?.cpuMillicores ?? null,
-      gpu_count: recipe?.gpuCount ?? null,
-      reason: told.reason,
-      source: 'scheduler',
-      message: told.message ?? '',
-      attrs: told.attrs,
-    },
-  };
-}
-
-const domainOf = (id: string): string => id.split('.', 1)[0] ?? '';
-
-const subjectOf = (row: MovedRow): Omit<EventGiven, 'type' | 'atMs' | 'data'> => ({
-  workspaceId: row.workspaceId,
-  stubId: row.stubId,
-  containerId: row.id,
-  ...(row.deploymentId === null ? {} : { deploymentId: row.deploymentId }),
-  ...(row.machineId === null ? {} : { machineId: row.machineId }),
-});
-
-const idsOf = (row: MovedRow) => ({
-  container_id: row.id,
-  stub_id: row.stubId,
-  deployment_id: row.deploymentId ?? '',
-  workspace_id: row.workspaceId,
-  worker_id: row.machineId ?? '',
-  machine_id: row.machineId ?? '',
-});

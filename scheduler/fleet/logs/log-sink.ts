@@ -6,11 +6,13 @@ import type { ContainerId, MachineId, TaskId, WorkspaceId } from '#shared/domain
 import { Listeners } from '#shared/listeners.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { LogRecord__Output } from '#shared/protocol/generated/messages.ts';
-import type { Queryable } from '../../stores/store/db.ts';
+import type { Db, Queryable } from '../../stores/store/db.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
-import type { NewLogLine } from '../../stores/store/queries/logs.ts';
+import type { LogWritten, NewLogLine } from '../../stores/store/queries/logs.ts';
 import { insertLogLines, MAX_LOG_BATCH } from '../../stores/store/queries/logs.ts';
+import type { EventWriter } from '../../workspaces/events/writer.ts';
+import { containerFact } from '../../workspaces/events/container-fact.ts';
 import type { ContainerEntryChange, ContainerRegistry } from '../containers/container-registry.ts';
 import type { LogQuota } from './log-quota.ts';
 
@@ -28,17 +30,21 @@ export interface LogSinkParts {
   readonly containers: ContainerRegistry;
   /** Bound on a workspace's lines in a day; absent: none. */
   readonly quota?: LogQuota;
+  /** Database and writer of events about lines that the quota drops; absent: nothing is told. */
+  readonly told?: { readonly db: Db; readonly events: Pick<EventWriter, 'transaction'> };
 }
 
 export class LogSink {
   readonly #db: Queryable;
   readonly #containers: ContainerRegistry;
   readonly #quota: LogQuota | undefined;
+  readonly #told: LogSinkParts['told'];
   /** Owners of ended containers, whose lines may still be under way. */
   readonly #ended = new Map<string, Owner>();
   readonly #written = new Listeners<[WorkspaceId, number]>();
 
-  constructor({ db, containers, quota }: LogSinkParts) {
+  constructor({ db, containers, quota, told }: LogSinkParts) {
+    this.#told = told;
     this.#db = db;
     this.#quota = quota;
     this.#containers = containers;
@@ -56,6 +62,8 @@ export class LogSink {
 
   async append(machineId: MachineId, records: readonly LogRecord__Output[]): Promise<void> {
     const lines: NewLogLine[] = [];
+    /** Containers of notices in place of lines that were dropped. */
+    const notices = new Map<NewLogLine, Owner>();
     for (const record of records) {
       const owner = await this.#ownerOf(record.containerId);
       if (owner === undefined || owner.machineId !== machineId) continue;
@@ -70,12 +78,14 @@ export class LogSink {
         atMs: datable(record.timestampMs),
       };
       const instead = this.#quota === undefined ? line : this.#quota.admit(line);
-      if (instead !== undefined) lines.push(instead);
+      if (instead === undefined) continue;
+      lines.push(instead);
+      if (instead !== line) notices.set(instead, owner);
     }
     for (let offset = 0; offset < lines.length; offset += MAX_LOG_BATCH) {
       try {
         const some = lines.slice(offset, offset + MAX_LOG_BATCH);
-        const written = await insertLogLines(this.#db, some, this.#quota?.nowMs());
+        const written = await this.#write(some, notices);
         this.#quota?.written(written);
         for (const [workspaceId, { lastId }] of written) this.#written.tell(workspaceId, lastId);
       } catch (error) {
@@ -83,6 +93,26 @@ export class LogSink {
         throw error;
       }
     }
+  }
+
+  /** Writes lines, and events about those that are notices of dropped ones. */
+  #write(
+    lines: readonly NewLogLine[],
+    notices: ReadonlyMap<NewLogLine, Owner>,
+  ): Promise<ReadonlyMap<WorkspaceId, LogWritten>> {
+    const nowMs = this.#quota?.nowMs() ?? Date.now();
+    const noticed = this.#told === undefined ? [] : lines.filter((line) => notices.has(line));
+    if (this.#told === undefined || noticed.length === 0) return insertLogLines(this.#db, lines, nowMs);
+    return this.#told.events.transaction(this.#told.db, async (tx, emit) => {
+      const written = await insertLogLines(tx, lines, nowMs);
+      for (const line of noticed) {
+        const owner = notices.get(line);
+        if (owner === undefined) continue;
+        const fact = { reason: 'quota', message: line.line, attrs: { limit: 'bytes.logs_per_day' } };
+        emit(containerFact(owner, undefined, 'logs.dropped', nowMs, fact));
+      }
+      return written;
+    });
   }
 
   async #ownerOf(containerId: string): Promise<Owner | undefined> {

@@ -9,20 +9,37 @@ import type { EventGiven } from '../events/writer.ts';
 /** Most characters of a stub's configuration in an event; a longer one is left out. */
 const MOST_CONFIG = 64 * 1024;
 
+/** A stub is run without a deployment. */
+export const ran = (stub: StubRow, atMs: number): EventGiven => ({
+  workspaceId: stub.workspaceId,
+  appId: stub.appId,
+  stubId: stub.id,
+  stubType: stub.type,
+  type: 'stub.run',
+  atMs,
+  data: stubData(stub),
+});
+
+function stubData(stub: StubRow) {
+  const config = JSON.stringify(stub.config);
+  return {
+    id: stub.id,
+    stub_type: stub.type,
+    workspace_id: stub.workspaceId,
+    stub_config: config.length > MOST_CONFIG ? '' : config,
+    parent_stub_id: '',
+  };
+}
+
 /** The deployment was made: `stub.deploy` for everybody, and the trail's own. */
 export function deployed(row: DeploymentRow, stub: StubRow, by: Actor, atMs: number): readonly EventGiven[] {
-  const config = JSON.stringify(stub.config);
   return [
     {
       ...subjectOf(row),
       type: 'stub.deploy',
       atMs,
       data: {
-        id: stub.id,
-        stub_type: stub.type,
-        workspace_id: row.workspaceId,
-        stub_config: config.length > MOST_CONFIG ? '' : config,
-        parent_stub_id: '',
+        ...stubData(stub),
         deployment_id: row.id,
         deployment_name: row.name,
         deployment_version: row.version,

@@ -21,6 +21,8 @@ import { normaliseStub } from './normalise.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
 import type { StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import type { Objects } from '../../stores/objects/service.ts';
+import type { EventWriter } from '../events/writer.ts';
+import { ran } from './deployment-events.ts';
 import type { Secrets } from '../secrets/service.ts';
 import type { Volumes } from './volumes.ts';
 import { poolNameOf } from '../../domain/pools.ts';
@@ -41,6 +43,8 @@ export type StubOutcome =
 
 export interface StubsParts {
   readonly db: Db;
+  readonly events: Pick<EventWriter, 'transaction'>;
+  readonly nowMs: () => number;
   readonly volumes: Pick<Volumes, 'drivers'>;
   readonly secrets: Pick<Secrets, 'firstUnknown'>;
   readonly objects: Pick<Objects, 'use'>;
@@ -56,6 +60,9 @@ export interface StubsParts {
   /** The pool of that name, as far as the workspace may use it. */
   readonly poolNamed: (workspaceId: WorkspaceId, name: string) => Promise<NamedPool>;
 }
+
+/** Whether stubs of that type run without a deployment, once. */
+const isOneOff = (type: string): boolean => !type.endsWith('/deployment') && !type.endsWith('/serve');
 
 /** The workspace has as many stubs as it may. Thrown, so that the transaction also undoes a new app. */
 class NoRoom extends Error {}
@@ -117,7 +124,8 @@ export class Stubs {
     const name = request.name === '' ? `${request.stubType}/${request.handler}` : request.name;
     const configHash = sha256Hex(canonicalJson(config));
     const { maxStubs } = limits ?? DEFAULT_LIMITS;
-    const making = db.transaction(async (tx) => {
+    const { events, nowMs } = this.#parts;
+    const making = events.transaction(db, async (tx, emit) => {
       const app = await getOrCreateApp(tx, caller.workspaceId, request.appName || name, newId<AppId>());
       const key = {
         workspaceId: caller.workspaceId,
@@ -129,9 +137,11 @@ export class Stubs {
         public: !config.authorized,
       };
       const known = request.forceCreate ? undefined : await reuseStub(tx, key);
-      if (known !== undefined) return known;
-      if (await hasStubs(tx, caller.workspaceId, maxStubs)) throw new NoRoom();
-      return insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } });
+      if (known === undefined && (await hasStubs(tx, caller.workspaceId, maxStubs))) throw new NoRoom();
+      const row = known ?? (await insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } }));
+      // A container asks for the stub at each call of another function.
+      if (isOneOff(row.type) && caller.container === undefined) emit(ran(row, nowMs()));
+      return row;
     });
     const stub = await making.catch((error: unknown) => {
       if (error instanceof NoRoom) return undefined;

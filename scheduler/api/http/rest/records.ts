@@ -30,7 +30,8 @@ export function workspaceRecord(row: WorkspaceRow, signingKey: string | null): W
     created_at: timestampOf(row.createdAtMs),
     updated_at: timestampOf(row.updatedAtMs),
     signing_key: signingKey,
-    volume_cache_enabled: false,
+    // Every workspace may have volumes of driver `cache`.
+    volume_cache_enabled: true,
     multi_gpu_enabled: true,
     ...(isBounded ? { concurrency_limit: { gpu_limit, cpu_millicore_limit } } : {}),
   };
