@@ -9,6 +9,7 @@ import type {
   Assignment__Output,
   ContainerSpec__Output,
   ObservedContainer,
+  StartPhase,
   VolumeMount__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { RuntimeContainer } from '../containers/runtime.ts';
@@ -71,6 +72,7 @@ export class AgentState {
   readonly pulling = new Map<string, string>();
   /** Slots of runner processes that do not serve yet after a restart, for containers that have any. */
   readonly #restartingSlots = new Map<string, number>();
+  readonly #startPhases = new Map<string, readonly StartPhase[]>();
   readonly #forgotten = new Map<string, ObservedContainer>();
   readonly #exitWaiters = new Map<string, (() => void)[]>();
   readonly #orphanGraceMs: number;
@@ -318,6 +320,11 @@ export class AgentState {
     this.changed(containerId);
   }
 
+  /** Keeps the steps of a start, which are reported while the container is there. */
+  started(containerId: string, phases: readonly StartPhase[]): void {
+    this.#startPhases.set(containerId, phases);
+  }
+
   observed(entry: JournalEntry): ObservedContainer {
     const note = this.notes.get(entry.containerId);
     const base: ObservedContainer = {
@@ -339,6 +346,7 @@ export class AgentState {
         mode: entry.ready.mode,
         onStartMs: entry.ready.onStartMs,
         restartingSlots: this.#restartingSlots.get(entry.containerId) ?? 0,
+        startPhases: [...(this.#startPhases.get(entry.containerId) ?? [])],
       });
     if (entry.exit !== undefined)
       Object.assign(base, {
@@ -364,6 +372,7 @@ export class AgentState {
     if (entry === undefined) return;
     this.#forgotten.set(containerId, this.observed(entry));
     this.#restartingSlots.delete(containerId);
+    this.#startPhases.delete(containerId);
     this.acked.delete(entry.assignmentId);
     this.proceeded.delete(entry.assignmentId);
     const [oldest] = this.#forgotten.keys();

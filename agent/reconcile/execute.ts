@@ -19,6 +19,7 @@ const FAILED_EXIT_MS = 3000;
 /** Short, because the container continues to write meanwhile. */
 const OVER_DISK_GRACE_MS = 1000;
 const FAULT_GRACE_MS = 5000;
+import { reportedPhases } from './start-clock.ts';
 
 export class Executor {
   readonly #parts: ExecutorParts;
@@ -84,6 +85,7 @@ export class Executor {
       .catch((error: unknown) => log.error({ err: error }, 'journal write failed'));
     const times = this.#context.clock.end(containerId);
     if (times !== undefined) {
+      agentState.started(containerId, reportedPhases(times));
       const { cache, totalMs, phases } = times;
       metrics.startDuration.observe({ phase: 'ready', cache }, totalMs / 1000);
       for (const [phase, ms] of Object.entries(phases)) metrics.startDuration.observe({ phase, cache }, ms / 1000);

@@ -1,4 +1,5 @@
 // Measures the duration of each step of a container's start. Owned by executor-context.ts.
+import type { StartPhase as StartPhaseReport } from '#shared/protocol/generated/messages.ts';
 
 /** The steps of a start in their order; together they cover all of it. */
 export const START_PHASES = [
@@ -28,6 +29,13 @@ export interface StartTimes {
   /** Milliseconds per step; a skipped step is absent. */
   readonly phases: Readonly<Partial<Record<StartPhase, number>>>;
 }
+
+/** The steps as the agent reports them, in their order. */
+export const reportedPhases = ({ phases }: Pick<StartTimes, 'phases'>): readonly StartPhaseReport[] =>
+  START_PHASES.flatMap((name) => {
+    const ms = phases[name];
+    return ms === undefined ? [] : [{ name, durationMs: Math.round(ms) }];
+  });
 
 export class StartClock {
   readonly #running = new Map<string, Running>();

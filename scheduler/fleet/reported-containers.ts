@@ -113,6 +113,7 @@ export class ReportedContainers {
     // next snapshot leaves the container out, so the agent stops it.
     if (entry === undefined || entry.row.machineId !== machineId || entry.row.epoch !== observed.epoch) return;
     entry.progress = observed.phase === 'pulling' ? observed.message.slice(0, MOST_PROGRESS) : '';
+    if (observed.phase === 'running') entry.startPhases = observed.startPhases;
     for (const step of stepsFor(entry.row, observed)) {
       await containers.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });
     }

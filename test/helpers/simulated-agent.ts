@@ -103,6 +103,14 @@ export const echo: SimulatedHandler = async ({ input, containerId, machineId, si
   return JSON.stringify({ ...rest, containerId, machineId });
 };
 
+/** Steps of each start, as agents measure them. One is of a later version. */
+const START_PHASES = [
+  { name: 'prepare', durationMs: 2 },
+  { name: 'mounts', durationMs: 0 },
+  { name: 'later', durationMs: 1 },
+  { name: 'on_start', durationMs: 1 },
+];
+
 export class SimulatedAgent {
   machineId = '';
   /** Every run of every task, in order. */
@@ -362,6 +370,7 @@ export class SimulatedAgent {
       slots: Math.max(1, workers) * Math.max(1, concurrentRequests),
       mode: 'single',
       startedAtMs,
+      ...(phase === 'running' ? { startPhases: START_PHASES } : {}),
       ...(phase === 'removed' ? { exitCode: 143, reason: assignment.stopReason, finishedAtMs: Date.now() } : {}),
     };
   }

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { START_PHASES } from '../../agent/reconcile/start-clock.ts';
 import { readFile, readdir, stat } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -47,6 +48,11 @@ test('an assignment becomes a ready container that answers tasks, and nothing is
   scheduler.desire([assignment]);
   const ready = await scheduler.phase(assignment.containerId, 'running');
   expect(ready).toMatchObject({ slots: 1, mode: 'single', epoch: 1, assignmentId: assignment.assignmentId });
+  // The steps of the start, in their order, with their times.
+  const names = ready.startPhases.map(({ name }) => name);
+  expect(names).toEqual(START_PHASES.filter((name) => names.includes(name)));
+  expect(names).toEqual(expect.arrayContaining(['prepare', 'mounts', 'create', 'start', 'hello', 'on_start']));
+  expect(ready.startPhases.reduce((sum, { durationMs }) => sum + durationMs, 0)).toBeGreaterThan(0);
   scheduler.run('t1', assignment.containerId, '{"name":"Ada"}', { query: '{"q":["1"]}' });
   const result = await scheduler.resultOf('t1');
   expect(result.outcome).toBe('ok');

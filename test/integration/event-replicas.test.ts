@@ -162,6 +162,32 @@ test('samples, lines and calls of the gateway pass to who asks for them, at each
   for (const client of [...clients, ...others]) client.close();
 });
 
+test('the steps of a start on its machine are told, those that are known', async ({ world }) => {
+  const { set, leader } = world;
+  const at = await leader();
+  const client = await SseClient.open(
+    `${at.url}/api/v1/events/${set.workspaceId}/stream?event_types=container.lifecycle`,
+    set.token,
+  );
+  const app = await set.deploy(at, 'phases', { stubType: 'endpoint/deployment' });
+  expect((await set.call(at, app.path, { body: {} })).status).toBe(200);
+  const { stubId } = app;
+  const told = (): readonly Json[] =>
+    client.frames.map(({ data }) => JSON.parse(data) as Json).filter((event) => event['stub_id'] === stubId);
+  await waitFor(() => told().some((event) => event['event_id'] === 'container.startup'), 'its start is told');
+  expect(told().map((event) => [event['event_id'], event['parent_id'] ?? '', event['source']])).toEqual([
+    ['scheduler.backlog_wait', 'container.startup', 'scheduler'],
+    ['image.load', 'worker.start', 'agent'],
+    ['mount.setup', 'worker.start', 'agent'],
+    ['serve.ready', 'worker.start', 'agent'],
+    ['worker.start', 'container.startup', 'scheduler'],
+    ['container.startup', '', 'scheduler'],
+  ]);
+  const [, , , ready, start] = told();
+  expect(ready?.['end_time']).toBe(start?.['end_time']);
+  client.close();
+});
+
 test('a cancel of a running task, and a stop by an administrator, are facts of the container', async ({ world }) => {
   const { set, leader } = world;
   const at = await leader();

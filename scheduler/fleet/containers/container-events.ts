@@ -1,5 +1,5 @@
-// Events of containers, made of the moves of their rows: what the scheduler itself sees and measures. Pure. Phases
-// within a machine's start are measured by its agent, whose metrics have them; they are no events. Source: REST §9.2.
+// Events of containers, made of the moves of their rows, and of the steps of a start that the machine's agent measured.
+// Pure. Source: REST §9.2.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerFact, domainOf, idsOf, subjectOf } from '../../workspaces/events/container-fact.ts';
@@ -10,6 +10,26 @@ type MovedRow = Omit<ContainerRow, 'spec'>;
 
 /** Resources of a container, where its recipe is known. */
 export type Recipe = Pick<StoredSpec, 'cpuMillicores' | 'gpuCount'>;
+
+/** A step of a start as the agent measured it. */
+export interface StartPhase {
+  readonly name: string;
+  readonly durationMs: number;
+}
+
+/** Ids of an agent's steps as events; others are not told. */
+const PHASE_IDS: Readonly<Record<string, string>> = {
+  proceed: 'worker.queue_receive',
+  prepare: 'image.load',
+  turn: 'worker.turn',
+  holder: 'network.setup',
+  mounts: 'mount.setup',
+  create: 'runtime.create',
+  start: 'runtime.start_to_pid',
+  hello: 'runner.connect',
+  on_start: 'serve.ready',
+};
+const MOST_PHASES = 20;
 
 /** Who wanted a stop, by the reason in the row. */
 const STOP_REASONS: Readonly<Record<string, string>> = {
@@ -34,17 +54,19 @@ export const isTold = (from: readonly string[], to: string): boolean =>
  * Events of a move.
  * @param from - the states of which the row was in one
  * @param row - as it is now
+ * @param phases - of its start, in their order, until it was ready
  */
 export function eventsOfMove(
   from: readonly string[],
   row: MovedRow,
   recipe: Recipe | undefined,
   nowMs: number,
+  phases: readonly StartPhase[] = [],
 ): readonly EventGiven[] {
   const wasStarting = from.includes('STARTING');
   switch (row.state) {
     case 'RUNNING':
-      return wasStarting ? startup(row, row.startedAtMs ?? nowMs, true) : [];
+      return wasStarting ? startup(row, row.startedAtMs ?? nowMs, true, phases) : [];
     case 'STOPPING':
       return [stopRequested(row, recipe, nowMs)];
     case 'STOPPED':
@@ -60,16 +82,37 @@ export function eventsOfMove(
 }
 
 /** Phases of a start: all of it; the wait for a machine; the start there, until the container is ready. */
-function startup(row: MovedRow, endMs: number, success: boolean): readonly EventGiven[] {
+function startup(
+  row: MovedRow,
+  endMs: number,
+  success: boolean,
+  phases: readonly StartPhase[] = [],
+): readonly EventGiven[] {
   const reason = success ? '' : (row.reason ?? '');
   const whole = phase(row, 'container.startup', '', row.createdAtMs, endMs, { success, reason });
   const placedMs = row.scheduledAtMs;
   if (placedMs === null) return [whole];
   return [
     phase(row, 'scheduler.backlog_wait', 'container.startup', row.createdAtMs, placedMs, { success: true }),
+    ...stepsOf(row, placedMs, endMs, phases),
     phase(row, 'worker.start', 'container.startup', placedMs, endMs, { success, reason }),
     whole,
   ];
+}
+
+/** Steps on the machine: the last ended when the container was ready, and each begins where the one before ended. */
+function stepsOf(row: MovedRow, placedMs: number, endMs: number, phases: readonly StartPhase[]): readonly EventGiven[] {
+  const told: EventGiven[] = [];
+  let toMs = endMs;
+  for (const { name, durationMs } of phases.slice(0, MOST_PHASES).toReversed()) {
+    // The machine's clock may differ: no step begins before the container was placed.
+    const fromMs = Math.max(placedMs, toMs - durationMs);
+    const id = PHASE_IDS[name];
+    if (id !== undefined)
+      told.unshift(phase(row, id, 'worker.start', fromMs, toMs, { success: true, source: 'agent' }));
+    toMs = fromMs;
+  }
+  return told;
 }
 
 function phase(
@@ -78,7 +121,11 @@ function phase(
   parent: string,
   startMs: number,
   endMs: number,
-  { success, reason = '' }: { readonly success: boolean; readonly reason?: string },
+  {
+    success,
+    reason = '',
+    source = 'scheduler',
+  }: { readonly success: boolean; readonly reason?: string; readonly source?: 'scheduler' | 'agent' },
 ): EventGiven {
   return {
     ...subjectOf(row),
@@ -94,7 +141,7 @@ function phase(
       duration_ms: Math.max(0, endMs - startMs),
       ...idsOf(row),
       success,
-      source: 'scheduler',
+      source,
       attrs: { epoch: String(row.epoch), ...(reason === '' ? {} : { reason }) },
     },
   };

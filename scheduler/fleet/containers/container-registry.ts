@@ -13,6 +13,7 @@ import type { Target } from '../../domain/stub-config.ts';
 import type { Db, Queryable } from '../../stores/store/db.ts';
 import type { EventWriter } from '../../workspaces/events/writer.ts';
 import { eventsOfMove, isTold } from './container-events.ts';
+import type { StartPhase } from './container-events.ts';
 import { MAX_EVENT_BATCH } from '../../stores/store/queries/events.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
 import type {
@@ -49,6 +50,8 @@ export interface ContainerEntry {
   tail: Promise<unknown>;
   /** Progress of its start, as the agent reports it: known where its machine is linked. */
   progress?: string;
+  /** Steps of its start there, as the agent measured them. */
+  startPhases?: readonly StartPhase[];
 }
 
 export type Moved = 'moved' | 'already' | 'refused' | 'unknown';
@@ -263,7 +266,8 @@ export class ContainerRegistry implements ContainerReads {
       for (const [index, { id, from }] of moves.entries()) {
         const outcome = outcomes[index];
         if (outcome?.kind !== 'written') continue;
-        eventsOfMove(from.states, outcome.row, this.#entries.get(id)?.spec, nowMs).forEach(emit);
+        const entry = this.#entries.get(id);
+        eventsOfMove(from.states, outcome.row, entry?.spec, nowMs, entry?.startPhases).forEach(emit);
       }
       return outcomes;
     });

@@ -82,6 +82,7 @@ import type { Samples as _longshore_agent_v1_Samples, Samples__Output as _longsh
 import type { ServeContainer as _longshore_agent_v1_ServeContainer, ServeContainer__Output as _longshore_agent_v1_ServeContainer__Output } from './longshore/agent/v1/ServeContainer.ts';
 import type { ServeVolume as _longshore_agent_v1_ServeVolume, ServeVolume__Output as _longshore_agent_v1_ServeVolume__Output } from './longshore/agent/v1/ServeVolume.ts';
 import type { Snapshot as _longshore_agent_v1_Snapshot, Snapshot__Output as _longshore_agent_v1_Snapshot__Output } from './longshore/agent/v1/Snapshot.ts';
+import type { StartPhase as _longshore_agent_v1_StartPhase, StartPhase__Output as _longshore_agent_v1_StartPhase__Output } from './longshore/agent/v1/StartPhase.ts';
 import type { StatusReport as _longshore_agent_v1_StatusReport, StatusReport__Output as _longshore_agent_v1_StatusReport__Output } from './longshore/agent/v1/StatusReport.ts';
 import type { Superseded as _longshore_agent_v1_Superseded, Superseded__Output as _longshore_agent_v1_Superseded__Output } from './longshore/agent/v1/Superseded.ts';
 import type { TaskBatchFromAgent as _longshore_agent_v1_TaskBatchFromAgent, TaskBatchFromAgent__Output as _longshore_agent_v1_TaskBatchFromAgent__Output } from './longshore/agent/v1/TaskBatchFromAgent.ts';
@@ -187,6 +188,7 @@ export interface ProtoGrpcType {
         ServeContainer: MessageTypeDefinition<_longshore_agent_v1_ServeContainer, _longshore_agent_v1_ServeContainer__Output>
         ServeVolume: MessageTypeDefinition<_longshore_agent_v1_ServeVolume, _longshore_agent_v1_ServeVolume__Output>
         Snapshot: MessageTypeDefinition<_longshore_agent_v1_Snapshot, _longshore_agent_v1_Snapshot__Output>
+        StartPhase: MessageTypeDefinition<_longshore_agent_v1_StartPhase, _longshore_agent_v1_StartPhase__Output>
         StatusReport: MessageTypeDefinition<_longshore_agent_v1_StatusReport, _longshore_agent_v1_StatusReport__Output>
         Superseded: MessageTypeDefinition<_longshore_agent_v1_Superseded, _longshore_agent_v1_Superseded__Output>
         TaskBatchFromAgent: MessageTypeDefinition<_longshore_agent_v1_TaskBatchFromAgent, _longshore_agent_v1_TaskBatchFromAgent__Output>

@@ -79,6 +79,7 @@ export type * from './longshore/agent/v1/Samples.ts';
 export type * from './longshore/agent/v1/ServeContainer.ts';
 export type * from './longshore/agent/v1/ServeVolume.ts';
 export type * from './longshore/agent/v1/Snapshot.ts';
+export type * from './longshore/agent/v1/StartPhase.ts';
 export type * from './longshore/agent/v1/StatusReport.ts';
 export type * from './longshore/agent/v1/Superseded.ts';
 export type * from './longshore/agent/v1/TaskBatchFromAgent.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { StartClock } from '../../../agent/reconcile/start-clock.ts';
+import { StartClock, reportedPhases } from '../../../agent/reconcile/start-clock.ts';
 
 test('the steps of a start together are all of it, and one that is made twice counts twice', () => {
   let now = 0;
@@ -22,6 +22,14 @@ test('the steps of a start together are all of it, and one that is made twice co
     cache: 'miss',
     phases: { proceed: 5, create: 13, start: 100, hello: 50, on_start: 7 },
   });
+});
+
+test('the steps are reported in their order, in whole milliseconds', () => {
+  expect(reportedPhases({ phases: { on_start: 7.6, proceed: 0.2, hello: 50 } })).toEqual([
+    { name: 'proceed', durationMs: 0 },
+    { name: 'hello', durationMs: 50 },
+    { name: 'on_start', durationMs: 8 },
+  ]);
 });
 
 test('a start that another agent began, or that was given up, has no times', () => {

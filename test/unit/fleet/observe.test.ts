@@ -28,6 +28,7 @@ function observed(changes: Partial<ObservedContainer__Output> = {}): ObservedCon
     cpuMillicores: 0,
     memoryBytes: 0,
     restartingSlots: 0,
+    startPhases: [],
     ...changes,
   };
 }

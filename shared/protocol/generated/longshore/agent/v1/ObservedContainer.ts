@@ -1,5 +1,6 @@
 // Original file: shared/protocol/agent.proto
 
+import type { StartPhase as _longshore_agent_v1_StartPhase, StartPhase__Output as _longshore_agent_v1_StartPhase__Output } from '../../../longshore/agent/v1/StartPhase.ts';
 import type { Long } from '@grpc/proto-loader';
 
 export interface ObservedContainer {
@@ -20,6 +21,7 @@ export interface ObservedContainer {
   'cpuMillicores'?: (number);
   'memoryBytes'?: (number | string | Long);
   'restartingSlots'?: (number);
+  'startPhases'?: (_longshore_agent_v1_StartPhase)[];
 }
 
 export interface ObservedContainer__Output {
@@ -40,4 +42,5 @@ export interface ObservedContainer__Output {
   'cpuMillicores': (number);
   'memoryBytes': (number);
   'restartingSlots': (number);
+  'startPhases': (_longshore_agent_v1_StartPhase__Output)[];
 }
