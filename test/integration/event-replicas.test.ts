@@ -148,6 +148,8 @@ test('samples, lines and calls of the gateway pass to who asks for them, at each
     expect(recordOf(client, 'container.metrics')['app_id']).toMatch(/^[0-9a-f-]{36}$/);
     expect(recordOf(client, 'container.log')).toMatchObject({
       container_id: containerId,
+      stream: 'stdout',
+      line: 'a line of it',
       data: { stream: 'stdout', line: 'a line of it' },
     });
     const called = recordOf(client, 'gateway.endpoint.called');

@@ -64,6 +64,13 @@ describe('a stream of log lines', () => {
   };
   const ALL = [1, 2, 3, 4, 5];
 
+  test('a task has all of its lines, whenever they were printed', async () => {
+    // The task is of today, and its lines are of another year.
+    const answer = await platform.call(`GET /api/v1/logs/${platform.own.workspaceId}?task_id=${ids.task}&limit=1000`);
+    expect((answer.json['logs'] as Json[]).map((line) => Number(line['seq_num']))).toEqual(seqs);
+    expect(await linesOf(`task_id=${ids.task}&seq_num=${seqs[0]}`)).toEqual(seqs.map((_seq, at) => at + 1));
+  });
+
   test('shows the lines of what the query names, and no others', async () => {
     for (const about of [
       `container_id=${CONTAINER}`,

@@ -50,6 +50,7 @@ export function eventRecordOf(event: EventRow): EventRecord {
     timestamp: timestampOf(event.atMs),
     ...(event.type.startsWith('container.') ? containerFieldsOf(data) : {}),
     ...known({ reason: textOf(data['reason']), message: textOf(data['message']), source: textOf(data['source']) }),
+    ...(event.type === 'container.log' ? known({ stream: textOf(data['stream']), line: textOf(data['line']) }) : {}),
     workspace_id: event.workspaceId,
     ...known({
       container_id: event.containerId,

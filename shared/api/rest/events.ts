@@ -54,6 +54,8 @@ export const EventRecord = Type.Object({
   source: Type.Optional(Type.String()),
   message: Type.Optional(Type.String()),
   attrs: Type.Optional(Type.Unsafe<Readonly<Record<string, string>>>({ type: 'object' })),
+  stream: Type.Optional(Type.String({ description: 'of container.log: stdout or stderr' })),
+  line: Type.Optional(Type.String({ description: 'of container.log: the line that was printed' })),
   workspace_id: Id(),
   ...Ids,
   data: Data(),
