@@ -93,13 +93,27 @@ function filterOf({ type, task, container, stub, app }: EventsFlags): Readonly<R
   };
 }
 
+/** Fields of the data that are printed, in this order. */
+const WORDS = [
+  'status',
+  'id',
+  'state',
+  'action',
+  'name',
+  'failure_reason',
+  'reason',
+  'message',
+  'line',
+  'method',
+  'path',
+  'error_message',
+] as const;
+
 /** @internal exported for its test: time, kind, subject, and what is most worth knowing of it */
 export function formatEvent(event: JsonObject): string {
   const data = isRecord(event['data']) ? event['data'] : {};
   const subject = ['task_id', 'container_id', 'stub_id', 'machine_id'].map((name) => textField(event, name));
-  const words = ['status', 'id', 'state', 'action', 'name', 'failure_reason', 'reason', 'message']
-    .map((name) => textField(data, name))
-    .filter((word) => word !== '' && !subject.includes(word));
+  const words = WORDS.map((name) => textField(data, name)).filter((word) => word !== '' && !subject.includes(word));
   const about = subject.find((id) => id !== '') ?? '';
   return [
     textField(event, 'timestamp').slice(0, 23).replace('T', ' '),

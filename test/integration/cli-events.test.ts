@@ -116,6 +116,29 @@ test('follows, and dials a broken stream again behind the last event', { timeout
   ]);
 });
 
+test('follows events that only pass, and says how many were left out', { timeout: 30_000 }, async () => {
+  stored = [];
+  const passing = (type: string, data: object): string =>
+    `event: ${type}\ndata: ${JSON.stringify({ seq_num: 0, type, timestamp: '2030-01-01T00:00:05.000Z', data })}\n\n`;
+  streams = [
+    {
+      text:
+        passing('container.log', { stream: 'stdout', line: 'a line' }) +
+        'event: dropped\ndata: {"dropped":7}\n\n' +
+        passing('gateway.endpoint.called', { method: 'GET', path: '/api/v1/gateway/pools', status_code: 200 }),
+    },
+  ];
+  const following = start('--follow', '--type', 'container.log,gateway.endpoint.called');
+  await waitFor(() => following.stdout().includes('pools'), 'the last event is printed', 20_000);
+  following.child.kill('SIGINT');
+  const { stdout, stderr } = await following.ended;
+  expect(stdout).toBe(
+    '2030-01-01 00:00:05.000 container.log        a line\n' +
+      '2030-01-01 00:00:05.000 gateway.endpoint.called GET /api/v1/gateway/pools\n',
+  );
+  expect(stderr).toContain('7 events were left out');
+});
+
 test('a token that is refused ends it', async () => {
   streams = [{ text: '', status: 401 }];
   const ended = await start('-f').ended;
