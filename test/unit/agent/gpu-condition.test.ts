@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test as base } from 'vitest';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from '../../../agent/devices/nvidia-smi.ts';
-import { parseConditions } from '../../../agent/devices/gpu-condition.ts';
+import { CONDITION_FIELDS, parseConditions } from '../../../agent/devices/gpu-condition.ts';
 import type { Fabric } from '../../../agent/preflight/gpus.ts';
 import { conditionFindings, readFabric, toolkitFindings } from '../../../agent/preflight/gpus.ts';
 import type { Finding } from '../../../agent/preflight/finding.ts';
@@ -42,6 +42,26 @@ async function found(
   return conditionFindings(await new NvidiaSmi(nvidia.tool).conditions(), fabric);
 }
 const notOk = (findings: readonly Finding[]): Finding[] => findings.filter(({ level }) => level !== 'ok');
+
+test('the answers of a real H100 are a host that is well', () => {
+  const uuid = 'GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01';
+  const listed = `${uuid}, Enabled, Enabled, 0, [N/A], 16, 16, N/A, Not Active, Not Active, Not Active, Not Active\n`;
+  const conditions = parseConditions(CONDITION_FIELDS, listed, `${uuid}, No, No\n`);
+  expect(conditions).toEqual([
+    {
+      uuid,
+      persistence: true,
+      ecc: true,
+      uncorrected: 0,
+      remapPending: false,
+      remapFailed: false,
+      lanes: { now: 16, most: 16 },
+      slowedBy: '',
+      fabric: '',
+    },
+  ]);
+  expect(notOk(conditionFindings(conditions, NO_SWITCH))).toEqual([]);
+});
 
 test('a host that is well passes, also with a driver that knows few of the fields', async ({ directory }) => {
   expect(await found(directory, {})).toMatchObject([

@@ -80,6 +80,11 @@ describe('an error number of the driver', () => {
       79,
     ],
     ['NVRM: Xid (PCI:0000:C1:00): 31, pid=2345, name=python3, Ch 00000010, intr 00000000.', '0000:c1:00.0', 31],
+    [
+      'NVRM: Xid (PCI:0000:00:06): 31, pid=654, name=python3, channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC1 GPCCLIENT_T1_8 faulted @ 0x0_beef0000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE',
+      '0000:00:06.0',
+      31,
+    ],
     ['NVRM: Xid (0000:03:00): 13, Graphics Exception', '0000:03:00.0', 13],
     [
       'NVRM: Xid (PCI:0000:3b:00 GPU-I:07): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No',
@@ -93,12 +98,15 @@ describe('an error number of the driver', () => {
     expect(parseXid(line)).toMatchObject({ busId, xid, instance });
   });
 
-  test.each(['usb 1-1: new device', 'NVRM: loading NVIDIA UNIX x86_64 Kernel Module', 'NVRM: Xid (PCI:zz): 79'])(
-    'is not in %j',
-    (line) => {
-      expect(parseXid(line)).toBeUndefined();
-    },
-  );
+  test.each([
+    'usb 1-1: new device',
+    'NVRM: GPU at PCI:0000:00:06: GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01',
+    'NVRM: GPU Board Serial Number: 1234567890123',
+    'NVRM: loading NVIDIA UNIX x86_64 Kernel Module',
+    'NVRM: Xid (PCI:zz): 79',
+  ])('is not in %j', (line) => {
+    expect(parseXid(line)).toBeUndefined();
+  });
 
   const each: readonly (readonly [xid: number, before: number, meaning: string])[] = [
     ...[46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 158].map((xid) => [xid, 0, 'fatal'] as const),

@@ -30,7 +30,37 @@ const MIG =
 const SHARED =
   '4, GPU-77777777-8888-9999-aaaa-bbbbbbbbbbbb, NVIDIA GB10, [N/A], [N/A], 0, 45, [N/A], 580.126.09, [N/A], 0000000F:01:00.0, [N/A]';
 
+/** Answer of driver 580.159.04 on a machine with an H100, but for the device's UUID. */
+const SEEN =
+  '0, GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01, NVIDIA H100 80GB HBM3, 81559, 0, 0, 37, 77.28, 580.159.04, Disabled, 00000000:00:06.0, None, N/A, Not Active, Not Active';
+
 describe('a listing', () => {
+  test('of all fields, as a real H100 without switches answers', () => {
+    expect(parseListing(GPU_FIELDS, said(`${SEEN}\n`))).toEqual({
+      kind: 'listed',
+      broken: [],
+      unreadable: 0,
+      rows: [
+        {
+          index: 0,
+          uuid: 'GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01',
+          name: 'NVIDIA H100 80GB HBM3',
+          memoryMib: 81_559,
+          memoryUsedMib: 0,
+          utilizationPct: 0,
+          temperatureCelsius: 37,
+          powerWatts: 77.28,
+          driver: '580.159.04',
+          migEnabled: false,
+          busId: '0000:00:06.0',
+          recovery: 'None',
+          fabric: '',
+          slowed: false,
+        },
+      ],
+    });
+  });
+
   test('of a current driver is read whole, with what a device does not say left out', () => {
     const listing = read(`${H100}\n${A10G}\n${MIG}\n${SHARED}\n`);
     expect(listing).toMatchObject({ kind: 'listed', broken: [], unreadable: 0 });
