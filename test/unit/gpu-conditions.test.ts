@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
 const text = readFileSync(join(ROOT, 'docs', 'gpus.md'), 'utf8');
-const part = text.slice(text.indexOf('\n## Conditions of a host'), text.indexOf('\n### Without a real GPU'));
+const part = text.slice(text.indexOf('\n## Conditions of a host'), text.indexOf('\n### On a real GPU'));
 const rows = part
   .split('\n')
   .filter((line) => line.startsWith('| ') && !line.startsWith('| Condition'))
