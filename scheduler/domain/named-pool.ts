@@ -12,6 +12,8 @@ export interface PoolMachine {
 export interface PoolLack {
   readonly says: string;
   readonly step: string;
+  /** The workspace may use no pool of that name. */
+  readonly isUnknown?: true;
 }
 
 /** Pool that an app names; `name` empty: it names none. */
@@ -34,10 +36,10 @@ export function lackOf(name: string, isThere: boolean, machines: readonly PoolMa
   if (!isThere) {
     if (poolNameProblem('', name) !== undefined) {
       const says = `there is no pool ${JSON.stringify(name.slice(0, 60))}, nor can one be called that`;
-      return { says, step: 'correct the name of the pool, and deploy again' };
+      return { says, step: 'correct the name of the pool, and deploy again', isUnknown: true };
     }
     const says = `there is no pool ${name} that this workspace may use`;
-    return { says, step: `correct its name, or make it with its first machine: ${admitTo(name)}` };
+    return { says, step: `correct its name, or make it with its first machine: ${admitTo(name)}`, isUnknown: true };
   }
   const absent = machines.filter(({ health }) => health === 'PENDING' || health === 'EXPIRED');
   if (absent.length < machines.length) return undefined;

@@ -29,6 +29,7 @@ export const VerifyImageBuildResponse = Type.Object({
   imageId: Text({ description: 'for the imageId of stubs; empty: the base image' }),
   valid: Flag(),
   exists: Flag(),
+  steps: Type.Array(Text(), { description: 'of its build, in order; none for an image that is used as it is' }),
 });
 export type VerifyImageBuildResponse = Static<typeof VerifyImageBuildResponse>;
 

@@ -117,6 +117,24 @@ export const GetOrCreateStubResponse = Type.Object({
 });
 export type GetOrCreateStubResponse = Static<typeof GetOrCreateStubResponse>;
 
+/** As GetOrCreateStub's; ids of the object, volumes and a built image are not looked up. */
+export const CheckStubRequest = GetOrCreateStubRequest;
+
+export const StubProblem = Type.Object({
+  field: Text({ description: 'secrets, gpu, pool or callbackUrl; empty: the text says it' }),
+  value: Text({ description: 'the name that nothing has' }),
+  text: Text(),
+});
+
+export const CheckStubResponse = Type.Object({
+  ok: Flag(),
+  errMsg: Text(),
+  problems: Type.Array(StubProblem, { description: 'reasons why it would be refused, or never run' }),
+  warnings: Type.Array(Text()),
+  config: nullable(Anything()),
+});
+export type CheckStubResponse = Static<typeof CheckStubResponse>;
+
 export const DeployStubRequest = Type.Object({ stubId: Text(), name: Text() });
 export type DeployStubRequest = Static<typeof DeployStubRequest>;
 

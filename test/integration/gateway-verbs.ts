@@ -332,6 +332,48 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       },
     },
     {
+      name: 'CheckStub',
+      ours: true,
+      line: () => 'POST /stubs/check',
+      body: () => ({ ...STUB, appName: 'checked' }),
+      fields: 'ok errMsg problems warnings config',
+      int64: ['cpu', 'memory'],
+      ok: { ...done, problems: [], warnings: [], config: expect.objectContaining({ cpuMillicores: 100 }) },
+      malformed: { body: '{"cpu": "much"}' },
+      failures: {
+        'everything that is wrong': {
+          body: () => ({
+            ...STUB,
+            gpu: 'H10',
+            pool: { name: 'gpuu' },
+            secrets: [{ name: 'x' }, { name: 'y' }],
+          }),
+          answer: {
+            ...done,
+            problems: [
+              { field: 'secrets', value: 'x', text: 'there is no secret x in this workspace' },
+              { field: 'secrets', value: 'y', text: 'there is no secret y in this workspace' },
+              { field: 'gpu', value: 'H10', text: expect.stringMatching(/^no GPU model is called H10: .*H100/) },
+              { field: 'pool', value: 'gpuu', text: expect.stringMatching(/^There is no pool gpuu /) },
+            ],
+            warnings: [],
+            config: expect.objectContaining({ gpu: ['H10'], gpuCount: 1 }),
+          },
+        },
+        'a limit': {
+          body: () => ({ ...STUB, cpu: 128_001, secrets: [{ name: 'x' }] }),
+          answer: {
+            ...done,
+            problems: [
+              { field: '', value: '', text: 'CPU must be 128000 or less.' },
+              { field: 'secrets', value: 'x', text: 'there is no secret x in this workspace' },
+            ],
+            config: null,
+          },
+        },
+      },
+    },
+    {
       name: 'DeployStub',
       line: () => 'POST /stubs/deploy',
       body: (stubId) => ({ stubId, name: 'deployed' }),
@@ -772,7 +814,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       ours: true,
       line: () => 'POST /images/verify-build',
       body: () => ({ ...image, pythonPackages: [], commands: [], forceRebuild: false }),
-      fields: 'ok errMsg imageId valid exists',
+      fields: 'ok errMsg imageId valid exists steps',
       ok: { ...done, imageId: 'registry.example/app:1', valid: true, exists: true },
       malformed: { body: '{"commands": "make"}' },
       failures: {

@@ -20,8 +20,8 @@ export function verifyImageBuild(builds: Pick<Builds, 'verify'>): Operation {
     handle: async (caller, request) => {
       const found = await builds.verify(caller.workspaceId, request);
       return found.kind === 'refused'
-        ? { ok: false, errMsg: found.errMsg, imageId: '', valid: false, exists: false }
-        : { ok: true, errMsg: '', imageId: found.imageId, valid: true, exists: found.exists };
+        ? { ok: false, errMsg: found.errMsg, imageId: '', valid: false, exists: false, steps: [] }
+        : { ok: true, errMsg: '', imageId: found.imageId, valid: true, exists: found.exists, steps: [...found.steps] };
     },
   });
 }

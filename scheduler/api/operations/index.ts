@@ -31,7 +31,7 @@ import type { CreatePodParts } from './create-pod.ts';
 import { podOperations } from './pods.ts';
 import type { PodOperationParts } from './pods.ts';
 import { changePool, createPool, deletePool, getPool, listPools } from './pools.ts';
-import { deployStub, getOrCreateStub, getUrl } from './stubs.ts';
+import { checkStub, deployStub, getOrCreateStub, getUrl } from './stubs.ts';
 import { endTask, listTasks, startTask, stopTasks } from './tasks.ts';
 import { createToken, deleteToken, listTokens, toggleToken } from './tokens.ts';
 import { getOrCreateVolume } from './volumes.ts';
@@ -70,6 +70,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     createObject(parts.objects),
     getOrCreateVolume(parts.volumes, parts.directory),
     getOrCreateStub(parts.stubs),
+    checkStub(parts.stubs),
     deployStub(parts.deployments, parts.urls, parts.log),
     getUrl(parts.stubs, parts.deployments, parts.urls),
     listDeployments(parts.deployments, parts.directory),

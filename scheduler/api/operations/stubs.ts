@@ -1,4 +1,6 @@
 import {
+  CheckStubRequest,
+  CheckStubResponse,
   DeployStubRequest,
   DeployStubResponse,
   GetOrCreateStubRequest,
@@ -42,6 +44,21 @@ export function getOrCreateStub(stubs: Stubs): Operation {
         unsupportedGpus: [...unsupportedGpus],
         matchedPrivatePool: supply?.privatePool ?? '',
       };
+    },
+  });
+}
+
+/** Says what is wrong with a stub that is not made. An operation of ours, for `longshore deploy --dry-run`. */
+export function checkStub(stubs: Pick<Stubs, 'check'>): Operation {
+  return operation({
+    name: 'CheckStub',
+    http: 'POST /stubs/check',
+    scope: 'any',
+    request: CheckStubRequest,
+    response: CheckStubResponse,
+    handle: async (caller, request) => {
+      const { problems, warnings, config } = await stubs.check(caller, request);
+      return { ok: true, errMsg: '', problems: [...problems], warnings: [...warnings], config };
     },
   });
 }

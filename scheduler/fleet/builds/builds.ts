@@ -58,7 +58,7 @@ export interface BuildsParts {
 export type Verified =
   | { readonly kind: 'refused'; readonly errMsg: string }
   /** `imageId` empty: the base image. */
-  | { readonly kind: 'image'; readonly imageId: string; readonly exists: boolean };
+  | { readonly kind: 'image'; readonly imageId: string; readonly exists: boolean; readonly steps: readonly string[] };
 
 export type BuildMessage =
   | ({ readonly kind: 'line' } & BuildLine)
@@ -108,16 +108,16 @@ export class Builds {
     if (request.imageId !== '') {
       const problem = await this.problemOf(workspaceId, request.imageId);
       if (problem !== undefined) return { kind: 'refused', errMsg: problem };
-      return { kind: 'image', imageId: request.imageId, exists: true };
+      return { kind: 'image', imageId: request.imageId, exists: true, steps: [] };
     }
     const read = readDefinition(request);
     if (read.kind === 'refused') return read;
-    if (read.kind === 'as_is') return { kind: 'image', imageId: read.image, exists: true };
+    if (read.kind === 'as_is') return { kind: 'image', imageId: read.image, exists: true, steps: [] };
     const imageId = imageNameOf(workspaceId, read.definition);
     if (request.forceRebuild) await forceImage(db, workspaceId, imageId);
     const exists = await this.#exists(workspaceId, imageId, workOf(workspaceId, request));
     this.#metrics.asked(exists);
-    return { kind: 'image', imageId, exists };
+    return { kind: 'image', imageId, exists, steps: read.definition.steps.map(({ title, text }) => title || text) };
   }
 
   /** Why a stub of the workspace cannot have that image; undefined: it can, as far as is known here. */

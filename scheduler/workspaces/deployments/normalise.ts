@@ -112,12 +112,16 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     extra: keptFields(request, extra),
   };
   const warnings = [
-    ...(unknown.length === 0 ? [] : [`No known GPU model: ${unknown.join(', ')}. Known are ${GPU_MODELS.join(', ')}.`]),
+    ...(unknown.length === 0 ? [] : [unknownGpusText(unknown)]),
     ...(lacksChoice(config) ? [oneWorkerWarning(config.workers)] : []),
     ...(pod !== undefined && request.tcp ? [TCP_STAYS_INSIDE] : []),
   ];
   return { kind: 'config', config, warnMsg: warnings.join(' '), unsupportedGpus: unknown };
 }
+
+/** Warning about names that are no GPU models. */
+export const unknownGpusText = (unknown: readonly string[]): string =>
+  `No known GPU model: ${unknown.join(', ')}. Known are ${GPU_MODELS.join(', ')}.`;
 
 const TCP_STAYS_INSIDE =
   'TCP ports are not reached from outside yet: HTTP and WebSockets are, and `longshore container port-forward` carries any bytes.';

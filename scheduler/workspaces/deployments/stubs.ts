@@ -24,6 +24,8 @@ import type { Objects } from '../../stores/objects/service.ts';
 import type { EventWriter } from '../events/writer.ts';
 import { ran } from './deployment-events.ts';
 import type { Secrets } from '../secrets/service.ts';
+import { checkStub } from './stub-check.ts';
+import type { CheckedStub } from './stub-check.ts';
 import type { Volumes } from './volumes.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 import type { FeasibilityWarning } from './needs.ts';
@@ -159,6 +161,11 @@ export class Stubs {
       unsupportedGpus: unsupported,
       ...(supply === undefined ? {} : { supply }),
     };
+  }
+
+  /** As `getOrCreate`, with everything that is wrong, and nothing made. */
+  async check(caller: Caller, request: GetOrCreateStubRequest): Promise<CheckedStub> {
+    return checkStub({ ...this.#parts, feasibilityText }, caller, request, await this.#parts.limitsOf?.(caller));
   }
 
   /** Limits a container's request to the properties of its own stub. */

@@ -367,6 +367,7 @@ describe('who may call what', () => {
     'HeadObject',
     'GetOrCreateVolume',
     'GetOrCreateStub',
+    'CheckStub',
     'DeployStub',
     'GetURL',
     'ListTasks',

@@ -47,6 +47,7 @@ export const SUMMARIES: Readonly<Record<string, string>> = {
   CreateObject: 'Announce an archive; the answer holds the address to upload it to',
   GetOrCreateStub:
     'The recipe of a handler: code, image, resources, volumes, autoscaler; one that is there already is used again',
+  CheckStub: 'Look for what is wrong with a recipe; nothing is made',
   DeployStub: 'Deploy a stub under a name: the next version, with its invoke URL',
   GetURL: 'The invoke URL of a deployment, or of a stub',
   ListTasks: 'Tasks, newest first',
