@@ -11,6 +11,12 @@ export interface UpFlags extends GlobalOptions {
   readonly firstRun?: boolean;
 }
 
+export interface DeployFlags {
+  readonly name?: string;
+  readonly root?: string;
+  readonly dryRun?: boolean;
+}
+
 export interface InvokeFlags {
   readonly data: string;
   readonly version?: number;

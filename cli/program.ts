@@ -4,7 +4,7 @@ import { Command, CommanderError, InvalidArgumentError } from 'commander';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
-import type { EventsFlags, InvokeFlags, LogsFlags, UpFlags } from './flags.ts';
+import type { DeployFlags, EventsFlags, InvokeFlags, LogsFlags, UpFlags } from './flags.ts';
 import { endWithReader, note, print, printError } from './print.ts';
 import { ROOT_OPTION, command, wholeNumber } from './program-parts.ts';
 import { addResourceCommands } from './resources.ts';
@@ -133,17 +133,18 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       setExitCode(await runGpuCheck({ image, reload, report, json: globals(program).json === true }, process.env));
     });
 
-  command(program, 'deploy', 'Deploy a handler or a pod of a Python file as a new version')
-    .argument('<file[:handler]>', 'the file, and the handler when it defines several')
+  command(program, 'deploy', 'Deploy handlers and pods of Python files as new versions')
+    .argument('<file[:handler]>', 'a handler, a file with all its handlers, or a folder with all its app files')
     .option('--name <name>', "the deployment's name (else the handler's)")
     .option(...ROOT_OPTION)
+    .option('--dry-run', 'look for what is wrong, print what would be deployed, and change nothing')
     .addHelpText(
       'after',
-      '\nExamples:\n  longshore deploy app.py\n  longshore deploy app.py:predict --name predictor\n  longshore deploy src/app.py --root .     # an app whose modules say `from src.models import …`',
+      '\nEach handler is deployed whatever becomes of the others; exits with 1 when one failed.\n\nExamples:\n  longshore deploy app.py                  # all its handlers\n  longshore deploy app.py:predict --name predictor\n  longshore deploy src/app.py --root .     # an app whose modules say `from src.models import …`',
     )
-    .action(async (target: string, options: { readonly name?: string; readonly root?: string }) => {
+    .action(async (target: string, options: DeployFlags) => {
       const { runDeploy } = await import('./commands/deploy.ts');
-      await runDeploy(target, options, globals(program), process.env);
+      setExitCode(await runDeploy(target, options, globals(program), process.env));
     });
 
   command(program, 'prepare', 'Make a handler of a Python file ready to be called, without a deployment')

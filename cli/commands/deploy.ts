@@ -2,38 +2,49 @@
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
-import { deployApp, prepareApp, prepareGiven } from '../deploy/deploy.ts';
+import { deployDefinition, prepareApp, prepareGiven, uploadCode } from '../deploy/deploy.ts';
 import type { Deployed } from '../deploy/deploy.ts';
+import { readTargets } from '../deploy/targets.ts';
 import { usageError } from '../errors.ts';
+import type { DeployFlags } from '../flags.ts';
 import { note, print, printJson } from '../print.ts';
 import { programName } from '../program-name.ts';
+import { deployAll } from './deploy-all.ts';
+import { runDeployPlan } from './deploy-plan.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-export async function runDeploy(
-  target: string,
-  flags: { readonly name?: string; readonly root?: string },
-  options: GlobalOptions,
-  env: Env,
-): Promise<void> {
+export async function runDeploy(target: string, flags: DeployFlags, options: GlobalOptions, env: Env): Promise<number> {
   const context = await resolveContext(options, env);
+  const targets = await readTargets(target, flags.root, env);
+  const { items, failed, others, isFolder } = targets;
+  if (flags.name !== undefined && (isFolder || items.length + failed.length > 1))
+    throw usageError(`--name is for one handler: name it, as in ${items[0]?.target ?? 'app.py:handler'}`);
   const client = new Client(context);
   try {
-    const deployed = await deployApp(client, { target, ...flags, name: flags.name, reuse: false, onStep: note, env });
-    if (options.json === true) {
+    const isJson = options.json === true;
+    if (flags.dryRun === true) return await runDeployPlan(client, targets, { name: flags.name, isJson });
+    const [only] = items;
+    if (only === undefined || isFolder || items.length + failed.length > 1)
+      return await deployAll(client, targets, isJson);
+    const objectId = await uploadCode(client, only.root, note);
+    const read = { handler: only.handler, others, objectId };
+    const deployed = await deployDefinition(client, read, { name: flags.name, reuse: false, onStep: note });
+    if (isJson) {
       printJson(deployed);
-      return;
+      return 0;
     }
     print(`${deployed.name} version ${deployed.version} is deployed: ${deployed.url}`);
     print('');
     print('Call it:');
     for (const line of callLines(deployed, programName(env))) print(`  ${line}`);
-    if (deployed.otherHandlers.length === 0) return;
+    if (deployed.otherHandlers.length === 0) return 0;
     print('');
     print('Others in this file:');
     const file = target.slice(0, target.lastIndexOf(':'));
     const ofRoot = flags.root === undefined ? '' : ` --root ${flags.root}`;
     for (const name of deployed.otherHandlers) print(`  ${programName(env)} deploy ${file}:${name}${ofRoot}`);
+    return 0;
   } finally {
     await client.close();
   }

@@ -1,17 +1,15 @@
 // `longshore volume`: directories of the workspace that outlive containers. Their files: volume-entries.ts and
 // volume-copy.ts.
-import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import type { VolumeCreateFlags } from '../flags.ts';
 import { ageOf, bytesOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { print, printJson } from '../print.ts';
-import { volumePath, volumesPath } from '../transfer/volume-files.ts';
+import { allVolumes, volumePath, volumesPath } from '../transfer/volume-files.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
-const PAGE = 1_000;
 /** A deletion works on a volume for some seconds at a time; the call may wait for the volume's file server, too. */
 const REMOVE_TIMEOUT_MS = 60_000;
 
@@ -36,19 +34,6 @@ export async function runVolumeList(invocation: Invocation): Promise<void> {
       `${ageOf(textField(volume, 'created_at'), nowMs)} ago`,
     ]);
   });
-}
-
-async function allVolumes(client: Client): Promise<readonly JsonObject[]> {
-  const path = await volumesPath(client);
-  const found: JsonObject[] = [];
-  let cursor = '';
-  do {
-    const query = new URLSearchParams({ limit: String(PAGE), cursor });
-    const answer = await client.rest(`${path}?${query.toString()}`);
-    found.push(...listField(answer, 'data'));
-    cursor = textField(answer, 'next');
-  } while (cursor !== '');
-  return found;
 }
 
 export async function runVolumeShow(name: string, invocation: Invocation): Promise<void> {

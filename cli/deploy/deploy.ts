@@ -51,8 +51,24 @@ export interface DeployRequest {
 /** @throws CliError naming what was refused and the cure */
 export async function deployApp(client: Client, request: DeployRequest): Promise<Deployed> {
   const { root, handler, others } = await describeApp(request.target, request.root, request.env);
-  const objectId = await uploadCode(client, root, request.onStep);
-  return { ...(await deployHandler(client, handler, objectId, request)), otherHandlers: others };
+  return deployDefinition(
+    client,
+    { handler, others, objectId: await uploadCode(client, root, request.onStep) },
+    request,
+  );
+}
+
+/** Deploys a handler that was read, with code that was uploaded. @throws CliError with what was refused and the cure */
+export async function deployDefinition(
+  client: Client,
+  read: {
+    readonly handler: HandlerDefinition;
+    readonly others: readonly string[];
+    readonly objectId: string;
+  },
+  request: Omit<DeployRequest, 'target' | 'root' | 'env'>,
+): Promise<Deployed> {
+  return { ...(await deployHandler(client, read.handler, read.objectId, request)), otherHandlers: read.others };
 }
 
 /** A handler that can be called by its stub's id, and has no deployment. */
@@ -97,7 +113,8 @@ async function prepareDefinition(
   return { name: handler.name, kind, stubId };
 }
 
-async function uploadCode(client: Client, root: string, onStep: (line: string) => void): Promise<string> {
+/** Packs a directory and uploads it. @returns the object's id */
+export async function uploadCode(client: Client, root: string, onStep: (line: string) => void): Promise<string> {
   const found = await collectFiles(root);
   for (const path of found.skipped) onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
   const archive = await packFiles(found.files);
@@ -108,7 +125,8 @@ async function uploadCode(client: Client, root: string, onStep: (line: string) =
   }
 }
 
-const kindOf = (handler: HandlerDefinition): string => handler.stubType.split('/', 1)[0] ?? 'endpoint';
+/** The kind of a handler, without the purpose of its stub. */
+export const kindOf = (handler: HandlerDefinition): string => handler.stubType.split('/', 1)[0] ?? 'endpoint';
 
 /**
  * Makes the stub, with its image and its volumes.
@@ -140,7 +158,7 @@ async function deployHandler(
   client: Client,
   handler: HandlerDefinition,
   objectId: string,
-  request: DeployRequest,
+  request: Omit<DeployRequest, 'target' | 'root' | 'env'>,
 ): Promise<Omit<Deployed, 'otherHandlers'>> {
   const { requiredInputs } = handler;
   const isPublic = handler['authorized'] === false;

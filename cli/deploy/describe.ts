@@ -24,6 +24,14 @@ export interface AppDefinition {
   readonly others: readonly string[];
 }
 
+/** A file that was read. */
+export interface FileDefinition {
+  readonly root: string;
+  /** The named handler alone, or all in the order of their definition. */
+  readonly handlers: readonly HandlerDefinition[];
+  readonly others: readonly string[];
+}
+
 type Env = Readonly<Record<string, string | undefined>>;
 
 const PYTHON_MODULES = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..', 'python');
@@ -37,6 +45,12 @@ const MAX_OUTPUT_BYTES = 4 * 1024 * 1024;
  * handlers and none named
  */
 export async function describeApp(target: string, rootFlag: string | undefined, env: Env): Promise<AppDefinition> {
+  const { root, handlers, others } = await describeFile(target, rootFlag, env);
+  return { root, handler: onlyHandler(handlers, target), others };
+}
+
+/** As `describeApp`, with every handler of a file that names none. @throws CliError, also when there is no handler */
+export async function describeFile(target: string, rootFlag: string | undefined, env: Env): Promise<FileDefinition> {
   const { file, handlerName } = splitTarget(target);
   if (!existsSync(file)) throw new CliError(`there is no file ${file}`);
   const root = rootFlag === undefined ? dirname(file) : rootOf(file, rootFlag);
@@ -50,7 +64,7 @@ export async function describeApp(target: string, rootFlag: string | undefined, 
     );
   }
   const others = Array.isArray(answer['others']) ? answer['others'].filter((name) => typeof name === 'string') : [];
-  return { root, handler: chooseHandler(answer['handlers'], target), others };
+  return { root, handlers: handlersOf(answer['handlers'], target), others };
 }
 
 /** Checks `--root`. Links are followed, as Python does. */
@@ -75,18 +89,25 @@ export function splitTarget(target: string): { readonly file: string; readonly h
   return { file: resolve(target) };
 }
 
-function chooseHandler(handlers: unknown, target: string): HandlerDefinition {
+function handlersOf(handlers: unknown, target: string): readonly HandlerDefinition[] {
   const found = Array.isArray(handlers) ? handlers.filter(isDefinition) : [];
+  if (found.length > 0) return found;
+  throw new CliError(
+    `${target} defines no handler: decorate a function with @endpoint(...), @task_queue(...), @function(...), ` +
+      '@schedule(...), @asgi(...) or @realtime(...), or define a Pod(...)',
+  );
+}
+
+/** The handler's own name in its file. */
+export const functionName = (handler: HandlerDefinition): string =>
+  textField(handler, 'handler').split(':').at(-1) ?? '';
+
+function onlyHandler(found: readonly HandlerDefinition[], target: string): HandlerDefinition {
   const [only] = found;
-  if (only === undefined)
-    throw new CliError(
-      `${target} defines no handler: decorate a function with @endpoint(...), @task_queue(...), @function(...), ` +
-        '@schedule(...), @asgi(...) or @realtime(...), or define a Pod(...)',
-    );
-  if (found.length > 1) {
-    const names = found.map((handler) => textField(handler, 'handler').split(':').at(-1)).join(', ');
+  if (only === undefined || found.length > 1) {
+    const names = found.map(functionName);
     throw usageError(
-      `${target} defines several handlers (${names}): name one, as in ${target}:${names.split(',')[0] ?? ''}`,
+      `${target} defines several handlers (${names.join(', ')}): name one, as in ${target}:${names[0] ?? ''}`,
     );
   }
   return only;

@@ -7,9 +7,37 @@ import type { JsonObject } from '../json.ts';
 import { packFiles } from './archive.ts';
 import type { HandlerDefinition } from './describe.ts';
 import { collectFiles } from './files.ts';
+import type { AppFiles } from './files.ts';
 import { uploadArchive } from './upload.ts';
 
 const LISTS = ['pythonPackages', 'systemPackages', 'commands', 'buildSteps', 'envVars'] as const;
+
+/** The image that a handler asks for: one by its name (empty: the base image), or a definition that is built. */
+export type WantedImage =
+  | { readonly kind: 'named'; readonly name: string }
+  | { readonly kind: 'built'; readonly definition: JsonObject; readonly contextDir: string };
+
+export function wantedImage(handler: HandlerDefinition): WantedImage {
+  const image = objectField(handler, 'image');
+  const baseImage = textField(image, 'baseImage') || textField(handler, 'imageId');
+  const dockerfile = textField(image, 'dockerfile');
+  const lists = Object.fromEntries(LISTS.map((name) => [name, listOf(image, name)]));
+  const hasMicromamba = textField(image, 'pythonVersion').startsWith('micromamba');
+  if (dockerfile === '' && !hasMicromamba && Object.values(lists).every((list) => list.length === 0))
+    return { kind: 'named', name: baseImage };
+  const definition = {
+    ...lists,
+    pythonVersion: textField(image, 'pythonVersion'),
+    existingImageUri: baseImage,
+    dockerfile,
+    buildCtxObject: '',
+    gpu: textField(image, 'gpu'),
+    // The image is built where the app's containers may run.
+    machineGpu: textField(handler, 'gpu'),
+    pool: textField(objectField(handler, 'pool'), 'name'),
+  };
+  return { kind: 'built', definition, contextDir: dockerfile === '' ? '' : textField(image, 'contextDir') };
+}
 
 /**
  * The image id for a stub.
@@ -20,22 +48,12 @@ export async function resolveImage(
   handler: HandlerDefinition,
   onStep: (line: string) => void,
 ): Promise<string> {
-  const image = objectField(handler, 'image');
-  const baseImage = textField(image, 'baseImage') || textField(handler, 'imageId');
-  const dockerfile = textField(image, 'dockerfile');
-  const lists = Object.fromEntries(LISTS.map((name) => [name, listOf(image, name)]));
-  const hasMicromamba = textField(image, 'pythonVersion').startsWith('micromamba');
-  if (dockerfile === '' && !hasMicromamba && Object.values(lists).every((list) => list.length === 0)) return baseImage;
+  const wanted = wantedImage(handler);
+  if (wanted.kind === 'named') return wanted.name;
+  const hasContext = textField(wanted.definition, 'dockerfile') !== '';
   const definition = {
-    ...lists,
-    pythonVersion: textField(image, 'pythonVersion'),
-    existingImageUri: baseImage,
-    dockerfile,
-    buildCtxObject: dockerfile === '' ? '' : await uploadContext(client, textField(image, 'contextDir'), onStep),
-    gpu: textField(image, 'gpu'),
-    // The image is built where the app's containers may run.
-    machineGpu: textField(handler, 'gpu'),
-    pool: textField(objectField(handler, 'pool'), 'name'),
+    ...wanted.definition,
+    buildCtxObject: hasContext ? await uploadContext(client, wanted.contextDir, onStep) : '',
   };
   const known = await client.gateway('POST', '/images/verify-build', definition).catch((error: unknown) => {
     if (error instanceof CliError) throw new CliError(`the image: ${error.message}`, { cause: error });
@@ -61,8 +79,12 @@ function listOf(image: JsonObject, name: string): readonly unknown[] {
   return Array.isArray(value) ? value : [];
 }
 
+/** Files of the folder that a Dockerfile copies from. */
+export const contextFiles = (directory: string): Promise<AppFiles> =>
+  collectFiles(directory, undefined, { ignoreFiles: ['.dockerignore'] });
+
 async function uploadContext(client: Client, directory: string, onStep: (line: string) => void): Promise<string> {
-  const found = await collectFiles(directory, undefined, { ignoreFiles: ['.dockerignore'] });
+  const found = await contextFiles(directory);
   for (const path of found.skipped) onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
   const archive = await packFiles(found.files);
   try {

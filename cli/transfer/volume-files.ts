@@ -8,6 +8,7 @@ import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 
 const PAGE = 10_000;
+const VOLUMES_PAGE = 1_000;
 /** Answers to packs that were sent, and refusals, are short lists. */
 const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
 /** A page of a large folder takes seconds, and may wait for the volume's file server. */
@@ -31,6 +32,20 @@ export const volumesPath = async (client: Client): Promise<string> => `/volume/$
 
 export const volumePath = async (client: Client, volume: string): Promise<string> =>
   `${await volumesPath(client)}/${encodeURIComponent(volume)}`;
+
+/** The workspace's volumes. */
+export async function allVolumes(client: Client): Promise<readonly JsonObject[]> {
+  const path = await volumesPath(client);
+  const found: JsonObject[] = [];
+  let cursor = '';
+  do {
+    const query = new URLSearchParams({ limit: String(VOLUMES_PAGE), cursor });
+    const answer = await client.rest(`${path}?${query.toString()}`);
+    found.push(...listField(answer, 'data'));
+    cursor = textField(answer, 'next');
+  } while (cursor !== '');
+  return found;
+}
 
 /** All entries of a folder. @returns undefined: there is no such path */
 export async function listFiles(

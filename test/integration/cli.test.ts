@@ -207,10 +207,14 @@ describe('deploy', () => {
     expect((await run(['deploy', anApp()])).stdout).not.toContain('Others');
   });
 
-  test('of a file with two handlers asks for one of them', async () => {
+  test('of a file with two handlers makes both, with one upload; prepare asks for one of them', async () => {
+    reply = gateway();
     const two = ['a', 'b'].map((name) => `@endpoint(name="${name}")\ndef ${name}():\n    pass\n`).join('\n');
     const file = anApp(`from longshore import endpoint\n\n${two}`);
-    const ended = await run(['deploy', file]);
+    expect(await run(['deploy', file])).toMatchObject({ code: 0 });
+    expect(seen.filter(({ route }) => route === 'POST /api/v1/gateway/stubs/deploy')).toHaveLength(2);
+    expect(seen.filter(({ route }) => route === 'PUT /put/o-1')).toHaveLength(1);
+    const ended = await run(['prepare', file]);
     expect(ended.code).toBe(2);
     expect(ended.stderr).toContain(`several handlers (a, b): name one, as in ${file}:a`);
   });

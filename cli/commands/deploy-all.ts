@@ -1,0 +1,46 @@
+// `longshore deploy` of several handlers: a file's, or a folder's. Each is deployed whatever became of the others; one
+// table says how it went, and the exit code is 1 when one of them failed.
+import type { Client } from '../client.ts';
+import { deployDefinition, kindOf, uploadCode } from '../deploy/deploy.ts';
+import type { Deployed } from '../deploy/deploy.ts';
+import type { DeployTargets } from '../deploy/targets.ts';
+import { CliError } from '../errors.ts';
+import { counted } from '../format.ts';
+import { note, print, printError, printJson, printTable } from '../print.ts';
+
+export async function deployAll(client: Client, { items, failed }: DeployTargets, isJson: boolean): Promise<number> {
+  const uploads = new Map<string, Promise<string>>();
+  const codeOf = (root: string): Promise<string> => {
+    const begun = uploads.get(root) ?? uploadCode(client, root, note);
+    uploads.set(root, begun);
+    return begun;
+  };
+  const deployed: (Deployed & { readonly target: string })[] = [];
+  const errors = failed.map(({ target, error }) => ({ target, error: error.message }));
+  const rows: string[][] = [];
+  for (const { target, root, handler } of items) {
+    const onStep = (line: string): void => note(`${handler.name}: ${line}`);
+    try {
+      const objectId = await codeOf(root);
+      const read = { handler, others: [], objectId };
+      const one = await deployDefinition(client, read, { name: undefined, reuse: false, onStep });
+      deployed.push({ ...one, target });
+      rows.push([one.name, one.kind, `v${one.version}`, one.url]);
+    } catch (error) {
+      if (!(error instanceof CliError)) throw error;
+      errors.push({ target, error: error.message });
+      rows.push([handler.name, kindOf(handler), 'failed', target]);
+    }
+  }
+  if (isJson) {
+    printJson({ deployed, failed: errors });
+  } else {
+    printTable(
+      ['NAME', 'KIND', 'VERSION', 'URL'],
+      [...rows, ...failed.map(({ target }) => ['-', '-', 'failed', target])],
+    );
+    if (errors.length > 0) print(`\n${counted(deployed.length, 'deployment')}, ${errors.length} failed`);
+  }
+  for (const { target, error } of errors) printError(`${target}: ${error}`);
+  return errors.length === 0 ? 0 : 1;
+}

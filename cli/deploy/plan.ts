@@ -1,0 +1,232 @@
+// The effects that a deploy would have, found by questions alone: nothing is uploaded, built or made.
+import { nearSetting } from '#shared/settings.ts';
+import { GPU_MODELS } from '#shared/domain/gpus.ts';
+import { isRecord } from '#shared/json.ts';
+import type { Client } from '../client.ts';
+import { CliError } from '../errors.ts';
+import { listField, objectField, textField, textsField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { allVolumes } from '../transfer/volume-files.ts';
+import { packFiles } from './archive.ts';
+import { kindOf, latestDeployment } from './deploy.ts';
+import { collectFiles } from './files.ts';
+import type { AppFiles } from './files.ts';
+import { contextFiles, wantedImage } from './image.ts';
+import type { DeployItem } from './targets.ts';
+
+/** Files that travel together. */
+export interface FilesPlan {
+  readonly directory: string;
+  readonly files: readonly { readonly path: string; readonly bytes: number }[];
+  /** Bytes of the files before they are packed. */
+  readonly totalBytes: number;
+  readonly archiveBytes: number;
+  /** The installation has these bytes: nothing is uploaded. */
+  readonly isThere: boolean;
+  readonly leftOut: readonly string[];
+}
+
+export interface ImagePlan {
+  /** base: of the Python version; named: another, as it is; built: from the definition. */
+  readonly kind: 'base' | 'named' | 'built';
+  /** Name of a named image, id of a built one; empty: not known before its files are there. */
+  readonly name: string;
+  readonly pythonVersion: string;
+  /** False: a deploy builds it. */
+  readonly exists: boolean;
+  readonly steps: readonly string[];
+  /** Files that its Dockerfile copies from; null: none. */
+  readonly context: FilesPlan | null;
+}
+
+export interface VolumePlan {
+  /** Name of the volume or bucket. */
+  readonly name: string;
+  readonly mountPath: string;
+  readonly kind: 'volume' | 'bucket';
+  /** False: a deploy makes it. null: the token may not look. */
+  readonly exists: boolean | null;
+}
+
+export interface DeployPlan {
+  readonly target: string;
+  readonly name: string;
+  readonly kind: string;
+  /** The version that it would be. */
+  readonly version: number;
+  /** The configuration as the scheduler would keep it; null: it refuses it. */
+  readonly config: JsonObject | null;
+  readonly image: ImagePlan;
+  readonly volumes: readonly VolumePlan[];
+  readonly secrets: readonly string[];
+  /** Reasons why it would be refused, or never run. */
+  readonly problems: readonly string[];
+  readonly warnings: readonly string[];
+}
+
+/** Plans one handler. @throws CliError when the scheduler cannot be asked */
+export async function planItem(
+  client: Client,
+  { target, handler }: DeployItem,
+  nameFlag?: string,
+): Promise<DeployPlan> {
+  const name = nameFlag ?? handler.name;
+  const kind = kindOf(handler);
+  const { image, problem } = await planImage(client, handler);
+  const mounts = await planVolumes(client, handler);
+  const { requiredInputs: _inputs, onDeployHandler: _hook, ...recipe } = handler;
+  const checked = await client
+    .gateway('POST', '/stubs/check', {
+      ...recipe,
+      stubType: `${kind}/deployment`,
+      objectId: '',
+      // An image that is built, or will be, is no problem of the stub.
+      imageId: image.kind === 'named' ? image.name : '',
+      volumes: mounts.map(({ id, mountPath, config }) => ({ id, mountPath, ...(config === null ? {} : { config }) })),
+    })
+    .catch((error: unknown) => {
+      if (!(error instanceof CliError) || error.status !== 404) throw error;
+      throw new CliError('the scheduler is older than this command and cannot check: upgrade it', { cause: error });
+    });
+  const problems = await Promise.all(listField(checked, 'problems').map((found) => withCandidate(client, found)));
+  const latest = await latestDeployment(client, name, `${kind}/deployment`);
+  return {
+    target,
+    name,
+    kind,
+    version: (latest?.version ?? 0) + 1,
+    config: isRecord(checked['config']) ? checked['config'] : null,
+    image,
+    volumes: mounts.map(({ volume }) => volume),
+    secrets: listField(handler, 'secrets').map((secret) => textField(secret, 'name')),
+    problems: [...(problem === undefined ? [] : [problem]), ...problems],
+    warnings: textsField(checked, 'warnings'),
+  };
+}
+
+/** Plans the files of a directory. */
+export const planFiles = async (client: Client, directory: string): Promise<FilesPlan> =>
+  filesPlan(client, directory, await collectFiles(directory));
+
+async function filesPlan(client: Client, directory: string, found: AppFiles): Promise<FilesPlan> {
+  const archive = await packFiles(found.files);
+  try {
+    const head = await client.gateway('GET', `/objects/${archive.sha256}`);
+    return {
+      directory,
+      files: found.files.map(({ path, size }) => ({ path, bytes: size })),
+      totalBytes: found.totalBytes,
+      archiveBytes: archive.size,
+      isThere: head['exists'] === true,
+      leftOut: found.skipped,
+    };
+  } finally {
+    await archive.remove();
+  }
+}
+
+async function planImage(
+  client: Client,
+  handler: DeployItem['handler'],
+): Promise<{ readonly image: ImagePlan; readonly problem?: string }> {
+  const wanted = wantedImage(handler);
+  const pythonVersion = textField(handler, 'pythonVersion');
+  if (wanted.kind === 'named') {
+    const { name } = wanted;
+    const kind = name === '' ? 'base' : 'named';
+    return { image: { kind, name, pythonVersion, exists: true, steps: [], context: null } };
+  }
+  const hasContext = textField(wanted.definition, 'dockerfile') !== '';
+  const context = hasContext ? await filesPlan(client, wanted.contextDir, await contextFiles(wanted.contextDir)) : null;
+  const buildCtxObject = context?.isThere === true ? await objectIdOf(client, wanted.contextDir) : '';
+  const none = { kind: 'built', name: '', pythonVersion, exists: false, steps: [], context } as const;
+  try {
+    const known = await client.gateway('POST', '/images/verify-build', { ...wanted.definition, buildCtxObject });
+    const isWhole = context === null || context.isThere;
+    return {
+      image: {
+        ...none,
+        name: isWhole ? textField(known, 'imageId') : '',
+        exists: isWhole && known['exists'] === true,
+        steps: textsField(known, 'steps'),
+      },
+    };
+  } catch (error) {
+    if (!(error instanceof CliError) || error.status !== undefined) throw error;
+    return { image: none, problem: `the image: ${error.message}` };
+  }
+}
+
+async function objectIdOf(client: Client, directory: string): Promise<string> {
+  const archive = await packFiles((await contextFiles(directory)).files);
+  try {
+    return textField(await client.gateway('GET', `/objects/${archive.sha256}`), 'objectId');
+  } finally {
+    await archive.remove();
+  }
+}
+
+interface Mount {
+  readonly volume: VolumePlan;
+  readonly id: string;
+  readonly mountPath: string;
+  readonly config: JsonObject | null;
+}
+
+/** Stands for the id that a volume will have. */
+const FUTURE_ID = '00000000-0000-4000-8000-000000000000';
+
+async function planVolumes(client: Client, handler: JsonObject): Promise<readonly Mount[]> {
+  const wanted = listField(handler, 'volumes');
+  if (wanted.length === 0) return [];
+  // A restricted token may not list volumes.
+  const known = await allVolumes(client).catch((error: unknown) => {
+    if (error instanceof CliError && error.status === 401) return null;
+    throw error;
+  });
+  return wanted.map((mount) => {
+    const mountPath = textField(mount, 'mountPath');
+    if (isRecord(mount['config'])) {
+      const config = objectField(mount, 'config');
+      const volume = { name: textField(config, 'bucketName'), mountPath, kind: 'bucket', exists: null } as const;
+      return { volume, id: '', mountPath, config };
+    }
+    const name = textField(mount, 'name');
+    const found = known?.find((volume) => textField(volume, 'name') === name);
+    const exists = known === null ? null : found !== undefined;
+    return { volume: { name, mountPath, kind: 'volume', exists }, id: FUTURE_ID, mountPath, config: null };
+  });
+}
+
+/** The problem's text, with the name that was probably meant. */
+async function withCandidate(client: Client, problem: JsonObject): Promise<string> {
+  const text = textField(problem, 'text');
+  const value = textField(problem, 'value');
+  const names = await candidatesFor(client, textField(problem, 'field')).catch(() => []);
+  const near = nearName(value, names);
+  const cure = textField(problem, 'field') === 'secrets' ? `; \`longshore secret set ${value}\` makes it` : '';
+  return `${text}${near === undefined ? '' : `; did you mean ${near}?`}${near === undefined ? cure : ''}`;
+}
+
+function nearName(value: string, names: readonly string[]): string | undefined {
+  const lower = nearSetting(
+    value.toLowerCase(),
+    names.map((name) => name.toLowerCase()),
+  );
+  return names.find((name) => name.toLowerCase() === lower);
+}
+
+async function candidatesFor(client: Client, field: string): Promise<readonly string[]> {
+  const named = (answer: JsonObject, list: string): readonly string[] =>
+    listField(answer, list).map((one) => textField(one, 'name'));
+  switch (field) {
+    case 'gpu':
+      return GPU_MODELS;
+    case 'pool':
+      return named(await client.gateway('GET', '/pools'), 'pools');
+    case 'secrets':
+      return named(await client.rest(`/secret/${await client.workspaceId()}`), 'data');
+    default:
+      return [];
+  }
+}
