@@ -152,8 +152,8 @@ function noSuchContext(name: string, file: ContextFile, path: string): CliError 
   return new CliError(`no context is named ${name} in ${path} (there: ${known})`);
 }
 
-/** Without a slash at the end, so that paths can be appended. */
-function checkedUrl(url: string): string {
+/** The URL without a slash at the end, so that paths can be appended. @throws CliError when it is none */
+export function checkedUrl(url: string): string {
   const parsed = URL.parse(url);
   if (parsed === null || (parsed.protocol !== 'http:' && parsed.protocol !== 'https:')) {
     throw new CliError(`${url} is not a URL: it must start with http:// or https://`);

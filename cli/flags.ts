@@ -156,3 +156,8 @@ export type PoolFlags = Readonly<Record<string, number | boolean | 'default'>>;
 export interface WorkspaceLimitsFlags {
   readonly set?: readonly string[];
 }
+
+export interface InitFlags {
+  readonly template: string;
+  readonly list?: boolean;
+}

@@ -10,7 +10,10 @@ export function addImageCommands(program: Command, invocation: () => Invocation)
     await runImageList(invocation());
   });
   examples(
-    command(image, 'show', 'Show the steps of an image, and the output of its last build').argument('<id>'),
+    command(image, 'show', 'Show the steps of an image, and the output of its last build').argument(
+      '<id>',
+      'as `image list` shows it',
+    ),
     'image show 0f3a9c…',
   ).action(async (id: string) => {
     const { runImageShow } = await import('./commands/image.ts');
@@ -18,7 +21,7 @@ export function addImageCommands(program: Command, invocation: () => Invocation)
   });
   examples(
     command(image, 'build', 'Build the image of an app, without a deployment')
-      .argument('<file.py[:handler]>')
+      .argument('<file[:handler]>', 'the file, and the handler when it defines several')
       .option(...ROOT_OPTION),
     'image build app.py:handler',
   ).action(async (target: string, { root }: { readonly root?: string }) => {
@@ -26,7 +29,7 @@ export function addImageCommands(program: Command, invocation: () => Invocation)
     await runImageBuild(target, root, invocation());
   });
   examples(
-    command(image, 'delete', 'Delete an image that no deployment has').argument('<id>'),
+    command(image, 'delete', 'Delete an image that no deployment has').argument('<id>', 'as `image list` shows it'),
     'image delete 0f3a9c…',
   ).action(async (id: string) => {
     const { runImageDelete } = await import('./commands/image.ts');

@@ -38,7 +38,10 @@ export function addMachine(program: Command, invocation: () => Invocation): void
     await runMachineList(flags.pool, invocation());
   });
   examples(
-    command(machine, 'show', 'Show one machine, and what its host is made of').argument('<id>'),
+    command(machine, 'show', 'Show one machine, and what its host is made of').argument(
+      '<id>',
+      'as `machine list` shows it',
+    ),
     'machine show 1f2e3d4c',
   ).action(async (id: string) => {
     const { runMachineShow } = await import('./commands/machine-show.ts');
@@ -46,7 +49,7 @@ export function addMachine(program: Command, invocation: () => Invocation): void
   });
   examples(
     command(machine, 'delete', 'Delete a machine that never came, is lost, or was drained')
-      .argument('<id>')
+      .argument('<id>', 'as `machine list` shows it')
       .option('--force', 'in any state: stop everything there, forget it a minute later'),
     'machine delete 1f2e3d4c',
   ).action(async (id: string, flags: { readonly force?: boolean }) => {
@@ -88,10 +91,17 @@ export function addWorker(program: Command, invocation: () => Invocation): void 
   });
 }
 
+const POOL = 'as `pool list` shows it';
+
 export function addPool(program: Command, invocation: () => Invocation): void {
   const pool = command(program, 'pool', 'Make, look at, set and delete pools of machines');
   examples(
-    poolSettings(command(pool, 'create', 'Make a pool (creating a machine in it does, too)').argument('<name>')),
+    poolSettings(
+      command(pool, 'create', 'Make a pool (creating a machine in it does, too)').argument(
+        '<name>',
+        'a name that no pool has',
+      ),
+    ),
     'pool create gpu',
     'pool create build --cpu-overcommit 4 --requires-pool-selector yes',
   ).action(async (name: string, flags: PoolFlags) => {
@@ -104,7 +114,7 @@ export function addPool(program: Command, invocation: () => Invocation): void {
         pool,
         'set',
         'Change settings of a pool: for what is placed from now on; what runs stays. `default` puts one back',
-      ).argument('<name>'),
+      ).argument('<name>', POOL),
     ),
     'pool set gpu --cpu-work-on-gpu-machines yes --reserved-memory-mib 8192',
     'pool set gpu --cpu-overcommit default',
@@ -113,19 +123,20 @@ export function addPool(program: Command, invocation: () => Invocation): void {
     await runPoolSet(name, flags, invocation());
   });
   examples(
-    command(pool, 'show', 'Show how a pool is set').argument('<name>'),
+    command(pool, 'show', 'Show how a pool is set').argument('<name>', POOL),
     'pool show gpu',
     'pool show gpu --json',
   ).action(async (name: string) => {
     const { runPoolShow } = await import('./commands/pool.ts');
     await runPoolShow(name, invocation());
   });
-  examples(command(pool, 'delete', 'Delete a pool that has no machines').argument('<name>'), 'pool delete gpu').action(
-    async (name: string) => {
-      const { runPoolDelete } = await import('./commands/pool.ts');
-      await runPoolDelete(name, invocation());
-    },
-  );
+  examples(
+    command(pool, 'delete', 'Delete a pool that has no machines').argument('<name>', POOL),
+    'pool delete gpu',
+  ).action(async (name: string) => {
+    const { runPoolDelete } = await import('./commands/pool.ts');
+    await runPoolDelete(name, invocation());
+  });
   examples(command(pool, 'list', 'List pools and what is free in them'), 'pool list').action(async () => {
     const { runPoolList } = await import('./commands/pool.ts');
     await runPoolList(invocation());

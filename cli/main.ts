@@ -15,5 +15,5 @@ if (import.meta.url.endsWith('.ts') && existsSync(modules)) {
   setTimeout(flushCompileCache, FLUSH_AFTER_MS).unref();
 }
 
-const { runProgram } = await import('./program.ts');
-process.exitCode = await runProgram(process.argv.slice(2));
+const [{ runProgram }, { endWithReader }] = await Promise.all([import('./program.ts'), import('./print.ts')]);
+process.exitCode = await runProgram(process.argv.slice(2), endWithReader());

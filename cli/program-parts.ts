@@ -1,6 +1,7 @@
 // Pieces of the command tree that more than one file of it uses.
 import { InvalidArgumentError } from 'commander';
 import type { Command } from 'commander';
+import { pathOf } from './command-tree.ts';
 
 /** The option of commands that read an app file. */
 export const ROOT_OPTION = [
@@ -13,8 +14,6 @@ export function command(parent: Command, name: string, description: string): Com
   const made = parent.command(name).description(description);
   return made.showHelpAfterError(`(${pathOf(made)} --help shows what there is)`);
 }
-
-const pathOf = (of: Command): string => (of.parent === null ? of.name() : `${pathOf(of.parent)} ${of.name()}`);
 
 /** A flag's or argument's whole number. @throws InvalidArgumentError, which names the flag */
 export function wholeNumber(text: string): number {
@@ -58,7 +57,12 @@ export function yesOrNo(text: string): boolean {
 const yesOrNoIn = (text: string): boolean | undefined =>
   /^(yes|true|1)$/i.test(text) ? true : /^(no|false|0)$/i.test(text) ? false : undefined;
 
-/** Examples below the help of a command. */
+/** Examples below the help of a command, without the program's name. */
 export function examples(of: Command, ...lines: readonly string[]): Command {
-  return of.addHelpText('after', `\nExamples:\n${lines.map((line) => `  longshore ${line}`).join('\n')}`);
+  return exampleLines(of, ...lines.map((line) => `longshore ${line}`));
+}
+
+/** Examples that are whole lines of a shell. */
+export function exampleLines(of: Command, ...lines: readonly string[]): Command {
+  return of.addHelpText('after', `\nExamples:\n${lines.map((line) => `  ${line}`).join('\n')}`);
 }

@@ -1,12 +1,16 @@
 // The command tree: names, flags and help. Each command's module is loaded when it runs, so that
 // `longshore --help` and short commands start fast. Every command with a result takes --json.
-import { Command, CommanderError, InvalidArgumentError } from 'commander';
+import { Command, CommanderError, Help, InvalidArgumentError, Option } from 'commander';
 import { StartupError, messageOf } from '#shared/errors.ts';
+import { ownVersion } from '#shared/version.ts';
+import { addClientCommands } from './client-resources.ts';
+import { addGroupExamples } from './command-tree.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
 import type { DeployFlags, EventsFlags, InvokeFlags, LogsFlags, UpFlags } from './flags.ts';
-import { endWithReader, note, print, printError } from './print.ts';
-import { ROOT_OPTION, command, wholeNumber } from './program-parts.ts';
+import { groupCommands } from './help-groups.ts';
+import { note, print, printError } from './print.ts';
+import { ROOT_OPTION, command, exampleLines, examples, wholeNumber } from './program-parts.ts';
 import { addResourceCommands } from './resources.ts';
 
 /** Commands that shut down in their own way, whether or not anybody reads their output. */
@@ -15,19 +19,25 @@ const DAEMONS = new Set(['up', 'scheduler', 'agent', 'mounts']);
 /** A join token as an argument, or as the value of a flag. */
 const JOIN_TOKEN = /(^|=)lsj1\./;
 
-/** Runs one command line; resolves with the exit code. */
-export async function runProgram(argv: readonly string[]): Promise<number> {
+/**
+ * Runs one command line; resolves with the exit code.
+ * @param goOnUnread - lets a daemon go on without a reader of its output
+ */
+export async function runProgram(argv: readonly string[], goOnUnread: () => void = () => {}): Promise<number> {
   if (argv.some((text) => JOIN_TOKEN.test(text))) {
     printError(
       'a join token does not belong on a command line, where every user of this machine can read it: put it into a file and name that by LONGSHORE_JOIN_TOKEN_FILE (or set LONGSHORE_JOIN_TOKEN), and take a new one with `longshore machine create`, since this one was seen',
     );
     return 2;
   }
+  if (asksForVersion(argv)) {
+    print(ownVersion());
+    return 0;
+  }
   let exitCode = 0;
   const program = buildProgram((code) => {
     exitCode = code;
   });
-  const goOnUnread = endWithReader();
   program.hook('preAction', (_, action) => {
     if (DAEMONS.has(action.name())) goOnUnread();
   });
@@ -46,6 +56,29 @@ export async function runProgram(argv: readonly string[]): Promise<number> {
   }
 }
 
+/** Options of the program that are followed by a value. */
+const WITH_VALUE: ReadonlySet<string> = new Set(['--url', '--token', '--context', '--ca-file']);
+
+/**
+ * Whether `--version` stands before any command. Commander takes an option of the program behind a command too, where
+ * `invoke` has a `--version` of its own.
+ */
+function asksForVersion(argv: readonly string[]): boolean {
+  for (let at = 0; at < argv.length; at++) {
+    const word = argv[at] ?? '';
+    if (word === '--version' || word === '-V') return true;
+    if (!word.startsWith('--')) return false;
+    if (WITH_VALUE.has(word)) at += 1;
+  }
+  return false;
+}
+
+/** Help shows the option that {@link asksForVersion} reads. */
+function withVersionOption(this: Help, of: Command): Option[] {
+  const options = Help.prototype.visibleOptions.call(this, of);
+  return of.parent === null ? [new Option('-V, --version', 'print the version of this program'), ...options] : options;
+}
+
 /** Builds the tree; commands with an exit code of their own report it through `setExitCode`. */
 export function buildProgram(setExitCode: (code: number) => void): Command {
   const program = new Command('longshore')
@@ -58,13 +91,13 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       'PEM file of what signed the certificate of an https URL (else LONGSHORE_CA_BUNDLE, else the context)',
     )
     .option('--json', 'print the result as JSON')
-    .configureHelp({ showGlobalOptions: true })
+    .configureHelp({ showGlobalOptions: true, visibleOptions: withVersionOption })
     .exitOverride()
     .configureOutput({ writeOut: (text) => print(text.trimEnd()), writeErr: (text) => note(text.trimEnd()) })
     .showHelpAfterError('(longshore --help shows what there is)')
     .addHelpText(
       'after',
-      '\nExamples:\n  longshore up\n  longshore deploy app.py:handler\n  longshore invoke hello --data \'{"name": "you"}\'\n  longshore logs hello --follow',
+      '\nExamples:\n  longshore up\n  longshore init shop\n  longshore deploy app.py:handler\n  longshore invoke hello --data \'{"name": "you"}\'\n  longshore logs hello --follow',
     );
 
   command(program, 'up', 'Start Redis, a scheduler and an agent on this machine, and stay in the foreground')
@@ -81,26 +114,30 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       setExitCode(await runUp({ ...globals(program), ...options }, process.env));
     });
 
-  command(program, 'scheduler', 'Run the scheduler in the foreground (settings come from the environment)').action(
-    async () => {
-      const { runSchedulerCommand } = await import('./commands/scheduler.ts');
-      setExitCode(await runSchedulerCommand(process.env));
-    },
-  );
+  examples(
+    command(program, 'scheduler', 'Run the scheduler in the foreground (settings come from the environment)'),
+    'scheduler',
+  ).action(async () => {
+    const { runSchedulerCommand } = await import('./commands/scheduler.ts');
+    setExitCode(await runSchedulerCommand(process.env));
+  });
 
-  command(
-    program,
+  examples(
+    command(
+      program,
+      'mounts',
+      'Run the mount helper in the foreground, as root: it mounts buckets for the agent of this machine',
+    ),
     'mounts',
-    'Run the mount helper in the foreground, as root: it mounts buckets for the agent of this machine',
   ).action(async () => {
     const { runMountsCommand } = await import('./commands/mounts.ts');
     setExitCode(await runMountsCommand(process.env));
   });
 
-  const agent = command(
-    program,
+  const agent = examples(
+    command(program, 'agent', "Run this machine's agent in the foreground (settings come from the environment)"),
     'agent',
-    "Run this machine's agent in the foreground (settings come from the environment)",
+    'agent check',
   ).action(async () => {
     const { runAgentCommand } = await import('./commands/agent.ts');
     setExitCode(await runAgentCommand(process.env));
@@ -160,7 +197,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     });
 
   command(program, 'invoke', 'Call a deployment and print its answer')
-    .argument('<name>')
+    .argument('<name>', 'a deployment')
     .option('--data <json>', 'the input: a JSON object, @file, or - for stdin', '{}')
     .option('--version <n>', 'a version (else the latest)', wholeNumber)
     .option('--kind <kind>', 'the kind of the deployment, such as taskqueue', 'endpoint')
@@ -204,7 +241,11 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       await runEvents(options, globals(program), process.env);
     });
 
-  command(program, 'status', 'Show the scheduler, its machines, deployments and containers').action(async () => {
+  examples(
+    command(program, 'status', 'Show the scheduler, its machines, deployments and containers'),
+    'status',
+    'status --json',
+  ).action(async () => {
     const { runStatus } = await import('./commands/status.ts');
     setExitCode(await runStatus(globals(program), process.env));
   });
@@ -222,37 +263,51 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
 
   addResourceCommands(program, () => ({ options: globals(program), env: process.env }), setExitCode);
 
+  addClientCommands(program, () => ({ options: globals(program), env: process.env }));
+
   const context = command(program, 'context', 'Show and choose the installation that commands talk to');
-  command(context, 'show', 'Print the URL, token and workspace that commands would use').action(async () => {
+  examples(
+    command(context, 'show', 'Print the URL, token and workspace that commands would use'),
+    'context show --json',
+  ).action(async () => {
     const { runContextShow } = await import('./commands/context.ts');
     await runContextShow(globals(program), process.env);
   });
-  command(
-    context,
-    'token',
-    'Print the token alone, for a command line such as curl -H "Authorization: Bearer $(…)"',
+  exampleLines(
+    command(context, 'token', 'Print the token alone, for other programs'),
+    'curl -H "Authorization: Bearer $(longshore context token)" https://longshore.example.com/endpoint/hello',
   ).action(async () => {
     const { runContextToken } = await import('./commands/context.ts');
     await runContextToken(globals(program), process.env);
   });
-  command(context, 'list', 'List the stored contexts').action(async () => {
+  examples(command(context, 'list', 'List the stored contexts'), 'context list').action(async () => {
     const { runContextList } = await import('./commands/context.ts');
     await runContextList(globals(program), process.env);
   });
-  command(context, 'use', 'Make a stored context the current one')
-    .argument('<name>')
-    .action(async (name: string) => {
-      const { runContextUse } = await import('./commands/context.ts');
-      await runContextUse(name, globals(program), process.env);
-    });
-  command(context, 'delete', 'Forget a stored context and its token; the installation stays as it is')
-    .argument('<name>')
-    .action(async (name: string) => {
-      const { runContextDelete } = await import('./commands/context.ts');
-      await runContextDelete(name, globals(program), process.env);
-    });
+  examples(
+    command(context, 'use', 'Make a stored context the current one').argument('<name>', CONTEXT_NAME),
+    'context use local',
+    'context use prod --ca-file ca.pem',
+  ).action(async (name: string) => {
+    const { runContextUse } = await import('./commands/context.ts');
+    await runContextUse(name, globals(program), process.env);
+  });
+  examples(
+    command(context, 'delete', 'Forget a stored context and its token; the installation stays as it is').argument(
+      '<name>',
+      CONTEXT_NAME,
+    ),
+    'context delete local-2',
+  ).action(async (name: string) => {
+    const { runContextDelete } = await import('./commands/context.ts');
+    await runContextDelete(name, globals(program), process.env);
+  });
+  addGroupExamples(program);
+  groupCommands(program);
   return program;
 }
+
+const CONTEXT_NAME = 'as `context list` shows it';
 
 function globals(program: Command): GlobalOptions {
   return program.opts<GlobalOptions>();

@@ -17,7 +17,7 @@ export function addRegistryCommands(program: Command, invocation: () => Invocati
   });
   examples(
     command(registry, 'set', 'Make or change credentials; the password is read from stdin')
-      .argument('<registry>')
+      .argument('<registry>', 'its host, such as ghcr.io')
       .requiredOption('--username <name>', 'who pulls')
       .requiredOption('--repositories <list>', 'what they are for: team/app, team/* (everything below) or *')
       .option('--name <name>', 'when there are several for one registry')
@@ -35,7 +35,10 @@ export function addRegistryCommands(program: Command, invocation: () => Invocati
     await runRegistryServe(process.env);
   });
   examples(
-    command(registry, 'delete', 'Delete credentials, by their registry or name').argument('<registry>'),
+    command(registry, 'delete', 'Delete credentials, by their registry or name').argument(
+      '<registry>',
+      'as `registry list` shows it',
+    ),
     'registry delete ghcr.io',
   ).action(async (host: string) => {
     const { runRegistryDelete } = await import('./commands/registry.ts');

@@ -38,6 +38,8 @@ export function addResourceCommands(
   addMetrics(program, invocation);
 }
 
+const TASK_ID = 'as `task list` shows it';
+
 function addTask(program: Command, invocation: () => Invocation): void {
   const task = command(program, 'task', 'Look at tasks and stop them');
   examples(
@@ -52,14 +54,18 @@ function addTask(program: Command, invocation: () => Invocation): void {
     const { runTaskList } = await import('./commands/task.ts');
     await runTaskList(flags, invocation());
   });
-  examples(command(task, 'get', 'Show one task, with its result').argument('<id>'), 'task get 5f0c… --json').action(
-    async (id: string) => {
-      const { runTaskGet } = await import('./commands/task.ts');
-      await runTaskGet(id, invocation());
-    },
-  );
   examples(
-    command(task, 'stop', 'Cancel tasks, waiting or running').argument('<id...>'),
+    command(task, 'get', 'Show one task, with its result').argument('<id>', TASK_ID),
+    'task get 5f0c… --json',
+  ).action(async (id: string) => {
+    const { runTaskGet } = await import('./commands/task.ts');
+    await runTaskGet(id, invocation());
+  });
+  examples(
+    command(task, 'stop', 'Cancel tasks, waiting or running').argument(
+      '<id...>',
+      'ids of tasks, as `task list` shows them',
+    ),
     'task stop 5f0c…',
     "task stop $(longshore task list --status PENDING --json | jq -r '.[].id')",
   ).action(async (ids: string[]) => {

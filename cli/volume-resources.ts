@@ -5,6 +5,7 @@ import type { Invocation } from './commands/run.ts';
 import type { VolumeCopyFlags, VolumeCreateFlags, VolumeEntryFlags } from './flags.ts';
 import { command, examples } from './program-parts.ts';
 
+const VOLUME = 'as `volume list` shows it';
 const LOOK_HELP = 'VOLUME, or VOLUME:PATH, such as models:base';
 const PLACE_HELP = 'VOLUME:PATH, such as models:base/weights.bin; VOLUME: alone is all of it';
 
@@ -36,7 +37,7 @@ export function addVolume(program: Command, invocation: () => Invocation): void 
 function addRecords(volume: Command, invocation: () => Invocation): void {
   examples(
     command(volume, 'create', 'Make a volume')
-      .argument('<name>')
+      .argument('<name>', 'how apps name it')
       .option('--driver <driver>', 'local, cache, shared or nfs (else the installation default)')
       .option('--machine <id>', 'the home of a local volume (else the first machine that mounts or fills it)'),
     'volume create models',
@@ -49,14 +50,17 @@ function addRecords(volume: Command, invocation: () => Invocation): void {
     await runVolumeList(invocation());
   });
   examples(
-    command(volume, 'show', 'Show a volume, and what mounts it').argument('<name>'),
+    command(volume, 'show', 'Show a volume, and what mounts it').argument('<name>', VOLUME),
     'volume show models',
   ).action(async (name: string) => {
     const { runVolumeShow } = await import('./commands/volume.ts');
     await runVolumeShow(name, invocation());
   });
   examples(
-    command(volume, 'delete', 'Delete a volume with all its files, unless something mounts it').argument('<name>'),
+    command(volume, 'delete', 'Delete a volume with all its files, unless something mounts it').argument(
+      '<name>',
+      VOLUME,
+    ),
     'volume delete models',
   ).action(async (name: string) => {
     const { runVolumeDelete } = await import('./commands/volume.ts');

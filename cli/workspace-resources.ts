@@ -16,7 +16,10 @@ import { command, examples, listLimit } from './program-parts.ts';
 export function addWorkspace(program: Command, invocation: () => Invocation): void {
   const workspace = command(program, 'workspace', "Make and list workspaces (the administrator's); look at limits");
   examples(
-    command(workspace, 'create', 'Make a workspace; prints its token, once').argument('<name>'),
+    command(workspace, 'create', 'Make a workspace; prints its token, once').argument(
+      '<name>',
+      'a name that no workspace has',
+    ),
     'workspace create team-a',
   ).action(async (name: string) => {
     const { runWorkspaceCreate } = await import('./commands/workspace.ts');
@@ -49,6 +52,8 @@ const SCOPE = [
 ] as const;
 const APP = ['--app <app>', 'the only app for which it counts, by name or id; all: any'] as const;
 
+const TOKEN_ID = 'as `token list` shows it';
+
 export function addToken(program: Command, invocation: () => Invocation): void {
   const token = command(program, 'token', "Look at the workspace's tokens; make, switch and delete them");
   examples(command(token, 'list', 'List tokens, without their keys'), 'token list').action(async () => {
@@ -76,7 +81,7 @@ export function addToken(program: Command, invocation: () => Invocation): void {
   });
   examples(
     command(token, 'update', 'Name or limit a token, at once and everywhere')
-      .argument('<id>')
+      .argument('<id>', TOKEN_ID)
       .option('--name <name>', 'for people')
       .option(...EXPIRES)
       .option(...SCOPE)
@@ -89,7 +94,7 @@ export function addToken(program: Command, invocation: () => Invocation): void {
   });
   examples(
     command(token, 'toggle', 'Switch a token off, at once and everywhere, or on again')
-      .argument('<id>')
+      .argument('<id>', TOKEN_ID)
       .option('--force', 'also when it is the token of this command'),
     'token toggle 5f0c…',
   ).action(async (id: string, flags: TokenVerbFlags) => {
@@ -98,7 +103,7 @@ export function addToken(program: Command, invocation: () => Invocation): void {
   });
   examples(
     command(token, 'delete', 'Delete a token, at once and everywhere')
-      .argument('<id>')
+      .argument('<id>', TOKEN_ID)
       .option('--force', 'also when it is the token of this command'),
     'token delete 5f0c…',
   ).action(async (id: string, flags: TokenVerbFlags) => {
@@ -135,7 +140,10 @@ export function addKey(program: Command, invocation: () => Invocation): void {
     await runKeyRotate(invocation());
   });
   examples(
-    command(key, 'retire', 'End a key: every token that it signed is refused from now on, everywhere').argument('<id>'),
+    command(key, 'retire', 'End a key: every token that it signed is refused from now on, everywhere').argument(
+      '<id>',
+      'as `key list` shows it',
+    ),
     'key retire first',
   ).action(async (id: string) => {
     const { runKeyRetire } = await import('./commands/key.ts');
@@ -151,7 +159,7 @@ export function addSecret(program: Command, invocation: () => Invocation): void 
   });
   examples(
     command(secret, 'set', 'Make a secret, or change its value, which is read from stdin')
-      .argument('<name>')
+      .argument('<name>', 'the name by which apps ask for it')
       .option('--file <file>', 'read the value from a file instead'),
     'secret set API_KEY < key.txt',
     'secret set API_KEY --file key.txt',
@@ -160,7 +168,10 @@ export function addSecret(program: Command, invocation: () => Invocation): void 
     await runSecretSet(name, flags, invocation());
   });
   examples(
-    command(secret, 'delete', 'Delete a secret; containers that need it cannot start any more').argument('<name>'),
+    command(secret, 'delete', 'Delete a secret; containers that need it cannot start any more').argument(
+      '<name>',
+      'as `secret list` shows it',
+    ),
     'secret delete API_KEY',
   ).action(async (name: string) => {
     const { runSecretDelete } = await import('./commands/secret.ts');
@@ -179,7 +190,9 @@ export function addStack(program: Command, invocation: () => Invocation): void {
     },
   );
   examples(
-    command(stack, 'create', 'Make a stack').argument('<name>').option(`--app ${NAMES}`, 'names of its apps'),
+    command(stack, 'create', 'Make a stack')
+      .argument('<name>', 'a name that no stack has')
+      .option(`--app ${NAMES}`, 'names of its apps'),
     'stack create shop --app checkout search',
   ).action(async (name: string, flags: { readonly app?: readonly string[] }) => {
     const { runStackCreate } = await import('./commands/stack.ts');

@@ -64,16 +64,7 @@ const LAYERS = {
     'code',
     'config.ts',
     'containers',
-    [
-      'child.ts',
-      'control.ts',
-      'durable.ts',
-      'grpc-errors.ts',
-      'heap-growth.ts',
-      'host-drain.ts',
-      'proxy.ts',
-      'version.ts',
-    ],
+    ['child.ts', 'control.ts', 'durable.ts', 'grpc-errors.ts', 'heap-growth.ts', 'host-drain.ts', 'proxy.ts'],
   ],
   cli: [
     'main.ts',
@@ -92,6 +83,9 @@ const LAYERS = {
       'json.ts',
       'print.ts',
       'program-name.ts',
+      'command-tree.ts',
+      'templates.ts',
+      'typed.ts',
     ],
   ],
 };

@@ -9,7 +9,7 @@ import { IdentityFile } from '../upstream/identity.ts';
 import type { JoinFacts } from '../upstream/join.ts';
 import { isTokenOfAnother, join } from '../upstream/join.ts';
 import { routeTo } from '../proxy.ts';
-import { ownVersion } from '../version.ts';
+import { ownVersion } from '#shared/version.ts';
 import type { Host } from './host.ts';
 
 export interface Member {

@@ -1,9 +1,6 @@
 // `longshore secret`: values that the workspace's containers get as variables. A value comes
 // from stdin or a file, never from the command line, which other users of the host can see.
 import { readFile } from 'node:fs/promises';
-import { createInterface } from 'node:readline/promises';
-import { Writable } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { messageOf } from '#shared/errors.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
@@ -11,7 +8,7 @@ import type { SecretSetFlags } from '../flags.ts';
 import { ageOf } from '../format.ts';
 import { listField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { note } from '../print.ts';
+import { askHidden, readStdin } from '../typed.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -86,16 +83,5 @@ async function fromFile(path: string): Promise<string> {
   }
 }
 
-/** Reads the value from stdin; on a terminal the typed characters are not shown. */
-async function fromStdin(name: string): Promise<string> {
-  if (!process.stdin.isTTY) return text(process.stdin);
-  process.stderr.write(`value of ${name} (not shown): `);
-  const silent = new Writable({ write: (_chunk, _encoding, done) => done() });
-  const terminal = createInterface({ input: process.stdin, output: silent, terminal: true });
-  try {
-    return await terminal.question('');
-  } finally {
-    terminal.close();
-    note('');
-  }
-}
+const fromStdin = (name: string): Promise<string> =>
+  process.stdin.isTTY ? askHidden(`value of ${name} (not shown): `) : readStdin();

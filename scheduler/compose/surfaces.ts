@@ -5,6 +5,7 @@ import { CertificateWatch } from '../api/http/certificate.ts';
 import { StartupError } from '#shared/errors.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
+import { ownVersion } from '#shared/version.ts';
 import type { SurfaceParts, SurfaceSettings, Surfaces } from '../api/http/surfaces.ts';
 import { HostLabels } from '../workspaces/deployments/host-labels.ts';
 import { createSurfaces } from '../api/http/surfaces.ts';
@@ -30,8 +31,6 @@ import type { TaskParts } from './tasks.ts';
 import type { EventWebhooks } from './event-webhooks.ts';
 import type { Webhooks } from './webhooks.ts';
 import { StreamRelay } from '../replicas/stream-relay.ts';
-
-const VERSION = '0.1.0';
 
 export interface SurfacesSetup extends Pick<
   SurfaceParts,
@@ -232,7 +231,7 @@ function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
     maxConnections: settings.LONGSHORE_HTTP_MAX_CONNECTIONS,
     trustedProxies: listOf(settings.LONGSHORE_TRUSTED_PROXIES),
     metricsToken: settings.LONGSHORE_METRICS_TOKEN ?? null,
-    version: VERSION,
+    version: ownVersion(),
   };
 }
 

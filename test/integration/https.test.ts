@@ -138,7 +138,7 @@ describe('a scheduler with a certificate', () => {
     expect(after.fingerprint).not.toBe(before.fingerprint);
     expect(lines.join('')).toContain('https certificate replaced');
     // Earlier connections go on.
-    expect((await get('/api/v1/health')).json).toEqual({ status: 'ok' });
+    expect((await get('/api/v1/health')).json).toEqual({ status: 'ok', version: expect.any(String) });
   });
 
   test.each([
@@ -164,7 +164,7 @@ describe('a scheduler with a certificate', () => {
     });
     await writeCertificate();
     await scheduler.readFilesAgain();
-    expect((await get('/api/v1/health')).json).toEqual({ status: 'ok' });
+    expect((await get('/api/v1/health')).json).toEqual({ status: 'ok', version: expect.any(String) });
   });
 });
 

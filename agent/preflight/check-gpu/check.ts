@@ -14,7 +14,7 @@ import type { ContainerRuntime, EngineInfo, GpuDriver } from '../../containers/r
 import { programOutput } from '../program-output.ts';
 import { engineFailure, engineFindings } from '../engine.ts';
 import { conditionFindings, readFabric, toolkitFindings } from '../gpus.ts';
-import { ownVersion } from '../../version.ts';
+import { ownVersion } from '#shared/version.ts';
 import type { DeviceContainer } from './container.ts';
 import { cudaLine, imageLine, openDevice } from './container.ts';
 import { CheckRun } from './run.ts';

@@ -470,6 +470,7 @@ function registerAll(
     readiness: new Readiness(parts.checks),
     isDraining: state.isDraining,
     warnings: state.warnings,
+    version: settings.version,
   });
   registerInstall(app, parts.releases);
   const readers = { authenticator, metricsToken: settings.metricsToken, trustsLoopback };

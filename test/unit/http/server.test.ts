@@ -22,7 +22,7 @@ function aServer(checks: Record<string, () => Promise<unknown>> = {}): HttpServe
   const server = createHttpServer({
     log,
     register: (app, state) => {
-      registerHealth(app, { readiness: new Readiness(checks), isDraining: state.isDraining });
+      registerHealth(app, { readiness: new Readiness(checks), isDraining: state.isDraining, version: '1.2.3' });
       app.get('/slow', () => new Promise(() => undefined));
     },
   });
@@ -57,7 +57,7 @@ describe('while it drains', () => {
     const server = createHttpServer({
       log,
       register: (app, state) => {
-        registerHealth(app, { readiness: new Readiness({}), isDraining: state.isDraining });
+        registerHealth(app, { readiness: new Readiness({}), isDraining: state.isDraining, version: '1.2.3' });
         app.get('/call', async () => {
           called.resolve();
           await released.promise;

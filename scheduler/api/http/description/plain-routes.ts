@@ -160,6 +160,7 @@ function invokeRoutes({ kind, does, more = '', mayBePublic, warmsUp, waits }: Ki
 
 const Health = Type.Object({
   status: Type.String({ description: 'ok, unavailable or draining' }),
+  version: Type.Optional(Type.String({ description: 'of the scheduler that answers; absent while it drains' })),
   failing: Type.Optional(Type.Array(Type.String(), { description: 'database, redis' })),
   warnings: Type.Optional(Type.Array(Type.String(), { description: 'what the operator should know of the server' })),
 });

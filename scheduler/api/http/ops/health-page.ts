@@ -10,6 +10,7 @@ export function registerHealth(
     readonly isDraining: () => boolean;
     /** Warnings for the operator, without secrets. Absent: none. */
     readonly warnings?: () => readonly string[];
+    readonly version: string;
   },
 ): void {
   app.get('/api/v1/health', async (_request, reply) => {
@@ -17,8 +18,8 @@ export function registerHealth(
     const failing = await parts.readiness.failing();
     const warnings = parts.warnings?.() ?? [];
     return failing.length === 0
-      ? say(reply, 200, { status: 'ok', ...(warnings.length === 0 ? {} : { warnings }) })
-      : say(reply, 503, { status: 'unavailable', failing });
+      ? say(reply, 200, { status: 'ok', version: parts.version, ...(warnings.length === 0 ? {} : { warnings }) })
+      : say(reply, 503, { status: 'unavailable', failing, version: parts.version });
   });
   app.get('/api/v1/health/live', (_request, reply) => say(reply, 200, { status: 'ok' }));
 }

@@ -1,4 +1,4 @@
-// The version of this program, from its package.
+// The version of Longshore that runs here, from its package.
 import { readFileSync } from 'node:fs';
 
 export function ownVersion(): string {

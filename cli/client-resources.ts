@@ -1,0 +1,50 @@
+// The command tree's part for the program itself: its version, where it is logged in, and apps to begin with. Each
+// command's module is loaded when it runs.
+import type { Command } from 'commander';
+import type { Invocation } from './commands/run.ts';
+import type { InitFlags } from './flags.ts';
+import { command, examples } from './program-parts.ts';
+
+export function addClientCommands(program: Command, invocation: () => Invocation): void {
+  examples(
+    command(program, 'init', 'Begin an app: copy a template into a folder')
+      .argument('[folder]', "the app's folder and name (else this folder); files that are there stay")
+      .option('--template <name>', 'what to begin with', 'hello')
+      .option('--list', 'list the templates instead'),
+    'init shop',
+    'init shop --template fastapi',
+    'init --list',
+  ).action(async (folder: string | undefined, flags: InitFlags) => {
+    const { runInit } = await import('./commands/init.ts');
+    await runInit(folder, flags, invocation());
+  });
+  examples(
+    command(program, 'login', 'Keep the address and the token of an installation, for the commands that follow')
+      .argument('[url]', 'the installation (else --url, LONGSHORE_URL or the current context)')
+      .addHelpText(
+        'after',
+        '\nThe token is read from stdin, and asked for on a terminal. It is tried before it is kept, in the file of contexts, which only you can read.\n--context names the context; --ca-file is kept with it.',
+      ),
+    'login https://longshore.example.com',
+    'login https://longshore.example.com --context prod < token.txt',
+  ).action(async (url: string | undefined) => {
+    const { runLogin } = await import('./commands/login.ts');
+    await runLogin(url, invocation());
+  });
+  examples(
+    command(program, 'logout', 'Forget the current context, or that of --context, with its token'),
+    'logout',
+    'logout --context prod',
+  ).action(async () => {
+    const { runLogout } = await import('./commands/login.ts');
+    await runLogout(invocation());
+  });
+  examples(
+    command(program, 'version', 'Print the version of this program, and that of the scheduler if it answers'),
+    'version',
+    'version --json',
+  ).action(async () => {
+    const { runVersion } = await import('./commands/version.ts');
+    await runVersion(invocation());
+  });
+}

@@ -1,0 +1,69 @@
+// `longshore init`: an app to begin with, copied from a template. Files that are there are never touched.
+import { existsSync } from 'node:fs';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { basename, dirname, join, resolve } from 'node:path';
+import { messageOf } from '#shared/errors.ts';
+import { CliError, usageError } from '../errors.ts';
+import type { InitFlags } from '../flags.ts';
+import { print, printJson } from '../print.ts';
+import { listTemplates, starterApp } from '../templates.ts';
+import type { TemplateFile } from '../templates.ts';
+import { showList } from './run.ts';
+import type { Invocation } from './run.ts';
+
+export async function runInit(folder: string | undefined, flags: InitFlags, invocation: Invocation): Promise<void> {
+  const templates = listTemplates();
+  if (flags.list === true) {
+    showList(invocation, templates, ['TEMPLATE', 'SHOWS'], ({ name, shows }) => [name, shows]);
+    return;
+  }
+  if (!templates.some(({ name }) => name === flags.template)) {
+    throw usageError(`there is no template ${flags.template}: \`longshore init --list\` shows them`);
+  }
+  const directory = resolve(folder ?? '.');
+  const isHere = directory === process.cwd();
+  const app = starterApp(flags.template, isHere ? undefined : deploymentNameOf(basename(directory)));
+  await writeNew(directory, app.files);
+
+  const place = folder ?? '.';
+  const next = [...(isHere ? [] : [`cd ${quoted(place)}`]), ...app.tries];
+  if (invocation.options.json === true) {
+    const files = app.files.map(({ path }) => path);
+    printJson({ directory, template: flags.template, deployment: app.deployment ?? null, files, next });
+    return;
+  }
+  print(`made an app of the template ${flags.template} in ${isHere ? 'this folder' : place}:`);
+  for (const { path } of app.files) print(`  ${path}`);
+  print('\nNext:');
+  for (const line of next) print(`  ${line}`);
+}
+
+/** A name of a deployment, as near to the folder's as a name of a host allows. */
+const deploymentNameOf = (folder: string): string | undefined =>
+  folder
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, '-')
+    .replaceAll(/^-+|-+$/g, '')
+    .slice(0, 40) || undefined;
+
+/** @throws CliError before anything is written, when a file is there already */
+async function writeNew(directory: string, files: readonly TemplateFile[]): Promise<void> {
+  const there = files.filter(({ path }) => existsSync(join(directory, path))).map(({ path }) => path);
+  if (there.length > 0) {
+    throw usageError(
+      `${directory} has ${there.join(', ')} already, and nothing was written: name another folder, as in \`longshore init shop\``,
+    );
+  }
+  try {
+    for (const { path, content } of files) {
+      const target = join(directory, path);
+      await mkdir(dirname(target), { recursive: true });
+      await writeFile(target, content, { flag: 'wx' });
+    }
+  } catch (error) {
+    throw new CliError(`cannot write into ${directory} (${messageOf(error)})`, { cause: error });
+  }
+}
+
+const quoted = (path: string): string =>
+  /^[\w./@+-]+$/.test(path) ? path : `'${path.replaceAll("'", String.raw`'\''`)}'`;

@@ -1,0 +1,25 @@
+// The headings below which `longshore --help` lists commands. Commands that are not named here come last.
+import type { Command } from 'commander';
+
+const GROUPS: Readonly<Record<string, readonly string[]>> = {
+  'Begin:': ['up', 'login', 'logout', 'init', 'context', 'version'],
+  'Apps:': ['deploy', 'prepare', 'invoke', 'deployment', 'image', 'stack'],
+  'Look:': ['status', 'explain', 'logs', 'events', 'metrics', 'task', 'container'],
+  'Data:': ['volume', 'secret', 'webhook', 'registry'],
+  'Machines:': ['machine', 'worker', 'pool'],
+  'Access:': ['token', 'workspace', 'audit', 'key'],
+  'Services:': ['scheduler', 'agent', 'mounts'],
+};
+
+/** Puts the commands of the program below their headings, in the order above. */
+export function groupCommands(program: Command): void {
+  const names = Object.values(GROUPS).flat();
+  for (const [heading, members] of Object.entries(GROUPS)) {
+    for (const command of program.commands) if (members.includes(command.name())) command.helpGroup(heading);
+  }
+  const placeOf = (command: Command): number => {
+    const at = names.indexOf(command.name());
+    return at === -1 ? names.length : at;
+  };
+  (program.commands as Command[]).sort((a, b) => placeOf(a) - placeOf(b));
+}

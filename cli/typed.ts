@@ -1,0 +1,28 @@
+// Input from the person: a value typed without being shown, or what a pipe gives.
+import { createInterface } from 'node:readline';
+import { Writable } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { CliError } from './errors.ts';
+import { note } from './print.ts';
+
+/** Everything that stdin gives. */
+export const readStdin = (): Promise<string> => text(process.stdin);
+
+/**
+ * Asks on stderr, and reads a line whose characters are not shown.
+ * @throws CliError after Ctrl-C, or when the terminal ends
+ */
+export async function askHidden(question: string): Promise<string> {
+  process.stderr.write(question);
+  const silent = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const terminal = createInterface({ input: process.stdin, output: silent, terminal: true });
+  try {
+    return await new Promise<string>((resolve, reject) => {
+      const stop = (): void => reject(new CliError('stopped: nothing was changed', { exitCode: 130 }));
+      terminal.once('SIGINT', stop).once('close', stop).question('', resolve);
+    });
+  } finally {
+    terminal.close();
+    note('');
+  }
+}
