@@ -117,9 +117,7 @@ function wireLink(
   root: LinkEvents,
 ): void {
   helperMounts.onOffered(() => link.send({ volumeDrivers: { names: [...volumes.offered] } }));
-  logs.onResult((result) => {
-    if (result === 'accepted') link.logsWaiting();
-  });
+  logs.onWaiting(() => link.logsWaiting());
   hostDrain.onMessage((message) => link.send({ hostDrain: message }));
   link.onPrepareImage((order) => {
     preparer.take(order).catch((error: unknown) => log.warn({ err: error, image: order.image }, 'image not prepared'));

@@ -47,7 +47,10 @@ interface ContainerLines {
   /** Index of the first line not yet taken. */
   from: number;
   bytes: number;
-  dropped: number;
+  /** Number of lines dropped before the first waiting line: the container had too many bytes. */
+  droppedBefore: number;
+  /** Number of lines dropped among and behind the waiting lines: the container printed too fast. */
+  droppedBehind: number;
   tokens: number;
   tokensAtMs: number;
   /** The container is gone: only waiting lines are kept. */
@@ -70,6 +73,7 @@ export class LogBuffer {
   #seq = 0;
   readonly #results = new Listeners<['accepted' | 'dropped', number]>();
   readonly #reached = new Listeners<[string, string]>();
+  readonly #waiting = new Listeners<[]>();
 
   constructor(limits: LogLimits, monotonicMs: () => number) {
     this.#limits = limits;
@@ -79,6 +83,11 @@ export class LogBuffer {
   /** Told how many lines were accepted or dropped. */
   onResult(listener: (result: 'accepted' | 'dropped', count: number) => void): void {
     this.#results.add(listener);
+  }
+
+  /** Told when lines wait to be sent, or the marker of dropped lines does. */
+  onWaiting(listener: () => void): void {
+    this.#waiting.add(listener);
   }
 
   /** Told of the position in a container's log that the scheduler has acknowledged. */
@@ -127,10 +136,11 @@ export class LogBuffer {
     const bytes = lines.reduce((sum, one) => sum + one.bytes, 0);
     this.#bytes += bytes - held.bytes;
     const free = { ...held, lines, from: 0, bytes };
-    const hasAny = lines.length > 0 || held.dropped > 0;
+    const hasAny = lines.length > 0 || held.droppedBefore + held.droppedBehind > 0;
     (hasAny ? this.#containers : this.#idle).set(containerId, free);
     if (hasAny) this.#results.tell('accepted', lines.length);
     this.#keepWithin(free);
+    if (hasAny) this.#waiting.tell();
   }
 
   /** The container is gone and its secrets stay unknown: held-back lines are dropped, with the marker. */
@@ -139,7 +149,7 @@ export class LogBuffer {
     if (held === undefined) return;
     const count = held.lines.length - held.from;
     if (count > 0) this.#results.tell('dropped', count);
-    this.#letGo(containerId, { ...held, lines: [], from: 0, dropped: held.dropped + count });
+    this.#letGo(containerId, { ...held, lines: [], from: 0, droppedBefore: held.droppedBefore + count });
   }
 
   /** A text about the container with its secrets hidden. */
@@ -151,16 +161,21 @@ export class LogBuffer {
     return this.#redactors.get(containerId)?.(text) ?? text;
   }
 
-  /** @param record - `position`: where the line stands in the engine's log */
+  /**
+   * @param record - `line`: undefined for a line that was dropped before;
+   *   `position`: where the line stands in the engine's log
+   */
   add(
     containerId: string,
-    record: { taskId: string; stream: string; line: string; timestampMs: number; position?: string },
+    record: { taskId: string; stream: string; line: string | undefined; timestampMs: number; position?: string },
   ): void {
     const lines = this.#linesOf(containerId);
     this.#refill(lines);
-    if (lines.tokens < 1) {
-      lines.dropped += 1;
+    if (record.line === undefined || lines.tokens < 1) {
+      lines.droppedBehind += 1;
       this.#results.tell('dropped', 1);
+      // The marker goes without a further line, too: the container may have printed its last.
+      if (!this.isHeld(containerId)) this.#waiting.tell();
       return;
     }
     lines.tokens -= 1;
@@ -169,8 +184,10 @@ export class LogBuffer {
     lines.lines.push({ ...record, line, bytes });
     lines.bytes += bytes;
     this.#bytes += bytes;
-    if (!this.isHeld(containerId)) this.#results.tell('accepted', 1);
+    const isHeld = this.isHeld(containerId);
+    if (!isHeld) this.#results.tell('accepted', 1);
     this.#keepWithin(lines);
+    if (!isHeld) this.#waiting.tell();
   }
 
   #keepWithin(lines: ContainerLines): void {
@@ -187,15 +204,9 @@ export class LogBuffer {
     const reach = new Map<string, string>();
     let bytes = 0;
     for (const [containerId, lines] of this.#containers) {
-      if (lines.dropped > 0) {
-        records.push({
-          containerId,
-          taskId: '',
-          stream: 'stderr',
-          line: `[longshore: ${lines.dropped} lines dropped]`,
-          timestampMs: nowMs,
-        });
-        lines.dropped = 0;
+      if (lines.droppedBefore > 0) {
+        records.push(markerOf(containerId, lines.droppedBefore, nowMs));
+        lines.droppedBefore = 0;
       }
       while (lines.from < lines.lines.length && records.length < this.#limits.batchRecords) {
         const line = lines.lines[lines.from] as Line;
@@ -214,6 +225,10 @@ export class LogBuffer {
         });
       }
       if (lines.from === lines.lines.length) {
+        if (lines.droppedBehind > 0) {
+          records.push(markerOf(containerId, lines.droppedBehind, nowMs));
+          lines.droppedBehind = 0;
+        }
         lines.lines = [];
         lines.from = 0;
         this.#containers.delete(containerId);
@@ -265,7 +280,8 @@ export class LogBuffer {
       lines: [],
       from: 0,
       bytes: 0,
-      dropped: 0,
+      droppedBefore: 0,
+      droppedBehind: 0,
       tokens: this.#limits.linesPerSecond * BURST_SECONDS,
       tokensAtMs: this.#monotonicMs(),
       isOver: false,
@@ -294,11 +310,20 @@ export class LogBuffer {
     lines.from += 1;
     lines.bytes -= line.bytes;
     this.#bytes -= line.bytes;
-    lines.dropped += 1;
+    lines.droppedBefore += 1;
     this.#results.tell('dropped', 1);
     compact(lines);
   }
 }
+
+/** The line that tells how many lines were dropped at its place. */
+const markerOf = (containerId: string, dropped: number, timestampMs: number): LogRecord => ({
+  containerId,
+  taskId: '',
+  stream: 'stderr',
+  line: `[longshore: ${dropped} lines dropped]`,
+  timestampMs,
+});
 
 /**
  * Frees lines that were taken. Without it, a backlog that never empties would keep all lines of its container.

@@ -52,6 +52,14 @@ export class Rate {
     this.#paidUntilMs = Math.max(this.#paidUntilMs, nowMs - this.#burstMs) + count * this.#costMs;
     return Math.max(0, this.#paidUntilMs - nowMs);
   }
+
+  /** Counts a use that the rate and its burst allow. @returns false for a use that they do not; it costs nothing */
+  admit(nowMs: number): boolean {
+    const from = Math.max(this.#paidUntilMs, nowMs - this.#burstMs);
+    if (from + this.#costMs > nowMs) return false;
+    this.#paidUntilMs = from + this.#costMs;
+    return true;
+  }
 }
 
 export class SocketBudget {
@@ -71,9 +79,9 @@ export class SocketBudget {
     return Math.max(this.#bytes.ahead(bytes, nowMs), this.#frames.ahead(frames, nowMs));
   }
 
-  /** Counts a line of output. @returns false when it exceeds the log buffer's rate */
+  /** @returns false for a line that exceeds the log buffer's rate; later lines do not pay for such lines */
   line(nowMs: number): boolean {
-    return this.#lines.ahead(1, nowMs) === 0;
+    return this.#lines.admit(nowMs);
   }
 
   /** @returns false for a violation */

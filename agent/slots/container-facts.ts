@@ -11,12 +11,20 @@ export interface ReadyFacts {
   readonly onStartMs: number;
 }
 
+export interface PrintedLine {
+  readonly containerId: string;
+  readonly taskId: string;
+  readonly stream: 'stdout' | 'stderr';
+  readonly line: string | undefined;
+}
+
 export interface ContainerSlotsEvents {
   onReady(containerId: string, ready: ReadyFacts): void;
   onStarting(containerId: string, phase: string): void;
   /** The handler's import or `on_start` raised; `message` is for people. */
   onFailed(containerId: string, message: string): void;
-  onLog(record: { containerId: string; taskId: string; stream: 'stdout' | 'stderr'; line: string }): void;
+  /** @param record - `line`: undefined for a line above the rate, to be counted as dropped */
+  onLog(record: PrintedLine): void;
   /** An attempt cannot be ended without ending its container. */
   onMustStop(containerId: string, reason: string): void;
   /** A process with attempts went away: the container has to be inspected now. */

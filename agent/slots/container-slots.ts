@@ -318,8 +318,7 @@ export class ContainerSlots {
           containerId: this.facts.containerId,
           taskId: nameOf(header, 'taskId'),
           stream: textOf(header, 'stream') === 'stderr' ? 'stderr' : 'stdout',
-          // A line above the rate is passed on empty: the log buffer counts and drops it.
-          line: this.#budget.line(performance.now()) ? frame.body.toString('utf8', 0, MAX_LINE_BYTES) : '',
+          line: this.#budget.line(performance.now()) ? frame.body.toString('utf8', 0, MAX_LINE_BYTES) : undefined,
         });
         return;
       case 'exited':

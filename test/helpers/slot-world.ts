@@ -8,7 +8,7 @@ import { test as base } from 'vitest';
 import type { RunTask__Output, TaskFromAgent, TaskResult } from '#shared/protocol/generated/messages.ts';
 import { createLog } from '#shared/log.ts';
 import type { TaskSink } from '../../agent/slots/attempts.ts';
-import type { ReadyFacts } from '../../agent/slots/container-facts.ts';
+import type { PrintedLine, ReadyFacts } from '../../agent/slots/container-facts.ts';
 import type { OpenBytes } from '../../agent/slots/streams.ts';
 import { RunnerSlots } from '../../agent/slots/slots.ts';
 import { FakeRunner } from './fake-runner.ts';
@@ -37,7 +37,7 @@ export interface World {
   readonly table: RunnerSlots;
   readonly sink: Sink;
   readonly path: string;
-  readonly log: { taskId: string; line: string }[];
+  readonly log: PrintedLine[];
   readonly failures: string[];
   readonly stops: string[];
   readonly violations: string[];

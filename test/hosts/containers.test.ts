@@ -62,6 +62,8 @@ describe.skipIf(whyNoHosts !== undefined)('on a simulated host', () => {
     await fleet.logSays(`container_id=${container}`, 'lines dropped]');
     const again = await fleet.put(queue, { lines: 1, held: false });
     expect(await fleet.taskIs(again, 'COMPLETE', 30_000)).toMatchObject({ container_id: container });
+    // Lines behind the flood are whole.
+    await fleet.logSays(`task_id=${again}`, 'flood 0 x');
   });
 
   test('Unkillable container: Stuck; what it holds stays held until it is gone, and then it is free again', async ({

@@ -170,6 +170,8 @@ test('output that is only fast is slowed, and all of it arrives', async ({ world
   await until('every line', () => world.log.length === lines);
   // The log buffer counts each line, and accepts far fewer.
   expect(world.log[9999]?.line).toBe('line 9999');
+  expect(world.log.some(({ line }) => line === undefined)).toBe(true);
+  expect(world.log.filter(({ line }) => line === '')).toEqual([]);
   expect(world.violations).toEqual([]);
 });
 
@@ -183,7 +185,7 @@ test('texts have a size: of a failed start, of a line, of the names in them', as
   runner.send('log', { taskId: 't'.repeat(60_000), stream: 'stdout' }, Buffer.alloc(900_000, 0xff));
   const line = await until('the line', () => world.log[0]);
   expect(line.taskId).toBe('');
-  expect(Buffer.byteLength(line.line)).toBeLessThanOrEqual(3 * 64 * 1024);
+  expect(Buffer.byteLength(line.line ?? '')).toBeLessThanOrEqual(3 * 64 * 1024);
 });
 
 test('a report of many attempts comes in several messages where the scheduler takes them', async ({ world }) => {

@@ -26,6 +26,15 @@ test('rare events have a burst for each process, come back with time, and are a 
   for (let second = 0; second < 600; second += 1) expect(budget.rare(40, second * 1000)).toBe(true);
 });
 
+test('a flood of lines is cut to the rate, and lines behind it do not pay for it', () => {
+  const budget = new SocketBudget(1);
+  const admitted = (count: number, nowMs: number): number =>
+    Array.from({ length: count }, () => budget.line(nowMs)).filter(Boolean).length;
+  expect(admitted(50_000, 0)).toBe(10_000);
+  expect(admitted(50_000, 1000)).toBe(2000);
+  expect(admitted(1, 1001)).toBe(1);
+});
+
 test('calls wait above their rate; refusals that nobody heeds are a violation', () => {
   const budget = new CallBudget();
   const waits = Array.from({ length: 3000 }, () => budget.call(0));

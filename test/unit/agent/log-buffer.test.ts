@@ -49,9 +49,42 @@ test('a flood is cut to the rate, and told', () => {
   for (let at = 0; at < 60; at += 1) buffer.add('a', line(`${at}`));
   const got = lines(buffer);
   expect(got).toHaveLength(51);
-  expect(got[0]).toBe('[longshore: 10 lines dropped]');
+  expect(got.at(-1)).toBe('[longshore: 10 lines dropped]');
   buffer.add('a', line('late'));
   expect(lines(buffer)).toEqual(['[longshore: 1 lines dropped]']);
+  nowMs = 1000;
+  buffer.add('a', line('later'));
+  expect(lines(buffer)).toEqual(['later']);
+});
+
+test('whoever sends is told of each line, also of a dropped one behind which nothing is printed', () => {
+  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1 }, () => 0);
+  const waits: boolean[] = [];
+  buffer.onWaiting(() => waits.push(buffer.mayTake));
+  for (let at = 0; at < 5; at += 1) buffer.add('a', line(`${at}`));
+  expect(lines(buffer)).toEqual(['0', '1', '2', '3', '4']);
+  expect(waits).toEqual(Array(5).fill(true));
+  buffer.add('a', line('dropped'));
+  expect(waits).toHaveLength(6);
+  expect(waits.at(-1)).toBe(true);
+  expect(lines(buffer)).toEqual(['[longshore: 1 lines dropped]']);
+});
+
+test('a line that was dropped on its way here is counted, and takes nothing of the rate', () => {
+  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1 }, () => 0);
+  for (let at = 0; at < 9; at += 1) buffer.add('a', { ...line(''), line: undefined });
+  buffer.add('a', line('kept'));
+  expect(lines(buffer)).toEqual(['kept', '[longshore: 9 lines dropped]']);
+});
+
+test('a marker stands where the dropped lines would have stood', () => {
+  let nowMs = 0;
+  const buffer = new LogBuffer({ ...LOG_LIMITS, containerBytes: 2000, linesPerSecond: 4, inFlight: 9 }, () => nowMs);
+  for (let at = 0; at < 22; at += 1) buffer.add('a', line(`${at}`.padEnd(136, '.')));
+  const got = lines(buffer).map((text) => text?.replaceAll('.', ''));
+  // 20 lines are a burst, ten of them are kept.
+  const kept = ['10', '11', '12', '13', '14', '15', '16', '17', '18', '19'];
+  expect(got).toEqual(['[longshore: 10 lines dropped]', ...kept, '[longshore: 2 lines dropped]']);
   nowMs = 1000;
   buffer.add('a', line('later'));
   expect(lines(buffer)).toEqual(['later']);

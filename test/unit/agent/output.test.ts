@@ -41,7 +41,7 @@ function aWorld(): World {
     over: false,
     output: new ContainerOutput({
       runtime: { followLogs },
-      logs: { add: (_containerId, { line }) => void lines.push(line) },
+      logs: { add: (_containerId, { line }) => void lines.push(line ?? '') },
       positions: { follow: () => undefined, forget: () => undefined, resumeAt: () => undefined },
       agentState: { isOver: () => world.over },
       log: createLog({ name: 'test', level: 'silent' }),
