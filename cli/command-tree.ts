@@ -26,6 +26,14 @@ export function helpOf(command: Command, columns?: number): string {
   return written.join('');
 }
 
+/** Sentences of a command's help that stand below its lists, without the examples. */
+export function remarksOf(command: Command): string {
+  const { length } = command.helpInformation({ error: false });
+  const columns = command.configureOutput().getOutHelpWidth?.();
+  const below = helpOf(command, columns).slice(length);
+  return below.replace(/^Examples:\n(?:  .*\n?)*/m, '').trim();
+}
+
 /** The example lines in the help of a command. */
 export function examplesOf(command: Command): readonly string[] {
   const [, block = ''] = helpOf(command).split(/^Examples:\n/m);

@@ -1,5 +1,5 @@
 // `npm run generate`: the types of shared/protocol/agent.proto (plain types;
-// messages are read at run time), docs/openapi.json and docs/settings.md.
+// messages are read at run time), docs/openapi.json, docs/settings.md, docs/commands.md and the kept help of commands.
 import { execFileSync } from 'node:child_process';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 
@@ -29,3 +29,4 @@ writeFileSync('shared/protocol/generated/messages.ts', `${lines.join('\n')}\n`);
 
 await import('./generate-openapi.mjs');
 await import('./generate-settings.mjs');
+await import('./generate-commands.mjs');
