@@ -66,6 +66,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     scaling.accounting,
     scaling.placer,
     scaling.autoscaler,
+    scaling.rollouts,
     linkParts.links,
     parts.gauges.openTasks,
     infrastructure.stall,

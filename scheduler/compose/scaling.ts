@@ -1,8 +1,9 @@
-// The number and place of containers: placement, and the scaling loop with its breakers.
+// The number and place of containers: placement, the scaling loop with its breakers, and rollouts of new versions.
 import { Breakers } from '../control/autoscaler/breakers.ts';
 import { Autoscaler } from '../control/autoscaler/loop.ts';
 import { ScaleEvents } from '../control/autoscaler/scale-events.ts';
 import { AutoscalerMetrics } from '../control/autoscaler/metrics.ts';
+import { RolloutLoop } from '../control/rollouts/loop.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import { LoopMetrics } from '../cluster/loop-metrics.ts';
 import type { Accounting } from '../control/placement/accounting.ts';
@@ -30,6 +31,7 @@ export interface ScalingSetup {
 
 export interface Scaling {
   readonly autoscaler: Autoscaler;
+  readonly rollouts: RolloutLoop;
   readonly placer: Placer;
   readonly accounting: Accounting;
   readonly quotas: Quotas;
@@ -76,5 +78,15 @@ export function openScaling(setup: ScalingSetup): Scaling {
     silentSinceMs: (id) => machines.silentSinceMs(id),
     isGuarded: (queue) => health.isGuarded(queue),
   });
-  return { autoscaler, placer, accounting, quotas, cpuWorkAllowed };
+  const rollouts = new RolloutLoop({
+    db,
+    targets,
+    containers: clusterState.containers,
+    events: setup.events.writer,
+    clock,
+    log,
+    loops,
+    fence,
+  });
+  return { autoscaler, rollouts, placer, accounting, quotas, cpuWorkAllowed };
 }

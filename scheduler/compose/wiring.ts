@@ -460,13 +460,25 @@ function wireDecisions({
   clusterState.leader.onChange((now) => {
     if (now.kind !== 'leading') return;
     autoscaler.leads();
+    scaling.rollouts.wake();
     void accounting.recount().then(() => placer.wake());
   });
 }
 
-/** Deployments that change: their code, their images, and the callers of one that stops. */
-function wireDeployments({ objects, targets, linkParts, taskParts, cancellation, deploymentStops }: Wired): void {
+/** Deployments that change: their code, their images, their rollouts, and the callers of one that stops. */
+function wireDeployments({
+  objects,
+  targets,
+  clusterState,
+  scaling,
+  linkParts,
+  taskParts,
+  cancellation,
+  deploymentStops,
+}: Wired): void {
   objects.onReplaced((objectId) => targets.codeChanged(objectId));
+  clusterState.containers.onChange((change) => scaling.rollouts.containerChanged(change));
+  targets.onChange((change) => scaling.rollouts.targetChanged(change));
   targets.onChange(({ deploymentId, target }) => {
     if (target?.active === true) linkParts.images.prepare(target);
     else void deploymentStops.answerStopped(queueNameOf(deploymentId, '' as StubId));

@@ -1,6 +1,7 @@
 import type { AppId, DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
+import type { RolloutState } from './rollouts.ts';
 import type { When } from './ticks.ts';
 
 /**
@@ -138,6 +139,8 @@ export interface Target {
    * in this version's queue are served before its containers stop.
    */
   readonly supersededBy: number | null;
+  /** State of the version's rollout; null: it had none. */
+  readonly rollout: RolloutState | null;
   readonly queue: QueueName;
   readonly code: { readonly objectId: ObjectId; readonly sha256: string; readonly sizeBytes: number } | null;
   readonly config: StubConfig;

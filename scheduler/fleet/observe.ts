@@ -10,7 +10,7 @@ export interface ObservedStep {
 }
 
 /** Failures of a start that would repeat elsewhere: their cause is the user's, so they are not retried. */
-const USER_CAUSES: ReadonlySet<string> = new Set([
+export const USER_CAUSES: ReadonlySet<string> = new Set([
   'user_error',
   'image_error',
   'start_timeout',

@@ -2,6 +2,15 @@ import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Filters, Flag, ListLimit, Text, Timestamp, Uint32 } from './fields.ts';
 
+/** Whether calls of the name reach a version yet. */
+export const Rollout = Type.Object({
+  state: Text({ description: 'waiting, done, failed, stopped, superseded or withdrawn' }),
+  why: Text({ description: 'why it ended so; empty: it waits, or nothing had to wait' }),
+  since: Timestamp(),
+  until: Timestamp({ description: 'when calls reach the version at the latest; null: it does not wait' }),
+});
+export type Rollout = Static<typeof Rollout>;
+
 export const Deployment = Type.Object({
   id: Text(),
   name: Text(),
@@ -15,6 +24,8 @@ export const Deployment = Type.Object({
   createdAt: Timestamp(),
   updatedAt: Timestamp(),
   appId: Text(),
+  serving: Flag({ description: 'calls of the name reach this version' }),
+  rollout: Text({ description: "its rollout's state; empty: it had none" }),
 });
 export type Deployment = Static<typeof Deployment>;
 

@@ -29,7 +29,8 @@ export const Bytes = (options: Record<string, unknown> = {}) =>
   Type.Unsafe<Uint8Array>({ type: 'string', format: 'byte', ...options });
 
 /** RFC 3339 UTC, or null. */
-export const Timestamp = () => nullable(Type.String({ format: 'date-time' }));
+export const Timestamp = (options: Record<string, unknown> = {}) =>
+  nullable(Type.String({ format: 'date-time', ...options }));
 
 /** A key with its accepted values; scheduler/api/http/filters.ts has the three spellings of it in a query string. */
 export const Filters = (options: Record<string, unknown> = {}) =>

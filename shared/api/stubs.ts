@@ -1,5 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
+import { Rollout } from './deployments.ts';
 import { Anything, Flag, Float, Int64, Text, Uint32, nullable } from './fields.ts';
 
 export const Autoscaler = Type.Object({
@@ -135,7 +136,14 @@ export const CheckStubResponse = Type.Object({
 });
 export type CheckStubResponse = Static<typeof CheckStubResponse>;
 
-export const DeployStubRequest = Type.Object({ stubId: Text(), name: Text() });
+export const DeployStubRequest = Type.Object({
+  stubId: Text(),
+  name: Text(),
+  rollout: Text({
+    description:
+      'now: calls of the name reach the new version at once; anything else: as soon as it has a ready container, where an older version has one',
+  }),
+});
 export type DeployStubRequest = Static<typeof DeployStubRequest>;
 
 export const DeployStubResponse = Type.Object({
@@ -145,6 +153,7 @@ export const DeployStubResponse = Type.Object({
   deploymentId: Text(),
   version: Uint32(),
   invokeUrl: Text(),
+  rollout: nullable(Rollout),
 });
 export type DeployStubResponse = Static<typeof DeployStubResponse>;
 

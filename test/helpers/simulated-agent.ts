@@ -56,12 +56,16 @@ export interface SimulatedAgentOptions {
   readonly volumeDrivers?: readonly string[];
   /** How long a container takes from `proceed` to ready. */
   readonly startMs?: number;
+  /** Called after that: an empty text makes the container ready, any other is the last line of a start that failed. */
+  readonly start?: (containerId: string) => Promise<string>;
 }
 
 interface Container {
   readonly assignment: Assignment__Output;
   phase: 'accepted' | 'starting' | 'running' | 'stopping' | 'removed';
   startedAtMs: number;
+  /** Last line of a start that failed. */
+  failed?: string;
 }
 
 interface Attempt {
@@ -360,7 +364,7 @@ export class SimulatedAgent {
   #observed(id: string): ObservedContainer | undefined {
     const container = this.#containers.get(id);
     if (container === undefined) return undefined;
-    const { assignment, phase, startedAtMs } = container;
+    const { assignment, phase, startedAtMs, failed } = container;
     const { workers = 1, concurrentRequests = 1 } = assignment.spec ?? {};
     return {
       containerId: id,
@@ -372,6 +376,7 @@ export class SimulatedAgent {
       startedAtMs,
       ...(phase === 'running' ? { startPhases: START_PHASES } : {}),
       ...(phase === 'removed' ? { exitCode: 143, reason: assignment.stopReason, finishedAtMs: Date.now() } : {}),
+      ...(failed === undefined ? {} : { phase: 'exited', exitCode: 1, reason: 'user_error', message: failed }),
     };
   }
 
@@ -413,9 +418,11 @@ export class SimulatedAgent {
     this.creations.push({ containerId: id, epoch, atMs: Date.now() });
     container.phase = 'starting';
     this.#report(id);
-    void sleep(this.#options.startMs ?? 20, this.#abort.signal).then(() => {
+    void sleep(this.#options.startMs ?? 20, this.#abort.signal).then(async () => {
+      const failed = (await this.#options.start?.(id)) ?? '';
       if (this.#containers.get(id) !== container || container.phase !== 'starting') return;
-      container.phase = 'running';
+      if (failed === '') container.phase = 'running';
+      else container.failed = failed;
       container.startedAtMs = Date.now();
       this.#report(id);
     });

@@ -35,7 +35,7 @@ export interface GatewayVerb extends Verb {
 }
 
 const DEPLOYMENT =
-  'id name active stubId stubType stubName version workspaceId workspaceName createdAt updatedAt appId';
+  'id name active stubId stubType stubName version workspaceId workspaceName createdAt updatedAt appId serving rollout';
 /** `usage` is an addition of ours. */
 export const CONTAINER =
   'containerId stubId status scheduledAt startedAt workspaceId workerId machineId deploymentId usage';
@@ -378,8 +378,8 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       line: () => 'POST /stubs/deploy',
       body: (stubId) => ({ stubId, name: 'deployed' }),
       make: () => platform().stub({ forceCreate: true }),
-      // `errMsg` and `warnMsg` are additions of ours.
-      fields: 'ok errMsg warnMsg deploymentId version invokeUrl',
+      // `errMsg`, `warnMsg` and the object `rollout` are additions of ours.
+      fields: 'ok errMsg warnMsg deploymentId version invokeUrl rollout',
       ok: {
         ok: true,
         deploymentId: expect.stringMatching(/^[0-9a-f-]{36}$/),

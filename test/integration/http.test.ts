@@ -251,6 +251,7 @@ describe('deployments', () => {
       deploymentId,
       version: 1,
       invokeUrl: `http://${first.httpAddress}/endpoint/hello/v1`,
+      rollout: { state: 'done', why: '', since: null, until: null },
     });
     const url = async (query: string, token = own.token) =>
       (await gateway('GET', `/stubs/${stubId}/url${query}`, undefined, { token })).json;
@@ -306,6 +307,7 @@ describe('deployments', () => {
       deploymentId: '',
       version: 0,
       invokeUrl: '',
+      rollout: null,
     });
     const theirs = await gateway(
       'POST',

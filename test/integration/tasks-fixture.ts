@@ -86,6 +86,7 @@ export function aTarget(changes: Partial<Target['config']> = {}): Target {
     sync: true,
     active: true,
     supersededBy: null,
+    rollout: null,
     queue: queueNameOf(null, stubId),
     code: null,
     scale: null,

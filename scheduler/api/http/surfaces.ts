@@ -9,6 +9,7 @@ import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import { Places } from '#shared/places.ts';
 import type { ContainerActions } from '../../fleet/containers/actions.ts';
+import type { ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import type { ContainerReads } from '../../fleet/containers/container-view.ts';
 import type { HandMadeContainers } from '../../fleet/containers/hand-made.ts';
 import type { ContainerStreams } from '../../fleet/container-streams.ts';
@@ -176,7 +177,7 @@ export interface SurfaceParts {
   readonly taskActions: Pick<TaskActions, 'startTask' | 'endTask' | 'stopTasks'>;
   /** Number of a queue's tasks that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
-  readonly containers: ContainerReads;
+  readonly containers: ContainerReads & Pick<ContainerRegistry, 'ofQueue'>;
   /** Series of metrics. */
   readonly series: SeriesReads;
   /** Current resource use of containers. */
@@ -274,6 +275,10 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     labels: parts.labels,
     events: parts.events.writer,
     nowMs: () => parts.clock.nowMs(),
+    isServed: (queue) => {
+      for (const { row } of parts.containers.ofQueue(queue)) if (row.state === 'RUNNING') return true;
+      return false;
+    },
     ...limits,
   });
   const webSockets = new WebSockets();

@@ -35,6 +35,8 @@ export function listDeployments(deployments: Deployments, directory: Directory):
       });
       const workspaceName = await directory.workspaceName(caller.workspaceId);
       const stubs = await directory.stubs(rows.map((row) => row.stubId));
+      const names = rows.map((row) => row.name);
+      const serving = await directory.servingDeployments(caller.workspaceId, names);
       return {
         ok: true,
         errMsg: '',
@@ -51,6 +53,8 @@ export function listDeployments(deployments: Deployments, directory: Directory):
           createdAt: timestampOf(row.createdAtMs),
           updatedAt: timestampOf(row.updatedAtMs),
           appId: row.appId,
+          serving: serving.has(row.id),
+          rollout: row.rollout ?? '',
         })),
       };
     },

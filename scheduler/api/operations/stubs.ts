@@ -17,6 +17,7 @@ import type { DeployOutcome, Deployments } from '../../workspaces/deployments/de
 import type { Stubs } from '../../workspaces/deployments/stubs.ts';
 import { invokeUrl, pathUrl, urlFormOf } from '../../workspaces/deployments/urls.ts';
 import type { UrlSettings } from '../../workspaces/deployments/urls.ts';
+import { rolloutOf } from './rollout.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
@@ -63,6 +64,9 @@ export function checkStub(stubs: Pick<Stubs, 'check'>): Operation {
   });
 }
 
+/** Nothing had to wait: calls of the name reach the new version. */
+const AT_ONCE = { state: 'done', why: '', since: null, until: null };
+
 type Refused = Extract<DeployOutcome, { kind: 'refused' }>;
 
 function refusalText(refused: Refused): string {
@@ -92,16 +96,19 @@ export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log
     request: DeployStubRequest,
     response: DeployStubResponse,
     handle: async (caller, request, origin) => {
-      const outcome = await deployments.deploy(caller, request.stubId, request.name, actorOf(caller, origin.from));
+      const { stubId, name } = request;
+      const how = { now: request.rollout === 'now' };
+      const outcome = await deployments.deploy(caller, stubId, name, actorOf(caller, origin.from), how);
       if (outcome.kind === 'refused') {
-        log.info({ stubId: request.stubId, why: outcome.why }, 'deploy refused');
+        log.info({ stubId, why: outcome.why }, 'deploy refused');
         const errMsg = refusalText(outcome);
-        return { ok: false, errMsg, warnMsg: '', deploymentId: '', version: 0, invokeUrl: '' };
+        return { ok: false, errMsg, warnMsg: '', deploymentId: '', version: 0, invokeUrl: '', rollout: null };
       }
       const { deployment, stub, warning: warnMsg } = outcome;
       const url = invokeUrl(origin.baseUrl, urlTargetOf(stub, deployment), urls);
       const { id: deploymentId, version } = deployment;
-      return { ok: true, errMsg: '', warnMsg, deploymentId, version, invokeUrl: url };
+      const rollout = rolloutOf(deployment) ?? AT_ONCE;
+      return { ok: true, errMsg: '', warnMsg, deploymentId, version, invokeUrl: url, rollout };
     },
   });
 }

@@ -70,7 +70,7 @@ export class ScaleInputReader {
       // A superseded version keeps containers only while its queue has tasks.
       active: target.active || isSuperseded,
       tasksPerContainer: Math.max(1, autoscaler.tasksPerContainer),
-      minContainers: Math.min(Math.max(0, target.deploymentId === null || isSuperseded ? 0 : scale.minContainers), cap),
+      minContainers: Math.min(leastOf(target), cap),
       maxContainers: Math.min(Math.max(1, scale.maxContainers), cap),
     };
   }
@@ -144,6 +144,14 @@ export class ScaleInputReader {
     const { clock, silentSinceMs } = this.#parts;
     return { heldUntilMs: (silentSinceMs(row.machineId) ?? clock.nowMs()) + afterMs };
   }
+}
+
+/** Containers that a target wants without work. A version whose rollout waits wants one, to show whether it starts. */
+function leastOf({ deploymentId, supersededBy, rollout, scale, config }: Target): number {
+  if (deploymentId === null || supersededBy !== null) return 0;
+  // No call of the name reaches a version that does not start. A person may still scale it.
+  const least = scale?.minContainers ?? (rollout === 'failed' ? 0 : config.autoscaler.minContainers);
+  return Math.max(rollout === 'waiting' ? 1 : 0, least);
 }
 
 /** Facts for the deployment's state. @param wanted - as last decided, for while a sample fails */

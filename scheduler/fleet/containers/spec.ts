@@ -38,7 +38,8 @@ export interface BucketSecrets {
   readonly secretKey: string;
 }
 
-const START_TIMEOUT_MS = 15 * 60_000;
+/** Time that a start may take, from its place on a machine. */
+export const START_TIMEOUT_MS = 15 * 60_000;
 
 export function specOf(target: Target): StoredSpec {
   const { config } = target;

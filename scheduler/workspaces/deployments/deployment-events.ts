@@ -63,6 +63,16 @@ export const stopped = (row: DeploymentRow, by: Actor, atMs: number): readonly E
 export const superseded = (row: DeploymentRow, atMs: number): EventGiven =>
   told('deployment.stopped', row, atMs, { reason: 'superseded' });
 
+/** The rollout of this version began or ended: its row says how. */
+export const rolledOut = (row: DeploymentRow, atMs: number): EventGiven =>
+  told('deployment.rollout', row, atMs, { state: row.rollout, reason: row.rolloutWhy });
+
+/** A person rolled the name back to this version. */
+export const rolledBack = (row: DeploymentRow, by: Actor, atMs: number): readonly EventGiven[] => [
+  rolledOut(row, atMs),
+  audited('audit.deployment.rolled_back', row, by, atMs),
+];
+
 export const deleted = (row: DeploymentRow, by: Actor, atMs: number): readonly EventGiven[] => [
   told('deployment.deleted', row, atMs),
   audited('audit.deployment.deleted', row, by, atMs),

@@ -2,7 +2,7 @@
 // Invariant: a version number is given once. Every change is announced to
 // targets.ts before the caller is answered, so that the next call sees it.
 import { isUuid, newId, queueNameOf } from '#shared/domain/ids.ts';
-import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { DeploymentId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import { isMadeByHand } from './kinds.ts';
 import { SYSTEM } from '../events/audit.ts';
@@ -11,7 +11,8 @@ import type { EventGiven, EventWriter } from '../events/writer.ts';
 import { deleted, deployed, scaled, started, stopped, superseded } from './deployment-events.ts';
 import type { Caller } from '../identity/caller.ts';
 import { readWhen } from '../../domain/ticks.ts';
-import type { Db } from '../../stores/store/db.ts';
+import { ROLLED_OUT_KINDS } from '../../domain/rollouts.ts';
+import type { Db, Queryable } from '../../stores/store/db.ts';
 import { deleteBreaker } from '../../stores/store/queries/breakers.ts';
 import {
   countDeployments,
@@ -30,6 +31,7 @@ import { volumesByIds } from '../../stores/store/queries/volumes.ts';
 import type { HostLabels } from './host-labels.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
+import { Rollouts } from './rollouts.ts';
 import type { Stubs } from './stubs.ts';
 import type { Targets } from './targets.ts';
 import { portOf, sanitiseName } from './urls.ts';
@@ -104,20 +106,32 @@ export interface DeploymentsParts {
   readonly labels: Pick<HostLabels, 'of'>;
   readonly events: Pick<EventWriter, 'transaction'>;
   readonly nowMs: () => number;
+  /** Whether a container of the queue serves calls. */
+  readonly isServed: (queue: QueueName) => boolean;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
 }
 
 export class Deployments {
   readonly #parts: DeploymentsParts;
+  readonly rollouts: Rollouts;
 
   constructor(parts: DeploymentsParts) {
     this.#parts = parts;
+    this.rollouts = new Rollouts(parts);
   }
 
   /**
    * Makes the next version of `name`. Older versions stay active, except a schedule's, whose place the new one takes.
+   * Where the version that calls of the name reach has ready containers, they go on to it until the new one has one.
+   * @param how - `now`: calls reach the new version at once
    */
-  async deploy(caller: Caller, stubId: string, name: string, by: Actor = SYSTEM): Promise<DeployOutcome> {
+  async deploy(
+    caller: Caller,
+    stubId: string,
+    name: string,
+    by: Actor = SYSTEM,
+    how: { readonly now?: boolean } = {},
+  ): Promise<DeployOutcome> {
     const { db, stubs, targets, events, nowMs } = this.#parts;
     const stub = await stubs.find(caller, stubId);
     if (stub === undefined) return { kind: 'refused', why: 'stub_not_found' };
@@ -166,12 +180,13 @@ export class Deployments {
     if (kindOf(stub.type) === 'schedule') {
       return { kind: 'deployed', deployment: await this.#replace(made, stub, by), stub, warning: image.warning };
     }
-    const deployment = await events.transaction(db, async (tx, emit) => {
-      const row = await insertDeployment(tx, made);
+    const { deployment, ended } = await events.transaction(db, async (tx, emit) => {
+      const waits = how.now !== true && (await this.rollouts.waits(tx, made));
+      const row = await insertDeployment(tx, { ...made, waits });
       deployed(row, stub, by, nowMs()).forEach(emit);
-      return row;
+      return { deployment: row, ended: await this.rollouts.begun(tx, row, emit) };
     });
-    await targets.changed(deployment.id);
+    for (const { id } of [deployment, ...ended]) await targets.changed(id);
     return { kind: 'deployed', deployment, stub, warning: image.warning };
   }
 
@@ -223,6 +238,7 @@ export class Deployments {
       deploymentId,
       true,
       (changed) => started(changed, by, this.#parts.nowMs()),
+      (tx, changed, emit) => this.rollouts.again(tx, changed, emit),
       // An operator who starts it wants another try: starts that failed before do not count any more.
       async (changed) => {
         await deleteBreaker(this.#parts.db, queueNameOf(changed.id, changed.stubId));
@@ -272,6 +288,29 @@ export class Deployments {
     return { kind: 'changed', deployment: gone ?? row };
   }
 
+  /**
+   * Calls of the name reach this version from here on. Newer versions stay active, and are reached by their number.
+   */
+  async rollBack(
+    caller: Pick<Caller, 'workspaceId'>,
+    deploymentId: string,
+    by: Actor = SYSTEM,
+  ): Promise<ChangeOutcome> {
+    const row = await this.find(caller, deploymentId);
+    if (row === undefined) return NOT_FOUND;
+    if (!ROLLED_OUT_KINDS.has(kindOf(row.stubType))) {
+      return {
+        kind: 'refused',
+        text: `deployments of ${kindOf(row.stubType)} cannot be rolled back: deploy the code of before`,
+      };
+    }
+    if (!row.active) {
+      return { kind: 'refused', text: `${row.name} v${row.version} is stopped: start it first` };
+    }
+    const changed = await this.rollouts.rollBack(row, by);
+    return changed === undefined ? NOT_FOUND : { kind: 'changed', deployment: changed };
+  }
+
   /** Deployments that match the filter, newest first. */
   list(caller: Pick<Caller, 'workspaceId'>, filter: DeploymentFilter): Promise<readonly DeploymentRow[]> {
     return listDeployments(this.#parts.db.reads.of(caller.workspaceId), { workspaceId: caller.workspaceId, ...filter });
@@ -282,14 +321,17 @@ export class Deployments {
     id: string,
     active: boolean,
     eventsOf: (row: DeploymentRow) => readonly EventGiven[],
+    also: (tx: Queryable, row: DeploymentRow, emit: (event: EventGiven) => void) => Promise<DeploymentRow> = (_, row) =>
+      Promise.resolve(row),
     beforeTold?: (row: DeploymentRow) => Promise<void>,
   ): Promise<DeploymentRow | undefined> {
     if (!isUuid(id)) return undefined;
     const { db, events } = this.#parts;
     const row = await events.transaction(db, async (tx, emit) => {
       const changed = await setDeploymentActive(tx, workspaceId, id.toLowerCase(), active);
-      if (changed !== undefined) eventsOf(changed).forEach(emit);
-      return changed;
+      if (changed === undefined) return undefined;
+      eventsOf(changed).forEach(emit);
+      return also(tx, changed, emit);
     });
     if (row === undefined) return undefined;
     await beforeTold?.(row);

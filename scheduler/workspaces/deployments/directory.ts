@@ -11,6 +11,7 @@ import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import { machinesOfContainers } from '../../stores/store/queries/containers.ts';
 import { mayKnowMachine } from '../../stores/store/queries/machines.ts';
 import { objectById } from '../../stores/store/queries/objects.ts';
+import { servingIds } from '../../stores/store/queries/rollouts.ts';
 import { latestStubsOfApps, stubById } from '../../stores/store/queries/stubs.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { workspaceById } from '../../stores/store/queries/workspaces.ts';
@@ -88,6 +89,11 @@ export class Directory {
   ): Promise<ReadonlyMap<AppId, DeploymentRow>> {
     const rows = await latestDeploymentsOfApps(this.#db.reads.of(workspaceId), workspaceId, appIds);
     return new Map(rows.map((row) => [row.appId, row]));
+  }
+
+  /** The versions that calls of these names reach. */
+  servingDeployments(workspaceId: WorkspaceId, names: readonly string[]): Promise<ReadonlySet<DeploymentId>> {
+    return servingIds(this.#db.reads.of(workspaceId), workspaceId, names);
   }
 
   /** The stub of each app that was made last. */

@@ -36,7 +36,7 @@ const MAX_ENTRIES = 10_000;
 export class Targets {
   readonly name = 'targets';
   readonly #parts: TargetsParts;
-  /** By workspace, kind, name and version (`''`: latest), and by host label and version. */
+  /** By workspace, kind, name and version, and by host label and version (`''`: the one that serves). */
   readonly #byName: BoundedMap<string, Target>;
   /** Targets of stubs invoked by their own id: the newest deployment, else the stub itself. */
   readonly #byStub: BoundedMap<string, Target>;
@@ -70,7 +70,7 @@ export class Targets {
 
   /**
    * The deployment that a name means, active or not; synchronous when it is known.
-   * @param version - null: the newest
+   * @param version - null: the one that calls of the name reach
    */
   byName(
     workspaceId: WorkspaceId,
@@ -85,7 +85,10 @@ export class Targets {
     );
   }
 
-  /** The target of a host label, of any workspace: callers compare it. @param version - null: the newest */
+  /**
+   * The target of a host label, of any workspace: callers compare it.
+   * @param version - null: the one that calls of the label reach
+   */
   bySubdomain(subdomain: string, version: number | null): Target | Promise<Target | undefined> {
     // Kept in the same map as the names, because a change removes the same entries.
     const key = `\n\n${version ?? ''}\n${subdomain}`;
@@ -124,7 +127,7 @@ export class Targets {
     );
   }
 
-  /** Active deployments that want containers without work (`minContainers`), or whose bounds were set by Scale. */
+  /** Active deployments that want containers without work (`minContainers`, a rollout), or have bounds set by Scale. */
   activeTargets(): IterableIterator<Target> {
     return this.#warm.values();
   }
@@ -219,7 +222,7 @@ export class Targets {
   #forget(deploymentId: DeploymentId): void {
     this.#generation++;
     this.#byQueue.delete(queueNameOf(deploymentId, '' as StubId));
-    // "Newest" may mean another version now for any name or stub;
+    // A name without a version, or a stub, may mean another version now;
     // a name with a version always means the same deployment.
     this.#byStub.clear();
     for (const [key, target] of this.#byName) {
@@ -229,7 +232,9 @@ export class Targets {
 
   #keepWarm(deploymentId: DeploymentId, target: Target | undefined): void {
     const warm =
-      target !== undefined && target.active && (target.scale !== null || target.config.autoscaler.minContainers > 0);
+      target !== undefined &&
+      target.active &&
+      (target.scale !== null || target.rollout === 'waiting' || target.config.autoscaler.minContainers > 0);
     if (warm) this.#warm.set(deploymentId, target);
     else this.#warm.delete(deploymentId);
   }
@@ -274,6 +279,7 @@ export function targetOf(row: TargetRow): Target {
     sync: isSyncKind(kind),
     active: row.deployment?.active ?? true,
     supersededBy: row.deployment?.supersededBy ?? null,
+    rollout: row.deployment?.rollout ?? null,
     queue: queueNameOf(row.deployment?.id ?? null, row.stubId),
     code: row.code,
     config: storedConfig(row.config),

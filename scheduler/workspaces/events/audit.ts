@@ -67,6 +67,7 @@ export const AUDIT_KINDS = [
   'audit.deployment.stopped',
   'audit.deployment.scaled',
   'audit.deployment.deleted',
+  'audit.deployment.rolled_back',
   'audit.webhook.created',
   'audit.webhook.updated',
   'audit.webhook.rotated',

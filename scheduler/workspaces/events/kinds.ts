@@ -25,6 +25,7 @@ export const EVENT_KINDS = {
   'deployment.stopped': TOLD,
   'deployment.deleted': TOLD,
   'deployment.scaled': TOLD,
+  'deployment.rollout': TOLD,
   'container.lifecycle': KEPT,
   'container.event': KEPT,
   'worker.lifecycle': KEPT,

@@ -1,5 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
+import { Rollout } from '../deployments.ts';
 import { Timestamp, nullable } from '../fields.ts';
 import { AppRecord } from './app-record.ts';
 import { Count, Id, Time, listOf } from './lists.ts';
@@ -37,6 +38,7 @@ export const DeploymentRecord = Type.Object({
   createdAt: Time(),
   updatedAt: Time(),
   appId: Id(),
+  rollout: nullable(Rollout),
 });
 export type DeploymentRecord = Static<typeof DeploymentRecord>;
 

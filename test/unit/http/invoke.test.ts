@@ -47,6 +47,7 @@ const aTarget = (
   config: { authorized: said.authorized ?? true } as StubConfig,
   scale: null,
   supersededBy: null,
+  rollout: null,
   imageDigest: '',
 });
 

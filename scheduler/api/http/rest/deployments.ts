@@ -124,6 +124,12 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
     verb(parts.deployments, 'POST /deployment/{ws}/stop/{deploymentId}', 'Stop a deployment', (owner, id, by) =>
       parts.deployments.stop(owner, id, by),
     ),
+    verb(
+      parts.deployments,
+      'POST /deployment/{ws}/rollback/{deploymentId}',
+      'Let calls of the name reach this older version again',
+      (owner, id, by) => parts.deployments.rollBack(owner, id, by),
+    ),
     verb(parts.deployments, 'DELETE /deployment/{ws}/{deploymentId}', 'Stop and delete a deployment', (owner, id, by) =>
       parts.deployments.delete(owner, id, by),
     ),

@@ -9,6 +9,7 @@ import type { RestTask } from '#shared/api/rest/tasks.ts';
 import type { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
 import { isEventStream, itemsOf } from '#shared/domain/event-stream.ts';
 import type { ContainerView } from '../../../fleet/containers/container-view.ts';
+import { rolloutOf } from '../../operations/rollout.ts';
 import { poolNameOf } from '../../../domain/pools.ts';
 import { storedConfig } from '../../../domain/stub-config.ts';
 import type { StubConfig } from '../../../domain/stub-config.ts';
@@ -123,6 +124,7 @@ export function deploymentRecord(
     createdAt,
     updatedAt,
     appId: row.appId,
+    rollout: rolloutOf(row),
   };
 }
 

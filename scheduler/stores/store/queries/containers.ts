@@ -439,6 +439,28 @@ export function newestOfStubName(
 }
 
 /**
+ * The first container of a deployment that was made since then and failed before it was ready, for one of the reasons.
+ */
+export function firstFailedStart(
+  db: Queryable,
+  of: {
+    readonly stubId: StubId;
+    readonly deploymentId: DeploymentId;
+    readonly sinceMs: number;
+    readonly reasons: readonly string[];
+  },
+): Promise<ContainerRow | undefined> {
+  return maybeOne(
+    db,
+    `select ${COLUMNS} from containers where stub_id = $1 and deployment_id = $2 and created_at >= $3
+       and state = 'FAILED' and started_at is null and coalesce(reason, 'user_error') = any ($4::text[])
+     order by created_at limit 1`,
+    [of.stubId, of.deploymentId, new Date(of.sinceMs), of.reasons],
+    map,
+  );
+}
+
+/**
  * The container whose id ends with `end`, in any state, among the newest of the workspace.
  * @param end - hexadecimal.
  * @returns undefined: none matches, or several do

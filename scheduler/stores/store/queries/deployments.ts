@@ -1,5 +1,6 @@
 import type { AppId, DeploymentId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
+import type { RolloutState } from '../../../domain/rollouts.ts';
 import { dateOrNull, many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
 
 export interface DeploymentRow {
@@ -15,6 +16,12 @@ export interface DeploymentRow {
   /** Lower bound written by Scale; null: the stub's own bounds. */
   readonly scaleMin: number | null;
   readonly scaleMax: number | null;
+  /** State of its rollout; null: it had none. */
+  readonly rollout: RolloutState | null;
+  /** When its rollout began; null: it had none. */
+  readonly rolloutSinceMs: number | null;
+  /** Sentence about the rollout's end. */
+  readonly rolloutWhy: string;
   readonly createdAtMs: number;
   readonly updatedAtMs: number;
   readonly deletedAtMs: number | null;
@@ -26,6 +33,8 @@ export type NewDeployment = Pick<
 > & {
   /** `sha256:…`, or empty. */
   readonly imageDigest?: string;
+  /** Calls of its name go on to an older version; absent: they reach this one. */
+  readonly waits?: boolean;
 };
 
 interface Raw {
@@ -40,13 +49,16 @@ interface Raw {
   subdomain: string;
   scale_min: number | null;
   scale_max: number | null;
+  rollout: string | null;
+  rollout_since: Date | null;
+  rollout_why: string;
   created_at: Date;
   updated_at: Date;
   deleted_at: Date | null;
 }
-const COLUMNS =
-  'id, workspace_id, app_id, stub_id, name, stub_type, version, active, subdomain, scale_min, scale_max, created_at, updated_at, deleted_at';
-const map = (row: Raw): DeploymentRow => ({
+export const DEPLOYMENT_COLUMNS =
+  'id, workspace_id, app_id, stub_id, name, stub_type, version, active, subdomain, scale_min, scale_max, rollout, rollout_since, rollout_why, created_at, updated_at, deleted_at';
+export const deploymentOf = (row: Raw): DeploymentRow => ({
   id: row.id as DeploymentId,
   workspaceId: row.workspace_id as WorkspaceId,
   appId: row.app_id as AppId,
@@ -58,10 +70,18 @@ const map = (row: Raw): DeploymentRow => ({
   subdomain: row.subdomain,
   scaleMin: row.scale_min,
   scaleMax: row.scale_max,
+  rollout: row.rollout as RolloutState | null,
+  rolloutSinceMs: msOrNull(row.rollout_since),
+  rolloutWhy: row.rollout_why,
   createdAtMs: msOf(row.created_at),
   updatedAtMs: msOf(row.updated_at),
   deletedAtMs: msOrNull(row.deleted_at),
 });
+
+/** Order of the versions of a name: the first is the one that its calls reach. @param table - its alias */
+export function servingFirst(table: string): string {
+  return `(${table}.rollout is null or ${table}.rollout = 'done') desc, ${table}.version desc`;
+}
 
 /**
  * Makes the next version: the highest ever used for (workspace, name, stub type), deleted ones included, plus one. The
@@ -75,8 +95,10 @@ export function insertDeployment(db: Queryable, deployment: NewDeployment): Prom
        on conflict (workspace_id, name, stub_type) do update set last_version = v.last_version + 1
        returning last_version
      )
-     insert into deployments (id, workspace_id, app_id, stub_id, name, stub_type, version, subdomain, image_digest)
-     select $1, $2, $3, $4, $5, $6, next.last_version, $7, $8 from next returning ${COLUMNS}`,
+     insert into deployments
+       (id, workspace_id, app_id, stub_id, name, stub_type, version, subdomain, image_digest, rollout, rollout_since)
+     select $1, $2, $3, $4, $5, $6, next.last_version, $7, $8,
+       case when $9::boolean then 'waiting' end, case when $9::boolean then now() end from next returning ${DEPLOYMENT_COLUMNS}`,
     [
       deployment.id,
       deployment.workspaceId,
@@ -86,14 +108,20 @@ export function insertDeployment(db: Queryable, deployment: NewDeployment): Prom
       deployment.stubType,
       deployment.subdomain,
       deployment.imageDigest ?? '',
+      deployment.waits ?? false,
     ],
-    map,
+    deploymentOf,
   );
 }
 
 /** The deployment with this id, if it is not deleted; of any workspace, callers compare it. */
 export function deploymentById(db: Queryable, id: string): Promise<DeploymentRow | undefined> {
-  return maybeOne(db, `select ${COLUMNS} from deployments where id = $1 and deleted_at is null`, [id], map);
+  return maybeOne(
+    db,
+    `select ${DEPLOYMENT_COLUMNS} from deployments where id = $1 and deleted_at is null`,
+    [id],
+    deploymentOf,
+  );
 }
 
 /** Whether the workspace has the deployment, or had it before it was deleted. */
@@ -110,18 +138,18 @@ export function latestDeploymentsOfApps(
 ): Promise<DeploymentRow[]> {
   return many(
     db,
-    `select distinct on (app_id) ${COLUMNS} from deployments
+    `select distinct on (app_id) ${DEPLOYMENT_COLUMNS} from deployments
      where workspace_id = $1 and app_id = any ($2::text[]) and deleted_at is null
      order by app_id, created_at desc, id desc`,
     [workspaceId, appIds],
-    map,
+    deploymentOf,
   );
 }
 
 /**
  * The deployment that `/{kind}/{name}/v{n}` or `/{kind}/{name}` names, active or not.
  * @param stubKind - the part of the stub type before `/`; null: any
- * @param version - null: the highest that is not deleted
+ * @param version - null: the one that calls of the name reach
  */
 export function deploymentByName(
   db: Queryable,
@@ -132,16 +160,16 @@ export function deploymentByName(
 ): Promise<DeploymentRow | undefined> {
   return maybeOne(
     db,
-    `select ${COLUMNS} from deployments
+    `select ${DEPLOYMENT_COLUMNS} from deployments d
      where workspace_id = $1 and name = $2 and ($3::text is null or split_part(stub_type, '/', 1) = $3::text) and deleted_at is null
        and ($4::integer is null or version = $4::integer)
-     order by version desc, created_at desc limit 1`,
+     order by ${servingFirst('d')}, created_at desc limit 1`,
     [workspaceId, name, stubKind, version],
-    map,
+    deploymentOf,
   );
 }
 
-/** The deployment with that host label, active or not. @param version - null: the highest that is not deleted */
+/** The deployment with that host label, active or not. @param version - null: the one that calls reach */
 export function deploymentBySubdomain(
   db: Queryable,
   subdomain: string,
@@ -149,11 +177,11 @@ export function deploymentBySubdomain(
 ): Promise<DeploymentRow | undefined> {
   return maybeOne(
     db,
-    `select ${COLUMNS} from deployments
+    `select ${DEPLOYMENT_COLUMNS} from deployments d
      where subdomain = $1 and deleted_at is null and ($2::integer is null or version = $2::integer)
-     order by version desc limit 1`,
+     order by ${servingFirst('d')} limit 1`,
     [subdomain, version],
-    map,
+    deploymentOf,
   );
 }
 
@@ -185,7 +213,7 @@ export function listDeployments(
 ): Promise<DeploymentRow[]> {
   return many(
     db,
-    `select ${COLUMNS} from deployments
+    `select ${DEPLOYMENT_COLUMNS} from deployments
      where workspace_id = $1 and ($2::boolean or deleted_at is null)
        and ($3::text[] is null or id = any ($3::text[]))
        and ($4::text is null or name = $4)
@@ -222,13 +250,18 @@ export function listDeployments(
       filter.limit,
       filter.offset ?? 0,
     ],
-    map,
+    deploymentOf,
   );
 }
 
 /** Every active deployment of every workspace, for the autoscaler's start. */
 export function listActiveDeployments(db: Queryable): Promise<DeploymentRow[]> {
-  return many(db, `select ${COLUMNS} from deployments where active and deleted_at is null`, [], map);
+  return many(
+    db,
+    `select ${DEPLOYMENT_COLUMNS} from deployments where active and deleted_at is null`,
+    [],
+    deploymentOf,
+  );
 }
 
 /** Number of the workspace's deployments that are not deleted, counted no further than `most`. */
@@ -244,7 +277,7 @@ export async function countDeployments(db: Queryable, workspaceId: WorkspaceId, 
 
 /**
  * Starts or stops a deployment. A started one ticks from now on: ticks it missed while stopped are not made up for.
- * Starting or stopping a superseded version clears the mark of its successor.
+ * Starting or stopping a superseded version clears the mark of its successor. Stopping one ends its rollout.
  */
 export function setDeploymentActive(
   db: Queryable,
@@ -255,10 +288,12 @@ export function setDeploymentActive(
   return maybeOne(
     db,
     `update deployments set active = $3, superseded_by = null, updated_at = now(),
-       ticked_to = case when $3 and not active then now() else ticked_to end
-     where workspace_id = $1 and id = $2 and deleted_at is null returning ${COLUMNS}`,
+       ticked_to = case when $3 and not active then now() else ticked_to end,
+       rollout_why = case when rollout = 'waiting' and not $3 then 'it was stopped' else rollout_why end,
+       rollout = case when rollout = 'waiting' and not $3 then 'stopped' else rollout end
+     where workspace_id = $1 and id = $2 and deleted_at is null returning ${DEPLOYMENT_COLUMNS}`,
     [workspaceId, id, active],
-    map,
+    deploymentOf,
   );
 }
 
@@ -271,9 +306,9 @@ export function setDeploymentScale(
   return maybeOne(
     db,
     `update deployments set scale_min = $3, scale_max = $4, updated_at = now()
-     where workspace_id = $1 and id = $2 and deleted_at is null returning ${COLUMNS}`,
+     where workspace_id = $1 and id = $2 and deleted_at is null returning ${DEPLOYMENT_COLUMNS}`,
     [workspaceId, id, scale.min, scale.max],
-    map,
+    deploymentOf,
   );
 }
 
@@ -286,8 +321,8 @@ export function deleteDeployment(
   return maybeOne(
     db,
     `update deployments set active = false, deleted_at = now(), updated_at = now()
-     where workspace_id = $1 and id = $2 and deleted_at is null returning ${COLUMNS}`,
+     where workspace_id = $1 and id = $2 and deleted_at is null returning ${DEPLOYMENT_COLUMNS}`,
     [workspaceId, id],
-    map,
+    deploymentOf,
   );
 }

@@ -1,7 +1,9 @@
 // Targets of invocations, in one row each: deployment, stub and code together, as the target cache keeps them.
 import type { AppId, DeploymentId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { RolloutState } from '../../../domain/rollouts.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne } from '../rows.ts';
+import { servingFirst } from './deployments.ts';
 
 export interface TargetRow {
   readonly workspaceId: WorkspaceId;
@@ -18,6 +20,7 @@ export interface TargetRow {
     readonly version: number;
     readonly active: boolean;
     readonly supersededBy: number | null;
+    readonly rollout: RolloutState | null;
     readonly imageDigest: string;
     readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
   } | null;
@@ -38,6 +41,7 @@ interface Raw {
   version: number | null;
   active: boolean | null;
   superseded_by: number | null;
+  rollout: string | null;
   image_digest: string | null;
   scale_min: number | null;
   scale_max: number | null;
@@ -45,7 +49,7 @@ interface Raw {
 const STUB_COLUMNS =
   's.workspace_id, s.app_id, s.id as stub_id, s.name as stub_name, s.type as stub_type, s.config, o.id as object_id, o.sha256, o.size';
 const DEPLOYMENT_COLUMNS =
-  'd.id as deployment_id, d.name, d.version, d.active, d.superseded_by, d.image_digest, d.scale_min, d.scale_max';
+  'd.id as deployment_id, d.name, d.version, d.active, d.superseded_by, d.rollout, d.image_digest, d.scale_min, d.scale_max';
 const FROM_DEPLOYMENTS = `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from deployments d
   join stubs s on s.id = d.stub_id left join objects o on o.id = s.object_id`;
 
@@ -69,6 +73,7 @@ const map = (row: Raw): TargetRow => ({
           version: row.version ?? 0,
           active: row.active === true,
           supersededBy: row.superseded_by ?? null,
+          rollout: (row.rollout ?? null) as RolloutState | null,
           imageDigest: row.image_digest ?? '',
           scale:
             row.scale_min === null || row.scale_max === null
@@ -84,7 +89,7 @@ export function targetOfDeployment(db: Queryable, id: string): Promise<TargetRow
 
 /**
  * The target of `/{kind}/{name}/v{n}` or `/{kind}/{name}`, active or not.
- * @param version - null: the highest that is not deleted
+ * @param version - null: the one that calls of the name reach
  */
 export function targetByName(
   db: Queryable,
@@ -98,7 +103,7 @@ export function targetByName(
     `${FROM_DEPLOYMENTS}
      where d.workspace_id = $1 and d.name = $2 and split_part(d.stub_type, '/', 1) = $3 and d.deleted_at is null
        and ($4::integer is null or d.version = $4::integer)
-     order by d.version desc, d.created_at desc limit 1`,
+     order by ${servingFirst('d')}, d.created_at desc limit 1`,
     [workspaceId, name, kind, version],
     map,
   );
@@ -106,7 +111,7 @@ export function targetByName(
 
 /**
  * The target that the host label of a deployment names, active or not, in any workspace; callers compare the workspace.
- * @param version - null: the highest that is not deleted
+ * @param version - null: the one that calls of the name reach
  */
 export function targetBySubdomain(
   db: Queryable,
@@ -121,22 +126,22 @@ export function targetBySubdomain(
      where d.subdomain = $1 and d.deleted_at is null and ($2::integer is null or d.version = $2::integer)
        and (d.workspace_id, d.name, d.stub_type) = (select f.workspace_id, f.name, f.stub_type from deployments f
          where f.subdomain = $1 order by f.created_at, f.id limit 1)
-     order by d.version desc limit 1`,
+     order by ${servingFirst('d')} limit 1`,
     [subdomain, version],
     map,
   );
 }
 
 /**
- * A stub as it is invoked by its own id: by its newest deployment, active ones
- * first, when it has any; else by itself. The stub may be of any workspace.
+ * A stub as it is invoked by its own id: by its newest deployment when it has any, active ones and those whose rollout
+ * is done first; else by itself. The stub may be of any workspace.
  */
 export function targetOfStub(db: Queryable, stubId: string): Promise<TargetRow | undefined> {
   return maybeOne(
     db,
     `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from stubs s left join objects o on o.id = s.object_id
      left join deployments d on d.stub_id = s.id and d.deleted_at is null
-     where s.id = $1 order by d.active desc nulls last, d.version desc nulls last limit 1`,
+     where s.id = $1 order by d.active desc nulls last, ${servingFirst('d')} nulls last limit 1`,
     [stubId],
     map,
   );
@@ -147,19 +152,19 @@ export function targetOfPlainStub(db: Queryable, stubId: string): Promise<Target
   return maybeOne(
     db,
     `select ${STUB_COLUMNS}, null as deployment_id, null as name, null::integer as version, null::boolean as active,
-       null::integer as superseded_by, null::integer as scale_min, null::integer as scale_max
+       null::integer as superseded_by, null as rollout, null::integer as scale_min, null::integer as scale_max
      from stubs s left join objects o on o.id = s.object_id where s.id = $1`,
     [stubId],
     map,
   );
 }
 
-/** Active deployments that want containers without work, or whose bounds were set: the autoscaler's initial targets. */
+/** Active deployments that want containers without work, roll out, or have bounds of Scale, for the autoscaler. */
 export function warmTargets(db: Queryable): Promise<TargetRow[]> {
   return many(
     db,
     `${FROM_DEPLOYMENTS} where d.active and d.deleted_at is null
-       and (d.scale_min is not null or coalesce((s.config #>> '{autoscaler,minContainers}')::integer, 0) > 0)`,
+       and (d.scale_min is not null or d.rollout = 'waiting' or coalesce((s.config #>> '{autoscaler,minContainers}')::integer, 0) > 0)`,
     [],
     map,
   );

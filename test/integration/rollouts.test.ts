@@ -1,0 +1,351 @@
+// Rollouts on a real scheduler with real stores of both kinds and a simulated machine, as callers see them; and the
+// leader's loop on rows, at its limit and after a change of the leader.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { RolloutLoop } from '#scheduler/control/rollouts/loop.ts';
+import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
+import { Registry } from '#shared/metrics.ts';
+import { newId, queueNameOf } from '#shared/domain/ids.ts';
+import type { DeploymentId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
+import { deploymentById, insertDeployment } from '#scheduler/stores/store/queries/deployments.ts';
+import type { DeploymentRow } from '#scheduler/stores/store/queries/deployments.ts';
+import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
+import { waitFor } from '../helpers/programs.ts';
+import { SimulatedAgent, echo } from '../helpers/simulated-agent.ts';
+import { TestClock } from '../helpers/test-clock.ts';
+import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
+import type { OpenedDb } from './store-fixture.ts';
+import { aPlatform } from './verbs-fixture.ts';
+import type { Json, Platform } from './verbs-fixture.ts';
+
+/** Long enough for a loaded machine; every wait ends as soon as its condition holds. */
+const PATIENCE_MS = 30_000;
+
+interface Version {
+  readonly id: string;
+  readonly stubId: string;
+  readonly version: number;
+  readonly rollout: Json;
+}
+
+describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
+  let platform: Platform;
+  let agent: SimulatedAgent;
+  /** Starts that the test holds back, by stub: each ends with the text that it is given. */
+  const held = new Map<string, PromiseWithResolvers<string>>();
+  let count = 0;
+
+  beforeAll(async () => {
+    platform = await aPlatform({}, stores);
+    const by = { token: platform.admin.token };
+    const made = await platform.gateway('POST /machines', { poolName: 'rolled' }, by);
+    agent = new SimulatedAgent({
+      addresses: () => [platform.agentAddress],
+      joinToken: String(made.json['agentUpstreamToken']),
+      cpuMillicores: 64_000,
+      memoryBytes: 64 * 1024 ** 3,
+      handle: echo,
+      start: async (containerId) =>
+        (await [...held].find(([stubId]) => containerId.includes(stubId))?.[1].promise) ?? '',
+    });
+    await agent.start();
+  }, 60_000);
+  afterAll(async () => {
+    for (const { resolve } of held.values()) resolve('');
+    await agent.stop();
+    await platform.stop();
+  });
+
+  /** Deploys another recipe under the name. @param how - `holds`: its starts wait for the test */
+  const deploy = async (
+    name: string,
+    how: { readonly holds?: boolean; readonly now?: boolean; readonly cpu?: number } = {},
+  ): Promise<Version> => {
+    const stubId = await platform.stub({ env: [`N=${(count += 1)}`], keepWarmSeconds: 600, cpu: how.cpu ?? 100 });
+    if (how.holds === true) held.set(stubId, Promise.withResolvers());
+    const rollout = how.now === true ? 'now' : 'auto';
+    const { json } = await platform.gateway('POST /stubs/deploy', { stubId, name, rollout });
+    expect(json).toMatchObject({ ok: true });
+    return {
+      id: String(json['deploymentId']),
+      stubId,
+      version: Number(json['version']),
+      rollout: json['rollout'] as Json,
+    };
+  };
+  /** The stub whose container answered a call of the name. */
+  const answeredBy = async (path: string): Promise<string> => {
+    const { status, json, text } = await platform.call(`POST /endpoint/${path}`, {});
+    expect([status, text]).toEqual([200, text]);
+    return String(json['containerId']);
+  };
+  const callsReach = async (name: string, { stubId }: Version): Promise<void> => {
+    expect(await answeredBy(name)).toContain(stubId);
+    expect(await answeredBy(`${name}/latest`)).toContain(stubId);
+  };
+  const rolloutOf = async ({ id }: Version): Promise<Json> =>
+    (await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}/${id}`)).json['rollout'] as Json;
+  const ends = (version: Version, state: string): Promise<Json> =>
+    waitFor(
+      async () => {
+        const rollout = await rolloutOf(version);
+        return rollout['state'] === state && rollout;
+      },
+      `the rollout is ${state}`,
+      PATIENCE_MS,
+    );
+  const starts = ({ stubId }: Version): Promise<string> =>
+    waitFor(() => agent.present.find((id) => id.includes(stubId)), 'a container of it is there', PATIENCE_MS);
+  const verb = async (line: string): Promise<void> =>
+    expect((await platform.gateway(line)).json).toEqual({ ok: true, errMsg: '' });
+  /** A name whose first version has a ready container. */
+  const served = async (name: string, cpu?: number): Promise<Version> => {
+    const first = await deploy(name, cpu === undefined ? {} : { cpu });
+    expect(first.rollout).toEqual({ state: 'done', why: '', since: null, until: null });
+    await callsReach(name, first);
+    return first;
+  };
+  const listed = async (name: string): Promise<unknown[]> =>
+    ((await platform.gateway(`GET /deployments?filters=name=${name}`)).json['deployments'] as Json[]).map((row) => [
+      row['version'],
+      row['serving'],
+      row['rollout'],
+    ]);
+
+  test('calls of the name stay with the ready version until the new one has a ready container', async () => {
+    const first = await served('moves');
+    const second = await deploy('moves', { holds: true });
+    expect(second.rollout).toMatchObject({ state: 'waiting', why: '', since: expect.any(String) });
+    const { since, until } = second.rollout;
+    expect(Date.parse(String(until)) - Date.parse(String(since))).toBe(15 * 60_000);
+    // A container starts without a call, although the recipe wants none.
+    await starts(second);
+    await callsReach('moves', first);
+    expect(await listed('moves')).toEqual([
+      [2, false, 'waiting'],
+      [1, true, ''],
+    ]);
+    held.get(second.stubId)?.resolve('');
+    expect(await ends(second, 'done')).toMatchObject({ why: 'a container of it is ready', until: null });
+    await callsReach('moves', second);
+    // The older version is still there under its number.
+    expect(await answeredBy('moves/v1')).toContain(first.stubId);
+    expect(await listed('moves')).toEqual([
+      [2, true, 'done'],
+      [1, false, ''],
+    ]);
+  });
+
+  test('a start that fails leaves the older version serving, and a start of the new one tries again', async () => {
+    const first = await served('fails');
+    const second = await deploy('fails', { holds: true });
+    const before = held.get(second.stubId);
+    before?.resolve('ImportError: no module named torch');
+    const rollout = await ends(second, 'failed');
+    expect(rollout['why']).toMatch(
+      /^the start of endpoint-\S+ failed \(user_error\): ImportError: no module named torch$/,
+    );
+    await callsReach('fails', first);
+    // The version is still there under its number, and wants no container without a call.
+    held.set(second.stubId, Promise.withResolvers());
+    await verb(`POST /deployments/${second.id}/start`);
+    await ends(second, 'waiting');
+    held.get(second.stubId)?.resolve('');
+    await ends(second, 'done');
+    await callsReach('fails', second);
+  });
+
+  test('without a ready container of the older version, and with `now`, calls move at once', async () => {
+    const idle = await deploy('idle');
+    expect((await deploy('idle')).rollout).toMatchObject({ state: 'done' });
+    expect(idle.version).toBe(1);
+    await served('now');
+    const second = await deploy('now', { now: true });
+    expect(second.rollout).toMatchObject({ state: 'done' });
+    await callsReach('now', second);
+  });
+
+  test('a stop or a deletion of the new version ends its rollout', async () => {
+    for (const end of ['stop', 'delete']) {
+      const first = await served(`ends-by-${end}`);
+      const second = await deploy(`ends-by-${end}`, { holds: true });
+      const containerId = await starts(second);
+      if (end === 'stop') await verb(`POST /deployments/${second.id}/stop`);
+      else await verb(`DELETE /deployments/${second.id}`);
+      await waitFor(() => !agent.present.includes(containerId), 'its container is gone', PATIENCE_MS);
+      await callsReach(`ends-by-${end}`, first);
+      if (end === 'stop') expect(await rolloutOf(second)).toMatchObject({ state: 'stopped', why: 'it was stopped' });
+    }
+  });
+
+  test('a stop or a deletion of the older version moves calls at once', async () => {
+    for (const end of ['stop', 'delete']) {
+      const first = await served(`older-${end}`);
+      const second = await deploy(`older-${end}`, { holds: true });
+      await starts(second);
+      if (end === 'stop') await verb(`POST /deployments/${first.id}/stop`);
+      else await verb(`DELETE /deployments/${first.id}`);
+      const { why } = await ends(second, 'done');
+      expect(['v1 was stopped or deleted', 'no older version is left']).toContain(why);
+      const waiting = answeredBy(`older-${end}`);
+      held.get(second.stubId)?.resolve('');
+      expect(await waiting).toContain(second.stubId);
+    }
+  });
+
+  test('a deploy in the middle takes the place of the rollout before it', async () => {
+    const first = await served('again');
+    const second = await deploy('again', { holds: true });
+    const containerId = await starts(second);
+    const third = await deploy('again', { holds: true });
+    expect(third.rollout).toMatchObject({ state: 'waiting' });
+    expect(await rolloutOf(second)).toMatchObject({ state: 'superseded', why: 'v3 was deployed' });
+    await callsReach('again', first);
+    await waitFor(() => !agent.present.includes(containerId), 'the container of v2 is gone', PATIENCE_MS);
+    await starts(third);
+    held.get(third.stubId)?.resolve('');
+    await ends(third, 'done');
+    await callsReach('again', third);
+  });
+
+  test('with no room on any machine calls stay where they are, until the older version goes', async () => {
+    const first = await served('large', 40_000);
+    const second = await deploy('large', { cpu: 40_000 });
+    await waitFor(
+      async () => {
+        const { json } = await platform.call(`GET /api/v1/explain/${platform.own.workspaceId}/${second.id}`);
+        return JSON.stringify(json).includes('"main_rejection":"cpu"');
+      },
+      'no machine has room',
+      PATIENCE_MS,
+    );
+    expect(await rolloutOf(second)).toMatchObject({ state: 'waiting' });
+    await callsReach('large', first);
+    await verb(`POST /deployments/${first.id}/stop`);
+    await ends(second, 'done');
+    await callsReach('large', second);
+  });
+
+  test('a roll back moves calls at once, and the newer version can be reached again', async () => {
+    const first = await served('back');
+    const second = await deploy('back', { now: true });
+    await callsReach('back', second);
+    const back = ({ id }: { readonly id: string }) =>
+      platform.call(`POST /api/v1/deployment/${platform.own.workspaceId}/rollback/${id}`);
+    expect((await back(first)).status).toBe(200);
+    await callsReach('back', first);
+    expect(await rolloutOf(second)).toMatchObject({ state: 'withdrawn', why: 'the name was rolled back to v1' });
+    // The next deploy is a rollout as ever.
+    const third = await deploy('back', { holds: true });
+    expect(third.rollout).toMatchObject({ state: 'waiting' });
+    // A roll back in the middle ends the rollout.
+    expect((await back(second)).status).toBe(200);
+    expect(await rolloutOf(third)).toMatchObject({ state: 'withdrawn' });
+    await callsReach('back', second);
+    await verb(`POST /deployments/${first.id}/stop`);
+    const refused = await back(first);
+    expect([refused.status, refused.json['message']]).toEqual([400, 'back v1 is stopped: start it first']);
+  });
+});
+
+describe.each(KINDS)('the leader’s loop on %s', (kind) => {
+  let opened: OpenedDb;
+  beforeAll(async () => {
+    opened = await aDb(kind);
+  }, 60_000);
+  afterAll(() => opened.stop());
+
+  /** Two versions of a name, the second of which waits. */
+  const versions = async (): Promise<readonly [DeploymentRow, DeploymentRow]> => {
+    const { db } = opened;
+    const workspace = await aWorkspace(db);
+    const stub = await aStub(db, workspace.id);
+    const one = (waits: boolean): Promise<DeploymentRow> =>
+      insertDeployment(db, {
+        id: newId<DeploymentId>(),
+        workspaceId: workspace.id,
+        appId: stub.appId,
+        stubId: stub.id,
+        name: 'named',
+        stubType: stub.type,
+        subdomain: 'named',
+        waits,
+      });
+    return [await one(false), await one(true)];
+  };
+  const aLoop = (ready: readonly QueueName[], fence: () => number | undefined, clock = new TestClock()) => {
+    const told: DeploymentId[] = [];
+    const entry = { row: { state: 'RUNNING' } } as ContainerEntry;
+    const loop = new RolloutLoop({
+      db: opened.db,
+      targets: {
+        changed: (id) => {
+          told.push(id);
+          return Promise.resolve(undefined);
+        },
+      },
+      containers: { ofQueue: (queue: QueueName) => (ready.includes(queue) ? [entry] : []) },
+      events: new EventWriter(),
+      clock,
+      log: silent,
+      loops: new LoopMetrics(new Registry(), clock),
+      fence,
+    });
+    loop.start();
+    return { loop, told, clock };
+  };
+  const stateOf = async ({ id }: DeploymentRow) => (await deploymentById(opened.db, id))?.rollout;
+  const queueOf = ({ id, stubId }: DeploymentRow): QueueName => queueNameOf(id, stubId);
+
+  test('moves calls at the start limit, and tells every replica', async () => {
+    const [older, newer] = await versions();
+    const { loop, told, clock } = aLoop([queueOf(older)], () => 1);
+    try {
+      // The loop has looked once the other rollout, which can end, has ended.
+      const [another, ends] = await versions();
+      loop.wake();
+      await waitFor(async () => (await stateOf(ends)) === 'done', 'the other ends', PATIENCE_MS);
+      expect(another.version).toBe(1);
+      expect(await stateOf(newer)).toBe('waiting');
+      clock.aheadMs = 15 * 60_000;
+      loop.wake();
+      await waitFor(() => told.includes(newer.id), 'the replicas are told', PATIENCE_MS);
+      expect(await deploymentById(opened.db, newer.id)).toMatchObject({
+        rollout: 'done',
+        rolloutWhy: 'none of its containers was ready within 15 minutes, and calls wait for one',
+      });
+    } finally {
+      await loop.stop();
+    }
+  });
+
+  test('of a new leader goes on with what waits; that of an earlier one writes nothing', async () => {
+    const [older, newer] = await versions();
+    const leads = (await raiseFence(opened.db, 1)) + 1;
+    await raiseFence(opened.db, leads);
+    const ready = [queueOf(older), queueOf(newer)];
+    const follower = aLoop(ready, () => undefined);
+    const earlier = aLoop(ready, () => leads - 1);
+    let asked = 0;
+    const late = aLoop(ready, () => {
+      asked += 1;
+      return leads - 1;
+    });
+    try {
+      // A decision asks for its number once more before it is written.
+      await waitFor(() => asked >= 4, 'it has decided twice', PATIENCE_MS);
+      expect(await stateOf(newer)).toBe('waiting');
+      const leader = aLoop(ready, () => leads);
+      try {
+        await waitFor(() => leader.told.includes(newer.id), 'the leader ends it', PATIENCE_MS);
+        expect(await stateOf(newer)).toBe('done');
+      } finally {
+        await leader.loop.stop();
+      }
+      expect([follower.told, earlier.told, late.told]).toEqual([[], [], []]);
+    } finally {
+      for (const { loop } of [follower, earlier, late]) await loop.stop();
+    }
+  });
+});
