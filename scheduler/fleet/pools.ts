@@ -14,6 +14,7 @@ import {
   deletePool,
   getOrCreatePool,
   lockSharedPools,
+  makePool,
   machinesOfPools,
   poolByName,
   releasePools,
@@ -78,15 +79,16 @@ export class Pools implements PoolService {
     return this.#inTurn(async () => {
       const { db } = this.#parts;
       const key = { name, workspaceId: owner.workspaceId };
-      const isThere = (await poolByName(db, key)) !== undefined;
-      if (!isThere && (await countPools(db, owner.workspaceId)) >= MAX_POOLS) return { kind: 'too_many' };
-      const pool = isThere
-        ? await getOrCreatePool(db, { ...key, settings })
-        : await this.#written(async (tx, say) => {
-            const made = await getOrCreatePool(tx, { ...key, settings });
-            say(by, 'audit.pool.created', entryOf(made, settings));
-            return made;
-          });
+      const there = await poolByName(db, key);
+      if (there === undefined && (await countPools(db, owner.workspaceId)) >= MAX_POOLS) return { kind: 'too_many' };
+      const pool =
+        there ??
+        (await this.#written(async (tx, say) => {
+          const made = await makePool(tx, { ...key, settings });
+          if (made !== undefined) say(by, 'audit.pool.created', entryOf(made, settings));
+          // Another replica made it meanwhile, and told so.
+          return made ?? (await getOrCreatePool(tx, { ...key, settings }));
+        }));
       return agrees(pool.settings, settings) ? { kind: 'made' } : { kind: 'differs', file: pool.declaredIn };
     });
   }
@@ -139,12 +141,14 @@ export class Pools implements PoolService {
     const { before, after, changed, released } = await this.#written(async (tx, say) => {
       const there = byName(await lockSharedPools(tx));
       const written: string[] = [];
-      for (const { name, settings } of pools)
-        if ((await declarePool(tx, { name, settings, file: path })) !== undefined) {
-          written.push(name);
-          const kind: AuditKind = there.has(name) ? 'audit.pool.updated' : 'audit.pool.created';
-          say(SYSTEM, kind, entryOf({ name, workspaceId: null }, settings, path));
-        }
+      for (const { name, settings } of pools) {
+        const key = { name, workspaceId: null };
+        const made = there.has(name) ? undefined : await makePool(tx, { ...key, settings });
+        if ((await declarePool(tx, { name, settings, file: path })) === undefined) continue;
+        written.push(name);
+        const kind: AuditKind = made === undefined ? 'audit.pool.updated' : 'audit.pool.created';
+        say(SYSTEM, kind, entryOf(key, settings, path));
+      }
       const left = await releasePools(tx, path, names);
       return { before: there, after: byName(await lockSharedPools(tx)), changed: written, released: left };
     });

@@ -76,6 +76,27 @@ export function getOrCreatePool(
   );
 }
 
+/**
+ * Makes the owner's pool of that name, or makes it again after its deletion. A pool that is there is locked until the
+ * commit.
+ * @returns undefined: the pool is there already
+ */
+export function makePool(
+  db: Queryable,
+  pool: PoolKey & { readonly settings: PoolSettingsChange },
+): Promise<PoolRow | undefined> {
+  return maybeOne(
+    db,
+    `insert into pools as p (name, workspace_id, cpu_overcommit, settings) values ($1, $2, coalesce($3::double precision, 1), jsonb_strip_nulls($4::jsonb))
+     on conflict (workspace_id, name) do update set
+       cpu_overcommit = excluded.cpu_overcommit, settings = excluded.settings, updated_at = now(), deleted_at = null
+     where p.deleted_at is not null
+     returning ${COLUMNS}`,
+    [pool.name, pool.workspaceId, ...columnsOf(pool.settings)],
+    map,
+  );
+}
+
 export function poolByName(db: Queryable, { name, workspaceId }: PoolKey): Promise<PoolRow | undefined> {
   return maybeOne(
     db,
