@@ -43,6 +43,8 @@ export class ManagedRegistry {
   /** Process number and start of the child, for the next owner. */
   readonly #pidPath: string;
   readonly #stopping = new AbortController();
+  /** Ends the wait for the next collection. */
+  #day = new AbortController();
   #child: ChildProcess | undefined;
   /** The end of the child, with its exit code; awaited from its start on, because it may end at once. */
   #exited: Promise<number | null> = Promise.resolve(null);
@@ -72,18 +74,24 @@ export class ManagedRegistry {
     const { signal } = this.#stopping;
     while (!signal.aborted) {
       if (this.#child === undefined) return;
-      const day = new AbortController();
-      const isDay = await Promise.race([
+      this.#day = new AbortController();
+      const { signal: day } = this.#day;
+      const isServing = await Promise.race([
         this.#exited.then(() => false),
-        sleep(COLLECT_EVERY_MS, AbortSignal.any([signal, day.signal])),
+        sleep(COLLECT_EVERY_MS, AbortSignal.any([signal, day])).then(() => true),
       ]);
-      day.abort();
+      this.#day.abort();
       if (signal.aborted) return;
-      if (!isDay) throw this.#failed('ended');
+      if (!isServing) throw this.#failed('ended');
       await this.#end();
       await this.#collect();
       if (!signal.aborted) await this.#serve();
     }
+  }
+
+  /** Has `run` collect at once what it collects once a day. */
+  collectNow(): void {
+    this.#day.abort();
   }
 
   async stop(): Promise<void> {
