@@ -17,6 +17,21 @@ export interface DeployFlags {
   readonly dryRun?: boolean;
 }
 
+export interface RunFlags {
+  readonly image?: string;
+  readonly arg?: readonly string[];
+  readonly data?: string;
+  readonly root?: string;
+  readonly gpu?: string;
+  readonly cpu?: string;
+  readonly memory?: string;
+  readonly pool?: string;
+  readonly env?: readonly string[];
+  readonly secret?: readonly string[];
+  readonly volume?: readonly string[];
+  readonly terminal?: boolean;
+}
+
 export interface InvokeFlags {
   readonly data: string;
   readonly version?: number;

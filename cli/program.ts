@@ -12,6 +12,7 @@ import { groupCommands } from './help-groups.ts';
 import { note, print, printError } from './print.ts';
 import { ROOT_OPTION, command, exampleLines, examples, wholeNumber } from './program-parts.ts';
 import { addResourceCommands } from './resources.ts';
+import { addRun } from './running.ts';
 
 /** Commands that shut down in their own way, whether or not anybody reads their output. */
 const DAEMONS = new Set(['up', 'scheduler', 'agent', 'mounts']);
@@ -261,6 +262,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       await runExplain(reference, { options: globals(program), env: process.env });
     });
 
+  addRun(program, () => ({ options: globals(program), env: process.env }), setExitCode);
   addResourceCommands(program, () => ({ options: globals(program), env: process.env }), setExitCode);
 
   addClientCommands(program, () => ({ options: globals(program), env: process.env }));

@@ -18,6 +18,8 @@ export interface ExecFlags {
   readonly terminal: boolean;
   readonly cwd?: string;
   readonly env?: readonly string[];
+  /** A second Ctrl-C leaves the program, which the container then ends with. */
+  readonly leavesAtSecond?: boolean;
 }
 
 /** Time for which a lost connection is tried again: a terminal is hung up after it. */
@@ -32,6 +34,8 @@ const INTERRUPT = 0x03;
 const STTY_MS = 5_000;
 /** Exit code where this terminal was hung up. */
 const HUNG_UP = 129;
+/** Exit code where a second Ctrl-C left the program. */
+const INTERRUPTED = 130;
 
 /** Runs a program. @returns its exit code */
 export async function runContainerExec(
@@ -42,26 +46,37 @@ export async function runContainerExec(
 ): Promise<number> {
   return withClient(invocation, async (client) => {
     const { id } = await placeOf(client, reference);
-    const isTerminal = flags.terminal && process.stdin.isTTY && process.stdout.isTTY;
-    const term = isTerminal && process.env['TERM'] !== undefined ? { TERM: process.env['TERM'] } : {};
-    const path = `/api/v1/gateway/containers/${encodeURIComponent(id)}/exec`;
-    const first = {
-      command,
-      cwd: flags.cwd ?? '',
-      env: { ...term, ...variablesOf(flags.env ?? []) },
-      terminal: isTerminal ? sizeOf() : null,
-      input: !isTerminal,
-    };
-    const program = new RemoteProgram(client, isTerminal, {
-      begin: async () => ({ webSocket: await openLink(client, path), first }),
-      comeBack: async (pid, seen) => ({
-        webSocket: await openLink(client, path),
-        first: { pid, ...seen, input: !isTerminal },
-      }),
-      hasStreamByte: true,
-    });
-    return program.run();
+    return executeIn(client, id, command, flags);
   });
+}
+
+/** Runs a program in a container that runs. @returns its exit code */
+export async function executeIn(
+  client: Client,
+  id: string,
+  command: readonly string[],
+  flags: ExecFlags,
+): Promise<number> {
+  const isTerminal = flags.terminal && process.stdin.isTTY && process.stdout.isTTY;
+  const term = isTerminal && process.env['TERM'] !== undefined ? { TERM: process.env['TERM'] } : {};
+  const path = `/api/v1/gateway/containers/${encodeURIComponent(id)}/exec`;
+  const first = {
+    command,
+    cwd: flags.cwd ?? '',
+    env: { ...term, ...variablesOf(flags.env ?? []) },
+    terminal: isTerminal ? sizeOf() : null,
+    input: !isTerminal,
+  };
+  const program = new RemoteProgram(client, isTerminal, {
+    begin: async () => ({ webSocket: await openLink(client, path), first }),
+    comeBack: async (pid, seen) => ({
+      webSocket: await openLink(client, path),
+      first: { pid, ...seen, input: !isTerminal },
+    }),
+    hasStreamByte: true,
+    leavesAtSecond: flags.leavesAtSecond === true,
+  });
+  return program.run();
 }
 
 /** Opens a shell. */
@@ -123,6 +138,7 @@ interface Ways {
   begin(): Promise<Begun>;
   comeBack(pid: number, seen: Readonly<Seen>): Promise<Begun>;
   readonly hasStreamByte: boolean;
+  readonly leavesAtSecond?: boolean;
 }
 
 type End = { readonly code: number } | 'lost';
@@ -147,7 +163,8 @@ class RemoteProgram {
   /** Whether input may go out: after a loss, once the place is known from which it goes on. */
   #mayGive = true;
   #hasInputEnded = false;
-  #isHungUp = false;
+  /** Exit code of a command whose person left; undefined: nobody did. */
+  #leftWith: number | undefined;
   /** Ends the command while there is no connection. */
   #giveUp = new AbortController();
 
@@ -221,7 +238,7 @@ class RemoteProgram {
         this.#webSocket = undefined;
         // Bytes of a pipe wait for the next connection.
         if (!this.#isTerminal) process.stdin.pause();
-        if (this.#isHungUp) resolve({ end: { code: HUNG_UP }, wasAnswered });
+        if (this.#leftWith !== undefined) resolve({ end: { code: this.#leftWith }, wasAnswered });
         else if (refusal !== undefined && code !== COME_BACK) reject(refusal);
         else if (code === 1008) reject(new CliError(`the scheduler ended the connection: ${reason.toString('utf8')}`));
         else if (typeof end !== 'string' || code === 1006 || code === COME_BACK || code === 1001)
@@ -303,9 +320,12 @@ class RemoteProgram {
       if (this.#mayGive) this.#webSocket?.send('{"end":true}');
     };
     const onSize = (): void => this.#webSocket?.send(JSON.stringify({ resize: sizeOf() }));
+    let signalled = 0;
     const signals = (['SIGINT', 'SIGTERM', 'SIGQUIT'] as const).map((name) => {
       const onSignal = (): void => {
-        if (this.#webSocket === undefined) this.#giveUp.abort();
+        signalled += 1;
+        if (this.#ways.leavesAtSecond === true && signalled > 1) this.#hangUp(INTERRUPTED);
+        else if (this.#webSocket === undefined) this.#giveUp.abort();
         else this.#webSocket.send(JSON.stringify({ signal: name.slice(3) }));
       };
       process.on(name, onSignal);
@@ -337,8 +357,8 @@ class RemoteProgram {
   }
 
   /** This terminal is gone: a close hangs the program's up, too. */
-  #hangUp(): void {
-    this.#isHungUp = true;
+  #hangUp(code = HUNG_UP): void {
+    this.#leftWith = code;
     this.#giveUp.abort();
     this.#webSocket?.close(1000);
   }

@@ -17,17 +17,39 @@ export async function sayWhatItWaitsFor(
   reference: string,
   say: (line: string) => void,
   signal: AbortSignal,
-  times: { readonly afterMs: number; readonly everyMs: number } = { afterMs: AFTER_MS, everyMs: EVERY_MS },
+  times: Times = TIMES,
+): Promise<void> {
+  await sayReasons(() => reason(client, reference), say, signal, times);
+}
+
+interface Times {
+  readonly afterMs: number;
+  readonly everyMs: number;
+}
+
+const TIMES: Times = { afterMs: AFTER_MS, everyMs: EVERY_MS };
+
+/** As `sayWhatItWaitsFor`, of any reason. An empty one is not printed. */
+export async function sayReasons(
+  reasonNow: () => Promise<string>,
+  say: (line: string) => void,
+  signal: AbortSignal,
+  times: Times = TIMES,
 ): Promise<void> {
   let said = '';
   let waitMs = times.afterMs;
   while (await sleep(waitMs, signal)) {
     waitMs = times.everyMs;
-    const text = await reason(client, reference).catch(() => '');
+    const text = await reasonNow().catch(() => '');
     if (signal.aborted || text === '' || text === said) continue;
     said = text;
     say(`waiting: ${text}`);
   }
+}
+
+/** Why a task or container is as it is. */
+export async function explained(client: Client, id: string): Promise<string> {
+  return sentence(await client.rest(`/explain/${await client.workspaceId()}/${encodeURIComponent(id)}`));
 }
 
 /** The reason from a container that is starting, if there is one: it says more than the deployment. */

@@ -101,7 +101,8 @@ export async function prepareGiven(
   return prepareDefinition(client, givenDefinition(text), root, onStep);
 }
 
-async function prepareDefinition(
+/** As `prepareApp`, of a definition that was read. @param root - the directory to pack; undefined: none */
+export async function prepareDefinition(
   client: Client,
   handler: HandlerDefinition,
   root: string | undefined,
