@@ -1,0 +1,121 @@
+// The tables and the --json of every command that lists things, against a real scheduler, as test/fixtures/cli/lists/
+// keeps them. `npm run golden` writes the files anew.
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { commandsOf, pathOf } from '#cli/command-tree.ts';
+import { buildProgram } from '#cli/program.ts';
+import { runCommand } from '../helpers/command-line.ts';
+import { expectDocument, expectTable, steadyDocument, steadyTable } from '../helpers/golden.ts';
+import { waitFor } from '../helpers/programs.ts';
+import { ROOT } from '../helpers/repository.ts';
+import { tempDirectory } from '../helpers/services.ts';
+import { aContained } from './contained.ts';
+import type { Contained } from './contained.ts';
+import { aPlatform } from './verbs-fixture.ts';
+import type { Platform } from './verbs-fixture.ts';
+
+/** Commands by their words; `admin`: those of the administrator. */
+const LISTS: Readonly<Record<string, 'own' | 'admin'>> = {
+  'container list': 'own',
+  'context list': 'own',
+  'deployment list': 'own',
+  'image list': 'own',
+  'key list': 'admin',
+  'machine list': 'admin',
+  'pool list': 'admin',
+  'pool show held-1': 'admin',
+  'registry list': 'own',
+  'secret list': 'own',
+  'stack list': 'own',
+  status: 'own',
+  'task list': 'own',
+  'token list': 'own',
+  'volume list': 'own',
+  'volume show models': 'own',
+  'webhook list': 'own',
+  'worker list': 'admin',
+  'workspace limits': 'own',
+  'workspace list': 'admin',
+};
+
+const KEPT = join(ROOT, 'test/fixtures/cli/lists');
+const directory = tempDirectory('cli-golden');
+let platform: Platform;
+let contained: Contained;
+let ofThisRun: readonly (readonly [string | RegExp, string])[];
+
+const run = (words: string, by: 'own' | 'admin') =>
+  runCommand(words.split(' '), {
+    LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
+    LONGSHORE_URL: `http://${platform.address}`,
+    LONGSHORE_TOKEN: platform[by].token,
+  });
+const line = async (words: string, by: 'own' | 'admin'): Promise<string> => {
+  const ended = await run(words, by);
+  expect(ended).toMatchObject({ code: 0, stderr: '' });
+  return ended.stdout;
+};
+const make = async (path: string, body: object): Promise<void> => {
+  const { workspaceId } = platform.own;
+  const answer = await platform.call(`POST /api/v1/${path.replace('{ws}', workspaceId)}`, body);
+  expect(answer.status, answer.text).toBeLessThan(300);
+};
+
+beforeAll(async () => {
+  platform = await aPlatform({ LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1' }, 'embedded');
+  // A container runs; the tasks of the queue find no machine, and wait.
+  contained = await aContained(platform);
+  await platform.deploy('orders', { stubType: 'taskqueue/deployment', appName: 'orders' });
+  await make('../../taskqueue/orders', {});
+  await make('secret/{ws}', { name: 'API_KEY', value: 'x' });
+  const pulls = { registry: 'ghcr.io', username: 'robot', password: 'x', repositories: ['team/*'] };
+  await make('secret/{ws}', { name: 'LONGSHORE_REGISTRY_GHCR_IO', value: JSON.stringify(pulls) });
+  await make('volume/{ws}', { name: 'models', driver: 'shared' });
+  await make('webhook/{ws}', { url: 'https://example.com/hooks', event_types: ['task.updated'] });
+  await make('stack/{ws}', { name: 'shop', apps: ['orders'] });
+  await run(`login --context local --token ${platform.own.token}`, 'own');
+  const workspaces = JSON.parse(await line('workspace list --json', 'admin')) as readonly Record<string, string>[];
+  const first = workspaces.find(({ id }) => id === platform.admin.workspaceId)?.['name'] ?? '';
+  ofThisRun = [
+    [contained.machineId, '<machine>'],
+    [first, '<first>'],
+    // The end of a webhook's secret.
+    [/^[\w+/]{3}=$/g, '<hint>'],
+    [/(bytes\.queue .* )\d+/g, '$1<bytes>'],
+  ];
+  await waitFor(
+    async () => (await line('container list', 'own')).split('\n').length > 3,
+    'a container waits for a machine',
+    30_000,
+  );
+  await waitFor(
+    async () => /"last_used_at": "/.test(await line('token list --json', 'own')),
+    'the use of the token is kept',
+    90_000,
+  );
+});
+afterAll(async () => {
+  await contained.stop();
+  await platform.stop();
+  directory.remove();
+});
+
+describe.for(Object.entries(LISTS))('%s', ([words, by]) => {
+  const file = join(KEPT, words.replaceAll(' ', '-'));
+
+  test('prints the table that is kept', async () => {
+    expectTable(`${file}.txt`, steadyTable(await line(words, by), ofThisRun));
+  });
+
+  test('prints the records that are kept with --json', async () => {
+    const parsed: unknown = JSON.parse(await line(`${words} --json`, by));
+    expectDocument(`${file}.json`, steadyDocument(parsed, ofThisRun));
+  });
+});
+
+test('every command that is named list is kept', () => {
+  const lists = commandsOf(buildProgram(() => {}))
+    .map((command) => pathOf(command).replace(/^longshore /, ''))
+    .filter((path) => path.endsWith(' list'));
+  expect(lists.filter((path) => !(path in LISTS))).toEqual([]);
+});
