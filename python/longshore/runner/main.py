@@ -49,6 +49,10 @@ def main() -> NoReturn:
     def start(entering: Callable[[str], None]) -> Tuple[Application, int]:
         if settings.problem:
             raise SettingsError(settings.problem)
+        if settings.reloads:
+            from .reloading import Reloader
+
+            Reloader(settings, control, fail).run()
         if settings.workers > 1 and settings.worker_mode == 'spawn':
             from .spawning import Spawner
 

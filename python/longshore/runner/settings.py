@@ -29,6 +29,8 @@ class Settings:
         self.container_id = environ.get('CONTAINER_ID', '')
         self.stub_id = environ.get('STUB_ID', '')
         self.stub_type = environ.get('STUB_TYPE', '')
+        #: Whether changes of the files reload the app: a development server.
+        self.reloads = self.stub_type.endswith('/serve')
         self.python_version = environ.get('PYTHON_VERSION', '')
         self.callback_url = environ.get('CALLBACK_URL', '')
         self.tracebacks = environ.get('LONGSHORE_TRACEBACKS') == '1'

@@ -89,7 +89,7 @@ class Spawner(Supervisor):
         leave(self.link, 128 + killer if killer is not None else code or 1)
 
 
-class _Report:
+class Report:
     """A runner process's end of its pipe; until it serves, also the target of its prints."""
 
     def __init__(self, descriptor: int) -> None:
@@ -127,13 +127,18 @@ def serve_spawned(settings: Settings) -> NoReturn:
     """Runs a runner process, from its import to its end."""
     del os.environ[SPAWNED]
     process, descriptor = (int(part) for part in settings.spawned.split(':'))
-    report: Any = _Report(descriptor)
-    logs.install(report)
+    report = Report(descriptor)
+    logs.install(report)  # type: ignore[arg-type]
+    serve_reported(settings, process, report)
+
+
+def serve_reported(settings: Settings, process: int, report: Report) -> NoReturn:
+    """Imports the app, runs `on_start` and serves, in a process whose output goes to `report` until it serves."""
 
     def failed(phase: str, text: str, trace: str) -> NoReturn:
         body = trace.encode('utf-8', 'backslashreplace')[-protocol.INLINE_BYTES :]
         report.tell(protocol.FAILED, {'phase': phase, 'error': text}, body)
-        leave(report, 1)
+        leave(report, 1)  # type: ignore[arg-type]
         raise AssertionError('leave returned')
 
     application, on_start_ms = started_or_told(

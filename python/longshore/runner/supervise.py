@@ -215,7 +215,7 @@ class Supervisor:
             poller.register(descriptor, select.POLLIN)
         poller.register(self.wake_read, select.POLLIN)
         now = time.monotonic()
-        until = [at for at in self.due.values()]
+        until = [*self.due.values(), *self._wait_until()]
         if self.link.connected:
             poller.register(self.link.fileno(), select.POLLIN | (select.POLLOUT if self.link.has_waiting else 0))
         else:
@@ -232,6 +232,14 @@ class Supervisor:
         """Descriptors on which runner processes report that they serve."""
         return (self.report_read,)
 
+    def _wait_until(self) -> Iterable[float]:
+        """Further times at which there is something to do."""
+        return ()
+
+    def _says_restart(self) -> bool:
+        """Whether the end of a runner process is worth a line of the log."""
+        return True
+
     def _reap(self) -> None:
         # Each child is awaited by its number: user code awaits the processes that it started.
         for process, child in list(self.children.items()):
@@ -247,8 +255,9 @@ class Supervisor:
             self.link.send(protocol.EXITED, {'process': process, 'pid': pid, 'code': code, 'signal': killer})
             if self.deadline is None:
                 self._on_ended(code, killer)
-                how = 'signal %d' % killer if killer is not None else 'code %s' % code
-                logs.note('runner process %d (pid %d) ended with %s; starting it again' % (process, pid, how))
+                if self._says_restart():
+                    how = 'signal %d' % killer if killer is not None else 'code %s' % code
+                    logs.note('runner process %d (pid %d) ended with %s; starting it again' % (process, pid, how))
                 self.due[process] = time.monotonic() + self._restart_delay(process, child)
 
     def _on_ended(self, code: Optional[int], killer: Optional[int]) -> None:

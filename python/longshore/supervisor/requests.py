@@ -12,6 +12,7 @@ from .channel import FIRST_DELAY, LAST_DELAY, Channel, dial
 from .loop import nothing
 from .ports import PortConnection
 from .programs import signal_of
+from .reloads import ask_to_reload
 from .settings import SettingsError, port_of, texts_of
 from .work import FORKED, begin_work
 from .wrongs import Wrong
@@ -290,6 +291,9 @@ class Served:
         program.kill(signal_of(request.get('signal') or 'KILL'))
         self.answer_last({})
 
+    def reload(self, _request: Request) -> None:
+        ask_to_reload(self._loop, self.channel, self.answer_last, self.refuse)
+
     def end(self, _request: Request) -> None:
         self._requests.on_end(lambda: self.answer_last({}))
 
@@ -302,6 +306,7 @@ _CALLS: Dict[str, Callable[[Served, Request], None]] = {
     'wait': Served.wait,
     'processes': Served.processes,
     'kill': Served.kill,
+    'reload': Served.reload,
     'end': Served.end,
 }
 
