@@ -35,6 +35,7 @@ import { openSchedules } from './compose/schedules.ts';
 import { openSeries } from './compose/series.ts';
 import { beginStores } from './compose/stores.ts';
 import type { Opening } from './compose/stores.ts';
+import { openServeLeases } from './compose/serves.ts';
 import { openCertificate, openContainerCalls, openStreamRelay, openSurfaces } from './compose/surfaces.ts';
 import { openTaskMaintenance } from './compose/task-maintenance.ts';
 import { openTasks } from './compose/tasks.ts';
@@ -118,8 +119,10 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const eventWebhooks = openEventWebhooks(infrastructure, identity, clusterState, webhooks, events);
   const records = openRecords(infrastructure, clusterState, webhooks, events);
   const redisMemory = openRedisMemory(infrastructure);
+  const serves = openServeLeases(infrastructure, clusterState);
   const base = {
     infrastructure,
+    serves,
     events,
     identity,
     clusterState,

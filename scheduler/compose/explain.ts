@@ -1,6 +1,7 @@
 // Explanations: the replica that was asked gathers them, and asks the leader for facts that only the leader has.
 import { ScalingRelay } from '../api/explain/relay.ts';
 import { Explain } from '../api/explain/service.ts';
+import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
@@ -19,6 +20,7 @@ export interface ExplainSetup {
   readonly taskParts: TaskParts;
   readonly scaling: Scaling;
   readonly linkParts: LinkParts;
+  readonly serves: Pick<ServeLeases, 'refusal'>;
 }
 
 export interface ExplainRoom {
@@ -38,7 +40,7 @@ export function openExplain(setup: ExplainSetup): ExplainRoom {
   const explain = new Explain({
     ...infrastructure,
     ...clusterState,
-    refusalOf: (target) => clusterState.feasibility.refusal(target),
+    refusalOf: (target) => setup.serves.refusal(target) ?? clusterState.feasibility.refusal(target),
     hasRegistry: infrastructure.settings.LONGSHORE_REGISTRY !== undefined,
     limits: identity.limits,
     usage: linkParts.usage,

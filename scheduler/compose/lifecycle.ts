@@ -49,6 +49,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     clusterState.agentReports,
     { name: 'containers', start: () => containers.load() },
     leader,
+    parts.serves,
     parts.redisMemory,
     recordsPart(parts.records, leader),
     parts.webhooks.deliveries,

@@ -4,6 +4,7 @@ import { Autoscaler } from '../control/autoscaler/loop.ts';
 import { ScaleEvents } from '../control/autoscaler/scale-events.ts';
 import { AutoscalerMetrics } from '../control/autoscaler/metrics.ts';
 import { RolloutLoop } from '../control/rollouts/loop.ts';
+import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import { LoopMetrics } from '../cluster/loop-metrics.ts';
 import type { Accounting } from '../control/placement/accounting.ts';
@@ -27,6 +28,7 @@ export interface ScalingSetup {
   readonly localQueue: LocalQueueParts;
   readonly taskParts: TaskParts;
   readonly health: Pick<MachineHealth, 'isGuarded'>;
+  readonly serves: ServeLeases;
 }
 
 export interface Scaling {
@@ -73,6 +75,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
     loops,
     due,
     isLeader,
+    serves: setup.serves,
     maxContainers: (workspaceId) => limits.peek(workspaceId).stub.max_replicas,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     silentSinceMs: (id) => machines.silentSinceMs(id),

@@ -56,6 +56,7 @@ export interface SurfacesSetup extends Pick<
   | 'snapshots'
   | 'events'
   | 'liveLogs'
+  | 'serves'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

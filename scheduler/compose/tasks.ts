@@ -55,6 +55,7 @@ import { TaskReads } from '../tasks/records/reads.ts';
 import type { TaskRecords } from '../tasks/records/records.ts';
 import { Streams } from '../tasks/streams/streams.ts';
 import type { Directory } from '../workspaces/deployments/directory.ts';
+import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
@@ -201,6 +202,7 @@ export interface TasksSetup {
   readonly records: Records;
   readonly bodies: TaskBodies;
   readonly redisMemory: RedisMemory;
+  readonly serves: Pick<ServeLeases, 'refusal'>;
 }
 
 export interface TaskParts extends TaskPath {
@@ -243,7 +245,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     probeCommit: () => probeCommit(db),
     idempotencyKeys: new IdempotencyKeys({ db, log }),
     sinceStallMs: () => stall.sinceStallMs(),
-    refusalOf: (target) => feasibility.refusal(target),
+    refusalOf: (target) => setup.serves.refusal(target) ?? feasibility.refusal(target),
     limitsOf: (workspaceId) => limits.of(workspaceId),
     queueQuota: new QueueQuota({ ask: (workspaceId) => queueBytes(db, workspaceId), log }),
     isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,

@@ -28,6 +28,7 @@ import type { LocalQueues } from '../tasks/local-queue/queues.ts';
 import type { DueTimes } from '../stores/queues/due.ts';
 import type { Callers } from '../tasks/admission/callers.ts';
 import type { Sender } from '../tasks/dispatch/sending.ts';
+import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { BuildParts } from './builds.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -69,6 +70,7 @@ export interface Wired {
   readonly maintenance: TaskMaintenance;
   readonly cancellation: Cancellation;
   readonly deploymentStops: DeploymentStops;
+  readonly serves: ServeLeases;
   readonly replicas: Replicas;
   readonly workers: Workers;
   readonly drains: Drains;
@@ -136,6 +138,7 @@ export function wire(parts: Wired): void {
   wireUpkeep(parts);
   wireDecisions(parts);
   wireDeployments(parts);
+  wireServes(parts);
   wireTimes(parts);
   parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
 }
@@ -484,6 +487,23 @@ function wireDeployments({
     else void deploymentStops.answerStopped(queueNameOf(deploymentId, '' as StubId));
   });
   taskParts.callers.onReaderLeft((taskId, ending) => cancellation.cancel(taskId, ending));
+}
+
+/** Development servers: a container while the lease lives, and none after it. */
+function wireServes({
+  serves,
+  scaling: { autoscaler },
+  deploymentStops,
+  infrastructure: { log },
+  replicas,
+}: Wired): void {
+  serves.onChange((queue) => replicas.decisionRequests.request(queue));
+  serves.onChange((queue) => autoscaler.wake(queue));
+  serves.onOver((queue, stubId) => {
+    deploymentStops.stopped(queue).catch((error: unknown) => {
+      log.warn({ err: error, stubId }, 'containers of a development server that ended are stopped by the scaling loop');
+    });
+  });
 }
 
 /** Alarms of schedules, and jobs of deliveries that are due. */

@@ -157,6 +157,27 @@ export const DeployStubResponse = Type.Object({
 });
 export type DeployStubResponse = Static<typeof DeployStubResponse>;
 
+export const StartServeRequest = Type.Object({
+  stubId: Text(),
+  timeout: Uint32({ description: 'seconds of the lease, 10 to 600; 0: 60. A client renews it by calling again' }),
+});
+export type StartServeRequest = Static<typeof StartServeRequest>;
+
+export const StartServeResponse = Type.Object({
+  ok: Flag(),
+  errMsg: Text(),
+  containerId: Text({ description: 'empty: it is being made' }),
+  state: Text({ description: 'state of that container' }),
+  leaseSeconds: Uint32(),
+});
+export type StartServeResponse = Static<typeof StartServeResponse>;
+
+export const EndServeRequest = Type.Object({ stubId: Text() });
+export type EndServeRequest = Static<typeof EndServeRequest>;
+
+export const EndServeResponse = Type.Object({ ok: Flag(), errMsg: Text() });
+export type EndServeResponse = Static<typeof EndServeResponse>;
+
 export const GetUrlRequest = Type.Object({
   stubId: Text(),
   deploymentId: Text(),

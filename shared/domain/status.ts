@@ -67,3 +67,8 @@ export const STUB_KINDS = [
 export type StubKind = (typeof STUB_KINDS)[number];
 /** The part before `/` of a stub type. */
 export const kindOf = (stubType: string): string => stubType.split('/', 1)[0] ?? stubType;
+
+/** Kinds that a development server serves. */
+export const SERVED_KINDS = ['endpoint', 'asgi', 'taskqueue', 'function'] as const;
+/** Whether stubs of that type are served by a development server. */
+export const isServe = (stubType: string): boolean => SERVED_KINDS.some((kind) => stubType === `${kind}/serve`);

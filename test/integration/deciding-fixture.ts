@@ -133,6 +133,7 @@ export class World {
       loops,
       due: new DueTimes(clock),
       isLeader,
+      serves: { isServed: () => false, queues: () => [] },
       maxContainers: () => 10,
     });
     this.autoscaler.onStartFailed((_queue, lines) => void this.startFailures.push(lines));

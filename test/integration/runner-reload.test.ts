@@ -79,7 +79,9 @@ describe('a development server', () => {
     const { pid } = await agent.slot();
     await save('words.py', `word = 'two'\n`);
     expect(await reload()).toMatchObject({ error: '', durationMs: expect.any(Number) as number });
-    await agent.until('another process', () => agent.connections.some((one) => one.open && one.pid !== pid && Number(one.hello['slots']) > 0));
+    await agent.until('another process', () =>
+      agent.connections.some((one) => one.open && one.pid !== pid && Number(one.hello['slots']) > 0),
+    );
     expect(await call()).toBe('["two","two"]');
     expect(agent.lines().filter((line) => line.includes('loading'))).toEqual([
       'stdout  loading one',

@@ -25,6 +25,7 @@ import type { HostLabels } from '../../workspaces/deployments/host-labels.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
 import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
 import { Stubs } from '../../workspaces/deployments/stubs.ts';
+import type { ServeLeases } from '../../workspaces/deployments/serve-leases.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
 import { containerUrl } from '../../workspaces/deployments/urls.ts';
 import { Stacks } from '../../workspaces/deployments/stacks.ts';
@@ -178,6 +179,8 @@ export interface SurfaceParts {
   /** Number of a queue's tasks that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
   readonly containers: ContainerReads & Pick<ContainerRegistry, 'ofQueue'>;
+  /** Leases of development servers. */
+  readonly serves: Pick<ServeLeases, 'end' | 'renew'>;
   /** Series of metrics. */
   readonly series: SeriesReads;
   /** Current resource use of containers. */
@@ -363,6 +366,9 @@ function registerAll(
       usage: parts.usage,
       targets: parts.targets,
       handMade: parts.handMade,
+      serves: parts.serves,
+      servedContainers: parts.containers,
+      began: (stub) => stubs.began(stub),
       refusalOf: (target) => parts.feasibility.refusal(target),
       access: parts.access,
       inside: parts.inside,

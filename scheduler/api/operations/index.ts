@@ -31,6 +31,8 @@ import type { CreatePodParts } from './create-pod.ts';
 import { podOperations } from './pods.ts';
 import type { PodOperationParts } from './pods.ts';
 import { changePool, createPool, deletePool, getPool, listPools } from './pools.ts';
+import { endServe, startServe } from './serves.ts';
+import type { ServeParts } from './serves.ts';
 import { checkStub, deployStub, getOrCreateStub, getUrl } from './stubs.ts';
 import { endTask, listTasks, startTask, stopTasks } from './tasks.ts';
 import { createToken, deleteToken, listTokens, toggleToken } from './tokens.ts';
@@ -39,6 +41,9 @@ import { cordonWorker, drainWorker, listWorkers, uncordonWorker } from './worker
 import { exportWorkspaceConfig } from './workspace.ts';
 
 export interface OperationParts extends Omit<CreatePodParts, 'stubs'>, PodOperationParts {
+  readonly serves: ServeParts['leases'];
+  readonly servedContainers: ServeParts['containers'];
+  readonly began: ServeParts['began'];
   readonly bootstrap: Bootstrap;
   readonly objects: Pick<Objects, 'head' | 'create'>;
   readonly stubs: Stubs;
@@ -73,6 +78,8 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     checkStub(parts.stubs),
     deployStub(parts.deployments, parts.urls, parts.log),
     getUrl(parts.stubs, parts.deployments, parts.urls),
+    startServe({ stubs: parts.stubs, leases: parts.serves, containers: parts.servedContainers, began: parts.began }),
+    endServe({ stubs: parts.stubs, leases: parts.serves }),
     listDeployments(parts.deployments, parts.directory),
     stopDeployment(parts.deployments),
     startDeployment(parts.deployments),

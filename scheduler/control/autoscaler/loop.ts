@@ -3,7 +3,7 @@
 // milliseconds), the next expiry of a keep-warm or window, or a slow sweep starts a round.
 // Invariants: a bad sample changes nothing; a container with an
 // attempt is never stopped; right after a start nothing is stopped.
-import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isLiveContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
@@ -53,6 +53,8 @@ export interface AutoscalerParts {
   readonly loops: LoopMetrics;
   readonly due: DueTimes;
   readonly isLeader: () => boolean;
+  /** Development servers: stubs that have one, and their queues. */
+  readonly serves: { isServed(stubId: StubId): boolean; queues(): Iterable<QueueName> };
   /** Most containers of one deployment of the workspace. */
   readonly maxContainers: (workspaceId: WorkspaceId) => number;
   /** Time since which a machine is silent; null: it talks, or is not known. */
@@ -113,7 +115,7 @@ export class Autoscaler {
 
   constructor(parts: AutoscalerParts) {
     this.#parts = parts;
-    this.#inputs = new ScaleInputReader(parts);
+    this.#inputs = new ScaleInputReader({ ...parts, isServed: (stubId) => parts.serves.isServed(stubId) });
   }
 
   /**
@@ -158,6 +160,7 @@ export class Autoscaler {
   sweep(): void {
     for (const queue of this.#parts.containers.queues()) this.wake(queue);
     for (const target of this.#parts.targets.activeTargets()) this.wake(target.queue);
+    for (const queue of this.#parts.serves.queues()) this.wake(queue);
     if (!this.#parts.isLeader()) return;
     for (const queue of this.#missed) this.wake(queue);
     this.#missed.clear();

@@ -1,7 +1,7 @@
 // Facts about one queue for the scaling loop: its bounds, its sample and its containers as decide.ts
 // wants them. Reads only. The loop acts on these facts, and explanations show the same ones.
-import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
-import { isLiveContainer } from '#shared/domain/status.ts';
+import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { isLiveContainer, isServe } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type {
   ContainerControl,
@@ -30,6 +30,8 @@ export interface ScaleInputReaderParts {
   readonly clock: Clock;
   readonly due: DueTimes;
   readonly breakers: Breakers;
+  /** Whether a stub has a development server now. */
+  readonly isServed: (stubId: StubId) => boolean;
   /** Most containers of one deployment of the workspace. */
   readonly maxContainers: (workspaceId: WorkspaceId) => number;
   /** Time since which a machine is silent; null: it talks, or is not known. */
@@ -39,6 +41,8 @@ export interface ScaleInputReaderParts {
 const DUE_SOON_MS = 10_000;
 /** Bounds of a queue whose deployment is gone, so that no container is wanted. */
 const GONE: ScaleBounds = { active: false, tasksPerContainer: 1, minContainers: 0, maxContainers: 1 };
+/** Bounds of a development server, while its lease lives. */
+const SERVED: ScaleBounds = { active: true, tasksPerContainer: 1, minContainers: 1, maxContainers: 1 };
 /** Bounds of a queue whose containers CreatePod makes. */
 const BY_HAND = { tasksPerContainer: 1, minContainers: 0, maxContainers: 0 };
 
@@ -62,6 +66,7 @@ export class ScaleInputReader {
   bounds(target: Target | undefined): ScaleBounds {
     if (target === undefined) return GONE;
     if (isMadeByHand(target.config.stubType)) return { ...BY_HAND, active: target.active };
+    if (isServe(target.config.stubType)) return this.#parts.isServed(target.stubId) ? SERVED : GONE;
     const { autoscaler } = target.config;
     const cap = this.#parts.maxContainers(target.workspaceId);
     const scale = target.scale ?? autoscaler;

@@ -2,6 +2,7 @@
 // Invariant: a container of another workspace is not found, as one that does not exist.
 import { AppError } from '#shared/errors.ts';
 import type { StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { isServe } from '#shared/domain/status.ts';
 import { Places } from '#shared/places.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { StoredSpec } from '../containers/spec.ts';
@@ -93,6 +94,10 @@ const specOf = ({ spec }: Pick<ContainerRow, 'spec'>): StoredSpec => spec as Sto
 /** Whether a container is a pod or a sandbox: its supervisor is its first program. */
 export const isPod = (row: Pick<ContainerRow, 'spec'>): boolean =>
   specOf(row).kind === 'pod' || specOf(row).kind === 'sandbox';
+
+/** Whether the container is a development server's, which loads changed files anew. */
+export const isDevelopmentServer = (row: Pick<ContainerRow, 'spec'>): boolean =>
+  isServe(specOf(row).wire.stubType ?? '');
 
 /** Ports that callers may reach: those of the stub, and those that were exposed since. */
 export const portsOf = (row: Pick<ContainerRow, 'spec' | 'exposedPorts'>): readonly number[] => [

@@ -78,6 +78,12 @@ export const ANSWERS = {
   remove: Nothing,
   mkdir: Nothing,
   move: Nothing,
+  reload: Type.Object({
+    state: Type.Union([Type.Literal('loaded'), Type.Literal('failed'), Type.Literal('loading')]),
+    error: Type.String({ maxLength: SHORT }),
+    trace: Type.String({ maxLength: SHORT }),
+    durationMs: Count,
+  }),
   find: Found,
   replace: Found,
 } as const satisfies Record<string, TObject>;
@@ -132,6 +138,8 @@ export interface Requests {
   readonly pack: { readonly path: string };
   readonly unpack: { readonly path: string };
   readonly remove: { readonly path: string; readonly recursive: boolean };
+  /** Has a development server load its files anew. */
+  readonly reload: object;
   readonly mkdir: { readonly path: string; readonly mode: number; readonly parents: boolean };
   readonly move: { readonly path: string; readonly newPath: string };
   readonly find: { readonly path: string; readonly pattern: string; readonly most: number };

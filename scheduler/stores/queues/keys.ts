@@ -86,6 +86,10 @@ export interface Keys {
   readonly eventsChannel: string;
   /** Workspaces that got log lines, likewise. */
   readonly logsChannel: string;
+  /** Leases of development servers, by the time at which they run out. */
+  readonly serveLeases: string;
+  /** Leases that began, were renewed or ended. */
+  readonly serveLeasesChannel: string;
   /** Channel of events that are not stored, and of the kinds that live readers ask for. */
   readonly passingChannel: string;
   /** Number of a workspace's requests in one minute; the key expires. */
@@ -136,6 +140,8 @@ export function keysOf(prefix = 'ls'): Keys {
     eventsChannel: `${prefix}:events`,
     logsChannel: `${prefix}:logs`,
     passingChannel: `${prefix}:passing`,
+    serveLeases: `${prefix}:serve-leases`,
+    serveLeasesChannel: `${prefix}:serve-leases-changed`,
     orderedBuildsChannel: `${prefix}:ordered-builds`,
     containerChangesChannel: `${prefix}:container-changes`,
     orderedContainersChannel: `${prefix}:ordered-containers`,

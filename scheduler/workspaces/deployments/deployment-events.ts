@@ -10,12 +10,17 @@ import type { EventGiven } from '../events/writer.ts';
 const MOST_CONFIG = 64 * 1024;
 
 /** A stub is run without a deployment. */
-export const ran = (stub: StubRow, atMs: number): EventGiven => ({
+export const ran = (stub: StubRow, atMs: number): EventGiven => ofStub('stub.run', stub, atMs);
+
+/** A development server of the stub began. */
+export const served = (stub: StubRow, atMs: number): EventGiven => ofStub('stub.serve', stub, atMs);
+
+const ofStub = (type: string, stub: StubRow, atMs: number): EventGiven => ({
   workspaceId: stub.workspaceId,
   appId: stub.appId,
   stubId: stub.id,
   stubType: stub.type,
-  type: 'stub.run',
+  type,
   atMs,
   data: stubData(stub),
 });

@@ -3,7 +3,7 @@
 import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
-import { kindOf } from '#shared/domain/status.ts';
+import { isServe, kindOf } from '#shared/domain/status.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { isRecord } from '#shared/json.ts';
 import { readWhen } from '../../domain/ticks.ts';
@@ -87,7 +87,8 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     memoryMib: memoryOf(request),
     gpu: gpus.length === 0 && gpuCount > 0 ? [ANY_GPU] : gpus,
     gpuCount,
-    workers: pod === undefined ? Math.max(1, request.workers) : 1,
+    // A development server is one process, which loads changed files anew.
+    workers: pod === undefined && !isServe(request.stubType) ? Math.max(1, request.workers) : 1,
     concurrentRequests,
     keepWarmSeconds: request.keepWarmSeconds ?? rules.keepWarmSeconds,
     // Each connection to a pod is a task: as many may be open as its containers take.

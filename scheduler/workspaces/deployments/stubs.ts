@@ -22,7 +22,7 @@ import { storedConfig } from '../../domain/stub-config.ts';
 import type { StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import type { Objects } from '../../stores/objects/service.ts';
 import type { EventWriter } from '../events/writer.ts';
-import { ran } from './deployment-events.ts';
+import { ran, served } from './deployment-events.ts';
 import type { Secrets } from '../secrets/service.ts';
 import { checkStub } from './stub-check.ts';
 import type { CheckedStub } from './stub-check.ts';
@@ -189,6 +189,12 @@ export class Stubs {
     if (config.gpuCount === 0) return undefined;
     const machines = await this.#parts.gpuMachines(caller.workspaceId);
     return gpuSupply(config.gpu, config.gpuCount, machines, poolNameOf(config.extra));
+  }
+
+  /** Tells that a development server of the stub began. */
+  async began(stub: StubRow): Promise<void> {
+    const { db, events, nowMs } = this.#parts;
+    await events.transaction(db, async (_tx, emit) => emit(served(stub, nowMs())));
   }
 
   /** A stub that this caller may name: one of its own workspace. */

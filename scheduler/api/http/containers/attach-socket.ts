@@ -3,8 +3,6 @@
 // directory meanwhile. Source: interface, gateway §10.
 import { StringDecoder } from 'node:string_decoder';
 import type { WebSocket } from 'ws';
-import { AppError } from '#shared/errors.ts';
-import { isRecord } from '#shared/json.ts';
 import { sleep } from '#shared/backoff.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import { numberOf, textOf } from '#shared/protocol/frames.ts';
@@ -12,6 +10,7 @@ import type { Access, ReachedContainer } from '../../../fleet/inside/access.ts';
 import { isPod } from '../../../fleet/inside/access.ts';
 import type { Inside } from '../../../fleet/inside/inside.ts';
 import type { LogReads } from '../../../fleet/logs/log-service.ts';
+import { takeFileOperations } from './file-operations.ts';
 import { CLOSES, Outgoing } from './sockets.ts';
 
 /** Interval of empty outputs: proxies close idle connections. */
@@ -58,7 +57,7 @@ export async function serveAttach(parts: AttachParts): Promise<void> {
     clearInterval(still);
     left.abort();
   });
-  takeFileOperations(parts);
+  takeFileOperations(parts, (text) => webSocket.send(messageOf({ output: `${text}\n` })));
   if (isPod(container.row)) await showEntrypoint(parts, left.signal);
   else await showLog(parts, left.signal);
 }
@@ -124,72 +123,3 @@ async function showLog({ webSocket, access, logs, container }: AttachParts, left
 /** Sends, and waits until the caller's connection has taken it. */
 const sent = (webSocket: WebSocket, text: string): Promise<void> =>
   new Promise((resolve) => webSocket.send(text, () => resolve()));
-
-interface FileOperation {
-  readonly op: 'WRITE' | 'DELETE' | 'MOVED';
-  readonly path: string;
-  readonly newPath: string;
-  readonly isDir: boolean;
-  readonly data: Buffer;
-}
-
-/** Carries out operations on files, one after the other. A failure is told as a line of output. */
-function takeFileOperations({ webSocket, inside, container }: AttachParts): void {
-  let line = Promise.resolve();
-  let waiting = 0;
-  webSocket.on('message', (data: Buffer) => {
-    waiting += 1;
-    webSocket.pause();
-    line = line
-      .then(async () => {
-        const asked = operationOf(data.toString('utf8'));
-        if (asked !== undefined) await carryOut(asked, inside, container);
-      })
-      .catch((error: unknown) => {
-        const text = error instanceof AppError ? error.message : 'the operation on a file failed';
-        webSocket.send(messageOf({ output: `${text}\n` }));
-      })
-      .finally(() => {
-        waiting -= 1;
-        if (waiting === 0) webSocket.resume();
-      });
-  });
-}
-
-/** @returns undefined: the message names the container, and nothing to do @throws AppError `bad_request` */
-function operationOf(text: string): FileOperation | undefined {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    value = undefined;
-  }
-  if (!isRecord(value)) throw new AppError('bad_request', 'a message must be a JSON object');
-  const { op, path, newPath = '', isDir = false, data = '' } = value;
-  if (op === undefined) return undefined;
-  if (op !== 'WRITE' && op !== 'DELETE' && op !== 'MOVED')
-    throw new AppError('bad_request', 'op must be WRITE, DELETE or MOVED');
-  if (!isBelow(path)) throw new AppError('bad_request', 'path must be below the working directory');
-  if (typeof newPath !== 'string' || (op === 'MOVED' && !isBelow(newPath)))
-    throw new AppError('bad_request', 'newPath must be below the working directory');
-  if (typeof data !== 'string') throw new AppError('bad_request', 'data must be base64');
-  return { op, path, newPath, isDir: isDir === true, data: Buffer.from(data, 'base64') };
-}
-
-const isBelow = (path: unknown): path is string =>
-  typeof path === 'string' &&
-  path !== '' &&
-  !path.includes('\0') &&
-  !path.startsWith('/') &&
-  !path.split('/').includes('..');
-
-async function carryOut(
-  { op, path, newPath, isDir, data }: FileOperation,
-  inside: AttachParts['inside'],
-  container: ReachedContainer,
-): Promise<void> {
-  if (op === 'DELETE') await inside.ask(container, 'remove', { path, recursive: true });
-  else if (op === 'MOVED') await inside.ask(container, 'move', { path, newPath });
-  else if (isDir) await inside.ask(container, 'mkdir', { path, mode: 0o755, parents: true });
-  else await inside.write(container, { path, mode: 0o644, append: false, parents: true }, data);
-}

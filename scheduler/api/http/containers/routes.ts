@@ -36,6 +36,8 @@ const RUNNING_WITHIN_MS = 60_000;
 const PORT_WITHIN_MS = 25_000;
 /** Time for the first message of a WebSocket that needs one. */
 const FIRST_MESSAGE_MS = 30_000;
+/** Longer than the container waits for its app to load, before it says that it still does. */
+const RELOAD_WITHIN_MS = 25_000;
 const MOST_PORT = 65_535;
 
 export const CONTAINERS_BASE = '/api/v1/gateway/containers/:containerId';
@@ -88,6 +90,7 @@ export function registerContainers(scope: FastifyInstance, parts: ContainerRoute
 
   attachRoute(scope, parts);
   fileRoutes(scope, parts);
+  reloadRoute(scope, parts);
 }
 
 function requestOf(data: Buffer, isBinary: boolean): ProgramRequest {
@@ -230,6 +233,20 @@ function fileRoutes(scope: FastifyInstance, parts: ContainerRouteParts): void {
       await inside.ask(container, 'remove', { path: query.path, recursive: query.isRecursive }, { signal: left });
       return {};
     },
+  });
+}
+
+/** Has a development server load its files anew; answers with the outcome. */
+function reloadRoute(scope: FastifyInstance, parts: ContainerRouteParts): void {
+  const { access, inside } = parts;
+  scope.post(`${CONTAINERS_BASE}/reload`, async (request, reply) => {
+    const visitor = await visitorAt(request, parts, false);
+    const { containerId = '' } = request.params as { readonly containerId?: string };
+    const { signal: left } = leaving(reply);
+    request.raw.resume();
+    const reaching = { workspaceId: visitor.workspaceId, withinMs: RUNNING_WITHIN_MS, signal: left };
+    const container = await access.reach(containerId, reaching);
+    return inside.ask(container, 'reload', {}, { withinMs: RELOAD_WITHIN_MS, signal: left });
   });
 }
 

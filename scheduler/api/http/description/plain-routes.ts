@@ -4,7 +4,7 @@ import { Type } from 'typebox';
 import type { TSchema } from 'typebox';
 import { Anything } from '#shared/api/fields.ts';
 import { Count } from '#shared/api/rest/lists.ts';
-import { Entry } from '../../../fleet/inside/messages.ts';
+import { ANSWERS, Entry } from '../../../fleet/inside/messages.ts';
 import { TaskAccepted, TasksAccepted } from '#shared/api/rest/tasks.ts';
 
 /** Descriptions of refusals by status; the body is the route's own. */
@@ -255,6 +255,13 @@ const CONTAINER_FILE_ROUTES: readonly PlainRoute[] = [
     query: ['path', 'recursive'],
     answer: json(Type.Object({})),
     errors: REACHED,
+  },
+  {
+    http: 'POST /api/v1/gateway/containers/{containerId}/reload',
+    tag: 'pods',
+    summary: 'Have a development server load its files anew; loading: it still does after 20 s',
+    answer: json(ANSWERS.reload),
+    errors: REACHED.filter((code) => code !== 'invalid_query'),
   },
 ];
 
