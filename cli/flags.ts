@@ -32,6 +32,11 @@ export interface RunFlags {
   readonly terminal?: boolean;
 }
 
+export interface ServeFlags {
+  readonly root?: string;
+  readonly gpu?: string;
+}
+
 export interface InvokeFlags {
   readonly data: string;
   readonly version?: number;

@@ -7,7 +7,7 @@ import { addClientCommands } from './client-resources.ts';
 import { addGroupExamples } from './command-tree.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
-import type { DeployFlags, EventsFlags, InvokeFlags, LogsFlags, UpFlags } from './flags.ts';
+import type { DeployFlags, EventsFlags, InvokeFlags, LogsFlags, ServeFlags, UpFlags } from './flags.ts';
 import { groupCommands } from './help-groups.ts';
 import { note, print, printError } from './print.ts';
 import { ROOT_OPTION, command, exampleLines, examples, wholeNumber } from './program-parts.ts';
@@ -183,6 +183,19 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .action(async (target: string, options: DeployFlags) => {
       const { runDeploy } = await import('./commands/deploy.ts');
       setExitCode(await runDeploy(target, options, globals(program), process.env));
+    });
+
+  command(program, 'serve', 'Run a handler in a container that loads what you save, until Ctrl-C')
+    .argument('<file[:handler]>', 'the file, and the handler when it defines several')
+    .option(...ROOT_OPTION)
+    .option('--gpu <name>', "a GPU for this session, in place of the definition's")
+    .addHelpText(
+      'after',
+      '\nPrints how to call it, what it writes with the end of the task id, and each reload. Only changed files travel.\n\nExamples:\n  longshore serve app.py\n  longshore serve app.py:predict --gpu T4\n  longshore serve src/app.py --root .',
+    )
+    .action(async (target: string, options: ServeFlags) => {
+      const { runServe } = await import('./commands/serve.ts');
+      await runServe(target, options, globals(program), process.env);
     });
 
   command(program, 'prepare', 'Make a handler of a Python file ready to be called, without a deployment')

@@ -261,7 +261,9 @@ class Machine {
     this.#flows += 1;
     const path = join(this.#place.directory, 'weights.bin');
     await writeFile(path, randomBytes(ARCHIVE_BYTES));
-    const archive = await packFiles([{ path: 'weights.bin', fullPath: path, executable: false, size: ARCHIVE_BYTES }]);
+    const archive = await packFiles([
+      { path: 'weights.bin', fullPath: path, executable: false, mtimeMs: 0, size: ARCHIVE_BYTES },
+    ]);
     const objectId = await uploadArchive(this.#client, archive, () => undefined);
     await archive.remove();
     const { url, deploymentId } = await this.#deploy(`flow-${this.#flows}`, objectId, {});

@@ -10,6 +10,7 @@ import { packFiles } from './archive.ts';
 import { describeApp, givenDefinition } from './describe.ts';
 import type { HandlerDefinition } from './describe.ts';
 import { collectFiles } from './files.ts';
+import type { AppFiles } from './files.ts';
 import { resolveImage } from './image.ts';
 import { uploadArchive } from './upload.ts';
 import { resolveVolumes } from './volumes.ts';
@@ -114,9 +115,13 @@ export async function prepareDefinition(
   return { name: handler.name, kind, stubId };
 }
 
-/** Packs a directory and uploads it. @returns the object's id */
+/** Uploads the files of an app, unless the installation has them. @returns the object's id */
 export async function uploadCode(client: Client, root: string, onStep: (line: string) => void): Promise<string> {
-  const found = await collectFiles(root);
+  return uploadFiles(client, await collectFiles(root), onStep);
+}
+
+/** As `uploadCode`, of files that were collected. */
+export async function uploadFiles(client: Client, found: AppFiles, onStep: (line: string) => void): Promise<string> {
   for (const path of found.skipped) onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
   const archive = await packFiles(found.files);
   try {
@@ -134,7 +139,7 @@ export const kindOf = (handler: HandlerDefinition): string => handler.stubType.s
  * @param fields - of the stub, asked for when its image is there
  * @returns the stub's id
  */
-async function createStub(
+export async function createStub(
   client: Client,
   handler: HandlerDefinition,
   fields: () => Promise<Readonly<Record<string, unknown>>>,

@@ -15,6 +15,7 @@ export interface AppFile {
   readonly path: string;
   readonly fullPath: string;
   readonly size: number;
+  readonly mtimeMs: number;
   readonly executable: boolean;
 }
 
@@ -67,7 +68,8 @@ export async function collectFiles(
         continue;
       }
       totalBytes += found.size;
-      files.push({ path, fullPath: join(root, path), size: found.size, executable: (found.mode & 0o100) !== 0 });
+      const { size, mtimeMs, mode } = found;
+      files.push({ path, fullPath: join(root, path), size, mtimeMs, executable: (mode & 0o100) !== 0 });
       if (totalBytes > limits.maxBytes)
         throw tooLarge(root, `more than ${Math.floor(limits.maxBytes / 1024 ** 2)} MiB`);
       if (files.length > limits.maxFiles) throw tooLarge(root, `more than ${limits.maxFiles} files`);

@@ -1,0 +1,217 @@
+// `longshore serve`: a handler in a container of its own, which loads what is saved here. Ends with Ctrl-C.
+import { Client } from '../client.ts';
+import { resolveContext } from '../context.ts';
+import type { GlobalOptions } from '../context.ts';
+import { createStub, kindOf, uploadFiles } from '../deploy/deploy.ts';
+import { describeApp } from '../deploy/describe.ts';
+import type { AppDefinition, HandlerDefinition } from '../deploy/describe.ts';
+import { collectFiles } from '../deploy/files.ts';
+import { CliError } from '../errors.ts';
+import type { ServeFlags } from '../flags.ts';
+import { follow } from '../follow.ts';
+import { textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { note, print } from '../print.ts';
+import { programName } from '../program-name.ts';
+import { ServeSession } from '../serve/session.ts';
+import type { Reloaded } from '../serve/session.ts';
+import { treeOf, withHashes } from '../serve/tree.ts';
+import { foldersIn, watchFolders } from '../serve/watch.ts';
+import { SERVED_KINDS } from '#shared/domain/status.ts';
+import { callLines } from './deploy.ts';
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+/** Signals that end a session as Ctrl-C does. */
+const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+/** Longest wait for the last lines of the log. */
+const LAST_LINES_MS = 300;
+
+export async function runServe(
+  target: string,
+  { root: rootFlag, gpu }: ServeFlags,
+  options: GlobalOptions,
+  env: Env,
+): Promise<void> {
+  const client = new Client(await resolveContext(options, env));
+  const over = new AbortController();
+  const end = (): void => over.abort();
+  for (const signal of ENDING) process.on(signal, end);
+  try {
+    const app = await describeApp(target, rootFlag, env);
+    const handler = withGpu(app.handler, gpu);
+    checkKind(handler, target, programName(env));
+    const say = speaker(options.json === true);
+    const found = await collectFiles(app.root);
+    const uploaded = await withHashes(found, treeOf([]));
+    const objectId = await uploadFiles(client, found, say.step);
+    const kind = kindOf(handler);
+    const fields = async () => ({ stubType: `${kind}/serve`, objectId, forceCreate: true });
+    const stubId = await createStub(client, handler, fields, say.step);
+    const url = textField(await client.gateway('GET', `/stubs/${stubId}/url`), 'url');
+    let isFirst = true;
+    const session = new ServeSession({
+      client,
+      stubId,
+      root: app.root,
+      uploaded,
+      signal: over.signal,
+      onNote: say.step,
+      onServing: (containerId) => {
+        if (isFirst) say.serving({ handler, stubId, containerId, url, lines: linesOf(handler, kind, url, env) });
+        else say.step(`container ${containerId.slice(-8)} serves in place of the one before`);
+        isFirst = false;
+      },
+      onReloaded: (reloaded) => {
+        say.reloaded(reloaded);
+        void checkDefinition(app, target, rootFlag, env, say.step);
+      },
+    });
+    const watching = watchFolders(app.root, () => {
+      void session.sync().then(
+        () => watching.follow(foldersIn(session.files.keys())),
+        (error: unknown) => say.step(`the folder cannot be read: ${(error as Error).message}`),
+      );
+    });
+    watching.follow(foldersIn(uploaded.keys()));
+    const logs = followLogs(client, stubId, say.line, over.signal);
+    try {
+      await session.keep();
+    } finally {
+      over.abort();
+      watching.close();
+      if (await session.end()) say.step('ended: the container stops');
+      else say.step('the scheduler could not be told: the container stops within a minute');
+      await Promise.race([logs, new Promise((resolve) => setTimeout(resolve, LAST_LINES_MS))]);
+    }
+  } finally {
+    for (const signal of ENDING) process.off(signal, end);
+    await client.close();
+  }
+}
+
+function withGpu(handler: HandlerDefinition, gpu: string | undefined): HandlerDefinition {
+  if (gpu === undefined) return handler;
+  const count = handler['gpuCount'];
+  return { ...handler, gpu, gpuCount: typeof count === 'number' && count > 0 ? count : 1 };
+}
+
+/** @throws CliError naming the command for handlers that no development server serves */
+function checkKind(handler: HandlerDefinition, target: string, program: string): void {
+  const kind = kindOf(handler);
+  if (SERVED_KINDS.some((one) => one === kind)) return;
+  const instead =
+    kind === 'schedule'
+      ? `\`${program} deploy ${target}\`, then \`${program} invoke ${handler.name} --kind schedule\` runs it at once`
+      : `\`${program} deploy ${target}\`, and \`${program} container shell\` or \`container cp\` to work in it`;
+  throw new CliError(`serve is for ${SERVED_KINDS.join(', ')} handlers, and ${handler.name} is a ${kind}: ${instead}`);
+}
+
+function linesOf(handler: HandlerDefinition, kind: string, url: string, env: Env): readonly string[] {
+  const isPublic = handler['authorized'] === false;
+  const { name, requiredInputs } = handler;
+  const shown = { hostUrl: null, isPublic, kind, name, ports: [], requiredInputs, url };
+  // A development server has no name to invoke it by.
+  return callLines(shown, programName(env)).filter((line) => line.startsWith('curl') || line.startsWith('WebSockets'));
+}
+
+/** Says so when the file defines another recipe now: only a new session has another container. */
+async function checkDefinition(
+  app: AppDefinition,
+  target: string,
+  rootFlag: string | undefined,
+  env: Env,
+  step: (line: string) => void,
+): Promise<void> {
+  const now = await describeApp(target, rootFlag, env).catch(() => undefined);
+  if (now === undefined) return;
+  const changed = changedFields(app.handler, now.handler);
+  if (changed.length > 0) step(`${changed.join(', ')} changed: end this session and start it again to have that`);
+}
+
+/** @internal exported for its test */
+export function changedFields(before: JsonObject, after: JsonObject): readonly string[] {
+  const names = new Set([...Object.keys(before), ...Object.keys(after)]);
+  names.delete('requiredInputs');
+  return [...names].filter((name) => JSON.stringify(before[name]) !== JSON.stringify(after[name])).toSorted();
+}
+
+function followLogs(
+  client: Client,
+  stubId: string,
+  onLine: (line: JsonObject) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  return client
+    .workspaceId()
+    .then((workspaceId) =>
+      follow(client, `/logs/${workspaceId}/stream?stub_id=${stubId}&seq_num=1`, {
+        onRecord: ({ event, data }) => {
+          if (event === 'log') onLine(JSON.parse(data) as JsonObject);
+        },
+        signal,
+        onNote: () => undefined,
+      }),
+    )
+    .catch((error: unknown) => note(`its output cannot be shown: ${(error as Error).message}`));
+}
+
+interface Serving {
+  readonly handler: HandlerDefinition;
+  readonly stubId: string;
+  readonly containerId: string;
+  readonly url: string;
+  readonly lines: readonly string[];
+}
+
+interface Speaker {
+  readonly step: (line: string) => void;
+  readonly serving: (serving: Serving) => void;
+  readonly reloaded: (reloaded: Reloaded) => void;
+  readonly line: (line: JsonObject) => void;
+}
+
+/** With `--json`, a line of JSON for each thing that happens. */
+function speaker(asJson: boolean): Speaker {
+  if (asJson) {
+    const tell = (kind: string, value: object): void => print(JSON.stringify({ kind, ...value }));
+    return {
+      step: (text) => tell('note', { text }),
+      serving: ({ handler, stubId, containerId, url }) =>
+        tell('serving', { name: handler.name, stubId, containerId, url }),
+      reloaded: (reloaded) => tell('reloaded', reloaded),
+      line: (line) => tell('log', line),
+    };
+  }
+  return {
+    step: note,
+    serving: ({ handler, containerId, lines }) => {
+      print(
+        `${handler.name} is served by container ${containerId.slice(-8)}; what you save is loaded. Ctrl-C ends it.`,
+      );
+      print('');
+      for (const line of lines) print(`  ${line}`);
+      print('');
+    },
+    reloaded: (reloaded) => note(reloadText(reloaded)),
+    line: (line) => print(logText(line)),
+  };
+}
+
+/** @internal exported for its test */
+export function reloadText({ files, removed, state, error, tookMs }: Reloaded): string {
+  const counts = [
+    ...(files > 0 ? [`${files} ${files === 1 ? 'file' : 'files'} sent`] : []),
+    ...(removed > 0 ? [`${removed} removed`] : []),
+  ].join(', ');
+  if (state === 'loaded') return `reloaded in ${tookMs} ms (${counts})`;
+  if (state === 'loading') return `${counts}; the app still loads: calls wait for it`;
+  return `${counts}; the app could not be loaded: ${error}`;
+}
+
+/** A line of output, with the end of the id of the task that wrote it. */
+function logText(line: JsonObject): string {
+  const time = textField(line, 'timestamp').slice(11, 23);
+  const task = textField(line, 'task_id').slice(-8) || '-'.padEnd(8);
+  return `${time} ${task} ${textField(line, 'message')}`;
+}

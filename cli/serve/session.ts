@@ -1,0 +1,216 @@
+// A session of a development server: its lease, its container, and the files there. Truth is what the scheduler and the
+// disk say each time; after a loss of either the session goes on with the next look.
+import { createReadStream } from 'node:fs';
+import { sleep } from '#shared/backoff.ts';
+import { messageOf } from '#shared/errors.ts';
+import type { Client } from '../client.ts';
+import { CliError } from '../errors.ts';
+import { textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { changesBetween, readTree } from './tree.ts';
+import type { Changes, KnownFile, Tree } from './tree.ts';
+
+export const LEASE_SECONDS = 60;
+export const RENEW_MS = 15_000;
+/** Interval of looks while the container starts. */
+const STARTING_MS = 300;
+const END_WITHIN_MS = 5_000;
+/** The scheduler waits for the app for 20 s, and answers then. */
+const RELOAD_WITHIN_MS = 40_000;
+/** Files that travel at once. */
+const SIDE_BY_SIDE = 6;
+const AGAIN_MS = 1_000;
+
+export interface Reloaded {
+  readonly files: number;
+  readonly removed: number;
+  /** Time from the hint of a change to the answer of the container. */
+  readonly tookMs: number;
+  /** loaded, failed or loading; empty: there was no answer. */
+  readonly state: string;
+  /** Why it failed. */
+  readonly error: string;
+}
+
+export interface SessionParts {
+  readonly client: Client;
+  readonly stubId: string;
+  readonly root: string;
+  /** The files that every new container begins with. */
+  readonly uploaded: Tree;
+  readonly onNote: (text: string) => void;
+  /** A container serves: the first one, or another in its place. */
+  readonly onServing: (containerId: string) => void;
+  readonly onReloaded: (reloaded: Reloaded) => void;
+  readonly signal: AbortSignal;
+}
+
+export class ServeSession {
+  readonly #parts: SessionParts;
+  /** The container that serves; empty: none does. */
+  #containerId = '';
+  /** The files as they were read last. */
+  #here: Tree;
+  /** The files as the container has them. */
+  #there: Tree;
+  #syncing: Promise<void> | undefined;
+  #isWanted = false;
+  #waitsFor = '';
+
+  constructor(parts: SessionParts) {
+    this.#parts = parts;
+    this.#here = parts.uploaded;
+    this.#there = parts.uploaded;
+  }
+
+  get files(): Tree {
+    return this.#here;
+  }
+
+  /** Keeps the lease until the signal. @throws CliError when the scheduler refuses */
+  async keep(): Promise<void> {
+    const { signal, onNote } = this.#parts;
+    let failures = 0;
+    while (!signal.aborted) {
+      try {
+        const state = await this.#renew();
+        if (failures > 0) onNote('connected again');
+        failures = 0;
+        await sleep(state === 'RUNNING' ? RENEW_MS : STARTING_MS, signal);
+      } catch (error) {
+        if (signal.aborted) return;
+        if (isFinal(error)) throw error;
+        failures += 1;
+        if (failures === 1) onNote(`${messageOf(error)}; the session goes on once it answers`);
+        await sleep(AGAIN_MS, signal);
+      }
+    }
+  }
+
+  /** Ends the server, and does not wait for long. @returns whether the scheduler was told */
+  async end(): Promise<boolean> {
+    const { client, stubId } = this.#parts;
+    try {
+      const path = `/api/v1/gateway/stubs/${stubId}/serve`;
+      return (await client.call(path, { method: 'DELETE', timeoutMs: END_WITHIN_MS })).status === 200;
+    } catch {
+      return false;
+    }
+  }
+
+  /** Brings the container's files up to date. Changes that come meanwhile follow in another round. */
+  sync(): Promise<void> {
+    this.#isWanted = true;
+    this.#syncing ??= this.#syncAll().finally(() => {
+      this.#syncing = undefined;
+    });
+    return this.#syncing;
+  }
+
+  /** @returns state of the container; empty: there is none yet */
+  async #renew(): Promise<string> {
+    const { client, stubId, onServing, uploaded } = this.#parts;
+    const answer = await client.gateway('POST', `/stubs/${stubId}/serve`, { timeout: LEASE_SECONDS });
+    const state = textField(answer, 'state');
+    const containerId = textField(answer, 'containerId');
+    if (state !== 'RUNNING') {
+      this.#containerId = '';
+      await this.#sayWhatItWaitsFor(containerId);
+      return state;
+    }
+    if (containerId !== this.#containerId) {
+      this.#containerId = containerId;
+      this.#there = uploaded;
+      this.#waitsFor = '';
+      onServing(containerId);
+      void this.sync();
+    }
+    return state;
+  }
+
+  async #sayWhatItWaitsFor(containerId: string): Promise<void> {
+    const { client, onNote } = this.#parts;
+    if (containerId === '') return;
+    const path = `/explain/${await client.workspaceId()}/${containerId}`;
+    const found = await client.rest(path, END_WITHIN_MS).catch((): JsonObject => ({}));
+    const summary = textField(found, 'summary');
+    if (summary === '' || summary === this.#waitsFor) return;
+    this.#waitsFor = summary;
+    onNote(summary);
+  }
+
+  async #syncAll(): Promise<void> {
+    while (this.#isWanted && !this.#parts.signal.aborted) {
+      this.#isWanted = false;
+      const fromMs = performance.now();
+      this.#here = await readTree(this.#parts.root, this.#here);
+      const containerId = this.#containerId;
+      if (containerId === '') return;
+      const changes = changesBetween(this.#there, this.#here);
+      if (changes.written.length + changes.removed.length === 0) continue;
+      try {
+        await this.#send(containerId, changes);
+        if (containerId === this.#containerId) this.#there = this.#here;
+        const reloaded = await this.#reload(containerId);
+        const counts = { files: changes.written.length, removed: changes.removed.length };
+        this.#parts.onReloaded({ ...counts, ...reloaded, tookMs: Math.round(performance.now() - fromMs) });
+      } catch (error) {
+        if (this.#parts.signal.aborted) return;
+        // A container that is gone gets the files when its successor serves.
+        this.#isWanted = await this.#isToBeTriedAgain(error, containerId);
+      }
+    }
+  }
+
+  async #isToBeTriedAgain(error: unknown, containerId: string): Promise<boolean> {
+    const { signal, onNote } = this.#parts;
+    onNote(`the change did not reach the container (${messageOf(error)})`);
+    await sleep(AGAIN_MS, signal);
+    return containerId === this.#containerId;
+  }
+
+  async #send(containerId: string, { written, removed }: Changes): Promise<void> {
+    const { client, signal } = this.#parts;
+    const base = `/gateway/containers/${encodeURIComponent(containerId)}/files`;
+    for (const path of removed) {
+      const query = new URLSearchParams({ path, recursive: 'true' });
+      await client.restCall('DELETE', `${base}?${query.toString()}`).catch(ignoreMissing);
+    }
+    const waiting = [...written];
+    const lane = async (): Promise<void> => {
+      for (let file = waiting.shift(); file !== undefined && !signal.aborted; file = waiting.shift())
+        await this.#sendFile(`/api/v1${base}`, file);
+    };
+    await Promise.all(Array.from({ length: SIDE_BY_SIDE }, lane));
+  }
+
+  async #sendFile(base: string, { path, fullPath, executable }: KnownFile): Promise<void> {
+    const { client, signal } = this.#parts;
+    const query = new URLSearchParams({ path, mode: executable ? '777' : '666' });
+    const body = createReadStream(fullPath);
+    // A file that has gone meanwhile is told by the next look.
+    const gone = new Promise<void>((resolve) => body.once('error', () => resolve()));
+    await Promise.race([
+      client.open('PUT', `${base}?${query.toString()}`, body, { signal }).then(() => undefined),
+      gone,
+    ]);
+  }
+
+  async #reload(containerId: string): Promise<Pick<Reloaded, 'error' | 'state'>> {
+    const path = `/gateway/containers/${encodeURIComponent(containerId)}/reload`;
+    const answer = await this.#parts.client.restCall('POST', path, undefined, RELOAD_WITHIN_MS);
+    return { state: textField(answer, 'state'), error: textField(answer, 'error') };
+  }
+}
+
+/** Whether the scheduler answered, and would answer alike again. */
+const isFinal = (error: unknown): boolean =>
+  error instanceof CliError &&
+  (error.status === undefined ? !isUnreachable(error) : error.status < 500 && error.status !== 429);
+
+/** A connection that failed has a cause; a refusal of the gateway has none. */
+const isUnreachable = (error: CliError): boolean => error.cause !== undefined;
+
+function ignoreMissing(error: unknown): void {
+  if (!(error instanceof CliError) || error.answerCode !== 'not_found') throw error;
+}
