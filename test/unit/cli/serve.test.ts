@@ -1,0 +1,98 @@
+// What a development server sends after a change, and what it says.
+import { mkdirSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { changedFields, reloadText } from '../../../cli/commands/serve.ts';
+import { changesBetween, readTree, treeOf } from '../../../cli/serve/tree.ts';
+import type { Tree } from '../../../cli/serve/tree.ts';
+import { foldersIn, watchFolders } from '../../../cli/serve/watch.ts';
+import { tempDirectory } from '../../helpers/programs.ts';
+
+const NONE: Tree = treeOf([]);
+
+/** A folder with files, and a function that tells the changes since it was called last. */
+async function folder(files: Readonly<Record<string, string>>) {
+  const { path: root, remove } = tempDirectory('serve');
+  const write = (path: string, text: string): void => {
+    mkdirSync(dirname(join(root, path)), { recursive: true });
+    writeFileSync(join(root, path), text);
+  };
+  for (const [path, text] of Object.entries(files)) write(path, text);
+  let there = await readTree(root, NONE);
+  const changes = async () => {
+    const here = await readTree(root, there);
+    const { written, removed } = changesBetween(there, here);
+    there = here;
+    return { written: written.map(({ path }) => path), removed };
+  };
+  return { root, write, changes, [Symbol.asyncDispose]: async () => void remove() };
+}
+
+describe('changes of a folder', () => {
+  const files = { 'app.py': 'one', 'lib/a.py': 'a', 'lib/deep/b.py': 'b', '.longshoreignore': 'data/\n*.log\n' };
+
+  test('a file that is written travels; one that is only touched, or has the same text, does not', async () => {
+    await using it = await folder(files);
+    expect(await it.changes()).toEqual({ written: [], removed: [] });
+    it.write('app.py', 'two');
+    utimesSync(join(it.root, 'lib/a.py'), new Date(), new Date(0));
+    it.write('lib/deep/b.py', 'b');
+    expect(await it.changes()).toEqual({ written: ['app.py'], removed: [] });
+  });
+
+  test('what the ignore file names does not travel, and goes when it is named later', async () => {
+    await using it = await folder(files);
+    it.write('data/big.bin', 'x');
+    it.write('lib/out.log', 'x');
+    it.write('__pycache__/app.pyc', 'x');
+    expect(await it.changes()).toEqual({ written: [], removed: [] });
+    it.write('.longshoreignore', 'lib/deep\n');
+    expect(await it.changes()).toEqual({
+      written: ['.longshoreignore', 'data/big.bin', 'lib/out.log'],
+      removed: ['lib/deep'],
+    });
+  });
+
+  test('renames, and folders that go, are told with the fewest paths', async () => {
+    await using it = await folder(files);
+    renameSync(join(it.root, 'app.py'), join(it.root, 'main.py'));
+    rmSync(join(it.root, 'lib/deep'), { recursive: true });
+    expect(await it.changes()).toEqual({ written: ['main.py'], removed: ['app.py', 'lib/deep'] });
+    rmSync(join(it.root, 'lib'), { recursive: true });
+    it.write('lib', 'a file now');
+    expect(await it.changes()).toEqual({ written: ['lib'], removed: ['lib'] });
+    rmSync(join(it.root, 'lib'));
+    it.write('lib/again.py', 'a folder again');
+    expect(await it.changes()).toEqual({ written: ['lib/again.py'], removed: ['lib'] });
+  });
+});
+
+test('several notes of one save are one hint, also in a folder that is new', async () => {
+  await using it = await folder({ 'app.py': 'one', 'lib/a.py': 'a' });
+  let hints = 0;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const watching = watchFolders(it.root, () => {
+    hints += 1;
+    resolve();
+  });
+  watching.follow(foldersIn(['app.py', 'lib/a.py']));
+  for (const text of ['two', 'three', 'four']) it.write('lib/a.py', text);
+  await promise;
+  watching.close();
+  expect(hints).toBe(1);
+});
+
+test('fields that a new session would have are named', () => {
+  const before = { name: 'hello', cpu: 100, image: { python_packages: [] }, requiredInputs: ['a'] };
+  expect(changedFields(before, { ...before, requiredInputs: ['b'] })).toEqual([]);
+  expect(changedFields(before, { ...before, cpu: 200, gpu: 'T4' })).toEqual(['cpu', 'gpu']);
+});
+
+test('a reload says how it went', () => {
+  const reloaded = { files: 1, removed: 0, tookMs: 70, state: 'loaded', error: '' };
+  expect(reloadText(reloaded)).toBe('reloaded in 70 ms (1 file sent)');
+  expect(reloadText({ ...reloaded, files: 2, removed: 1, state: 'failed', error: 'SyntaxError: x' })).toBe(
+    '2 files sent, 1 removed; the app could not be loaded: SyntaxError: x',
+  );
+  expect(reloadText({ ...reloaded, state: 'loading' })).toBe('1 file sent; the app still loads: calls wait for it');
+});
