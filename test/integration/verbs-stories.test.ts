@@ -154,6 +154,8 @@ describe('a function', () => {
     const said = { stubType: 'function/deployment', authorized: false, extra: '{"f":1}' };
     const { stubId } = await platform.deploy('adds', said);
     const serve = await platform.stub({ stubType: 'function/serve' });
+    expect((await answerOf(`POST /function/id/${serve}`))[0]).toBe(503);
+    expect((await platform.gateway(`POST /stubs/${serve}/serve`)).json).toMatchObject({ ok: true, leaseSeconds: 60 });
     for (const path of ['adds', 'adds/v1', `id/${stubId}`, `id/${serve}`]) {
       expect((await answerOf(`POST /function/${path}`))[0]).toBe(200);
       expect((await answerOf(`POST /function/${path}`, {}, { token: '' }))[0]).toBe(401);

@@ -50,6 +50,8 @@ export const SUMMARIES: Readonly<Record<string, string>> = {
   CheckStub: 'Look for what is wrong with a recipe; nothing is made',
   DeployStub: 'Deploy a stub under a name: the next version, with its invoke URL',
   GetURL: 'The invoke URL of a deployment, or of a stub',
+  StartServe: 'Begin a development server, or renew its lease',
+  EndServe: 'End a development server: its container stops',
   ListTasks: 'Tasks, newest first',
   StartTask: 'A runner of your own begins a task',
   EndTask: 'A runner of your own ends a task',
