@@ -29,6 +29,7 @@ export interface ServeLeasesParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly mostOfWorkspace?: number;
+  readonly lookMs?: number;
 }
 
 export type Renewed = { readonly kind: 'began' | 'renewed' } | { readonly kind: 'full'; readonly most: number };
@@ -49,7 +50,7 @@ export class ServeLeases {
 
   async start(): Promise<void> {
     await this.#read();
-    this.#looks = setInterval(() => void this.#look(), LOOK_MS);
+    this.#looks = setInterval(() => void this.#look(), this.#parts.lookMs ?? LOOK_MS);
     this.#looks.unref();
   }
 
