@@ -69,6 +69,7 @@ const LAYERS = {
   cli: [
     'main.ts',
     'commands',
+    'serve',
     'deploy',
     'transfer',
     'up',

@@ -43,7 +43,7 @@ export async function withHashes({ files }: Pick<AppFiles, 'files'>, before: Tre
   return treeOf(known);
 }
 
-/** What has to be done so that `there` becomes `here`. */
+/** Changes by which `there` becomes `here`. */
 export function changesBetween(there: Tree, here: Tree): Changes {
   const written = [...here.values()].filter((file) => {
     const old = there.get(file.path);

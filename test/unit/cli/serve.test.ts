@@ -1,4 +1,4 @@
-// What a development server sends after a change, and what it says.
+// Changes that a development server sends, and its words about them.
 import { mkdirSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -12,7 +12,8 @@ const NONE: Tree = treeOf([]);
 
 /** A folder with files, and a function that tells the changes since it was called last. */
 async function folder(files: Readonly<Record<string, string>>) {
-  const { path: root, remove } = tempDirectory('serve');
+  const directory = tempDirectory('serve');
+  const root = directory.path;
   const write = (path: string, text: string): void => {
     mkdirSync(dirname(join(root, path)), { recursive: true });
     writeFileSync(join(root, path), text);
@@ -25,14 +26,14 @@ async function folder(files: Readonly<Record<string, string>>) {
     there = here;
     return { written: written.map(({ path }) => path), removed };
   };
-  return { root, write, changes, [Symbol.asyncDispose]: async () => void remove() };
+  return { root, write, changes, [Symbol.dispose]: () => directory.remove() };
 }
 
 describe('changes of a folder', () => {
   const files = { 'app.py': 'one', 'lib/a.py': 'a', 'lib/deep/b.py': 'b', '.longshoreignore': 'data/\n*.log\n' };
 
   test('a file that is written travels; one that is only touched, or has the same text, does not', async () => {
-    await using it = await folder(files);
+    using it = await folder(files);
     expect(await it.changes()).toEqual({ written: [], removed: [] });
     it.write('app.py', 'two');
     utimesSync(join(it.root, 'lib/a.py'), new Date(), new Date(0));
@@ -41,7 +42,7 @@ describe('changes of a folder', () => {
   });
 
   test('what the ignore file names does not travel, and goes when it is named later', async () => {
-    await using it = await folder(files);
+    using it = await folder(files);
     it.write('data/big.bin', 'x');
     it.write('lib/out.log', 'x');
     it.write('__pycache__/app.pyc', 'x');
@@ -54,7 +55,7 @@ describe('changes of a folder', () => {
   });
 
   test('renames, and folders that go, are told with the fewest paths', async () => {
-    await using it = await folder(files);
+    using it = await folder(files);
     renameSync(join(it.root, 'app.py'), join(it.root, 'main.py'));
     rmSync(join(it.root, 'lib/deep'), { recursive: true });
     expect(await it.changes()).toEqual({ written: ['main.py'], removed: ['app.py', 'lib/deep'] });
@@ -68,7 +69,7 @@ describe('changes of a folder', () => {
 });
 
 test('several notes of one save are one hint, also in a folder that is new', async () => {
-  await using it = await folder({ 'app.py': 'one', 'lib/a.py': 'a' });
+  using it = await folder({ 'app.py': 'one', 'lib/a.py': 'a' });
   let hints = 0;
   const { promise, resolve } = Promise.withResolvers<void>();
   const watching = watchFolders(it.root, () => {
