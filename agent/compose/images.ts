@@ -88,7 +88,7 @@ export function makeImages({ host, journal, pulls, disks, askToPull, registryHos
   const preparer = new ImagePreparer({
     runtime,
     images,
-    isOurs: (reference) => ledger.all().has(reference),
+    isOurs: (reference, imageId) => ledger.hasPulled(reference, imageId),
     imageOf: (image, pythonVersion) => imageOf(config, image, pythonVersion),
     answer,
     log,

@@ -71,6 +71,11 @@ export class ImageLedger {
     await this.save();
   }
 
+  /** Whether this agent pulled something by that name, or the image with that id by another name. */
+  hasPulled(reference: string, imageId: string): boolean {
+    return this.#entries.has(reference) || [...this.#entries.values()].some((entry) => entry.imageId === imageId);
+  }
+
   /**
    * The entry of an image that was pulled with credentials, by this name or another one; undefined: the image is
    * public.

@@ -18,8 +18,8 @@ const MAX_AHEAD = 16;
 export interface PreparerParts {
   readonly runtime: Pick<ContainerRuntime, 'image' | 'registryDigest'>;
   readonly images: Pick<Images, 'ensure'>;
-  /** Whether this agent pulled the image itself, by that reference. */
-  readonly isOurs: (reference: string) => boolean;
+  /** Whether this agent pulled the image itself: by that reference, or the image with that id by another one. */
+  readonly isOurs: (reference: string, imageId: string) => boolean;
   readonly imageOf: (image: string, pythonVersion: string) => string;
   readonly answer: (answer: ImagePrepared) => void;
   readonly log: Log;
@@ -78,7 +78,8 @@ export class ImagePreparer {
       log.info({ err: error, image, failure }, 'the registry did not say what an image means');
       const digests = here?.digests ?? [];
       const known = digestOf(image) || digests[0];
-      const pulledHere = isOurs(image) || digests.some((digest) => isOurs(pinnedTo(image, digest)));
+      const names = [image, ...digests.map((digest) => pinnedTo(image, digest))];
+      const pulledHere = here !== undefined && names.some((name) => isOurs(name, here.id));
       if (here !== undefined && known !== undefined && (isTransient(failure) || !pulledHere)) return { digest: known };
       return { failure, message: `image ${image}: ${messageOf(error)} (${failure}); ${PULL_CURES[failure]}` };
     }

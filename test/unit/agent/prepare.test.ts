@@ -11,7 +11,7 @@ const image = 'registry.test/app:1';
 interface Machine {
   /** Images on the engine. */
   readonly has?: Readonly<Record<string, readonly string[]>>;
-  /** References that the agent pulled. */
+  /** References and ids that the agent pulled. */
   readonly pulled?: readonly string[];
   readonly registry: () => Promise<string>;
 }
@@ -20,12 +20,12 @@ function aPreparer({ has = {}, pulled = [], registry }: Machine) {
   const answers: ImagePrepared[] = [];
   const facts = (reference: string): ImageFacts | undefined => {
     const digests = has[reference];
-    return digests && { id: reference, digests, isLocal: digests.length === 0, bytes: 1, builtFor: '' };
+    return digests && { id: `id of ${reference}`, digests, isLocal: digests.length === 0, bytes: 1, builtFor: '' };
   };
   const preparer = new ImagePreparer({
     runtime: { image: (reference) => Promise.resolve(facts(reference)), registryDigest: registry },
     images: { ensure: () => Promise.resolve({ id: 'sha256:1', was: 'present' }) },
-    isOurs: (reference) => pulled.includes(reference),
+    isOurs: (reference, imageId) => pulled.includes(reference) || pulled.includes(imageId),
     imageOf: (reference) => reference,
     answer: (answer) => answers.push(answer),
     log: quiet,
@@ -60,6 +60,14 @@ test.each([
 test('nor by its digest', async () => {
   const pinned = `registry.test/app@${digest}`;
   const { answers, ask } = aPreparer({ has: { [pinned]: [digest] }, pulled: [pinned], registry: no('unauthorized') });
+  await ask(pinned);
+  expect(answers).toMatchObject([{ failure: 'unauthorized' }]);
+});
+
+test('nor by its digest, where the agent pulled it by a tag', async () => {
+  const pinned = `registry.test/app@${digest}`;
+  const pulled = [image, `id of ${pinned}`];
+  const { answers, ask } = aPreparer({ has: { [pinned]: [digest] }, pulled, registry: no('unauthorized') });
   await ask(pinned);
   expect(answers).toMatchObject([{ failure: 'unauthorized' }]);
 });
