@@ -4,7 +4,7 @@
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
-import { getCACertificates } from 'node:tls';
+import tls from 'node:tls';
 import { request, Agent } from 'undici';
 import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
@@ -254,7 +254,7 @@ export class Client {
 export function trustOf({ url, caFile }: Context): Trust {
   if (caFile === undefined || !url.startsWith('https:')) return {};
   try {
-    return { ca: [...getCACertificates('default'), readFileSync(caFile, 'utf8')], allowPartialTrustChain: true };
+    return { ca: [...machineAuthorities(), readFileSync(caFile, 'utf8')], allowPartialTrustChain: true };
   } catch (error) {
     throw new CliError(
       `cannot read the CA file ${caFile} (${messageOf(error)}): correct --ca-file or LONGSHORE_CA_BUNDLE`,
@@ -263,6 +263,12 @@ export function trustOf({ url, caFile }: Context): Trust {
       },
     );
   }
+}
+
+/** Authorities that this Node trusts. Before 22.15 only the bundled ones are told. */
+function machineAuthorities(): readonly string[] {
+  const { getCACertificates } = tls as Partial<Pick<typeof tls, 'getCACertificates'>>;
+  return getCACertificates === undefined ? tls.rootCertificates : getCACertificates('default');
 }
 
 function refusal(status: number, body: JsonObject, url: string): CliError {

@@ -6,6 +6,7 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { constants } from 'node:os';
 import { join } from 'node:path';
+import { packagesAreCurrent, writePackages } from './build/packages.mjs';
 import { baseImageTemplate, DEFAULT_PYTHON } from './setup/base-image.mjs';
 import { main, stepLog } from './setup/log.mjs';
 import { nodeBinary, pinnedEnv, repositoryRoot } from './setup/paths.mjs';
@@ -19,7 +20,9 @@ const signalsBack = endChildrenOnSignals();
 await main(async () => {
   const given = process.argv.slice(2);
   if (given.includes('--help') || given.includes('-h')) return help();
-  const { baseImage } = await setUp('start', stepLog());
+  const log = stepLog();
+  const { baseImage } = await setUp('start', log);
+  await buildPackages(log);
   signalsBack();
   const example = given.some((argument) => argument.startsWith('--example')) ? [] : ['--example', EXAMPLE];
   const args = [join(repositoryRoot, 'cli', 'main.ts'), 'up', '--first-run', ...example, ...given];
@@ -30,6 +33,17 @@ await main(async () => {
   if (version !== undefined && version !== DEFAULT_PYTHON) env.LONGSHORE_DEFAULT_PYTHON ||= version;
   return handOver(nodeBinary() ?? process.execPath, args, env);
 });
+
+/** Builds what the scheduler gives out below `/install/`. An installation runs without it. */
+async function buildPackages(log) {
+  const dist = join(repositoryRoot, 'dist');
+  try {
+    if (await packagesAreCurrent(dist)) return;
+    await log.step('building the packages of the command line and the Python module', () => writePackages(dist));
+  } catch (error) {
+    log.say(`- no packages below /install/: ${error.message}`);
+  }
+}
 
 /** Help comes before set-up, because the flags of `longshore up` need the packages that set-up installs. */
 function help() {

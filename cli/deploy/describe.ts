@@ -35,6 +35,10 @@ export interface FileDefinition {
 type Env = Readonly<Record<string, string | undefined>>;
 
 const PYTHON_MODULES = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..', 'python');
+/** Programs to try in turn. A virtual environment of Windows has `python` alone. */
+const PYTHON_PROGRAMS = process.platform === 'win32' ? ['python', 'py', 'python3'] : ['python3'];
+/** On Windows `python` may be a link to a shop, which ends with this code. Exit codes elsewhere are below 256. */
+const STORE_ALIAS_EXIT = 9009;
 const DESCRIBE_TIMEOUT_MS = 60_000;
 const MAX_OUTPUT_BYTES = 4 * 1024 * 1024;
 
@@ -132,9 +136,25 @@ function isDefinition(value: unknown): value is HandlerDefinition {
 
 async function runDescribe(argument: string, cwd: string, env: Env): Promise<Readonly<Record<string, unknown>>> {
   const pythonPath = [PYTHON_MODULES, env['PYTHONPATH'] ?? ''].filter((part) => part !== '').join(delimiter);
-  const child = spawn('python3', ['-m', 'longshore.describe', argument], {
+  for (const program of PYTHON_PROGRAMS) {
+    const answer = await runPython(program, argument, cwd, { ...env, PYTHONPATH: pythonPath });
+    if (answer !== undefined) return answer;
+  }
+  throw new CliError(
+    'python3 was not found: reading an app file needs Python 3.8 or newer on this machine; install it (Debian: apt-get install python3) and repeat',
+  );
+}
+
+/** @returns undefined when there is no such program */
+async function runPython(
+  program: string,
+  argument: string,
+  cwd: string,
+  env: Env,
+): Promise<Readonly<Record<string, unknown>> | undefined> {
+  const child = spawn(program, ['-m', 'longshore.describe', argument], {
     cwd,
-    env: { ...env, PYTHONPATH: pythonPath, PYTHONDONTWRITEBYTECODE: '1' },
+    env: { ...env, PYTHONDONTWRITEBYTECODE: '1' },
     stdio: ['ignore', 'pipe', 'pipe'],
     timeout: DESCRIBE_TIMEOUT_MS,
     killSignal: 'SIGKILL',
@@ -147,15 +167,10 @@ async function runDescribe(argument: string, cwd: string, env: Env): Promise<Rea
       child.once('close', (code, signal) => resolveEnd({ code, signal }));
     },
   ).catch((error: unknown) => {
-    throw errorCode(error) === 'ENOENT'
-      ? new CliError(
-          'python3 was not found: reading an app file needs Python 3.8 or newer on this machine; install it (Debian: apt-get install python3) and repeat',
-          {
-            cause: error,
-          },
-        )
-      : new CliError('cannot run python3', { cause: error });
+    if (errorCode(error) === 'ENOENT') return undefined;
+    throw new CliError(`cannot run ${program}`, { cause: error });
   });
+  if (ended === undefined || ended.code === STORE_ALIAS_EXIT) return undefined;
   if (ended.signal === 'SIGKILL') {
     throw new CliError(
       `reading ${argument} took longer than ${DESCRIBE_TIMEOUT_MS / 1000} s: move slow work out of the top level of the file, into on_start`,
@@ -169,7 +184,7 @@ async function runDescribe(argument: string, cwd: string, env: Env): Promise<Rea
     // Python itself failed, and its output is the best explanation.
   }
   const last = stderr().trimEnd().split('\n').slice(-5).join('\n');
-  throw new CliError(`python3 could not read ${argument} (Python 3.8 or newer is needed):\n${last}`);
+  throw new CliError(`${program} could not read ${argument} (Python 3.8 or newer is needed):\n${last}`);
 }
 
 function collect(stream: NodeJS.ReadableStream): () => string {

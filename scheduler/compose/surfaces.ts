@@ -14,6 +14,7 @@ import { signingKeyOf } from '../workspaces/identity/workspaces.ts';
 import { LogReader } from '../fleet/logs/log-reads.ts';
 import { SeriesReader } from '../fleet/series/series-reads.ts';
 import { hostAddress, reachableAt } from '../api/ops/host-address.ts';
+import { Packages } from '../api/ops/packages.ts';
 import { Releases } from '../api/ops/releases.ts';
 import { useOf } from '../control/placement/snapshot.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
@@ -146,6 +147,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
       hostAddress,
       branch: settings.LONGSHORE_RELEASE_CHANNEL,
     },
+    packages: new Packages({ directory: settings.LONGSHORE_RELEASES_DIR, dataDir: settings.LONGSHORE_DATA_DIR }),
     releases: new Releases({
       directory: settings.LONGSHORE_RELEASES_DIR,
       dataDir: settings.LONGSHORE_DATA_DIR,

@@ -38,8 +38,13 @@ export async function bundle(directory) {
       chunkNames: 'chunk-[hash]',
     }),
   ]);
-  const packages = results.flatMap(({ metafile }) => Object.keys(metafile.inputs).map(packageOf));
-  return [...new Set(packages.filter((name) => name !== undefined))].toSorted();
+  return packagesOf(results.map(({ metafile }) => metafile));
+}
+
+/** The folders of the packages that went into bundles, sorted. */
+export function packagesOf(metafiles) {
+  const packages = metafiles.flatMap(({ inputs }) => Object.keys(inputs).map(packageOf));
+  return [...new Set(packages.filter((name) => name !== undefined))].toSorted((a, b) => (a < b ? -1 : 1));
 }
 
 /**
@@ -63,7 +68,8 @@ async function toAscii(file) {
   await writeFile(file, text.replace(/[^\0-\x7f]/g, escaped));
 }
 
-const optionsFor = (directory) => ({
+/** Options of the bundler for programs below `directory/lib`. */
+export const optionsFor = (directory) => ({
   absWorkingDir: repositoryRoot,
   bundle: true,
   platform: 'node',

@@ -4,19 +4,19 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
-import { chmod, copyFile, cp, link, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
-import { dirname, join, relative } from 'node:path';
+import { copyFile, cp, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { join, relative } from 'node:path';
 import { releasedPauseImageFile } from '../setup/pause-image.mjs';
 import { SetupError, stepLog } from '../setup/log.mjs';
 import { nodeBinary, repositoryRoot } from '../setup/paths.mjs';
-import { run } from '../setup/run.mjs';
 import { bundle } from './bundle.mjs';
+import { thirdParty } from './licences.mjs';
+import { writePackages } from './packages.mjs';
+import { copyTree, linkOrCopy, packTree } from './tree.mjs';
 
 export const CHANNEL = 'stable';
 /** A release is built on a machine of its architecture: its Node and image of pause containers are that machine's. */
 const PLATFORM = `linux-${process.arch}`;
-/** Archives of some kinds cannot hold earlier times. */
-const EPOCH_SECONDS = 315_532_800;
 /** Files that programs read by their own address at run time; a release has them at the same paths. */
 const ASSETS = [
   'LICENSE',
@@ -43,8 +43,6 @@ const VIEWER_FILES = [
   'swagger-ui.css',
   'favicon-32x32.png',
 ];
-/** Left out of those: what Python and editors leave behind, and documents about the Python module's code. */
-const LEFT_OUT = /(?:^|\/)(?:__pycache__|\.[^/]+|[^/]+\.pyc)$|^python\/.*\.md$/;
 
 /**
  * Writes the release's folder anew.
@@ -65,6 +63,7 @@ export async function writeRelease(directory) {
     copyPglite(directory),
     ...VIEWER_FILES.map((file) => copyTree(`${VIEWER}/${file}`, directory)),
     copyPauseImage(directory),
+    writePackages(join(directory, 'dist')),
     writeFile(join(directory, 'package.json'), await ownPackage()),
     writeFile(join(directory, 'THIRD_PARTY.md'), await thirdParty([...packages, PGLITE, VIEWER])),
     writeFile(join(directory, 'bin', 'longshore'), LAUNCHER, { mode: 0o755 }),
@@ -89,25 +88,7 @@ export async function packRelease(directory, into, { level = 6 } = {}) {
   const name = `longshore-${version}-${PLATFORM}`;
   const file = `${name}.tar.gz`;
   const path = join(into, file);
-  const tar = [
-    '--sort=name',
-    '--format=gnu',
-    `--mtime=@${process.env.SOURCE_DATE_EPOCH ?? EPOCH_SECONDS}`,
-    '--owner=0',
-    '--group=0',
-    '--numeric-owner',
-    '--hard-dereference',
-    '--mode=u+rwX,go+rX,go-w',
-    `--transform=s,^\\.,${name},`,
-    `--use-compress-program=gzip -n -${level}`,
-    '-cf',
-    `${path}.new`,
-    '-C',
-    directory,
-    '.',
-  ];
-  await run('tar', tar, { name: 'release', timeoutMs: 300_000 });
-  await rename(`${path}.new`, path);
+  await packTree(directory, path, { name, level });
   const release = { version, file, sha256: await sha256Of(path), bytes: (await stat(path)).size };
   await writeFile(`${path}.sha256`, `${release.sha256}  ${file}\n`);
   await writeFile(
@@ -130,20 +111,6 @@ async function sha256Of(path) {
   const hash = createHash('sha256');
   for await (const chunk of createReadStream(path)) hash.update(chunk);
   return hash.digest('hex');
-}
-
-async function linkOrCopy(from, to) {
-  await link(from, to).catch(() => copyFile(from, to));
-  await chmod(to, 0o755);
-}
-
-async function copyTree(path, directory) {
-  const to = join(directory, path);
-  await mkdir(dirname(to), { recursive: true });
-  await cp(join(repositoryRoot, path), to, {
-    recursive: true,
-    filter: (from) => !LEFT_OUT.test(relative(repositoryRoot, from)),
-  });
 }
 
 /**
@@ -174,22 +141,4 @@ async function copyPauseImage(directory) {
 async function ownPackage() {
   const { name, version, license, type } = JSON.parse(await readFile(join(repositoryRoot, 'package.json'), 'utf8'));
   return `${JSON.stringify({ name, version, license, type, private: true }, null, 2)}\n`;
-}
-
-/** Licences of bundled packages, which must travel with them. */
-async function thirdParty(packages) {
-  const parts = await Promise.all(
-    [...new Set(packages)]
-      .toSorted((a, b) => (a < b ? -1 : 1))
-      .map(async (path) => {
-        const folder = join(repositoryRoot, path);
-        const { name, version, license } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8'));
-        const file = (await readdir(folder))
-          .toSorted()
-          .find((entry) => /^(?:licen[cs]e|copying)(?:[.-]|$)/i.test(entry));
-        const text = file === undefined ? '' : (await readFile(join(folder, file), 'utf8')).trim();
-        return `## ${name} ${version} (${license ?? 'see its text'})\n\n${text}\n`;
-      }),
-  );
-  return `# What Longshore is built from\n\n${parts.join('\n')}`;
 }

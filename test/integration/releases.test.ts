@@ -1,11 +1,12 @@
 // The output of `npm run build`, and how a scheduler gives it out.
 import { createHash } from 'node:crypto';
-import { mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fastify } from 'fastify';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { problemOf, sendProblem } from '../../scheduler/api/http/error-map.ts';
 import { registerInstall } from '../../scheduler/api/http/ops/install.ts';
+import { Packages } from '../../scheduler/api/ops/packages.ts';
 import { Releases } from '../../scheduler/api/ops/releases.ts';
 import { runProgram, tempDirectory } from '../helpers/services.ts';
 
@@ -93,9 +94,13 @@ describe('a release', () => {
 
 describe('a scheduler', () => {
   const directory = join(work.path, 'given');
-  const app = fastify();
+  const app = fastify({ routerOptions: { ignoreTrailingSlash: true } });
   app.setErrorHandler((error, request, reply) => sendProblem(reply, request.id, problemOf(error)));
-  registerInstall(app, new Releases({ directory, dataDir: work.path, channel: 'stable' }));
+  registerInstall(app, {
+    releases: new Releases({ directory, dataDir: work.path, channel: 'stable' }),
+    packages: new Packages({ directory, dataDir: work.path, built: join(work.path, 'nothing') }),
+    baseUrlOf: () => 'http://ship.example:1994',
+  });
   afterAll(() => app.close());
   const get = (path: string) => app.inject({ method: 'GET', url: path });
   const release = { version: '9.1.0', file: 'longshore-9.1.0-linux-x64.tar.gz', sha256: 'ab'.repeat(32), bytes: 3 };
@@ -105,6 +110,17 @@ describe('a scheduler', () => {
     const answer = await get('/install/agent');
     expect(answer.statusCode).toBe(404);
     expect(answer.json()).toMatchObject({ code: 'release_not_found' });
+  });
+
+  test('without packages says how to build them', async () => {
+    for (const url of ['/install', '/install/longshore.tgz']) {
+      const none = await get(url);
+      expect(none.statusCode).toBe(404);
+      expect(none.json()).toMatchObject({
+        code: 'package_not_found',
+        message: expect.stringContaining('npm run build'),
+      });
+    }
   });
 
   test('gives out the script with the hash of its channel, and the bytes', async () => {
@@ -141,5 +157,56 @@ describe('a scheduler', () => {
     const bad = { ...release, version: "9'; rm -rf /; '" };
     writeFileSync(join(directory, 'bad.json'), JSON.stringify({ 'linux-x64': bad }));
     expect((await get('/install/agent?channel=bad')).statusCode).toBe(404);
+  });
+
+  test('gives out the packages of a release, with lines that name nobody else', async () => {
+    cpSync(join(work.path, 'first', 'dist', 'install'), join(directory, 'install'), { recursive: true });
+    const page = await get('/install/');
+    expect(page).toMatchObject({ statusCode: 200, headers: { 'content-type': 'text/html; charset=utf-8' } });
+    const names = readdirSync(join(directory, 'install')).toSorted();
+    expect(names).toEqual([
+      expect.stringMatching(/^longshore-[0-9.]+-py3-none-any\.whl$/),
+      'longshore.tgz',
+      expect.stringMatching(/^longshore_shims-[0-9.]+-py3-none-any\.whl$/),
+    ]);
+    for (const name of names) expect(page.body).toContain(`http://ship.example:1994/install/${name}`);
+    expect([...page.body.matchAll(/https?:\/\/([^/<\s]+)/g)].every(([, host]) => host === 'ship.example:1994')).toBe(
+      true,
+    );
+    expect(page.body).not.toMatch(/npmjs|pypi|--registry|--index-url/);
+
+    for (const name of names) {
+      const url = `/install/${name}`;
+      const file = await get(url);
+      expect(file.statusCode, name).toBe(200);
+      expect(file.rawPayload.equals(readFileSync(join(directory, 'install', name))), name).toBe(true);
+      const { etag } = file.headers;
+      const again = await app.inject({ method: 'GET', url, headers: { 'if-none-match': String(etag) } });
+      expect(again).toMatchObject({ statusCode: 304, body: '' });
+      const head = await app.inject({ method: 'HEAD', url });
+      expect(head).toMatchObject({ statusCode: 200, body: '' });
+      expect(head.headers).toMatchObject({ etag, 'content-length': String(file.rawPayload.byteLength) });
+      for (const method of ['POST', 'PUT', 'DELETE'] as const)
+        expect((await app.inject({ method, url })).statusCode, method).toBe(404);
+    }
+    writeFileSync(join(directory, 'install', 'longshore.tgz'), 'another build');
+    expect((await get('/install/longshore.tgz')).body).toBe('another build');
+  });
+
+  test('gives out no other file of that folder or above it', async () => {
+    writeFileSync(join(directory, 'install', 'notes.txt'), 'mine');
+    writeFileSync(join(directory, 'longshore-1-py3-none-any.whl'), 'above');
+    for (const name of [
+      'notes.txt',
+      '..%2Flongshore-1-py3-none-any.whl',
+      '..%2f..%2fetc%2fpasswd',
+      '../longshore-1-py3-none-any.whl',
+      'longshore-..-py3-none-any.whl',
+      'longshore.tgz%00',
+      '.',
+      'package.json',
+    ])
+      expect((await get(`/install/${name}`)).body, name).not.toMatch(/mine|above|root:/);
+    expect((await get('/install/notes.txt')).json()).toMatchObject({ code: 'package_not_found' });
   });
 });

@@ -32,6 +32,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   webhook_not_found: 404,
   delivery_not_found: 404,
   stack_not_found: 404,
+  package_not_found: 404,
   release_not_found: 404,
   upload_refused: 403,
   download_refused: 403,

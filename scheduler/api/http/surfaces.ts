@@ -53,6 +53,7 @@ import { MOST_UPLOAD_BYTES } from '../operations/pods/files.ts';
 import { allOperations } from '../operations/index.ts';
 import type { Bootstrap } from '../operations/auth.ts';
 import type { AgentUpstream } from '../operations/machines.ts';
+import type { Packages } from '../ops/packages.ts';
 import type { Releases } from '../ops/releases.ts';
 import { Readiness } from '../ops/health.ts';
 import type { HealthChecks } from '../ops/health.ts';
@@ -206,6 +207,7 @@ export interface SurfaceParts {
   readonly machines: MachineService;
   readonly agentUpstream: AgentUpstream;
   readonly releases: Pick<Releases, 'installer' | 'open'>;
+  readonly packages: Pick<Packages, 'names' | 'open'>;
   readonly logs: LogReads;
   readonly explains: Explains;
   /** History of events, and live readers of them. */
@@ -483,7 +485,7 @@ function registerAll(
     warnings: state.warnings,
     version: settings.version,
   });
-  registerInstall(app, parts.releases);
+  registerInstall(app, { ...parts, baseUrlOf: (request) => originOf(request).baseUrl });
   const readers = { authenticator, metricsToken: settings.metricsToken, trustsLoopback };
   registerMetrics(app, { ...readers, registry: parts.registry });
   registerDiscovery(app, {

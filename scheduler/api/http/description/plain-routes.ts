@@ -434,6 +434,26 @@ export const PLAIN_ROUTES: readonly PlainRoute[] = [
     answer: bytes('application/gzip'),
     errors: ['release_not_found'],
   },
+  ...(['GET', 'HEAD'] as const).flatMap((method): readonly PlainRoute[] => [
+    {
+      http: `${method} /install`,
+      tag: 'operations',
+      summary: 'A page with lines that install the command line and the Python module',
+      open: true,
+      ...(method === 'GET' ? { answer: text('text/html') } : {}),
+      errors: ['package_not_found'],
+    },
+    {
+      http: `${method} /install/{file}`,
+      tag: 'operations',
+      summary: 'A package of the command line or the Python module',
+      open: true,
+      headers: { 'If-None-Match': 'the ETag' },
+      ...(method === 'GET' ? { answer: [bytes('application/gzip'), bytes('application/zip')] } : {}),
+      others: { 304: { description: 'the file that If-None-Match names is still the same' } },
+      errors: ['package_not_found'],
+    },
+  ]),
   {
     http: 'GET /openapi.json',
     tag: 'operations',
