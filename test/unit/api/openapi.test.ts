@@ -64,7 +64,7 @@ test('every answer is described with its statuses, and what refers to something 
 const EMPTY =
   /^(?:POST|PUT|DELETE) \/api\/v1\/(?:deployment|image|secret|token|map|queue|signal)\/|^POST \/\w+\/.*\/warmup$|^HEAD /;
 /** Routes with further good answers, for parts of the bytes. */
-const IN_PARTS = /\/objects\/(?:upload|download)\/|\/volumes\/files\/|\/docs\/\{file\}/;
+const IN_PARTS = /\/objects\/(?:upload|download)\/|\/volumes\/files\/|\/(?:docs|install)\/\{file\}/;
 
 test('a route of the REST API says what it takes, what it answers and by which codes it refuses', () => {
   const made = named('POST /api/v1/secret/{ws}');
