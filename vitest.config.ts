@@ -13,7 +13,8 @@ export default defineConfig({
           name: 'unit',
           include: ['test/unit/**/*.test.ts'],
           environment: 'node',
-          testTimeout: 10_000,
+          // Property tests take 2 s on a quiet machine, and this long beside other work.
+          testTimeout: 60_000,
           // Some files mostly wait, for programs that they run.
           maxWorkers: 4,
           // Files of a worker share modules, whose imports took as much of a processor as the tests.

@@ -2,7 +2,7 @@
 // run in that Python, not here. The output is one JSON object with the fields of GetOrCreateStub.
 import { spawn } from 'node:child_process';
 import { existsSync, realpathSync, statSync } from 'node:fs';
-import { delimiter, dirname, isAbsolute, relative, resolve, sep } from 'node:path';
+import { delimiter, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { isRecord } from '#shared/json.ts';
 import { CliError, errorCode, usageError } from '../errors.ts';
@@ -63,12 +63,20 @@ export async function describeFile(target: string, rootFlag: string | undefined,
   const answer = await runDescribe(argument, root, env);
   if (answer['ok'] !== true) {
     const hint = textField(answer, 'hint');
-    throw new CliError(
-      `${textField(answer, 'error') || `${target} could not be read`}${hint === '' ? '' : `. ${hint}`}`,
-    );
+    throw new CliError(`${errorOf(answer, root) || `${target} could not be read`}${hint === '' ? '' : `. ${hint}`}`);
   }
   const others = Array.isArray(answer['others']) ? answer['others'].filter((name) => typeof name === 'string') : [];
   return { root, handlers: handlersOf(answer['handlers'], target), others };
+}
+
+/** The error, whose place is a path from the person's directory: editors and terminals open it. */
+function errorOf(answer: Readonly<Record<string, unknown>>, root: string): string {
+  const error = textField(answer, 'error');
+  const place = textField(answer, 'file');
+  if (place === '' || !error.startsWith(place)) return error;
+  const path = join(root, place);
+  const fromHere = relative(process.cwd(), path);
+  return `${fromHere.startsWith('..') ? path : fromHere}${error.slice(place.length)}`;
 }
 
 /** Checks `--root`. Links are followed, as Python does. */

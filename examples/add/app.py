@@ -7,7 +7,7 @@ from longshore import function
 
 
 @function(name='add', cpu=0.1, memory=128)
-def handler(a: int, b: int = 0):
+def handler(a: int, b: int = 0) -> int:
     print(f'adding {a} and {b}')
     return a + b
 

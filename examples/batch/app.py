@@ -7,8 +7,8 @@ words = Map(name='batch-words')
 
 @function(name='batch-count', app='batch')
 def count(title: str, text: str) -> int:
-    words[title] = len(text.split())
-    return words[title]
+    words[title] = number = len(text.split())
+    return number
 
 
 @function(name='batch-report', app='batch')

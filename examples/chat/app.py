@@ -4,8 +4,11 @@ The page finds its WebSocket by its own address, so it works in the path form (`
 Everybody must reach the same process: one container, one worker.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
+from typing import Any, Awaitable, Callable, MutableMapping
 
 from longshore import asgi
 
@@ -38,14 +41,18 @@ PAGE = b"""<!doctype html>
   }
 </script>
 """
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
 #: Messages that may wait for a member who reads slowly; who has more is sent away.
 MOST_WAITING = 100
 
-members = {}
+members: dict[str, asyncio.Queue[str | None]] = {}
 joined = 0
 
 
-def tell(name, text):
+def tell(name: str, text: str) -> None:
     for member, waiting in list(members.items()):
         if waiting.qsize() >= MOST_WAITING:
             members.pop(member).put_nowait(None)
@@ -54,7 +61,7 @@ def tell(name, text):
 
 
 @asgi(name='chat', cpu=0.25, memory=128, concurrent_requests=200, keep_warm_seconds=300, timeout=600)
-async def app(scope, receive, send):
+async def app(scope: Message, receive: Receive, send: Send) -> None:
     if scope['type'] == 'http':
         await page(send)
     elif scope['type'] == 'websocket':
@@ -63,13 +70,13 @@ async def app(scope, receive, send):
         raise NotImplementedError(scope['type'])
 
 
-async def page(send):
+async def page(send: Send) -> None:
     headers = [(b'content-type', b'text/html; charset=utf-8'), (b'content-length', b'%d' % len(PAGE))]
     await send({'type': 'http.response.start', 'status': 200, 'headers': headers})
     await send({'type': 'http.response.body', 'body': PAGE})
 
 
-async def chat(receive, send):
+async def chat(receive: Receive, send: Send) -> None:
     global joined
     joined += 1
     name = f'guest {joined}'
@@ -90,7 +97,7 @@ async def chat(receive, send):
         tell('room', f'{name} left')
 
 
-async def deliver(waiting, send):
+async def deliver(waiting: asyncio.Queue[str | None], send: Send) -> None:
     while True:
         text = await waiting.get()
         if text is None:

@@ -1,8 +1,17 @@
 """A text classifier: `train.py` makes the model in a volume, `on_start` loads it once for each container."""
 
-import re
+from __future__ import annotations
 
-from longshore import Image, Volume, endpoint
+import re
+from typing import TYPE_CHECKING, Any
+
+from longshore import Context, Image, Volume, endpoint
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Floats = NDArray[numpy.float64]
 
 MODEL = 'models/topics.npz'
 
@@ -13,24 +22,25 @@ volume = Volume(name='classifier', mount_path='models')
 class Model:
     """Naive Bayes: how much each word speaks for each topic."""
 
-    def __init__(self, topics, words, weights):
+    def __init__(self, topics: list[str], words: list[str], weights: Floats) -> None:
         self.topics, self.words, self.weights = topics, words, weights
         self.columns = {word: column for column, word in enumerate(words)}
 
-    def chances(self, text):
+    def chances(self, text: str) -> Floats:
         import numpy
 
         columns = [self.columns[word] for word in words_of(text) if word in self.columns]
         scores = self.weights[:, columns].sum(axis=1)
-        chances = numpy.exp(scores - scores.max())
-        return chances / chances.sum()
+        chances: Floats = numpy.exp(scores - scores.max())
+        shares: Floats = chances / chances.sum()
+        return shares
 
 
-def words_of(text):
+def words_of(text: str) -> list[str]:
     return re.findall(r'[a-z]+', text.lower())
 
 
-def load():
+def load() -> Model:
     import numpy
 
     with numpy.load(MODEL) as kept:
@@ -38,8 +48,8 @@ def load():
 
 
 @endpoint(name='classifier', cpu=1, memory='512mi', image=image, volumes=[volume], on_start=load)
-def classify(context, text: str):
-    model = context.on_start_value
+def classify(context: Context, text: str) -> dict[str, Any]:
+    model: Model = context.on_start_value
     chances = model.chances(text)
     best = chances.argmax()
     return {'topic': model.topics[best], 'chance': round(float(chances[best]), 2)}

@@ -5,6 +5,8 @@ Run it as a program; nothing has to be deployed:
     PYTHONPATH=python python3 examples/classifier/train.py
 """
 
+from __future__ import annotations
+
 import csv
 
 from app import MODEL, Model, image, volume, words_of
@@ -12,7 +14,7 @@ from app import MODEL, Model, image, volume, words_of
 from longshore import function
 
 
-def fit(messages):
+def fit(messages: list[list[str]]) -> Model:
     import numpy
 
     topics = sorted({topic for topic, _ in messages})
@@ -25,7 +27,7 @@ def fit(messages):
     return Model(topics, words, numpy.log(counts / counts.sum(axis=1, keepdims=True)))
 
 
-def accuracy_of(messages):
+def accuracy_of(messages: list[list[str]]) -> float:
     """Of models that each did not see one message: how many name its topic."""
     right = 0
     for number, (topic, text) in enumerate(messages):
@@ -35,7 +37,7 @@ def accuracy_of(messages):
 
 
 @function(name='classifier-train', app='classifier', cpu=1, memory='512mi', image=image, volumes=[volume])
-def train():
+def train() -> dict[str, float]:
     import numpy
 
     with open('messages.csv', encoding='utf-8', newline='') as file:

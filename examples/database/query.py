@@ -3,9 +3,12 @@
     DATABASE_URL=postgres://reader:password@203.0.113.7:5432/shop python3 query.py 'select 1'
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
+from typing import Any
 from urllib.parse import urlsplit
 
 from longshore import Image, Sandbox
@@ -26,7 +29,7 @@ with pg8000.native.Connection(
 """
 
 
-def query(sql: str, database: str):
+def query(sql: str, database: str) -> list[dict[str, Any]]:
     """The rows of a statement. Raises RuntimeError with the database's answer."""
     sandbox = Sandbox(
         name='query',
@@ -39,7 +42,8 @@ def query(sql: str, database: str):
         process = box.process.exec('python3', '-c', CLIENT, env={'DATABASE_URL': database}, stdin=sql)
         if process.wait(timeout=60) != 0:
             raise RuntimeError(process.stderr.read().strip().splitlines()[-1])
-        return json.loads(process.stdout.read())
+        rows: list[dict[str, Any]] = json.loads(process.stdout.read())
+        return rows
 
 
 if __name__ == '__main__':

@@ -1,5 +1,7 @@
 """An image of its own: packages, a variable and a command. The first deploy builds it; later ones find it built."""
 
+from __future__ import annotations
+
 from longshore import Image, endpoint
 
 image = Image(
@@ -10,7 +12,7 @@ image = Image(
 
 
 @endpoint(name='packages', cpu=0.2, memory=128, image=image)
-def handler(number: int = 1234567):
+def handler(number: int = 1234567) -> dict[str, str]:
     import os
 
     import humanize

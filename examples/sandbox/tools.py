@@ -3,10 +3,12 @@
 Here the calls are a list. In your agent a model makes them, one after the other, and reads each answer.
 """
 
+from __future__ import annotations
+
 import json
 from urllib import request
 
-from longshore import Sandbox
+from longshore import Sandbox, SandboxInstance
 from longshore.client import installation
 
 CALLS = [
@@ -21,7 +23,7 @@ SECONDS = 5
 MOST_CHARACTERS = 2000
 
 
-def answer(box, tool, **given):
+def answer(box: SandboxInstance, tool: str, **given: str) -> str:
     """Does one call, and says in a few words how it went: a model reads the end of a long output best."""
     if tool == 'write_file':
         box.fs.write_text(given['path'], given['text'])
@@ -39,7 +41,7 @@ def answer(box, tool, **given):
     return said if code == 0 else f'ended with {code}: {said.splitlines()[-1] if said else ""}'
 
 
-def served(box, folder, page):
+def served(box: SandboxInstance, folder: str, page: str) -> str:
     """Starts a web server in the sandbox, and fetches a page by the address of its port."""
     server = box.process.exec('python3', '-u', '-m', 'http.server', '8000', cwd=folder)
     for line in server.stdout:
@@ -48,7 +50,8 @@ def served(box, folder, page):
     _, token = installation()
     asked = request.Request(f'{box.expose_port(8000)}/{page}', headers={'Authorization': f'Bearer {token}'})
     with request.urlopen(asked, timeout=30) as found:
-        return found.read().decode()
+        text: bytes = found.read()
+        return text.decode()
 
 
 if __name__ == '__main__':

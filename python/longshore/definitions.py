@@ -9,7 +9,7 @@ import os
 import re
 from enum import Enum
 from shlex import quote
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from .checks import DefinitionError, gpu_names, one_of, text, texts, variables, whole
 
@@ -409,13 +409,18 @@ def _up_to(dockerfile: str, target: str) -> str:
     return dockerfile
 
 
+def _constant(text: str) -> Callable[[Any], str]:
+    """A replacement that is taken as it is, with its backslashes."""
+    return lambda _: text
+
+
 def _with_arguments(dockerfile: str, arguments: Mapping[str, str]) -> str:
     """ARG instructions with these values in the place of their own."""
     for name, value in arguments.items():
         if re.search(r'[\r\n]', str(value)):
             raise DefinitionError('build_args: the value of %s has several lines' % name)
         line = 'ARG %s="%s"' % (name, re.sub(r'[\\"$]', r'\\\g<0>', str(value)))
-        dockerfile, found = re.subn(r'(?im)^[ \t]*ARG[ \t]+%s(?:=.*)?$' % re.escape(name), lambda _, line=line: line, dockerfile)
+        dockerfile, found = re.subn(r'(?im)^[ \t]*ARG[ \t]+%s(?:=.*)?$' % re.escape(name), _constant(line), dockerfile)
         if not found:
             raise DefinitionError('build_args: the Dockerfile has no line ARG %s' % name)
     return dockerfile

@@ -3,8 +3,9 @@ fd 1.
 
 The command line runs it to deploy. The app file is imported on this machine as it is. Its prints go to stderr, and a
 hint follows an import that fails because a library is missing. Answers: `{"ok": true, "handlers": […], "others": […]}`,
-or `{"ok": false, "error", "hint"}` and exit 1. A handler has the fields of a stub request, and `requiredInputs`: names
-of inputs that a call must have. `others` are names of handlers in the file besides the requested one.
+or `{"ok": false, "error", "hint", "file"}` and exit 1, where the error begins with the file, or `file` is ''. A handler
+has the fields of a stub request, and `requiredInputs`: names of inputs that a call must have. `others` are names of
+handlers in the file besides the requested one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
 import traceback
 from typing import Any, Dict, List, NoReturn, Optional, Tuple
@@ -100,14 +102,14 @@ def _import(module_name: str, path: str, directory: str) -> Any:
     except _Problem:
         raise
     except (DefinitionError, NotServedError) as error:
-        raise _Problem('%s%s: %s' % (path, _line(error, directory), error)) from error
+        raise _Problem('%s: %s' % (_place(error, path, directory), error)) from error
     except SystemExit as error:
         raise _Problem('%s ends the program while it is imported (exit %s)' % (path, error.code)) from error
     except BaseException as error:
         traceback.print_exc()
         # A syntax error's own text ends in the place that the message names first.
         what = error.msg if isinstance(error, SyntaxError) and error.lineno else error
-        text = '%s%s: %s: %s' % (path, _line(error, directory), type(error).__name__, what)
+        text = '%s: %s: %s' % (_place(error, path, directory), type(error).__name__, what)
         raise _Problem(text, _import_hint(error, directory)) from error
 
 
@@ -125,17 +127,34 @@ def _import_hint(error: BaseException, directory: str) -> str:
     return ''
 
 
-def _line(error: BaseException, directory: str) -> str:
-    """`, line 3`: the last line of the app's own code in the traceback."""
+def _place(error: BaseException, path: str, directory: str) -> str:
+    """`app.py:3`: the last line of the app's own code in the traceback, in the form that editors open."""
     if isinstance(error, SyntaxError) and error.lineno:
-        return ', line %d' % error.lineno
+        return '%s:%d' % (_inside(error.filename or '', directory) or path, error.lineno)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename.startswith(directory + os.sep) and '/longshore/' not in frame.filename[len(directory) :]:
-            return ', line %s' % frame.lineno
-    return ''
+        own = _inside(frame.filename, directory)
+        if own and '/longshore/' not in '/' + own.replace(os.sep, '/'):
+            return '%s:%s' % (own, frame.lineno)
+    return path
+
+
+def _inside(filename: str, directory: str) -> str:
+    """A file's path below the directory; '': it is elsewhere."""
+    return filename[len(directory) + 1 :] if filename.startswith(directory + os.sep) else ''
 
 
 def _describe(found: Definition, module_name: str, name: str) -> Dict[str, Any]:
+    try:
+        return _described(found, module_name, name)
+    except _Problem as problem:
+        code = getattr(getattr(found, '__longshore_function__', None), '__code__', None)
+        own = _inside(code.co_filename, os.getcwd()) if code else ''
+        if not own or code is None:
+            raise
+        raise _Problem('%s:%d: %s' % (own, code.co_firstlineno, problem), problem.hint) from problem
+
+
+def _described(found: Definition, module_name: str, name: str) -> Dict[str, Any]:
     described = found.described('%s:%s' % (module_name, name), _on_start(found.options['onStartFunction']))
     hook = found.options.get('onDeployFunction')
     if hook is not None:
@@ -143,7 +162,7 @@ def _describe(found: Definition, module_name: str, name: str) -> Dict[str, Any]:
     return dict(described, requiredInputs=_required_inputs(found))
 
 
-def _describe_hook(hook: Handler) -> Dict[str, Any]:
+def _describe_hook(hook: Handler[..., Any]) -> Dict[str, Any]:
     """The stub request of the function that runs before the deployment."""
     return hook.described(_on_start(hook, 'on_deploy'), _on_start(hook.options['onStartFunction']))
 
@@ -183,6 +202,12 @@ def _on_start(value: Any, parameter: str = 'on_start') -> str:
     return '%s:%s' % (module_name, name)
 
 
+def _file_in(error: str) -> str:
+    """The file that an error begins with; '': none."""
+    match = re.match(r'(.+?\.py)(?=:\d+: | |: )', error)
+    return match.group(1) if match and os.path.isfile(match.group(1)) else ''
+
+
 def _names_hint(module: Any) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, Definition)]
     return 'It has %s.' % ', '.join(names) if names else _DECORATE
@@ -204,7 +229,7 @@ def main(arguments: List[str]) -> NoReturn:
         text = json.dumps(answer)
         code = 0
     except _Problem as problem:
-        text = json.dumps({'ok': False, 'error': str(problem), 'hint': problem.hint})
+        text = json.dumps({'ok': False, 'error': str(problem), 'hint': problem.hint, 'file': _file_in(str(problem))})
     except BaseException as error:
         traceback.print_exc()
         text = json.dumps({'ok': False, 'error': '%s: %s' % (type(error).__name__, error), 'hint': ''})

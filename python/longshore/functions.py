@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequence, Type, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Type,
+    Union,
+    overload,
+)
 
 from .checks import DefinitionError, text
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .handlers import Queued, decorate, stub_options
+from .typed import P, R, T, function_decorator, schedule_decorator
 
 if TYPE_CHECKING:
     from .schema import Schema
 
 
-class Function(Queued):
+class Function(Queued[P, R]):
     """A function decorated with `@function`: `remote` runs it in a container and returns its result."""
 
     stub_type = 'function'
     decorator = 'function'
 
+    @overload
+    def remote(self: Function[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def remote(self: Function[P, Iterator[T]], *args: P.args, **kwargs: P.kwargs) -> List[T]: ...
+    @overload
+    def remote(self: Function[P, AsyncIterator[T]], *args: P.args, **kwargs: P.kwargs) -> List[T]: ...
+    @overload
+    def remote(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """
         Runs a call with these inputs in a container, and waits for its result. Inputs and results that are not JSON
@@ -26,25 +50,39 @@ class Function(Queued):
         name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context. Raises TaskError
         when the task did not complete, and GatewayError when it could not be put or read. A terminal shows what the
         task prints.
+
+            total = add.remote(1, b=2)
         """
         from .results import wait  # not paid on a cold start
 
         return wait(self.put(*args, **kwargs), shows_output=True)
 
+    @overload
+    async def async_remote(self: Function[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def async_remote(self: Function[P, Iterator[T]], *args: P.args, **kwargs: P.kwargs) -> List[T]: ...
+    @overload
+    async def async_remote(self: Function[P, AsyncIterator[T]], *args: P.args, **kwargs: P.kwargs) -> List[T]: ...
+    @overload
+    async def async_remote(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
     async def async_remote(self, *args: Any, **kwargs: Any) -> Any:
-        """As `remote`, beside other work of an event loop."""
+        """As `remote`, beside other work of an event loop.
+
+            one, two = await asyncio.gather(add.async_remote(1), add.async_remote(2))
+        """
         import asyncio
 
         return await asyncio.get_running_loop().run_in_executor(None, lambda: self.remote(*args, **kwargs))
 
 
-class Schedule(Function):
+class Schedule(Function[P, R]):
     """A function decorated with `@schedule`: it runs at its times, and on a call."""
 
     stub_type = 'schedule'
     decorator = 'schedule'
 
 
+@function_decorator
 def function(
     function: Optional[Callable[..., Any]] = None,
     *,
@@ -72,8 +110,8 @@ def function(
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
-    inputs: Optional[Type[Schema]] = None,
-    outputs: Optional[Type[Schema]] = None,
+    inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
+    outputs: Union[Type[Schema], Mapping[str, Any], None] = None,
     task_policy: Optional[TaskPolicy] = None,
     on_deploy: Optional[Callable[..., Any]] = None,
     checkpoint_enabled: bool = False,
@@ -82,7 +120,16 @@ def function(
 ) -> Any:
     """
     A function that runs in its own container: `remote` waits for its result, `put` (or a request) returns a task's id
-    at once. Parameters as `endpoint`'s, and:
+    at once.
+
+        @function(cpu=2, memory='2gi')
+        def add(a: int, b: int = 0) -> int:
+            return a + b
+
+        add.remote(1, b=2)           # in a container
+        list(add.map([1, 2, 3]))     # in several
+
+    Parameters as `endpoint`'s, and:
 
     timeout: seconds that one try may take; None: as long as it takes.
     retries: how often a call is tried again (at most 5) when its process exits or runs out of memory; never when the
@@ -94,6 +141,7 @@ def function(
     return decorate(function, lambda decorated: Function(decorated, options))
 
 
+@schedule_decorator
 def schedule(
     function: Union[Callable[..., Any], str, None] = None,
     *,
@@ -123,8 +171,8 @@ def schedule(
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
-    inputs: Optional[Type[Schema]] = None,
-    outputs: Optional[Type[Schema]] = None,
+    inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
+    outputs: Union[Type[Schema], Mapping[str, Any], None] = None,
     task_policy: Optional[TaskPolicy] = None,
     on_deploy: Optional[Callable[..., Any]] = None,
     checkpoint_enabled: bool = False,
@@ -133,7 +181,13 @@ def schedule(
 ) -> Any:
     """
     A function that runs by itself, without inputs, at every time that `when` names, while its deployment is active. A
-    new version replaces the one before. Parameters as `function`'s, and:
+    new version replaces the one before.
+
+        @schedule(when='0 3 * * *', timezone='Europe/Berlin')
+        def nightly() -> None:
+            print('it is three in the morning')
+
+    Parameters as `function`'s, and:
 
     when: a cron expression of five fields (minute, hour, day of the month, month, day of the week) or six (seconds first), or a name such
     as '@hourly' or '@daily'. Checked when it is deployed.

@@ -10,11 +10,30 @@ from __future__ import annotations
 import functools
 import json
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Dict,
+    Generic,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+    overload,
+)
 
 from .checks import DefinitionError, flag, gpu_names, gpu_number, instance, number, one_of, quantity, sequence, start_function, text, texts, variables, whole
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .quantities import cpu_millicores, memory_mib
+from .typed import P, R, T, endpoint_decorator, task_queue_decorator
 
 if TYPE_CHECKING:
     from .handles import Task
@@ -48,15 +67,17 @@ class Definition:
         return described
 
 
-class Handler(Definition):
+class Handler(Definition, Generic[P, R]):
     """A decorated function: callable as before, with the decorator's parameters."""
+
+    __name__: str
 
     #: A stub of the file as it was, which calls go to; '': none was made.
     stub_id = ''
     #: Calls go to the file as it is, not to the deployment of the name.
     of_file = False
 
-    def __init__(self, function: Callable[..., Any], options: Dict[str, Any]) -> None:
+    def __init__(self, function: Callable[P, R], options: Dict[str, Any]) -> None:
         if not callable(function):
             raise DefinitionError('%s: decorates a function, not %r' % (self.decorator, function))
         self.__longshore_function__ = function
@@ -65,11 +86,14 @@ class Handler(Definition):
         self.schemas = options.get('schemas') or (None, None)
         functools.update_wrapper(self, function)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.__longshore_function__(*args, **kwargs)
 
-    def local(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function here, in this process."""
+    def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls the function here, in this process.
+
+            total = add.local(1, b=2)
+        """
         return self.__longshore_function__(*args, **kwargs)
 
     @property
@@ -79,17 +103,27 @@ class Handler(Definition):
         return str(name)
 
 
-class Endpoint(Handler):
+class Endpoint(Handler[P, R]):
     """A function decorated with `@endpoint`."""
 
     stub_type = 'endpoint'
     decorator = 'endpoint'
 
+    @overload
+    def invoke(self: Endpoint[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def invoke(self: Endpoint[P, Iterator[T]], *args: P.args, **kwargs: P.kwargs) -> List[T]: ...
+    @overload
+    def invoke(self: Endpoint[P, AsyncIterator[T]], *args: P.args, **kwargs: P.kwargs) -> List[T]: ...
+    @overload
+    def invoke(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def invoke(self, *args: Any, **kwargs: Any) -> Any:
         """
         Calls the latest deployment of this name with these inputs, which must be JSON, waits for its answer, and
         returns it. Without a deployment, the file as it is. Finds the installation as `put` does; in another handler's
         container, its own. Raises GatewayError, also when the handler raised.
+
+            print(greet.invoke(name='Ada'))
         """
         from .client import invoke  # not paid on a cold start
         from .undeployed import called
@@ -97,27 +131,41 @@ class Endpoint(Handler):
         return called(self, lambda stub_id: invoke(self.deployment_name, list(args), kwargs, stub_id))
 
 
-class Queued(Handler):
+class Queued(Handler[P, R]):
     """A handler whose calls are tasks: nobody has to wait for them."""
 
-    def put(self, *args: Any, **kwargs: Any) -> Task:
+    def put(self, *args: P.args, **kwargs: P.kwargs) -> Task:
         """
         Queues a call with these inputs and returns the task at once: its id, a text with methods. The call goes to the
         latest deployment of this name, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current
         context. Without a deployment, it goes to the file as it is, which the command line prepares. A handler's
         container needs no settings: its own installation is used. Inputs of a task queue must be JSON. Raises
         GatewayError.
+
+            task = measure.put(path='app.py')
+            print(task, task.status())
         """
         from .client import put  # not paid on a cold start
         from .undeployed import called
 
         return called(self, lambda stub_id: put(self.stub_type, self.deployment_name, list(args), kwargs, stub_id))
 
+    @overload
+    def map(self: Queued[P, Coroutine[Any, Any, T]], inputs: Iterable[Any]) -> Iterator[T]: ...
+    @overload
+    def map(self: Queued[P, Iterator[T]], inputs: Iterable[Any]) -> Iterator[List[T]]: ...
+    @overload
+    def map(self: Queued[P, AsyncIterator[T]], inputs: Iterable[Any]) -> Iterator[List[T]]: ...
+    @overload
+    def map(self, inputs: Iterable[Any]) -> Iterator[R]: ...
     def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
         """
         Runs a call for each of the inputs, put in one request as far as there is room. A tuple or a list has the
         positional inputs of a call, anything else is its one input. Results come in the order of the inputs. Raises
         TaskError when a task did not complete, and GatewayError when calls could not be put or read.
+
+            for total in add.map([(1, 2), (3, 4)]):
+                print(total)
         """
         from .client import put_many  # not paid on a cold start
         from .results import in_order
@@ -129,18 +177,19 @@ class Queued(Handler):
         return in_order(put, inputs)
 
 
-class TaskQueue(Queued):
+class TaskQueue(Queued[P, R]):
     """A function decorated with `@task_queue`: `put` runs it later, in a container."""
 
     stub_type = 'taskqueue'
     decorator = 'task_queue'
 
-    def __init__(self, function: Callable[..., Any], options: Dict[str, Any], retry_for: Tuple[Type[BaseException], ...]) -> None:
+    def __init__(self, function: Callable[P, R], options: Dict[str, Any], retry_for: Tuple[Type[BaseException], ...]) -> None:
         super().__init__(function, options)
         #: Exceptions after which the runner retries a task; empty: all of them.
         self.retry_for = retry_for
 
 
+@endpoint_decorator
 def endpoint(
     function: Optional[Callable[..., Any]] = None,
     *,
@@ -169,8 +218,8 @@ def endpoint(
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
-    inputs: Optional[Type[Schema]] = None,
-    outputs: Optional[Type[Schema]] = None,
+    inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
+    outputs: Union[Type[Schema], Mapping[str, Any], None] = None,
     task_policy: Optional[TaskPolicy] = None,
     on_deploy: Optional[Callable[..., Any]] = None,
     checkpoint_enabled: bool = False,
@@ -178,6 +227,13 @@ def endpoint(
 ) -> Any:
     """
     An HTTP endpoint: a request is a JSON object of keyword inputs, the answer is what the function returns.
+
+        @endpoint(cpu=1, memory='512mi', keep_warm_seconds=60)
+        def greet(name: str = 'world') -> Dict[str, str]:
+            return {'greeting': f'Hello, {name}!'}
+
+        greet('Ada')                 # here
+        greet.invoke(name='Ada')     # the deployed one
 
     cpu: cores, or `'500m'`. memory: MiB, or text with a unit (`'2gi'`). gpu: a model (`'H100'`, `'any'`) or a
     list of models in the order of preference. gpu_count: how many GPUs, all of one machine; 1 when only `gpu` is given, any model when only
@@ -204,6 +260,7 @@ def endpoint(
     return decorate(function, lambda decorated: Endpoint(decorated, options))
 
 
+@task_queue_decorator
 def task_queue(
     function: Optional[Callable[..., Any]] = None,
     *,
@@ -234,8 +291,8 @@ def task_queue(
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
-    inputs: Optional[Type[Schema]] = None,
-    outputs: Optional[Type[Schema]] = None,
+    inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
+    outputs: Union[Type[Schema], Mapping[str, Any], None] = None,
     task_policy: Optional[TaskPolicy] = None,
     on_deploy: Optional[Callable[..., Any]] = None,
     checkpoint_enabled: bool = False,
@@ -243,6 +300,13 @@ def task_queue(
 ) -> Any:
     """
     A queue of tasks: `put` (or a request) returns a task's id at once, and the function runs when there is room.
+
+        @task_queue(retries=2, retry_for=[OSError])
+        def measure(path: str) -> int:
+            return os.stat(path).st_size
+
+        measure.put(path='app.py')
+
     Parameters as `endpoint`'s, and:
 
     timeout: seconds that one try may take; None: as long as it takes.
@@ -255,7 +319,7 @@ def task_queue(
     return decorate(function, lambda decorated: TaskQueue(decorated, options, classes))
 
 
-def decorate(function: Optional[Callable[..., Any]], make: Callable[[Callable[..., Any]], Handler]) -> Any:
+def decorate(function: Optional[Callable[..., Any]], make: Callable[[Callable[..., Any]], Handler[..., Any]]) -> Any:
     return make if function is None else make(function)
 
 

@@ -7,9 +7,12 @@ container.
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict
+from typing import Any, Dict, TypeVar, cast
 
 from . import functions, handlers, web
+from .typed import P, R
+
+D = TypeVar('D')
 
 _ORDERS: Dict[str, str] = {
     'endpoint': 'cpu memory app gpu gpu_count image timeout workers keep_warm_seconds max_pending_tasks on_start on_deploy volumes '
@@ -39,18 +42,20 @@ class _Calls:
         return None if handlers.is_reading else super().remote(*args, **kwargs)  # type: ignore[misc]
 
 
-class Function(_Calls, functions.Function):
+class Function(_Calls, functions.Function[P, R]):
     """A function of an app file that was written for the published packages."""
 
 
-class Schedule(_Calls, functions.Schedule):
+class Schedule(_Calls, functions.Schedule[P, R]):
     """A schedule of an app file that was written for the published packages."""
 
 
 _CLASSES: Dict[Any, Any] = {functions.Function: Function, functions.Schedule: Schedule}
 
 
-def _published(name: str, decorator: Callable[..., Any]) -> Callable[..., Any]:
+def _published(name: str, plain: D) -> D:
+    """The decorator with positional parameters. Type checkers see the parameters by name alone."""
+    decorator: Any = plain
     order = _ORDERS[name].split()
 
     def published(*args: Any, **kwargs: Any) -> Any:
@@ -62,15 +67,15 @@ def _published(name: str, decorator: Callable[..., Any]) -> Callable[..., Any]:
         for parameter in given:
             if parameter in kwargs:
                 raise TypeError("%s() got multiple values for argument '%s'" % (name, parameter))
-        made = decorator(**given, **kwargs)
-        return lambda function: _of_file(made(function))
+        decorate = decorator(**given, **kwargs)
+        return lambda function: _of_file(decorate(function))
 
     published.__name__ = published.__qualname__ = name
     published.__doc__ = decorator.__doc__
-    return published
+    return cast(D, published)
 
 
-def _of_file(handler: handlers.Handler) -> handlers.Handler:
+def _of_file(handler: handlers.Handler[P, R]) -> handlers.Handler[P, R]:
     handler.of_file = True
     handler.__class__ = _CLASSES.get(type(handler), type(handler))
     return handler

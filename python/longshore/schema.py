@@ -21,7 +21,7 @@ import base64
 import binascii
 import io
 import tempfile
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, Union
+from typing import IO, TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Type, Union
 from urllib import parse, request
 
 __all__ = ['File', 'Image', 'Integer', 'JSON', 'Object', 'Schema', 'SchemaField', 'String', 'ValidationError']
@@ -62,6 +62,10 @@ class SchemaField:
 class String(SchemaField):
     """Text."""
 
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object, owner: Any = None) -> str: ...
+
     def validate(self, value: Any) -> str:
         if not isinstance(value, str):
             raise ValidationError('must be text, not %s' % type(value).__name__)
@@ -70,6 +74,10 @@ class String(SchemaField):
 
 class Integer(SchemaField):
     """A whole number."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object, owner: Any = None) -> int: ...
 
     def validate(self, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -80,6 +88,10 @@ class Integer(SchemaField):
 class JSON(SchemaField):
     """Any value that JSON has."""
 
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object, owner: Any = None) -> Any: ...
+
     def validate(self, value: Any) -> Any:
         if value is not None and not isinstance(value, (dict, list, str, int, float)):
             raise ValidationError('must be JSON, not %s' % type(value).__name__)
@@ -89,6 +101,10 @@ class JSON(SchemaField):
 class File(SchemaField):
     """A file: the caller sends an http(s) address or base64 text, and the handler gets an open binary file. A file in
     an output becomes the address of an `Output`."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object, owner: Any = None) -> IO[bytes]: ...
 
     def validate(self, value: Any) -> Any:
         if hasattr(value, 'read'):
@@ -104,6 +120,10 @@ class File(SchemaField):
 class Image(SchemaField):
     """An image, which the handler gets as an object of Pillow; it needs that library. The caller sends an http(s)
     address or base64 text. An image in an output becomes the address of an `Output`."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object, owner: Any = None) -> Any: ...
 
     def __init__(
         self,
@@ -158,6 +178,10 @@ class Image(SchemaField):
 
 class Object(SchemaField):
     """A schema within a schema."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object, owner: Any = None) -> Any: ...
 
     def __init__(self, schema_cls: Type[Schema]) -> None:
         self.schema_cls = schema_cls
@@ -297,11 +321,12 @@ def _downloaded(address: str) -> Any:
 
 
 def _pillow() -> Any:
+    from importlib import import_module
+
     try:
-        from PIL import Image as module
+        return import_module('PIL.Image')
     except ImportError:
         raise ValidationError('images need the library Pillow, which is not installed here') from None
-    return module
 
 
 def checked_input(schema: Type[Schema], positional: List[Any], keywords: Mapping[str, Any]) -> Schema:

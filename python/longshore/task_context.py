@@ -66,4 +66,7 @@ class _CurrentContext:
         return getattr(found, name)
 
 
-context = _CurrentContext()
+if TYPE_CHECKING:
+    context = Context()
+else:
+    context = _CurrentContext()

@@ -24,7 +24,7 @@ _SECONDS = 3600
 _lock = threading.Lock()
 
 
-def called(handler: Handler, call: Callable[[str], T]) -> T:
+def called(handler: Handler[..., Any], call: Callable[[str], T]) -> T:
     """
     Makes a call of the handler. `call` is given the id of a stub, or '' for the deployment of the handler's name. The
     deployment comes first, unless the handler is its file's (`of_file`).
@@ -41,7 +41,7 @@ def called(handler: Handler, call: Callable[[str], T]) -> T:
     return call(handler.stub_id)
 
 
-def prepared(handler: Handler) -> str:
+def prepared(handler: Handler[..., Any]) -> str:
     """The id of a stub with the file of the handler as it is now. Steps are shown on stderr, as by `longshore deploy`.
     Raises GatewayError."""
     what = 'cannot prepare %s' % handler.deployment_name
@@ -85,21 +85,21 @@ def _command(what: str) -> List[str]:
     own = [os.path.join(root, 'bin', name) for name in ('longshore.mjs', 'longshore')]
     found = next(filter(os.path.isfile, own), None) or shutil.which('longshore')
     if found is None:
-        raise GatewayError('%s: the command `longshore` was not found; deploy the handler, or put `longshore` on the PATH' % what)
+        raise GatewayError('%s: the command `longshore` was not found; deploy the handler, or install the command as URL/install/ says' % what)
     return [found]
 
 
-def _module_of(handler: Handler) -> Any:
+def _module_of(handler: Handler[..., Any]) -> Any:
     return sys.modules.get(getattr(handler, '__module__', '') or '')
 
 
-def _file_of(handler: Handler) -> str:
+def _file_of(handler: Handler[..., Any]) -> str:
     """The file that defines the handler; '': none, as in a console."""
     path = getattr(_module_of(handler), '__file__', None) or ''
     return os.path.abspath(path) if path.endswith('.py') and _name_of(handler) else ''
 
 
-def _root_of(handler: Handler) -> str:
+def _root_of(handler: Handler[..., Any]) -> str:
     """The folder from which the handler's module was imported, where that is not the file's own; else ''."""
     return _root_in(_module_of(handler), _file_of(handler))
 
@@ -116,6 +116,6 @@ def _root_in(module: Any, path: str) -> str:
     return '' if os.path.basename(root) in ('site-packages', 'dist-packages') else root
 
 
-def _name_of(handler: Handler) -> str:
+def _name_of(handler: Handler[..., Any]) -> str:
     """The handler's name in its module."""
     return next((name for name, value in vars(_module_of(handler)).items() if value is handler), '')

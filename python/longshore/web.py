@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequen
 from .checks import DefinitionError
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .handlers import Handler, decorate, stub_options
+from .typed import P, R, asgi_decorator, realtime_decorator
 
 if TYPE_CHECKING:
     from .schema import Schema
 
 
-class Asgi(Handler):
+class Asgi(Handler[P, R]):
     """An ASGI application, or a function that makes one, decorated with `@asgi`."""
 
     stub_type = 'asgi/deployment'
     decorator = 'asgi'
 
-    def __init__(self, function: Callable[..., Any], options: Dict[str, Any]) -> None:
+    def __init__(self, function: Callable[P, R], options: Dict[str, Any]) -> None:
         if hasattr(function, '__name__') or not callable(function):
             super().__init__(function, options)
             return
@@ -33,7 +34,7 @@ class Asgi(Handler):
         self.__module__ = _calling_module()
 
 
-class Realtime(Asgi):
+class Realtime(Asgi[P, R]):
     """A function decorated with `@realtime`: it is called for every message of a WebSocket."""
 
     decorator = 'realtime'
@@ -56,6 +57,7 @@ def _checked(given: Dict[str, Any]) -> Dict[str, Any]:
     return stub_options(dict(given, retries=0), {}, QueueDepthAutoscaler())
 
 
+@asgi_decorator
 def asgi(
     function: Optional[Callable[..., Any]] = None,
     *,
@@ -84,8 +86,8 @@ def asgi(
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
-    inputs: Optional[Type[Schema]] = None,
-    outputs: Optional[Type[Schema]] = None,
+    inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
+    outputs: Union[Type[Schema], Mapping[str, Any], None] = None,
     task_policy: Optional[TaskPolicy] = None,
     on_deploy: Optional[Callable[..., Any]] = None,
     checkpoint_enabled: bool = False,
@@ -94,7 +96,15 @@ def asgi(
     """
     An ASGI application (FastAPI, Starlette, Django …): requests and WebSockets of any path reach it as they were sent.
     Decorates a function that returns the application, called once in each process, with `context` if it has such a
-    parameter; or an application: `handler = asgi(name='site')(app)`. Parameters as `endpoint`'s, and:
+    parameter; or an application: `handler = asgi(name='site')(app)`.
+
+        @asgi(image=Image(python_packages=['fastapi==0.165.0']), concurrent_requests=50)
+        def site() -> Any:
+            from fastapi import FastAPI
+
+            return FastAPI()
+
+    Parameters as `endpoint`'s, and:
 
     concurrent_requests: requests and WebSockets that a process serves side by side, on one event loop.
     worker_mode: `'fork'` or `'spawn'`.
@@ -104,6 +114,7 @@ def asgi(
     return decorate(function, lambda decorated: Asgi(decorated, options))
 
 
+@realtime_decorator
 def realtime(
     function: Optional[Callable[..., Any]] = None,
     *,
@@ -132,8 +143,8 @@ def realtime(
     stop_after_disconnect: Union[bool, int] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
-    inputs: Optional[Type[Schema]] = None,
-    outputs: Optional[Type[Schema]] = None,
+    inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
+    outputs: Union[Type[Schema], Mapping[str, Any], None] = None,
     task_policy: Optional[TaskPolicy] = None,
     on_deploy: Optional[Callable[..., Any]] = None,
     checkpoint_enabled: bool = False,
@@ -142,7 +153,13 @@ def realtime(
     """
     A WebSocket: the function is called with each message (text as `str`, else `bytes`), and what it returns is sent.
     Text and bytes are sent as they are, other values as JSON, None not at all; a generator's items one by one. Plain
-    functions run in a thread. An exception closes the WebSocket with 1011. Parameters as `endpoint`'s, and:
+    functions run in a thread. An exception closes the WebSocket with 1011.
+
+        @realtime(concurrent_requests=20)
+        def echo(message: str) -> str:
+            return message
+
+    Parameters as `endpoint`'s, and:
 
     concurrent_requests: WebSockets that a process serves side by side.
     worker_mode: `'fork'` or `'spawn'`.

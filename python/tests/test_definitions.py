@@ -326,7 +326,7 @@ def handler(): ...
     def test_a_name_that_is_not_served_is_said_without_a_hint_about_libraries(self) -> None:
         self.write('app.py', 'from beam import Bot\nserver = Bot()\n')
         error, hint = self.refused('app.py')
-        self.assertEqual((error.split(';')[0], hint), ('app.py, line 2: Bot: bots are not served', ''))
+        self.assertEqual((error.split(';')[0], hint), ('app.py:2: Bot: bots are not served', ''))
 
     def test_a_file_that_has_the_name_of_a_module_of_python_is_no_app_file(self) -> None:
         for name in ('os.py', 'sys.py'):
@@ -434,19 +434,19 @@ def handler(): ...
     def test_a_library_that_is_not_here_is_answered_with_the_way_out(self) -> None:
         self.write('app.py', 'x = 1\nimport not_a_library.part\n')
         error, hint = self.refused('app.py')
-        self.assertEqual(error, "app.py, line 2: ModuleNotFoundError: No module named 'not_a_library'")
+        self.assertEqual(error, "app.py:2: ModuleNotFoundError: No module named 'not_a_library'")
         self.assertRegex(hint, '^not_a_library is not installed here.*Import it inside the handler or in on_start.*The container has it by `image=Image')
 
     def test_mistakes_of_the_app_itself_say_where(self) -> None:
         cases = {
-            'x = 1\n1 / 0\n': 'app.py, line 2: ZeroDivisionError: division by zero',
+            'x = 1\n1 / 0\n': 'app.py:2: ZeroDivisionError: division by zero',
             'import sys\nsys.exit(4)\n': 'app.py ends the program while it is imported (exit 4)',
-            'from longshore import endpoint\n\n@endpoint(cpu="1q")\ndef h(): ...\n': 'app.py, line 3: cpu: unknown unit',
-            'from longshore import endpoint\n@endpoint(colour=1)\ndef h(): ...\n': 'app.py, line 2: TypeError: endpoint() got an',
-            'def h(:\n': 'app.py, line 1: SyntaxError',
+            'from longshore import endpoint\n\n@endpoint(cpu="1q")\ndef h(): ...\n': 'app.py:3: cpu: unknown unit',
+            'from longshore import endpoint\n@endpoint(colour=1)\ndef h(): ...\n': 'app.py:2: TypeError: endpoint() got an',
+            'def h(:\n': 'app.py:1: SyntaxError',
             'def h(): ...\n': 'app.py defines no handler',
-            'from longshore import endpoint\n@endpoint(on_start=lambda: 1)\ndef h(): ...\n': "on_start: '<lambda>' cannot be found",
-            'from longshore import endpoint\n@endpoint(on_start="load")\ndef h(): ...\n': "on_start: must be 'module:function', not 'load'",
+            'from longshore import endpoint\n@endpoint(on_start=lambda: 1)\ndef h(): ...\n': "app.py:2: on_start: '<lambda>' cannot be found",
+            'from longshore import endpoint\n@endpoint(on_start="load")\ndef h(): ...\n': "app.py:2: on_start: must be 'module:function', not 'load'",
         }
         for text, error in cases.items():
             with self.subTest(text=text):

@@ -206,7 +206,7 @@ class Pods(Case):
         self.assertEqual((answer['handlers'][0]['handler'], answer['others']), ('app:site', ['other', 'handler']))
         self.assertIn('@realtime, and is no Pod', self.describe(text, 'app.py:box')['error'])
         answer = self.describe('from longshore import Pod\nPod().create()\n', 'app.py')
-        self.assertRegex(answer['error'], r'^app.py, line 2: create: makes a container of the Pod while the file is read')
+        self.assertRegex(answer['error'], r'^app.py:2: create: makes a container of the Pod while the file is read')
 
     def describe(self, text: str, target: str) -> Dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:

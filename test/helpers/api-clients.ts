@@ -11,8 +11,8 @@ const PATHS: string = join(ROOT, 'scripts', 'setup', 'paths.mjs');
 const PYTHON_GENERATOR = '0.29.1';
 const INSTALL_MS = 300_000;
 
-/** Makes a directory once; what an interrupted installation left is removed first. */
-async function once(name: string, install: (directory: string) => Promise<void>): Promise<string> {
+/** Makes a directory beside set-up's state once; what an interrupted installation left is removed first. */
+export async function once(name: string, install: (directory: string) => Promise<void>): Promise<string> {
   const { stateDir } = (await import(PATHS)) as { readonly stateDir: () => string };
   const directory = join(stateDir(), name);
   const complete = join(directory, 'complete');

@@ -66,8 +66,9 @@ afterEach(() => {
   directory.remove();
 });
 
-function start(args: readonly string[], stdin = '') {
+function start(args: readonly string[], stdin = '', cwd = process.cwd()) {
   const child = spawn(process.execPath, [MAIN, ...args], {
+    cwd,
     env: {
       ...process.env,
       LONGSHORE_URL: url,
@@ -84,7 +85,7 @@ function start(args: readonly string[], stdin = '') {
   const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
   return { child, ended, stdout: () => stdout };
 }
-const run = (args: readonly string[], stdin = '') => start(args, stdin).ended;
+const run = (args: readonly string[], stdin = '', cwd?: string) => start(args, stdin, cwd).ended;
 
 /** A gateway that answers every route well, except for the answers in `special`. */
 function gateway(special: Readonly<Record<string, Reply>> = {}) {
@@ -190,8 +191,11 @@ describe('deploy', () => {
   });
 
   test('of a file that is no Python says where, once', async () => {
-    const ended = await run(['deploy', anApp('import os\n\ndef f(:\n  pass\n')]);
-    expect(ended).toMatchObject({ code: 1, stderr: 'longshore: app.py, line 3: SyntaxError: invalid syntax\n' });
+    const file = anApp('import os\n\ndef f(:\n  pass\n');
+    const ended = await run(['deploy', file]);
+    expect(ended).toMatchObject({ code: 1, stderr: `longshore: ${file}:3: SyntaxError: invalid syntax\n` });
+    const beside = await run(['deploy', 'app.py'], '', directory.path);
+    expect(beside).toMatchObject({ code: 1, stderr: 'longshore: app.py:3: SyntaxError: invalid syntax\n' });
   });
 
   test('of one handler says how the others in its file are deployed', async () => {

@@ -57,7 +57,8 @@ class Application:
         self.streams = kind in ('endpoint', '')
         self.retry_for: Tuple[Any, ...] = getattr(handler, 'retry_for', ()) if self.function is not handler else ()
         #: Schemas of the inputs and of the outputs, or None.
-        self.inputs, self.outputs = getattr(handler, 'schemas', (None, None)) if self.function is not handler else (None, None)
+        schemas: Tuple[Any, Any] = getattr(handler, 'schemas', (None, None)) if self.function is not handler else (None, None)
+        self.inputs, self.outputs = schemas
         self.on_start_value: Any = None
         flags, names, takes_any = _shape(self.function)
         self.is_async = bool(flags & (_COROUTINE | _ASYNC_GENERATOR))

@@ -20,7 +20,7 @@ from .wire import Refusal
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Iterator, List, Optional, Union
+    from typing import Iterator, List, Optional, Tuple, Union
 
 #: Time after its last byte for which an upload that was cut off is kept.
 LIFE_SECONDS = 86_400
@@ -287,7 +287,7 @@ def _upload_folders(folder: int) -> Iterator[bytes]:
                 yield name
 
 
-def offset_headers(received: int, total: Optional[int]) -> List[tuple]:
+def offset_headers(received: int, total: Optional[int]) -> List[Tuple[str, str]]:
     headers = [('upload-offset', str(received)), ('cache-control', 'no-store')]
     return headers if total is None else [*headers, ('upload-length', str(total))]
 
