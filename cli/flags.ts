@@ -15,6 +15,7 @@ export interface DeployFlags {
   readonly name?: string;
   readonly root?: string;
   readonly dryRun?: boolean;
+  readonly now?: boolean;
 }
 
 export interface RunFlags {

@@ -175,10 +175,11 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .argument('<file[:handler]>', 'a handler, a file with all its handlers, or a folder with all its app files')
     .option('--name <name>', "the deployment's name (else the handler's)")
     .option(...ROOT_OPTION)
+    .option('--now', 'calls of the name reach the new version at once, whether it is ready or not')
     .option('--dry-run', 'look for what is wrong, print what would be deployed, and change nothing')
     .addHelpText(
       'after',
-      '\nEach handler is deployed whatever becomes of the others; exits with 1 when one failed.\n\nExamples:\n  longshore deploy app.py                  # all its handlers\n  longshore deploy app.py:predict --name predictor\n  longshore deploy src/app.py --root .     # an app whose modules say `from src.models import …`',
+      '\nEach handler is deployed whatever becomes of the others; exits with 1 when one failed.\nWhere an older version has a ready container, calls of the name go on to it until the new one is ready. The command waits for that: docs/rollouts.md.\n\nExamples:\n  longshore deploy app.py                  # all its handlers\n  longshore deploy app.py:predict --name predictor\n  longshore deploy src/app.py --root .     # an app whose modules say `from src.models import …`',
     )
     .action(async (target: string, options: DeployFlags) => {
       const { runDeploy } = await import('./commands/deploy.ts');

@@ -75,10 +75,14 @@ function addTask(program: Command, invocation: () => Invocation): void {
 }
 
 const DEPLOYMENT = '<deployment>';
-const DEPLOYMENT_HELP = 'a name (its latest version), a name and version (hello/v3), or an id';
+const DEPLOYMENT_HELP = 'a name (the version that serves it), a name and version (hello/v3), or an id';
 
 function addDeployment(program: Command, invocation: () => Invocation): void {
-  const deployment = command(program, 'deployment', 'Look at deployments; start, stop, scale and delete them');
+  const deployment = command(
+    program,
+    'deployment',
+    'Look at deployments; compare, start, stop, scale, roll back and delete them',
+  );
   examples(
     command(deployment, 'list', 'List deployments, the newest first')
       .option('--name <text>', 'only those whose name contains this')
@@ -123,6 +127,27 @@ function addDeployment(program: Command, invocation: () => Invocation): void {
   ).action(async (reference: string, containers: number) => {
     const { runDeploymentScale } = await import('./commands/deployment.ts');
     await runDeploymentScale(reference, containers, invocation());
+  });
+  examples(
+    command(deployment, 'rollback', 'Let calls of a name reach an older version again, at once')
+      .argument('<name>', 'a name; its kind in front where several share it (taskqueue/hello)')
+      .argument('[version]', 'such as v2 (else the version that served before)'),
+    'deployment rollback hello',
+    'deployment rollback hello v2',
+  ).action(async (name: string, version: string | undefined) => {
+    const { runDeploymentRollback } = await import('./commands/deployment-rollback.ts');
+    await runDeploymentRollback(name, version, invocation());
+  });
+  examples(
+    command(deployment, 'diff', 'Compare two versions of a name: configuration, image and files')
+      .argument('<name>', 'a name; its kind in front where several share it (taskqueue/hello)')
+      .argument('[from]', 'such as v2 (else the one before the other, or the one that serves)')
+      .argument('[to]', 'such as v3 (else the one that serves, or a newer one that does not)'),
+    'deployment diff hello',
+    'deployment diff hello v2 v3',
+  ).action(async (name: string, from: string | undefined, to: string | undefined) => {
+    const { runDeploymentDiff } = await import('./commands/deployment-diff.ts');
+    await runDeploymentDiff(name, { from, to }, invocation());
   });
 }
 

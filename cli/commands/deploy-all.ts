@@ -5,17 +5,22 @@ import { deployDefinition, kindOf, uploadCode } from '../deploy/deploy.ts';
 import type { Deployed } from '../deploy/deploy.ts';
 import type { DeployTargets } from '../deploy/targets.ts';
 import { CliError } from '../errors.ts';
+import { waitForRollout } from './deploy-rollout.ts';
 import { counted } from '../format.ts';
 import { note, print, printError, printJson, printTable } from '../print.ts';
 
-export async function deployAll(client: Client, { items, failed }: DeployTargets, isJson: boolean): Promise<number> {
+export async function deployAll(
+  client: Client,
+  { items, failed }: DeployTargets,
+  { isJson, now, program }: { readonly isJson: boolean; readonly now: boolean; readonly program: string },
+): Promise<number> {
   const uploads = new Map<string, Promise<string>>();
   const codeOf = (root: string): Promise<string> => {
     const begun = uploads.get(root) ?? uploadCode(client, root, note);
     uploads.set(root, begun);
     return begun;
   };
-  const deployed: (Deployed & { readonly target: string })[] = [];
+  const begun: (Deployed & { readonly target: string })[] = [];
   const errors = failed.map(({ target, error }) => ({ target, error: error.message }));
   const rows: string[][] = [];
   for (const { target, root, handler } of items) {
@@ -23,8 +28,8 @@ export async function deployAll(client: Client, { items, failed }: DeployTargets
     try {
       const objectId = await codeOf(root);
       const read = { handler, others: [], objectId };
-      const one = await deployDefinition(client, read, { name: undefined, reuse: false, onStep });
-      deployed.push({ ...one, target });
+      const one = await deployDefinition(client, read, { name: undefined, reuse: false, now, onStep });
+      begun.push({ ...one, target });
       rows.push([one.name, one.kind, `v${one.version}`, one.url]);
     } catch (error) {
       if (!(error instanceof CliError)) throw error;
@@ -32,6 +37,10 @@ export async function deployAll(client: Client, { items, failed }: DeployTargets
       rows.push([handler.name, kindOf(handler), 'failed', target]);
     }
   }
+  const deployed = await Promise.all(
+    begun.map(async (one) => ({ ...one, rollout: await waitForRollout(client, one, program) })),
+  );
+  const isServed = deployed.every(({ rollout }) => rollout.state === 'done');
   if (isJson) {
     printJson({ deployed, failed: errors });
   } else {
@@ -42,5 +51,5 @@ export async function deployAll(client: Client, { items, failed }: DeployTargets
     if (errors.length > 0) print(`\n${counted(deployed.length, 'deployment')}, ${errors.length} failed`);
   }
   for (const { target, error } of errors) printError(`${target}: ${error}`);
-  return errors.length === 0 ? 0 : 1;
+  return errors.length === 0 && isServed ? 0 : 1;
 }

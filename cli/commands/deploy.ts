@@ -9,6 +9,7 @@ import { usageError } from '../errors.ts';
 import type { DeployFlags } from '../flags.ts';
 import { note, print, printJson } from '../print.ts';
 import { programName } from '../program-name.ts';
+import { waitForRollout } from './deploy-rollout.ts';
 import { deployAll } from './deploy-all.ts';
 import { runDeployPlan } from './deploy-plan.ts';
 
@@ -26,15 +27,17 @@ export async function runDeploy(target: string, flags: DeployFlags, options: Glo
     if (flags.dryRun === true) return await runDeployPlan(client, targets, { name: flags.name, isJson });
     const [only] = items;
     if (only === undefined || isFolder || items.length + failed.length > 1)
-      return await deployAll(client, targets, isJson);
+      return await deployAll(client, targets, { isJson, now: flags.now === true, program: programName(env) });
     const objectId = await uploadCode(client, only.root, note);
     const read = { handler: only.handler, others, objectId };
-    const deployed = await deployDefinition(client, read, { name: flags.name, reuse: false, onStep: note });
-    if (isJson) {
-      printJson(deployed);
-      return 0;
-    }
-    print(`${deployed.name} version ${deployed.version} is deployed: ${deployed.url}`);
+    const made = { name: flags.name, reuse: false, now: flags.now === true, onStep: note };
+    const begun = await deployDefinition(client, read, made);
+    if (!isJson) print(`${begun.name} version ${begun.version} is deployed: ${begun.url}`);
+    const rollout = await waitForRollout(client, begun, programName(env));
+    const deployed = { ...begun, rollout };
+    const exitCode = rollout.state === 'done' ? 0 : 1;
+    if (isJson) printJson(deployed);
+    if (isJson || exitCode !== 0) return exitCode;
     print('');
     print('Call it:');
     for (const line of callLines(deployed, programName(env))) print(`  ${line}`);

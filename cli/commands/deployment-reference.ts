@@ -1,4 +1,4 @@
-// Resolves the deployment that a person names: an id, a name (its latest version), or a name with a version
+// Resolves the deployment that a person names: an id, a name (the version that serves it), or a name with a version
 // (`hello/v3`). The kind stands in front where an endpoint and a task queue share a name (`taskqueue/hello`).
 import { kindOf } from '#shared/domain/status.ts';
 import type { Client } from '../client.ts';
@@ -13,6 +13,10 @@ export interface DeploymentFacts {
   readonly version: number;
   readonly active: boolean;
   readonly stubId: string;
+  /** Calls of the name reach this version; false also where that is not known. */
+  readonly serving: boolean;
+  /** State of its rollout; empty: it had none. */
+  readonly rollout: string;
 }
 
 /** A reference, parsed from the person's text. */
@@ -70,7 +74,7 @@ export async function deploymentsNamed(client: Client, text: string): Promise<re
 }
 
 /**
- * The one deployment that the reference means; a name means its latest version.
+ * The one deployment that the reference means; a name means the version that its calls reach.
  * @throws CliError when none matches, or when several kinds share the name
  */
 export async function oneDeployment(client: Client, text: string): Promise<DeploymentFacts> {
@@ -78,7 +82,8 @@ export async function oneDeployment(client: Client, text: string): Promise<Deplo
   const [latest] = found;
   const kinds = [...new Set(found.map((one) => one.kind))];
   if (latest === undefined || kinds.length > 1) throw ambiguous(text, kinds);
-  return latest;
+  // A scheduler of the release before marks none: its calls reach the highest.
+  return found.find(({ serving }) => serving) ?? latest;
 }
 
 /** All versions of the name that the reference means. @throws CliError as `oneDeployment` */
@@ -117,6 +122,8 @@ const factsOf = (item: JsonObject): DeploymentFacts => ({
   version: numberField(item, 'version'),
   active: item['active'] === true,
   stubId: textField(item, 'stubId'),
+  serving: item['serving'] === true,
+  rollout: textField(item, 'rollout'),
 });
 
 function noneText(text: string, version: number | undefined, all: readonly DeploymentFacts[]): string {

@@ -3,6 +3,7 @@ import type { Client } from '../client.ts';
 import type { DeploymentListFlags, DeploymentVerbFlags } from '../flags.ts';
 import { ageOf, counted } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
 import { note } from '../print.ts';
 import { allVersions, deploymentsNamed, oneDeployment, shown } from './deployment-reference.ts';
 import type { DeploymentFacts } from './deployment-reference.ts';
@@ -21,17 +22,25 @@ export async function runDeploymentList(flags: DeploymentListFlags, invocation: 
     showList(
       invocation,
       listField(answer, 'deployments'),
-      ['NAME', 'VERSION', 'KIND', 'ACTIVE', 'CREATED', 'ID'],
+      ['NAME', 'VERSION', 'KIND', 'ACTIVE', 'SERVES', 'CREATED', 'ID'],
       (deployment) => [
         textField(deployment, 'name'),
         `v${numberField(deployment, 'version')}`,
         textField(deployment, 'stubType').split('/', 1)[0] ?? '',
         deployment['active'] === true ? 'yes' : 'no',
+        servesText(deployment),
         `${ageOf(textField(deployment, 'createdAt'), nowMs)} ago`,
         textField(deployment, 'id'),
       ],
     );
   });
+}
+
+/** Whether calls of the name reach a version, or why they do not. */
+function servesText(deployment: JsonObject): string {
+  if (deployment['serving'] === true) return 'yes';
+  const rollout = textField(deployment, 'rollout');
+  return rollout === '' || rollout === 'done' ? 'no' : rollout;
 }
 
 const VERBS = {
@@ -40,7 +49,7 @@ const VERBS = {
   delete: { method: 'DELETE', suffix: '', done: 'deleted' },
 } as const;
 
-/** Starts, stops or deletes the latest version of a name, one version, or all of them. */
+/** Starts, stops or deletes the version that serves a name, one version, or all of them. */
 export async function runDeploymentVerb(
   verb: keyof typeof VERBS,
   reference: string,
@@ -83,8 +92,8 @@ export async function runDeploymentScale(reference: string, containers: number, 
 }
 
 /**
- * Notes other active versions: stopping the latest one does not
- * stop earlier ones, which surprises people who think of a name.
+ * Notes other active versions: stopping the one that serves does not
+ * stop the others, which surprises people who think of a name.
  */
 async function noteOthers(client: Client, meant: readonly DeploymentFacts[], verb: 'stop' | 'delete'): Promise<void> {
   const [deployment] = meant;

@@ -2,13 +2,13 @@
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
-import { latestDeployment } from '../deploy/deploy.ts';
 import { CliError, usageError } from '../errors.ts';
 import { follow } from '../follow.ts';
 import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print } from '../print.ts';
 import { runningId, SHORT } from './container.ts';
+import { oneDeployment } from './deployment-reference.ts';
 import type { LogsFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -64,9 +64,8 @@ async function filterOf(client: Client, name: string | undefined, flags: LogsFla
   if (flags.container !== undefined) return { container_id: await wholeId(client, flags.container) };
   if (flags.task !== undefined) return { task_id: flags.task };
   if (name === undefined) return {};
-  const deployment = await latestDeployment(client, name);
-  if (deployment === undefined) throw new CliError(`no deployment is named ${name}: \`longshore status\` lists them`);
-  return { object_type: 'deployment', object_id: deployment.id };
+  const { id } = await oneDeployment(client, name);
+  return { object_type: 'deployment', object_id: id };
 }
 
 /**

@@ -13,6 +13,8 @@ import { collectFiles } from './files.ts';
 import type { AppFiles } from './files.ts';
 import { resolveImage } from './image.ts';
 import { uploadArchive } from './upload.ts';
+import { rolloutIn } from './rollout.ts';
+import type { RolloutFacts } from './rollout.ts';
 import { resolveVolumes } from './volumes.ts';
 
 export interface Deployed {
@@ -33,8 +35,10 @@ export interface Deployed {
   readonly requiredInputs: readonly string[] | null;
   /** Names of the file's other handlers: each is deployed by itself. */
   readonly otherHandlers: readonly string[];
-  /** The latest version already was this, and no new one was made. */
+  /** The version that serves the name already was this, and no new one was made. */
   readonly reused: boolean;
+  /** Whether calls of the name reach the version. */
+  readonly rollout: RolloutFacts;
 }
 
 export interface DeployRequest {
@@ -43,8 +47,10 @@ export interface DeployRequest {
   /** The directory to pack; undefined: the file's own. */
   readonly root?: string | undefined;
   readonly name: string | undefined;
-  /** Make no new version when the latest one is the same code and recipe. */
+  /** Make no new version when the serving one is the same code and recipe. */
   readonly reuse: boolean;
+  /** Calls of the name reach the new version at once. */
+  readonly now?: boolean;
   readonly onStep: (line: string) => void;
   readonly env: Readonly<Record<string, string | undefined>>;
 }
@@ -178,7 +184,7 @@ async function deployHandler(
   });
   const stubId = await createStub(client, handler, fields, request.onStep);
   if (request.reuse) {
-    const latest = await latestDeployment(client, name, stubType);
+    const latest = await servingDeployment(client, name, stubType);
     if (latest !== undefined && latest.active && latest.stubId === stubId) {
       const address = await client.gateway('GET', `/stubs/${stubId}/url?deploymentId=${latest.id}`);
       const url = textField(address, 'url');
@@ -195,10 +201,15 @@ async function deployHandler(
         ports: portsOf(handler),
         requiredInputs,
         reused: true,
+        rollout: { state: 'done', why: '' },
       };
     }
   }
-  const deployed = await client.gateway('POST', '/stubs/deploy', { stubId, name });
+  const deployed = await client.gateway('POST', '/stubs/deploy', {
+    stubId,
+    name,
+    rollout: request.now === true ? 'now' : 'auto',
+  });
   const doubt = textField(deployed, 'warnMsg');
   if (doubt !== '') request.onStep(`warning: ${doubt}`);
   const deploymentId = textField(deployed, 'deploymentId');
@@ -214,6 +225,7 @@ async function deployHandler(
     ports: portsOf(handler),
     requiredInputs,
     reused: false,
+    rollout: rolloutIn(deployed),
   };
 }
 
@@ -321,24 +333,41 @@ export interface DeploymentSummary {
   readonly stubId: string;
   readonly version: number;
   readonly active: boolean;
+  /** Calls of the name reach it. */
+  readonly serving: boolean;
 }
 
-/** The highest version of exactly that name (of that stub type, when given). */
-export async function latestDeployment(
+/** The highest version of exactly that name and stub type. */
+export const latestDeployment = async (
   client: Client,
   name: string,
-  stubType?: string,
+  stubType: string,
+): Promise<DeploymentSummary | undefined> => (await versionsOf(client, name, stubType))[0];
+
+/** The version of exactly that name and stub type that calls of the name reach. */
+async function servingDeployment(
+  client: Client,
+  name: string,
+  stubType: string,
 ): Promise<DeploymentSummary | undefined> {
+  const versions = await versionsOf(client, name, stubType);
+  // A scheduler of the release before marks none.
+  return versions.find(({ serving }) => serving) ?? versions[0];
+}
+
+/** The versions of exactly that name and stub type, the highest first. */
+async function versionsOf(client: Client, name: string, stubType: string): Promise<readonly DeploymentSummary[]> {
   // The list's name filter means "contains"; the exact name is picked here.
   const filters = encodeURIComponent(JSON.stringify({ name }));
   const answer = await client.gateway('GET', `/deployments?limit=1000&filters=${filters}`);
-  let latest: DeploymentSummary | undefined;
-  for (const item of listField(answer, 'deployments')) {
-    if (textField(item, 'name') !== name) continue;
-    if (stubType !== undefined && textField(item, 'stubType') !== stubType) continue;
-    const version = numberField(item, 'version');
-    if (latest !== undefined && latest.version >= version) continue;
-    latest = { id: textField(item, 'id'), stubId: textField(item, 'stubId'), version, active: item['active'] === true };
-  }
-  return latest;
+  return listField(answer, 'deployments')
+    .filter((item) => textField(item, 'name') === name && textField(item, 'stubType') === stubType)
+    .map((item) => ({
+      id: textField(item, 'id'),
+      stubId: textField(item, 'stubId'),
+      version: numberField(item, 'version'),
+      active: item['active'] === true,
+      serving: item['serving'] === true,
+    }))
+    .toSorted((a, b) => b.version - a.version);
 }

@@ -39,7 +39,7 @@ const APP = sorted(`${ID} description deleted_at`);
 const STUB = sorted(`${ID} type config config_version public`);
 const DEPLOYMENT = sorted(`${ID} active subdomain stub_type version deleted_at stub_id app_id workspace_id stub app
   workspace stub_name workspace_name url invoke_url
-  stubId stubType stubName workspaceId workspaceName createdAt updatedAt appId rollout`);
+  stubId stubType stubName workspaceId workspaceName createdAt updatedAt appId rollout object_id`);
 const TASK = sorted(`id external_id status failure_reason container_id started_at ended_at created_at updated_at
   deployment stub app workspace external_workspace outputs stats result stub_id stub_name workspace_id workspace_name
   containerId startedAt endedAt createdAt updatedAt stubId stubName workspaceId workspaceName`);

@@ -11,7 +11,8 @@ import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
 import { deploymentById, insertDeployment } from '#scheduler/stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '#scheduler/stores/store/queries/deployments.ts';
 import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
-import { waitFor } from '../helpers/programs.ts';
+import { MAIN, plainEnv } from '../helpers/platform.ts';
+import { runProgram, waitFor } from '../helpers/programs.ts';
 import { SimulatedAgent, echo } from '../helpers/simulated-agent.ts';
 import { TestClock } from '../helpers/test-clock.ts';
 import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
@@ -246,6 +247,24 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     await verb(`POST /deployments/${first.id}/stop`);
     const refused = await back(first);
     expect([refused.status, refused.json['message']]).toEqual([400, 'back v1 is stopped: start it first']);
+  });
+
+  test('the command line rolls back, compares and lists versions, and means the one that serves by a name', async () => {
+    await served('typed');
+    const second = await deploy('typed', { now: true });
+    await callsReach('typed', second);
+    const { own, address } = platform;
+    const env = { ...plainEnv(), LONGSHORE_URL: `http://${address}`, LONGSHORE_TOKEN: own.token };
+    const run = (...args: readonly string[]): Promise<string> => runProgram(process.execPath, [MAIN, ...args], { env });
+    expect(await run('deployment', 'rollback', 'typed')).toContain('calls of typed reach v1 now, no longer v2\n');
+    expect((await run('deployment', 'list', '--name', 'typed')).replace(/ {2,}/g, ' ')).toMatch(
+      /^NAME VERSION KIND ACTIVE SERVES .*\ntyped v2 endpoint yes withdrawn .*\ntyped v1 endpoint yes yes /,
+    );
+    expect(await run('deployment', 'diff', 'typed')).toBe('typed v1 to v2\nconfiguration:\n  ~ env N\n');
+    expect(await run('deployment', 'stop', 'typed')).toContain('stopped typed v1\n');
+    expect(await run('deployment', 'rollback', 'typed', 'v2')).toContain('calls of typed reach v2 now, no longer v1\n');
+    await callsReach('typed', second);
+    expect(await run('explain', 'typed')).toContain('typed v2 is');
   });
 });
 

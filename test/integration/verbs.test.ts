@@ -238,6 +238,14 @@ const REST: readonly Verb[] = [
     foreign: { status: 401 },
   },
   {
+    name: 'POST /deployment/{ws}/rollback/{id}',
+    line: (id) => `POST /deployment/{ws}/rollback/${id}`,
+    make: aDeployment,
+    ok: { status: 200, text: '' },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+  },
+  {
     name: 'DELETE /deployment/{ws}/{id}',
     line: (id) => `DELETE /deployment/{ws}/${id}`,
     make: aDeployment,

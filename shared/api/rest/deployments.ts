@@ -39,6 +39,7 @@ export const DeploymentRecord = Type.Object({
   updatedAt: Time(),
   appId: Id(),
   rollout: nullable(Rollout),
+  object_id: Type.String({ description: 'the object with its code; empty: it has none' }),
 });
 export type DeploymentRecord = Static<typeof DeploymentRecord>;
 

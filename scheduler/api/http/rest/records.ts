@@ -125,6 +125,7 @@ export function deploymentRecord(
     updatedAt,
     appId: row.appId,
     rollout: rolloutOf(row),
+    object_id: stub?.objectId ?? '',
   };
 }
 
