@@ -87,6 +87,8 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
   };
   const rolloutOf = async ({ id }: Version): Promise<Json> =>
     (await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}/${id}`)).json['rollout'] as Json;
+  const explained = async ({ id }: Version): Promise<Json> =>
+    (await platform.call(`GET /api/v1/explain/${platform.own.workspaceId}/${id}`)).json;
   const ends = (version: Version, state: string): Promise<Json> =>
     waitFor(
       async () => {
@@ -123,6 +125,14 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     // A container starts without a call, although the recipe wants none.
     await starts(second);
     await callsReach('moves', first);
+    expect(await explained(second)).toMatchObject({
+      waits_for: '1 container to be ready',
+      details: expect.arrayContaining(['calls of moves go on to v1 until a container of this version is ready']),
+      next_steps: ['`longshore deployment rollback moves v2` moves calls of moves here at once'],
+    });
+    expect((await explained(first))['details']).toContain(
+      'v2 takes the calls of moves when a container of it is ready',
+    );
     expect(await listed('moves')).toEqual([
       [2, false, 'waiting'],
       [1, true, ''],
@@ -148,6 +158,12 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
       /^the start of endpoint-\S+ failed \(user_error\): ImportError: no module named torch$/,
     );
     await callsReach('fails', first);
+    const { details, next_steps: steps } = await explained(second);
+    expect(details).toContain(`calls of fails reach v1, not this version: ${String(rollout['why'])}`);
+    expect(steps).toContain('`longshore logs fails/v2` shows what its containers wrote');
+    expect(JSON.stringify(await explained(first))).toContain(
+      'v2 did not start, so this version serves on: the start of',
+    );
     // The version is still there under its number, and wants no container without a call.
     held.set(second.stubId, Promise.withResolvers());
     await verb(`POST /deployments/${second.id}/start`);
@@ -215,8 +231,7 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     const second = await deploy('large', { cpu: 40_000 });
     await waitFor(
       async () => {
-        const { json } = await platform.call(`GET /api/v1/explain/${platform.own.workspaceId}/${second.id}`);
-        return JSON.stringify(json).includes('"main_rejection":"cpu"');
+        return JSON.stringify(await explained(second)).includes('"main_rejection":"cpu"');
       },
       'no machine has room',
       PATIENCE_MS,

@@ -4,6 +4,7 @@ import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { admitTo } from '../../domain/named-pool.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
+import type { RolloutTexts } from './rollout.ts';
 import {
   KEPT_FOREVER,
   containers,
@@ -31,7 +32,7 @@ export function explainDeployment(
   calls: CallFacts,
   schedule?: NextTick,
 ): Explanation {
-  const { refusal, pool, quota, oneWorkerInsteadOf } = calls;
+  const { refusal, pool, quota, oneWorkerInsteadOf, rollout } = calls;
   const oneWorker = oneWorkerInsteadOf === undefined ? undefined : oneWorkerTexts(oneWorkerInsteadOf);
   const state = scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED');
   const isRefused = refusal !== '' && row.active;
@@ -46,8 +47,9 @@ export function explainDeployment(
     state,
     since: scaling?.state_since ?? null,
     summary: `${row.name} v${row.version} is ${state}${words === '' ? '' : `: ${words}`}`,
-    ...orTick(scaling === null ? NO_WAIT : waitingOf(scaling), tick),
+    ...orTick(orRollout(scaling === null ? NO_WAIT : waitingOf(scaling), rollout), tick),
     details: [
+      ...(rollout?.details ?? []),
       ...(tick === undefined ? [] : [tickText(tick)]),
       ...callTexts(calls),
       ...(scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling, pool)),
@@ -57,6 +59,7 @@ export function explainDeployment(
     next_steps: [
       ...new Set([
         ...callSteps(calls),
+        ...(rollout?.steps ?? []),
         ...(scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, row.name, pool)),
         ...(oneWorker === undefined ? [] : [oneWorker.step]),
       ]),
@@ -87,6 +90,8 @@ export interface CallFacts {
    * serves, or will serve, with one; absent: it serves as asked.
    */
   readonly oneWorkerInsteadOf?: number;
+  /** Which version calls of the name reach, where that is worth a word. */
+  readonly rollout?: RolloutTexts;
 }
 
 /** Why calls are refused; a lack in the deployment's own pool says more than the missing machine. */
@@ -111,6 +116,10 @@ export interface NextTick {
 
 const tickText = ({ when, timezone, nextAt }: NextTick): string =>
   `its times are ${JSON.stringify(when)} in ${timezone}; ${nextAt === null ? 'none comes any more' : `the next is ${nextAt}`}`;
+
+/** A wait of the containers says more than that of the rollout. */
+const orRollout = (waiting: WaitTexts, rollout: RolloutTexts | undefined): WaitTexts =>
+  waiting.waits_for !== '' ? waiting : (rollout?.wait ?? waiting);
 
 const orTick = (waiting: WaitTexts, tick: NextTick | undefined): WaitTexts =>
   waiting.waits_for !== '' || tick === undefined || tick.nextAt === null

@@ -11,7 +11,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { Autoscaler } from '../../control/autoscaler/loop.ts';
 import { scaleFacts } from '../../control/autoscaler/scale-input-reader.ts';
 import type { ContainerEntry, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
-import { fellBackFrom } from '../../fleet/containers/spec.ts';
+import { START_TIMEOUT_MS, fellBackFrom } from '../../fleet/containers/spec.ts';
 import type { StoredSpec } from '../../fleet/containers/spec.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
@@ -34,6 +34,7 @@ import { containerByEnd, newestOfStubName, containerById } from '../../stores/st
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { deliveriesOfSubject } from '../../stores/store/queries/deliveries.ts';
 import { deploymentById, deploymentByName } from '../../stores/store/queries/deployments.ts';
+import { highestDeployment, servingDeployment } from '../../stores/store/queries/rollouts.ts';
 import { imageById, imagePlaces } from '../../stores/store/queries/images.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import type { TaskRecord } from '../../tasks/records/records.ts';
@@ -49,6 +50,8 @@ import { isForQuota, quotaTexts } from './quota.ts';
 import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
 import { awaitedImageTexts } from './images.ts';
+import { rolloutTexts } from './rollout.ts';
+import type { RolloutTexts } from './rollout.ts';
 import { explainTask } from './task.ts';
 import { conditionTexts, gpuTexts } from './texts.ts';
 import { lacksChoice } from '../../domain/worker-choice.ts';
@@ -92,7 +95,7 @@ export class Explain {
   /**
    * Explains a thing of the workspace.
    * @param reference - a task's or deployment's id, a container's id, a deployment's
-   * name (its newest version), or name and version (`hello/v3`). Else the last 4 to
+   * name (the version that serves it), or name and version (`hello/v3`). Else the last 4 to
    * 8 characters of a container's id, if only one of the workspace's newest ends so
    * @returns undefined: the workspace has nothing with this id or name
    */
@@ -156,9 +159,16 @@ export class Explain {
       refusal: refusal ?? '',
       pool: await this.#poolOf(target),
       quota: kept,
+      rollout: await this.#rolloutOf(row),
       ...(oneWorkerInsteadOf === undefined ? {} : { oneWorkerInsteadOf }),
     };
     return explainDeployment(row, keepWarmSeconds, scaling, calls, this.#nextTick(target));
+  }
+
+  async #rolloutOf(row: DeploymentRow): Promise<RolloutTexts> {
+    const { db } = this.#parts;
+    const [serving, highest] = await Promise.all([servingDeployment(db, row), highestDeployment(db, row)]);
+    return rolloutTexts({ row, serving, highest, limitMs: START_TIMEOUT_MS });
   }
 
   #oneWorkerInsteadOf(queue: QueueName, target: Target | undefined): number | undefined {

@@ -24,6 +24,20 @@ export function servingDeployment(
   );
 }
 
+/** The highest version of the name. */
+export function highestDeployment(
+  db: Queryable,
+  { workspaceId, name, stubType }: VersionsOf,
+): Promise<DeploymentRow | undefined> {
+  return maybeOne(
+    db,
+    `select ${DEPLOYMENT_COLUMNS} from deployments
+     where workspace_id = $1 and name = $2 and stub_type = $3 and deleted_at is null order by version desc limit 1`,
+    [workspaceId, name, stubType],
+    deploymentOf,
+  );
+}
+
 /** The version that calls of each name reach, of every kind that has the name. */
 export async function servingIds(
   db: Queryable,
