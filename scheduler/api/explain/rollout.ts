@@ -7,7 +7,7 @@ import type { WaitTexts } from './deployment.ts';
 export interface RolloutTexts {
   readonly details: readonly string[];
   readonly steps: readonly string[];
-  /** Its next change; absent: there is none. */
+  /** The rollout's next change; absent: there is none. */
   readonly wait?: WaitTexts;
 }
 
