@@ -12,6 +12,7 @@ import { BodyFailure, ByteRequests } from './byte-request.ts';
 import type { ByteAnswer, ByteRequest, Trust } from './byte-request.ts';
 import type { Context } from './context.ts';
 import { CliError, TokenKindError, errorCode } from './errors.ts';
+import { EXIT } from './exit-codes.ts';
 import { textField } from './json.ts';
 import type { JsonObject } from './json.ts';
 
@@ -49,6 +50,9 @@ const OUT_OF_SCOPE: ReadonlySet<string> = new Set([
   'Unauthorized access',
   'This action is not permitted',
 ]);
+
+/** The gateway's texts for a thing that does not exist. */
+const NOT_FOUND = /\bnot found\b/i;
 
 /** Calls one installation with one token. `close()` ends its connections, so that the program can exit. */
 export class Client {
@@ -163,7 +167,9 @@ export class Client {
       const text = textOf(value);
       throw OUT_OF_SCOPE.has(text)
         ? new TokenKindError('workspace', { cause: new CliError(text) })
-        : new CliError(text || `the scheduler refused ${method} ${path}`);
+        : new CliError(text || `the scheduler refused ${method} ${path}`, {
+            exitCode: NOT_FOUND.test(text) ? EXIT.notFound : EXIT.failed,
+          });
     }
     return value;
   }
@@ -279,7 +285,7 @@ function refusal(status: number, body: JsonObject, url: string): CliError {
 export function sentenceOf(status: number, body: JsonObject, url: string): string {
   const text = textOf(body);
   if (status === 401) {
-    return `${url} does not accept the token (${text || 'unauthorized'}): choose another with --token, LONGSHORE_TOKEN or \`longshore context use\``;
+    return `${url} does not accept the token (${text || 'unauthorized'}): choose another with --token, LONGSHORE_TOKEN, \`longshore context use\` or \`longshore login\``;
   }
   if (status === 404) return `${url} has no such thing${text === '' || text === 'Not Found' ? '' : `: ${text}`}`;
   if (status >= 500) return `the scheduler failed (${status}): ${text || 'it said nothing more'}`;
@@ -314,40 +320,53 @@ export function unreachable(url: string, error: unknown, timeoutMs: number, cont
   const origin = URL.parse(url)?.origin ?? url;
   const name = error instanceof Error ? error.name : '';
   if (name === 'TimeoutError' || name === 'AbortError') {
-    return new CliError(`${origin} did not answer within ${Math.round(timeoutMs / 1000)} s`, { cause: error });
+    return new CliError(`${origin} did not answer within ${Math.round(timeoutMs / 1000)} s`, {
+      cause: error,
+      exitCode: EXIT.unreachable,
+    });
   }
   const code = errorCode(error);
   if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
-    return new CliError(`cannot reach ${origin}: its host name is not known here`, { cause: error });
+    return new CliError(`cannot reach ${origin}: its host name is not known here`, {
+      cause: error,
+      exitCode: EXIT.unreachable,
+    });
   }
   const detail = code === '' ? messageOf(error) : code;
   if (CONNECTION_LOST.has(code)) {
     return new CliError(
       `the connection to ${origin} was lost before it had answered (${detail}): is the scheduler still running? see \`longshore status\`${origin.startsWith('http:') ? '; where it serves HTTPS now, its URL begins with https' : ''}`,
-      { cause: error },
+      { cause: error, exitCode: EXIT.unreachable },
     );
   }
   if (NOT_TRUSTED.has(code)) {
     return new CliError(
       `${origin} has a certificate that this machine does not trust (${code}): name the PEM file of what signed it with --ca-file or LONGSHORE_CA_BUNDLE`,
-      { cause: error },
+      { cause: error, exitCode: EXIT.unreachable },
     );
   }
   if (code === 'ERR_SSL_WRONG_VERSION_NUMBER' || code === 'ERR_SSL_PACKET_LENGTH_TOO_LONG') {
     return new CliError(`${origin} does not speak HTTPS: its URL begins with http, or its certificate is gone`, {
       cause: error,
+      exitCode: EXIT.unreachable,
     });
   }
   if (code === 'CERT_HAS_EXPIRED') {
-    return new CliError(`${origin} has a certificate that has expired: its operator renews it`, { cause: error });
+    return new CliError(`${origin} has a certificate that has expired: its operator renews it`, {
+      cause: error,
+      exitCode: EXIT.unreachable,
+    });
   }
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
-    return new CliError(`${origin} has a certificate for other names: ${messageOf(error)}`, { cause: error });
+    return new CliError(`${origin} has a certificate for other names: ${messageOf(error)}`, {
+      cause: error,
+      exitCode: EXIT.unreachable,
+    });
   }
   const from = contextName === undefined ? '' : `, context ${contextName}; \`longshore context list\` shows them`;
   return new CliError(
     `cannot reach ${origin} (${detail}${from}): is the scheduler running? start it with \`longshore up\` (in a checkout: \`npm start\`)`,
-    { cause: error },
+    { cause: error, exitCode: EXIT.unreachable },
   );
 }
 

@@ -6,7 +6,8 @@ import { homedir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
-import { CliError, errorCode } from './errors.ts';
+import { CliError, errorCode, notFound, usageError } from './errors.ts';
+import { EXIT } from './exit-codes.ts';
 
 /** Where one installation is, and the credential for it. */
 export interface Context {
@@ -109,7 +110,8 @@ export async function resolveContext(options: GlobalOptions, env: Env): Promise<
   if (url === undefined || token === undefined) {
     const what = url === undefined ? 'installation' : 'token';
     throw new CliError(
-      `no ${what} is known: start one with \`longshore up\` (in a checkout: \`npm start\`), or set LONGSHORE_URL and LONGSHORE_TOKEN (looked in ${path})`,
+      `no ${what} is known: log in to an installation with \`longshore login URL\`, start one with \`longshore up\` (in a checkout: \`npm start\`), or set LONGSHORE_URL and LONGSHORE_TOKEN (looked in ${path})`,
+      { exitCode: EXIT.refused },
     );
   }
   const isStored = options.url === undefined && !env['LONGSHORE_URL'];
@@ -149,14 +151,14 @@ export async function deleteContext(name: string, env: Env): Promise<boolean> {
 
 function noSuchContext(name: string, file: ContextFile, path: string): CliError {
   const known = Object.keys(file.contexts).join(', ') || 'none';
-  return new CliError(`no context is named ${name} in ${path} (there: ${known})`);
+  return notFound(`no context is named ${name} in ${path} (there: ${known})`);
 }
 
 /** The URL without a slash at the end, so that paths can be appended. @throws CliError when it is none */
 export function checkedUrl(url: string): string {
   const parsed = URL.parse(url);
   if (parsed === null || (parsed.protocol !== 'http:' && parsed.protocol !== 'https:')) {
-    throw new CliError(`${url} is not a URL: it must start with http:// or https://`);
+    throw usageError(`${url} is not a URL: it must start with http:// or https://`);
   }
   return url.replace(/\/+$/, '');
 }

@@ -1,9 +1,12 @@
+import { EXIT } from './exit-codes.ts';
+import type { ExitCode } from './exit-codes.ts';
+
 /**
- * A failure that a person can act on: one sentence with the cure, no stack. Exit code 1; 2 means wrong usage, 130 that
- * the person stopped the command.
+ * A failure that a person can act on: one sentence with the cure, no stack. The exit code is given, or follows from the
+ * HTTP status, or is that of the failure underneath.
  */
 export class CliError extends Error {
-  readonly exitCode: number;
+  readonly exitCode: ExitCode;
   /** The HTTP status, when it was an answer that made the failure. */
   readonly status: number | undefined;
   /** The code of that answer; empty: it had none. */
@@ -13,20 +16,26 @@ export class CliError extends Error {
     message: string,
     options: {
       readonly cause?: unknown;
-      readonly exitCode?: 1 | 2 | 126 | 127 | 130;
+      readonly exitCode?: ExitCode;
       readonly status?: number;
       readonly answerCode?: string;
     } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'CliError';
-    this.exitCode = options.exitCode ?? 1;
+    this.exitCode = options.exitCode ?? exitCodeOf(options.status, options.cause);
     this.status = options.status;
     this.answerCode = options.answerCode ?? '';
   }
 }
 
-const CHOOSE = 'choose one with --token, LONGSHORE_TOKEN or `longshore context use`';
+function exitCodeOf(status: number | undefined, cause: unknown): ExitCode {
+  if (status === 401 || status === 403) return EXIT.refused;
+  if (status === 404) return EXIT.notFound;
+  return status === undefined && cause instanceof CliError ? cause.exitCode : EXIT.failed;
+}
+
+const CHOOSE = 'choose one with --token, LONGSHORE_TOKEN, `longshore context use` or `longshore login`';
 
 /** The token is good, but not of the kind that this takes: a restricted one, or no administrator's. */
 export class TokenKindError extends CliError {
@@ -35,14 +44,22 @@ export class TokenKindError extends CliError {
       kind === 'workspace'
         ? 'a token of type workspace, of that workspace, not a restricted one (`longshore token create` makes them)'
         : "the installation's admin token, which `longshore up` keeps in the context file";
-    super(`this token is good, but may not do that: it takes ${takes}; ${CHOOSE}`, options);
+    super(`this token is good, but may not do that: it takes ${takes}; ${CHOOSE}`, {
+      ...options,
+      exitCode: EXIT.refused,
+    });
     this.name = 'TokenKindError';
   }
 }
 
 /** The command line was understood, but its values make no sense. */
 export function usageError(message: string): CliError {
-  return new CliError(message, { exitCode: 2 });
+  return new CliError(message, { exitCode: EXIT.usage });
+}
+
+/** The thing that was named does not exist. */
+export function notFound(message: string, cause?: unknown): CliError {
+  return new CliError(message, { exitCode: EXIT.notFound, ...(cause === undefined ? {} : { cause }) });
 }
 
 /** The code of a system error (`EACCES`, `ENOENT`, ...), else an empty string. */

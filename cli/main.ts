@@ -1,5 +1,5 @@
 // The `longshore` program: reads the command line, runs one command, and turns a failure into a sentence and
-// an exit code (1; 2 for wrong usage). bin/longshore.mjs runs it, and `longshore up` for its children.
+// an exit code (exit-codes.ts). bin/longshore.mjs runs it, and `longshore up` for its children.
 import { existsSync } from 'node:fs';
 import { enableCompileCache, flushCompileCache } from 'node:module';
 import { fileURLToPath } from 'node:url';

@@ -7,6 +7,7 @@ import { addClientCommands } from './client-resources.ts';
 import { addGroupExamples } from './command-tree.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
+import { EXIT } from './exit-codes.ts';
 import type { DeployFlags, EventsFlags, InvokeFlags, LogsFlags, ServeFlags, UpFlags } from './flags.ts';
 import { groupCommands } from './help-groups.ts';
 import { note, print, printError } from './print.ts';
@@ -46,7 +47,7 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
     await program.parseAsync([...argv], { from: 'user' });
     return exitCode;
   } catch (error) {
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+    if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
     if (error instanceof CliError || error instanceof StartupError) {
       printError(error.message);
       return error.exitCode;
@@ -163,7 +164,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--report <file>', 'write the report there, as JSON')
     .addHelpText(
       'after',
-      '\nExits with 0 when this machine serves its GPUs, 1 when a check failed, 3 when it has no GPU, 130 when it was interrupted. Starts containers, on GPUs that nobody uses.\n--reload is refused while other containers have GPUs here.\n\nExamples:\n  longshore agent check-gpu\n  longshore agent check-gpu --reload --report /root/gpu-7.json',
+      '\nExits with 0 when this machine serves its GPUs, 1 when a check failed, 4 when it has no GPU, 130 when it was interrupted. Starts containers, on GPUs that nobody uses.\n--reload is refused while other containers have GPUs here.\n\nExamples:\n  longshore agent check-gpu\n  longshore agent check-gpu --reload --report /root/gpu-7.json',
     )
     .action(async (image: string | undefined, options: { readonly reload: boolean; readonly report?: string }) => {
       const { runGpuCheck } = await import('./commands/agent.ts');

@@ -3,6 +3,7 @@ import { createInterface } from 'node:readline';
 import { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { CliError } from './errors.ts';
+import { EXIT } from './exit-codes.ts';
 import { note } from './print.ts';
 
 /** Everything that stdin gives. */
@@ -18,7 +19,7 @@ export async function askHidden(question: string): Promise<string> {
   const terminal = createInterface({ input: process.stdin, output: silent, terminal: true });
   try {
     return await new Promise<string>((resolve, reject) => {
-      const stop = (): void => reject(new CliError('stopped: nothing was changed', { exitCode: 130 }));
+      const stop = (): void => reject(new CliError('stopped: nothing was changed', { exitCode: EXIT.interrupted }));
       terminal.once('SIGINT', stop).once('close', stop).question('', resolve);
     });
   } finally {

@@ -85,6 +85,7 @@ const LAYERS = {
       'print.ts',
       'program-name.ts',
       'command-tree.ts',
+      'exit-codes.ts',
       'templates.ts',
       'typed.ts',
     ],

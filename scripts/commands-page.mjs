@@ -25,7 +25,7 @@ export function commandsPage(program) {
   const commands = commandsOf(program).filter((command) => command !== program);
   return `# Commands
 
-Every command with its arguments, options and examples. [cli.md](cli.md) says how they work together, and what exit codes mean. This page is
+Every command with its arguments, options and examples. [cli.md](cli.md) says how they work together, and [what exit codes mean](cli.md#exit-codes). This page is
 generated from the help of the commands by \`npm run generate\`.
 
 Every command takes these options:

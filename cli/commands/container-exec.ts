@@ -6,6 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { RawData, WebSocket } from 'ws';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
+import { EXIT } from '../exit-codes.ts';
+import type { ExitCode } from '../exit-codes.ts';
 import { note } from '../print.ts';
 import { placeOf } from './container.ts';
 import { COME_BACK, LinkLost, jsonOf, openLink } from './container-link.ts';
@@ -32,10 +34,6 @@ const MOST_BEHIND_BYTES = 1024 * 1024;
 const MOST_KEPT_BYTES = 16 * 1024 * 1024;
 const INTERRUPT = 0x03;
 const STTY_MS = 5_000;
-/** Exit code where this terminal was hung up. */
-const HUNG_UP = 129;
-/** Exit code where a second Ctrl-C left the program. */
-const INTERRUPTED = 130;
 
 /** Runs a program. @returns its exit code */
 export async function runContainerExec(
@@ -204,7 +202,9 @@ class RemoteProgram {
       }
       await sleep(waitMs, undefined, { signal: this.#giveUp.signal }).catch(() => undefined);
       if (this.#giveUp.signal.aborted)
-        throw new CliError(`gave up: the program with pid ${pid} goes on in the container`, { exitCode: 130 });
+        throw new CliError(`gave up: the program with pid ${pid} goes on in the container`, {
+          exitCode: EXIT.interrupted,
+        });
     }
   }
 
@@ -324,7 +324,7 @@ class RemoteProgram {
     const signals = (['SIGINT', 'SIGTERM', 'SIGQUIT'] as const).map((name) => {
       const onSignal = (): void => {
         signalled += 1;
-        if (this.#ways.leavesAtSecond === true && signalled > 1) this.#hangUp(INTERRUPTED);
+        if (this.#ways.leavesAtSecond === true && signalled > 1) this.#hangUp(EXIT.interrupted);
         else if (this.#webSocket === undefined) this.#giveUp.abort();
         else this.#webSocket.send(JSON.stringify({ signal: name.slice(3) }));
       };
@@ -357,7 +357,7 @@ class RemoteProgram {
   }
 
   /** This terminal is gone: a close hangs the program's up, too. */
-  #hangUp(code = HUNG_UP): void {
+  #hangUp(code: ExitCode = EXIT.hungUp): void {
     this.#leftWith = code;
     this.#giveUp.abort();
     this.#webSocket?.close(1000);
@@ -388,7 +388,11 @@ class RemoteProgram {
 }
 
 /** Exit codes of shells for programs that are not there, or cannot be run. */
-const START_CODES: Readonly<Record<string, 126 | 127>> = { not_found: 127, path_denied: 126, path_conflict: 126 };
+const START_CODES: Readonly<Record<string, ExitCode>> = {
+  not_found: EXIT.noProgram,
+  path_denied: EXIT.cannotRun,
+  path_conflict: EXIT.cannotRun,
+};
 
 /** @param isStart - the program was to be started */
 function refusalOf(error: unknown, isStart: boolean): CliError {

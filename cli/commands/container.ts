@@ -1,7 +1,7 @@
 // `longshore container`: running containers.
 import type { Explanation } from '#shared/api/explain.ts';
 import type { Client } from '../client.ts';
-import { CliError, usageError } from '../errors.ts';
+import { CliError, notFound, usageError } from '../errors.ts';
 import { ageOf, gpuUseOf } from '../format.ts';
 import { listField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
@@ -58,7 +58,7 @@ export async function placeOf(
   if (found === undefined)
     throw (
       (await endedError(client, id)) ??
-      new CliError(`no container ${id} runs here: \`longshore container list\` shows them`)
+      notFound(`no container ${id} runs here: \`longshore container list\` shows them`)
     );
   return { id, stubId: textField(found, 'stubId') };
 }
@@ -69,7 +69,7 @@ export async function fullId(client: Client, end: string): Promise<string> {
   if (found !== undefined) return found;
   const ended = await endedError(client, end);
   if (ended !== undefined) throw ended;
-  throw new CliError(`no container's id ends in ${end}: \`longshore container list\` shows them`);
+  throw notFound(`no container's id ends in ${end}: \`longshore container list\` shows them`);
 }
 
 /** Says that the container has ended, and why; undefined: the workspace had none of that id. */
@@ -87,7 +87,7 @@ async function endedError(client: Client, reference: string): Promise<CliError |
   const last = message.trimEnd().split('\n').at(-1) ?? '';
   const ago = since === null || since === undefined ? '' : ` ${ageOf(since, Date.now())} ago`;
   const text = `container ${id} ended${ago}${why === '' ? '' : ` (${why})`}${last === '' ? '' : `: ${last}`}`;
-  return new CliError(`${text}; \`longshore logs --container ${id}\` has its output`);
+  return notFound(`${text}; \`longshore logs --container ${id}\` has its output`);
 }
 
 /** As `fullId`, with undefined when no running container matches. @throws CliError when there are several */

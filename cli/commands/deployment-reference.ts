@@ -2,7 +2,7 @@
 // (`hello/v3`). The kind stands in front where an endpoint and a task queue share a name (`taskqueue/hello`).
 import { kindOf } from '#shared/domain/status.ts';
 import type { Client } from '../client.ts';
-import { CliError, usageError } from '../errors.ts';
+import { CliError, notFound, usageError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 
@@ -69,7 +69,7 @@ export async function deploymentsNamed(client: Client, text: string): Promise<re
       (kind === undefined || one.kind === kind) &&
       (version === undefined || one.version === version),
   );
-  if (found.length === 0) throw new CliError(noneText(text, version, all));
+  if (found.length === 0) throw notFound(noneText(text, version, all));
   return found.toSorted((a, b) => b.version - a.version);
 }
 

@@ -2,6 +2,7 @@
 import type { ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
+import { EXIT } from '../exit-codes.ts';
 import { ageOf, counted } from '../format.ts';
 import { listField } from '../json.ts';
 import { print, printJson } from '../print.ts';
@@ -20,7 +21,7 @@ export async function runExplain(reference: string, invocation: Invocation): Pro
     let noDeployment: CliError | undefined;
     const id = await idOf(client, reference).catch((error: unknown) => {
       // The scheduler also finds containers by the names of their stubs.
-      if (!(error instanceof CliError) || error.exitCode !== 1 || error.status !== undefined) throw error;
+      if (!(error instanceof CliError) || error.exitCode !== EXIT.notFound || error.status !== undefined) throw error;
       noDeployment = error;
       return reference;
     });
@@ -71,7 +72,7 @@ async function idOf(client: Client, reference: string): Promise<string> {
   if (running !== undefined) return running;
   const deployment = await oneDeployment(client, reference).catch((error: unknown) => {
     // The scheduler also finds removed containers by the end of their ids.
-    if (isShort && error instanceof CliError && error.exitCode === 1) return { id: reference };
+    if (isShort && error instanceof CliError && error.exitCode === EXIT.notFound) return { id: reference };
     if (!(error instanceof CliError) || !/^[0-9a-f-]{4,36}$/i.test(reference)) throw error;
     throw new CliError(`${error.message} (a task is meant by its whole id, as \`longshore task list\` shows it)`, {
       cause: error,

@@ -9,6 +9,7 @@ import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { textField } from '../json.ts';
 import { CliError, usageError } from '../errors.ts';
+import { EXIT } from '../exit-codes.ts';
 import { note, printBytes, printError, printJson } from '../print.ts';
 import type { InvokeFlags } from '../flags.ts';
 import { deploymentsNamed } from './deployment-reference.ts';
@@ -54,7 +55,8 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       if (taskId !== '') note(await taskHint(client, name, answer.status, taskId));
       else if (answer.status === 503) note(`why: longshore explain ${referenceOf(name, flags)}`);
     }
-    return answer.status < 300 ? 0 : 1;
+    if (answer.status < 300) return EXIT.ok;
+    return answer.status === 401 || answer.status === 403 ? EXIT.refused : EXIT.failed;
   } catch (error) {
     if (!isConnectionLost(error)) throw error;
     const again = flags.idempotencyKey === undefined ? '' : '; the same command with the same key gives its answer';
@@ -108,7 +110,8 @@ async function cureOf(client: Client, name: string, flags: InvokeFlags, answer: 
       return other === undefined ? '' : `${reference} is of another kind: invoke it with --kind ${other.kind}`;
     return ofKind.active ? '' : `${reference} is stopped: longshore deployment start ${reference}`;
   } catch (error) {
-    return error instanceof CliError && error.status === undefined ? error.message : '';
+    if (error instanceof CliError && error.exitCode === EXIT.notFound && error.status === undefined) throw error;
+    return '';
   }
 }
 
@@ -146,7 +149,7 @@ export async function readInput(data: string): Promise<Buffer> {
   try {
     value = JSON.parse(bytes.toString('utf8'));
   } catch (error) {
-    throw new CliError(`--data is not JSON (${messageOf(error)})`, { cause: error, exitCode: 2 });
+    throw new CliError(`--data is not JSON (${messageOf(error)})`, { cause: error, exitCode: EXIT.usage });
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw usageError('--data must be a JSON object, such as {"name": "you"}');
@@ -160,7 +163,10 @@ async function readSource(data: string): Promise<Buffer> {
   try {
     return await readFile(data.slice(1));
   } catch (error) {
-    throw new CliError(`--data: cannot read ${data.slice(1)} (${messageOf(error)})`, { cause: error, exitCode: 2 });
+    throw new CliError(`--data: cannot read ${data.slice(1)} (${messageOf(error)})`, {
+      cause: error,
+      exitCode: EXIT.usage,
+    });
   }
 }
 

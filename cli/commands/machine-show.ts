@@ -1,5 +1,5 @@
 // `longshore machine show`: one machine and the facts of its host.
-import { CliError } from '../errors.ts';
+import { notFound } from '../errors.ts';
 import { coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
 import { listField, numberField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
@@ -12,7 +12,7 @@ export async function runMachineShow(id: string, invocation: Invocation): Promis
   await withClient(invocation, async (client) => {
     const answer = await client.gateway('GET', `/machines?machineId=${encodeURIComponent(id)}`);
     const [machine] = listField(answer, 'machines');
-    if (machine === undefined) throw new CliError(`there is no machine ${id}: \`longshore machine list\` shows them`);
+    if (machine === undefined) throw notFound(`there is no machine ${id}: \`longshore machine list\` shows them`);
     if (invocation.options.json === true) {
       printJson(machine);
       return;

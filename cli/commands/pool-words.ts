@@ -1,5 +1,5 @@
 // Errors for pools that a token cannot see.
-import { CliError } from '../errors.ts';
+import { CliError, notFound } from '../errors.ts';
 
 export const WHOSE_POOLS =
   "an administrator's token sees the shared ones, a workspace's token those of its workspace alone";
@@ -20,8 +20,8 @@ export const unknownPool =
   (name: string) =>
   (error: unknown): never => {
     if (!(error instanceof CliError) || !UNKNOWN.test(error.message)) throw error;
-    throw new CliError(
+    throw notFound(
       `this token sees no pool ${name}: \`longshore pool list\` shows those it sees (${WHOSE_POOLS})`,
-      { cause: error },
+      error,
     );
   };

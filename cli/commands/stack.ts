@@ -1,6 +1,6 @@
 // `longshore stack`: named groups of apps. A stack changes nothing about its apps.
 import type { Client } from '../client.ts';
-import { CliError, usageError } from '../errors.ts';
+import { notFound, usageError } from '../errors.ts';
 import type { StackChangeFlags } from '../flags.ts';
 import { ageOf } from '../format.ts';
 import { listField, textField, textsField } from '../json.ts';
@@ -85,7 +85,7 @@ async function found(client: Client, reference: string): Promise<JsonObject> {
     all.find((one) => textField(one, 'name') === reference) ??
     all.find((one) => textField(one, 'id') === reference.toLowerCase());
   if (stack !== undefined) return stack;
-  throw new CliError(`there is no stack ${reference} in this workspace: \`longshore stack list\` shows them`);
+  throw notFound(`there is no stack ${reference} in this workspace: \`longshore stack list\` shows them`);
 }
 
 async function allStacks(client: Client): Promise<readonly JsonObject[]> {

@@ -3,7 +3,7 @@ import { isUuid } from '#shared/domain/ids.ts';
 import { TOKEN_SCOPES, isTokenScope } from '#shared/domain/token-scopes.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
-import { CliError, usageError } from '../errors.ts';
+import { CliError, notFound, usageError } from '../errors.ts';
 import type { TokenCreateFlags, TokenUpdateFlags, TokenVerbFlags } from '../flags.ts';
 import { ageOf, durationOf } from '../format.ts';
 import { listField, objectField, textField, textsField } from '../json.ts';
@@ -119,7 +119,7 @@ async function appIdOf(client: Client, app: string): Promise<string | null> {
   const found = apps.find((one) => textField(one, 'name') === app);
   if (found !== undefined) return textField(found, 'id');
   if (isUuid(app)) return app.toLowerCase();
-  throw new CliError(`there is no app ${app} in this workspace`);
+  throw notFound(`there is no app ${app} in this workspace: \`longshore deployment list\` shows what there is`);
 }
 
 /** Limits of a token beside its type, in a word. */
@@ -184,4 +184,4 @@ function unknownToken(id: string): (error: unknown) => never {
 }
 
 const noToken = (id: string, cause?: unknown): CliError =>
-  new CliError(`there is no token ${id} to change: \`longshore token list\` shows them`, { cause });
+  notFound(`there is no token ${id} to change: \`longshore token list\` shows them`, cause);

@@ -3,7 +3,8 @@
 import { lstatSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import type { Client } from '../client.ts';
-import { CliError, usageError } from '../errors.ts';
+import { CliError, notFound, usageError } from '../errors.ts';
+import { EXIT } from '../exit-codes.ts';
 import type { VolumeCopyFlags } from '../flags.ts';
 import { bytesOf, counted } from '../format.ts';
 import { canShowProgress, note, printJson, print } from '../print.ts';
@@ -45,7 +46,7 @@ export async function runVolumeCopy(
   const isJson = invocation.options.json === true;
   const report = new Report(flags.quiet !== true && !isJson && canShowProgress());
   const stop = new AbortController();
-  const onStop = (): void => stop.abort(new CliError(STOPPED, { exitCode: 130 }));
+  const onStop = (): void => stop.abort(new CliError(STOPPED, { exitCode: EXIT.interrupted }));
   process.once('SIGINT', onStop);
   process.once('SIGTERM', onStop);
   try {
@@ -124,7 +125,7 @@ async function copyOut(
   const found = [];
   for (const place of places) {
     const listing = await named(place.volume, listFiles(client, place.volume, place.path, true));
-    if (listing === undefined) throw new CliError(`there is no ${shownPlace(place)}`);
+    if (listing === undefined) throw notFound(`there is no ${shownPlace(place)}`);
     found.push({ place, listing });
   }
   const names = found.map(({ place, listing }) => (listing.kind === 'folder' ? place.path : lastPart(place.path)));

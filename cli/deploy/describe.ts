@@ -5,7 +5,7 @@ import { existsSync, realpathSync, statSync } from 'node:fs';
 import { delimiter, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { isRecord } from '#shared/json.ts';
-import { CliError, errorCode, usageError } from '../errors.ts';
+import { CliError, errorCode, notFound, usageError } from '../errors.ts';
 import { textField } from '../json.ts';
 
 /** Fields of GetOrCreateStub, as the Python module writes them, and fields for the person alone. */
@@ -56,7 +56,7 @@ export async function describeApp(target: string, rootFlag: string | undefined, 
 /** As `describeApp`, with every handler of a file that names none. @throws CliError, also when there is no handler */
 export async function describeFile(target: string, rootFlag: string | undefined, env: Env): Promise<FileDefinition> {
   const { file, handlerName } = splitTarget(target);
-  if (!existsSync(file)) throw new CliError(`there is no file ${file}`);
+  if (!existsSync(file)) throw notFound(`there is no file ${file}`);
   const root = rootFlag === undefined ? dirname(file) : rootOf(file, rootFlag);
   const path = relative(root, rootFlag === undefined ? file : realpathSync(file));
   const argument = handlerName === undefined ? path : `${path}:${handlerName}`;

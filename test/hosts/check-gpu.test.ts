@@ -208,7 +208,7 @@ describe.skipIf(whyNoHosts !== undefined)('the acceptance test of a GPU host', (
       remedy: expect.stringContaining('reboot') as string,
     });
     const none = await check([], { LONGSHORE_NVIDIA_SMI: '/nowhere/nvidia-smi' });
-    expect(none.code).toBe(3);
+    expect(none.code).toBe(4);
     expect(none.said).toContain('NO GPU HERE');
     expect(none.report).toMatchObject({ outcome: 'no_gpu', gpus: [] });
   });

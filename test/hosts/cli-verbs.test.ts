@@ -251,7 +251,7 @@ def busy():
     expect((await line.run(['metrics', 'pool', 'default', '--since', '5m', '--interval', '5m'])).stdout).toMatch(
       /^\S+Z +default +1 +[01] +\d+ % +[1-9]\d* % +[1-9]\d* % +- +0 +0$/m,
     );
-    expect(await line.run(['metrics', 'stub', 'nobody'])).toMatchObject({ code: 1 });
+    expect(await line.run(['metrics', 'stub', 'nobody'])).toMatchObject({ code: 4 });
     expect(await line.run(['metrics', 'workspace', '--interval', '1s'])).toMatchObject({
       code: 1,
       stderr: expect.stringContaining('Invalid metrics interval') as string,
@@ -293,7 +293,7 @@ def busy():
       ['attach', containerId.slice(-8)],
     ]) {
       const { code, stderr } = await line.run(['container', ...command]);
-      expect([code, stderr]).toEqual([1, expect.stringMatching(/^longshore: container \S+ ended .*exit code 1/)]);
+      expect([code, stderr]).toEqual([4, expect.stringMatching(/^longshore: container \S+ ended .*exit code 1/)]);
       expect(stderr).toContain(containerId);
     }
     expect((await line.run(['explain', 'brief'])).stdout).toContain(containerId);
@@ -453,18 +453,18 @@ describe('tokens', () => {
     });
     expect((await line.run(['token', 'toggle', id])).stdout).toBe(`token ${id} is switched off\n`);
     expect(await line.run(['deployment', 'list'], key)).toMatchObject({
-      code: 1,
+      code: 3,
       stderr: expect.stringContaining('does not accept the token') as string,
     });
     expect((await line.run(['token', 'toggle', id])).stdout).toBe(`token ${id} is active again\n`);
     expect((await line.run(['deployment', 'list'], key)).code).toBe(0);
     expect((await line.run(['token', 'delete', id])).stdout).toBe(`deleted token ${id}\n`);
     expect(await line.run(['token', 'delete', id])).toMatchObject({
-      code: 1,
+      code: 4,
       stdout: '',
       stderr: `longshore: there is no token ${id} to change: \`longshore token list\` shows them\n`,
     });
-    expect((await line.run(['deployment', 'list'], key)).code).toBe(1);
+    expect((await line.run(['deployment', 'list'], key)).code).toBe(3);
 
     const restricted = (await line.run(['token', 'create', '--type', 'workspace_restricted'])).stdout.trim();
     expect((await line.run(['deployment', 'list'], restricted)).code).toBe(0);
@@ -474,7 +474,7 @@ describe('tokens', () => {
       expect(refused.stderr).toMatch(
         /^longshore: this token is good, but .* of type workspace, of that workspace.*\n$/,
       );
-      expect(refused).toMatchObject({ code: 1, stdout: '' });
+      expect(refused).toMatchObject({ code: 3, stdout: '' });
     }
     expect(await line.run(['status'], restricted)).toMatchObject({
       code: 0,
@@ -508,7 +508,7 @@ describe('tokens', () => {
     expect(await line.run(['token', 'update', readerId, '--scope', 'write'])).toMatchObject({ code: 2 });
     const once = (await line.run(['token', 'create', '--once'])).stdout.trim();
     expect((await line.run(['deployment', 'list'], once)).code).toBe(0);
-    expect((await line.run(['deployment', 'list'], once)).code).toBe(1);
+    expect((await line.run(['deployment', 'list'], once)).code).toBe(3);
   }, 60_000);
 });
 
@@ -546,14 +546,14 @@ describe('machines, workers and pools', () => {
       stderr: expect.stringMatching(`machine ${id} never joined.*\`longshore machine delete ${id}\``) as string,
     });
     expect(await line.run(['explain', id])).toMatchObject({
-      code: 1,
+      code: 4,
       stderr: expect.stringMatching(
         `${id} is a machine, and explain knows tasks, .*\`longshore machine show ${id}\``,
       ) as string,
     });
     expect((await line.run(['machine', 'delete', id])).stdout).toBe(`deleted machine ${id}\n`);
     expect(await line.run(['machine', 'delete', id])).toMatchObject({
-      code: 1,
+      code: 4,
       stderr: `longshore: there is no machine ${id}: \`longshore machine list\` shows them\n`,
     });
   });
@@ -603,9 +603,9 @@ describe('machines, workers and pools', () => {
       /^requiresPoolSelector +yes\npriority +0\nreservedCpuCores +0\.5\nreservedMemoryMib +5 % of the memory\nhourlyCost +not known$/m,
     );
     for (const [args, code, stderr] of [
-      [['show', 'puddle'], 1, 'this token sees no pool puddle: `longshore pool list` shows those it sees'],
-      [['set', 'puddle', '--priority', '1'], 1, 'this token sees no pool puddle'],
-      [['delete', 'puddle'], 1, 'this token sees no pool puddle'],
+      [['show', 'puddle'], 4, 'this token sees no pool puddle: `longshore pool list` shows those it sees'],
+      [['set', 'puddle', '--priority', '1'], 4, 'this token sees no pool puddle'],
+      [['delete', 'puddle'], 4, 'this token sees no pool puddle'],
       [['set', 'basin'], 2, 'say what to change'],
       [['set', 'basin', '--cpu-overcommit', '65'], 2, 'must be a number from 1 to 64, or default'],
     ] as const) {
@@ -655,18 +655,18 @@ test('a workspace is made with a token of its own, which sees nothing of another
   );
   expect((await line.run(['status'])).stdout).toMatch(/\nMachines\nID +POOL /);
   expect(await line.run(['deployment', 'stop', 'mine'], made.token)).toMatchObject({
-    code: 1,
+    code: 4,
     stderr: 'longshore: no deployment is named mine: `longshore deployment list` shows them\n',
   });
   expect(await line.run(['workspace', 'create', 'another'], made.token)).toMatchObject({
-    code: 1,
+    code: 3,
     stderr: expect.stringContaining('admin token') as string,
   });
   // The same holds for pools: the token sees those of its workspace, and no word of the shared one.
   expect(await line.json(['pool', 'create', 'cove'], made.token)).toMatchObject({ pool: 'cove', done: 'created' });
   expect(await line.json(['pool', 'create', 'cove'], made.token)).toMatchObject({ pool: 'cove', done: 'unchanged' });
   expect(await line.run(['pool', 'show', 'default'], made.token)).toMatchObject({
-    code: 1,
+    code: 4,
     stderr: expect.stringContaining('this token sees no pool default: `longshore pool list`') as string,
   });
   expect((await line.run(['pool', 'delete', 'cove'], made.token)).code).toBe(0);
@@ -749,7 +749,7 @@ test.for([
   [['explain', 'ffffffff'], /there is no task, container or deployment ffffffff: .* by its whole id/],
 ] as const)('what is not there is said with what to do next: %j', async ([args, sentence], { line }) => {
   const ended = await line.run(args);
-  expect(ended).toMatchObject({ code: 1, stdout: '' });
+  expect(ended).toMatchObject({ code: 4, stdout: '' });
   expect(ended.stderr).toMatch(sentence);
   expect(ended.stderr.trimEnd().split('\n')).toHaveLength(1);
 });

@@ -150,7 +150,7 @@ test('input that was on its way when the connection broke reaches the program on
 
 test('exec says what is wrong, and what to do', async () => {
   expect(await ended(['exec', 'no-such', '--', 'true'])).toMatchObject({
-    code: 1,
+    code: 4,
     err: expect.stringContaining('container list'),
   });
   expect(await ended(['exec', POD, '--', '/no/such'])).toMatchObject({
@@ -275,7 +275,7 @@ test('cp says what a container does not have, cannot give, or cannot take', asyn
 
 test('port-forward tells of a token that may not reach into containers before it listens', async () => {
   const run = new Run(['port-forward', POD, '0:8000'], { token: 'restricted' });
-  expect(await run.code).toBe(1);
+  expect(await run.code).toBe(3);
   expect([run.out, run.err]).toEqual(['', expect.stringContaining('token')]);
 });
 

@@ -142,6 +142,6 @@ test('follows events that only pass, and says how many were left out', { timeout
 test('a token that is refused ends it', async () => {
   streams = [{ text: '', status: 401 }];
   const ended = await start('-f').ended;
-  expect(ended.code).toBe(1);
+  expect(ended.code).toBe(3);
   expect(ended.stderr).not.toBe('');
 });

@@ -175,7 +175,7 @@ describe('deploy', () => {
   ] as const)('that is refused says why: %j', async ([special, sentence]) => {
     reply = gateway(special);
     const ended = await run(['deploy', anApp()]);
-    expect(ended).toMatchObject({ code: 1, stdout: '' });
+    expect(ended).toMatchObject({ code: sentence.includes('token') ? 3 : 1, stdout: '' });
     expect(ended.stderr).toContain(sentence);
   });
 
@@ -272,7 +272,7 @@ describe('invoke', () => {
         ? { body: { ok: true, deployments } }
         : { status: 400, body: { message }, isNoTask: true };
     const ended = await run(['invoke', ...args.split(' ')]);
-    expect(ended).toMatchObject({ code: 1, stdout: '' });
+    expect(ended).toMatchObject({ code: /^no deployment|^there is no/.test(advice) ? 4 : 1, stdout: '' });
     expect(ended.stderr).toContain(`longshore: ${advice}`);
     expect(ended.stderr).not.toContain(message);
   });
@@ -317,7 +317,7 @@ describe('invoke', () => {
       return undefined;
     };
     const ended = await run(['invoke', 'sum', '--version', '2']);
-    expect(ended).toMatchObject({ code: 1, stdout: '' });
+    expect(ended).toMatchObject({ code: 5, stdout: '' });
     expect(ended.stderr).toContain(
       `the connection to ${url} was lost while the call ran; it may still complete: \`longshore task list --deployment sum/v2\``,
     );
@@ -329,7 +329,7 @@ describe('invoke', () => {
   test('that is not answered in time says so', async () => {
     server.removeAllListeners('request');
     const ended = await run(['invoke', 'sum', '--timeout', '1']);
-    expect(ended).toMatchObject({ code: 1 });
+    expect(ended).toMatchObject({ code: 5 });
     expect(ended.stderr).toContain(`${url} did not answer within 1 s`);
   });
 });

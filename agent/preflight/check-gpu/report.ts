@@ -2,7 +2,7 @@
 import type { GpuRow } from '../../devices/parse.ts';
 
 /** A machine without any GPU has its own code; an interrupted check ends like a program that SIGINT ends. */
-export const CHECK_EXIT = { ok: 0, failed: 1, noGpu: 3, interrupted: 130 } as const;
+export const CHECK_EXIT = { ok: 0, failed: 1, noGpu: 4, interrupted: 130 } as const;
 
 export interface Line {
   /** The checked item: one to three words. */

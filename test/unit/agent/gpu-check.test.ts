@@ -44,7 +44,7 @@ test('a report begins with the host and ends with the verdict, each remedy below
     '',
     'This host serves its GPUs (1 warning, 1 not tried).',
   ]);
-  expect(reportText({ ...REPORT, outcome: 'no_gpu' })).toMatch(/NO GPU HERE: nothing was checked \(exit code 3\)/);
+  expect(reportText({ ...REPORT, outcome: 'no_gpu' })).toMatch(/NO GPU HERE: nothing was checked \(exit code 4\)/);
 });
 
 test('one failure fails the host, warnings do not, and a host without a GPU has a code of its own', () => {
@@ -54,7 +54,7 @@ test('one failure fails the host, warnings do not, and a host without a GPU has 
     outcome: 'failed',
     exitCode: 1,
   });
-  expect(outcomeOf(REPORT.checks, { hasGpus: false, interrupted: false })).toEqual({ outcome: 'no_gpu', exitCode: 3 });
+  expect(outcomeOf(REPORT.checks, { hasGpus: false, interrupted: false })).toEqual({ outcome: 'no_gpu', exitCode: 4 });
 });
 
 describe('a reload is refused', () => {
