@@ -94,7 +94,12 @@ export function firewallFindings(facts: FirewallFacts): Finding[] {
   if (bad.length > 0) return bad;
   const unseen = facts.translation === undefined && facts.chains === undefined;
   return [
-    ok('firewall', unseen ? 'nothing seen that keeps containers in; as root more can be seen' : 'lets containers out'),
+    ok(
+      'firewall',
+      unseen
+        ? 'nothing seen that keeps containers in; its rules could not be read, which needs root, and iptables or nft'
+        : 'lets containers out',
+    ),
   ];
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 from urllib import parse
 
 from . import handlers
@@ -189,14 +189,20 @@ def status_of(container_id: str, at: At) -> str:
 
 def exit_code_of(container_id: str, at: At) -> Optional[int]:
     """The exit code of a container that ended; None: it is not known."""
+    return end_of(container_id, at)[0]
+
+
+def end_of(container_id: str, at: At) -> Tuple[Optional[int], str]:
+    """Exit code and reason of a container that ended; None and '' where they are not known."""
     what = 'cannot find container %s' % container_id
     try:
         workspace = str(call('/api/v1/workspace/current', what, at=at).get('external_id') or '')
         path = '/api/v1/explain/%s/%s' % (workspace, parse.quote(container_id, safe=''))
-        code = (call(path, what, at=at).get('container') or {}).get('exit_code')
+        container = call(path, what, at=at).get('container') or {}
     except GatewayError:
-        return None
-    return code if isinstance(code, int) else None
+        return None, ''
+    code = container.get('exit_code')
+    return code if isinstance(code, int) else None, str(container.get('reason') or '')
 
 
 def terminated(container_id: str, at: At) -> bool:

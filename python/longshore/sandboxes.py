@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NoReturn, Optional, 
 from .client import At, GatewayError
 from .definitions import Image, Pool, Secret, Volume
 from .errors import SandboxConnectionError, SandboxProcessError
-from .pods import fields_of, refuse_reading, status_of, terminated, urls_of
+from .pods import end_of, fields_of, refuse_reading, status_of, terminated, urls_of
 from .processes import SandboxProcessManager
 from .recipes import Aio, Stubs, asked, calling_module, connect, container_path, create, recipe, where
 from .sandbox_files import SandboxFileSystem
@@ -125,6 +125,9 @@ class SandboxInstance:
         self.error_msg = ''
         self.terminated = False
         self.at = at
+        #: Why the sandbox ended, such as `oom`, as far as `status`, `poll` or `wait` saw; else ''.
+        self.end_reason = ''
+        self._exit_code: Optional[int] = None
         self.process = SandboxProcessManager(self)
         self.fs = SandboxFileSystem(self)
 
@@ -152,23 +155,29 @@ class SandboxInstance:
         """As `process.run_code`."""
         return self.process.run_code(code, blocking, cwd, env)
 
-    def status(self) -> Tuple[int, str]:
-        """An exit code, -1 while the sandbox has not ended, and `PENDING`, `RUNNING`, `STOPPING` or `STOPPED`."""
+    def status(self) -> Tuple[Optional[int], str]:
+        """The exit code of the sandbox, and `PENDING`, `RUNNING`, `STOPPING` or `STOPPED`. The code is -1 while it has
+        not ended, and None where nobody knows it; `end_reason` says why it ended."""
         status = status_of(self.container_id, self.at)
-        return (0 if status == 'STOPPED' else -1), status
+        if status != 'STOPPED':
+            return -1, status
+        if self._exit_code is None:
+            self._exit_code, self.end_reason = end_of(self.container_id, self.at)
+        return self._exit_code, status
 
     def poll(self) -> Optional[int]:
-        """0 once the sandbox ended, None before."""
+        """The exit code once the sandbox ended; None before, and where nobody knows the code."""
         exit_code, _ = self.status()
-        return None if exit_code < 0 else exit_code
+        return None if exit_code == -1 else exit_code
 
-    def wait(self, timeout: Optional[float] = None) -> int:
-        """Waits until the sandbox ended. timeout: in seconds; after it raises SandboxProcessError."""
+    def wait(self, timeout: Optional[float] = None) -> Optional[int]:
+        """Waits until the sandbox ended, and returns its exit code; None: nobody knows the code. `end_reason` says why
+        it ended. timeout: in seconds; after it raises SandboxProcessError."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            found = self.poll()
-            if found is not None:
-                return found
+            exit_code, status = self.status()
+            if status == 'STOPPED':
+                return exit_code
             if until is not None and time.monotonic() >= until:
                 raise SandboxProcessError('sandbox %s did not end within %s s' % (self.container_id, timeout))
             time.sleep(_PAUSE_SECONDS)

@@ -330,7 +330,11 @@ class Operations(Case):
         with self.assertRaisesRegex(SandboxProcessError, 'did not end within 0 s'):
             box.wait(timeout=0)
         self.answers['GET /api/v1/gateway/containers'] = {'containers': []}
-        self.assertEqual((box.status(), box.wait()), ((0, 'STOPPED'), 0))
+        # An installation that does not say how it ended.
+        self.assertEqual((box.status(), box.wait(), box.poll(), box.end_reason), ((None, 'STOPPED'), None, None, ''))
+        self.answers['GET /api/v1/workspace/current'] = {'external_id': 'w-1'}
+        self.answers['GET /api/v1/explain/w-1/sandbox-1'] = {'container': {'exit_code': 137, 'reason': 'oom'}}
+        self.assertEqual((box.status(), box.wait(), box.poll(), box.end_reason), ((137, 'STOPPED'), 137, 137, 'oom'))
 
 
 class Programs(Case):

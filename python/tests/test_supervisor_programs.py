@@ -107,7 +107,7 @@ class Starting(Supervised):
         self.refused('not_found', '/no/where', command=['true'], cwd='/no/where', **start)
         self.refused('not_a_directory', 'plain', command=['true'], cwd=plain, **start)
         os.chmod(plain, 0o755)
-        self.refused('failed', 'format', command=[plain], **start)
+        self.refused('denied', 'format', command=[plain], **start)
         self.refused('too_large', 'true', command=['true', 'x' * 200_000], **start)
         for command in ([], None, 'true', ['a', 5], ['a\0b'], [''], ['', 'a']):
             self.refused('bad_request', 'command', command=command, **start)

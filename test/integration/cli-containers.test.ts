@@ -161,6 +161,13 @@ test('exec says what is wrong, and what to do', async () => {
     code: 126,
     err: expect.stringContaining('/etc/passwd'),
   });
+  // A file that may be run, in no format of a program.
+  const formless = join(world.supervisor.directory, 'formless');
+  writeFileSync(formless, 'text', { mode: 0o755 });
+  expect(await ended(['exec', POD, '--', formless])).toMatchObject({
+    code: 126,
+    err: expect.stringContaining('formless') as string,
+  });
   expect(await ended(['exec', POD, '--', ''])).toMatchObject({
     code: 1,
     err: expect.stringContaining('name a program'),

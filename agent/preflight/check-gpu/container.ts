@@ -29,6 +29,10 @@ const TOOLKIT: Readonly<Record<GpuDriver, string>> = {
     "install NVIDIA's container toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
 };
 
+/** Where container-optimised hosts keep the driver; programs there are outside the usual PATH of an image. */
+const ELSEWHERE = '/usr/local/nvidia/bin';
+const ON_PATH = `put ${ELSEWHERE} into the PATH of images that run nvidia-smi (ENV PATH=$PATH:${ELSEWHERE}), also of the image of this check`;
+
 export interface DeviceContainer {
   readonly driver: GpuDriver;
   readonly uuid: string;
@@ -94,20 +98,16 @@ export async function openDevice(
     });
     await runtime.start(dockerId);
     const passed = (await runtime.inspect(dockerId))?.gpuUuids.join() ?? '';
-    const { exitCode, output } = await runtime.exec(dockerId, ['nvidia-smi', '-L'], EXEC_MS);
-    const seen = [...output.matchAll(/UUID: ((?:GPU|MIG)-[^)\s]+)/g)].map((match) => match[1] ?? '');
-    const others = seen.filter((one) => one !== uuid && !uuid.startsWith('MIG-'));
-    const wrong =
-      passed !== uuid
-        ? `the engine says that it passes ${passed || 'nothing'}`
-        : exitCode !== 0 || !seen.includes(uuid)
-          ? `in the container nvidia-smi says: ${output.trim().slice(0, 300) || `exit code ${exitCode}`}`
-          : others.length > 0
-            ? `the container sees ${others.join(', ')}, too`
-            : '';
-    if (wrong !== '') {
+    const said = await runtime.exec(dockerId, ['nvidia-smi', '-L'], EXEC_MS);
+    const elsewhere = isMissing(said)
+      ? await runtime.exec(dockerId, [`${ELSEWHERE}/nvidia-smi`, '-L'], EXEC_MS)
+      : undefined;
+    const problem = viewProblem({ uuid, driver, passed, said, elsewhere });
+    if (problem !== undefined) {
       await runtime.remove(dockerId);
-      return { line: line('failed', check, `${uuid}: ${wrong}`, TOOLKIT[driver]), container: undefined };
+      const { found: text, step, isWithoutHook } = problem;
+      if (isWithoutHook && !needed) return { line: line('skipped', check, text), container: undefined };
+      return { line: line('failed', check, `${uuid}: ${text}`, step), container: undefined };
     }
     const found = `a container was given ${uuid} by ${WAY[driver]} and sees it alone`;
     return { line: line('ok', check, found), container: { driver, uuid, dockerId } };
@@ -115,6 +115,52 @@ export async function openDevice(
     if (dockerId !== undefined) await runtime.remove(dockerId);
     return { line: refusal(check, error, { image, uuid, driver, needed }), container: undefined };
   }
+}
+
+interface Said {
+  readonly exitCode: number;
+  readonly output: string;
+}
+
+/** Exit codes of an engine for a program that is not there or cannot be run. */
+const isMissing = ({ exitCode }: Said): boolean => exitCode === 126 || exitCode === 127;
+
+/** The view of a container that was given a device. */
+export interface DeviceView {
+  readonly uuid: string;
+  readonly driver: GpuDriver;
+  /** Devices that the engine says it passes. */
+  readonly passed: string;
+  /** Answer to `nvidia-smi -L`. */
+  readonly said: Said;
+  /** Answer to the same program below /usr/local/nvidia; undefined: the first one answered. */
+  readonly elsewhere: Said | undefined;
+}
+
+/** The fault in a container's view of its device, and the remedy; undefined: there is none. Pure. */
+export function viewProblem({
+  uuid,
+  driver,
+  passed,
+  said,
+  elsewhere,
+}: DeviceView): { readonly found: string; readonly step: string; readonly isWithoutHook: boolean } | undefined {
+  const problem = (found: string, step = TOOLKIT[driver], isWithoutHook = false) => ({ found, step, isWithoutHook });
+  if (passed !== uuid) return problem(`the engine says that it passes ${passed || 'nothing'}`);
+  if (elsewhere !== undefined && !isMissing(elsewhere))
+    return problem(`in the container nvidia-smi is below ${ELSEWHERE}, which is not in the PATH of the image`, ON_PATH);
+  if (elsewhere !== undefined && driver === 'nvidia')
+    return problem(
+      "Docker takes the request and passes nothing of the driver: NVIDIA's hook is not installed here",
+      TOOLKIT.nvidia,
+      true,
+    );
+  const { exitCode, output } = said;
+  const seen = [...output.matchAll(/UUID: ((?:GPU|MIG)-[^)\s]+)/g)].map((match) => match[1] ?? '');
+  if (exitCode !== 0 || !seen.includes(uuid))
+    return problem(`in the container nvidia-smi says: ${output.trim().slice(0, 300) || `exit code ${exitCode}`}`);
+  const others = seen.filter((one) => one !== uuid && !uuid.startsWith('MIG-'));
+  return others.length > 0 ? problem(`the container sees ${others.join(', ')}, too`) : undefined;
 }
 
 function refusal(check: string, error: unknown, { image, uuid, driver, needed }: Omit<Asked, 'labels'>): Line {

@@ -15,6 +15,9 @@ _CODES = {
     errno.EACCES: 'denied',
     errno.EPERM: 'denied',
     errno.EROFS: 'denied',
+    # A program of another format, or one that is being written: a shell ends with 126 for both, as for `denied`.
+    errno.ENOEXEC: 'denied',
+    errno.ETXTBSY: 'denied',
     errno.ENOSPC: 'no_space',
     errno.EDQUOT: 'no_space',
     errno.EFBIG: 'too_large',

@@ -2,6 +2,7 @@
  * Changes of containers that their agents carry out: network rules, snapshots of files. The order goes to the replica
  * that has the machine's link, and the answer comes back from there.
  * Invariant: an answer counts only from the machine that was asked. Every change ends within its time.
+ * Rules of a network replace each other, so a machine that comes back in that time gets the order again.
  */
 import { randomUUID } from 'node:crypto';
 import { AppError } from '#shared/errors.ts';
@@ -34,6 +35,10 @@ type Message =
 interface Asked {
   readonly machineId: MachineId;
   readonly done: (changed: Changed | undefined) => void;
+  /** Sends the order again; absent: it must not be carried out twice. */
+  readonly again?: () => boolean;
+  /** The order may not have reached its machine, or the answer not this replica. */
+  isCut: boolean;
 }
 
 export interface ContainerChangesParts {
@@ -67,7 +72,9 @@ export class ContainerChanges {
     const { bus, channel } = this.#parts;
     const order: ChangeContainer = { requestId: randomUUID(), containerId, ...change };
     const changed = await this.#ask(machineId, order, withinMs + ANSWER_MS, () => {
-      if (!this.#order(machineId, order)) bus.publish(channel, { ask: order, machineId, withinMs } satisfies Message);
+      const isHere = this.#order(machineId, order);
+      if (!isHere) bus.publish(channel, { ask: order, machineId, withinMs } satisfies Message);
+      return isHere;
     });
     if (changed === undefined)
       throw new AppError('machine_silent', `the agent of machine ${machineId} did not answer in time`);
@@ -81,17 +88,26 @@ export class ContainerChanges {
     if (asked?.machineId === machineId) asked.done({ error: error.slice(0, MOST_TEXT), bytes: Number(bytes) });
   }
 
-  /** A machine that is lost answers nothing any more. */
+  /** A machine whose connection is lost answers nothing any more, unless it comes back and is asked again. */
   machineChanged({ row, health }: Machine): void {
-    if (health === 'READY' || health === 'RECONCILING') return;
-    for (const asked of this.#asked.values()) if (asked.machineId === row.id) asked.done(GONE);
+    if (health === 'RECONCILING') return;
+    for (const asked of this.#asked.values()) {
+      if (asked.machineId !== row.id) continue;
+      if (health !== 'READY') {
+        asked.isCut = true;
+        if (asked.again === undefined) asked.done(GONE);
+      } else if (asked.isCut) {
+        asked.isCut = false;
+        asked.again?.();
+      }
+    }
   }
 
   #ask(
     machineId: MachineId,
-    { requestId = '' }: ChangeContainer,
+    { requestId = '', network }: ChangeContainer,
     withinMs: number,
-    send: () => void,
+    send: () => boolean,
   ): Promise<Changed | undefined> {
     if (this.#asked.size >= MOST_OPEN || this.#openOf(machineId) >= MOST_OF_MACHINE)
       throw new AppError('too_many_connections', 'too many containers are being changed: try again');
@@ -102,8 +118,9 @@ export class ContainerChanges {
         resolve(changed);
       };
       const timer = setTimeout(() => done(undefined), withinMs);
-      this.#asked.set(requestId, { machineId, done });
-      send();
+      const asked = { machineId, done, isCut: false, ...(network ? { again: send } : {}) };
+      this.#asked.set(requestId, asked);
+      asked.isCut = !send();
     });
   }
 
@@ -127,6 +144,7 @@ export class ContainerChanges {
     void this.#ask(machineId, ask, withinMs, () => {
       isHere = this.#order(machineId, ask);
       if (!isHere) this.#asked.get(requestId)?.done(undefined);
+      return isHere;
     }).then((changed) => {
       if (isHere && changed !== undefined)
         this.#parts.bus.publish(this.#parts.channel, { answer: requestId, changed } satisfies Message);

@@ -3,6 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { gpusInUse } from '../../../agent/containers/engine/options.ts';
+import { viewProblem } from '../../../agent/preflight/check-gpu/container.ts';
 import { mountedGpus, reloadRefusal } from '../../../agent/preflight/check-gpu/reload.ts';
 import { line, outcomeOf, reportText } from '../../../agent/preflight/check-gpu/report.ts';
 import type { GpuReport } from '../../../agent/preflight/check-gpu/report.ts';
@@ -55,6 +56,43 @@ test('one failure fails the host, warnings do not, and a host without a GPU has 
     exitCode: 1,
   });
   expect(outcomeOf(REPORT.checks, { hasGpus: false, interrupted: false })).toEqual({ outcome: 'no_gpu', exitCode: 4 });
+});
+
+describe("a container's view of its device", () => {
+  const uuid = gpuUuid(0);
+  const seen = { exitCode: 0, output: `GPU 0: NVIDIA H100 (UUID: ${uuid})` };
+  const missing = { exitCode: 127, output: 'exec: "nvidia-smi": executable file not found in $PATH' };
+  const view = { uuid, driver: 'cdi', passed: uuid, said: seen, elsewhere: undefined } as const;
+
+  test('is right where it sees the device, and no other', () => {
+    expect(viewProblem(view)).toBeUndefined();
+    const both = { ...seen, output: `${seen.output}\nGPU 1: NVIDIA H100 (UUID: ${gpuUuid(1)})` };
+    expect(viewProblem({ ...view, said: both })?.found).toBe(`the container sees ${gpuUuid(1)}, too`);
+    expect(viewProblem({ ...view, passed: '' })?.found).toContain('passes nothing');
+  });
+
+  test("of a driver below /usr/local/nvidia: the remedy is the image's PATH", () => {
+    for (const driver of ['cdi', 'nvidia'] as const) {
+      const problem = viewProblem({ ...view, driver, said: missing, elsewhere: seen });
+      expect(problem).toMatchObject({ isWithoutHook: false });
+      expect(problem?.found).toContain('/usr/local/nvidia/bin');
+      expect(problem?.step).toContain('ENV PATH=$PATH:/usr/local/nvidia/bin');
+    }
+  });
+
+  test('without anything of the driver is the missing hook, where the hook was asked', () => {
+    const nothing = { ...view, said: missing, elsewhere: missing };
+    expect(viewProblem({ ...nothing, driver: 'nvidia' })).toMatchObject({
+      found: expect.stringContaining("NVIDIA's hook is not installed") as string,
+      step: expect.stringContaining('nvidia-ctk runtime configure') as string,
+      isWithoutHook: true,
+    });
+    expect(viewProblem(nothing)).toMatchObject({
+      found: expect.stringContaining('executable file not found') as string,
+      step: expect.stringContaining('nvidia-ctk cdi generate') as string,
+      isWithoutHook: false,
+    });
+  });
 });
 
 describe('a reload is refused', () => {
