@@ -21,6 +21,7 @@ from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from . import handlers
 from .checks import DefinitionError
+from .client import GatewayError
 from .handlers import Definition, Handler
 from .published import NotServedError
 from .web import Asgi
@@ -35,6 +36,7 @@ _LIBRARY_HINT = (
     'container, or install it on this machine, too. The container has it by `image=Image(python_packages=[…])`.'
 )
 _ROOT_HINT = '%s is a folder above the file. Give the folder that holds it: --root %s'
+_CALL_HINT = "Put calls below `if __name__ == '__main__':`, because the file is imported wherever it is deployed or served."
 _BROKEN_HINT = 'The library does not work on this machine. Import it inside the handler or in on_start, which run in the container.'
 
 
@@ -121,6 +123,8 @@ def _import_hint(error: BaseException, directory: str) -> str:
             return _ROOT_HINT % (top, above or os.sep)
         if not os.path.exists(os.path.join(directory, top)) and not os.path.exists(os.path.join(directory, top + '.py')):
             return _LIBRARY_HINT % top
+    if isinstance(error, GatewayError):
+        return _CALL_HINT
     inner = traceback.extract_tb(error.__traceback__)[-1:]
     if inner and not inner[0].filename.startswith((directory + os.sep, '<frozen')):
         return _BROKEN_HINT

@@ -437,6 +437,12 @@ def handler(): ...
         self.assertEqual(error, "app.py:2: ModuleNotFoundError: No module named 'not_a_library'")
         self.assertRegex(hint, '^not_a_library is not installed here.*Import it inside the handler or in on_start.*The container has it by `image=Image')
 
+    def test_a_call_at_the_top_of_the_file_is_answered_with_its_place(self) -> None:
+        self.write('app.py', 'from longshore.client import GatewayError\n\nraise GatewayError("nobody answers")\n')
+        error, hint = self.refused('app.py')
+        self.assertEqual(error, 'app.py:3: GatewayError: nobody answers')
+        self.assertRegex(hint, '^Put calls below `if __name__')
+
     def test_mistakes_of_the_app_itself_say_where(self) -> None:
         cases = {
             'x = 1\n1 / 0\n': 'app.py:2: ZeroDivisionError: division by zero',
