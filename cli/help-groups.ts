@@ -3,8 +3,8 @@ import type { Command } from 'commander';
 
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
   'Begin:': ['up', 'login', 'logout', 'init', 'context', 'version'],
-  'Apps:': ['deploy', 'prepare', 'invoke', 'deployment', 'image', 'stack'],
-  'Look:': ['status', 'explain', 'logs', 'events', 'metrics', 'task', 'container'],
+  'Apps:': ['deploy', 'run', 'prepare', 'invoke', 'deployment', 'image', 'stack'],
+  'Look:': ['status', 'top', 'explain', 'logs', 'events', 'metrics', 'task', 'container'],
   'Data:': ['volume', 'secret', 'webhook', 'registry'],
   'Machines:': ['machine', 'worker', 'pool'],
   'Access:': ['token', 'workspace', 'audit', 'key'],

@@ -13,7 +13,7 @@ import { groupCommands } from './help-groups.ts';
 import { note, print, printError } from './print.ts';
 import { ROOT_OPTION, command, exampleLines, examples, wholeNumber } from './program-parts.ts';
 import { addResourceCommands } from './resources.ts';
-import { addRun } from './running.ts';
+import { addRun, addTop } from './running.ts';
 
 /** Commands that shut down in their own way, whether or not anybody reads their output. */
 const DAEMONS = new Set(['up', 'scheduler', 'agent', 'mounts']);
@@ -278,6 +278,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     });
 
   addRun(program, () => ({ options: globals(program), env: process.env }), setExitCode);
+  addTop(program, () => ({ options: globals(program), env: process.env }));
   addResourceCommands(program, () => ({ options: globals(program), env: process.env }), setExitCode);
 
   addClientCommands(program, () => ({ options: globals(program), env: process.env }));

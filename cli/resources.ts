@@ -2,6 +2,7 @@
 // file. Names, flags and help are here; each command's module is loaded when it runs.
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
+import type { TaskWatchFlags } from './commands/task-watch.ts';
 import type { DeploymentListFlags, DeploymentVerbFlags, TaskListFlags } from './flags.ts';
 import { command, examples, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
 import { addContainerPrograms } from './container-resources.ts';
@@ -19,7 +20,7 @@ export function addResourceCommands(
   invocation: () => Invocation,
   setExitCode: (code: number) => void,
 ): void {
-  addTask(program, invocation);
+  addTask(program, invocation, setExitCode);
   addDeployment(program, invocation);
   addContainerPrograms(addContainer(program, invocation), invocation, setExitCode);
   addMachine(program, invocation);
@@ -40,7 +41,7 @@ export function addResourceCommands(
 
 const TASK_ID = 'as `task list` shows it';
 
-function addTask(program: Command, invocation: () => Invocation): void {
+function addTask(program: Command, invocation: () => Invocation, setExitCode: (code: number) => void): void {
   const task = command(program, 'task', 'Look at tasks and stop them');
   examples(
     command(task, 'list', 'List the newest tasks')
@@ -71,6 +72,20 @@ function addTask(program: Command, invocation: () => Invocation): void {
   ).action(async (ids: string[]) => {
     const { runTaskStop } = await import('./commands/task.ts');
     await runTaskStop(ids, invocation());
+  });
+  examples(
+    command(task, 'watch', "Follow a task to its end, or a deployment's tasks as they change")
+      .argument('[id]', 'a task')
+      .option('--deployment <deployment>', 'all tasks of a deployment: its name, name and version, or id')
+      .addHelpText(
+        'after',
+        '\nThe exit code is that of the end of the task: 0 COMPLETE, 1 ERROR, 124 TIMEOUT or EXPIRED, 125 CANCELLED; 130 after Ctrl-C.',
+      ),
+    'task watch 5f0c…',
+    'task watch --deployment hello',
+  ).action(async (id: string | undefined, flags: TaskWatchFlags) => {
+    const { runTaskWatch } = await import('./commands/task-watch.ts');
+    setExitCode(await runTaskWatch(id, flags, invocation()));
   });
 }
 

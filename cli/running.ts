@@ -1,6 +1,7 @@
 // The command tree's part for what runs once, and what is watched. Each command's module is loaded when it runs.
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
+import type { TopFlags } from './commands/top.ts';
 import type { RunFlags } from './flags.ts';
 import { ROOT_OPTION, command, examples } from './program-parts.ts';
 
@@ -36,5 +37,19 @@ export function addRun(program: Command, invocation: () => Invocation, setExitCo
   ).action(async (target: string, words: string[], flags: RunFlags) => {
     const { runOnce } = await import('./commands/run-once.ts');
     setExitCode(await runOnce(target, words, flags, invocation()));
+  });
+}
+
+/** Adds `top`. */
+export function addTop(program: Command, invocation: () => Invocation): void {
+  examples(
+    command(program, 'top', 'Show machines, queues and containers, again every two seconds; q leaves')
+      .option('--once', 'print them once, as also where no terminal is')
+      .addHelpText('after', '\nA workspace token shows its own machines, if it has any, its queues and containers.'),
+    'top',
+    'top --once --json',
+  ).action(async (flags: TopFlags) => {
+    const { runTop } = await import('./commands/top.ts');
+    await runTop(flags, invocation());
   });
 }

@@ -83,6 +83,7 @@ const LAYERS = {
       'format.ts',
       'json.ts',
       'print.ts',
+      'screen.ts',
       'program-name.ts',
       'command-tree.ts',
       'exit-codes.ts',

@@ -6,8 +6,8 @@ import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory } from '../helpers/services.ts';
-import { aPlatform } from './verbs-fixture.ts';
-import type { Json, Platform } from './verbs-fixture.ts';
+import { aPlatform } from '../integration/verbs-fixture.ts';
+import type { Json, Platform } from '../integration/verbs-fixture.ts';
 
 const MAIN = join(ROOT, 'cli', 'main.ts');
 const directory = tempDirectory('cli-deploy');
