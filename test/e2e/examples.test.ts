@@ -11,14 +11,18 @@ import { runProgram } from '../helpers/services.ts';
 const EXAMPLES: Readonly<Record<string, string>> = {
   add: 'e2e/examples.test.ts',
   batch: 'e2e/python-module.test.ts',
+  batch_table: 'hosts/recipes.test.ts',
   chat: 'hosts/browser.test.ts',
   classifier: 'e2e/examples.test.ts',
   clock: 'e2e/examples.test.ts',
   commands: 'e2e/examples.test.ts',
   database: 'hosts/pod-examples.test.ts',
+  diffusion: 'hosts/recipes.test.ts',
   dockerfile: 'e2e/examples.test.ts',
+  embeddings: 'hosts/recipes.test.ts',
   fastapi: 'hosts/frameworks.test.ts',
   hello: 'e2e/examples.test.ts',
+  llm_vllm: 'hosts/recipes.test.ts',
   node: 'hosts/pod-examples.test.ts',
   notebook: 'hosts/notebook.test.ts',
   on_start: 'e2e/examples.test.ts',
@@ -30,6 +34,8 @@ const EXAMPLES: Readonly<Record<string, string>> = {
   site: 'hosts/pod-examples.test.ts',
   slow: 'hosts/scaling.test.ts',
   stream: 'e2e/examples.test.ts',
+  webhook_consumer: 'hosts/recipes.test.ts',
+  whisper: 'hosts/recipes.test.ts',
 };
 const BUILD_MS = 170_000;
 

@@ -1,4 +1,5 @@
 // Apps in editors: the installed module under real type checkers, mypy and pyright, and pyright's language server.
+import { createHash } from 'node:crypto';
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { execa } from 'execa';
@@ -13,7 +14,19 @@ const PACKAGES: string = join(ROOT, 'scripts', 'build', 'packages.mjs');
 const MYPY = '2.4.1';
 const PYRIGHT = '1.1.414';
 /** Imports of the examples. */
-const LIBRARIES = ['numpy==2.2.6', 'fastapi==0.165.0', 'humanize==4.9.0', 'tabulate==0.9.0', 'types-tabulate==0.9.0.*'];
+const LIBRARIES = [
+  'numpy==2.2.6',
+  'standardwebhooks==1.1.0',
+  'fastapi==0.165.0',
+  'humanize==4.9.0',
+  'tabulate==0.9.0',
+  'types-tabulate==0.9.0.*',
+];
+/** Another list of packages is another environment. */
+const TOOLS = createHash('sha256')
+  .update([MYPY, PYRIGHT, ...LIBRARIES].join())
+  .digest('hex')
+  .slice(0, 12);
 const RUN_MS = 300_000;
 
 const work = tempDirectory('editors');
@@ -22,7 +35,7 @@ let tools = '';
 let python = '';
 
 beforeAll(async () => {
-  tools = await once(`editors-${MYPY}-${PYRIGHT}`, async (directory) => {
+  tools = await once(`editors-${TOOLS}`, async (directory) => {
     await execa('python3', ['-m', 'venv', directory], { timeout: RUN_MS });
     const packages = [`mypy==${MYPY}`, `pyright==${PYRIGHT}`, ...LIBRARIES];
     const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check'];
