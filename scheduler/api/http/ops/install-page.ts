@@ -33,9 +33,8 @@ export function installPage(baseUrl: string, { commandLine, module, shims }: Pac
 <pre>npx ${at(commandLine)} --help</pre>
 <p>As the command <code>longshore</code>:</p>
 <pre>npm install -g ${at(commandLine)}</pre>
-<p>This installation's address and a token, for commands and programs:</p>
-<pre>export LONGSHORE_URL=${url}
-export LONGSHORE_TOKEN=...</pre>
+<p>Keep this installation's address and your token, for commands and programs:</p>
+<pre>longshore login ${url}</pre>
 <h2>Python module</h2>
 <p>Python 3.8 or newer, for editors, type checkers and programs that call apps:</p>
 <pre>pip install ${at(module)}</pre>
