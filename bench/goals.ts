@@ -69,6 +69,8 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'builds dockerfile': { id: 'builds', kind: 'at_most', factor: 1.1, plus: 1 },
   'builds definition': { id: 'builds', kind: 'at_most', factor: 1.1, plus: 1 },
   'sandboxes p50': { id: 'sandboxes', kind: 'at_most', factor: 1.2, plus: 0 },
+  'serve reload p50': { id: 'serve', kind: 'at_most', factor: 0, plus: 700 },
+  'serve first': { id: 'serve', kind: 'at_most', factor: 0, plus: 4000 },
   'agent cpu': { id: 'G11', kind: 'at_most', factor: 0, plus: 0.5 },
   'agent engine': { id: 'G11', kind: 'at_most', factor: 1, plus: 0.2 },
   'agent rss': { id: 'G11', kind: 'at_most', factor: 1, plus: 20 },

@@ -40,6 +40,7 @@ import { rest } from './suites/rest.ts';
 import { restart } from './suites/restart.ts';
 import { scale } from './suites/scale.ts';
 import { sandboxes } from './suites/sandboxes.ts';
+import { serve } from './suites/serve.ts';
 import { start } from './suites/start.ts';
 import { streams } from './suites/streams.ts';
 import { volumes } from './suites/volumes.ts';
@@ -64,6 +65,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   builds,
   weights,
   sandboxes,
+  serve,
   list,
   events,
   logs,

@@ -25,6 +25,7 @@ export const SUITES = [
   'builds',
   'weights',
   'sandboxes',
+  'serve',
   'list',
   'events',
   'logs',
