@@ -11,7 +11,7 @@ const LOOK_MS = 2_000;
 const LOOK_OFTEN_MS = 500;
 
 export interface Watching {
-  /** Watches these folders, relative to the root, and no others. */
+  /** Watches these folders, relative to the root, and no others; nothing once it is closed. */
   follow(folders: Iterable<string>): void;
   close(): void;
 }
@@ -21,6 +21,7 @@ export function watchFolders(root: string, onHint: () => void): Watching {
   const watchers = new Map<string, FSWatcher>();
   let quiet: NodeJS.Timeout | undefined;
   let isBlind = false;
+  let isClosed = false;
   let looks = setInterval(onHint, LOOK_MS);
   const hint = (): void => {
     clearTimeout(quiet);
@@ -45,11 +46,13 @@ export function watchFolders(root: string, onHint: () => void): Watching {
   };
   return {
     follow: (folders) => {
+      if (isClosed) return;
       const wanted = new Set(['', ...folders]);
       for (const folder of watchers.keys()) if (!wanted.has(folder)) remove(folder);
       for (const folder of wanted) if (!watchers.has(folder)) add(folder);
     },
     close: () => {
+      isClosed = true;
       clearTimeout(quiet);
       clearInterval(looks);
       for (const folder of [...watchers.keys()]) remove(folder);

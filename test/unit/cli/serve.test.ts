@@ -81,6 +81,10 @@ test('several notes of one save are one hint, also in a folder that is new', asy
   await promise;
   watching.close();
   expect(hints).toBe(1);
+  // A look that ends behind the close watches nothing: the command could not end.
+  const before = process.getActiveResourcesInfo().length;
+  watching.follow(['', 'lib']);
+  expect(process.getActiveResourcesInfo().length).toBe(before);
 });
 
 test('fields that a new session would have are named', () => {
