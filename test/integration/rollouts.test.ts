@@ -51,7 +51,7 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
         (await [...held].find(([stubId]) => containerId.includes(stubId))?.[1].promise) ?? '',
     });
     await agent.start();
-  }, 60_000);
+  });
   afterAll(async () => {
     for (const { resolve } of held.values()) resolve('');
     await agent.stop();
@@ -287,7 +287,7 @@ describe.each(KINDS)('the leader’s loop on %s', (kind) => {
   let opened: OpenedDb;
   beforeAll(async () => {
     opened = await aDb(kind);
-  }, 60_000);
+  });
   afterAll(() => opened.stop());
 
   /** Two versions of a name, the second of which waits. */
