@@ -97,7 +97,8 @@ test('no call waits for events: both kinds are answered while nobody can write t
   const tasks: string[] = [];
   await db.transaction(async (tx) => {
     await tx.query('lock table events, event_counters in access exclusive mode');
-    for (let n = 0; n < 20; n += 1) {
+    // The transaction has a deadline, and machines may be busy.
+    for (let n = 0; n < 8; n += 1) {
       const answer = await set.call(at, app.path, { body: { n } });
       expect(answer.status, answer.text).toBe(200);
       tasks.push(answer.taskId, await put(world, at, { n }));

@@ -2,10 +2,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
 import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import { EVENT_COLUMNS, eventOf } from '#scheduler/stores/store/queries/events.ts';
 import { EventWriter, newEventId } from '#scheduler/workspaces/events/writer.ts';
 import type { EventGiven } from '#scheduler/workspaces/events/writer.ts';
-import { aDb, aStub, aWorkspace, KINDS } from './store-fixture.ts';
+import { aDb, aStub, aWorkspace, KINDS, storedEvents } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const anEvent = (workspaceId: WorkspaceId, data: Record<string, unknown> = {}): EventGiven => ({
@@ -22,13 +21,7 @@ describe.each(KINDS)('events on %s', (kind) => {
   });
   afterAll(() => opened.stop());
 
-  const eventsOf = async (workspaceId: WorkspaceId) => {
-    const { rows } = await opened.db.query<Parameters<typeof eventOf>[0]>(
-      `select ${EVENT_COLUMNS} from events where workspace_id = $1 order by seq`,
-      [workspaceId],
-    );
-    return rows.map(eventOf);
-  };
+  const eventsOf = (workspaceId: WorkspaceId) => storedEvents(opened.db, workspaceId);
 
   test('are there with their change or not at all, and are told after the commit', async () => {
     const { db } = opened;

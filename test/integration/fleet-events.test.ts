@@ -13,14 +13,13 @@ import { MachineEvents } from '#scheduler/fleet/machine-events.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { breakerOf } from '#scheduler/stores/store/queries/breakers.ts';
-import { EVENT_COLUMNS, eventOf } from '#scheduler/stores/store/queries/events.ts';
 import type { EventRow } from '#scheduler/stores/store/queries/events.ts';
 import { deleteMachine } from '#scheduler/stores/store/queries/machines.ts';
 import { insertWorkspace } from '#scheduler/stores/store/queries/workspaces.ts';
 import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
 import { waitFor } from '../helpers/programs.ts';
-import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
+import { KINDS, aDb, aStub, aWorkspace, silent, storedEvents } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 import { aTarget } from './tasks-fixture.ts';
 
@@ -32,13 +31,7 @@ describe.each(KINDS)('events of the fleet on %s', (kind) => {
   });
   afterAll(() => opened.stop());
 
-  const eventsOf = async (workspaceId: WorkspaceId): Promise<EventRow[]> => {
-    const { rows } = await opened.db.query<Parameters<typeof eventOf>[0]>(
-      `select ${EVENT_COLUMNS} from events where workspace_id = $1 order by seq`,
-      [workspaceId],
-    );
-    return rows.map(eventOf);
-  };
+  const eventsOf = (workspaceId: WorkspaceId) => storedEvents(opened.db, workspaceId);
   const idsOf = async (workspaceId: WorkspaceId) => (await eventsOf(workspaceId)).map(({ data }) => data['id']);
   const targetIn = async (): Promise<Target> => {
     const { id } = await aWorkspace(opened.db);

@@ -9,6 +9,8 @@ import { migrate } from '../../scheduler/stores/store/migrate.ts';
 import { getOrCreateApp } from '../../scheduler/stores/store/queries/apps.ts';
 import { insertDeployment } from '../../scheduler/stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '../../scheduler/stores/store/queries/deployments.ts';
+import { EVENT_COLUMNS, eventsOf } from '../../scheduler/stores/store/queries/events.ts';
+import type { EventRow, RawEvent } from '../../scheduler/stores/store/queries/events.ts';
 import { insertStub } from '../../scheduler/stores/store/queries/stubs.ts';
 import type { StubRow } from '../../scheduler/stores/store/queries/stubs.ts';
 import type { TaskRecordRow } from '../../scheduler/stores/store/queries/tasks.ts';
@@ -49,6 +51,12 @@ export function aWorkspace(db: Db): Promise<WorkspaceRow> {
     signingKey: new Uint8Array([1]),
     isAdmin: false,
   });
+}
+
+/** All events of a workspace, in order, as its rows have them. */
+export async function storedEvents(db: Db, workspaceId: WorkspaceId): Promise<readonly EventRow[]> {
+  const sql = `select ${EVENT_COLUMNS} from events where workspace_id = $1 order by seq`;
+  return (await db.query<RawEvent>(sql, [workspaceId])).rows.flatMap(eventsOf);
 }
 
 export async function aStub(db: Db, workspaceId: WorkspaceId, name = 'stub'): Promise<StubRow> {

@@ -2,12 +2,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ContainerId, DeploymentId, TaskId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
-import { EVENT_COLUMNS, eventOf } from '#scheduler/stores/store/queries/events.ts';
-import type { EventRow } from '#scheduler/stores/store/queries/events.ts';
 import { insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
 import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
-import { aDb, aDeployment, aRecord, aStub, aWorkspace, KINDS } from './store-fixture.ts';
+import { aDb, aDeployment, aRecord, aStub, aWorkspace, KINDS, storedEvents } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 describe.each(KINDS)('events of tasks on %s', (kind) => {
@@ -17,13 +15,7 @@ describe.each(KINDS)('events of tasks on %s', (kind) => {
   });
   afterAll(() => opened.stop());
 
-  const eventsOf = async (record: TaskRecord): Promise<readonly EventRow[]> => {
-    const { rows } = await opened.db.query<Parameters<typeof eventOf>[0]>(
-      `select ${EVENT_COLUMNS} from events where workspace_id = $1 order by seq`,
-      [record.workspaceId],
-    );
-    return rows.map(eventOf);
-  };
+  const eventsOf = (record: TaskRecord) => storedEvents(opened.db, record.workspaceId);
   const statusesOf = async (record: TaskRecord): Promise<readonly unknown[]> =>
     (await eventsOf(record)).map(({ data }) => `${String(data['status'])} ${String(data['attempt'])}`);
   /** Writes a batch as the drainer does: rows get each task's newest record, events every entry. */

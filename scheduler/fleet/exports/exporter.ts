@@ -23,7 +23,10 @@ export interface ExportSource {
   readonly kind: ExportKind;
   /** Number of the last committed row of every workspace that has one. */
   tails(): Promise<ReadonlyMap<WorkspaceId, number>>;
-  /** The next rows behind a number, in order, and the number of the last of them. */
+  /**
+   * The next rows behind a number, in order, and the number of the last of them. There may be more than the limit;
+   * fewer: these are all.
+   */
   next(
     workspaceId: WorkspaceId,
     after: number,

@@ -1,10 +1,9 @@
 // The events of tasks, made of the records on their way to the database: one for each change of a task's status, in
 // order. Records that never reached the stream are made good: a later record shows that the task was created, and that
-// it ran. Ids follow from the change, so that a change told again is known by its id. Pure.
-import { hash } from 'node:crypto';
-import { timestampOf } from '#shared/api/fields.ts';
-import type { TaskStatus } from '#shared/domain/status.ts';
-import { isTerminalTask } from '#shared/domain/status.ts';
+// it ran. The changes of a record that comes first are one row. Pure.
+import type { TaskId } from '#shared/domain/ids.ts';
+import { PACKED_TYPE, changesOf, eventsOfChanges, idOf, keyOf, packed } from '../../domain/task-changes.ts';
+import type { TaskChange } from '../../domain/task-changes.ts';
 import type { NewEvent } from '../../stores/store/queries/events.ts';
 import type { TaskRecord } from './records.ts';
 
@@ -15,101 +14,60 @@ export interface StreamedRecord {
   readonly atMs: number;
 }
 
-/** A change of a task's status. */
-interface Change {
-  readonly record: TaskRecord;
-  readonly times: Times;
-  readonly status: TaskStatus;
-  readonly attempt: number;
-  readonly rank: number;
-  readonly atMs: number;
-}
-
-/** Times of a record as its events have them; made once, because that costs more than all else here. */
-interface Times {
-  readonly createdAt: string;
-  readonly startedAt: string | null;
-  readonly endedAt: string | null;
-}
-
-/** Most events of a record: its own, and the two that it may show to be missing. */
-export const MOST_EVENTS_OF_RECORD = 3;
+/** Ids of the events that are written already, of each task that may have some. */
+export type ToldEvents = ReadonlyMap<TaskId, ReadonlySet<string>>;
 
 /**
- * Events of a batch of records, in the order of the stream. An event that is written already may be among them.
+ * Rows of events of a batch of records, in the order of the stream.
  * @param streamed - every entry of the batch: the events are not of a task's newest record alone
+ * @param told - events that are not told again
  */
-export function taskEvents(streamed: readonly StreamedRecord[]): readonly NewEvent[] {
-  const events: NewEvent[] = [];
+export function taskEvents(streamed: readonly StreamedRecord[], told: ToldEvents = new Map()): readonly NewEvent[] {
   const seen = new Set<string>();
-  for (const { record, atMs } of streamed) {
-    for (const change of changesOf(record, atMs)) {
-      const key = `${record.taskId}:${change.attempt}:${change.rank}:${change.status}`;
-      if (seen.has(key)) continue;
-      seen.add(key);
-      events.push(eventOf(change, key));
-    }
-  }
-  return events;
+  return streamed.flatMap(({ record, atMs }) => {
+    const changes = changesOf(record, atMs);
+    const fresh = changes.filter((change) => isFresh(record, change, seen, told));
+    // The first change is the creation: where it is new, all are.
+    return fresh.length > 1 && fresh.length === changes.length
+      ? [packedEvent(record, atMs, changes)]
+      : singleEvents(record, fresh);
+  });
 }
 
-/** The changes that a record shows, the earliest first. */
-function changesOf(record: TaskRecord, atMs: number): readonly Change[] {
-  const { status, attempt, rank, createdAtMs, startedAtMs, endedAtMs } = record;
-  const times: Times = {
-    createdAt: timestampOf(createdAtMs),
-    startedAt: timestampOf(startedAtMs),
-    endedAt: timestampOf(endedAtMs),
-  };
-  const created: Change = { record, times, status: 'PENDING', attempt: 0, rank: 0, atMs: createdAtMs };
-  if (attempt === 0 && rank === 0) return [created];
-  const isOver = isTerminalTask(status);
-  const hasRun = status === 'RETRY' || (isOver && startedAtMs !== null && attempt > 0);
-  const ran: Change = { record, times, status: 'RUNNING', attempt, rank: 1, atMs: startedAtMs ?? atMs };
-  const ownMs = status === 'RUNNING' ? (startedAtMs ?? atMs) : isOver ? (endedAtMs ?? atMs) : atMs;
-  return [created, ...(hasRun ? [ran] : []), { record, times, status, attempt, rank, atMs: ownMs }];
+/** Whether a change is not told yet, by the database or by this batch; it counts as told from then on. */
+function isFresh(record: TaskRecord, change: TaskChange, seen: Set<string>, told: ToldEvents): boolean {
+  const key = keyOf(record.taskId, change);
+  if (seen.has(key) || told.get(record.taskId)?.has(idOf(record.createdAtMs, key)) === true) return false;
+  seen.add(key);
+  return true;
 }
 
-function eventOf({ record, times, status, attempt, rank, atMs }: Change, key: string): NewEvent {
-  const { taskId, workspaceId, stubId, deploymentId } = record;
-  const isCreated = attempt === 0 && rank === 0;
-  const hasRun = rank > 0;
-  const containerId = hasRun ? record.containerId : null;
-  const isOver = isTerminalTask(status);
+function packedEvent(record: TaskRecord, atMs: number, changes: readonly TaskChange[]): NewEvent {
+  const { id, atMs: lastMs, containerId, more, data } = packed(record, atMs, changes);
   return {
-    workspaceId,
-    id: idOf(record.createdAtMs, key),
-    type: isCreated ? 'task.created' : 'task.updated',
-    atMs,
-    taskId,
-    stubId,
-    ...(deploymentId === null ? {} : { deploymentId }),
+    ...subjectOf(record),
     ...(containerId === null ? {} : { containerId }),
-    // Names and versions come from the rows of stub and deployment, in the statement that writes the event.
+    id,
+    type: PACKED_TYPE,
+    atMs: lastMs,
+    more,
     isOfTask: true,
-    data: {
-      id: taskId,
-      status,
-      attempt,
-      ...(record.failureReason === '' || status !== record.status ? {} : { failure_reason: record.failureReason }),
-      container_id: containerId ?? '',
-      started_at: hasRun ? times.startedAt : null,
-      ended_at: isOver ? times.endedAt : null,
-      workspace_id: workspaceId,
-      external_workspace_id: record.calledBy ?? null,
-      stub_id: stubId,
-      created_at: times.createdAt,
-      updated_at: isCreated ? times.createdAt : timestampOf(atMs),
-      ...(deploymentId === null ? {} : { deployment_id: deploymentId }),
-    },
+    data: { ...data },
   };
 }
 
-/**
- * Id of a change: four bytes of the time in seconds, eight of a hash. The time is the task's creation: the start of an
- * attempt is known more exactly in its last record than in its first, and the id must be the same from both.
- */
-function idOf(createdAtMs: number, key: string): string {
-  const seconds = (Math.floor(createdAtMs / 1000) >>> 0).toString(16).padStart(8, '0');
-  return `${seconds}${hash('sha256', key, 'hex').slice(0, 16)}`;
-}
+/** Rows of one event each. */
+export const singleEvents = (record: TaskRecord, changes: readonly TaskChange[]): readonly NewEvent[] =>
+  eventsOfChanges(record, changes).map(({ containerId, ...event }) => ({
+    ...subjectOf(record),
+    ...(containerId === null ? {} : { containerId }),
+    ...event,
+    isOfTask: true,
+  }));
+
+const subjectOf = ({ workspaceId, taskId, stubId, deploymentId }: TaskRecord) => ({
+  workspaceId,
+  taskId,
+  stubId,
+  ...(deploymentId === null ? {} : { deploymentId }),
+});

@@ -10,7 +10,7 @@ import type { Log } from '#shared/log.ts';
 export interface HubSource<Row extends { readonly seq: number }, Filter> {
   /** Number of the last committed row of each workspace; 0: none. */
   tails(workspaceIds: readonly WorkspaceId[]): Promise<ReadonlyMap<WorkspaceId, number>>;
-  /** The next rows behind a number, unfiltered, in order. */
+  /** The next rows behind a number, unfiltered, in order. Fewer than the limit: these are all; there may be more. */
   next(workspaceId: WorkspaceId, afterSeq: number, limit: number): Promise<readonly Row[]>;
   /** A page of rows that pass the filter, in order. Everything before `nextSeq` was looked at. */
   after(
@@ -267,7 +267,7 @@ export class Hub<Row extends { readonly seq: number }, Filter> {
     while (channel.isStale && channel.readers.size > 0) {
       channel.isStale = false;
       const rows = await this.#parts.source.next(workspaceId, channel.tail, READ_ROWS);
-      if (rows.length === READ_ROWS) channel.isStale = true;
+      if (rows.length >= READ_ROWS) channel.isStale = true;
       if (rows.length === 0) continue;
       this.#append(channel, rows);
       for (const reading of channel.readers) this.#serve(workspaceId, channel, reading);

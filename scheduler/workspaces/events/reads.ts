@@ -96,22 +96,20 @@ export class EventReads {
       // Events of an id belong to one workspace: another workspace's read of it finds nothing.
       if (edge !== undefined && edge.workspaceId !== workspaceId)
         return { events: [], scanned: 0, nextBeforeSeq: undefined };
-      const wanted = limit - found.length;
-      const some = await readEvents(reads, match, start, edge?.seq, wanted, rows);
-      const kept = some.filter(({ type }) => matchesTypes(type, filter.types));
+      const some = await readEvents(reads, match, start, edge?.seq, limit - found.length, rows);
+      const kept = some.events.filter(({ type }) => matchesTypes(type, filter.types));
       found.push(...kept);
-      scanned += edge === undefined ? some.length : rows;
+      scanned += edge === undefined ? some.rows : rows;
       bytes += kept.reduce((sum, { dataBytes }) => sum + 2 * dataBytes + BYTES_BESIDE, 0);
-      const last = some.at(-1);
-      if (some.length === wanted && last !== undefined) {
-        before = last.seq;
+      if (some.next !== undefined) {
+        before = some.next;
         if (found.length >= limit) break;
         continue;
       }
-      if (edge === undefined || edge.seq <= begin) {
+      if (edge === undefined || edge.firstSeq <= begin) {
         return { events: found.toReversed(), scanned, nextBeforeSeq: undefined };
       }
-      before = edge.seq;
+      before = edge.firstSeq;
       rows = Math.min(rows * 2, MOST_AT_ONCE[this.#db.kind]);
     }
     return { events: found.toReversed(), scanned, nextBeforeSeq: before };
@@ -136,16 +134,15 @@ export class EventReads {
     const edge = await eventEdge(reads, match, start, rows);
     if (edge !== undefined && edge.workspaceId !== workspaceId) return { rows: [], nextSeq: untilSeq + 1 };
     const some = await readEvents(reads, match, start, edge?.seq, limit, rows);
-    const last = some.at(-1);
     return {
-      rows: some.filter(({ type }) => matchesTypes(type, filter.types)),
-      nextSeq: some.length === limit && last !== undefined ? last.seq + 1 : (edge?.seq ?? untilSeq) + 1,
+      rows: some.events.filter(({ type }) => matchesTypes(type, filter.types)),
+      nextSeq: Math.min(some.next ?? edge?.seq ?? untilSeq, untilSeq) + 1,
     };
   }
 
-  /** The next events of a workspace, of every kind. */
-  next(workspaceId: WorkspaceId, afterSeq: number, limit: number): Promise<readonly EventRead[]> {
-    return eventsAfter(this.#db.reads.of(workspaceId), workspaceId, afterSeq, limit);
+  /** The next events of a workspace, of every kind, of so many rows. */
+  next(workspaceId: WorkspaceId, afterSeq: number, rows: number): Promise<readonly EventRead[]> {
+    return eventsAfter(this.#db.reads.of(workspaceId), workspaceId, afterSeq, rows);
   }
 
   /** Number of the last event of each of these workspaces; 0 where there is none. */

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import type { ContainerId, DeploymentId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
+import { eventsOf } from '#scheduler/stores/store/queries/events.ts';
+import type { NewEvent } from '#scheduler/stores/store/queries/events.ts';
 import { taskEvents } from '#scheduler/tasks/records/task-events.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
 
@@ -26,8 +28,28 @@ const aRecord = (over: Partial<TaskRecord> = {}): TaskRecord => ({
   ...over,
 });
 const C = 'taskqueue-c-1' as ContainerId;
-const told = (...records: readonly TaskRecord[]) =>
+const rowsOf = (records: readonly TaskRecord[]) =>
   taskEvents(records.map((record, at) => ({ record, atMs: CREATED + 100 * (at + 1) })));
+/** The events that readers get from a row. */
+const read = ({ more = 0, ...row }: NewEvent) =>
+  eventsOf({
+    workspace_id: row.workspaceId,
+    seq: more + 1,
+    more,
+    id: row.id,
+    type: row.type,
+    at: new Date(row.atMs),
+    stored_at: new Date(row.atMs),
+    app_id: null,
+    stub_id: row.stubId ?? null,
+    stub_type: null,
+    deployment_id: row.deploymentId ?? null,
+    task_id: row.taskId ?? null,
+    container_id: row.containerId ?? null,
+    machine_id: null,
+    data: row.data,
+  });
+const told = (...records: readonly TaskRecord[]) => rowsOf(records).flatMap(read);
 const statuses = (events: ReturnType<typeof told>) =>
   events.map(({ data }) => `${String(data['status'])} ${String(data['attempt'])}`);
 
@@ -84,6 +106,27 @@ describe('events of tasks', () => {
       data: { status: 'ERROR', failure_reason: 'handler_error', ended_at: '2030-01-01T00:00:09.000Z' },
     });
     expect(statuses(told(retry))).toEqual(['PENDING 0', 'RUNNING 1', 'RETRY 1']);
+  });
+
+  test('are one row where a record comes first, and a row each behind it', () => {
+    const shapes = (...records: readonly TaskRecord[]) => rowsOf(records).map(({ type, more = 0 }) => [type, more]);
+    expect(shapes(final('COMPLETE', 3, 1))).toEqual([['task', 2]]);
+    expect(shapes(running(1), final('COMPLETE', 3, 1))).toEqual([
+      ['task', 1],
+      ['task.updated', 0],
+    ]);
+    expect(shapes(pending, final('COMPLETE', 3, 1)).map(([type]) => type)).toEqual([
+      'task.created',
+      'task.updated',
+      'task.updated',
+    ]);
+  });
+
+  test('that are told already are not told again', () => {
+    const whole = told(pending, running(1), final('COMPLETE', 3, 1));
+    const before = new Map([[pending.taskId, new Set(whole.slice(0, 2).map(({ id }) => id))]]);
+    const again = taskEvents([{ record: final('COMPLETE', 3, 1), atMs: CREATED }], before);
+    expect(again.map(({ id }) => id)).toEqual([whole[2]?.id]);
   });
 
   test('do not say that a task ran which ended in its queue, or went back unstarted', () => {

@@ -1,10 +1,12 @@
 // Reads of events. Each goes along one index in the order of numbers, and looks at a bounded stretch of it: first the
 // edge of the stretch is found, then the matching rows within are read. No statement therefore costs more than its
-// stretch, however many events there are and however few of them match.
+// stretch, however many events there are and however few of them match. A row that holds several events is read whole,
+// also where an edge goes through it: its events are then cut and matched one by one.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf } from '../rows.ts';
-import { EVENT_COLUMNS, eventOf } from './events.ts';
+import { maybeOne } from '../rows.ts';
+import { MOST_EVENTS_OF_RECORD } from '../../../domain/task-changes.ts';
+import { EVENT_COLUMNS, eventTypesOf, eventsOf, firstSeqOf, rowTypesOf } from './events.ts';
 import type { EventRow, RawEvent } from './events.ts';
 
 /** Key of the index that events are read along. */
@@ -37,10 +39,29 @@ export interface EventRead extends EventRow {
   readonly dataBytes: number;
 }
 
+/** Events that one statement found. */
+export interface EventStretch {
+  /** In the direction of the read, and no more than were asked for. */
+  readonly events: readonly EventRead[];
+  /** Rows that were read. */
+  readonly rows: number;
+  /** Number where the next read begins, as `beforeSeq` or `afterSeq`; undefined: the stretch was read to its end. */
+  readonly next: number | undefined;
+}
+
+type RawRead = RawEvent & { data_bytes: number };
+/** About the bytes that an event has beside the data of the row that holds it with others. */
+const UNPACKED_BYTES = 300;
+/** Rows that hold a number end at most so many behind it. */
+const MOST_MORE = MOST_EVENTS_OF_RECORD - 1;
+
 const COLUMNS = EVENT_COLUMNS.split(', ')
   .map((name) => `e.${name}`)
   .join(', ');
-const map = (row: RawEvent & { data_bytes: number }): EventRead => ({ ...eventOf(row), dataBytes: row.data_bytes });
+const readsOf = (row: RawRead): readonly EventRead[] => {
+  const dataBytes = row.more === 0 ? row.data_bytes : row.data_bytes + UNPACKED_BYTES;
+  return eventsOf(row).map((event) => ({ ...event, dataBytes }));
+};
 
 /** The column of the index that has the number behind it, and its value. */
 function columnOf(key: EventKey): readonly [string, string] {
@@ -71,30 +92,41 @@ const directionOf = (start: EventStart): string => ('beforeSeq' in start ? 'desc
 
 /** Events of the key from there on, as `e`, and the begin of a condition. */
 function fromOf(key: EventKey, start: EventStart, edgeSeq: number | undefined, most: number, params: Params): string {
-  const range =
-    'beforeSeq' in start
-      ? [`seq < ${params.add(start.beforeSeq)}`, ...(edgeSeq === undefined ? [] : [`seq >= ${params.add(edgeSeq)}`])]
-      : [`seq > ${params.add(start.afterSeq)}`, `seq <= ${params.add(Math.min(edgeSeq ?? Infinity, start.untilSeq))}`];
+  const range = rangeOf(start, edgeSeq, params);
   if (!isByTypes(key)) {
     const [column, value] = columnOf(key);
-    return `events e where e.${column} = ${params.add(value)} and ${range.map((one) => `e.${one}`).join(' and ')}`;
+    return `events e where e.${column} = ${params.add(value)} and ${range}`;
   }
-  return `unnest(${params.add(key.types)}::text[]) as t (type) cross join lateral (
-      select * from events where workspace_id = ${params.add(key.workspaceId)} and type = t.type and ${range.join(' and ')}
+  return `unnest(${params.add(rowTypesOf(key.types))}::text[]) as t (type) cross join lateral (
+      select * from events e where workspace_id = ${params.add(key.workspaceId)} and type = t.type and ${range}
       order by seq ${directionOf(start)} limit ${params.add(most)}) e where true`;
+}
+
+/** Rows that have a number of the range: the last one may end behind it. */
+function rangeOf(start: EventStart, edgeSeq: number | undefined, params: Params): string {
+  const isBack = 'beforeSeq' in start;
+  const last = isBack ? start.beforeSeq - 1 : start.untilSeq;
+  const end = isBack ? Infinity : (edgeSeq ?? Infinity);
+  const edges = [
+    `e.seq <= ${params.add(Math.min(last + MOST_MORE, end, Number.MAX_SAFE_INTEGER))}`,
+    `e.seq - e.more <= ${params.add(last)}`,
+    ...(isBack ? [] : [`e.seq > ${params.add(start.afterSeq)}`]),
+    ...(isBack && edgeSeq !== undefined ? [`e.seq >= ${params.add(edgeSeq)}`] : []),
+  ];
+  return edges.join(' and ');
 }
 
 /** The statement of {@link eventEdge}. Exported for the test of its plan. */
 export function edgeStatement(key: EventKey, start: EventStart, rows: number): Statement {
   const params = new Params();
   const from = fromOf(key, start, undefined, rows, params);
-  const sql = `select e.seq, e.stored_at, e.workspace_id from ${from}
+  const sql = `select e.seq, e.more, e.workspace_id from ${from}
      order by e.seq ${directionOf(start)} offset ${params.add(rows - 1)} limit 1`;
   return { sql, params: params.values };
 }
 
 /**
- * The `rows`th event from there, counted along the key's index.
+ * The `rows`th row of events from there, counted along the key's index.
  * @returns undefined: fewer exist
  */
 export function eventEdge(
@@ -102,13 +134,22 @@ export function eventEdge(
   key: EventKey,
   start: EventStart,
   rows: number,
-): Promise<{ readonly seq: number; readonly storedAtMs: number; readonly workspaceId: string } | undefined> {
+): Promise<EventEdge | undefined> {
   const { sql, params } = edgeStatement(key, start, rows);
-  return maybeOne(db, sql, params, (row: { seq: number; stored_at: Date; workspace_id: string }) => ({
+  return maybeOne(db, sql, params, (row: { seq: number; more: number; workspace_id: string }) => ({
     seq: Number(row.seq),
-    storedAtMs: msOf(row.stored_at),
+    firstSeq: firstSeqOf(row),
     workspaceId: row.workspace_id,
   }));
+}
+
+/** The row at the end of a stretch. */
+export interface EventEdge {
+  /** Number of its last event. */
+  readonly seq: number;
+  /** Number of its first event. */
+  readonly firstSeq: number;
+  readonly workspaceId: string;
 }
 
 /** The statement of {@link readEvents}. Exported for the test of its plan. */
@@ -126,7 +167,7 @@ export function readStatement(
   };
   if (!isByTypes(match)) {
     if (columnOf(match)[0] !== 'workspace_id') add('e.workspace_id =', match.workspaceId);
-    add('e.type = any (', match.types, '::text[])');
+    add('e.type = any (', match.types === undefined ? undefined : rowTypesOf(match.types), '::text[])');
   }
   add('e.task_id =', match.taskId);
   add('e.container_id =', match.containerId);
@@ -135,36 +176,72 @@ export function readStatement(
   add('not starts_with(e.type,', match.withoutTypes, ')');
   add("coalesce(e.data ->> 'action', '') <> all (", match.withoutActions, '::text[])');
   add('e.at >=', match.fromMs === undefined ? undefined : new Date(match.fromMs));
-  add('e.at <', match.toMs === undefined ? undefined : new Date(match.toMs));
+  // A row of several events has the time of the latest; that of the earliest is in its data.
+  if (match.toMs !== undefined)
+    where.push(
+      `(e.at < ${params.add(new Date(match.toMs))} or e.more > 0 and (e.data ->> 'from_ms')::float8 < ${params.add(match.toMs)})`,
+    );
   const sql = `select ${COLUMNS}, octet_length(e.data::text) as data_bytes from ${where.join(' and ')}
      order by e.seq ${directionOf(start)} limit ${params.add(limit)}`;
   return { sql, params: params.values };
 }
 
 /**
- * Events between there and `edgeSeq`, itself included, in the direction that `start` says.
+ * Events between there and the row at `edgeSeq`, itself included, in the direction that `start` says.
  * @param edgeSeq - so near that few rows are read; undefined: to the end
  * @param rows - rows of the stretch, as the edge was looked for
  */
-export function readEvents(
+export async function readEvents(
   db: Queryable,
   match: EventMatch,
   start: EventStart,
   edgeSeq: number | undefined,
   limit: number,
   rows: number,
-): Promise<EventRead[]> {
+): Promise<EventStretch> {
   const { sql, params } = readStatement(match, start, edgeSeq, limit, rows);
-  return many(db, sql, params, map);
+  const { rows: found } = await db.query<RawRead>(sql, params);
+  const isBack = 'beforeSeq' in start;
+  const isWithin = ({ seq }: EventRow): boolean =>
+    isBack ? seq < start.beforeSeq : seq > start.afterSeq && seq <= start.untilSeq;
+  const events = found.flatMap((row) => {
+    const some = readsOf(row).filter((event) => isWithin(event) && matches(event, match));
+    return isBack ? some.toReversed() : some;
+  });
+  const last = events[limit - 1];
+  if (last !== undefined) return { events: events.slice(0, limit), rows: found.length, next: last.seq };
+  const lastRow = found.length === limit ? found.at(-1) : undefined;
+  const next = lastRow === undefined ? undefined : isBack ? firstSeqOf(lastRow) : Number(lastRow.seq);
+  return { events, rows: found.length, next };
+}
+
+/** Whether an event is asked for whose row is: events of one row differ in kind, time and container. */
+function matches({ type, atMs, containerId }: EventRow, match: EventMatch): boolean {
+  const { types, fromMs = -Infinity, toMs = Infinity } = match;
+  return (
+    (types === undefined || types.includes(type)) &&
+    (match.containerId === undefined || containerId === match.containerId) &&
+    atMs >= fromMs &&
+    atMs < toMs
+  );
 }
 
 /** The statement of {@link eventsAfter}: `$1` workspace, `$2` number, `$3` limit. */
 export const AFTER_SQL = `select ${COLUMNS}, octet_length(e.data::text) as data_bytes from events e
   where e.workspace_id = $1 and e.seq > $2 order by e.seq limit $3`;
 
-/** The next events of a workspace, oldest first. */
-export function eventsAfter(db: Queryable, workspaceId: string, seq: number, limit: number): Promise<EventRead[]> {
-  return many(db, AFTER_SQL, [workspaceId, seq, limit], map);
+/**
+ * The next events of a workspace, oldest first.
+ * @param rows - most rows, each of three events at most; fewer events than that: these are all
+ */
+export async function eventsAfter(
+  db: Queryable,
+  workspaceId: string,
+  seq: number,
+  rows: number,
+): Promise<readonly EventRead[]> {
+  const { rows: found } = await db.query<RawRead>(AFTER_SQL, [workspaceId, seq, rows]);
+  return found.flatMap(readsOf).filter((event) => event.seq > seq);
 }
 
 /** Number of the last event of each of these workspaces; a workspace without an event is left out. */
@@ -181,7 +258,7 @@ export async function lastSeqs(db: Queryable, workspaceIds: readonly string[]): 
  * `$2` time. Exported for the test of its plan.
  */
 export const SEQ_AT_SQL = `with recursive s (low, high) as (
-    select coalesce((select seq from events where workspace_id = $1 order by seq limit 1), 1),
+    select coalesce((select seq - more from events where workspace_id = $1 order by seq limit 1), 1),
       coalesce((select seq from events where workspace_id = $1 order by seq desc limit 1), 0) + 1
     union all
     select case when p.stored_at < $2 then p.seq + 1 else s.low end,
@@ -211,5 +288,5 @@ export const TYPES_SQL = `with recursive t (type, n) as (
 /** Kinds that a workspace has events of, at most 500. */
 export async function typesOf(db: Queryable, workspaceId: string): Promise<readonly string[]> {
   const { rows } = await db.query<{ type: string }>(TYPES_SQL, [workspaceId]);
-  return rows.map(({ type }) => type);
+  return eventTypesOf(rows.map(({ type }) => type));
 }

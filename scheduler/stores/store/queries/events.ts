@@ -1,7 +1,11 @@
 // Rows of events. The statement that writes an event takes its number from the workspace's counter, which stays locked
 // until the commit. Numbers of a workspace are therefore in the order of commits: a reader that has seen a number never
 // finds a smaller one later.
+// A row of the type `task` holds several events: those of the numbers from `seq - more` to `seq`. Every reader here
+// turns rows into events, so that no other file sees such a row.
 import type { AppId, ContainerId, DeploymentId, MachineId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { PACKED_TYPE, TASK_EVENT_TYPES, unpacked } from '../../../domain/task-changes.ts';
+import type { PackedTask } from '../../../domain/task-changes.ts';
 import type { Queryable } from '../db.ts';
 import { msOf, storableText } from '../rows.ts';
 
@@ -26,9 +30,11 @@ export interface NewEvent extends EventSubject {
   readonly data: Readonly<Record<string, unknown>>;
   /** Adds app, type of the stub, name and version of the deployment to the data, as their rows have them. */
   readonly isOfTask?: boolean;
+  /** Number of further events that the row holds; absent: 0. */
+  readonly more?: number;
 }
 
-export interface EventRow extends Omit<NewEvent, 'isOfTask'> {
+export interface EventRow extends Omit<NewEvent, 'isOfTask' | 'more'> {
   /** Number within the workspace, in the order of commits; 1 is the first. */
   readonly seq: number;
   readonly storedAtMs: number;
@@ -36,7 +42,9 @@ export interface EventRow extends Omit<NewEvent, 'isOfTask'> {
 
 export interface RawEvent {
   workspace_id: string;
+  /** Number of the row's last event. */
   seq: number | bigint;
+  more: number;
   id: string;
   type: string;
   at: Date;
@@ -51,8 +59,8 @@ export interface RawEvent {
   data: Readonly<Record<string, unknown>>;
 }
 export const EVENT_COLUMNS =
-  'workspace_id, seq, id, type, at, stored_at, app_id, stub_id, stub_type, deployment_id, task_id, container_id, machine_id, data';
-export const eventOf = (row: RawEvent): EventRow => ({
+  'workspace_id, seq, more, id, type, at, stored_at, app_id, stub_id, stub_type, deployment_id, task_id, container_id, machine_id, data';
+const rowOf = (row: RawEvent): EventRow => ({
   workspaceId: row.workspace_id as WorkspaceId,
   seq: Number(row.seq),
   id: row.id,
@@ -69,17 +77,53 @@ export const eventOf = (row: RawEvent): EventRow => ({
   data: row.data,
 });
 
+/** Events of a row, in the order of their numbers. */
+export function eventsOf(row: RawEvent): readonly EventRow[] {
+  if (row.type !== PACKED_TYPE) return [rowOf(row)];
+  const { containerId, data, seq, ...event } = rowOf(row);
+  const { stubId, taskId } = event;
+  const { workspaceId, deploymentId = null } = event;
+  if (stubId === undefined || taskId === undefined) return [];
+  const names = Object.fromEntries(NAMES.flatMap((name) => (name in data ? [[name, data[name]]] : [])));
+  const ids = { workspaceId, taskId, stubId, deploymentId, containerId: containerId ?? null };
+  return unpacked(ids, data as unknown as PackedTask).map((told, at) => ({
+    ...event,
+    ...(told.containerId === null ? {} : { containerId: told.containerId }),
+    seq: seq - row.more + at,
+    id: told.id,
+    type: told.type,
+    atMs: Math.trunc(told.atMs),
+    data: { ...told.data, ...names },
+  }));
+}
+
+/** Number of the first event of a row. */
+export const firstSeqOf = (row: Pick<RawEvent, 'seq' | 'more'>): number => Number(row.seq) - row.more;
+
+/** Types of the rows that have events of these types. */
+export const rowTypesOf = (types: readonly string[]): readonly string[] =>
+  TASK_EVENT_TYPES.some((type) => types.includes(type)) ? [...new Set([...types, PACKED_TYPE])] : types;
+
+/** Types of the events that rows of these types have. */
+export const eventTypesOf = (types: readonly string[]): readonly string[] =>
+  types.includes(PACKED_TYPE)
+    ? [...new Set([...types.filter((type) => type !== PACKED_TYPE), ...TASK_EVENT_TYPES])].toSorted()
+    : types;
+
+/** Fields of {@link TASK_NAMES}. */
+const NAMES = ['app_id', 'stub_type', 'deployment_name', 'deployment_version'] as const;
 /** Fields of a task's event that its record lacks, as JSON to put behind the others. */
 const TASK_NAMES = `',"app_id":' || to_json(coalesce(s.app_id, ''))::text || ',"stub_type":' || to_json(coalesce(s.type, ''))::text
   || coalesce(',"deployment_name":' || to_json(d.name)::text || ',"deployment_version":"' || d.version || '"', '')`;
 
-/** Most events of one statement. */
+/** Most rows of one statement. */
 export const MAX_EVENT_BATCH = 2_000;
 
 /**
- * Writes up to 2 000 events in the order given. The call is the last statement of its transaction, because it locks the
- * counters of the events' workspaces until the commit. They are locked in the order of the workspaces' ids: two such
- * statements wait for each other and never deadlock. App and type of a stub that the event leaves out are looked up.
+ * Writes up to 2 000 rows of events in the order given. The call is the last statement of its transaction, because it
+ * locks the counters of the events' workspaces until the commit. They are locked in the order of the workspaces' ids:
+ * two such statements wait for each other and never deadlock. App and type of a stub that the event leaves out are
+ * looked up.
  * Events of tasks that are there already take no number.
  * @returns the last number of each workspace that got an event
  */
@@ -103,15 +147,16 @@ export async function appendEvents(
     container_id: event.containerId ?? null,
     machine_id: event.machineId ?? null,
     of_task: event.isOfTask === true,
+    more: event.more ?? 0,
     data: event.data,
   }));
   const { rows } = await db.query<{ workspace_id: string; last_seq: number | bigint }>(
     `with r as materialized (
        select * from json_to_recordset($1::json) as r (n integer, workspace_id text, id text, type text, at_s double precision,
          app_id text, stub_id text, stub_type text, deployment_id text, task_id text, container_id text, machine_id text,
-         of_task boolean, data json)
+         of_task boolean, more smallint, data json)
        where r.task_id is null or not exists (select from events e where e.task_id = r.task_id and e.id = r.id)),
-     counted as materialized (select workspace_id, count(*) as events from r group by workspace_id),
+     counted as materialized (select workspace_id, sum(more + 1) as events from r group by workspace_id),
      named as materialized (
        select t.stub_id, t.deployment_id, ${TASK_NAMES} as fields
        from (select distinct stub_id, deployment_id from r where of_task) t
@@ -122,10 +167,10 @@ export async function appendEvents(
        on conflict (workspace_id) do update set last_seq = c.last_seq + excluded.last_seq
        returning workspace_id, last_seq),
      written as (
-       insert into events (workspace_id, seq, id, type, at, app_id, stub_id, stub_type, deployment_id, task_id, container_id,
+       insert into events (workspace_id, seq, more, id, type, at, app_id, stub_id, stub_type, deployment_id, task_id, container_id,
          machine_id, data)
-       select r.workspace_id, counters.last_seq - counted.events + row_number() over (partition by r.workspace_id order by r.n),
-         r.id, r.type, to_timestamp(r.at_s), coalesce(r.app_id, s.app_id), r.stub_id, coalesce(r.stub_type, s.type),
+       select r.workspace_id,
+         counters.last_seq - counted.events + sum(r.more + 1) over (partition by r.workspace_id order by r.n), r.more, r.id, r.type, to_timestamp(r.at_s), coalesce(r.app_id, s.app_id), r.stub_id, coalesce(r.stub_type, s.type),
          r.deployment_id, r.task_id, r.container_id, r.machine_id,
          case when r.of_task then (left(r.data::text, -1) || named.fields || '}')::json else r.data end
        from r join counted using (workspace_id) join counters using (workspace_id) left join stubs s on s.id = r.stub_id
@@ -138,6 +183,23 @@ export async function appendEvents(
   );
   return new Map(rows.map((row) => [row.workspace_id as WorkspaceId, Number(row.last_seq)]));
 }
+
+/** Ids of the events that these tasks have. */
+export async function toldEvents(
+  db: Queryable,
+  taskIds: readonly TaskId[],
+): Promise<ReadonlyMap<TaskId, ReadonlySet<string>>> {
+  const told = new Map<TaskId, Set<string>>();
+  if (taskIds.length === 0) return told;
+  const { rows } = await db.query<RawEvent>(TOLD_SQL, [taskIds, rowTypesOf(TASK_EVENT_TYPES)]);
+  for (const { taskId, id } of rows.flatMap(eventsOf)) {
+    if (taskId !== undefined) told.set(taskId, (told.get(taskId) ?? new Set()).add(id));
+  }
+  return told;
+}
+
+const TOLD_SQL = `select ${EVENT_COLUMNS.replace(', data', '')}, case when more > 0 then data else '{}'::json end as data
+  from events where task_id = any ($1::text[]) and type = any ($2::text[])`;
 
 /** Characters that Postgres refuses, as JSON writes them; the text of a backslash and these letters looks alike. */
 const REFUSED = /\\u(?:0000|d[89a-f])/;

@@ -2,8 +2,9 @@
 import type { DeliveryId, WebhookId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
-import { EVENT_COLUMNS, eventOf } from './events.ts';
-import type { EventRow } from './events.ts';
+import { MOST_EVENTS_OF_RECORD, PACKED_TYPE } from '../../../domain/task-changes.ts';
+import { EVENT_COLUMNS, eventsOf, rowTypesOf } from './events.ts';
+import type { EventRow, RawEvent } from './events.ts';
 import type { LastDelivery } from './webhooks.ts';
 
 export type WebhookDeliveryState = 'delivered' | 'failed' | 'waiting';
@@ -61,7 +62,6 @@ const map = (row: Raw): WebhookDeliveryRow => ({
   updatedAtMs: msOf(row.updated_at),
 });
 
-type RawEvent = Parameters<typeof eventOf>[0];
 /** Bytes of an event's data above which the recipe of a stub is left out, so that a page stays small. */
 const LARGE_DATA = 200_000;
 const EVENT_NAMES = EVENT_COLUMNS.split(', ').filter((name) => name !== 'data');
@@ -86,7 +86,7 @@ const WINDOW = 2_000;
 /**
  * Events of these types behind a number, in order, for a webhook. The list of types is exact: prefixes are resolved
  * before.
- * @param limit - of the page
+ * @param limit - rows of the page, each of three events at most
  */
 export async function eventsBehind(
   db: Queryable,
@@ -102,21 +102,26 @@ export async function eventsBehind(
   >(
     `with bound as materialized (
        select coalesce((select last_seq from event_counters where workspace_id = $1), 0)::bigint as last_seq,
-         (select min(seq) from events where workspace_id = $1) as first_seq,
+         (select seq - more from events where workspace_id = $1 order by seq limit 1) as first_seq,
          (select updated_at from webhooks where id = $5 and active) as webhook_at),
      page as (
        select ${EVENT_NAMES.map((name) => `e.${name}`).join(', ')}, ${TRIMMED} as data from events e, bound
-       where e.workspace_id = $1 and e.seq > $2::bigint and e.seq <= least($2::bigint + ${WINDOW}, bound.last_seq)
-         and e.type = any ($3::text[])
+       where e.workspace_id = $1 and e.seq > $2::bigint
+         and e.seq <= least($2::bigint + ${WINDOW}, bound.last_seq) + ${MOST_EVENTS_OF_RECORD - 1}
+         and e.seq - e.more <= least($2::bigint + ${WINDOW}, bound.last_seq) and e.type = any ($3::text[])
        order by e.seq limit $4)
      select bound.last_seq as bound_last, bound.first_seq as bound_first, bound.webhook_at as bound_at, page.*
      from bound left join page on true order by page.seq`,
-    [workspaceId, afterSeq, types, limit, id],
+    [workspaceId, afterSeq, rowTypesOf(types), limit, id],
   );
-  const events = rows.filter((row) => row.seq !== null).map((row) => eventOf(row as RawEvent));
+  const found = rows.filter((row): row is RawEvent & typeof row => row.seq !== null);
   const lastSeq = Number(rows[0]?.bound_last ?? 0);
   const first = rows[0]?.bound_first ?? null;
-  const upTo = events.length === limit ? (events.at(-1)?.seq ?? afterSeq) : Math.min(afterSeq + WINDOW, lastSeq);
+  const windowEnd = Math.min(afterSeq + WINDOW, lastSeq);
+  const upTo = found.length === limit ? Math.min(Number(found.at(-1)?.seq ?? afterSeq), windowEnd) : windowEnd;
+  const events = found
+    .flatMap(eventsOf)
+    .filter(({ seq, type }) => seq > afterSeq && seq <= upTo && types.includes(type));
   return {
     events,
     upTo: Math.max(upTo, afterSeq),
@@ -131,34 +136,73 @@ export async function eventsBehind(
  * @param most - events of these types that are left to it
  * @returns undefined: there are no more than that
  */
-export function backlogEdge(
+export async function backlogEdge(
   db: Queryable,
   workspaceId: WorkspaceId,
   afterSeq: number,
   types: readonly string[],
   most: number,
 ): Promise<{ readonly seq: number; readonly skipped: number } | undefined> {
-  return maybeOne(
-    db,
-    `with edge as materialized (
-       select seq from events where workspace_id = $1 and seq > $2::bigint and type = any ($3::text[])
-       order by seq desc offset $4 limit 1)
-     select edge.seq, (select count(*) from events
-       where workspace_id = $1 and seq > $2::bigint and seq <= edge.seq and type = any ($3::text[]))::int as skipped
-     from edge`,
-    [workspaceId, afterSeq, types, most],
-    (row: { seq: number | bigint; skipped: number }) => ({ seq: Number(row.seq), skipped: row.skipped }),
-  );
+  const { rows } = await db.query<BacklogRow>(BACKLOG_SQL, [
+    workspaceId,
+    afterSeq,
+    rowTypesOf(types),
+    most,
+    types.includes('task.created') ? 1 : 0,
+    types.includes('task.updated') ? 1 : 0,
+  ]);
+  const [row] = rows;
+  if (row === undefined) return undefined;
+  // The row has events on both sides of the edge: those behind it are left.
+  const within = eventsOf(row).filter(({ seq, type }) => seq > afterSeq && types.includes(type));
+  const left = most - Number(row.newer);
+  const edge = within.at(within.length - left - 1);
+  if (edge === undefined) return undefined;
+  return { seq: edge.seq, skipped: Number(row.older) + within.length - left };
 }
+
+/**
+ * Number of events of a row `e` behind `$2` that are of the types. The first of a packed row is the creation, and the
+ * others are updates.
+ */
+const WEIGHT = `case when e.type <> '${PACKED_TYPE}' then 1 when e.seq - e.more > $2::bigint then $5::int + $6::int * e.more
+  else $6::int * (e.seq - $2::bigint) end`;
+/** The row with the newest event that is too many, and the number of events of the types behind and before it. */
+const BACKLOG_SQL = `with newest as materialized (
+    select * from (
+      select e.seq, sum(${WEIGHT}) over (order by e.seq desc) as total, ${WEIGHT} as own
+      from events e where e.workspace_id = $1 and e.seq > $2::bigint and e.type = any ($3::text[])
+      order by e.seq desc limit $4::int + 1) n
+    where total > $4 order by total limit 1)
+  select ${EVENT_COLUMNS.split(', ')
+    .map((name) => `e.${name}`)
+    .join(', ')}, n.total - n.own as newer, (
+      select coalesce(sum(${WEIGHT}), 0) from events e
+      where e.workspace_id = $1 and e.seq > $2::bigint and e.seq < n.seq and e.type = any ($3::text[])) as older
+  from newest n join events e on e.workspace_id = $1 and e.seq = n.seq`;
+type BacklogRow = RawEvent & { readonly newer: number | bigint | string; readonly older: number | bigint | string };
 
 /** An event of a workspace; undefined: it is not kept any more. */
 export function eventBySeq(db: Queryable, workspaceId: WorkspaceId, seq: number): Promise<EventRow | undefined> {
-  return maybeOne(
+  return eventsBySeq(db, workspaceId, [seq]).then((events) => events.get(seq));
+}
+
+/** Events with these numbers, as far as they are kept. */
+async function eventsBySeq(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  seqs: readonly number[],
+): Promise<ReadonlyMap<number, EventRow>> {
+  const rows = await many(
     db,
-    `select ${EVENT_NAMES.join(', ')}, ${TRIMMED} as data from events where workspace_id = $1 and seq = $2::bigint`,
-    [workspaceId, seq],
-    eventOf,
+    `select ${EVENT_NAMES.map((name) => `e.${name}`).join(', ')}, ${TRIMMED} as data
+     from unnest($2::bigint[]) as w (seq) cross join lateral (
+       select * from events where workspace_id = $1 and seq >= w.seq order by seq limit 1) e
+     where e.seq - e.more <= w.seq`,
+    [workspaceId, seqs],
+    eventsOf,
   );
+  return new Map(rows.flat().map((event) => [event.seq, event]));
 }
 
 /** Outcome of one try, or of none: an event that waits behind another. */
@@ -266,13 +310,8 @@ export async function dueDeliveries(
     map,
   );
   if (due.length === 0) return [];
-  const events = await many(
-    db,
-    `select ${EVENT_NAMES.join(', ')}, ${TRIMMED} as data from events where workspace_id = $1 and seq = any ($2::bigint[])`,
-    [workspaceId, due.map(({ eventSeq }) => eventSeq)],
-    eventOf,
-  );
-  const bySeq = new Map(events.map((event) => [event.seq, event]));
+  const seqs = due.flatMap(({ eventSeq }) => (eventSeq === null ? [] : [eventSeq]));
+  const bySeq = await eventsBySeq(db, workspaceId, seqs);
   return due.map((delivery) => ({
     delivery,
     event: delivery.eventSeq === null ? undefined : bySeq.get(delivery.eventSeq),
