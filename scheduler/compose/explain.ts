@@ -2,6 +2,7 @@
 import { ScalingRelay } from '../api/explain/relay.ts';
 import { Explain } from '../api/explain/service.ts';
 import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
+import { EventReads } from '../workspaces/events/reads.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
@@ -49,6 +50,7 @@ export function openExplain(setup: ExplainSetup): ExplainRoom {
     targets,
     queues: localQueue.queues,
     tasks: taskParts.reads,
+    events: new EventReads(infrastructure.db),
     scaling: (queue) => relay.scaling(queue),
   });
   return { explain, relay };

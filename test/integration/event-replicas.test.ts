@@ -186,6 +186,12 @@ test('the steps of a start on its machine are told, those that are known', async
     ['worker.start', 'container.startup', 'scheduler'],
     ['container.startup', '', 'scheduler'],
   ]);
+  // An explanation of the container says the same.
+  const containerId = String(told()[0]?.['container_id']);
+  for (const replica of set.replicas) {
+    const answer = await set.call(replica, `/api/v1/explain/${set.workspaceId}/${containerId}`);
+    expect(jsonOf<Json>(answer)['details']).toContainEqual(expect.stringMatching(/^its start took .*image and code/));
+  }
   const [, , , ready, start] = told();
   expect(ready?.['end_time']).toBe(start?.['end_time']);
   client.close();

@@ -13,6 +13,8 @@ import type { WaitTexts } from './deployment.ts';
 import { NO_WAIT, placeSteps } from './deployment.ts';
 import { imageSteps } from './images.ts';
 import { countsOf } from './scaling.ts';
+import { startTimes } from './starts.ts';
+import type { ContainerStart } from './starts.ts';
 import {
   KEPT_FOREVER,
   conditionSteps,
@@ -38,6 +40,8 @@ export interface ContainerFacts {
   readonly conditionWords: Readonly<Record<string, string>>;
   /** Unusable GPUs on the machines that its workspace may use: their number by state and reason. */
   readonly gpus: Readonly<Record<string, number>>;
+  /** The last start of the container; undefined: none is told. */
+  readonly start?: ContainerStart | undefined;
   /** Progress of its start, as its agent reports it; empty: not known. */
   readonly progress: string;
   /** Health of its machine; empty: none, or gone. */
@@ -190,6 +194,7 @@ function detailsOf(
   if ((rejections['gpu_count'] ?? 0) > 0) details.push(...gpuTexts(facts.gpus));
   if (row.startFailures > 0)
     details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
+  if (facts.start !== undefined) details.push(`its start ${startTimes(facts.start)}`);
   const { usage } = facts;
   if (usage !== null && usage.diskBytes > 0) details.push(diskText(usage));
   if (usage !== null && usage.gpu !== null) details.push(gpuText(usage.gpu));

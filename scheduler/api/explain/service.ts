@@ -39,6 +39,7 @@ import { imageById, imagePlaces } from '../../stores/store/queries/images.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import type { TaskRecord } from '../../tasks/records/records.ts';
 import type { TaskReads } from '../../tasks/records/reads.ts';
+import type { EventReads } from '../../workspaces/events/reads.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
 import { useOf } from '../../control/placement/snapshot.ts';
 import type { ContainerFacts } from './container.ts';
@@ -52,6 +53,8 @@ import { explainScaling } from './scaling.ts';
 import { awaitedImageTexts } from './images.ts';
 import { rolloutTexts } from './rollout.ts';
 import type { RolloutTexts } from './rollout.ts';
+import { lastStart } from './starts.ts';
+import type { ContainerStart } from './starts.ts';
 import { explainTask } from './task.ts';
 import { conditionTexts, gpuTexts } from './texts.ts';
 import { lacksChoice } from '../../domain/worker-choice.ts';
@@ -68,6 +71,7 @@ export interface ExplainParts {
   readonly targets: Targets;
   readonly queues: Pick<TaskQueues, 'read' | 'placeOf' | 'depth'>;
   readonly tasks: Pick<TaskReads, 'read'>;
+  readonly events: Pick<EventReads, 'latest'>;
   readonly clock: Clock;
   readonly limits: Pick<Limits, 'of'>;
   readonly usage: Pick<Usage, 'of'>;
@@ -84,6 +88,8 @@ const END_OF_ID = /^[0-9a-f]{4,8}$/;
 const MAX_SERVERS = 100;
 const MOST_GPU_TEXTS = 5;
 const MAX_CALLBACKS = 4;
+/** Events of starts that are read: those of a few starts of one container. */
+const MOST_STEPS = 50;
 
 export class Explain {
   readonly #parts: ExplainParts;
@@ -238,10 +244,18 @@ export class Explain {
       machineHealth: this.#healthOf(row.machineId),
       machineSilentSinceMs: this.#machine(row.machineId)?.suspectSinceMs ?? null,
       usage: await this.#usageOf(row),
+      start: await this.#startOf(row),
       deploymentName,
       scaling,
       leaderAnswered: ended || scaling !== null,
     });
+  }
+
+  /** The steps of a container's start, as its events have them. */
+  async #startOf({ id, workspaceId, startedAtMs }: ContainerRow): Promise<ContainerStart | undefined> {
+    if (startedAtMs === null) return undefined;
+    const filter = { containerId: id, types: ['container.lifecycle'] };
+    return lastStart((await this.#parts.events.latest(workspaceId, filter, MOST_STEPS)).events);
   }
 
   async #usageOf({ id, machineId }: ContainerRow): Promise<ContainerUsage | null> {
@@ -263,6 +277,8 @@ export class Explain {
       this.#nameOf(record.deploymentId),
       ended ? deliveriesOfSubject(this.#parts.db, record.workspaceId, taskId, MAX_CALLBACKS) : [],
     ]);
+    const container = record.containerId === null ? undefined : await this.#rowOf(record.containerId);
+    const hasWaited = container !== undefined && (container.startedAtMs ?? 0) >= record.createdAtMs;
     return explainTask({
       callbacks,
       record,
@@ -271,7 +287,8 @@ export class Explain {
       queueDepth: depth === undefined ? null : totalOf(depth),
       retries: job?.retries ?? (record.sync ? 0 : (target?.config.retries ?? 0)),
       timeoutMs: job?.timeoutMs ?? (target?.config.timeoutSeconds ?? 0) * 1000,
-      container: record.containerId === null ? undefined : await this.#rowOf(record.containerId),
+      container,
+      start: hasWaited ? await this.#startOf(container) : undefined,
       deploymentName,
       servers: ended ? [] : this.#servers(queue),
       scaling,

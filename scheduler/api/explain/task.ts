@@ -15,6 +15,8 @@ import { failedSteps, reasonText } from './container.ts';
 import type { WaitTexts } from './deployment.ts';
 import { NO_WAIT, lastLine, placeSteps, placeTexts, waitingOf as scalingWaits } from './deployment.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
+import { startTimes } from './starts.ts';
+import type { ContainerStart } from './starts.ts';
 import { containers, counted } from './texts.ts';
 
 export interface TaskFacts {
@@ -32,6 +34,8 @@ export interface TaskFacts {
    * start failed it; undefined: none did, or the row is gone.
    */
   readonly container: ContainerRow | undefined;
+  /** The start of that container, where the task was there before it was ready; undefined: none is told. */
+  readonly start?: ContainerStart | undefined;
   readonly deploymentName: string;
   readonly servers: readonly ExplainedServer[];
   readonly scaling: ExplainedScaling | null;
@@ -147,6 +151,8 @@ function detailsOf(facts: TaskFacts): string[] {
   const { record, job, place, scaling, servers, queueDepth } = facts;
   const details: string[] = [];
   if (isFailedStart(record)) details.push(startText(facts));
+  if (facts.start !== undefined)
+    details.push(`the start of container ${record.containerId}, for which it waited, ${startTimes(facts.start)}`);
   if (queueDepth !== null && !isTerminalTask(record.status))
     details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
   // Other containers that could take a task matter only while it waits.

@@ -16,6 +16,7 @@ import type { ContainerGpuUse } from '#scheduler/fleet/usage.ts';
 import { explainDeployment } from '#scheduler/api/explain/deployment.ts';
 import type { ContainerPlace } from '#scheduler/api/explain/scaling.ts';
 import { explainScaling } from '#scheduler/api/explain/scaling.ts';
+import { lastStart } from '#scheduler/api/explain/starts.ts';
 import type { TaskFacts } from '#scheduler/api/explain/task.ts';
 import { explainTask } from '#scheduler/api/explain/task.ts';
 import { quotaTexts } from '#scheduler/api/explain/quota.ts';
@@ -24,6 +25,7 @@ import { REJECTION_REASONS } from '#scheduler/control/placement/filter.ts';
 import type { PoolMachine } from '#scheduler/domain/named-pool.ts';
 import { NO_POOL, lackOf, warningOf } from '#scheduler/domain/named-pool.ts';
 import { placementWait } from '#scheduler/control/placement/waiting.ts';
+import type { EventRow } from '#scheduler/stores/store/queries/events.ts';
 import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
 
 const NOW = Date.parse('2026-01-02T00:00:00Z');
@@ -521,6 +523,42 @@ describe('a container', () => {
     expect(explained({ state: 'RUNNING' }).details.join()).not.toContain('pulling');
   });
 
+  test('that is ready says how long its start took, and the steps that matter', () => {
+    const event = (id: string, durationMs: number, epoch = '2', success = true) =>
+      ({ data: { id, duration_ms: durationMs, success, attrs: { epoch } } }) as unknown as EventRow;
+    const start = lastStart([
+      event('scheduler.backlog_wait', 90_000, '1'),
+      event('container.startup', 90_000, '1', false),
+      event('scheduler.backlog_wait', 250),
+      event('image.load', 3_100),
+      event('network.setup', 4),
+      event('unheard.of', 900),
+      event('serve.ready', 800),
+      event('worker.start', 3_900),
+      event('container.startup', 4_150),
+    ]);
+    const text = 'took 4.2 s: 250 ms until it had a machine, 3.1 s image and code, 800 ms `on_start`';
+    const found = explainContainer({
+      row: row({ state: 'RUNNING', startedAtMs: NOW }),
+      start,
+      pool: NO_POOL,
+      quota: [],
+      rejections: null,
+      conditions: {},
+      conditionWords: {},
+      gpus: {},
+      progress: '',
+      machineHealth: 'READY',
+      machineSilentSinceMs: null,
+      usage: null,
+      deploymentName: '',
+      scaling: null,
+      leaderAnswered: true,
+    });
+    expect(found.details).toContain(`its start ${text}`);
+    expect(lastStart([event('container.startup', 5, '1', false)])).toBeUndefined();
+  });
+
   test('that waits for its agent, or starts, says by when', () => {
     expect(explained({ state: 'ASSIGNED', scheduledAtMs: NOW }).until).toBe(at(15_000));
     expect(explained({ state: 'STARTING', scheduledAtMs: NOW }).until).toBe(at(900_000));
@@ -679,6 +717,13 @@ describe('a task', () => {
       explained({}, { status: 'ERROR', attempt: 1, containerId: 'c' as ContainerId, failureReason }).next_steps[0];
     expect(steps('process_exited')).toBe('`longshore logs --container c` shows what its container wrote');
     expect(steps('handler_error')).toBe('`longshore logs --task t` shows what it wrote');
+  });
+
+  test('that waited for a container to start says how long that took', () => {
+    const start = { durationMs: 900, steps: [{ id: 'image.load', durationMs: 600 }] };
+    expect(explained({ start }, { status: 'COMPLETE', containerId: 'c' as ContainerId }).details).toContain(
+      'the start of container c, for which it waited, took 900 ms: 600 ms image and code',
+    );
   });
 
   test('that runs says until when it may', () => {

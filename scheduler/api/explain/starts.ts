@@ -1,0 +1,51 @@
+// The start of a container as its events tell it: the time that it took, and its steps. Pure.
+import type { EventRow } from '../../stores/store/queries/events.ts';
+
+export interface ContainerStart {
+  readonly durationMs: number;
+  /** In their order, with the wait for a machine; steps that nobody measured are absent. */
+  readonly steps: readonly { readonly id: string; readonly durationMs: number }[];
+}
+
+const WHOLE = 'container.startup';
+/** Steps in words. Source: the table of steps in docs/events.md. */
+const STEP_TEXTS: Readonly<Record<string, string>> = {
+  'scheduler.backlog_wait': 'until it had a machine',
+  'worker.queue_receive': 'until the machine began',
+  'image.load': 'image and code',
+  'worker.turn': 'other starts there',
+  'network.setup': 'network',
+  'mount.setup': 'volumes and files',
+  'runtime.create': 'creation by the engine',
+  'runtime.start_to_pid': 'start by the engine',
+  'runner.connect': 'Python and imports',
+  'serve.ready': '`on_start`',
+};
+/** Share of the start below which a step is not named. */
+const LEAST_SHARE = 0.01;
+
+/**
+ * The newest start that worked.
+ * @param events - `container.lifecycle` of one container, in order
+ * @returns undefined: none is told
+ */
+export function lastStart(events: readonly EventRow[]): ContainerStart | undefined {
+  const whole = events.findLast(({ data }) => data['id'] === WHOLE && data['success'] === true);
+  if (whole === undefined) return undefined;
+  const epoch = epochOf(whole);
+  const steps = events
+    .filter((event) => epochOf(event) === epoch && String(event.data['id']) in STEP_TEXTS)
+    .map(({ data }) => ({ id: String(data['id']), durationMs: Number(data['duration_ms']) }));
+  return { durationMs: Number(whole.data['duration_ms']), steps };
+}
+
+const epochOf = ({ data }: EventRow): unknown => (data['attrs'] as Readonly<Record<string, unknown>> | null)?.['epoch'];
+
+/** `took 4.2 s: 0.3 s until it had a machine, 3.1 s image and code`. */
+export function startTimes({ durationMs, steps }: ContainerStart): string {
+  const named = steps.filter((step) => step.durationMs > 0 && step.durationMs >= LEAST_SHARE * durationMs);
+  const texts = named.map((step) => `${secondsText(step.durationMs)} ${STEP_TEXTS[step.id] ?? step.id}`);
+  return `took ${secondsText(durationMs)}${texts.length === 0 ? '' : `: ${texts.join(', ')}`}`;
+}
+
+const secondsText = (ms: number): string => (ms < 1_000 ? `${Math.round(ms)} ms` : `${(ms / 1_000).toFixed(1)} s`);
