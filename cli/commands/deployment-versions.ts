@@ -1,6 +1,6 @@
 // Choice among the versions of a name: which one serves, which one served before. Pure, but for the reading.
 import type { Client } from '../client.ts';
-import { CliError, usageError } from '../errors.ts';
+import { CliError, notFound, usageError } from '../errors.ts';
 import { allVersions, shown } from './deployment-reference.ts';
 import type { DeploymentFacts } from './deployment-reference.ts';
 
@@ -14,7 +14,7 @@ export interface Versions {
 export async function readVersions(client: Client, name: string): Promise<Versions> {
   const all = await allVersions(client, name);
   const serving = all.find((one) => one.serving) ?? all[0];
-  if (serving === undefined) throw new CliError(`no deployment is named ${name}`);
+  if (serving === undefined) throw notFound(`no deployment is named ${name}`);
   return { all, serving };
 }
 
@@ -25,7 +25,7 @@ export function versionNamed({ all, serving }: Versions, text: string): Deployme
   const found = all.find((one) => one.version === Number(digits));
   if (found !== undefined) return found;
   const there = all.slice(0, 5).map((one) => `v${one.version}`);
-  throw new CliError(
+  throw notFound(
     `there is no ${serving.name} v${digits}: there is ${there.join(', ')}${all.length > there.length ? ', …' : ''}`,
   );
 }
