@@ -1,7 +1,9 @@
 // The command tree's part for the program itself: its version, where it is logged in, and apps to begin with. Each
 // command's module is loaded when it runs.
+import { Argument } from 'commander';
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
+import type { NameKind } from './completion/words.ts';
 import type { InitFlags } from './flags.ts';
 import { command, examples } from './program-parts.ts';
 
@@ -39,6 +41,28 @@ export function addClientCommands(program: Command, invocation: () => Invocation
     const { runLogout } = await import('./commands/login.ts');
     await runLogout(invocation());
   });
+  command(program, 'completion', 'Print the script that completes commands, options and names in a shell')
+    .addArgument(new Argument('<shell>', 'bash, zsh or fish').choices(['bash', 'zsh', 'fish']))
+    .addHelpText(
+      'after',
+      '\nNames of deployments, pools and volumes are asked for while you type, for a second at most.',
+    )
+    .addHelpText(
+      'after',
+      '\nExamples:\n  source <(longshore completion bash)     # in ~/.bashrc\n  longshore completion zsh > "${fpath[1]}/_longshore"\n  longshore completion fish > ~/.config/fish/completions/longshore.fish',
+    )
+    .action(async (shell: 'bash' | 'zsh' | 'fish') => {
+      const { runCompletion } = await import('./commands/completion.ts');
+      runCompletion(shell, program);
+    });
+  program
+    .command('complete-names', { hidden: true })
+    .description('Print names, one a line, for the scripts of completion')
+    .argument('<kind>', 'such as deployments')
+    .action(async (kind: NameKind) => {
+      const { runNames } = await import('./commands/completion.ts');
+      await runNames(kind, invocation());
+    });
   examples(
     command(program, 'version', 'Print the version of this program, and that of the scheduler if it answers'),
     'version',

@@ -70,6 +70,7 @@ const LAYERS = {
     'main.ts',
     'commands',
     'serve',
+    'completion',
     'deploy',
     'transfer',
     'up',

@@ -1,6 +1,7 @@
 // The commands about the program itself, against a real scheduler: login, logout, version, init.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { createServer } from 'node:http';
 import { mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -179,5 +180,30 @@ describe('init', () => {
       code: 2,
       stderr: expect.stringContaining('`longshore init --list` shows them'),
     });
+  });
+});
+
+describe('names for completion', () => {
+  test('are those of the installation, of the contexts and of the templates', async () => {
+    await platform.deploy('greeter');
+    await run(['login', url, '--context', 'prod', '--token', platform.own.token]);
+    expect(await run(['complete-names', 'deployments'])).toEqual({ code: 0, stdout: 'greeter\n', stderr: '' });
+    expect((await run(['complete-names', 'contexts'])).stdout).toBe('prod\n');
+    expect((await run(['complete-names', 'templates'])).stdout).toContain('hello\n');
+  });
+
+  test('are none, and nothing is said, where nobody answers', async () => {
+    const silent = createServer(() => {}).listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const address = silent.address();
+    const port = typeof address === 'object' && address !== null ? address.port : 0;
+    for (const at of [`http://127.0.0.1:${port}`, `http://127.0.0.1:${await freePort()}`])
+      expect(await piped(['complete-names', 'pools', '--url', at, '--token', 'x'], '')).toEqual({
+        code: 0,
+        stdout: '',
+        stderr: '',
+      });
+    silent.closeAllConnections();
+    silent.close();
   });
 });
