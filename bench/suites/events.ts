@@ -1,5 +1,6 @@
 // `events`: live streams, and lists over many rows. Memory of idle streams; the time from a stored event to its arrival
-// at every one of them; lists of tasks, events and log lines of a workspace with many rows, beside one with few.
+// at every one of them; processor time of a call with a webhook and without one. Lists of tasks, events and log lines
+// of a workspace with many rows, beside one with few.
 import { Agent, request } from 'node:http';
 import type { ClientRequest } from 'node:http';
 import { createLog } from '#shared/log.ts';
@@ -12,6 +13,7 @@ import { measureOf } from '../measure.ts';
 import { inTurn } from '../rounds.ts';
 import { percentile } from '../stats.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
+import { webhookCost } from './webhook-cost.ts';
 
 const FULL = { streams: 1_000, events: 50, few: 10_000, many: 5_000_000, seconds: 3 } as const;
 const QUICK = { streams: 200, events: 10, few: 1_000, many: 20_000, seconds: 1 } as const;
@@ -29,6 +31,7 @@ export async function events(context: SuiteContext): Promise<SuiteResult> {
     place.signal.throwIfAborted();
     return { baseline: undefined, product: await streams(plane, app, size, place.signal) };
   });
+  const calls = await webhookCost(context);
   const log = createLog({ name: 'bench', level: 'silent' });
   const db = await openDb({ databaseUrl: plane.databaseUrl, dataDir: place.directory, log });
   place.later(() => db.close());
@@ -59,9 +62,10 @@ export async function events(context: SuiteContext): Promise<SuiteResult> {
       measureOf('events', 'stream', 'KiB', live, slack),
       measureOf('events', 'arrival p50', 'ms', live, slack),
       measureOf('events', 'arrival p99', 'ms', live, slack),
+      measureOf('events', 'call', 'us', calls, slack),
       ...Object.keys(LISTS).map((name) => measureOf('events', name, 'ms', lists, slack)),
     ],
-    rounds: [...live, ...lists],
+    rounds: [...live, ...calls, ...lists],
   };
 }
 

@@ -74,10 +74,16 @@ export class ReplicaSet {
     });
   }
 
-  /** Starts another process and waits until it is ready. */
-  async add(): Promise<Replica> {
+  /**
+   * Starts another process and waits until it is ready.
+   * @param settings - of this process alone
+   */
+  async add(settings: NodeJS.ProcessEnv = {}): Promise<Replica> {
     const name = `replica-${this.replicas.length}`;
-    const daemon = new Daemon('scheduler', join(this.directory, `${name}.log`), this.#env);
+    const daemon = new Daemon('scheduler', join(this.directory, `${name}.log`), () => ({
+      ...this.#env(),
+      ...settings,
+    }));
     const replica: Replica = { name, daemon, instance: '', url: '', agentAddress: '' };
     this.replicas.push(replica);
     await this.start(replica);
