@@ -479,6 +479,13 @@ def handler(): ...
                 self.directory = os.path.join(examples, folder)
                 _, answer, _, _ = self.describe('app.py')
                 names[folder] = [found['name'] for found in answer['handlers']]
-        own = ('add', 'chat', 'classifier', 'clock', 'fastapi', 'hello', 'node', 'notebook', 'packages', 'qrcode', 'site', 'slow', 'stream')
+        own = ('add', 'chat', 'classifier', 'clock', 'diffusion', 'fastapi', 'hello', 'node', 'notebook', 'packages', 'qrcode', 'site', 'slow')
+        own += ('stream', 'whisper')
+        recipes = {
+            'batch_table': ['batch-table'],
+            'embeddings': ['embed', 'search', 'fit'],
+            'llm_vllm': ['llm'],
+            'webhook_consumer': ['webhook-consumer'],
+        }
         others = {'batch': ['batch-count', 'batch-report'], 'commands': ['index'], 'dockerfile': ['elements'], 'on_start': ['primes']}
-        self.assertEqual(names, {**{name: [name] for name in own}, **others, 'retries': ['orders'], 'secrets': ['sign']})
+        self.assertEqual(names, {**{name: [name] for name in own}, **others, **recipes, 'retries': ['orders'], 'secrets': ['sign']})
