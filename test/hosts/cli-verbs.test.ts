@@ -125,10 +125,10 @@ describe('deployments', () => {
       ['greet', 1, true],
     ]);
     expect((await line.run(['deployment', 'list'])).stdout).toMatch(
-      /^NAME +VERSION +KIND +ACTIVE +CREATED +ID\n(?:.*\n)*greet +v2 +endpoint +yes +\d+s ago +[0-9a-f-]{36}\n/,
+      /^NAME +VERSION +KIND +ACTIVE +SERVES +CREATED +ID\n(?:.*\n)*greet +v2 +endpoint +yes +yes +\d+s ago +[0-9a-f-]{36}\n/,
     );
 
-    // A name stands for its latest version, and the answer says that another version goes on.
+    // A name stands for the version that serves it, and the answer says that another version goes on.
     expect(await line.run(['deployment', 'stop', 'greet'])).toMatchObject({
       code: 0,
       stdout: 'stopped greet v2\n',
