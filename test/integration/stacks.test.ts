@@ -208,7 +208,7 @@ describe('stacks', () => {
     ]);
     expect(await fine('delete', 'store')).toBe('deleted stack store; its apps stay\n');
     expect(await wrong('delete', 'store')).toBe(
-      '1 longshore: there is no stack store in this workspace: `longshore stack list` shows them',
+      '4 longshore: there is no stack store in this workspace: `longshore stack list` shows them',
     );
     expect(await wrong('update', 'bare')).toBe('2 longshore: say what to change: --name, --app, --add or --remove');
     expect(await wrong('update', 'bare', '--add', 'one', '--name', 'x')).toMatch(/^2 longshore: --add and --remove/);

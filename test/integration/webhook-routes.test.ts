@@ -329,7 +329,7 @@ test('the command line makes, shows, changes, tests and repeats', async ({ world
   });
   expect((await cli('webhook', 'delete', id)).stdout).toBe(`deleted webhook ${id}\n`);
   expect(await cli('webhook', 'test', id)).toMatchObject({
-    code: 1,
+    code: 4,
     stderr: expect.stringContaining(`there is no webhook ${id} in this workspace`) as string,
   });
   expect((await cli('webhook', 'create', '--help')).stdout).toContain(

@@ -9,7 +9,7 @@ import { ReplicaSet } from '../helpers/replicas.ts';
 import { tempDirectory, test as base, waitFor } from '../helpers/services.ts';
 import { SseClient } from '../helpers/sse.ts';
 import { echo } from '../helpers/simulated-agent.ts';
-import { silent } from './store-fixture.ts';
+import { silent } from '../integration/store-fixture.ts';
 
 interface World {
   readonly set: ReplicaSet;
