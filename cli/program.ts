@@ -16,7 +16,7 @@ import { addResourceCommands } from './resources.ts';
 import { addRun, addTop } from './running.ts';
 
 /** Commands that shut down in their own way, whether or not anybody reads their output. */
-const DAEMONS = new Set(['up', 'scheduler', 'agent', 'mounts']);
+const DAEMONS = new Set(['up', 'scheduler', 'agent', 'mounts', 'serve']);
 
 /** A join token as an argument, or as the value of a flag. */
 const JOIN_TOKEN = /(^|=)lsj1\./;
