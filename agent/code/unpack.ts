@@ -15,6 +15,8 @@ import { hasCode } from '../durable.ts';
 const MAX_ENTRIES = 200_000;
 const MAX_BYTES = 8 * 1024 ** 3;
 const MAX_LINK_BYTES = 4096;
+/** Files that are written at once: each waits several times for the disk. */
+const SIDE_BY_SIDE = 8;
 /** Bound on the summed texts of an archive's links, which stay in memory until the files are written. */
 const MAX_LINKS_BYTES = 16 * 1024 * 1024;
 
@@ -43,6 +45,8 @@ export async function unpack(archive: string, target: string): Promise<number> {
   const made = new Set<string>([target]);
   const links: Link[] = [];
   const names = new Set<string>();
+  const writing = new Set<Promise<void>>();
+  let failure: unknown;
   try {
     await chmod(target, 0o777);
     for await (const entry of zip.eachEntry()) {
@@ -66,8 +70,17 @@ export async function unpack(archive: string, target: string): Promise<number> {
         if (linkBytes > MAX_LINKS_BYTES)
           throw new BadArchive(`the archive's links have more than ${MAX_LINKS_BYTES} bytes`);
         links.push({ path, to: await readLink(zip, entry), name });
-      } else await writeFile(zip, entry, path, mode);
+        continue;
+      }
+      const written: Promise<void> = writeFile(zip, entry, path, mode)
+        .catch((error: unknown) => void (failure ??= error))
+        .finally(() => writing.delete(written));
+      writing.add(written);
+      if (writing.size >= SIDE_BY_SIDE) await Promise.race(writing);
+      if (failure !== undefined) throw failure as Error;
     }
+    await Promise.all(writing);
+    if (failure !== undefined) throw failure as Error;
     // Links come last, so that nothing is ever written through one.
     const linkNames = new Set(links.map((link) => link.name));
     for (const link of links) checkLink(link, linkNames);
@@ -80,6 +93,8 @@ export async function unpack(archive: string, target: string): Promise<number> {
       cause: error,
     });
   } finally {
+    // Whoever removes the folder after a failure finds nobody writing into it.
+    await Promise.all(writing);
     zip.close();
   }
   return bytes;
