@@ -93,7 +93,7 @@ export async function unpack(archive: string, target: string): Promise<number> {
       cause: error,
     });
   } finally {
-    // Whoever removes the folder after a failure finds nobody writing into it.
+    // After a failure the folder is removed, and nothing may still be written into it.
     await Promise.all(writing);
     zip.close();
   }
