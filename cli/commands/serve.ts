@@ -9,6 +9,7 @@ import { collectFiles } from '../deploy/files.ts';
 import { CliError } from '../errors.ts';
 import type { ServeFlags } from '../flags.ts';
 import { follow } from '../follow.ts';
+import { counted } from '../format.ts';
 import { textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print } from '../print.ts';
@@ -201,7 +202,7 @@ function speaker(asJson: boolean): Speaker {
 /** @internal exported for its test */
 export function reloadText({ files, removed, state, error, tookMs }: Reloaded): string {
   const counts = [
-    ...(files > 0 ? [`${files} ${files === 1 ? 'file' : 'files'} sent`] : []),
+    ...(files > 0 ? [`${counted(files, 'file')} sent`] : []),
     ...(removed > 0 ? [`${removed} removed`] : []),
   ].join(', ');
   if (state === 'loaded') return `reloaded in ${tookMs} ms (${counts})`;

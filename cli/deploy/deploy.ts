@@ -2,6 +2,7 @@
 // deploy` and the example of `longshore up` use all of it, `longshore prepare` all but the last step.
 import type { Client } from '../client.ts';
 import { sleep } from '#shared/backoff.ts';
+import { kindOf as kindOfType } from '#shared/domain/status.ts';
 import { isRecord } from '#shared/json.ts';
 import { CliError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
@@ -138,7 +139,7 @@ export async function uploadFiles(client: Client, found: AppFiles, onStep: (line
 }
 
 /** The kind of a handler, without the purpose of its stub. */
-export const kindOf = (handler: HandlerDefinition): string => handler.stubType.split('/', 1)[0] ?? 'endpoint';
+export const kindOf = (handler: HandlerDefinition): string => kindOfType(handler.stubType);
 
 /**
  * Makes the stub, with its image and its volumes.

@@ -14,6 +14,8 @@ export const LEASE_SECONDS = 60;
 export const RENEW_MS = 15_000;
 /** Interval of looks while the container starts. */
 const STARTING_MS = 300;
+/** Interval of questions why it has not started. */
+const ASK_EVERY_MS = 2_000;
 const END_WITHIN_MS = 5_000;
 /** The scheduler waits for the app for 20 s, and answers then. */
 const RELOAD_WITHIN_MS = 40_000;
@@ -56,6 +58,7 @@ export class ServeSession {
   #syncing: Promise<void> | undefined;
   #isWanted = false;
   #waitsFor = '';
+  #askedAtMs = -Infinity;
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
@@ -130,7 +133,9 @@ export class ServeSession {
 
   async #sayWhatItWaitsFor(containerId: string): Promise<void> {
     const { client, onNote } = this.#parts;
-    if (containerId === '') return;
+    const nowMs = performance.now();
+    if (containerId === '' || nowMs - this.#askedAtMs < ASK_EVERY_MS) return;
+    this.#askedAtMs = nowMs;
     const path = `/explain/${await client.workspaceId()}/${containerId}`;
     const found = await client.rest(path, END_WITHIN_MS).catch((): JsonObject => ({}));
     const summary = textField(found, 'summary');

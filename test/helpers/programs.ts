@@ -124,6 +124,23 @@ export async function startProgram(
   };
 }
 
+/** The end of a program. */
+export interface Ended {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs a program to its end, whatever that is. */
+export async function endOf(command: string, args: readonly string[], options: SpawnOptions = {}): Promise<Ended> {
+  const child = spawn(command, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'] });
+  let [stdout, stderr] = ['', ''];
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  const [code] = (await once(child, 'close')) as [number | null];
+  return { code, stdout, stderr };
+}
+
 /** Runs a program to its end; throws with its output when it fails. */
 export async function runProgram(
   command: string,

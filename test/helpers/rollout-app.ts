@@ -1,17 +1,10 @@
 /** An app of one endpoint whose versions tell their number, deployed by the command line; and callers of its name. */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { MAIN, jsonOf } from './platform.ts';
 import type { Platform } from './platform.ts';
-
-/** The end of a command. */
-export interface Ended {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
+import { endOf } from './programs.ts';
+import type { Ended } from './programs.ts';
 
 /** A call of the name. */
 export interface Called {
@@ -38,16 +31,8 @@ export class RolloutApp {
   /** Runs a command of `longshore`. */
   async run(...args: readonly string[]): Promise<Ended> {
     const { url, token } = this.#platform;
-    const child = spawn(process.execPath, [MAIN, ...args], {
-      env: { ...this.#platform.env(), LONGSHORE_URL: url, LONGSHORE_TOKEN: token },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    let stdout = '';
-    let stderr = '';
-    child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
-    child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-    const [code] = (await once(child, 'close')) as [number | null];
-    return { code, stdout, stderr };
+    const env = { ...this.#platform.env(), LONGSHORE_URL: url, LONGSHORE_TOKEN: token };
+    return endOf(process.execPath, [MAIN, ...args], { env });
   }
 
   /** Deploys the app as a version that answers with its number. @param onStart - body of its `on_start` */

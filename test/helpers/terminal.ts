@@ -1,11 +1,11 @@
 /**
- * A Python program that runs another on a terminal of its own, with 30 rows and 80 columns, between its pipes. It ends
- * with the exit code of that program: `python3 -c TERMINAL PROGRAM ARGUMENTS…`.
+ * A Python program that runs another on a terminal of its own, with 30 rows, between its pipes. It ends with the exit
+ * code of that program: `python3 -c terminal() PROGRAM ARGUMENTS…`.
  */
-export const TERMINAL = `import fcntl, os, pty, select, struct, sys, termios
+export const terminal = (columns = 80): string => `import fcntl, os, pty, select, struct, sys, termios
 pid, fd = pty.fork()
 if pid == 0:
-    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 30, 80, 0, 0))
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 30, ${columns}, 0, 0))
     os.execv(sys.argv[1], sys.argv[1:])
 sources = [fd, 0]
 while True:

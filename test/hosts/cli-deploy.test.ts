@@ -1,9 +1,8 @@
 // `longshore deploy` of files and folders, and its dry run, against a real scheduler without a machine.
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { endOf } from '../helpers/programs.ts';
 import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory } from '../helpers/services.ts';
 import { aPlatform } from '../integration/verbs-fixture.ts';
@@ -28,7 +27,7 @@ function write(path: string, text: string): string {
 }
 
 async function deploy(args: readonly string[], token = platform.own.token, cwd = directory.path) {
-  const child = spawn(process.execPath, [MAIN, 'deploy', ...args], {
+  const ended = await endOf(process.execPath, [MAIN, 'deploy', ...args], {
     cwd,
     env: {
       ...process.env,
@@ -36,13 +35,8 @@ async function deploy(args: readonly string[], token = platform.own.token, cwd =
       LONGSHORE_TOKEN: token,
       LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
     },
-    stdio: ['ignore', 'pipe', 'pipe'],
   });
-  let [stdout, stderr] = ['', ''];
-  child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-  const [code] = (await once(child, 'close')) as [number | null];
-  return { code, stdout, stderr, json: () => JSON.parse(stdout) as Json };
+  return { ...ended, json: () => JSON.parse(ended.stdout) as Json };
 }
 
 /** Everything that a deploy makes. */

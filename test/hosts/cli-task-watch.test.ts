@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { TERMINAL } from '../helpers/terminal.ts';
+import { terminal as terminalProgram } from '../helpers/terminal.ts';
 import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
 import { aPlatform } from '../integration/verbs-fixture.ts';
@@ -30,7 +30,7 @@ interface Running {
 
 function watch(args: readonly string[], terminal = false): Running {
   const line = [process.execPath, MAIN, 'task', 'watch', ...args];
-  const [file = '', ...rest] = terminal ? ['python3', '-c', TERMINAL, ...line] : line;
+  const [file = '', ...rest] = terminal ? ['python3', '-c', terminalProgram(), ...line] : line;
   const child = spawn(file, rest, {
     env: {
       ...process.env,

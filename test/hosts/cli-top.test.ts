@@ -5,7 +5,7 @@ import { expect } from 'vitest';
 import { MAIN, test } from '../helpers/platform.ts';
 import type { Platform } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/programs.ts';
-import { TERMINAL } from '../helpers/terminal.ts';
+import { terminal as terminalProgram } from '../helpers/terminal.ts';
 
 const WAIT_MS = 30_000;
 
@@ -17,7 +17,7 @@ interface Running {
 
 function top(platform: Platform, args: readonly string[], terminal = false, token = platform.token): Running {
   const line = [process.execPath, MAIN, 'top', ...args];
-  const [file = '', ...rest] = terminal ? ['python3', '-c', TERMINAL, ...line] : line;
+  const [file = '', ...rest] = terminal ? ['python3', '-c', terminalProgram(), ...line] : line;
   const child = spawn(file, rest, {
     env: { ...platform.env(), TERM: 'xterm', LONGSHORE_URL: platform.url, LONGSHORE_TOKEN: token },
     stdio: 'pipe',

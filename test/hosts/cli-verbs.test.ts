@@ -7,13 +7,9 @@ import { dirname, join } from 'node:path';
 import { describe, expect } from 'vitest';
 import { MAIN, ROOT, test as base } from '../helpers/platform.ts';
 import type { Platform } from '../helpers/platform.ts';
-import { runProgram, tempDirectory, waitFor } from '../helpers/programs.ts';
+import { endOf, runProgram, tempDirectory, waitFor } from '../helpers/programs.ts';
+import type { Ended } from '../helpers/programs.ts';
 
-interface Ended {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
 interface Line {
   /** Runs `longshore …` with the installation's admin token, or another. */
   readonly run: (args: readonly string[], token?: string) => Promise<Ended>;
@@ -30,15 +26,7 @@ const test = base.extend('line', async ({ platform }): Promise<Line> => {
     LONGSHORE_URL: platform.url,
     LONGSHORE_TOKEN: token,
   });
-  const run: Line['run'] = async (args, token) => {
-    const child = spawn(process.execPath, [MAIN, ...args], { env: env(token), stdio: ['ignore', 'pipe', 'pipe'] });
-    let stdout = '';
-    let stderr = '';
-    child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
-    child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-    const [code] = (await once(child, 'close')) as [number | null];
-    return { code, stdout, stderr };
-  };
+  const run: Line['run'] = (args, token) => endOf(process.execPath, [MAIN, ...args], { env: env(token) });
   return {
     env,
     run,

@@ -23,31 +23,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { HANDLER, POD, aContainerWorld } from '../helpers/containers.ts';
+import { terminal as terminalProgram } from '../helpers/terminal.ts';
 import type { ContainerWorld } from '../helpers/containers.ts';
 
 const PROGRAM = join(import.meta.dirname, '../../bin/longshore.mjs');
-/** Runs a program on a terminal of its own, with 30 rows and 90 columns, between these pipes. */
-const PTY = `import fcntl, os, pty, struct, sys, termios
-pid, fd = pty.fork()
-if pid == 0:
-    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 30, 90, 0, 0))
-    os.execv(sys.argv[1], sys.argv[1:])
-import select
-while True:
-    ready, _, _ = select.select([fd, 0], [], [])
-    try:
-        if fd in ready:
-            data = os.read(fd, 65536)
-            if not data: break
-            os.write(1, data)
-        if 0 in ready:
-            data = os.read(0, 65536)
-            if data: os.write(fd, data)
-    except OSError:
-        break
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-`;
-
 let world: ContainerWorld;
 let home: string;
 beforeAll(async () => {
@@ -82,7 +61,7 @@ class Run {
       LONGSHORE_URL: world.url,
       LONGSHORE_TOKEN: token,
     };
-    const [file = '', ...rest] = terminal ? ['python3', '-c', PTY, ...line] : line;
+    const [file = '', ...rest] = terminal ? ['python3', '-c', terminalProgram(90), ...line] : line;
     this.child = spawn(file, rest, { env, stdio: [input ?? 'pipe', 'pipe', 'pipe'] });
     if (input !== undefined) closeSync(input);
     this.child.stdout?.on('data', (data: Buffer) => (this.out += data.toString()));

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { Webhook } from 'standardwebhooks';
 import { expect } from 'vitest';
 import { MAIN, ROOT, jsonOf, plainEnv } from '../helpers/platform.ts';
+import { endOf } from '../helpers/programs.ts';
 import { Receiver } from '../helpers/receiver.ts';
 import type { Received } from '../helpers/receiver.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
@@ -74,17 +75,9 @@ const test = base.extend('world', { scope: 'file' }, async ({ postgres, redis },
       });
       return { status: answer.status, json: answer.text === '' ? {} : jsonOf<Json>(answer) };
     },
-    cli: async (...args) => {
-      const child = spawn(process.execPath, [MAIN, ...args], {
-        env: { ...plainEnv(), HOME: set.directory, LONGSHORE_URL: at().url, LONGSHORE_TOKEN: set.token },
-        stdio: ['ignore', 'pipe', 'pipe'],
-      });
-      let stdout = '';
-      let stderr = '';
-      child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
-      child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-      const [code] = (await once(child, 'close')) as [number | null];
-      return { code, stdout, stderr };
+    cli: (...args) => {
+      const env = { ...plainEnv(), HOME: set.directory, LONGSHORE_URL: at().url, LONGSHORE_TOKEN: set.token };
+      return endOf(process.execPath, [MAIN, ...args], { env });
     },
   };
 });

@@ -22,7 +22,7 @@ from .reload_name import name_of
 from .server import Server, hello_header
 from .serving import AsyncServer
 from .spawning import Report, Spawner, serve_reported
-from .supervise import Child, Control, settled_thread_count
+from .supervise import Control, settled_thread_count
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from .protocol import Header
     from .settings import Settings
-    from .supervise import Fail
+    from .supervise import Child, Fail
     from .task import Task
 
 #: Time for running calls to end before the process that serves them does.
@@ -73,37 +73,15 @@ class Reloader(Spawner):
         self.link.flush(1.0)
         read, write = os.pipe()
         os.set_blocking(read, False)
-        pid = os.fork()
-        if pid:
-            os.close(write)
-            self.children[process] = Child(pid)
-            self.pipes[read] = (process, FrameCutter())
-            return
-        try:
-            os.close(read)
-            self._become(Report(write))
-        except BaseException as error:
-            try:
-                logs.note(logs.failure(error)[1])
-            except BaseException:
-                pass
-        finally:
-            os._exit(70)
+        self._fork_to(process, lambda: self._become(read, Report(write)))
+        os.close(write)
+        self.pipes[read] = (process, FrameCutter())
 
-    def _become(self, report: Report) -> None:
+    def _become(self, read: int, report: Report) -> None:
         """The forked process, to its end."""
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # Until it serves, it has nothing to finish.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        # The parent owns the connection: a shutdown here would end it for both.
-        self.link.close()
-        self.link.take_unsent_logs()
+        self._forget_parent(self.report_write, read, *self.pipes)
         self.door.close()
-        for descriptor in (self.report_read, self.report_write, self.wake_read, self.wake_write, *self.pipes):
-            os.close(descriptor)
         importlib.invalidate_caches()
-        logs.forget_partial_lines()
         logs.install(report)  # type: ignore[arg-type]
         if self.broken[0]:
             _serve_broken(self.settings, report, self.broken[0])

@@ -151,13 +151,17 @@ class Supervisor:
             logs.note('a thread was started after on_start: runner process %d cannot be forked again' % process)
             leave(self.link, 1)
         self.link.flush(1.0)
+        self._fork_to(process, lambda: self._become_child(process))
+
+    def _fork_to(self, process: int, become: Callable[[], object]) -> None:
+        """Forks. The child runs `become`, which may end it, and ends behind it."""
         pid = os.fork()
         if pid:
             self.children[process] = Child(pid)
             return
         code = 70
         try:
-            self._become_child(process)
+            become()
             code = 0
         except BaseException as error:
             try:
@@ -167,7 +171,8 @@ class Supervisor:
         finally:
             os._exit(code)
 
-    def _become_child(self, process: int) -> None:
+    def _forget_parent(self, *descriptors: int) -> None:
+        """Gives up, in the child, what only the parent has a use for; these descriptors, too."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # Until the child serves, it has nothing to finish.
@@ -175,9 +180,12 @@ class Supervisor:
         # The parent owns the connection: a shutdown here would end it for both.
         self.link.close()
         self.link.take_unsent_logs()
-        for descriptor in (self.report_read, self.wake_read, self.wake_write):
+        for descriptor in (self.report_read, self.wake_read, self.wake_write, *descriptors):
             os.close(descriptor)
         logs.forget_partial_lines()
+
+    def _become_child(self, process: int) -> None:
+        self._forget_parent()
         task.install()
         self._serve(process)
 
