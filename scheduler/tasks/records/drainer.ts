@@ -54,6 +54,13 @@ interface Batch {
   readonly full: boolean;
   readonly records: readonly TaskRecord[];
   readonly streamed: readonly StreamedRecord[];
+  readonly unreadable: readonly Unreadable[];
+}
+
+/** An entry that is no record. */
+interface Unreadable {
+  readonly text: string;
+  readonly reason: string;
 }
 
 export class Drainer {
@@ -137,22 +144,35 @@ export class Drainer {
 
   async #drainAll(signal: AbortSignal | undefined): Promise<number> {
     let drained = 0;
-    for (;;) {
-      this.#awake = false;
-      const batch = await this.#readBatch();
-      if (batch === undefined) return drained;
-      await this.#write(batch.records, batch.streamed);
-      await this.#forget(batch);
+    this.#awake = false;
+    let batch = await this.#readBatch('-');
+    while (batch !== undefined) {
+      const from = `(${batch.lastId}`;
+      // Redis and this process prepare the next batch while the database writes this one. Large records wait.
+      const ahead = batch.entries === this.#batchSize ? this.#readBatch(from) : undefined;
+      ahead?.catch(() => undefined);
+      await this.#take(batch);
       drained += batch.entries;
-      if (!batch.full || signal?.aborted === true) return drained;
+      if (!batch.full || signal?.aborted === true) break;
+      batch = await (ahead ?? this.#readBatch(from));
     }
+    return drained;
   }
 
-  async #readBatch(): Promise<Batch | undefined> {
+  /** Writes a batch, and removes it from the stream. */
+  async #take(batch: Batch): Promise<void> {
+    await this.#write(batch.records, batch.streamed);
+    for (const { text, reason } of batch.unreadable) await this.#putAside(text, reason);
+    await this.#forget(batch);
+  }
+
+  /** @param from - start of a range of the stream, as XRANGE takes it */
+  async #readBatch(from: string): Promise<Batch | undefined> {
     const { client, keys } = this.#options;
-    const entries = await client.xrange(keys.records, '-', '+', 'COUNT', this.#batchSize);
+    const entries = await client.xrange(keys.records, from, '+', 'COUNT', this.#batchSize);
     const newest = new Map<TaskId, TaskRecord>();
     const streamed: StreamedRecord[] = [];
+    const unreadable: Unreadable[] = [];
     let lastId: string | undefined;
     let taken = 0;
     let bytes = 0;
@@ -169,7 +189,7 @@ export class Drainer {
         // The later of two equal records wins: it was written with more knowledge.
         if (held === undefined || mayReplace(record, held)) newest.set(record.taskId, record);
       } catch (error) {
-        await this.#putAside(text, messageOf(error));
+        unreadable.push({ text, reason: messageOf(error) });
       }
     }
     if (lastId === undefined) return undefined;
@@ -179,6 +199,7 @@ export class Drainer {
       full: taken < entries.length || taken === this.#batchSize,
       records: [...newest.values()],
       streamed,
+      unreadable,
     };
   }
 

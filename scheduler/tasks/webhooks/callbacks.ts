@@ -9,7 +9,7 @@ import { signatureOf } from '../../workspaces/identity/signatures.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { insertDeliveries } from '../../stores/store/queries/deliveries.ts';
 import type { DeliveryRow, NewDelivery } from '../../stores/store/queries/deliveries.ts';
-import { appendEvents, toldEvents } from '../../stores/store/queries/events.ts';
+import { appendNewEvents, toldEvents } from '../../stores/store/queries/events.ts';
 import { taskById, upsertTaskRecordsSaying } from '../../stores/store/queries/tasks.ts';
 import type { TaskRow } from '../../stores/store/queries/tasks.ts';
 import { errorBody } from '../records/recording.ts';
@@ -54,13 +54,15 @@ export async function writeRecords(
     const ended = records.filter((record) => record.callbackUrl !== undefined && isTerminalTask(record.status));
     const deliveries = ended.filter(({ taskId }) => written.has(taskId)).map(deliveryOf);
     if (deliveries.length > 0) await insertDeliveries(tx, deliveries);
-    // The tasks' rows are locked, so nobody else tells these events meanwhile.
-    const told = streamed.length === 0 ? new Map() : await toldEvents(tx, [...written]);
+    // The tasks' rows are locked, so nobody else tells these events meanwhile. A task whose row is new has no events:
+    // they are written with its row, or after it.
+    const known = [...written].filter(([, { isNew }]) => !isNew).map(([taskId]) => taskId);
+    const told = streamed.length === 0 ? new Map() : await toldEvents(tx, known);
     const events = taskEvents(
       streamed.filter(({ record }) => written.has(record.taskId)),
       told,
     );
-    return { deliveries, lastEvents: await appendEvents(tx, events) };
+    return { deliveries, lastEvents: await appendNewEvents(tx, events) };
   });
 }
 

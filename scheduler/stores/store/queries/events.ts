@@ -131,57 +131,87 @@ export async function appendEvents(
   db: Queryable,
   events: readonly NewEvent[],
 ): Promise<ReadonlyMap<WorkspaceId, number>> {
+  if (events.length > MAX_EVENT_BATCH) throw new RangeError(`at most ${MAX_EVENT_BATCH} events at a time`);
+  return await appendNewEvents(db, await withoutWritten(db, events));
+}
+
+/** Writes like {@link appendEvents} events that are known to be in no row: those of tasks are not looked for. */
+export async function appendNewEvents(
+  db: Queryable,
+  events: readonly NewEvent[],
+): Promise<ReadonlyMap<WorkspaceId, number>> {
   if (events.length === 0) return new Map();
   if (events.length > MAX_EVENT_BATCH) throw new RangeError(`at most ${MAX_EVENT_BATCH} events at a time`);
-  const records = events.map((event, index) => ({
-    n: index,
-    workspace_id: event.workspaceId,
-    id: event.id,
-    type: event.type,
-    at_s: event.atMs / 1000,
-    app_id: event.appId ?? null,
-    stub_id: event.stubId ?? null,
-    stub_type: event.stubType ?? null,
-    deployment_id: event.deploymentId ?? null,
-    task_id: event.taskId ?? null,
-    container_id: event.containerId ?? null,
-    machine_id: event.machineId ?? null,
-    of_task: event.isOfTask === true,
-    more: event.more ?? 0,
-    data: event.data,
-  }));
-  const { rows } = await db.query<{ workspace_id: string; last_seq: number | bigint }>(
-    `with r as materialized (
-       select * from json_to_recordset($1::json) as r (n integer, workspace_id text, id text, type text, at_s double precision,
-         app_id text, stub_id text, stub_type text, deployment_id text, task_id text, container_id text, machine_id text,
-         of_task boolean, more smallint, data json)
-       where r.task_id is null or not exists (select from events e where e.task_id = r.task_id and e.id = r.id)),
-     counted as materialized (select workspace_id, sum(more + 1) as events from r group by workspace_id),
-     named as materialized (
-       select t.stub_id, t.deployment_id, ${TASK_NAMES} as fields
-       from (select distinct stub_id, deployment_id from r where of_task) t
-         left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id),
-     counters as (
-       insert into event_counters as c (workspace_id, last_seq)
-       select workspace_id, events from counted order by workspace_id
-       on conflict (workspace_id) do update set last_seq = c.last_seq + excluded.last_seq
-       returning workspace_id, last_seq),
-     written as (
-       insert into events (workspace_id, seq, more, id, type, at, app_id, stub_id, stub_type, deployment_id, task_id, container_id,
-         machine_id, data)
-       select r.workspace_id,
-         counters.last_seq - counted.events + sum(r.more + 1) over (partition by r.workspace_id order by r.n), r.more, r.id, r.type, to_timestamp(r.at_s), coalesce(r.app_id, s.app_id), r.stub_id, coalesce(r.stub_type, s.type),
-         r.deployment_id, r.task_id, r.container_id, r.machine_id,
-         case when r.of_task then (left(r.data::text, -1) || named.fields || '}')::json else r.data end
-       from r join counted using (workspace_id) join counters using (workspace_id) left join stubs s on s.id = r.stub_id
-         left join named on r.of_task and named.stub_id = r.stub_id
-           and named.deployment_id is not distinct from r.deployment_id
-       order by r.n
-       on conflict (task_id, id) where task_id is not null do nothing)
-     select workspace_id, last_seq from counters`,
-    [storableJson(records)],
-  );
+  /** Numbers that the events of each workspace take. */
+  const taken = new Map<WorkspaceId, number>();
+  const records = events.map((event) => {
+    const more = event.more ?? 0;
+    const nth = (taken.get(event.workspaceId) ?? 0) + more + 1;
+    taken.set(event.workspaceId, nth);
+    return {
+      workspace_id: event.workspaceId,
+      nth,
+      id: event.id,
+      type: event.type,
+      at_s: event.atMs / 1000,
+      app_id: event.appId ?? null,
+      stub_id: event.stubId ?? null,
+      stub_type: event.stubType ?? null,
+      deployment_id: event.deploymentId ?? null,
+      task_id: event.taskId ?? null,
+      container_id: event.containerId ?? null,
+      machine_id: event.machineId ?? null,
+      of_task: event.isOfTask === true,
+      more,
+      data: event.data,
+    };
+  });
+  const { rows } = await db.query<{ workspace_id: string; last_seq: number | bigint }>(APPEND_SQL, [
+    storableJson(records),
+    [...taken.keys()],
+    [...taken.values()],
+  ]);
   return new Map(rows.map((row) => [row.workspace_id as WorkspaceId, Number(row.last_seq)]));
+}
+
+const APPEND_SQL = `with r as materialized (
+    select * from json_to_recordset($1::json) as r (workspace_id text, nth bigint, id text, type text, at_s double precision,
+      app_id text, stub_id text, stub_type text, deployment_id text, task_id text, container_id text, machine_id text,
+      of_task boolean, more smallint, data json)),
+  named as materialized (
+    select t.stub_id, t.deployment_id, ${TASK_NAMES} as fields
+    from (select distinct stub_id, deployment_id from r where of_task) t
+      left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id),
+  counters as (
+    insert into event_counters as c (workspace_id, last_seq)
+    select workspace_id, events from unnest($2::text[], $3::bigint[]) as taken (workspace_id, events) order by workspace_id
+    on conflict (workspace_id) do update set last_seq = c.last_seq + excluded.last_seq
+    returning workspace_id, last_seq),
+  written as (
+    insert into events (workspace_id, seq, more, id, type, at, app_id, stub_id, stub_type, deployment_id, task_id, container_id,
+      machine_id, data)
+    select r.workspace_id, counters.last_seq - taken.events + r.nth, r.more, r.id, r.type, to_timestamp(r.at_s),
+      coalesce(r.app_id, s.app_id), r.stub_id, coalesce(r.stub_type, s.type),
+      r.deployment_id, r.task_id, r.container_id, r.machine_id,
+      case when r.of_task then (left(r.data::text, -1) || named.fields || '}')::json else r.data end
+    from r join unnest($2::text[], $3::bigint[]) as taken (workspace_id, events) using (workspace_id)
+      join counters using (workspace_id) left join stubs s on s.id = r.stub_id
+      left join named on r.of_task and named.stub_id = r.stub_id
+        and named.deployment_id is not distinct from r.deployment_id
+    on conflict (task_id, id) where task_id is not null do nothing)
+  select workspace_id, last_seq from counters`;
+
+/** Leaves out the events of tasks that have a row of their own already. */
+async function withoutWritten(db: Queryable, events: readonly NewEvent[]): Promise<readonly NewEvent[]> {
+  const ofTasks = events.filter(({ taskId }) => taskId !== undefined);
+  if (ofTasks.length === 0) return events;
+  const { rows } = await db.query<{ id: string }>(
+    `select g.id from unnest($1::text[], $2::text[]) as g (task_id, id)
+     where exists (select from events e where e.task_id = g.task_id and e.id = g.id)`,
+    [ofTasks.map(({ taskId }) => taskId), ofTasks.map(({ id }) => id)],
+  );
+  const written = new Set(rows.map(({ id }) => id));
+  return events.filter(({ taskId, id }) => taskId === undefined || !written.has(id));
 }
 
 /** Ids of the events that these tasks have. */

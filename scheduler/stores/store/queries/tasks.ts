@@ -171,24 +171,26 @@ export async function upsertTaskRecords(db: Queryable, records: readonly TaskRec
 
 /**
  * Writes records like `upsertTaskRecords`.
- * @returns the tasks whose row is now as given; a final task whose record came too late, or again, is left out
+ * @returns the tasks whose row is now as given, and whether the row is new; a final task whose record came too late, or
+ * again, is left out
  */
 export async function upsertTaskRecordsSaying(
   db: Queryable,
   records: readonly TaskRecordRow[],
-): Promise<ReadonlySet<TaskId>> {
-  const rows = await upsert(db, records, 'returning tasks.id');
-  return new Set(rows.map((row) => row.id as TaskId));
+): Promise<ReadonlyMap<TaskId, { readonly isNew: boolean }>> {
+  // No transaction has replaced or locked a row that this statement inserts: its xmax is 0.
+  const rows = await upsert(db, records, 'returning tasks.id, tasks.xmax = 0 as is_new');
+  return new Map(rows.map((row) => [row.id as TaskId, { isNew: row.is_new === true }]));
 }
 
 async function upsert(
   db: Queryable,
   records: readonly TaskRecordRow[],
   returning: string,
-): Promise<readonly { readonly id: string }[]> {
+): Promise<readonly { readonly id: string; readonly is_new?: boolean }[]> {
   if (records.length === 0) return [];
   if (records.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} task records at a time`);
-  const { rows } = await db.query<{ id: string }>(
+  const { rows } = await db.query<{ id: string; is_new?: boolean }>(
     `${INSERT}
      on conflict (id) do update set status = excluded.status, attempt = excluded.attempt, rank = excluded.rank,
        container_id = excluded.container_id, failure_reason = excluded.failure_reason, result = excluded.result,
