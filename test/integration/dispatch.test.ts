@@ -19,7 +19,7 @@ const test = base.extend('queues', { scope: 'file' }, async ({ redis }, { onClea
   return queues;
 });
 
-function aJob(): TaskJob {
+function aJob(serving?: TaskJob['serving']): TaskJob {
   return {
     v: 1,
     taskId: newId<TaskId>(),
@@ -35,6 +35,7 @@ function aJob(): TaskJob {
     attempts: 0,
     retries: 0,
     retriesUsed: 0,
+    ...(serving === undefined ? {} : { serving }),
   };
 }
 
@@ -86,8 +87,8 @@ class World {
     return this.slots.ready(facts, link, 0);
   }
 
-  async add(wake: 'named' | 'unnamed' | 'missed' = 'named'): Promise<TaskJob> {
-    const job = aJob();
+  async add(wake: 'named' | 'unnamed' | 'missed' = 'named', serving?: TaskJob['serving']): Promise<TaskJob> {
+    const job = aJob(serving);
     this.added.push(job.taskId);
     await this.queues.add(this.queue, job);
     if (wake === 'named') this.dispatcher.wake(this.queue, job.taskId);
@@ -98,7 +99,7 @@ class World {
   async finish(claim: Claim): Promise<void> {
     this.running.splice(this.running.indexOf(claim), 1);
     const ending = this.queues.complete(this.queue, claim.job.taskId, claim.lock);
-    this.dispatcher.release(claim.container, 0);
+    this.dispatcher.release(claim, 0);
     expect(await ending).toEqual({ kind: 'done' });
     this.ran.set(claim.job.taskId, (this.ran.get(claim.job.taskId) ?? 0) + 1);
   }
@@ -106,7 +107,7 @@ class World {
   async giveBack(claim: Claim): Promise<void> {
     this.running.splice(this.running.indexOf(claim), 1);
     await this.queues.giveBack(this.queue, claim.job.taskId, claim.lock);
-    this.dispatcher.release(claim.container, 0);
+    this.dispatcher.release(claim, 0);
     this.dispatcher.wake(this.queue);
   }
 
@@ -140,7 +141,12 @@ describe('random interleavings', () => {
     const doing: Promise<unknown>[] = [];
     for (let step = 0; step < 40; step += 1) {
       const what = random();
-      if (what < 0.45) doing.push(world.add(random() < 0.8 ? 'named' : 'unnamed'));
+      if (what < 0.45) {
+        const prefers = random() < 0.5 ? `h${Math.floor(random() * 3)}` : undefined;
+        const tokens = Math.floor(random() * 5000);
+        const serving = { tokens, tokensPerStream: 1000, ...(prefers === undefined ? {} : { prefers }) };
+        doing.push(world.add(random() < 0.8 ? 'named' : 'unnamed', random() < 0.5 ? serving : undefined));
+      }
       else if (what < 0.7) {
         const claim = pick(world.running);
         if (claim !== undefined) doing.push(world.finish(claim));
@@ -172,8 +178,58 @@ describe('random interleavings', () => {
       () => [...world.slots.of(world.queue)].every((one) => one.inFlight === 0),
       `every slot of seed ${seed} is free at the end`,
     );
+    expect(
+      [...world.slots.of(world.queue)].map((one) => one.tokens),
+      `seed ${seed}`,
+    ).toEqual([...world.slots.of(world.queue)].map(() => 0));
     world.dispatcher.stop();
   }
+});
+
+describe('calls to models', () => {
+  const link = new PlayedLink('m-1' as MachineId);
+  const call = (prefers: string, tokens = 100) => ({ tokens, tokensPerStream: 1000, prefers });
+
+  test('a conversation returns to its container, and not when that is the busiest', async ({ queues }) => {
+    const world = new World(queues);
+    const all = ['a', 'b', 'c'].map((name) => world.container(name, 8, link));
+    const served = async (prefers: string): Promise<Claim> => {
+      const { taskId } = await world.add('named', call(prefers));
+      await waitFor(() => world.running.some((claim) => claim.job.taskId === taskId), 'the call was claimed');
+      return world.running.find((claim) => claim.job.taskId === taskId) as Claim;
+    };
+    const first = await served('h');
+    await world.finish(first);
+    for (let turn = 0; turn < 10; turn += 1) {
+      const next = await served('h');
+      expect(next.container).toBe(first.container);
+      await world.finish(next);
+    }
+    // Two streams of others make it the only busy one.
+    first.container.inFlight += 2;
+    const moved = await served('h');
+    expect(moved.container).not.toBe(first.container);
+    first.container.inFlight -= 2;
+    // The conversation belongs to the other container now.
+    await world.finish(moved);
+    const stays = await served('h');
+    expect(stays.container).toBe(moved.container);
+    await world.finish(stays);
+    expect(all.map((one) => [one.inFlight, one.tokens])).toEqual(all.map(() => [0, 0]));
+  });
+
+  test('a long prompt weighs more than several short ones', async ({ queues }) => {
+    const world = new World(queues);
+    const [a, b] = ['a', 'b'].map((name) => world.container(name, 8, link));
+    await world.add('named', call('long', 6000));
+    await waitFor(() => world.running.length === 1, 'the long one was claimed');
+    for (let index = 0; index < 5; index += 1) {
+      await world.add('named', call(`short-${index}`));
+      await waitFor(() => world.running.length === index + 2, 'a short one was claimed');
+    }
+    expect([a?.inFlight, b?.inFlight].toSorted()).toEqual([1, 5]);
+    await world.drain();
+  });
 });
 
 describe('no lost wake-up', () => {

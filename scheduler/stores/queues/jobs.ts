@@ -33,6 +33,14 @@ export const TaskJob = Type.Object({
   stream: Type.Optional(Type.Boolean()),
   /** Stub whose container put the task, or the token of the scope invoke, which may read it. Absent: neither did. */
   putBy: Type.Optional(Id<PutBy>()),
+  /** Tokens and preference of a call to a model. Absent: another call. */
+  serving: Type.Optional(
+    Type.Object({
+      tokens: Type.Integer({ minimum: 0 }),
+      tokensPerStream: Type.Integer({ minimum: 1 }),
+      prefers: Type.Optional(Type.String({ maxLength: 64 })),
+    }),
+  ),
   /** Workspace that called a public deployment of another. Absent: the own, or nobody known. */
   calledBy: Type.Optional(Id<WorkspaceId>()),
   /** Execution limit of one attempt, in milliseconds; 0: none. */

@@ -1,5 +1,6 @@
 // Calls of the surfaces as admission takes them, and their outcomes.
 import type { PutBy, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ServingCall } from '../../domain/serving.ts';
 import type { Finished } from '../dispatch/replies.ts';
 
 export interface Call {
@@ -11,6 +12,8 @@ export interface Call {
   readonly onItem?: (taskId: TaskId, event: string) => void;
   /** Told the id of a task whose bytes pass through a stream, before it can be seen. Absent: no stream. */
   readonly onStreamed?: (taskId: TaskId) => void;
+  /** Tokens and preference of a call to a model; absent: another call. */
+  readonly serving?: ServingCall;
   /** URL that is told how the task ended, instead of the stub's. */
   readonly callbackUrl?: string;
   /** The caller, where it may read only its own tasks: a container's stub, or a token of the scope invoke. */

@@ -187,6 +187,7 @@ export class Submissions {
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
       ...(call.putBy === undefined ? {} : { putBy: call.putBy }),
+      ...(call.serving === undefined ? {} : { serving: call.serving }),
       ...(call.calledBy === undefined ? {} : { calledBy: call.calledBy }),
       // The caller's replica keeps the limit of a streamed call: it ends with the response's head.
       ...(call.onStreamed === undefined ? {} : { stream: true, timeoutMs: 0 }),

@@ -266,7 +266,7 @@ export class Completion {
     const { container } = attempt;
     if (container === undefined || attempt.slotFreed) return;
     attempt.slotFreed = true;
-    this.#parts.dispatcher.release(container, this.#parts.clock.nowMs());
+    this.#parts.dispatcher.release({ container, job: attempt.job }, this.#parts.clock.nowMs());
   }
 
   /**

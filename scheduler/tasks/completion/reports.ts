@@ -273,4 +273,5 @@ function attach(attempt: Attempt, container: ReadyContainer | undefined): void {
   if (attempt.container !== undefined || container === undefined || attempt.ending !== undefined) return;
   attempt.container = container;
   container.inFlight += 1;
+  container.tokens += attempt.job.serving?.tokens ?? 0;
 }

@@ -25,3 +25,66 @@ export function chooseContainer<T extends Candidate>(candidates: Iterable<T>, ra
   }
   return best;
 }
+
+/** Container of a model server. */
+export interface ServingCandidate extends Candidate {
+  /** Estimated tokens of the calls in flight. */
+  readonly tokens: number;
+  /** Requests that wait inside its engine; 0 where that is not known. */
+  readonly engineWaiting: number;
+}
+
+/** Streams by which the preferred container may exceed the least loaded one. */
+export const AFFINITY_SLACK = 2;
+
+/** Load of a model server in streams: those in flight, those that wait in the engine, and its tokens as streams. */
+export const servingLoad = (
+  { inFlight, engineWaiting, tokens }: Pick<ServingCandidate, 'inFlight' | 'engineWaiting' | 'tokens'>,
+  tokensPerStream: number,
+): number => inFlight + engineWaiting + tokens / Math.max(1, tokensPerStream);
+
+/**
+ * The accepting container with a free slot that is loaded least; ties at random. The preferred container comes first,
+ * while its load is within {@link AFFINITY_SLACK} of the least, and some other accepting one is loaded as much.
+ * @param preferred - container that served the same conversation last; undefined: none
+ * @param random - gives [0, 1)
+ */
+export function chooseServing<T extends ServingCandidate>(
+  candidates: Iterable<T>,
+  tokensPerStream: number,
+  preferred: ContainerId | undefined,
+  random: () => number,
+): T | undefined {
+  let best: T | undefined;
+  let least = Number.POSITIVE_INFINITY;
+  let ties = 0;
+  let held: T | undefined;
+  let heldLoad = 0;
+  let busiestOther = Number.NEGATIVE_INFINITY;
+  let others = 0;
+  for (const candidate of candidates) {
+    if (!candidate.accepting) continue;
+    const load = servingLoad(candidate, tokensPerStream);
+    const isPreferred = candidate.containerId === preferred;
+    if (!isPreferred) {
+      others += 1;
+      busiestOther = Math.max(busiestOther, load);
+    }
+    if (candidate.inFlight >= candidate.slots) continue;
+    if (isPreferred) {
+      held = candidate;
+      heldLoad = load;
+    }
+    if (load < least) {
+      best = candidate;
+      least = load;
+      ties = 1;
+    } else if (load === least) {
+      ties += 1;
+      if (random() * ties < 1) best = candidate;
+    }
+  }
+  if (held === undefined) return best;
+  const isBusiest = others > 0 && heldLoad > busiestOther;
+  return !isBusiest && heldLoad <= least + AFFINITY_SLACK ? held : best;
+}

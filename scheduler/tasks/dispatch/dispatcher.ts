@@ -8,10 +8,12 @@ import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Fetched, TaskQueues } from '../../stores/queues/task-queues.ts';
+import { Affinities } from './affinities.ts';
 import type { Claim } from './attempts.ts';
 import { claimOf } from './attempts.ts';
-import { chooseContainer } from './choose.ts';
+import { chooseContainer, chooseServing } from './choose.ts';
 import type { ReadyContainer, SlotTable } from './slots.ts';
 
 interface QueueState {
@@ -42,6 +44,7 @@ export class Dispatcher {
   readonly #idle = new Listeners<[ReadyContainer]>();
   readonly #noRoom = new Listeners<[QueueName, TaskId | undefined]>();
   readonly #states = new Map<QueueName, QueueState>();
+  readonly #affinities = new Affinities();
   #stopped = false;
 
   constructor(parts: {
@@ -115,8 +118,9 @@ export class Dispatcher {
   }
 
   /** Frees the slot of an attempt that ended in that container. */
-  release(container: ReadyContainer, nowMs: number): void {
+  release({ container, job }: { readonly container: ReadyContainer; readonly job: TaskJob }, nowMs: number): void {
     container.inFlight = Math.max(0, container.inFlight - 1);
+    if (job.serving !== undefined) container.tokens = Math.max(0, container.tokens - job.serving.tokens);
     if (container.inFlight === 0) container.idleSinceMs = nowMs;
     const state = this.#states.get(container.queue);
     if (state !== undefined) this.#pump(container.queue, state);
@@ -221,9 +225,29 @@ export class Dispatcher {
       if (container.inFlight === 0) this.#idle.tell(container);
     } else {
       if (!state.expected.delete(fetched.job.taskId)) state.backlog = true;
-      this.#claimed.tell(claimOf(fetched, container, token, lock, askedAtMs));
+      const { serving } = fetched.job;
+      const server = serving === undefined ? container : this.#serverFor(queue, container, serving);
+      this.#claimed.tell(claimOf(fetched, server, token, lock, askedAtMs));
     }
     this.#pump(queue, state);
+  }
+
+  /**
+   * Chooses a container again, now that the fetched call tells its tokens and its conversation.
+   * @param container - the one whose slot was taken before the fetch; its slot is freed when another is chosen
+   */
+  #serverFor(queue: QueueName, container: ReadyContainer, serving: NonNullable<TaskJob['serving']>): ReadyContainer {
+    const { tokens, tokensPerStream, prefers } = serving;
+    const nowMs = performance.now();
+    container.inFlight -= 1;
+    const preferred = prefers === undefined ? undefined : this.#affinities.of(queue, prefers, nowMs);
+    // None accepts any more: the sender gives the job back.
+    const chosen = chooseServing(this.#slots.of(queue), tokensPerStream, preferred, Math.random) ?? container;
+    chosen.inFlight += 1;
+    chosen.tokens += tokens;
+    if (prefers !== undefined) this.#affinities.served(queue, prefers, chosen.containerId, nowMs);
+    if (container.inFlight === 0) this.#idle.tell(container);
+    return chosen;
   }
 
   #retryLater(queue: QueueName, state: QueueState): void {

@@ -149,7 +149,7 @@ export class Sender {
     const isSure = claim.isForwarded ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
       if (asks) await leases.dropOf(job.taskId, claim.lock);
-      this.#parts.dispatcher.release(container, clock.nowMs());
+      this.#parts.dispatcher.release(claim, clock.nowMs());
       return;
     }
     if (!isUnbroken(sureAtMs)) {
@@ -200,7 +200,7 @@ export class Sender {
     const { queues, dispatcher, clock, log } = this.#parts;
     log.warn({ taskId: claim.job.taskId }, 'a job came back while its task runs, taking it out');
     await queues.fail(claim.queue, claim.job.taskId, claim.lock, 'runs already');
-    dispatcher.release(claim.container, clock.nowMs());
+    dispatcher.release(claim, clock.nowMs());
   }
 
   /**
@@ -217,7 +217,7 @@ export class Sender {
     if (await leases.writeForwarded(leaseOf(claim), instance)) return true;
     // The origin took the task back, or it ended.
     queues.disown(claim.queue, claim.job.taskId);
-    dispatcher.release(claim.container, clock.nowMs());
+    dispatcher.release(claim, clock.nowMs());
     return false;
   }
 
@@ -287,7 +287,7 @@ export class Sender {
     if (holder === undefined || holder === instance || !(await isAlive(holder))) return false;
     log.warn({ taskId, replica: holder }, 'a job came back while its task runs at another replica, taking it out');
     await queues.fail(claim.queue, taskId, claim.lock, 'runs elsewhere');
-    dispatcher.release(claim.container, clock.nowMs());
+    dispatcher.release(claim, clock.nowMs());
     return true;
   }
 
@@ -317,7 +317,7 @@ export class Sender {
     await this.#parts.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
     await this.#parts.completion.answerFrom(record);
     // The slot is released last: an error above gives back the job and the slot together.
-    this.#parts.dispatcher.release(claim.container, this.#parts.clock.nowMs());
+    this.#parts.dispatcher.release(claim, this.#parts.clock.nowMs());
     return true;
   }
 
@@ -373,7 +373,7 @@ export class Sender {
       await this.#parts.queues.giveBack(queue, job.taskId, claim.lock);
     };
     await untilRequeued(claim, back, this.#parts);
-    this.#parts.dispatcher.release(container, this.#parts.clock.nowMs());
+    this.#parts.dispatcher.release(claim, this.#parts.clock.nowMs());
     this.#parts.dispatcher.wake(queue);
   }
 
@@ -385,7 +385,7 @@ export class Sender {
   async #finishFetched(claim: Claim, ending: Ending): Promise<void> {
     const { job, queue } = claim;
     const fence = await this.#parts.queues.fail(queue, job.taskId, claim.lock, failureReasonOf(ending));
-    this.#parts.dispatcher.release(claim.container, this.#parts.clock.nowMs());
+    this.#parts.dispatcher.release(claim, this.#parts.clock.nowMs());
     if (fence.kind !== 'done') return;
     const from = { status: 'PENDING', attempt: claim.number } as const;
     await this.#parts.completion.endQueued(queue, job, ending, from);

@@ -3,7 +3,7 @@
 // Invariant: an attempt is sent only while `inFlight` is below `slots`. A slot is freed only
 // when the agent said that the attempt ended, or when its container or machine is gone.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import type { Candidate } from './choose.ts';
+import type { ServingCandidate } from './choose.ts';
 
 /** Task stream of one machine's agent. */
 export interface TaskLink {
@@ -30,11 +30,15 @@ export interface RunOrder {
   readonly stream?: boolean;
 }
 
-export interface ReadyContainer extends Candidate {
+export interface ReadyContainer extends ServingCandidate {
   readonly queue: QueueName;
   readonly machineId: MachineId;
   slots: number;
   inFlight: number;
+  /** Estimated tokens of its attempts that call a model. */
+  tokens: number;
+  /** Requests that wait inside its engine, as far as is known. */
+  engineWaiting: number;
   accepting: boolean;
   /** True while the container leaves: it accepts nothing, even when its machine's link comes back. */
   leaving: boolean;
@@ -72,6 +76,8 @@ export class SlotTable {
     const container: ReadyContainer = {
       ...facts,
       inFlight: 0,
+      tokens: 0,
+      engineWaiting: 0,
       accepting: link !== undefined,
       leaving: false,
       paused: undefined,
