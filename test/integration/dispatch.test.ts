@@ -146,8 +146,7 @@ describe('random interleavings', () => {
         const tokens = Math.floor(random() * 5000);
         const serving = { tokens, tokensPerStream: 1000, ...(prefers === undefined ? {} : { prefers }) };
         doing.push(world.add(random() < 0.8 ? 'named' : 'unnamed', random() < 0.5 ? serving : undefined));
-      }
-      else if (what < 0.7) {
+      } else if (what < 0.7) {
         const claim = pick(world.running);
         if (claim !== undefined) doing.push(world.finish(claim));
       } else if (what < 0.78) {
@@ -227,7 +226,7 @@ describe('calls to models', () => {
       await world.add('named', call(`short-${index}`));
       await waitFor(() => world.running.length === index + 2, 'a short one was claimed');
     }
-    expect([a?.inFlight, b?.inFlight].toSorted()).toEqual([1, 5]);
+    expect(new Set([a?.inFlight, b?.inFlight])).toEqual(new Set([1, 5]));
     await world.drain();
   });
 });

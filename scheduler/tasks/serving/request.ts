@@ -39,8 +39,7 @@ export function servingCallOf(
 
 /** Tokens that the call may take: a quarter of the prompt's characters, and the longest answer for each choice. */
 export function estimatedTokens(body: Body): number {
-  const output =
-    positive(body['max_completion_tokens']) ?? positive(body['max_tokens']) ?? DEFAULT_OUTPUT_TOKENS;
+  const output = positive(body['max_completion_tokens']) ?? positive(body['max_tokens']) ?? DEFAULT_OUTPUT_TOKENS;
   const prompt = promptTokens(body['messages']) + promptTokens(body['prompt']) + promptTokens(body['input']);
   const isEmbedding = body['input'] !== undefined;
   return Math.max(1, prompt + (isEmbedding ? 0 : output * (positive(body['n']) ?? 1)));

@@ -10,7 +10,10 @@ describe('affinity of a call', () => {
 
   test('later turns of a conversation have the hash of its first one', () => {
     const first = affinityOf(chat(system, user('Hello')), undefined);
-    const later = affinityOf(chat(system, user('Hello'), { role: 'assistant', content: 'Hi' }, user('Why?')), undefined);
+    const later = affinityOf(
+      chat(system, user('Hello'), { role: 'assistant', content: 'Hi' }, user('Why?')),
+      undefined,
+    );
     expect(first).toMatch(/^[\w-]{22}$/);
     expect(later).toBe(first);
     expect(affinityOf(chat(system, user('Good day')), undefined)).not.toBe(first);
@@ -34,7 +37,11 @@ describe('affinity of a call', () => {
   });
 
   test('parts of a message count, text or not', () => {
-    const image = (url: string) => user([{ type: 'image_url', image_url: { url } }, { type: 'text', text: 'What?' }]);
+    const image = (url: string) =>
+      user([
+        { type: 'image_url', image_url: { url } },
+        { type: 'text', text: 'What?' },
+      ]);
     expect(affinityOf(chat(image('a')), undefined)).toBe(affinityOf(chat(image('a'), user('And?')), undefined));
     expect(affinityOf(chat(image('a')), undefined)).not.toBe(affinityOf(chat(image('b')), undefined));
   });
