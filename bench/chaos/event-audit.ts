@@ -27,7 +27,8 @@ export interface EventBooks {
 /** Statuses that may follow one another (docs/invariants.md); a late COMPLETE may replace another end. */
 const NEXT: Readonly<Record<string, readonly string[]>> = {
   PENDING: ['RUNNING', 'RETRY', 'COMPLETE', 'ERROR', 'CANCELLED', 'EXPIRED', 'TIMEOUT'],
-  RUNNING: ['RETRY', 'COMPLETE', 'ERROR', 'CANCELLED', 'TIMEOUT'],
+  // PENDING: the attempt ended before it began.
+  RUNNING: ['PENDING', 'RETRY', 'COMPLETE', 'ERROR', 'CANCELLED', 'TIMEOUT'],
   RETRY: ['PENDING', 'RUNNING', 'COMPLETE', 'ERROR', 'CANCELLED', 'EXPIRED', 'TIMEOUT'],
 };
 const NEXT_OF_END = ['COMPLETE'];

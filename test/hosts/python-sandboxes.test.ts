@@ -37,7 +37,7 @@ describe('a program that makes pods and sandboxes', () => {
         memory: expect.stringContaining('create-image-from-filesystem keeps the files') as string,
         aio: [['0\n'], ['1\n'], ['2\n'], ['3\n'], ['4\n']],
         alive: null,
-        ended: 0,
+        ended: 143,
       });
       expect(pod).toEqual({
         page: true,

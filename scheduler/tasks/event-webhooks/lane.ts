@@ -13,7 +13,10 @@ import type { Delivered, DueDelivery, EventPage, Progress } from '../../stores/s
 import type { LastDelivery, WebhookWork } from '../../stores/store/queries/webhooks.ts';
 import type { Outcome } from '../webhooks/decide.ts';
 import { POSTPONED_MS, afterEventTry, errorOf } from './decide.ts';
+import { EventOrder } from './event-order.ts';
+import type { Entry } from './event-order.ts';
 import { kindsOf } from './filters.ts';
+import { WaitingDeliveries } from './waiting.ts';
 
 /** Most posts of one webhook at once. */
 export const OF_ONE_WEBHOOK = 8;
@@ -60,22 +63,12 @@ export interface LaneHost {
   failed(lane: Lane, error: unknown): void;
 }
 
-interface Entry {
-  readonly event: EventRow;
-  readonly subject: string;
-  state: 'open' | 'running' | 'done';
-}
-
 interface Retry {
   readonly event: EventRow;
   readonly subject: string;
   readonly id: DeliveryId;
   readonly attempts: number;
 }
-
-/** Events of one subject are sent one after another. */
-export const subjectOf = (event: EventRow): string =>
-  event.taskId ?? event.containerId ?? event.deploymentId ?? event.stubId ?? '';
 
 export class Lane {
   readonly id: WebhookId;
@@ -87,18 +80,12 @@ export class Lane {
   #lastSeq: number;
   /** Every matching event up to here was read. */
   #readTo: number;
-  /** Events that were read, in order; those at the front that are done are dropped. */
-  readonly #entries: Entry[] = [];
-  /** Events of a subject, in order; the first is ready or running. */
-  readonly #subjects = new Map<string, Entry[]>();
-  readonly #ready: Entry[] = [];
+  /** Events that were read. */
+  readonly #events = new EventOrder();
   readonly #retries: Retry[] = [];
   /** Retries that were read and have no written outcome. */
   readonly #underWay = new Set<DeliveryId>();
-  /** Number of waiting deliveries by subject. */
-  #held: Map<string, number>;
-  #waiting: number;
-  #waitingVersion = 0;
+  readonly #waiting: WaitingDeliveries;
   #running = 0;
   #pace: 'unproven' | 'quick' | 'slow' | 'silent';
   #isReading = false;
@@ -119,9 +106,8 @@ export class Lane {
     this.workspaceId = webhook.workspaceId;
     this.#readTo = webhook.cursorSeq;
     this.#lastSeq = webhook.lastSeq;
-    this.#held = new Map(held);
-    this.#waiting = [...held.values()].reduce((sum, one) => sum + one, 0);
-    this.#retriesDue = this.#waiting > 0;
+    this.#waiting = new WaitingDeliveries(held);
+    this.#retriesDue = this.#waiting.total > 0;
     const { lastDelivery } = webhook;
     this.#pace = lastDelivery !== null && lastDelivery.status_code === null ? 'silent' : 'unproven';
   }
@@ -132,8 +118,8 @@ export class Lane {
 
   /** Events up to here have outcomes, or are not the webhook's. */
   get cursor(): number {
-    const [first] = this.#entries;
-    return first === undefined ? this.#readTo : first.event.seq - 1;
+    const first = this.#events.firstSeq;
+    return first === undefined ? this.#readTo : first - 1;
   }
 
   /** Whether its posts may take long. */
@@ -142,18 +128,18 @@ export class Lane {
   }
 
   get isBehind(): boolean {
-    return this.#entries.length > 0 || this.#readTo < this.#lastSeq;
+    return this.#events.size > 0 || this.#readTo < this.#lastSeq;
   }
 
   /** Whether the lane has nothing to do, and nothing that is not written. */
   get isIdle(): boolean {
-    if (this.#running > 0 || this.#isReading || this.#entries.length > 0) return false;
+    if (this.#running > 0 || this.#isReading || this.#events.size > 0) return false;
     if (this.#retries.length > 0 || this.#underWay.size > 0) return false;
     return this.#isLeaving || this.#readTo >= this.#lastSeq;
   }
 
   get hasWaiting(): boolean {
-    return this.#waiting > 0;
+    return this.#waiting.total > 0;
   }
 
   /** Whether no delivery is in motion. */
@@ -163,7 +149,7 @@ export class Lane {
 
   /** Grows with each change of the waiting deliveries, as they are known here. */
   get waitingVersion(): number {
-    return this.#waitingVersion;
+    return this.#waiting.version;
   }
 
   /** The workspace has events up to this number. */
@@ -179,11 +165,8 @@ export class Lane {
    */
   changed(webhook: WebhookWork, held?: ReadonlyMap<string, number>): void {
     this.#take(webhook);
-    if (held !== undefined) {
-      this.#held = new Map(held);
-      this.#waiting = [...held.values()].reduce((sum, one) => sum + one, 0);
-    }
-    this.#retriesDue = this.#waiting > 0;
+    if (held !== undefined) this.#waiting.replace(held);
+    this.#retriesDue = this.#waiting.total > 0;
     this.step();
   }
 
@@ -224,17 +207,8 @@ export class Lane {
   leave(): void {
     if (this.#isLeaving) return;
     this.#isLeaving = true;
-    const kept = this.#entries.findLastIndex(({ state }) => state !== 'open') + 1;
-    const left = this.#entries.splice(kept);
-    if (left[0] !== undefined) this.#readTo = left[0].event.seq - 1;
-    for (const entry of left) {
-      const queue = this.#subjects.get(entry.subject);
-      const others = queue?.filter((one) => one !== entry) ?? [];
-      if (others.length > 0) this.#subjects.set(entry.subject, others);
-      else this.#subjects.delete(entry.subject);
-      const at = this.#ready.indexOf(entry);
-      if (at >= 0) this.#ready.splice(at, 1);
-    }
+    const dropped = this.#events.dropUnbegun();
+    if (dropped !== undefined) this.#readTo = dropped - 1;
     for (const { id } of this.#retries.splice(0)) this.#underWay.delete(id);
     this.step();
   }
@@ -253,10 +227,10 @@ export class Lane {
         void this.#again(retry);
         continue;
       }
-      if (this.#waiting >= MOST_WAITING) break;
-      const entry = this.#ready.shift();
+      if (this.#waiting.total >= MOST_WAITING) break;
+      const entry = this.#events.next();
       if (entry === undefined) break;
-      if (this.#held.has(entry.subject)) this.#putBehind(entry);
+      if (this.#waiting.has(entry.subject)) this.#putBehind(entry);
       else void this.#send(entry);
     }
     if (!this.#isReading) void this.#read();
@@ -272,8 +246,8 @@ export class Lane {
     const wantsPage =
       !this.#isLeaving &&
       this.#readTo < this.#lastSeq &&
-      this.#waiting < MOST_WAITING &&
-      this.#entries.length < LOW_WATER;
+      this.#waiting.total < MOST_WAITING &&
+      this.#events.size < LOW_WATER;
     if (!wantsRetries && !wantsPage) return;
     this.#isReading = true;
     try {
@@ -324,7 +298,7 @@ export class Lane {
     let bytes = 0;
     let readTo = page.upTo;
     for (const event of page.events) {
-      this.#add(event);
+      this.#events.add(event);
       bytes += JSON.stringify(event.data).length;
       if (bytes < PAGE_BYTES) continue;
       readTo = event.seq;
@@ -341,24 +315,8 @@ export class Lane {
     this.#host.moved(this);
   }
 
-  #add(event: EventRow): void {
-    const entry: Entry = { event, subject: subjectOf(event), state: 'open' };
-    this.#entries.push(entry);
-    const queue = this.#subjects.get(entry.subject);
-    if (queue !== undefined) return void queue.push(entry);
-    this.#subjects.set(entry.subject, [entry]);
-    this.#ready.push(entry);
-  }
-
-  /** The entry has an outcome: the next of its subject is ready. */
   #finish(entry: Entry): void {
-    entry.state = 'done';
-    while (this.#entries[0]?.state === 'done') this.#entries.shift();
-    const queue = this.#subjects.get(entry.subject);
-    queue?.shift();
-    const next = queue?.[0];
-    if (next === undefined) this.#subjects.delete(entry.subject);
-    else this.#ready.push(next);
+    this.#events.finish(entry);
     this.#host.moved(this);
   }
 
@@ -377,10 +335,7 @@ export class Lane {
       this.#running -= 1;
     }
     if (after === 'finished') this.#finish(entry);
-    else {
-      entry.state = 'open';
-      this.#ready.push(entry);
-    }
+    else this.#events.reopen(entry);
     this.step();
   }
 
@@ -417,7 +372,7 @@ export class Lane {
     else if (outcome.kind === 'answered') this.#pace = durationMs > SLOW_MS ? 'slow' : 'quick';
     const waited = attempts > 0 || this.#underWay.has(id);
     const waits = verdict.kind === 'again';
-    this.#count(subject, waits ? (waited ? 0 : 1) : waited ? -1 : 0);
+    this.#waiting.change(subject, waits ? (waited ? 0 : 1) : waited ? -1 : 0);
     const statusCode = outcome.kind === 'answered' ? outcome.status : null;
     const error = errorOf(outcome);
     this.#last = { event_id: event.id, status_code: statusCode, at: timestampOf(nowMs), error: error || null };
@@ -437,7 +392,7 @@ export class Lane {
     );
     if (verdict.kind === 'gone') this.#host.gone(this);
     // The receiver answers again: new events wait for those that wait.
-    if (verdict.kind === 'delivered' && this.#waiting >= MOST_WAITING / 2) this.#bringForward(nowMs);
+    if (verdict.kind === 'delivered' && this.#waiting.total >= MOST_WAITING / 2) this.#bringForward(nowMs);
     return 'finished';
   }
 
@@ -455,7 +410,7 @@ export class Lane {
 
   /** An earlier event of the subject waits for another try: this one comes after it. */
   #putBehind(entry: Entry): void {
-    this.#count(entry.subject, 1);
+    this.#waiting.change(entry.subject, 1);
     this.#host.ended(
       this,
       {
@@ -475,7 +430,7 @@ export class Lane {
 
   /** The event of a retry was deleted by age. */
   #endLost(delivery: DueDelivery['delivery']): void {
-    this.#count(delivery.subject, -1);
+    this.#waiting.change(delivery.subject, -1);
     this.#host.ended(
       this,
       {
@@ -498,14 +453,5 @@ export class Lane {
       eventType: event.type,
       subject,
     };
-  }
-
-  #count(subject: string, by: number): void {
-    if (by === 0) return;
-    this.#waitingVersion += 1;
-    this.#waiting = Math.max(0, this.#waiting + by);
-    const left = (this.#held.get(subject) ?? 0) + by;
-    if (left > 0) this.#held.set(subject, left);
-    else this.#held.delete(subject);
   }
 }
