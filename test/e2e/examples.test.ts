@@ -1,5 +1,5 @@
 // The examples as examples/README.md has them: deployed by the command line as they are, and called. The tests of image
-// builds, frameworks, scaling, pods and the Python module have the others (EXAMPLES).
+// builds, frameworks, scaling, models, pods and the Python module have the others (EXAMPLES).
 import { cpSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect } from 'vitest';
@@ -19,9 +19,11 @@ const EXAMPLES: Readonly<Record<string, string>> = {
   database: 'hosts/pod-examples.test.ts',
   diffusion: 'hosts/recipes.test.ts',
   dockerfile: 'e2e/examples.test.ts',
+  embedding_model: 'hosts/model-examples.test.ts',
   embeddings: 'hosts/recipes.test.ts',
   fastapi: 'hosts/frameworks.test.ts',
   hello: 'e2e/examples.test.ts',
+  llm_llamacpp: 'hosts/model-examples.test.ts',
   llm_vllm: 'hosts/recipes.test.ts',
   node: 'hosts/pod-examples.test.ts',
   notebook: 'hosts/notebook.test.ts',
@@ -34,6 +36,7 @@ const EXAMPLES: Readonly<Record<string, string>> = {
   site: 'hosts/pod-examples.test.ts',
   slow: 'hosts/scaling.test.ts',
   stream: 'e2e/examples.test.ts',
+  text_generator: 'hosts/model-examples.test.ts',
   webhook_consumer: 'hosts/recipes.test.ts',
   whisper: 'hosts/recipes.test.ts',
 };
