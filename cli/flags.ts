@@ -129,6 +129,23 @@ export interface WebhookDeliveriesFlags {
   readonly limit: number;
 }
 
+export interface ModelAddFlags {
+  readonly type?: string;
+  readonly deployment?: string;
+  readonly kind?: string;
+  readonly port?: number;
+  readonly url?: string;
+  readonly secret?: string;
+  readonly servedName?: string;
+  readonly contextLength?: number;
+  readonly dimensions?: number;
+  readonly promptPrice?: number;
+  readonly completionPrice?: number;
+  readonly requestPrice?: number;
+  readonly public?: boolean;
+  readonly file?: string;
+}
+
 export interface SecretSetFlags {
   readonly file?: string;
 }

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
   'Begin:': ['up', 'login', 'logout', 'init', 'context', 'completion', 'version'],
-  'Apps:': ['serve', 'deploy', 'run', 'prepare', 'invoke', 'deployment', 'image', 'stack'],
+  'Apps:': ['serve', 'deploy', 'run', 'prepare', 'invoke', 'deployment', 'image', 'model', 'stack'],
   'Look:': ['status', 'top', 'explain', 'logs', 'events', 'metrics', 'task', 'container'],
   'Data:': ['volume', 'secret', 'webhook', 'registry'],
   'Machines:': ['machine', 'worker', 'pool'],

@@ -10,6 +10,7 @@ import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
 import { addMetrics } from './metric-resources.ts';
+import { addModel } from './model-resources.ts';
 import { addVolume } from './volume-resources.ts';
 import { addWebhook } from './webhook-resources.ts';
 import { addAudit, addKey, addSecret, addStack, addToken, addWorkspace } from './workspace-resources.ts';
@@ -32,6 +33,7 @@ export function addResourceCommands(
   addKey(program, invocation);
   addSecret(program, invocation);
   addWebhook(program, invocation);
+  addModel(program, invocation);
   addStack(program, invocation);
   addImageCommands(program, invocation);
   addVolume(program, invocation);

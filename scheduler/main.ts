@@ -23,6 +23,7 @@ import { openLinks } from './compose/links.ts';
 import { openLiveLogs } from './compose/live-logs.ts';
 import { openBuilds } from './compose/builds.ts';
 import { openObjects } from './compose/objects.ts';
+import { openModels } from './compose/models.ts';
 import { openPools, openPoolsFile } from './compose/pools.ts';
 import { openPods } from './compose/pods.ts';
 import { openRecords } from './compose/records.ts';
@@ -117,6 +118,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   opened.push({ name: 'task queues', stop: () => localQueue.queues.close() });
   const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts);
   const eventWebhooks = openEventWebhooks(infrastructure, identity, clusterState, webhooks, events);
+  const modelParts = openModels(infrastructure, identity, webhooks, events);
   const records = openRecords(infrastructure, clusterState, webhooks, events);
   const redisMemory = openRedisMemory(infrastructure);
   const serves = openServeLeases(infrastructure, clusterState);
@@ -158,6 +160,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const buildParts = openBuilds(infrastructure, clusterState, objectParts, taskParts, scaling, registryParts);
   const surfaces = openSurfaces({
     ...base,
+    ...modelParts,
     ...volumeFileParts,
     ...buildParts,
     ...podParts,

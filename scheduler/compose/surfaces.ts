@@ -58,6 +58,7 @@ export interface SurfacesSetup extends Pick<
   | 'events'
   | 'liveLogs'
   | 'serves'
+  | 'models'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

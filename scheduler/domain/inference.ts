@@ -1,8 +1,8 @@
 // Vocabulary of hosted inference, shared by the catalog, the /v1 surface and the credit ledger.
+import type { MODEL_TYPES } from '#shared/api/rest/models.ts';
 import type { TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 
 /** Sort of work that a model does. Source: reference of the inference API, §3. */
-export const MODEL_TYPES = ['chat', 'completion', 'embedding', 'rerank', 'image', 'custom'] as const;
 export type ModelType = (typeof MODEL_TYPES)[number];
 
 /** Prices in integer micro-units of the installation's currency: for a million tokens, and for a request. */

@@ -22,6 +22,8 @@ const LISTS: Readonly<Record<string, 'own' | 'admin'>> = {
   'image list': 'own',
   'key list': 'admin',
   'machine list': 'admin',
+  'model list': 'own',
+  'model show chat': 'own',
   'pool list': 'admin',
   'pool show held-1': 'admin',
   'registry list': 'own',
@@ -72,6 +74,8 @@ beforeAll(async () => {
   await make('secret/{ws}', { name: 'LONGSHORE_REGISTRY_GHCR_IO', value: JSON.stringify(pulls) });
   await make('volume/{ws}', { name: 'models', driver: 'shared' });
   await make('webhook/{ws}', { url: 'https://example.com/hooks', event_types: ['task.updated'] });
+  const llm = { kind: 'deployment', deployment: 'llm', deployment_kind: 'pod', port: 8000 };
+  await make('model/{ws}', { id: 'chat', type: 'chat', context_length: 8192, backends: [llm] });
   await make('stack/{ws}', { name: 'shop', apps: ['orders'] });
   await run(`login --context local --token ${platform.own.token}`, 'own');
   const workspaces = JSON.parse(await line('workspace list --json', 'admin')) as readonly Record<string, string>[];

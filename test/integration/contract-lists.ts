@@ -351,6 +351,7 @@ export const LISTS: Readonly<Record<string, List>> = {
 export const PAGED_ELSEWHERE: Readonly<Record<string, string>> = {
   'GET /volume/{ws}/{volumeName}/files': 'test/hosts/volumes.test.ts',
   'GET /volume/{ws}/{volumeName}/size': 'test/hosts/volumes.test.ts',
+  'GET /model/{ws}': 'test/integration/models.test.ts',
   'GET /webhook/{ws}': 'test/integration/webhook-routes.test.ts',
   'GET /webhook/{ws}/{webhookId}/deliveries': 'test/integration/webhook-routes.test.ts',
 };

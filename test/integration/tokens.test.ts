@@ -30,6 +30,8 @@ const REST: Readonly<Record<string, string>> = {
   'GET /metrics/{ws}/stub-timeseries': 'r',
   'GET /metrics/{ws}/workspace-timeseries': 'r',
   'GET /stack/{ws}': 'r',
+  'GET /model/{ws}': 'r',
+  'GET /model/{ws}/{modelId}': 'r',
   'GET /webhook/{ws}': 'r',
   'GET /webhook/{ws}/{webhookId}': 'r',
   'GET /webhook/{ws}/{webhookId}/deliveries': 'r',

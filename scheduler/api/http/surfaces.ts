@@ -95,6 +95,7 @@ import type { Explains } from './rest/explain.ts';
 import { restRate } from './rest/limits.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
 import { restRoutes } from './rest/routes.ts';
+import type { ModelRouteParts } from './rest/models.ts';
 import type { WebhookRouteParts } from './rest/webhooks.ts';
 import { createHttpServer } from './server.ts';
 import { StreamMetrics } from './streams/metrics.ts';
@@ -160,6 +161,7 @@ export interface SurfaceParts {
   readonly objects: Objects;
   readonly secrets: Secrets;
   readonly webhooks: WebhookRouteParts['webhooks'];
+  readonly models: ModelRouteParts['models'];
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
   readonly directory: Directory;

@@ -7,7 +7,7 @@ import type { Redis } from 'ioredis';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 
-export type InvalidationKind = 'token' | 'deployment' | 'workspace' | 'signing_key' | 'container';
+export type InvalidationKind = 'token' | 'deployment' | 'workspace' | 'signing_key' | 'container' | 'model';
 
 export interface Invalidation {
   /**
@@ -22,6 +22,7 @@ export interface Invalidation {
    * - workspace: workspace id
    * - signing_key: the id of a retired key, else the name of the action
    * - container: the id of one that ends
+   * - model: workspace id, or `public`
    */
   on(kind: InvalidationKind, handler: (id: string) => void): void;
   /** Registers a handler for the loss of messages: every cached entry may then be stale. */

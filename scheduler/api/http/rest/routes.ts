@@ -27,6 +27,8 @@ import type { LogStreamParts } from './log-stream.ts';
 import { metricRoutes } from './metrics.ts';
 import type { MetricRouteParts } from './metrics.ts';
 import type { RestRoute } from './route.ts';
+import { modelRoutes } from './models.ts';
+import type { ModelRouteParts } from './models.ts';
 import { notBuiltRoutes } from './not-built.ts';
 import { downloadUrl } from './objects.ts';
 import type { ObjectRouteParts } from './objects.ts';
@@ -55,6 +57,7 @@ export interface RestRouteParts
     ImageRouteParts,
     LimitsParts,
     MetricRouteParts,
+    ModelRouteParts,
     ObjectRouteParts,
     OutputRouteParts,
     StackRouteParts,
@@ -101,6 +104,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...volumeRoutes(parts),
   ...imageRoutes(parts),
   ...webhookRoutes(parts),
+  ...modelRoutes(parts),
   ...stackRoutes(parts),
   ...deploymentRoutes(parts),
   ...notBuiltRoutes,

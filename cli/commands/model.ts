@@ -1,0 +1,146 @@
+// `longshore model`: models that the workspace offers behind /v1.
+import { readFile } from 'node:fs/promises';
+import { messageOf } from '#shared/errors.ts';
+import type { Client } from '../client.ts';
+import { CliError, usageError } from '../errors.ts';
+import type { ModelAddFlags } from '../flags.ts';
+import { listField, numberField, objectField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { print, printJson } from '../print.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+const PAGE = 1000;
+
+const pathOf = async (client: Client, ...rest: readonly string[]): Promise<string> =>
+  ['/model', await client.workspaceId(), ...rest.map(encodeURIComponent)].join('/');
+
+const unknown =
+  (id: string) =>
+  (error: unknown): never => {
+    if (!(error instanceof CliError) || error.answerCode !== 'model_not_found') throw error;
+    throw new CliError(`this workspace has no model ${id}: \`longshore model list\` shows them`, { cause: error });
+  };
+
+export async function runModelAdd(id: string, flags: ModelAddFlags, invocation: Invocation): Promise<void> {
+  const body = { ...(await fileOf(flags.file)), ...fieldsOf(flags), id };
+  if (!('type' in body)) throw usageError('name the type of the model: --type chat');
+  if (!('backends' in body)) throw usageError('name what serves the model: --deployment NAME, or --url URL');
+  await withClient(invocation, async (client) => {
+    const model = await client.restCall('POST', await pathOf(client), body);
+    showDone(invocation, model, [`added model ${id}: ${textField(model, 'type')}, served by ${backendsOf(model)}`]);
+  });
+}
+
+async function fileOf(file: string | undefined): Promise<JsonObject> {
+  if (file === undefined) return {};
+  let value: unknown;
+  try {
+    value = JSON.parse(await readFile(file, 'utf8'));
+  } catch (error) {
+    throw new CliError(`cannot read ${file}: ${messageOf(error)}`, { cause: error });
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
+  throw new CliError(`${file} must hold a JSON object`);
+}
+
+function fieldsOf(flags: ModelAddFlags): JsonObject {
+  if (flags.deployment !== undefined && flags.url !== undefined) {
+    throw usageError('give --deployment or --url; several backends go into --file');
+  }
+  const served = flags.servedName === undefined ? {} : { served_model_name: flags.servedName };
+  const backend =
+    flags.deployment === undefined
+      ? flags.url && {
+          kind: 'external',
+          base_url: flags.url,
+          ...(flags.secret === undefined ? {} : { secret: flags.secret }),
+          ...served,
+        }
+      : {
+          kind: 'deployment',
+          deployment: flags.deployment,
+          ...(flags.kind === undefined ? {} : { deployment_kind: flags.kind }),
+          ...(flags.port === undefined ? {} : { port: flags.port }),
+          ...served,
+        };
+  const { promptPrice, completionPrice, requestPrice } = flags;
+  const isPriced = promptPrice !== undefined || completionPrice !== undefined || requestPrice !== undefined;
+  return {
+    ...(flags.type === undefined ? {} : { type: flags.type }),
+    ...(flags.contextLength === undefined ? {} : { context_length: flags.contextLength }),
+    ...(flags.dimensions === undefined ? {} : { embedding: { dimensions: flags.dimensions } }),
+    ...(flags.public === true ? { visibility: 'public' } : {}),
+    ...(backend ? { backends: [backend] } : {}),
+    ...(isPriced
+      ? {
+          prices: {
+            prompt_micros_per_million: promptPrice ?? 0,
+            completion_micros_per_million: completionPrice ?? 0,
+            request_micros: requestPrice ?? 0,
+          },
+        }
+      : {}),
+  };
+}
+
+const backendsOf = (model: JsonObject): string =>
+  listField(model, 'backends')
+    .map((backend) => {
+      if (textField(backend, 'kind') === 'external') return textField(backend, 'base_url');
+      const port = numberField(backend, 'port');
+      return `${textField(backend, 'deployment_kind')}/${textField(backend, 'deployment')}${port > 0 ? `:${port}` : ''}`;
+    })
+    .join(', ');
+
+export async function runModelList(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const answer = await client.rest(`${await pathOf(client)}?limit=${PAGE}`);
+    showList(
+      invocation,
+      listField(answer, 'data'),
+      ['ID', 'TYPE', 'VISIBILITY', 'ACTIVE', 'CONTEXT', 'SERVED BY'],
+      (model) => [
+        textField(model, 'id'),
+        textField(model, 'type'),
+        textField(model, 'visibility'),
+        model['active'] === true ? 'yes' : 'no',
+        numberField(model, 'context_length') === 0 ? '-' : String(numberField(model, 'context_length')),
+        backendsOf(model),
+      ],
+    );
+  });
+}
+
+export async function runModelShow(id: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const model = await client.rest(await pathOf(client, id)).catch(unknown(id));
+    if (invocation.options.json === true) {
+      printJson(model);
+      return;
+    }
+    const prices = objectField(model, 'prices');
+    const rows = [
+      ['id', textField(model, 'id')],
+      ['type', textField(model, 'type')],
+      ['visibility', textField(model, 'visibility')],
+      ['active', model['active'] === true ? 'yes' : 'no'],
+      ['owned by', textField(model, 'owned_by')],
+      ['context', String(numberField(model, 'context_length') || 'not known')],
+      ['served by', backendsOf(model)],
+      [
+        'prices',
+        `${numberField(prices, 'prompt_micros_per_million')} + ${numberField(prices, 'completion_micros_per_million')} micros per million tokens, ${numberField(prices, 'request_micros')} per request`,
+      ],
+      ['description', textField(model, 'description')],
+    ] as const;
+    for (const [name, value] of rows) if (value !== '') print(`${`${name}:`.padEnd(13)}${value}`);
+  });
+}
+
+export async function runModelRemove(id: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    await client.restCall('DELETE', await pathOf(client, id)).catch(unknown(id));
+    showDone(invocation, { id, done: 'removed' }, [`removed model ${id}`]);
+  });
+}
