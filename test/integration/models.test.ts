@@ -116,7 +116,17 @@ test('lists have pages by id, and a workspace has at most 100 models', async ({ 
 });
 
 test('the command line adds, lists, shows and removes a model', async ({ world: { cli } }) => {
-  const added = await cli('model', 'add', 'acme/cli', '--type', 'chat', '--deployment', 'llm', '--context-length', '4096');
+  const added = await cli(
+    'model',
+    'add',
+    'acme/cli',
+    '--type',
+    'chat',
+    '--deployment',
+    'llm',
+    '--context-length',
+    '4096',
+  );
   expect(added.stderr).toBe('');
   expect(added).toMatchObject({ code: 0, stdout: 'added model acme/cli: chat, served by asgi/llm\n' });
   expect((await cli('model', 'list')).stdout).toContain('acme/cli');
