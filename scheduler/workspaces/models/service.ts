@@ -57,7 +57,7 @@ export class ModelService {
     return row;
   }
 
-  /** @throws AppError `invalid_model`, `model_exists`, `too_many_models`, `unauthorized` (public, not the administrator) */
+  /** @throws AppError `invalid_model`, `model_exists`, `too_many_models`, `unauthorized` (public) */
   async create(workspaceId: WorkspaceId, given: CreateModel, by: By): Promise<ModelRow> {
     const checked = checkNew(given, this.#parts.urlProblem);
     if (typeof checked === 'string') throw invalid(checked);
@@ -74,7 +74,7 @@ export class ModelService {
     return row;
   }
 
-  /** Changes the fields that are given. @throws AppError `invalid_model`, `model_exists`, `model_not_found`, `unauthorized` */
+  /** Changes the fields that are given. @throws AppError as `create`, and `model_not_found` */
   async change(workspaceId: WorkspaceId, name: string, given: ChangeModel, by: By): Promise<ModelRow> {
     let touchesPublic = false;
     const row = await this.#written('audit.model.updated', by, name, async (tx) => {

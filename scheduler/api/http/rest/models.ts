@@ -1,5 +1,5 @@
-// Routes of the models that a workspace owns. Those that change something are closed to restricted tokens; public models
-// are changed by the administrator alone. Ids with a slash are percent-encoded in paths.
+// Routes of the models that a workspace owns. Those that change something are closed to restricted tokens. The
+// administrator alone changes public models. Ids with a slash are percent-encoded in paths.
 import { timestampOf } from '#shared/api/fields.ts';
 import { ChangeModel, CreateModel, ModelList, ModelRecord } from '#shared/api/rest/models.ts';
 import { PAGE } from '#shared/api/rest/query.ts';
