@@ -124,4 +124,6 @@ export const ModelRecord = Type.Object({
 });
 export type ModelRecord = Static<typeof ModelRecord>;
 
+export const ModelDeleted = Type.Object({});
+
 export const ModelList = listOf(ModelRecord);

@@ -1,7 +1,7 @@
 // Routes of the models that a workspace owns. Those that change something are closed to restricted tokens. The
 // administrator alone changes public models. Ids with a slash are percent-encoded in paths.
 import { timestampOf } from '#shared/api/fields.ts';
-import { ChangeModel, CreateModel, ModelList, ModelRecord } from '#shared/api/rest/models.ts';
+import { ChangeModel, CreateModel, ModelDeleted, ModelList, ModelRecord } from '#shared/api/rest/models.ts';
 import { PAGE } from '#shared/api/rest/query.ts';
 import { Type } from 'typebox';
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
@@ -69,10 +69,11 @@ export const modelRoutes = ({ models }: ModelRouteParts): readonly RestRoute[] =
     http: 'DELETE /model/{ws}/{modelId}',
     summary: 'Delete a model',
     scope: 'full',
+    answer: ModelDeleted,
     errors: ['model_not_found'],
     handle: async (request) => {
       await models.delete(request.workspaceId, idOf(request), byOf(request));
-      return undefined;
+      return {};
     },
   }),
 ];
