@@ -19,6 +19,7 @@ import { RollCall } from '../stores/queues/roll-call.ts';
 import type { Bus } from '../cluster/bus.ts';
 import { ALONE, RedisBus } from '../cluster/bus.ts';
 import { Loads } from '../cluster/loads.ts';
+import { ReservedTokens } from '../cluster/reserved-tokens.ts';
 import { RemoteCapacity } from '../replicas/remote-capacity.ts';
 import { TakeOver } from '../replicas/take-over.ts';
 import type { Infrastructure } from './infrastructure.ts';
@@ -51,6 +52,7 @@ export interface ClusterState extends MachineParts {
   readonly slots: SlotTable;
   readonly leases: Leases;
   readonly loads: Loads;
+  readonly reservedTokens: ReservedTokens;
   readonly remoteCapacity: RemoteCapacity;
 }
 
@@ -135,6 +137,7 @@ export function openClusterState(
     slots,
     leases,
     loads,
+    reservedTokens: new ReservedTokens({ bus, channel: keys.decideChannel, instance }),
     remoteCapacity: new RemoteCapacity({ instance, containers, machines, loads, presence, bus }),
   };
 }

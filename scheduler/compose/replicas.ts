@@ -43,7 +43,8 @@ export interface Replicas {
 
 export function joinReplicas(setup: ReplicasSetup): Replicas {
   const { db, keys, instance, log } = setup.infrastructure;
-  const { bus, leader, presence, containers, machines, slots, leases, loads, remoteCapacity } = setup.clusterState;
+  const { bus, leader, presence, containers, machines, slots, leases, loads, reservedTokens, remoteCapacity } =
+    setup.clusterState;
   const { queues, replies } = setup.localQueue;
   const { records } = setup.records;
   const { attempts, completion, dispatcher } = setup.taskParts;
@@ -93,7 +94,9 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
   const isAlone = !(bus instanceof RedisBus);
   return {
     listening: isAlone ? [] : [bus, sharedState],
-    running: isAlone ? [stopWhenDrained, deadReplicas] : [stopWhenDrained, loads, answers, deadReplicas],
+    running: isAlone
+      ? [stopWhenDrained, deadReplicas]
+      : [stopWhenDrained, loads, reservedTokens, answers, deadReplicas],
     sharedState,
     wakes,
     decisionRequests,

@@ -47,7 +47,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
   const { queues } = setup.localQueue;
   const { due } = setup.taskParts;
   const { db, clock, log, registry, settings } = infrastructure;
-  const { machines, leaderContainers, slots, loads, isLeader, fence } = clusterState;
+  const { machines, leaderContainers, slots, loads, reservedTokens, isLeader, fence } = clusterState;
   const loops = new LoopMetrics(registry, clock);
   const cpuWorkAllowed = cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS);
   const { accounting, placer, quotas } = openPlacement({
@@ -67,6 +67,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
     create: (target, count) => placer.create(target, count),
     slots,
     loads,
+    reservedTokens,
     breakers: new Breakers({ db, clock, log, fence, told: { db, events: setup.events.writer, targets } }),
     clock,
     log,

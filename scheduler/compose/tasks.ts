@@ -67,7 +67,10 @@ import { taskRows } from './records.ts';
 /** Parts of other rooms, and questions to them, that the path of a task needs. */
 export interface TaskNeeds
   extends
-    Pick<SubmissionsParts, 'isActive' | 'refusalOf' | 'limitsOf' | 'queueQuota' | 'redisMemory' | 'rates'>,
+    Pick<
+      SubmissionsParts,
+      'isActive' | 'refusalOf' | 'limitsOf' | 'queueQuota' | 'redisMemory' | 'rates' | 'reservedTokens'
+    >,
     Pick<SenderParts, 'isAlive' | 'rowOf'>,
     Pick<TaskReadsParts, 'caughtUp' | 'listRows' | 'stubsOf'> {
   readonly client: Redis;
@@ -238,6 +241,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     bodies,
     redisMemory,
     rates,
+    reservedTokens: clusterState.reservedTokens,
     isAlive,
     doubts: clusterState.rollCall,
     beforeFetch: (queue) => olderJobs.before(queue),

@@ -440,6 +440,7 @@ function wireDecisions({
     maintenance.deadlines.accepted({ taskId, queue, deadlineMs }),
   );
   submissions.onDepth((target, depth) => autoscaler.depthSeen(target, depth, wanted));
+  clusterState.reservedTokens.onGrown((queue) => autoscaler.wake(queue));
   completion.onAttemptEnded((queue, containerId) => autoscaler.attemptEnded(queue, containerId));
   completion.onAttemptEnded((_queue, containerId) => replicas.stopWhenDrained.check(containerId));
   dispatcher.onIdle(({ queue, containerId }) => autoscaler.attemptEnded(queue, containerId));

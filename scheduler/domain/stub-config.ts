@@ -2,13 +2,18 @@ import type { AppId, DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } fr
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
 import type { RolloutState } from './rollouts.ts';
+import type { ServingConfig } from './serving.ts';
 import type { When } from './ticks.ts';
+
+export const AUTOSCALER_TYPES = ['queue_depth', 'llm_token_pressure'] as const;
+export type AutoscalerType = (typeof AUTOSCALER_TYPES)[number];
 
 /**
  * Bounds on the containers of a stub, and when they start and stop. Zeros on the wire become 1 (`minContainers`: 0).
  */
 export interface AutoscalerConfig {
-  readonly type: 'queue_depth';
+  /** `llm_token_pressure`: by reserved tokens, too. */
+  readonly type: AutoscalerType;
   readonly minContainers: number;
   readonly maxContainers: number;
   readonly tasksPerContainer: number;
@@ -114,6 +119,8 @@ export interface StubConfig {
   readonly schedule?: When;
   /** Absent: neither a pod nor a sandbox. */
   readonly pod?: PodConfig;
+  /** Absent: not a model server. */
+  readonly serving?: ServingConfig;
   /** Fields of the request beyond the above, kept as they came. */
   readonly extra: Readonly<Record<string, unknown>>;
 }

@@ -22,7 +22,7 @@ const REASONS_OF_LOSS = [
   'machine_lost',
   'refused',
 ];
-const LIMITED = ['pending_tasks', 'queue_bytes', 'redis_memory', 'commits'];
+const LIMITED = ['pending_tasks', 'queue_bytes', 'redis_memory', 'reserved_tokens', 'commits'];
 
 /** Metrics of tasks that pass through this replica. `stub_type` is a kind of the interface, never a name. */
 export class TaskMetrics {
@@ -94,7 +94,7 @@ export class TaskMetrics {
     );
     this.throttled = new Counter({
       name: 'longshore_scheduler_quota_throttles_total',
-      help: "Requests that a limit turned away: pending_tasks (what a queue may hold), queue_bytes (a workspace's inputs), redis_memory (Redis is nearly full), commits (the database commits no tasks).",
+      help: "Requests that a limit turned away: pending_tasks (what a queue may hold), queue_bytes (a workspace's inputs), redis_memory (Redis is nearly full), commits (the database commits no tasks). The resource reserved_tokens stands for calls to models that would reserve more tokens than their queue may hold.",
       labelNames: ['resource'],
       registers,
     });

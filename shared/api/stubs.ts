@@ -4,7 +4,7 @@ import { Rollout } from './deployments.ts';
 import { Anything, Flag, Float, Int64, Text, Uint32, nullable } from './fields.ts';
 
 export const Autoscaler = Type.Object({
-  type: Text({ description: 'queue_depth; empty: the default' }),
+  type: Text({ description: 'queue_depth or llm_token_pressure; empty: the default' }),
   maxContainers: Uint32(),
   tasksPerContainer: Uint32(),
   minContainers: Uint32(),
@@ -98,7 +98,9 @@ export const GetOrCreateStubRequest = Type.Object({
   dockerEnabled: Flag(),
   pool: nullable(Anything()),
   isService: Flag(),
-  serving: nullable(Anything()),
+  serving: nullable(
+    Anything({ description: 'of model servers: serving_protocol (openai) and llm: context_length, cache_tokens, …' }),
+  ),
   disks: Type.Array(Anything()),
   allowMarketplace: Flag(),
   checkpointTrigger: nullable(Anything()),

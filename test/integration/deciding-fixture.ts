@@ -65,6 +65,8 @@ export class World {
   /** Every move of every container, as `FROM TO`. */
   readonly moves: string[] = [];
   waiting = 0;
+  /** Tokens that open calls to models reserve. */
+  reservedTokens = 0;
   sampleFails = false;
   dbFails = false;
   leads = true;
@@ -123,6 +125,7 @@ export class World {
         slots,
         isLive: () => true,
       }),
+      reservedTokens: { of: () => this.reservedTokens },
       breakers: this.breakers,
       clock,
       log: quiet,

@@ -43,6 +43,32 @@ describe('scaling', () => {
     expect((await world.autoscaler.explain(world.target.queue)).decision).toMatchObject({ wanted: 0 });
   });
 
+  test('few calls with long prompts to a model get several containers, and say why', async ({ world }) => {
+    const autoscaler = {
+      type: 'llm_token_pressure',
+      minContainers: 0,
+      maxContainers: 3,
+      tasksPerContainer: 16,
+    } as const;
+    const llm = { modelId: '', engine: '', servedModelName: '', tokenizer: '', sloTier: '', metricsPath: '/metrics' };
+    const serving = { protocol: 'openai', llm: { ...llm, contextLength: 8192, cacheTokens: 60_000 } } as const;
+    world.target = { ...world.target, config: { ...world.target.config, autoscaler, serving } };
+    world.start();
+    world.waiting = 3;
+    world.reservedTokens = 3 * 8000;
+    world.autoscaler.depthSeen(world.target, 3);
+    const first = await world.placed();
+    await world.runs(first);
+    await world.decided('hold', 'at_target');
+    expect(world.entries()).toHaveLength(1);
+    // As many calls as before, with long prompts.
+    world.reservedTokens = 3 * 50_000;
+    world.autoscaler.depthSeen(world.target, 3);
+    await waitFor(() => world.entries().length === 3, 'three containers are asked for');
+    const { input } = await world.autoscaler.explain(world.target.queue);
+    expect(input.tokens).toEqual({ reserved: 150_000, perContainer: 60_000 });
+  });
+
   test('a new task on an idle system reaches a decision at once', async ({ world }) => {
     world.start();
     await world.decided('hold', 'at_target');

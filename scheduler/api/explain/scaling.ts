@@ -6,7 +6,7 @@ import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Breaker } from '../../control/autoscaler/breaker.ts';
 import { breakerPhase } from '../../control/autoscaler/breaker.ts';
 import type { ScaleContainer, ScaleDecision, ScaleInput } from '../../control/autoscaler/decide.ts';
-import { keepWarmEndsMs, wantedContainers } from '../../control/autoscaler/decide.ts';
+import { demandsOf, keepWarmEndsMs, wantedContainers } from '../../control/autoscaler/decide.ts';
 import type { QueueScaling } from '../../control/autoscaler/loop.ts';
 import { METRICS_UNAVAILABLE_MS } from '../../control/autoscaler/loop.ts';
 import type { Decided } from '../../control/autoscaler/history.ts';
@@ -75,8 +75,14 @@ function formulaOf(input: ScaleInput, wanted: number | null): string {
   if (!input.active) return 'stopped: no container is wanted';
   const bounds = `between ${input.minContainers} and ${Math.max(input.minContainers, input.maxContainers)}`;
   if (input.inFlight === undefined || wanted === null) return `the queue could not be read; the bounds are ${bounds}`;
-  const raw = Math.ceil(input.inFlight / Math.max(1, input.tasksPerContainer));
-  return `${counted(input.inFlight, 'task')} / ${input.tasksPerContainer} per container = ${raw}, ${bounds}: ${wanted} wanted`;
+  const demands = demandsOf(input, input.inFlight);
+  const byTasks = `${counted(input.inFlight, 'task')} / ${input.tasksPerContainer} per container = ${demands.tasks}`;
+  const { tokens } = input;
+  const byTokens =
+    tokens === undefined
+      ? ''
+      : `, ${counted(tokens.reserved, 'reserved token')} / ${tokens.perContainer} per container = ${demands.tokens}`;
+  return `${byTasks}${byTokens}, ${bounds}: ${wanted} wanted`;
 }
 
 function shownDecision(made: Decided): ExplainedDecision {

@@ -43,6 +43,14 @@ export interface ScaleBounds {
   readonly tasksPerContainer: number;
   readonly minContainers: number;
   readonly maxContainers: number;
+  /** Tokens that calls to models reserve. Absent: tasks alone count. */
+  readonly tokens?: TokenDemand;
+}
+
+export interface TokenDemand {
+  readonly reserved: number;
+  /** Tokens that one container holds. */
+  readonly perContainer: number;
 }
 
 export interface ScaleInput extends ScaleBounds {
@@ -97,10 +105,27 @@ export type ScaleDecision =
 const SAMPLE_AGAIN_MS = 1000;
 const GUARD_AGAIN_MS = 5000;
 
+/** Numbers of containers that a queue's tasks and its reserved tokens ask for, before the bounds. */
+export function demandsOf(
+  { tasksPerContainer, tokens }: Pick<ScaleBounds, 'tasksPerContainer' | 'tokens'>,
+  inFlight: number,
+): { readonly tasks: number; readonly tokens: number } {
+  return {
+    tasks: Math.ceil(inFlight / Math.max(1, tasksPerContainer)),
+    tokens: tokens === undefined ? 0 : Math.ceil(tokens.reserved / Math.max(1, tokens.perContainer)),
+  };
+}
+
+/** Reason of a start, for events and metrics: the number that asked for more. */
+export function demandReason(bounds: ScaleBounds, inFlight: number): 'queue_depth' | 'token_pressure' {
+  const demands = demandsOf(bounds, inFlight);
+  return demands.tokens > demands.tasks ? 'token_pressure' : 'queue_depth';
+}
+
 /** Number of containers the queue asks for, regardless of those that exist. */
 export function wantedContainers(bounds: ScaleBounds, inFlight: number): number {
   if (!bounds.active) return 0;
-  const raw = Math.ceil(inFlight / Math.max(1, bounds.tasksPerContainer));
+  const raw = Math.max(...Object.values(demandsOf(bounds, inFlight)));
   return Math.max(bounds.minContainers, Math.min(raw, Math.max(bounds.maxContainers, bounds.minContainers)));
 }
 

@@ -22,9 +22,10 @@ import type { DueTimes } from '../../stores/queues/due.ts';
 import type { QueueDepth, TaskQueues } from '../../stores/queues/task-queues.ts';
 import { totalOf } from '../../stores/queues/task-queues.ts';
 import type { Loads } from '../../cluster/loads.ts';
+import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import type { Breakers } from './breakers.ts';
 import type { ScaleDecision, ScaleInput } from './decide.ts';
-import { decideScale, wantedContainers } from './decide.ts';
+import { decideScale, demandReason, wantedContainers } from './decide.ts';
 import type { ScaleInHold } from './scale-in-hold.ts';
 import { scaleInHold } from './scale-in-hold.ts';
 import { ScaleInputReader, scaleFacts, windowMsOf } from './scale-input-reader.ts';
@@ -44,6 +45,8 @@ export interface AutoscalerParts {
   readonly create: (target: Target, count: number) => Promise<readonly ContainerEntry[]>;
   readonly slots: SlotTable;
   readonly loads: Pick<Loads, 'of' | 'isHere'>;
+  /** Tokens that calls to models reserve. Absent: none. */
+  readonly reservedTokens?: Pick<ReservedTokens, 'of'>;
   readonly breakers: Breakers;
   readonly clock: Clock;
   readonly log: Log;
@@ -316,7 +319,7 @@ export class Autoscaler {
     const decision = decideScale(input, nowMs);
     const live = input.containers.filter(({ state }) => isLiveContainer(state)).length;
     recordDecision(history, { atMs: nowMs, decision, inFlight: input.inFlight ?? null, live });
-    await this.#carryOut(queue, target, decision, depth);
+    await this.#carryOut(queue, target, decision, depth, demandReason(input, input.inFlight ?? 0));
     const facts = scaleFacts(input, decision.wanted ?? 0, nowMs);
     if (depth !== undefined) recordState(history, facts, nowMs);
     if (decision.wanted !== undefined && target !== undefined)
@@ -369,14 +372,15 @@ export class Autoscaler {
     target: Target | undefined,
     decision: ScaleDecision,
     depth: QueueDepth | undefined,
+    demand: string,
   ): Promise<void> {
     const { create, breakers, metrics, log } = this.#parts;
     switch (decision.kind) {
       case 'start': {
         const { count, wanted, probe } = decision;
         log.info({ queue, count, wanted, tasks: depth && totalOf(depth), probe }, 'scaling up');
-        metrics.events.inc({ direction: 'up', reason: probe ? 'probe' : 'queue_depth' }, count);
-        this.#tellScaled(target, count, probe ? 'probe' : 'queue_depth');
+        metrics.events.inc({ direction: 'up', reason: probe ? 'probe' : demand }, count);
+        this.#tellScaled(target, count, probe ? 'probe' : demand);
         const created = target === undefined ? [] : await create(target, count);
         if (probe) for (const { row } of created) breakers.probes(queue, row.id);
         break;

@@ -10,7 +10,7 @@ import type { EventWriter } from '../../workspaces/events/writer.ts';
 export interface ScaleTold {
   readonly current: number;
   readonly desired: number;
-  /** Reason of the decision: `queue_depth`, `probe`, `idle`. */
+  /** Reason of the decision: `queue_depth`, `token_pressure`, `probe`, `idle`. */
   readonly reason: string;
 }
 

@@ -16,9 +16,11 @@ import type { QueueDepth } from '../../stores/queues/task-queues.ts';
 import { totalOf } from '../../stores/queues/task-queues.ts';
 import { isMadeByHand } from '../../workspaces/deployments/kinds.ts';
 import type { Loads } from '../../cluster/loads.ts';
+import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
+import { DEFAULT_CONTEXT_LENGTH, tokensPerContainer } from '../../domain/serving.ts';
 import type { Breakers } from './breakers.ts';
 import { breakerPhase } from './breaker.ts';
-import type { ScaleBounds, ScaleContainer, ScaleInput } from './decide.ts';
+import type { ScaleBounds, ScaleContainer, ScaleInput, TokenDemand } from './decide.ts';
 import { wantedContainers } from './decide.ts';
 import type { ScaleInHold } from './scale-in-hold.ts';
 import type { QueueHistory } from './history.ts';
@@ -27,6 +29,8 @@ import { largestWanted, nextLeaves } from './window.ts';
 export interface ScaleInputReaderParts {
   readonly containers: ContainerControl;
   readonly loads: Pick<Loads, 'of'>;
+  /** Tokens that calls to models reserve. Absent: none. */
+  readonly reservedTokens?: Pick<ReservedTokens, 'of'>;
   readonly clock: Clock;
   readonly due: DueTimes;
   readonly breakers: Breakers;
@@ -77,7 +81,15 @@ export class ScaleInputReader {
       tasksPerContainer: Math.max(1, autoscaler.tasksPerContainer),
       minContainers: Math.min(leastOf(target), cap),
       maxContainers: Math.min(Math.max(1, scale.maxContainers), cap),
+      ...this.#tokens(target),
     };
+  }
+
+  #tokens({ queue, config: { autoscaler, serving } }: Target): { readonly tokens?: TokenDemand } {
+    if (autoscaler.type !== 'llm_token_pressure') return {};
+    const llm = serving?.llm ?? { contextLength: DEFAULT_CONTEXT_LENGTH };
+    const perContainer = tokensPerContainer(llm, autoscaler.tasksPerContainer);
+    return { tokens: { reserved: this.#parts.reservedTokens?.of(queue) ?? 0, perContainer } };
   }
 
   /** Number of tasks that wait, run, or are due within 10 s. */

@@ -6,6 +6,8 @@ import type { StubKind } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
+import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
+import { DEFAULT_CONTEXT_LENGTH } from '../../domain/serving.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { RedisMemory } from '../../stores/queues/redis-memory.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
@@ -36,6 +38,8 @@ import { commitOf } from './withdrawals.ts';
  * empties as tasks end, and a probe checks commits at least this often.
  */
 const RETRY_AFTER_S = 5;
+
+const NOTHING_RESERVED = (): void => undefined;
 
 /** Promise for a task whose end no caller awaits. */
 const NEVER = new Promise<never>(() => undefined);
@@ -71,6 +75,8 @@ export interface SubmissionsParts extends Commits {
   readonly queueQuota?: Pick<QueueQuota, 'counts' | 'hasRoom' | 'reserve' | 'waits' | 'added'> | undefined;
   /** Room of Redis for new tasks; absent: it always has room. */
   readonly redisMemory?: Pick<RedisMemory, 'refuses' | 'added'> | undefined;
+  /** Tokens that open calls to models reserve; absent: none are counted. */
+  readonly reservedTokens?: Pick<ReservedTokens, 'of' | 'reserve'> | undefined;
   /** Limits on the rate of calls; absent: none. */
   readonly rates?: Pick<Rates, 'take'> | undefined;
 }
@@ -192,11 +198,17 @@ export class Submissions {
       // The caller's replica keeps the limit of a streamed call: it ends with the response's head.
       ...(call.onStreamed === undefined ? {} : { stream: true, timeoutMs: 0 }),
     };
+    const endReservation = this.#reserve(target, call, maxPendingTasks);
+    if (endReservation === undefined) {
+      dropStored();
+      return { kind: 'queue_full', maxPendingTasks };
+    }
     call.onStreamed?.(taskId);
     // The caller waits before the job can be seen: another fetch may bring the job back before our own add is answered.
     const { onItem } = call;
     const waiting: Waiting = { taskId, queue: target.queue, job, ...(onItem === undefined ? {} : { onItem }) };
     const finished = target.sync ? replies.wait(waiting, config.ttlSeconds * 1000) : NEVER;
+    if (call.serving !== undefined) void finished.finally(endReservation);
     let depth: number;
     let isForwarded = false;
     let undone = false;
@@ -213,12 +225,14 @@ export class Submissions {
     } catch (error) {
       this.#parts.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
       replies.abandon(taskId);
+      endReservation();
       this.#parts.dispatcher.forget(target.queue, taskId);
       void this.#parts.withdrawals.withdraw(target.queue, job, { isCommitting: false, claim });
       return { kind: 'unavailable', reason: 'queue_silent' };
     }
     if (undone) {
       replies.abandon(taskId);
+      endReservation();
       this.#parts.dispatcher.forget(target.queue, taskId);
       this.#parts.completion.dropInput(job);
       this.#parts.metrics.throttled.inc({ resource: 'pending_tasks' });
@@ -245,6 +259,23 @@ export class Submissions {
       callerLeft: () => this.#parts.callers.left(waiting),
       ...(target.sync ? {} : { isAsync: true }),
     };
+  }
+
+  /**
+   * Reserves the tokens of a call to a model until its caller is answered.
+   * @returns undefined: with these tokens the open calls would need more than their bound, as far as is known here
+   */
+  #reserve({ queue, config }: Target, { serving }: Call, maxPendingTasks: number): (() => void) | undefined {
+    const { reservedTokens, metrics } = this.#parts;
+    if (serving === undefined || reservedTokens === undefined) return NOTHING_RESERVED;
+    const contextLength = config.serving?.llm.contextLength ?? DEFAULT_CONTEXT_LENGTH;
+    // A lone call is let in, however long: its engine judges its length.
+    const open = reservedTokens.of(queue);
+    if (open > 0 && open + serving.tokens > maxPendingTasks * contextLength) {
+      metrics.throttled.inc({ resource: 'reserved_tokens' });
+      return undefined;
+    }
+    return reservedTokens.reserve(queue, serving.tokens);
   }
 
   #redisFull(): Submission {

@@ -9,6 +9,7 @@ import { isRecord } from '#shared/json.ts';
 import { readWhen } from '../../domain/ticks.ts';
 import { isBucket, readBucket } from './buckets.ts';
 import { parseGpus } from './gpus.ts';
+import { AUTOSCALER_TYPES } from '../../domain/stub-config.ts';
 import type { AutoscalerConfig, StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import { WORKER_CHOICE, lacksChoice } from '../../domain/worker-choice.ts';
 import type { KindRules } from './kinds.ts';
@@ -24,6 +25,7 @@ import {
   refuseWorkerMode,
 } from './refusals.ts';
 import { normalisePod } from './pods.ts';
+import { normaliseServing } from './serving.ts';
 import type { StubLimits } from './stub-limits.ts';
 import { DEFAULT_LIMITS, MAX_RETRIES, MAX_TTL_S } from './stub-limits.ts';
 
@@ -50,6 +52,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const autoscaler = normaliseAutoscaler(request, rules, limits);
   const volumes = normaliseVolumes(request);
   const pod = isSupervised(kind) ? normalisePod(request) : undefined;
+  const serving = normaliseServing(request.serving);
   const when = kind === 'schedule' && extra !== null ? readWhen(extra) : undefined;
   const refusal =
     refuseNames(request, rules) ??
@@ -59,6 +62,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     (typeof volumes === 'string' ? volumes : null) ??
     (typeof when === 'string' ? when : null) ??
     (typeof pod === 'string' ? pod : null) ??
+    (typeof serving === 'string' ? serving : null) ??
     (typeof autoscaler === 'string' ? autoscaler : null);
   if (
     refusal !== null ||
@@ -66,6 +70,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     typeof volumes === 'string' ||
     typeof when === 'string' ||
     typeof pod === 'string' ||
+    typeof serving === 'string' ||
     extra === null
   ) {
     return { kind: 'refused', errMsg: refusal ?? 'the stub cannot be read' };
@@ -110,6 +115,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     autoscaler,
     ...(when === undefined ? {} : { schedule: when }),
     ...(pod === undefined ? {} : { pod }),
+    ...(serving === undefined ? {} : { serving }),
     extra: keptFields(request, extra),
   };
   const warnings = [
@@ -191,9 +197,9 @@ function normaliseAutoscaler(
       tasksPerContainer: 1,
     };
   }
-  if (asked.type !== 'queue_depth') {
-    return `autoscaler.type ${quoted(asked.type)} is not known; allowed: queue_depth`;
-  }
+  const type = AUTOSCALER_TYPES.find((one) => one === asked.type);
+  if (type === undefined)
+    return `autoscaler.type ${quoted(asked.type)} is not known; allowed: ${AUTOSCALER_TYPES.join(', ')}`;
   const windowSeconds = asked.windowSeconds ?? 0;
   if (windowSeconds > MAX_WINDOW_SECONDS) return `autoscaler.windowSeconds must be ${MAX_WINDOW_SECONDS} or less`;
   const max = Math.max(1, asked.maxContainers);
@@ -204,7 +210,7 @@ function normaliseAutoscaler(
   const keepOne = isPodDeployment && (request.keepWarmSeconds ?? 0) < 0 && asked.minContainers === 0;
   const minContainers = Math.min(keepOne ? 1 : asked.minContainers, limits.maxContainers);
   return {
-    type: 'queue_depth',
+    type,
     minContainers,
     // A minimum above the maximum raises the maximum.
     maxContainers: Math.min(Math.max(max, minContainers), limits.maxContainers),

@@ -47,8 +47,13 @@ describe('refusals', () => {
     [{ pythonVersion: 'python2' }, /pythonVersion "python2" is not known; allowed: python3, /],
     [
       { autoscaler: { type: 'magic', maxContainers: 1, tasksPerContainer: 1, minContainers: 0 } },
-      /autoscaler.type "magic" is not known; allowed: queue_depth/,
+      /autoscaler.type "magic" is not known; allowed: queue_depth, llm_token_pressure/,
     ],
+    [{ serving: { serving_protocol: 'openai', llm: [] } }, 'serving.llm must be an object'],
+    [{ serving: { serving_protocol: 'openai', llm: { context_length: -1 } } }, /serving.llm.context_length must be a/],
+    [{ serving: { servingProtocol: 'openai', llm: { cacheTokens: 1.5 } } }, /serving.llm.cache_tokens must be a whole/],
+    [{ serving: { serving_protocol: 'openai', llm: { metrics_path: 'x' } } }, /serving.llm.metrics_path must begin/],
+    [{ serving: { serving_protocol: 'openai', llm: { engine: 7 } } }, /serving.llm.engine must be a text/],
     [{ handler: '' }, /handler must be module:function/],
     [{ handler: 'app' }, /handler must be module:function/],
     [{ handler: 'a:b:c' }, /handler must be module:function/],
@@ -408,5 +413,32 @@ describe('pods and sandboxes', () => {
 
   test('fields of pods change no stub of another kind', () => {
     expect(configOf({ ports: [0], entrypoint: [''] }).pod).toBeUndefined();
+  });
+});
+
+describe('model servers', () => {
+  const llm = { model_id: 'org/name', engine: 'vllm', context_length: 8192, cache_tokens: '60000', slo_tier: 'gold' };
+  const NAMES = { modelId: 'org/name', engine: 'vllm', servedModelName: '', tokenizer: '', sloTier: 'gold' };
+
+  test('the settings are taken in both spellings', () => {
+    const serving = { serving_protocol: 'openai', llm };
+    const meant = {
+      protocol: 'openai',
+      llm: { ...NAMES, contextLength: 8192, cacheTokens: 60_000, metricsPath: '/metrics' },
+    };
+    expect(configOf({ serving }).serving).toEqual(meant);
+    const camel = { modelId: 'org/name', engine: 'vllm', contextLength: 8192, cacheTokens: 60_000, sloTier: 'gold' };
+    expect(configOf({ serving: { servingProtocol: 'openai', llm: camel } }).serving).toEqual(meant);
+  });
+
+  test('the context defaults to 4096 tokens; other protocols mean nothing', () => {
+    expect(configOf({ serving: { serving_protocol: 'openai' } }).serving?.llm).toMatchObject({ contextLength: 4096 });
+    expect(configOf({ serving: { serving_protocol: 'grpc', llm: 1 } })).not.toHaveProperty('serving');
+    expect(configOf({})).not.toHaveProperty('serving');
+  });
+
+  test('their autoscaler counts tokens', () => {
+    const autoscaler = { type: 'llm_token_pressure', maxContainers: 4, tasksPerContainer: 16, minContainers: 1 };
+    expect(configOf({ autoscaler }).autoscaler).toEqual(autoscaler);
   });
 });

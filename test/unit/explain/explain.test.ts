@@ -669,6 +669,14 @@ describe('a task', () => {
     ]);
   });
 
+  test('of a model server shows which number asked for the containers', () => {
+    const tokens = { reserved: 150_000, perContainer: 60_000 };
+    const scaling = scalingOf({ inFlight: 3, waiting: 1, tasksPerContainer: 16, maxContainers: 4, tokens });
+    expect(scaling.formula).toBe(
+      '3 tasks / 16 per container = 1, 150000 reserved tokens / 60000 per container = 3, between 0 and 4: 3 wanted',
+    );
+  });
+
   test('whose containers have no place says what the machines said', () => {
     const wait = placementWait({
       rejections: { too_small: 1 },
