@@ -4,19 +4,22 @@
  * of the image works with them.
  */
 import { createWriteStream } from 'node:fs';
-import { chmod, lstat, mkdir, symlink } from 'node:fs/promises';
+import { chmod, lstat, mkdir, readFile, stat, symlink } from 'node:fs/promises';
 import { dirname, join, posix } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
-import { openPromise } from 'yauzl';
+import { fromBufferPromise, openPromise } from 'yauzl';
 import type { Entry, ZipFile } from 'yauzl';
 import { hasCode } from '../durable.ts';
+import { writeSmallFile } from './small-files.ts';
 
 const MAX_ENTRIES = 200_000;
 const MAX_BYTES = 8 * 1024 ** 3;
 const MAX_LINK_BYTES = 4096;
 /** Files that are written at once: each waits several times for the disk. */
 const SIDE_BY_SIDE = 8;
+/** Archives up to here are read whole. */
+const MOST_IN_MEMORY_BYTES = 32 * 1024 * 1024;
 /** Bound on the summed texts of an archive's links, which stay in memory until the files are written. */
 const MAX_LINKS_BYTES = 16 * 1024 * 1024;
 
@@ -38,7 +41,8 @@ export class BadArchive extends Error {
  * @throws BadArchive
  */
 export async function unpack(archive: string, target: string): Promise<number> {
-  const zip = await open(archive);
+  const inMemory = (await stat(archive)).size <= MOST_IN_MEMORY_BYTES ? await readFile(archive) : undefined;
+  const zip = await open(inMemory, archive);
   let entries = 0;
   let bytes = 0;
   let linkBytes = 0;
@@ -72,7 +76,7 @@ export async function unpack(archive: string, target: string): Promise<number> {
         links.push({ path, to: await readLink(zip, entry), name });
         continue;
       }
-      const written: Promise<void> = writeFile(zip, entry, path, mode)
+      const written: Promise<void> = writeFile({ zip, inMemory }, entry, path, mode)
         .catch((error: unknown) => void (failure ??= error))
         .finally(() => writing.delete(written));
       writing.add(written);
@@ -100,9 +104,10 @@ export async function unpack(archive: string, target: string): Promise<number> {
   return bytes;
 }
 
-async function open(archive: string): Promise<ZipFile> {
+async function open(inMemory: Buffer | undefined, archive: string): Promise<ZipFile> {
+  const options = { lazyEntries: true, autoClose: false, validateEntrySizes: true };
   try {
-    return await openPromise(archive, { lazyEntries: true, autoClose: false, validateEntrySizes: true });
+    return inMemory === undefined ? await openPromise(archive, options) : await fromBufferPromise(inMemory, options);
   } catch (error) {
     throw new BadArchive('the code archive is not a zip file', { cause: error });
   }
@@ -131,13 +136,20 @@ async function makeFolder(path: string, made: Set<string>): Promise<void> {
   made.add(path);
 }
 
-async function writeFile(zip: ZipFile, entry: Entry, path: string, mode: number): Promise<void> {
+async function writeFile(
+  { zip, inMemory }: { readonly zip: ZipFile; readonly inMemory: Buffer | undefined },
+  entry: Entry,
+  path: string,
+  packedMode: number,
+): Promise<void> {
+  const mode = (packedMode & 0o111) === 0 ? 0o666 : 0o777;
+  if (inMemory !== undefined && (await writeSmallFile(inMemory, entry, path, mode))) return;
   // The entry is opened before the file: a file that cannot be created then fails inside the pipeline, which reports
   // it.
   const content = await zip.openReadStreamPromise(entry);
   // Exclusive: an entry never replaces another one.
   await pipeline(content, createWriteStream(path, { flags: 'wx', mode: 0o600 }));
-  await chmod(path, (mode & 0o111) === 0 ? 0o666 : 0o777);
+  await chmod(path, mode);
 }
 
 async function readLink(zip: ZipFile, entry: Entry): Promise<string> {

@@ -2,10 +2,10 @@
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
-import { createStub, kindOf, uploadFiles } from '../deploy/deploy.ts';
-import { describeApp } from '../deploy/describe.ts';
+import { createStub, kindOf, saySkipped } from '../deploy/deploy.ts';
+import { appRoot, describeApp } from '../deploy/describe.ts';
 import type { AppDefinition, HandlerDefinition } from '../deploy/describe.ts';
-import { collectFiles } from '../deploy/files.ts';
+import { uploadArchive } from '../deploy/upload.ts';
 import { CliError } from '../errors.ts';
 import type { ServeFlags } from '../flags.ts';
 import { follow } from '../follow.ts';
@@ -16,7 +16,8 @@ import { note, print } from '../print.ts';
 import { programName } from '../program-name.ts';
 import { ServeSession } from '../serve/session.ts';
 import type { Reloaded } from '../serve/session.ts';
-import { treeOf, withHashes } from '../serve/tree.ts';
+import { packFolder } from '../serve/tree.ts';
+import type { PackedFolder } from '../serve/tree.ts';
 import { foldersIn, watchFolders } from '../serve/watch.ts';
 import { SERVED_KINDS } from '#shared/domain/status.ts';
 import { callLines } from './deploy.ts';
@@ -39,14 +40,11 @@ export async function runServe(
   const end = (): void => over.abort();
   for (const signal of ENDING) process.on(signal, end);
   try {
-    const app = await describeApp(target, rootFlag, env);
-    const handler = withGpu(app.handler, gpu);
-    checkKind(handler, target, programName(env));
     const say = speaker(options.json === true);
-    const found = await collectFiles(app.root);
-    const uploaded = await withHashes(found, treeOf([]));
-    const objectId = await uploadFiles(client, found, say.step);
+    const { app, handler, files } = await readApp(target, rootFlag, { gpu, env });
     const kind = kindOf(handler);
+    saySkipped(files.found, say.step);
+    const objectId = await uploadArchive(client, files.archive, say.step).finally(() => files.archive.remove());
     const fields = async () => ({ stubType: `${kind}/serve`, objectId, forceCreate: true });
     const stubId = await createStub(client, handler, fields, say.step);
     const url = textField(await client.gateway('GET', `/stubs/${stubId}/url`), 'url');
@@ -55,7 +53,7 @@ export async function runServe(
       client,
       stubId,
       root: app.root,
-      uploaded,
+      uploaded: files.tree,
       signal: over.signal,
       onNote: say.step,
       onServing: (containerId) => {
@@ -74,7 +72,7 @@ export async function runServe(
         (error: unknown) => say.step(`the folder cannot be read: ${(error as Error).message}`),
       );
     });
-    watching.follow(foldersIn(uploaded.keys()));
+    watching.follow(foldersIn(files.tree.keys()));
     const logs = followLogs(client, stubId, say.line, over.signal);
     try {
       await session.keep();
@@ -88,6 +86,37 @@ export async function runServe(
   } finally {
     for (const signal of ENDING) process.off(signal, end);
     await client.close();
+  }
+}
+
+interface ReadApp {
+  readonly app: AppDefinition;
+  readonly handler: HandlerDefinition;
+  readonly files: PackedFolder;
+}
+
+/** Packs the files while Python reads the definition. A definition that is refused ends the packing. */
+async function readApp(
+  target: string,
+  rootFlag: string | undefined,
+  { gpu, env }: { readonly gpu: string | undefined; readonly env: Env },
+): Promise<ReadApp> {
+  const refused = new AbortController();
+  const packing = packFolder(appRoot(target, rootFlag), refused.signal);
+  // A failure of the packing is told after the definition was read.
+  packing.catch(() => undefined);
+  try {
+    const app = await describeApp(target, rootFlag, env);
+    const handler = withGpu(app.handler, gpu);
+    checkKind(handler, target, programName(env));
+    return { app, handler, files: await packing };
+  } catch (error) {
+    refused.abort();
+    await packing.then(
+      ({ archive }) => archive.remove(),
+      () => undefined,
+    );
+    throw error;
   }
 }
 

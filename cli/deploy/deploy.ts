@@ -129,13 +129,17 @@ export async function uploadCode(client: Client, root: string, onStep: (line: st
 
 /** As `uploadCode`, of files that were collected. */
 export async function uploadFiles(client: Client, found: AppFiles, onStep: (line: string) => void): Promise<string> {
-  for (const path of found.skipped) onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
+  saySkipped(found, onStep);
   const archive = await packFiles(found.files);
   try {
     return await uploadArchive(client, archive, onStep);
   } finally {
     await archive.remove();
   }
+}
+
+export function saySkipped({ skipped }: AppFiles, onStep: (line: string) => void): void {
+  for (const path of skipped) onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
 }
 
 /** The kind of a handler, without the purpose of its stub. */

@@ -56,8 +56,7 @@ export async function describeApp(target: string, rootFlag: string | undefined, 
 /** As `describeApp`, with every handler of a file that names none. @throws CliError, also when there is no handler */
 export async function describeFile(target: string, rootFlag: string | undefined, env: Env): Promise<FileDefinition> {
   const { file, handlerName } = splitTarget(target);
-  if (!existsSync(file)) throw notFound(`there is no file ${file}`);
-  const root = rootFlag === undefined ? dirname(file) : rootOf(file, rootFlag);
+  const root = appRoot(target, rootFlag);
   const path = relative(root, rootFlag === undefined ? file : realpathSync(file));
   const argument = handlerName === undefined ? path : `${path}:${handlerName}`;
   const answer = await runDescribe(argument, root, env);
@@ -77,6 +76,13 @@ function errorOf(answer: Readonly<Record<string, unknown>>, root: string): strin
   const path = join(root, place);
   const fromHere = relative(process.cwd(), path);
   return `${fromHere.startsWith('..') ? path : fromHere}${error.slice(place.length)}`;
+}
+
+/** The directory to pack, known before the file is read. @throws CliError: no such file, or one outside of it */
+export function appRoot(target: string, rootFlag: string | undefined): string {
+  const { file } = splitTarget(target);
+  if (!existsSync(file)) throw notFound(`there is no file ${file}`);
+  return rootFlag === undefined ? dirname(file) : rootOf(file, rootFlag);
 }
 
 /** Checks `--root`. Links are followed, as Python does. */

@@ -1,7 +1,7 @@
 // Chooses the files of an app's directory to pack: all but those that its ignore file names
 // (gitignore syntax) and a few that never travel. This file only looks; archive.ts packs.
 import { readFile, readdir, stat } from 'node:fs/promises';
-import type { Dirent } from 'node:fs';
+import type { Dirent, Stats } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import ignore from 'ignore';
@@ -32,6 +32,8 @@ export const IGNORE_FILES = ['.longshoreignore', '.beamignore', '.beta9ignore'] 
 /** Names that are never part of an app, whatever the ignore file says. */
 const NEVER: ReadonlySet<string> = new Set(['.git', '__pycache__', '.venv', 'node_modules']);
 
+/** Files of a folder that are looked at side by side. */
+const STATS_AT_ONCE = 64;
 /** An app is code; data belongs in a volume. Both bounds keep a wrong directory (a home) from being read through. */
 export const MAX_APP_BYTES = 1024 ** 3;
 export const MAX_APP_FILES = 50_000;
@@ -54,26 +56,30 @@ export async function collectFiles(
   let totalBytes = 0;
 
   const visit = async (relative: string): Promise<void> => {
+    const wanted: string[] = [];
     for (const entry of await list(join(root, relative))) {
       const path = relative === '' ? entry.name : `${relative}/${entry.name}`;
       if (NEVER.has(entry.name)) continue;
-      if (entry.isDirectory()) {
-        if (!rules.ignores(`${path}/`)) await visit(path);
-        continue;
-      }
-      if (rules.ignores(path)) continue;
-      const found = await stat(join(root, path)).catch(() => undefined);
-      if (found === undefined || !found.isFile()) {
-        skipped.push(path);
-        continue;
-      }
-      totalBytes += found.size;
-      const { size, mtimeMs, mode } = found;
-      files.push({ path, fullPath: join(root, path), size, mtimeMs, executable: (mode & 0o100) !== 0 });
-      if (totalBytes > limits.maxBytes)
-        throw tooLarge(root, `more than ${Math.floor(limits.maxBytes / 1024 ** 2)} MiB`);
-      if (files.length > limits.maxFiles) throw tooLarge(root, `more than ${limits.maxFiles} files`);
+      if (!entry.isDirectory()) {
+        if (!rules.ignores(path)) wanted.push(path);
+      } else if (!rules.ignores(`${path}/`)) await visit(path);
     }
+    for (let from = 0; from < wanted.length; from += STATS_AT_ONCE) {
+      const paths = wanted.slice(from, from + STATS_AT_ONCE);
+      const stats = await Promise.all(paths.map((path) => stat(join(root, path)).catch(() => undefined)));
+      for (const [index, path] of paths.entries()) take(path, stats[index]);
+    }
+  };
+  const take = (path: string, found: Stats | undefined): void => {
+    if (found === undefined || !found.isFile()) {
+      skipped.push(path);
+      return;
+    }
+    totalBytes += found.size;
+    const { size, mtimeMs, mode } = found;
+    files.push({ path, fullPath: join(root, path), size, mtimeMs, executable: (mode & 0o100) !== 0 });
+    if (totalBytes > limits.maxBytes) throw tooLarge(root, `more than ${Math.floor(limits.maxBytes / 1024 ** 2)} MiB`);
+    if (files.length > limits.maxFiles) throw tooLarge(root, `more than ${limits.maxFiles} files`);
   };
   await visit('');
   // Code-unit order, because a locale's order differs between machines, and with it the archive's bytes.

@@ -1,10 +1,15 @@
 // The files of an app as they are here and as a container has them, and the changes between the two.
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { MOST_READ_WHOLE_BYTES, packFiles } from '../deploy/archive.ts';
+import type { Archive } from '../deploy/archive.ts';
 import { collectFiles } from '../deploy/files.ts';
 import type { AppFile, AppFiles } from '../deploy/files.ts';
 
-/** A file and, for small ones, its content's hash: a file that was only touched does not travel again. */
+/**
+ * A file and its content's hash: a file that was only touched does not travel again. Files above
+ * MOST_READ_WHOLE_BYTES have no hash, and count as changed by their size and time.
+ */
 export interface KnownFile extends AppFile {
   readonly sha256?: string;
 }
@@ -18,23 +23,35 @@ export interface Changes {
   readonly removed: readonly string[];
 }
 
-/** Larger files count as changed by their size and time. */
-const MOST_HASHED_BYTES = 8 * 1024 * 1024;
-
 export const treeOf = (files: readonly KnownFile[]): Tree => new Map(files.map((file) => [file.path, file]));
 
-/** Reads the tree again; the hashes of files that stand as they were are taken over. */
-export async function readTree(root: string, before: Tree): Promise<Tree> {
-  return withHashes(await collectFiles(root), before);
+/** The files that a container begins with. */
+export interface PackedFolder {
+  readonly found: AppFiles;
+  /** Packed from the same reads as the tree's hashes. */
+  readonly archive: Archive;
+  readonly tree: Tree;
 }
 
-/** Adds the hashes. A file that vanishes meanwhile is left out. */
-export async function withHashes({ files }: Pick<AppFiles, 'files'>, before: Tree): Promise<Tree> {
+export async function packFolder(root: string, signal: AbortSignal): Promise<PackedFolder> {
+  const found = await collectFiles(root);
+  const hashes = new Map<string, string>();
+  const onContent = ({ path }: AppFile, sha256: string): void => void hashes.set(path, sha256);
+  const archive = await packFiles(found.files, { onContent, signal });
+  const known = found.files.map((file) => {
+    const sha256 = hashes.get(file.path);
+    return sha256 === undefined ? file : { ...file, sha256 };
+  });
+  return { found, archive, tree: treeOf(known) };
+}
+
+/** Reads the tree again; the hashes of files that stand as they were are taken over. Vanished files are left out. */
+export async function readTree(root: string, before: Tree): Promise<Tree> {
   const known: KnownFile[] = [];
-  for (const file of files) {
+  for (const file of (await collectFiles(root)).files) {
     const old = before.get(file.path);
     if (old !== undefined && isSameByStat(old, file)) known.push(old);
-    else if (file.size > MOST_HASHED_BYTES) known.push(file);
+    else if (file.size > MOST_READ_WHOLE_BYTES) known.push(file);
     else {
       const bytes = await readFile(file.fullPath).catch(() => undefined);
       if (bytes !== undefined) known.push({ ...file, sha256: createHash('sha256').update(bytes).digest('hex') });

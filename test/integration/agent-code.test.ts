@@ -96,6 +96,31 @@ test.for([
   expect(await outcome(dir, await zipModes(entries))).toMatch(/link/);
 });
 
+test('files of every size and method have their contents', async ({ dir }) => {
+  const contents = { empty: '', small: 'small', large: 'large '.repeat(50_000), 'sub/last': 'last' };
+  const archive = new ZipFile();
+  for (const [name, text] of Object.entries(contents)) {
+    archive.addBuffer(Buffer.from(text), name);
+    archive.addBuffer(Buffer.from(text), `stored/${name}`, { compress: false });
+  }
+  archive.end();
+  expect(await outcome(dir, await buffer(archive.outputStream))).toBe('unpacked');
+  for (const [name, text] of Object.entries(contents)) {
+    expect(await readFile(join(dir, 'out', name), 'utf8')).toBe(text);
+    expect(await readFile(join(dir, 'out', 'stored', name), 'utf8')).toBe(text);
+  }
+});
+
+test.for([
+  ['more', -1],
+  ['fewer', 1],
+] as const)('a file with %s bytes than the directory says is refused', async ([, more], { dir }) => {
+  const archive = await zip({ 'a.txt': 'x'.repeat(1000) });
+  const entry = archive.indexOf(Buffer.from([0x50, 0x4b, 1, 2]));
+  archive.writeUInt32LE(1000 + more, entry + 24);
+  expect(await outcome(dir, archive)).toMatch(/cannot be unpacked/);
+});
+
 test('a file in the place of a folder is refused, and ends nothing else', async ({ dir }) => {
   const archive = await zipModes([
     ['d/x', 'text', 0o100644],

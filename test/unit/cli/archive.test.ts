@@ -12,8 +12,10 @@ import { createHash } from 'node:crypto';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { buffer } from 'node:stream/consumers';
+import { crc32 } from 'node:zlib';
 import { openPromise } from 'yauzl';
-import { packFiles } from '#cli/deploy/archive.ts';
+import { MOST_READ_WHOLE_BYTES, packFiles } from '#cli/deploy/archive.ts';
 import { collectFiles } from '#cli/deploy/files.ts';
 
 let root = '';
@@ -44,6 +46,19 @@ async function packed(): Promise<{ readonly sha256: string; readonly bytes: Buff
   } finally {
     await archive.remove();
   }
+}
+
+/** Every content of an archive by its name, with sums checked. */
+async function contentsOf(path: string): Promise<ReadonlyMap<string, Buffer>> {
+  const zip = await openPromise(path, { autoClose: false });
+  const contents = new Map<string, Buffer>();
+  for await (const entry of zip.eachEntry()) {
+    const content = await buffer(await zip.openReadStreamPromise(entry));
+    expect(crc32(content)).toBe(entry.crc32);
+    contents.set(entry.fileName, content);
+  }
+  zip.close();
+  return contents;
 }
 
 describe('the files of an app', () => {
@@ -120,6 +135,36 @@ describe('the archive of an app', () => {
     expect(executable.sha256).not.toBe(plain.sha256);
     write('run.sh', 'other');
     expect((await packed()).sha256).not.toBe(executable.sha256);
+  });
+
+  test('has empty, small, large and very large files with their contents and sums', async () => {
+    const noise = (bytes: number): Buffer =>
+      Buffer.from(
+        Array.from({ length: bytes / 4 }, (_, at) => String.fromCharCode(97 + ((at * at) % 23)).repeat(4)).join(''),
+      );
+    const contents = new Map([
+      ['a-empty', Buffer.alloc(0)],
+      ['b-small', Buffer.from('small')],
+      ['c-large', noise(200_000)],
+      ['d-very-large', noise(MOST_READ_WHOLE_BYTES + 4)],
+      ['e-ünï.txt', Buffer.from('after it')],
+    ]);
+    for (const [path, content] of contents) writeFileSync(join(root, path), content);
+    const hashed = new Map<string, string>();
+    const archive = await packFiles((await collectFiles(root)).files, {
+      onContent: ({ path }, sha256) => hashed.set(path, sha256),
+    });
+    expect(await contentsOf(archive.path)).toEqual(contents);
+    await archive.remove();
+    const sha256 = (content: Buffer): string => createHash('sha256').update(content).digest('hex');
+    const whole = [...contents].filter(([, { length }]) => length <= MOST_READ_WHOLE_BYTES);
+    expect(hashed).toEqual(new Map(whole.map(([path, content]) => [path, sha256(content)])));
+  });
+
+  test('is not made any further once nobody wants it', async () => {
+    write('app.py');
+    const { files } = await collectFiles(root);
+    await expect(packFiles(files, { signal: AbortSignal.abort() })).rejects.toThrow('cannot pack the app');
   });
 
   test('is not made when a file vanishes meanwhile, and leaves nothing behind', async () => {
