@@ -20,7 +20,9 @@ export async function runContextShow(options: GlobalOptions, env: Env): Promise<
 }
 
 export async function runContextToken(options: GlobalOptions, env: Env): Promise<void> {
-  print((await resolveContext(options, env)).token);
+  const { token } = await resolveContext(options, env);
+  if (options.json === true) printJson({ token });
+  else print(token);
 }
 
 export async function runContextList(options: GlobalOptions, env: Env): Promise<void> {
@@ -42,7 +44,8 @@ export async function runContextList(options: GlobalOptions, env: Env): Promise<
 
 export async function runContextUse(name: string, options: GlobalOptions, env: Env): Promise<void> {
   await chooseContext(name, env, options.caFile);
-  print(`commands now use the context ${name}`);
+  if (options.json === true) printJson({ context: name, done: 'current' });
+  else print(`commands now use the context ${name}`);
 }
 
 /** Deletes the context and the token in it; the installation stays as it is. */

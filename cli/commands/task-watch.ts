@@ -3,6 +3,7 @@ import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
+import { EXIT } from '../exit-codes.ts';
 import { follow } from '../follow.ts';
 import { ageOf, durationOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
@@ -14,13 +15,13 @@ import { interrupted } from './interrupt.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
-/** Exit codes of the ends of a task. 124 is that of `timeout`. */
+/** Exit codes of the ends of a task. */
 export const CODES: Readonly<Record<string, number>> = {
-  COMPLETE: 0,
-  ERROR: 1,
-  TIMEOUT: 124,
-  EXPIRED: 124,
-  CANCELLED: 125,
+  COMPLETE: EXIT.ok,
+  ERROR: EXIT.failed,
+  TIMEOUT: EXIT.timedOut,
+  EXPIRED: EXIT.timedOut,
+  CANCELLED: EXIT.cancelled,
 };
 const OVER: ReadonlySet<string> = new Set(TASK_STATUSES.filter(isTerminalTask));
 /** Tasks of a deployment that are kept for the table. */

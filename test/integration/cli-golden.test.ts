@@ -2,10 +2,9 @@
 // keeps them. `npm run golden` writes the files anew.
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { commandsOf, pathOf } from '#cli/command-tree.ts';
-import { buildProgram } from '#cli/program.ts';
 import { runCommand } from '../helpers/command-line.ts';
 import { expectDocument, expectTable, steadyDocument, steadyTable } from '../helpers/golden.ts';
+import { LISTS } from '../helpers/kept-commands.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory } from '../helpers/services.ts';
@@ -13,32 +12,6 @@ import { aContained } from './contained.ts';
 import type { Contained } from './contained.ts';
 import { aPlatform } from './verbs-fixture.ts';
 import type { Platform } from './verbs-fixture.ts';
-
-/** Commands by their words; `admin`: those of the administrator. */
-const LISTS: Readonly<Record<string, 'own' | 'admin'>> = {
-  'container list': 'own',
-  'context list': 'own',
-  'deployment list': 'own',
-  'image list': 'own',
-  'key list': 'admin',
-  'machine list': 'admin',
-  'model list': 'own',
-  'model show chat': 'own',
-  'pool list': 'admin',
-  'pool show held-1': 'admin',
-  'registry list': 'own',
-  'secret list': 'own',
-  'stack list': 'own',
-  status: 'own',
-  'task list': 'own',
-  'token list': 'own',
-  'volume list': 'own',
-  'volume show models': 'own',
-  'webhook list': 'own',
-  'worker list': 'admin',
-  'workspace limits': 'own',
-  'workspace list': 'admin',
-};
 
 const KEPT = join(ROOT, 'test/fixtures/cli/lists');
 const directory = tempDirectory('cli-golden');
@@ -115,11 +88,4 @@ describe.for(Object.entries(LISTS))('%s', ([words, by]) => {
     const parsed: unknown = JSON.parse(await line(`${words} --json`, by));
     expectDocument(`${file}.json`, steadyDocument(parsed, ofThisRun));
   });
-});
-
-test('every command that is named list is kept', () => {
-  const lists = commandsOf(buildProgram(() => {}))
-    .map((command) => pathOf(command).replace(/^longshore /, ''))
-    .filter((path) => path.endsWith(' list'));
-  expect(lists.filter((path) => !(path in LISTS))).toEqual([]);
 });

@@ -1,0 +1,150 @@
+// Commands whose output is kept in files, for the tests that compare them (cli-golden.test.ts and
+// cli-golden-verbs.test.ts), and commands whose output is not.
+
+/** Commands that list things, by their words; `admin`: those of the administrator. */
+export const LISTS: Readonly<Record<string, 'own' | 'admin'>> = {
+  'container list': 'own',
+  'context list': 'own',
+  'deployment list': 'own',
+  'image list': 'own',
+  'key list': 'admin',
+  'machine list': 'admin',
+  'model list': 'own',
+  'model show chat': 'own',
+  'pool list': 'admin',
+  'pool show held-1': 'admin',
+  'registry list': 'own',
+  'secret list': 'own',
+  'stack list': 'own',
+  status: 'own',
+  'task list': 'own',
+  'token list': 'own',
+  'volume list': 'own',
+  'volume show models': 'own',
+  'webhook list': 'own',
+  'worker list': 'admin',
+  'workspace limits': 'own',
+  'workspace list': 'admin',
+};
+
+/**
+ * Commands whose output is kept, in the order in which the test runs them: a later one may need what an earlier one
+ * made. `{name}` stands for an id or a path of the test.
+ */
+export interface Verb {
+  readonly by?: 'own' | 'admin' | 'other';
+  /** The command for the text, and the command for `--json`. */
+  readonly text: string;
+  readonly json: string;
+  /** With `--json` it prints a line for each thing. */
+  readonly lines?: boolean;
+  /** Exit code, unless 0. */
+  readonly code?: number;
+  /** Part of the text that may come only after a while. */
+  readonly waits?: RegExp;
+}
+
+/** The same command twice. */
+const twice = (words: string, more: Omit<Verb, 'text' | 'json'> = {}): Verb => ({ text: words, json: words, ...more });
+/** A command for each of two things, whose names have `text` and `json` in place of `*`. */
+const each = (words: string, more: Omit<Verb, 'text' | 'json'> = {}): Verb => ({
+  text: words.replaceAll('*', 'text'),
+  json: words.replaceAll('*', 'json'),
+  ...more,
+});
+
+export const VERBS: Readonly<Record<string, Verb>> = {
+  login: each('login --context local-* --token {own_token}'),
+  'context show': twice('context show'),
+  'context token': twice('context token'),
+  'context use': each('context use other-*'),
+  'context delete': each('context delete third-*'),
+  logout: each('logout --context spare-*'),
+  version: twice('version'),
+  init: each('init {*_folder}'),
+  deploy: each('deploy {*_app}'),
+  prepare: each('prepare {*_app}'),
+  top: twice('top --once', { waits: /PENDING[^]*RUNNING/ }),
+  logs: twice('logs', { lines: true, waits: /hello/ }),
+  events: twice('events --type stub.deploy --limit 1', { lines: true }),
+  audit: twice('audit --limit 1', { waits: /greeter-json/ }),
+  'metrics stub': twice('metrics stub shop-text'),
+  'metrics workspace': twice('metrics workspace', { by: 'other' }),
+  'task get': twice('task get {text_task}'),
+  'task stop': each('task stop {*_task}'),
+  'task watch': each('task watch {*_task}', { lines: true, code: 125 }),
+  'image build': twice('image build {text_app}'),
+  'deployment start': each('deployment start shop-*'),
+  'deployment stop': each('deployment stop shop-*'),
+  'deployment scale': each('deployment scale shop-* 2'),
+  'deployment diff': twice('deployment diff shop-text v1 v2'),
+  'deployment rollback': each('deployment rollback shop-* v1'),
+  'deployment delete': each('deployment delete shop-* --all-versions'),
+  'container stop': twice('container stop {container}'),
+  'volume create': each('volume create volume-*'),
+  'volume show': twice('volume show volume-text'),
+  'volume delete': each('volume delete volume-*'),
+  'secret set': each('secret set KEY_* --file {*_file}'),
+  'secret delete': each('secret delete KEY_*'),
+  'registry set': each('registry set *.example.com --username robot --repositories team/* --file {*_file}'),
+  'registry delete': each('registry delete *.example.com'),
+  'stack create': each('stack create stack-* --app shop'),
+  'stack update': each('stack update stack-* --remove shop'),
+  'stack delete': each('stack delete stack-*'),
+  'model add': each('model add chat-* --type chat --deployment shop-* --kind pod --port 8000 --context-length 8192'),
+  'model remove': each('model remove chat-*'),
+  'webhook create': each('webhook create {receiver}* --events task.updated'),
+  'webhook update': each('webhook update {*_hook} --description *'),
+  'webhook rotate': each('webhook rotate {*_hook}'),
+  'webhook test': each('webhook test {*_hook}'),
+  'webhook deliveries': each('webhook deliveries {*_hook}'),
+  'webhook redeliver': each('webhook redeliver {*_hook} {*_delivery}'),
+  'webhook delete': each('webhook delete {*_hook}'),
+  'token create': each('token create --name *'),
+  'token update': each('token update {*_token} --name *'),
+  'token toggle': each('token toggle {*_token}'),
+  'token delete': each('token delete {*_token}'),
+  'machine create': twice('machine create --pool spare', { by: 'admin' }),
+  'machine show': twice('machine show {text_machine}', { by: 'admin' }),
+  'machine delete': each('machine delete {*_machine}', { by: 'admin' }),
+  'worker cordon': twice('worker cordon {worker}', { by: 'admin' }),
+  'worker uncordon': twice('worker uncordon {worker}', { by: 'admin' }),
+  'worker drain': twice('worker drain {worker} --deadline 0', { by: 'admin', waits: /is drained/ }),
+  'pool create': each('pool create pool-* --priority 3', { by: 'admin' }),
+  'pool set': each('pool set pool-* --priority default', { by: 'admin' }),
+  'pool show': twice('pool show pool-text', { by: 'admin' }),
+  'pool delete': each('pool delete pool-*', { by: 'admin' }),
+  'workspace create': each('workspace create team-*', { by: 'admin' }),
+  'key rotate': twice('key rotate', { by: 'admin' }),
+};
+
+/** Commands without a kept output of their own, and where their output is tested. */
+export const NOT_KEPT: Readonly<Record<string, string>> = {
+  agent: 'a daemon: no result',
+  'agent check': 'depends on the machine: test/unit/agent/preflight.test.ts',
+  'agent check-gpu': 'depends on the machine: test/unit/agent/gpu-check.test.ts',
+  completion: 'a script for a shell: test/unit/cli/completion.test.ts',
+  'container attach': 'output of a program: test/integration/cli-containers.test.ts',
+  'container cp': 'needs a container with a supervisor: test/integration/cli-containers.test.ts',
+  'container exec': 'output of a program: test/integration/cli-containers.test.ts',
+  'container port-forward': 'runs until Ctrl-C: test/integration/cli-containers.test.ts',
+  'container shell': 'a terminal: test/integration/cli-containers.test.ts',
+  explain: 'depends on the moment: test/unit/cli/explain.test.ts',
+  'image delete': 'needs a build: test/e2e/image-builds.test.ts',
+  'image show': 'needs a build: test/e2e/image-builds.test.ts',
+  invoke: 'bytes of a handler: test/hosts/cli-verbs.test.ts',
+  'key retire': 'ends the tokens of the test: test/integration/signing-keys.test.ts',
+  'machine upgrade': 'needs a release: test/integration/cli-client.test.ts',
+  'metrics pool': 'depends on the moment: test/unit/cli/metrics.test.ts',
+  mounts: 'a daemon: no result',
+  'registry serve': 'a daemon: no result',
+  run: 'needs a real container: test/hosts/cli-run.test.ts',
+  scheduler: 'a daemon: no result',
+  serve: 'needs a real container: test/hosts/serve.test.ts',
+  up: 'a whole installation: test/e2e/up.test.ts',
+  'volume cp': 'needs the files of a machine: test/hosts/volumes.test.ts',
+  'volume ls': 'needs the files of a machine: test/hosts/volumes.test.ts',
+  'volume mv': 'needs the files of a machine: test/hosts/volumes.test.ts',
+  'volume rm': 'needs the files of a machine: test/hosts/volumes.test.ts',
+  'volume size': 'needs the files of a machine: test/hosts/volumes.test.ts',
+};

@@ -1,0 +1,148 @@
+// The text and the --json of every command that no list prints (cli-golden.test.ts), against a real scheduler, as
+// test/fixtures/cli/verbs/ keeps them. `npm run golden` writes the files anew. Neither has colours, because stdout is
+// no terminal.
+import { createServer } from 'node:http';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { runCommand } from '../helpers/command-line.ts';
+import { expectDocument, expectTable, steadyDocument, steadyTable } from '../helpers/golden.ts';
+import { VERBS } from '../helpers/kept-commands.ts';
+import type { Verb } from '../helpers/kept-commands.ts';
+import { waitFor } from '../helpers/programs.ts';
+import { ROOT } from '../helpers/repository.ts';
+import { tempDirectory } from '../helpers/services.ts';
+import { aContained } from './contained.ts';
+import type { Contained } from './contained.ts';
+import { aPlatform } from './verbs-fixture.ts';
+import type { Json, Platform } from './verbs-fixture.ts';
+
+const KEPT = join(ROOT, 'test/fixtures/cli/verbs');
+const CONTEXTS = ['local', 'spare', 'other', 'third'];
+const APP = `from longshore import endpoint
+
+@endpoint(name="greeter", cpu=0.1, memory=64)
+def greet(name: str = "world"):
+    return {"hello": name}
+`;
+
+const directory = tempDirectory('cli-golden-verbs');
+let platform: Platform;
+let contained: Contained;
+/** Ids and paths that stand in a command as `{name}`. */
+const given: Record<string, string> = {};
+const receiver = createServer((_, answer) => void answer.end());
+
+const run = (words: string, by: Verb['by'] = 'own') =>
+  runCommand(
+    words.split(' ').map((word) => word.replaceAll(/\{(\w+)\}/g, (_, name: string) => given[name] ?? `no ${name}`)),
+    {
+      LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
+      LONGSHORE_URL: `http://${platform.address}`,
+      LONGSHORE_TOKEN: platform[by].token,
+      NO_COLOR: '1',
+    },
+  );
+
+/** Runs a command. @returns its results, and all that it wrote */
+async function said(
+  words: string,
+  { by, code = 0 }: Verb,
+): Promise<{ readonly stdout: string; readonly text: string }> {
+  const ended = await run(words, by);
+  const { stdout, stderr } = ended;
+  expect(ended, words).toMatchObject({ code });
+  expect(`${stdout}${stderr}`).not.toContain('\u001b');
+  return { stdout, text: stderr === '' ? stdout : `${stdout}--- stderr\n${stderr}` };
+}
+
+const own = (): (readonly [string | RegExp, string])[] => [
+  ...Object.entries(given).map(([name, value]) => [value, `<${name}>`] as const),
+  [directory.path, '<directory>'],
+  [/\blsj1\.[\w.-]+/g, '<join token>'],
+  [/\bwhsec_[\w+/=]+/g, '<secret>'],
+  [/\.\/bin\/longshore\.mjs/g, 'longshore'],
+  [/\bNode [\d.]+, [\w-]+/g, 'Node <version>, <platform>'],
+  [/(?<![-\w])(?:[0-9a-f]{8}|[0-9a-f]{12}|[0-9a-f]{24})(?![-\w])/g, '<short>'],
+  [/^\d\d:\d\d:\d\d(\.\d+)?/gm, '<clock>'],
+  [/\b\d+ ms\b/g, '<span>'],
+];
+
+/** Fields whose values differ from run to run, and in no way that a text shows. */
+const VARYING = new Set(['stored_at_ns', 'duration_ms', 'seq_num', 'request_id', 'secret_hint', 'event_id']);
+
+/** A document without them. */
+function calm(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map((item) => calm(item));
+  if (value === null || typeof value !== 'object') return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([name, field]) => [name, VARYING.has(name) ? '<varies>' : calm(field)]),
+  );
+}
+
+async function made(line: string, body: Json, id: string): Promise<string> {
+  const [method, path] = line.split(' ');
+  const answer = await platform.call(`${method} /api/v1/${path?.replace('{ws}', platform.own.workspaceId)}`, body);
+  expect(answer.status, answer.text).toBeLessThan(300);
+  return String(id.split('.').reduce<unknown>((value, name) => (value as Json)[name], answer.json));
+}
+
+beforeAll(async () => {
+  platform = await aPlatform({ LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1' }, 'embedded');
+  await new Promise<void>((resolve) => receiver.listen(0, '127.0.0.1', resolve));
+  contained = await aContained(platform);
+  Object.assign(given, { container: contained.containerId, worker: contained.machineId });
+  await contained.agent.log({ containerId: contained.containerId, line: 'hello' });
+  given['own_token'] = platform.own.token;
+  given['receiver'] = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`;
+  for (const name of ['text', 'json']) {
+    given[`${name}_folder`] = join(directory.path, name);
+    given[`${name}_file`] = join(directory.path, `${name}.txt`);
+    writeFileSync(given[`${name}_file`] ?? '', 'value');
+    const app = join(directory.path, `${name}-app`);
+    mkdirSync(app);
+    writeFileSync(join(app, 'app.py'), APP.replace('greeter', `greeter-${name}`));
+    given[`${name}_app`] = join(app, 'app.py');
+    await platform.deploy(`shop-${name}`, { stubType: 'taskqueue/deployment', appName: 'shop' });
+    await platform.deploy(`shop-${name}`, { stubType: 'taskqueue/deployment', appName: 'shop', memory: 128 });
+    given[`${name}_task`] = await made(`POST ../../taskqueue/shop-${name}`, {}, 'task_id');
+    const hook = { url: given['receiver'], event_types: ['stub.state.degraded'] };
+    given[`${name}_hook`] = await made('POST webhook/{ws}', hook, 'id');
+    given[`${name}_delivery`] = await made(`POST webhook/{ws}/${given[`${name}_hook`]}/test`, {}, 'id');
+    given[`${name}_token`] = String(((await platform.gateway('POST /tokens')).json['token'] as Json)['tokenId']);
+    const machine = await platform.gateway('POST /machines', { poolName: 'spare' }, { token: platform.admin.token });
+    given[`${name}_machine`] = String((machine.json['machine'] as Json)['id']);
+    for (const context of CONTEXTS)
+      await run(`login --context ${context}-${name} --token ${platform.own.token}`, 'own');
+  }
+});
+afterAll(async () => {
+  await contained.stop();
+  await platform.stop();
+  await new Promise((resolve) => receiver.close(resolve));
+  directory.remove();
+});
+
+describe.for(Object.entries(VERBS))('%s', ([path, verb]) => {
+  const { by, text, json, lines, waits } = verb;
+  const file = join(KEPT, path.replaceAll(' ', '-'));
+
+  test('prints the text that is kept', async () => {
+    if (waits !== undefined)
+      await waitFor(async () => waits.test((await run(text, by)).stdout), `${path} shows ${waits.source}`, 30_000);
+    expectTable(`${file}.txt`, steadyTable((await said(text, verb)).text, own()));
+  });
+
+  test('prints the document that is kept with --json', async () => {
+    const { stdout } = await said(`${json} --json`, verb);
+    const parsed: unknown =
+      lines === true
+        ? stdout
+            .trimEnd()
+            .split('\n')
+            .map((line) => JSON.parse(line) as unknown)
+        : JSON.parse(stdout);
+    expectDocument(`${file}.json`, steadyDocument(calm(parsed), own()));
+  });
+});
