@@ -1,5 +1,6 @@
 // Models of hosted inference: the catalog in memory, and the service behind its routes.
 import { MOST_MODELS } from '#shared/api/rest/models.ts';
+import { ExternalServers } from '../api/http/inference/external.ts';
 import { ModelCatalog } from '../workspaces/models/catalog.ts';
 import { ModelService } from '../workspaces/models/service.ts';
 import type { Events } from './events.ts';
@@ -10,14 +11,20 @@ import type { Webhooks } from './webhooks.ts';
 export interface ModelParts {
   readonly modelCatalog: ModelCatalog;
   readonly models: ModelService;
+  /** Servers elsewhere that models have behind them; closed with the process. */
+  readonly externalServers: ExternalServers;
 }
 
 export function openModels(
   { db, clock }: Infrastructure,
-  { invalidation }: Identity,
-  { urlProblem }: Pick<Webhooks, 'urlProblem'>,
+  { invalidation, secrets }: Identity,
+  { urlProblem, rules, lookups }: Pick<Webhooks, 'urlProblem' | 'rules' | 'lookups'>,
   { writer: events }: Pick<Events, 'writer'>,
 ): ModelParts {
   const modelCatalog = new ModelCatalog({ db, invalidation, most: MOST_MODELS });
-  return { modelCatalog, models: new ModelService({ db, events, catalog: modelCatalog, urlProblem, clock }) };
+  return {
+    modelCatalog,
+    models: new ModelService({ db, events, catalog: modelCatalog, urlProblem, clock }),
+    externalServers: new ExternalServers({ rules, lookups, secrets, monotonicMs: () => clock.monotonicMs() }),
+  };
 }

@@ -59,6 +59,8 @@ export interface SurfacesSetup extends Pick<
   | 'liveLogs'
   | 'serves'
   | 'models'
+  | 'modelCatalog'
+  | 'externalServers'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

@@ -25,6 +25,7 @@ import type { HostLabels } from '../../workspaces/deployments/host-labels.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
 import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
 import { Stubs } from '../../workspaces/deployments/stubs.ts';
+import type { ModelCatalog } from '../../workspaces/models/catalog.ts';
 import type { ServeLeases } from '../../workspaces/deployments/serve-leases.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
 import { containerUrl } from '../../workspaces/deployments/urls.ts';
@@ -74,12 +75,18 @@ import type { Ending } from '../../domain/endings.ts';
 import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
 import type { CertificateWatch } from './certificate.ts';
 import { GatewayCalls } from './gateway-calls.ts';
+import { BodyBudget } from './body-budget.ts';
 import { bindOperations, GATEWAY_BASE, GATEWAY_BODY_LIMIT } from './bind.ts';
 import { registerContainers } from './containers/routes.ts';
 import { ContainerSockets } from './containers/sockets.ts';
 import { openApiDocument } from './description/openapi.ts';
 import { registerViewer } from './description/viewer.ts';
 import { hostRewriter } from './invoke/host-form.ts';
+import { Backends } from './inference/backends.ts';
+import type { ExternalServers } from './inference/external.ts';
+import { InferenceMetrics } from './inference/metrics.ts';
+import { registerInference } from './inference/routes.ts';
+import { ANSWER_RULES } from './inference/whole-answer.ts';
 import { registerInvoke } from './invoke/invoke.ts';
 import { registerDiscovery } from './ops/discovery.ts';
 import type { DiscoveryParts } from './ops/discovery.ts';
@@ -162,6 +169,8 @@ export interface SurfaceParts {
   readonly secrets: Secrets;
   readonly webhooks: WebhookRouteParts['webhooks'];
   readonly models: ModelRouteParts['models'];
+  readonly modelCatalog: ModelCatalog;
+  readonly externalServers: ExternalServers;
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
   readonly directory: Directory;
@@ -462,6 +471,29 @@ function registerAll(
       room: new StreamRoom(),
       openCalls,
       streamMetrics: new StreamMetrics(parts.registry),
+    });
+  });
+
+  plugin(app, '', (scope) => {
+    registerInference(scope, {
+      authenticator,
+      catalog: parts.modelCatalog,
+      hasContainers: (queue) => parts.containers.hasLive(queue),
+      release: (request) => state.bodies.release(request),
+      backends: new Backends({
+        targets: parts.targets,
+        external: parts.externalServers,
+        submissions: parts.submissions,
+        streams: parts.streams,
+        cancel: parts.cancelTask,
+        random: Math.random,
+        log,
+      }),
+      openCalls,
+      answers: new BodyBudget(ANSWER_RULES),
+      metrics: new InferenceMetrics(parts.registry),
+      nowMs: () => parts.clock.monotonicMs(),
+      log,
     });
   });
 

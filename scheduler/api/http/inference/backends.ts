@@ -1,0 +1,194 @@
+// Asks the backends of a model in turn, until one answers. Another backend is asked only while no byte of an answer has
+// come: a refusal of the request itself is the answer.
+import type { Readable } from 'node:stream';
+import type { ModelBackend } from '#shared/api/rest/models.ts';
+import type { Log } from '#shared/log.ts';
+import type { Target } from '../../../domain/stub-config.ts';
+import { DEFAULT_CONTEXT_LENGTH } from '../../../domain/serving.ts';
+import { calledBy } from '../../../tasks/admission/calls.ts';
+import { AFFINITY_HEADER, servingCallOf } from '../../../tasks/serving/request.ts';
+import type { Targets } from '../../../workspaces/deployments/targets.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { putByOf } from '../../../workspaces/identity/confinement.ts';
+import { portsOf } from '../invoke/ports.ts';
+import { BackendError, callDeployment } from '../streams/backend-call.ts';
+import type { BackendAnswer, BackendCallParts } from '../streams/backend-call.ts';
+import { backendOrder } from './choose-backend.ts';
+import { InferenceError } from './errors.ts';
+import { ExternalError } from './external.ts';
+import type { ExternalServers } from './external.ts';
+import { backendFailed, failureOf, mayFallBack, refusalOf, unavailable } from './failures.ts';
+import type { JsonObject } from './fields.ts';
+import type { Prepared } from './prepared.ts';
+
+export interface BackendsParts extends BackendCallParts {
+  readonly targets: Pick<Targets, 'byName'>;
+  readonly external: Pick<ExternalServers, 'call'>;
+  readonly random: () => number;
+  readonly log: Log;
+}
+
+export interface Asked extends BackendAnswer {
+  /** Version of the deployment that answered; absent: another server. */
+  readonly version?: number;
+}
+
+/** Largest refusal of a backend that is read. */
+const MOST_REFUSAL = 64 * 1024;
+const REFUSAL_MS = 5_000;
+
+export class Backends {
+  readonly #parts: BackendsParts;
+
+  constructor(parts: BackendsParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Asks for an answer with a status below 300.
+   * @param body - for a backend that has the model under that name
+   * @param affinity - header with which the caller names its conversation
+   * @throws InferenceError; the signal's reason
+   */
+  async ask(
+    prepared: Prepared,
+    body: (servedName: string) => JsonObject,
+    caller: Caller,
+    affinity: string | undefined,
+    signal: AbortSignal,
+  ): Promise<Asked> {
+    const { model } = prepared;
+    let last: InferenceError | undefined;
+    for (const backend of backendOrder(model.backends, this.#parts.random)) {
+      const sent = body(backend.served_model_name ?? model.name);
+      try {
+        return await this.#askOne(backend, prepared, sent, caller, affinity, signal);
+      } catch (error) {
+        signal.throwIfAborted();
+        if (!(error instanceof InferenceError)) throw error;
+        if (!mayFallBack(error)) throw error;
+        this.#parts.log.info(
+          { err: error, model: model.name, kind: backend.kind },
+          'a backend of a model gave no answer',
+        );
+        last ??= error;
+      }
+    }
+    throw last ?? unavailable('the model has no backend');
+  }
+
+  async #askOne(
+    backend: ModelBackend,
+    prepared: Prepared,
+    sent: JsonObject,
+    caller: Caller,
+    affinity: string | undefined,
+    signal: AbortSignal,
+  ): Promise<Asked> {
+    const body = Buffer.from(JSON.stringify(sent), 'utf8');
+    const accept = prepared.stream ? 'text/event-stream, application/json' : 'application/json';
+    const answer =
+      backend.kind === 'external'
+        ? await this.#askExternal(backend, prepared, body, accept, signal)
+        : await this.#askDeployment(backend, prepared, sent, body, accept, caller, affinity, signal);
+    if (answer.status >= 200 && answer.status < 300) return answer;
+    throw refusalOf(answer.status, await beginOf(answer.body));
+  }
+
+  async #askExternal(
+    backend: ModelBackend,
+    { model, path }: Prepared,
+    body: Buffer,
+    accept: string,
+    signal: AbortSignal,
+  ): Promise<Asked> {
+    try {
+      return await this.#parts.external.call(backend, model.workspaceId, path, body, accept, signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      if (error instanceof ExternalError) throw backendFailed(error.message, error);
+      throw error;
+    }
+  }
+
+  async #askDeployment(
+    backend: ModelBackend,
+    { model, path }: Prepared,
+    sent: JsonObject,
+    body: Buffer,
+    accept: string,
+    caller: Caller,
+    affinity: string | undefined,
+    signal: AbortSignal,
+  ): Promise<Asked> {
+    const target = await this.targetOf(model.workspaceId, backend);
+    const isOwn = caller.workspaceId === model.workspaceId;
+    if (target === undefined || !target.active) throw unavailable(gone(backend, target, isOwn));
+    const port = backend.deployment_kind === 'pod' ? (backend.port ?? portsOf(target)[0]) : undefined;
+    if (backend.deployment_kind === 'pod' && (port === undefined || !portsOf(target).includes(port)))
+      throw unavailable(isOwn ? `the pod ${target.deploymentName} has no such port` : 'the model is not available now');
+    const llm = { contextLength: model.details.contextLength ?? DEFAULT_CONTEXT_LENGTH };
+    const putBy = putByOf(caller);
+    try {
+      const answer = await callDeployment(
+        {
+          target,
+          ...(port === undefined ? {} : { port }),
+          path: `/v1${path}`,
+          headers: [
+            ['content-type', 'application/json'],
+            ['accept', accept],
+          ],
+          body,
+          call: {
+            ...(putBy === undefined ? {} : { putBy }),
+            ...calledBy(caller, target),
+            serving: servingCallOf(sent, affinity, llm, target.config.autoscaler.tasksPerContainer),
+          },
+        },
+        this.#parts,
+        signal,
+      );
+      return { ...answer, version: target.version };
+    } catch (error) {
+      signal.throwIfAborted();
+      if (error instanceof BackendError) throw failureOf(error.why, isOwn);
+      throw error;
+    }
+  }
+
+  /** The deployment of a backend; undefined: there is none, or it is another server. */
+  targetOf(
+    owner: Target['workspaceId'],
+    { kind, deployment = '', deployment_kind: deploymentKind = 'asgi' }: ModelBackend,
+  ): Target | undefined | Promise<Target | undefined> {
+    return kind === 'external' ? undefined : this.#parts.targets.byName(owner, deploymentKind, deployment, null);
+  }
+}
+
+function gone({ deployment = '' }: ModelBackend, target: Target | undefined, isOwn: boolean): string {
+  if (!isOwn) return 'the model is not available now';
+  return target === undefined ? `there is no deployment ${deployment}` : `the deployment ${deployment} is stopped`;
+}
+
+/** The begin of a refusal, within bounds of bytes and time. */
+async function beginOf(body: Readable): Promise<string> {
+  const late = setTimeout(() => body.destroy(), REFUSAL_MS);
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of body as AsyncIterable<Buffer>) {
+      bytes += chunk.length;
+      if (bytes > MOST_REFUSAL) break;
+      chunks.push(chunk);
+    }
+  } catch {
+    // The part that came is read.
+  } finally {
+    clearTimeout(late);
+    body.destroy();
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+export { AFFINITY_HEADER };

@@ -1,0 +1,230 @@
+// One call of a model from its checked request to its last byte: credits are held, a backend is asked, the answer
+// passes, and what it cost is written.
+// Invariants: nothing reaches a model before its cost is held. The ledger has the usage before the caller is told it. A
+// caller who leaves ends the backend's request at once. A stream that broke off ends with an error frame, and without
+// the frame that says it is whole.
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Log } from '#shared/log.ts';
+import type { ChargeStatus, Charging, TokenUsage } from '../../../domain/inference.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import type { OpenCall, OpenCalls } from '../streams/open-calls.ts';
+import type { BodyBudget } from '../body-budget.ts';
+import { headersOf } from '../streams/common.ts';
+import type { Asked, Backends } from './backends.ts';
+import { AFFINITY_HEADER } from './backends.ts';
+import { InferenceError, errorObject, inferenceError, sendError } from './errors.ts';
+import { backendFailed, timedOut, unavailable } from './failures.ts';
+import type { JsonObject } from './fields.ts';
+import { classOf } from './metrics.ts';
+import type { InferenceMetrics } from './metrics.ts';
+import type { Prepared } from './prepared.ts';
+import { tokensOf } from './prepared.ts';
+import { readJson } from './whole-answer.ts';
+
+export interface ExchangeParts {
+  readonly backends: Backends;
+  /** Absent: this installation keeps no ledger, and serves free models alone. */
+  readonly charging?: Charging;
+  readonly openCalls: OpenCalls;
+  /** Bytes of answers that are held to their end. */
+  readonly answers: BodyBudget;
+  readonly metrics: InferenceMetrics;
+  readonly log: Log;
+  readonly nowMs: () => number;
+}
+
+/** Longest wait for a backend's answer to begin: below the clients' own ten minutes. */
+export const WAIT_MS = 570_000;
+
+export class Exchange implements OpenCall {
+  readonly protocol = 'http';
+  readonly requestId: string;
+  readonly prepared: Prepared;
+  readonly caller: Caller;
+  readonly request: FastifyRequest;
+  readonly reply: FastifyReply;
+  readonly parts: ExchangeParts;
+  readonly #abort = new AbortController();
+  readonly #sinceMs: number;
+  #hasBegun = false;
+  #isReserved = false;
+  #isSettled = false;
+  #hasLeft = false;
+  #stopping: InferenceError | undefined;
+
+  constructor(
+    prepared: Prepared,
+    to: {
+      readonly requestId: string;
+      readonly caller: Caller;
+      readonly request: FastifyRequest;
+      readonly reply: FastifyReply;
+    },
+    parts: ExchangeParts,
+  ) {
+    this.prepared = prepared;
+    this.requestId = to.requestId;
+    this.caller = to.caller;
+    this.request = to.request;
+    this.reply = to.reply;
+    this.parts = parts;
+    this.#sinceMs = parts.nowMs();
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  get hasLeft(): boolean {
+    return this.#hasLeft;
+  }
+
+  /** Milliseconds since the request came. */
+  get tookMs(): number {
+    return Math.max(0, Math.round(this.parts.nowMs() - this.#sinceMs));
+  }
+
+  /** Runs the call. Failures are answered here, and settled by what was produced. */
+  async run(serve: (exchange: Exchange) => Promise<void>): Promise<void> {
+    const { raw } = this.reply;
+    const closed = this.parts.openCalls.add(this);
+    const onClose = (): void => {
+      if (raw.writableFinished) return;
+      this.#hasLeft = true;
+      this.#abort.abort(new Error('the caller left'));
+    };
+    raw.once('close', onClose);
+    if (raw.destroyed) onClose();
+    const late = setTimeout(() => {
+      if (!this.#hasBegun) this.#abort.abort(timedOut('the model did not answer in time'));
+    }, WAIT_MS);
+    late.unref();
+    let status = 200;
+    try {
+      await this.#reserve();
+      await serve(this);
+    } catch (error) {
+      status = await this.#failed(error);
+    } finally {
+      clearTimeout(late);
+      raw.off('close', onClose);
+      closed();
+      this.parts.metrics.requests.inc({
+        type: this.prepared.model.type,
+        status: this.#hasLeft ? 'left' : classOf(status),
+      });
+    }
+  }
+
+  async #reserve(): Promise<void> {
+    const { prepared, caller, parts } = this;
+    const { model } = prepared;
+    const { promptMicrosPerMillion, completionMicrosPerMillion, requestMicros } = model.prices;
+    const isFree = promptMicrosPerMillion + completionMicrosPerMillion + requestMicros === 0;
+    if (parts.charging === undefined) {
+      if (isFree) return;
+      throw unavailable('this model has a price, and this installation keeps no ledger');
+    }
+    const admitted = await parts.charging.reserve({
+      requestId: this.requestId,
+      workspaceId: caller.workspaceId,
+      tokenId: caller.tokenId,
+      model: model.name,
+      type: model.type,
+      stream: prepared.stream,
+      prices: model.prices,
+      isCharged: !isFree && caller.workspaceId !== model.workspaceId,
+      most: {
+        promptTokens: tokensOf(prepared.promptCharacters) + prepared.promptTokens,
+        completionTokens: prepared.mostCompletionTokens,
+      },
+    });
+    if (admitted.kind === 'refused') throw new InferenceError(402, admitted.code, admitted.message);
+    this.#isReserved = true;
+  }
+
+  /** Asks the backends of the model. @throws InferenceError */
+  ask(body: (servedName: string) => JsonObject = this.prepared.bodyFor): Promise<Asked> {
+    const header = this.request.headers[AFFINITY_HEADER];
+    const affinity = typeof header === 'string' ? header : undefined;
+    return this.parts.backends.ask(this.prepared, body, this.caller, affinity, this.signal);
+  }
+
+  /** Reads an answer that is one JSON object, within its bounds. @throws InferenceError `backend_error` */
+  readJson(asked: Asked): Promise<JsonObject> {
+    return readJson(asked.body, this.parts.answers, this.caller.workspaceId);
+  }
+
+  firstToken(): void {
+    this.parts.metrics.firstToken.observe({ type: this.prepared.model.type }, this.tookMs / 1000);
+  }
+
+  /** The head of the answer is out, or is about to be. */
+  begun(): void {
+    this.#hasBegun = true;
+  }
+
+  progress(usage: TokenUsage): void {
+    if (this.#isReserved) this.parts.charging?.progress(this.requestId, usage);
+  }
+
+  /** Writes what the call cost, before its caller is told. */
+  async settle(usage: TokenUsage, status: ChargeStatus): Promise<void> {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    this.parts.metrics.tokens.inc({ direction: 'in' }, usage.promptTokens);
+    this.parts.metrics.tokens.inc({ direction: 'out' }, usage.completionTokens);
+    if (this.#isReserved) await this.parts.charging?.settle(this.requestId, usage, status);
+  }
+
+  /** Takes the response over, and sends its head. */
+  takeOver(headers: Readonly<Record<string, string>>): void {
+    this.begun();
+    const own = headersOf(this.reply);
+    this.reply.hijack();
+    this.reply.raw.writeHead(200, Object.fromEntries([...own, ...Object.entries(headers)]));
+  }
+
+  async #failed(error: unknown): Promise<number> {
+    const { reply, parts, requestId } = this;
+    if (!this.#isSettled && this.#isReserved) {
+      this.#isSettled = true;
+      await parts.charging?.release(requestId).catch((cause: unknown) => {
+        parts.log.warn({ err: cause, requestId }, 'the hold of a call could not be given back');
+      });
+    }
+    const told = this.#stopping ?? inferenceError(error);
+    if (this.#hasLeft) return 499;
+    if (told.status >= 500) {
+      parts.log[told.status === 500 ? 'error' : 'info'](
+        { err: told, requestId, model: this.prepared.model.name, code: told.code },
+        'a call of a model failed',
+      );
+    }
+    if (reply.sent || reply.raw.headersSent) {
+      this.sendErrorFrame(told);
+      return told.status;
+    }
+    sendError(reply, told, requestId);
+    return told.status;
+  }
+
+  /** Ends a stream so that its caller sees the failure: clients take a plain end for a whole answer. */
+  sendErrorFrame(error: InferenceError): void {
+    const { raw } = this.reply;
+    if (raw.destroyed || raw.writableEnded) return;
+    raw.end(`data: ${JSON.stringify({ error: errorObject(error, this.requestId) })}\n\n`);
+  }
+
+  refuse(): void {
+    if (this.#hasBegun) return;
+    this.#stopping = unavailable('this scheduler is stopping: call again');
+    this.#abort.abort(this.#stopping);
+  }
+
+  cut(): void {
+    if (!this.#hasBegun) return;
+    this.#stopping = backendFailed('this scheduler is stopping');
+    this.#abort.abort(this.#stopping);
+  }
+}

@@ -1,0 +1,27 @@
+// A checked request on its way to a backend: the form that all routes of models bring theirs into.
+import type { ModelRow } from '../../../stores/store/queries/models.ts';
+import type { JsonObject } from './fields.ts';
+
+export type Route = 'chat' | 'completion' | 'embedding' | 'invoke';
+
+export interface Prepared {
+  readonly route: Route;
+  readonly model: ModelRow;
+  /** Path of the backend below `/v1`, such as `/chat/completions`. */
+  readonly path: string;
+  /** Body for a backend that serves the model under that name. */
+  readonly bodyFor: (servedName: string) => JsonObject;
+  /** The caller wants a stream. */
+  readonly stream: boolean;
+  /** The caller wants the usage in its stream. */
+  readonly includeUsage: boolean;
+  /** Characters of the prompt, for estimates. */
+  readonly promptCharacters: number;
+  /** Prompt tokens, where they are counted already: token ids. */
+  readonly promptTokens: number;
+  /** Most tokens that may come back. */
+  readonly mostCompletionTokens: number;
+}
+
+/** Estimate where no tokenizer is at hand. Source: reference of the inference API, §4.3. */
+export const tokensOf = (characters: number): number => Math.ceil(characters / 4);

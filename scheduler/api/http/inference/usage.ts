@@ -1,0 +1,58 @@
+// Tokens of whole answers, what they cost, and the headers that say so. Pure but for the last function.
+import type { Prices, TokenUsage } from '../../../domain/inference.ts';
+import type { Exchange } from './exchange.ts';
+import { isObject } from './fields.ts';
+import type { JsonObject } from './fields.ts';
+import { decimalPrice } from './model-page.ts';
+import { tokensOf } from './prepared.ts';
+import type { Prepared } from './prepared.ts';
+import type { Usage } from './stream-frames.ts';
+
+/** Usage of an answer: as reported, else estimated from its characters. */
+export function usageOfWhole(answer: JsonObject, prepared: Prepared): Usage {
+  const reported = isObject(answer['usage']) ? answer['usage'] : undefined;
+  const prompt = reported?.['prompt_tokens'];
+  const completion = reported?.['completion_tokens'];
+  return {
+    promptTokens: typeof prompt === 'number' ? prompt : tokensOf(prepared.promptCharacters) + prepared.promptTokens,
+    completionTokens: typeof completion === 'number' ? completion : tokensOf(charactersOf(answer)),
+    estimated: typeof prompt !== 'number' || typeof completion !== 'number',
+    reported,
+  };
+}
+
+function charactersOf({ choices, ...custom }: JsonObject): number {
+  if (!Array.isArray(choices)) return JSON.stringify(custom).length;
+  let sum = 0;
+  for (const choice of choices as readonly unknown[]) {
+    if (!isObject(choice)) continue;
+    const { message, text } = choice;
+    if (typeof text === 'string') sum += text.length;
+    if (!isObject(message)) continue;
+    for (const part of [message['content'], message['reasoning_content'], message['refusal']])
+      if (typeof part === 'string') sum += part.length;
+    if (message['tool_calls'] !== undefined) sum += JSON.stringify(message['tool_calls']).length;
+  }
+  return sum;
+}
+
+/** Cost in millionths of the currency, rounded up: exact for integers of any size. */
+export function costOf(
+  { promptTokens, completionTokens }: Pick<TokenUsage, 'promptTokens' | 'completionTokens'>,
+  prices: Prices,
+): number {
+  const perMillion =
+    BigInt(promptTokens) * BigInt(prices.promptMicrosPerMillion) +
+    BigInt(completionTokens) * BigInt(prices.completionMicrosPerMillion);
+  return Number((perMillion + 999_999n) / 1_000_000n) + prices.requestMicros;
+}
+
+export const usageHeaders = (usage: TokenUsage, costMicros: number): Readonly<Record<string, string>> => ({
+  'x-usage-prompt-tokens': String(usage.promptTokens),
+  'x-usage-completion-tokens': String(usage.completionTokens),
+  'x-usage-cost': decimalPrice(costMicros, 1),
+});
+
+/** Settles a call that is whole. */
+export const finished = (exchange: Exchange, { promptTokens, completionTokens, estimated }: Usage): Promise<void> =>
+  exchange.settle({ promptTokens, completionTokens, estimated }, 'complete');

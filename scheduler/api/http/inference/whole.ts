@@ -1,0 +1,76 @@
+// Answers that come whole: chats, completions and custom calls without a stream, and embeddings.
+import type { Exchange } from './exchange.ts';
+import { backendFailed } from './failures.ts';
+import type { JsonObject } from './fields.ts';
+import { encoded, estimatedPrompt, promptTokensOf, vectorsOf } from './embedding-request.ts';
+import type { PreparedEmbeddings } from './embedding-request.ts';
+import type { Asked } from './backends.ts';
+import { usageObject } from './stream-frames.ts';
+import type { Usage } from './stream-frames.ts';
+import { costOf, finished, usageHeaders, usageOfWhole } from './usage.ts';
+
+/** A chat, a completion or a custom call. */
+export async function serveWhole(exchange: Exchange): Promise<void> {
+  const asked = await exchange.ask();
+  const answer = await exchange.readJson(asked);
+  const { prepared } = exchange;
+  exchange.signal.throwIfAborted();
+  const usage = usageOfWhole(answer, prepared);
+  exchange.firstToken();
+  if (prepared.route === 'invoke') {
+    await finished(exchange, usage);
+    return send(exchange, asked, usage, answer);
+  }
+  if (!Array.isArray(answer['choices'])) throw backendFailed('the model answered with something that is no completion');
+  await finished(exchange, usage);
+  send(exchange, asked, usage, { ...answer, model: prepared.model.name, usage: usageObject(usage) });
+}
+
+/** Embeddings: batches one behind the other, with their vectors in the order of the inputs. */
+export async function serveEmbeddings(exchange: Exchange, embeddings: PreparedEmbeddings): Promise<void> {
+  const { batches, encoding, prepared } = embeddings;
+  const data: object[] = [];
+  let promptTokens: number | undefined = 0;
+  let last: Asked | undefined;
+  for (const batch of batches) {
+    last = await exchange.ask((name) => ({ ...prepared.bodyFor(name), input: batch }));
+    const answer = await exchange.readJson(last);
+    for (const vector of vectorsOf(answer, batch.length))
+      data.push({ object: 'embedding', index: data.length, embedding: encoded(vector, encoding) });
+    const tokens = promptTokensOf(answer);
+    promptTokens = promptTokens === undefined || tokens === undefined ? undefined : promptTokens + tokens;
+  }
+  exchange.signal.throwIfAborted();
+  const usage: Usage = {
+    promptTokens: promptTokens ?? estimatedPrompt(prepared),
+    completionTokens: 0,
+    estimated: promptTokens === undefined,
+    reported: undefined,
+  };
+  exchange.firstToken();
+  await finished(exchange, usage);
+  const { promptTokens: tokens, estimated } = usage;
+  const body = {
+    object: 'list',
+    model: prepared.model.name,
+    data,
+    usage: { prompt_tokens: tokens, total_tokens: tokens, ...(estimated ? { estimated: true } : {}) },
+  };
+  send(exchange, last, usage, body);
+}
+
+function send(exchange: Exchange, asked: Asked | undefined, usage: Usage, body: JsonObject): void {
+  const { reply } = exchange;
+  if (exchange.hasLeft) return;
+  exchange.begun();
+  void reply
+    .code(200)
+    .headers({
+      'content-type': 'application/json; charset=utf-8',
+      'openai-processing-ms': String(exchange.tookMs),
+      ...(asked?.version === undefined ? {} : { 'x-model-version': String(asked.version) }),
+      ...(exchange.prepared.route === 'invoke' && asked?.taskId !== undefined ? { 'x-task-id': asked.taskId } : {}),
+      ...usageHeaders(usage, costOf(usage, exchange.prepared.model.prices)),
+    })
+    .send(JSON.stringify(body));
+}
