@@ -1,6 +1,6 @@
 /**
- * A scripted server that speaks the OpenAI API: no model is behind it. It answers with the frames and bodies that a test
- * gives it, keeps every request, and notes which of them their callers gave up.
+ * A scripted server that speaks the OpenAI API: no model is behind it. Answers are the frames and bodies that a test
+ * gives. The server keeps every request, and notes which of them their callers gave up.
  */
 import { createServer } from 'node:http';
 import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
@@ -15,7 +15,7 @@ export interface ScriptedRequest {
   leftAtMs: number | undefined;
 }
 
-/** Part of a streamed answer: a frame's data, a text as it is, a pause in milliseconds, a wait, or the loss of the connection. */
+/** Part of a streamed answer: data of a frame, a text as it is, a pause, a wait, or the loss of the connection. */
 export type ScriptedFrame =
   | { readonly data: unknown }
   | { readonly raw: string }

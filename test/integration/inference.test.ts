@@ -341,7 +341,7 @@ test('fragments of a tool call pass as they are', async ({ world }) => {
 test('events that are split anywhere, and comments between them, come whole', async ({ world }) => {
   const event = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: 'münze' }, finish_reason: 'stop' }] })}`;
   const bytes = `: comment\r\n\r\n${event}\r\n\r\ndata: [DONE]\r\n\r\n`;
-  world.server.script('/chat/completions', { frames: [...bytes].map((raw) => ({ raw })) });
+  world.server.script('/chat/completions', { frames: bytes.split('').map((raw) => ({ raw })) });
   const frames = framesIn(await (await world.post('/chat/completions', { ...CHAT, stream: true })).text());
   expect(frames.map(({ choices }) => choices[0]?.['delta'])).toEqual([{ content: 'münze' }]);
 });

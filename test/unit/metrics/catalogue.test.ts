@@ -22,6 +22,7 @@ import { RetentionMetrics } from '#scheduler/tasks/retention/metrics.ts';
 import { ScheduleMetrics } from '#scheduler/tasks/schedules/metrics.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { EventWebhookMetrics } from '#scheduler/tasks/event-webhooks/metrics.ts';
+import { InferenceMetrics } from '#scheduler/api/http/inference/metrics.ts';
 import { DeliveryMetrics } from '#scheduler/tasks/webhooks/metrics.ts';
 import { anIdleInstallation } from '../../helpers/idle-installation.ts';
 import { alertRules, documentedMetrics } from '../../helpers/monitoring.ts';
@@ -55,6 +56,7 @@ function schedulerRegistry(): Registry {
   new TaskMetrics(registry);
   new DeliveryMetrics(registry);
   new EventWebhookMetrics(registry);
+  new InferenceMetrics(registry);
   new ObjectMetrics(registry);
   new RetentionMetrics(registry);
   new LogMetrics(registry);
@@ -116,6 +118,9 @@ const SCHEDULER = `
   webhook_skipped_events_total{}
   webhooks_deactivated_total{}
   webhooks_behind{}
+  inference_requests_total{type,status}
+  inference_first_token_seconds{type} slow
+  inference_tokens_total{direction}
   rate_limited_total{limit}
   tenant_reads_total{outcome}
   tenant_read_seconds{} fast

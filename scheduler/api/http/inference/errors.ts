@@ -1,4 +1,4 @@
-// Errors of the /v1 surface: the body and the codes that OpenAI clients read. Source: reference of the inference API, §7.
+// Errors of the /v1 surface: the body and the codes that OpenAI clients read. Source: reference, inference API, §7.
 import type { FastifyReply } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import { INTERNAL, problemOf } from '../error-map.ts';

@@ -1,4 +1,4 @@
-// One call of a model from its checked request to its last byte: credits are held, a backend is asked, the answer
+// A call of a model from its checked request to its last byte: credits are held, a backend is asked, the answer
 // passes, and what it cost is written.
 // Invariants: nothing reaches a model before its cost is held. The ledger has the usage before the caller is told it. A
 // caller who leaves ends the backend's request at once. A stream that broke off ends with an error frame, and without

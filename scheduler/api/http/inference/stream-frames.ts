@@ -1,5 +1,5 @@
-// Frames of a streamed answer: those of a backend become those of the caller, with the id of the catalog in place of the
-// backend's name, and with usage only where the caller asked for it. Pure. Source: reference, §4.4.
+// Frames of a streamed answer: those of a backend become those of the caller, with the id of the catalog in place of
+// the name at the backend, and with usage only where the caller asked for it. Pure. Source: reference, §4.4.
 import type { TokenUsage } from '../../../domain/inference.ts';
 import { isObject } from './fields.ts';
 import type { JsonObject } from './fields.ts';

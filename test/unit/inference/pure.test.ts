@@ -1,0 +1,99 @@
+// Pure parts of the /v1 surface: paths, prices, events, the order of backends, schemas.
+import { describe, expect, test } from 'vitest';
+import { backendOrder } from '#scheduler/api/http/inference/choose-backend.ts';
+import { schemaProblem } from '#scheduler/api/http/inference/input-schema.ts';
+import { decimalPrice } from '#scheduler/api/http/inference/model-page.ts';
+import { matchPath } from '#scheduler/api/http/inference/paths.ts';
+import { SseReader, TooLargeEvent } from '#scheduler/api/http/inference/sse.ts';
+import { StreamFrames } from '#scheduler/api/http/inference/stream-frames.ts';
+import { costOf } from '#scheduler/api/http/inference/usage.ts';
+
+test.for([
+  ['GET', '/v1/models?q=a', { kind: 'list' }],
+  ['GET', '/v1/models/a%2Fb', { kind: 'model', id: 'a/b' }],
+  ['GET', '/v1/models/a/b/', { kind: 'model', id: 'a/b' }],
+  ['POST', '/v1/models/a/b/invoke', { kind: 'invoke', id: 'a/b' }],
+  ['GET', '/v1/models/a/invoke', { kind: 'wrong_method', allowed: 'POST' }],
+  ['POST', '/v1/models', { kind: 'wrong_method', allowed: 'GET' }],
+  ['POST', '/v1/chat/completions/', { kind: 'chat' }],
+  ['GET', '/v1/embeddings', { kind: 'wrong_method', allowed: 'POST' }],
+  ['GET', '/v1/models/%E0%A4%A', { kind: 'unknown' }],
+  ['GET', '/v1', { kind: 'unknown' }],
+] as const)('%s %s', ([method, path, matched]) => {
+  expect(matchPath(method, path)).toEqual(matched);
+});
+
+test.for([
+  [0, 1_000_000, '0'],
+  [150_000, 1_000_000, '0.00000015'],
+  [1, 1_000_000, '0.000000000001'],
+  [2_500_000_000_000, 1_000_000, '2.5'],
+  [1_500_000, 1, '1.5'],
+] as const)('%d for %d is %s', ([micros, of, text]) => {
+  expect(decimalPrice(micros, of)).toBe(text);
+});
+
+test('a cost is rounded up to a whole millionth, without floating point', () => {
+  const prices = { promptMicrosPerMillion: 1, completionMicrosPerMillion: 3_000_000, requestMicros: 5 };
+  expect(costOf({ promptTokens: 1, completionTokens: 2 }, prices)).toBe(12);
+  expect(costOf({ promptTokens: 0, completionTokens: 0 }, prices)).toBe(5);
+});
+
+describe('events of a backend', () => {
+  test('come whole wherever their bytes are split', () => {
+    const bytes = Buffer.from('data: {"a":"é"}\r\n\r\n: ping\n\ndata: 1\ndata: 2\n\nevent: x\ndata:3\r\rdata: rest');
+    for (let size = 1; size <= bytes.length; size++) {
+      const reader = new SseReader();
+      const events: string[] = [];
+      for (let at = 0; at < bytes.length; at += size) events.push(...reader.push(bytes.subarray(at, at + size)));
+      expect([size, [...events, reader.end()]]).toEqual([size, ['{"a":"é"}', '1\n2', '3', 'rest']]);
+    }
+  });
+
+  test('are bounded, also without an end', () => {
+    const reader = new SseReader(100);
+    expect(() => {
+      for (let at = 0; at < 20; at++) reader.push(Buffer.from('data: 12345678'));
+    }).toThrow(TooLargeEvent);
+  });
+});
+
+test('backends are drawn by weight within their level, the lowest level first', () => {
+  const backend = (deployment: string, weight: number, level: number) =>
+    ({ kind: 'deployment', deployment, weight, level }) as const;
+  const backends = [backend('late', 1, 1), backend('rare', 1, 0), backend('often', 3, 0)];
+  const firsts = { late: 0, rare: 0, often: 0 };
+  for (let at = 0; at < 1000; at++) {
+    const order = backendOrder(backends, () => (at + 0.5) / 1000).map(({ deployment }) => deployment ?? '');
+    expect(order.length).toBe(3);
+    expect(order[2]).toBe('late');
+    firsts[order[0] as keyof typeof firsts] += 1;
+  }
+  expect(firsts).toEqual({ late: 0, rare: 250, often: 750 });
+});
+
+test('frames tell the usage as reported, else as estimated from what passed', () => {
+  const frames = new StreamFrames({ model: 'm', includeUsage: false, promptTokens: 4 });
+  const chunk = (content: string, finish: string | null = null): string =>
+    JSON.stringify({ model: 'x', choices: [{ index: 0, delta: { content }, finish_reason: finish }] });
+  frames.take(chunk('12345678'));
+  frames.take(chunk('1'));
+  expect(frames.isComplete).toBe(false);
+  expect(frames.usage).toMatchObject({ promptTokens: 4, completionTokens: 3, estimated: true });
+  frames.take(chunk('', 'stop'));
+  expect(frames.isComplete).toBe(true);
+  frames.take(JSON.stringify({ choices: [], usage: { prompt_tokens: 9, completion_tokens: 8 } }));
+  expect(frames.usage).toMatchObject({ promptTokens: 9, completionTokens: 8, estimated: false });
+});
+
+test.for([
+  [{ type: 'object', required: ['a/b'] }, {}, '/a~1b'],
+  [{ properties: { a: { type: 'integer' } } }, { a: 1.5 }, '/a'],
+  [{ properties: { a: { items: { type: 'string', maxLength: 2 } } } }, { a: ['x', 'xyz'] }, '/a/1'],
+  [{ properties: {}, additionalProperties: false }, { b: 1 }, '/b'],
+  [{ properties: { a: { minimum: 3 } } }, { a: 2 }, '/a'],
+  [{ properties: { a: { type: ['null', 'string'] } } }, { a: null }, undefined],
+  [{ properties: { a: { pattern: '(x+x+)+y' } } }, { a: 'x'.repeat(60) }, undefined],
+] as const)('%o with %o names %s', ([schema, value, pointer]) => {
+  expect(schemaProblem(schema, value)?.pointer).toBe(pointer);
+});
