@@ -26,6 +26,7 @@ import { openObjects } from './compose/objects.ts';
 import { openModels } from './compose/models.ts';
 import { openPools, openPoolsFile } from './compose/pools.ts';
 import { openPods } from './compose/pods.ts';
+import { openCredits } from './compose/credits.ts';
 import { openRecords } from './compose/records.ts';
 import { openRedisMemory } from './compose/redis-memory.ts';
 import { joinReplicas } from './compose/replicas.ts';
@@ -121,6 +122,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const modelParts = openModels(infrastructure, identity, webhooks, events);
   opened.push({ name: 'servers of models', stop: () => modelParts.externalServers.close() });
   const records = openRecords(infrastructure, clusterState, webhooks, events);
+  const credits = openCredits(infrastructure, clusterState);
   const redisMemory = openRedisMemory(infrastructure);
   const serves = openServeLeases(infrastructure, clusterState);
   const base = {
@@ -136,6 +138,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     objectParts,
     localQueue,
     records,
+    credits,
   };
   const taskParts = openTasks({ ...base, redisMemory });
   const health = openHealth(infrastructure, clusterState, taskParts);

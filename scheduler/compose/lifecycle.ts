@@ -52,6 +52,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.serves,
     parts.redisMemory,
     recordsPart(parts.records, leader),
+    parts.credits.part,
     parts.webhooks.deliveries,
     parts.eventWebhooks.part,
     parts.events.hub,

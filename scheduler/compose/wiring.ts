@@ -32,6 +32,7 @@ import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { BuildParts } from './builds.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { CreditParts } from './credits.ts';
 import type { Events } from './events.ts';
 import type { Exporter } from '../fleet/exports/exporter.ts';
 import type { Gauges } from './gauges.ts';
@@ -64,6 +65,7 @@ export interface Wired {
   readonly objects: Objects;
   readonly localQueue: LocalQueueParts;
   readonly records: Records;
+  readonly credits: CreditParts;
   readonly taskParts: TaskParts;
   readonly scaling: Scaling;
   readonly linkParts: LinkParts;

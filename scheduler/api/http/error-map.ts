@@ -87,6 +87,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   database_timeout: 503,
   database_busy: 503,
   disk_read_only: 503,
+  ledger_behind: 503,
   queues_unavailable: 503,
   redis_nearly_full: 503,
   bodies_full: 503,

@@ -94,6 +94,16 @@ export interface Keys {
   readonly passingChannel: string;
   /** Number of a workspace's requests in one minute; the key expires. */
   readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
+  /** Account of a workspace's credits, with the sums of its holds and of its entries on their way to the database. */
+  readonly creditAccount: (workspace: WorkspaceId) => string;
+  /** Holds of requests under way, the times at which they lapse, and the usage noted so far. */
+  readonly creditHolds: string;
+  readonly creditDeadlines: string;
+  readonly creditUsage: string;
+  /** Stream of ledger entries on their way to the database. */
+  readonly creditLedger: string;
+  /** Entries that nobody can read or the database refuses, for a person to look at. */
+  readonly creditLedgerAside: string;
   /** Resource usage of the containers of a machine; the key expires. */
   readonly usage: (machineId: MachineId) => string;
   /** Use of the machines linked to a replica, summed up by pool; the key expires. */
@@ -146,6 +156,12 @@ export function keysOf(prefix = 'ls'): Keys {
     containerChangesChannel: `${prefix}:container-changes`,
     orderedContainersChannel: `${prefix}:ordered-containers`,
     rate: (kind: string, workspace: WorkspaceId, minute: number) => `${prefix}:rate:${kind}:${workspace}:${minute}`,
+    creditAccount: (workspace: WorkspaceId) => `${prefix}:credit:${workspace}`,
+    creditHolds: `${prefix}:credit-holds`,
+    creditDeadlines: `${prefix}:credit-deadlines`,
+    creditUsage: `${prefix}:credit-usage`,
+    creditLedger: `${prefix}:credit-ledger`,
+    creditLedgerAside: `${prefix}:credit-ledger-aside`,
     usage: (machineId: MachineId) => `${prefix}:usage:${machineId}`,
     poolUse: (instance: InstanceId) => `${prefix}:pool-use:${instance}`,
   });

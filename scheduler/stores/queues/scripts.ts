@@ -19,6 +19,11 @@ const SCRIPTS = {
   longshoreRelease: { file: 'release.lua', numberOfKeys: 5 },
   longshoreForgetMachine: { file: 'forget-machine.lua', numberOfKeys: 5 },
   longshoreRecount: { file: 'recount.lua', numberOfKeys: 6 },
+  longshoreReserveCredit: { file: 'reserve-credit.lua', numberOfKeys: 4 },
+  longshoreEndCreditHold: { file: 'end-credit-hold.lua', numberOfKeys: 5 },
+  longshoreRenewCreditHolds: { file: 'renew-credit-holds.lua', numberOfKeys: 2 },
+  longshorePutCreditAccount: { file: 'put-credit-account.lua', numberOfKeys: 1 },
+  longshoreTrimLedger: { file: 'trim-ledger.lua' },
   longshoreTakePullPermit: { file: 'take-pull-permit.lua', numberOfKeys: 1 },
   longshoreResignLeader: { file: 'resign-leader.lua', numberOfKeys: 1 },
 } as const satisfies Record<string, { readonly file: string; readonly numberOfKeys?: number }>;

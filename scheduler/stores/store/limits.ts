@@ -26,3 +26,11 @@ export const databaseTimeout = (cause?: unknown): AppError =>
 
 export const databaseUnavailable = (cause?: unknown): AppError =>
   new AppError('database_unavailable', 'the database does not answer', { cause });
+
+/** Whether SQLSTATE class 22 (bad data) or 23 (a constraint) is in the chain of causes. */
+export function isDataRefused(error: unknown): boolean {
+  for (let at = error, depth = 0; at instanceof Error && depth < 8; at = at.cause, depth += 1) {
+    if ('code' in at && typeof at.code === 'string' && /^2[23][0-9A-Z]{3}$/.test(at.code)) return true;
+  }
+  return false;
+}

@@ -11,6 +11,7 @@ import type { Log } from '#shared/log.ts';
 import { Counter } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Keys } from '../../stores/queues/keys.ts';
+import { isDataRefused } from '../../stores/store/limits.ts';
 import type { StreamedRecord } from './task-events.ts';
 import { parseTaskRecord, SMALL_RECORD } from './records.ts';
 import type { TaskRecord } from './records.ts';
@@ -270,12 +271,4 @@ export class Drainer {
 function idAfter(id: string): string {
   const [ms = '0', sequence = '0'] = id.split('-');
   return `${ms}-${BigInt(sequence) + 1n}`;
-}
-
-/** Whether SQLSTATE class 22 (bad data) or 23 (a constraint) is in the chain of causes. */
-function isDataRefused(error: unknown): boolean {
-  for (let at = error, depth = 0; at instanceof Error && depth < 8; at = at.cause, depth += 1) {
-    if ('code' in at && typeof at.code === 'string' && /^2[23][0-9A-Z]{3}$/.test(at.code)) return true;
-  }
-  return false;
 }

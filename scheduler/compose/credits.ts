@@ -1,0 +1,61 @@
+// Credits of workspaces: holds and charges of requests on every replica; the ledger's drain and lost holds on the
+// leader.
+import { repeat } from '#shared/backoff.ts';
+import type { Part } from '#shared/lifecycle.ts';
+import { CreditBook } from '../stores/queues/credit-book.ts';
+import { Charges, HOLD_MS, MOST_LEDGER_ENTRIES } from '../workspaces/credits/charges.ts';
+import { LedgerDrain } from '../workspaces/credits/ledger-drain.ts';
+import { settleLostHolds } from '../workspaces/credits/lost-holds.ts';
+import type { ClusterState } from './cluster-state.ts';
+import type { Infrastructure } from './infrastructure.ts';
+
+/** Interval of looks at holds that have lapsed. */
+const LOST_MS = 5_000;
+
+export interface CreditParts {
+  readonly charges: Charges;
+  readonly ledgerDrain: LedgerDrain;
+  readonly part: Part;
+}
+
+export function openCredits(
+  { db, general, keys, clock, log, registry }: Infrastructure,
+  { leader, redisData }: Pick<ClusterState, 'leader' | 'redisData'>,
+): CreditParts {
+  const book = new CreditBook({ client: general, keys, holdMs: HOLD_MS, mostEntries: MOST_LEDGER_ENTRIES });
+  const charges = new Charges({ db, book, clock, log });
+  const ledgerDrain = new LedgerDrain({ db, book, log, registry });
+  let leading: AbortController | undefined;
+  const follow = (isLeader: boolean): void => {
+    if (isLeader === (leading !== undefined)) return;
+    leading?.abort();
+    leading = isLeader ? new AbortController() : undefined;
+    if (leading === undefined) return;
+    void ledgerDrain.run(leading.signal);
+    void repeat(
+      LOST_MS,
+      leading.signal,
+      async () => (await settleLostHolds({ book, clock, log })) > 0 && ledgerDrain.wake(),
+      (error) => log.info({ err: error }, 'lost requests to models are settled later'),
+    );
+  };
+  const part: Part = {
+    name: 'credits',
+    start: () => {
+      charges.start();
+      charges.onSettled(() => ledgerDrain.wake());
+      redisData.onLost(() => {
+        charges.redisLost().catch((error: unknown) => log.warn({ err: error }, 'the ledger is not written again'));
+      });
+      leader.onChange((now) => follow(now.kind === 'leading'));
+      follow(leader.isLeader());
+    },
+    stop: async () => {
+      await charges.stop();
+      const isLeader = leader.isLeader();
+      follow(false);
+      if (isLeader) await ledgerDrain.flush();
+    },
+  };
+  return { charges, ledgerDrain, part };
+}
