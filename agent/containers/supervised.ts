@@ -83,7 +83,10 @@ export function supervisedProblem(spec: ContainerSpec__Output): string | undefin
   if (!PROBE_TYPES.includes(probe.type)) return `spec.readiness_probe.type is not ${PROBE_TYPES.join(', ')}`;
   if (probe.type !== 'command' && !isPort(probe.port)) return `spec.readiness_probe.port ${probe.port} is not a port`;
   if (probe.type === 'command' && probe.command.length === 0) return 'spec.readiness_probe.command is empty';
-  return wordsProblem('spec.readiness_probe.command', probe.command);
+  return (
+    wordsProblem('spec.readiness_probe.command', probe.command) ??
+    wordsProblem('spec.readiness_probe.more_paths', probe.morePaths)
+  );
 }
 
 const isPort = (port: number): boolean => port >= 1 && port <= 65_535;
@@ -129,6 +132,7 @@ export function supervisorSettings(
             type: probe.type,
             port: probe.port,
             path: probe.path,
+            morePaths: probe.morePaths,
             command: probe.command,
             intervalMs: probe.intervalMs || PROBE_EVERY_MS,
             timeoutMs: probe.timeoutMs || PROBE_WITHIN_MS,

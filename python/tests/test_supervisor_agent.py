@@ -139,6 +139,43 @@ class Readiness(Served):
         time.sleep(0.2)
         self.assertLessEqual(len(seen), count)
 
+    def test_a_probe_asks_several_paths_and_one_success_is_enough(self) -> None:
+        seen: List[str] = []
+        good: List[str] = []
+        hangs: List[str] = ['/v1/models']
+        over = threading.Event()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                seen.append(self.path)
+                if self.path in hangs:
+                    over.wait(SECONDS)
+                self.send_response(200 if self.path in good else 404)
+                self.end_headers()
+
+            def log_message(self, *_values: Any) -> None:
+                pass
+
+        server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.addCleanup(over.set)
+        paths = ['/health', '/server_info', '/get_model_info']
+        times = {'intervalMs': 20, 'timeoutMs': 500}
+        probe = {'type': 'http', 'port': server.server_address[1], 'path': '/v1/models', 'morePaths': paths, **times}
+        self.begin(entrypoint=['sleep', '1000'], slots=1, probe=probe)
+        peer, _hello = self.greeted()
+        peer.expect(protocol.STARTING)
+        # The first path hangs; the others are asked all the same, in turn.
+        eventually(lambda: set(seen) == {'/v1/models', *paths})
+        at = seen.index('/health')
+        self.assertEqual(seen[at : at + 3], paths)
+        self.assertFalse(readable(peer.socket, 0.1))
+        good.append('/get_model_info')
+        peer.expect(protocol.READY)
+
     def test_a_probe_that_hangs_is_tried_again(self) -> None:
         listener = socket.socket()
         self.addCleanup(listener.close)
@@ -220,6 +257,7 @@ class Readiness(Served):
             ({'entrypoint': 'x'}, 'entrypoint'),
             ({'probe': {'type': 'x'}}, 'probe.type'),
             ({'probe': {'type': 'http', 'port': 80, 'path': '/a b'}}, 'probe.path'),
+            ({'probe': {'type': 'http', 'port': 80, 'morePaths': ['/a b']}}, 'probe.path'),
             ({'probe': {'type': 'tcp'}}, 'probe.port'),
             ({'probe': {'type': 'command'}}, 'probe.command'),
         ):

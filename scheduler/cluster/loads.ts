@@ -4,6 +4,7 @@
 // elsewhere is only asked to leave, by its row; its own replica stops it when it is idle.
 import type { ContainerId, InstanceId } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
+import type { EngineLoad } from '../domain/serving.ts';
 import type { Bus } from './bus.ts';
 
 export interface Load {
@@ -12,6 +13,8 @@ export interface Load {
   /** Keep-warm that the last EndTask asked for, in milliseconds; Infinity: for ever. */
   readonly keepWarmMs: number;
   readonly completed: number;
+  /** Requests inside its engine; undefined: not known. */
+  readonly engine?: EngineLoad | undefined;
 }
 
 const TELL_MS = 250;
@@ -19,8 +22,11 @@ const TELL_MS = 250;
 const WHOLE_EVERY = 40;
 const MOST_IN_ONE = 500;
 
-/** Container, attempts, idle since (epoch ms), keep-warm (ms; -1: for ever), completed. */
-type Told = readonly [ContainerId, number, number, number, number];
+/**
+ * Container, attempts, idle since (epoch ms), keep-warm (ms; -1: for ever), completed; then of an engine
+ * whose metrics are known: requests that run and that wait.
+ */
+type Told = readonly [ContainerId, number, number, number, number, number?, number?];
 
 /** Containers whose machine is linked here, or whose row this replica knows. */
 interface LinkedContainers {
@@ -95,10 +101,11 @@ export class Loads {
 
   #heard({ from, loads }: { from: InstanceId; loads?: readonly Told[] }): void {
     if (from === this.#parts.instance || loads === undefined) return;
-    for (const [containerId, inFlight, idleSinceMs, keepWarm, completed] of loads) {
+    for (const [containerId, inFlight, idleSinceMs, keepWarm, completed, running, waiting] of loads) {
       const keepWarmMs = keepWarm < 0 ? Number.POSITIVE_INFINITY : keepWarm;
       const wasBusy = this.#elsewhere.get(containerId)?.inFlight !== 0;
-      this.#elsewhere.set(containerId, { inFlight, idleSinceMs, keepWarmMs, completed });
+      const engine = running === undefined || waiting === undefined ? undefined : { running, waiting };
+      this.#elsewhere.set(containerId, { inFlight, idleSinceMs, keepWarmMs, completed, engine });
       if (wasBusy && inFlight === 0) this.#idle.tell(containerId);
     }
   }
@@ -116,8 +123,11 @@ export class Loads {
     for (const one of slots.all()) {
       if (one.link === undefined) continue;
       const keepWarm = Number.isFinite(one.keepWarmMs) ? one.keepWarmMs : -1;
-      const told: Told = [one.containerId, one.inFlight, one.idleSinceMs, keepWarm, one.completed];
-      const text = `${one.inFlight} ${one.inFlight === 0 ? one.idleSinceMs : 0} ${keepWarm}`;
+      const { engine } = one;
+      const load = [one.containerId, one.inFlight, one.idleSinceMs, keepWarm, one.completed] as const;
+      const told: Told = engine === undefined ? load : [...load, engine.running, engine.waiting];
+      const ofEngine = engine === undefined ? '' : ` ${engine.running} ${engine.waiting}`;
+      const text = `${one.inFlight} ${one.inFlight === 0 ? one.idleSinceMs : 0} ${keepWarm}${ofEngine}`;
       if (this.#told.get(one.containerId) === text) continue;
       this.#told.set(one.containerId, text);
       loads.push(told);

@@ -79,6 +79,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.imageCollector,
     parts.builds,
     parts.podParts.containerUses,
+    parts.podParts.engines,
     ...[parts.pushes, parts.registryParts.builtRegistry?.sweep].filter((part) => part !== undefined),
     parts.retention,
     ...replicas.running,

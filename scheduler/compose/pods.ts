@@ -8,6 +8,7 @@ import { ContainerWaits } from '../fleet/containers/waits.ts';
 import { Access } from '../fleet/inside/access.ts';
 import { ContainerChanges } from '../fleet/inside/changes.ts';
 import { Inside } from '../fleet/inside/inside.ts';
+import { Engines } from '../fleet/engines/engines.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Identity } from './identity.ts';
 import type { Infrastructure } from './infrastructure.ts';
@@ -21,13 +22,14 @@ export interface PodParts {
   readonly containerChanges: ContainerChanges;
   readonly access: Access;
   readonly inside: Inside;
+  readonly engines: Engines;
   readonly snapshots: Snapshots;
 }
 
 export function openPods(
   { db, keys, instance, clock, log }: Infrastructure,
   { limits }: Identity,
-  { bus, containers, machines, isLeader }: ClusterState,
+  { bus, containers, machines, slots, isLeader }: ClusterState,
   { streams }: Pick<TaskParts, 'streams'>,
   actions: ContainerActions,
 ): PodParts {
@@ -41,6 +43,7 @@ export function openPods(
   const containerUses = new ContainerUses({ db, containers, actions, isLeader, clock, log });
   const containerWaits = new ContainerWaits(containers, db);
   const containerChanges = new ContainerChanges({ bus, channel: keys.containerChangesChannel });
+  const inside = new Inside({ streams: containerStreams, hold: (containerId) => containerUses.hold(containerId) });
   return {
     containerStreams,
     handMade: new HandMadeContainers({
@@ -51,7 +54,8 @@ export function openPods(
     containerWaits,
     containerChanges,
     access: new Access({ waits: containerWaits }),
-    inside: new Inside({ streams: containerStreams, hold: (containerId) => containerUses.hold(containerId) }),
+    inside,
+    engines: new Engines({ slots, containers, inside, log }),
     snapshots: new Snapshots({ db, instance, changes: containerChanges, log }),
   };
 }

@@ -434,6 +434,7 @@ function wireDecisions({
   deploymentStops,
   replicas,
   drains,
+  podParts,
 }: Wired): void {
   const { autoscaler, accounting, placer, quotas } = scaling;
   const { submissions, completion, callers, dispatcher, due } = taskParts;
@@ -443,6 +444,7 @@ function wireDecisions({
   );
   submissions.onDepth((target, depth) => autoscaler.depthSeen(target, depth, wanted));
   clusterState.reservedTokens.onGrown((queue) => autoscaler.wake(queue));
+  podParts.engines.onStuck(wanted);
   completion.onAttemptEnded((queue, containerId) => autoscaler.attemptEnded(queue, containerId));
   completion.onAttemptEnded((_queue, containerId) => replicas.stopWhenDrained.check(containerId));
   dispatcher.onIdle(({ queue, containerId }) => autoscaler.attemptEnded(queue, containerId));

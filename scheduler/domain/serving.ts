@@ -46,3 +46,10 @@ export const tokensPerStream = (
   llm: Pick<LlmConfig, 'contextLength' | 'cacheTokens'>,
   tasksPerContainer: number,
 ): number => Math.max(1, Math.floor(tokensPerContainer(llm, tasksPerContainer) / Math.max(1, tasksPerContainer)));
+
+/** Requests inside an engine, as its metrics tell. */
+export interface EngineLoad {
+  readonly running: number;
+  /** Requests that waited at two readings in a row. */
+  readonly waiting: number;
+}

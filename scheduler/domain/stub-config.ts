@@ -54,6 +54,8 @@ export interface ReadinessProbeConfig {
   readonly port: number;
   /** For http. */
   readonly path: string;
+  /** For http: further paths that are asked in turn within a try. Absent: none. */
+  readonly morePaths?: readonly string[];
   /** For command: the program and its arguments. */
   readonly command: readonly string[];
   readonly intervalSeconds: number;

@@ -36,6 +36,9 @@ class Probing:
         self._dial: Optional[Dial] = None
         self._socket: Any = None
         self._head = b''
+        #: The path that is asked now, and how many of this try are left behind it.
+        self._at = 0
+        self._left = 0
         self._pid = 0
         #: Ends when the command runs, or tells why it cannot.
         self._report = -1
@@ -44,11 +47,15 @@ class Probing:
 
     def _try(self) -> None:
         self._began = time.monotonic()
+        self._left = len(self._probe.paths) - 1
         self._timer = self._loop.later(self._probe.timeout, self._give_up)
         if self._probe.type == 'command':
             self._run()
         else:
-            self._dial = Dial(self._loop, self._probe.port, 0, self._dialled, self._probe.timeout)
+            self._ask()
+
+    def _ask(self) -> None:
+        self._dial = Dial(self._loop, self._probe.port, 0, self._dialled, self._probe.timeout)
 
     def stop(self) -> None:
         self._over = True
@@ -69,6 +76,8 @@ class Probing:
         self._timer = self._loop.later(max(wait, 0.01), self._try)
 
     def _give_up(self) -> None:
+        # A path that never answers must not keep the others from being asked.
+        self._at = (self._at + 1) % len(self._probe.paths)
         self._told(False)
 
     def _clean(self) -> None:
@@ -93,6 +102,18 @@ class Probing:
             except OSError:
                 pass
 
+    def _no_success(self) -> None:
+        """Asks the next path within the same try."""
+        self._at = (self._at + 1) % len(self._probe.paths)
+        if self._left == 0:
+            self._told(False)
+            return
+        self._left -= 1
+        self._loop.forget(self._socket.fileno())
+        self._socket.close()
+        self._socket = None
+        self._ask()
+
     # ---- http and tcp ------------------------------------------------------------------------------------------------
     def _dialled(self, made: Optional[Any], _code: str, _text: str) -> None:
         self._dial = None
@@ -106,7 +127,7 @@ class Probing:
         self._head = b''
         request = 'GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUser-Agent: longshore-probe\r\nAccept: */*\r\nConnection: close\r\n\r\n'
         self._loop.watch(made.fileno(), READ, self._on_head)
-        made.send((request % (self._probe.path, self._probe.port)).encode('ascii'))
+        made.send((request % (self._probe.paths[self._at], self._probe.port)).encode('ascii'))
 
     def _on_head(self, _events: int) -> None:
         try:
@@ -120,9 +141,12 @@ class Probing:
         if found:
             words = line.split()
             is_http = len(words) >= 2 and words[0].startswith(b'HTTP/') and words[1].isdigit()
-            self._told(is_http and 200 <= int(words[1]) < 400)
+            if is_http and 200 <= int(words[1]) < 400:
+                self._told(True)
+            else:
+                self._no_success()
         elif not data or len(self._head) > _MOST_HEAD_BYTES:
-            self._told(False)
+            self._no_success()
 
     # ---- command -----------------------------------------------------------------------------------------------------
     def _run(self) -> None:

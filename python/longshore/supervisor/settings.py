@@ -31,7 +31,9 @@ class Probe:
             raise SettingsError('probe.type must be http, tcp or command')
         self.port = 0 if self.type == 'command' else port_of(raw.get('port'), 'probe.port')
         self.path = str(raw.get('path') or '/')
-        if any(ord(letter) <= 32 or ord(letter) > 126 for letter in self.path):
+        #: Paths that are asked in turn within a try; the first success counts.
+        self.paths = [self.path] + texts_of(raw.get('morePaths') or [], 'probe.morePaths')
+        if any(ord(letter) <= 32 or ord(letter) > 126 for path in self.paths for letter in path):
             raise SettingsError('probe.path must be percent-encoded')
         self.command = texts_of(raw.get('command') or [], 'probe.command')
         if self.type == 'command' and not self.command:

@@ -82,7 +82,12 @@ function formulaOf(input: ScaleInput, wanted: number | null): string {
     tokens === undefined
       ? ''
       : `, ${counted(tokens.reserved, 'reserved token')} / ${tokens.perContainer} per container = ${demands.tokens}`;
-  return `${byTasks}${byTokens}, ${bounds}: ${wanted} wanted`;
+  const engines = tokens?.engines;
+  const byEngines =
+    engines === undefined || demands.engines === 0
+      ? ''
+      : `, ${engines.running} running and ${engines.waiting} waiting in ${counted(engines.containers, 'engine')} = ${demands.engines}`;
+  return `${byTasks}${byTokens}${byEngines}, ${bounds}: ${wanted} wanted`;
 }
 
 function shownDecision(made: Decided): ExplainedDecision {

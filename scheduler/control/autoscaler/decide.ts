@@ -2,6 +2,7 @@
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import { isLiveContainer } from '#shared/domain/status.ts';
+import type { EngineLoad } from '../../domain/serving.ts';
 import type { Breaker } from './breaker.ts';
 import { breakerPhase } from './breaker.ts';
 import type { ScaleInHold } from './scale-in-hold.ts';
@@ -51,6 +52,8 @@ export interface TokenDemand {
   readonly reserved: number;
   /** Tokens that one container holds. */
   readonly perContainer: number;
+  /** Requests inside the engines whose metrics are known. Absent: of none. */
+  readonly engines?: EngineLoad & { readonly containers: number };
 }
 
 export interface ScaleInput extends ScaleBounds {
@@ -105,21 +108,28 @@ export type ScaleDecision =
 const SAMPLE_AGAIN_MS = 1000;
 const GUARD_AGAIN_MS = 5000;
 
-/** Numbers of containers that a queue's tasks and its reserved tokens ask for, before the bounds. */
+/** Numbers of containers that a queue's tasks, its tokens and its engines ask for, before the bounds. */
 export function demandsOf(
   { tasksPerContainer, tokens }: Pick<ScaleBounds, 'tasksPerContainer' | 'tokens'>,
   inFlight: number,
-): { readonly tasks: number; readonly tokens: number } {
+): { readonly tasks: number; readonly tokens: number; readonly engines: number } {
   return {
     tasks: Math.ceil(inFlight / Math.max(1, tasksPerContainer)),
     tokens: tokens === undefined ? 0 : Math.ceil(tokens.reserved / Math.max(1, tokens.perContainer)),
+    engines: tokens?.engines === undefined ? 0 : enginesWant(tokens.engines),
   };
+}
+
+/** Containers that would run what waits inside engines, too; 0 while nothing waits there. */
+function enginesWant({ containers, running, waiting }: NonNullable<TokenDemand['engines']>): number {
+  if (waiting <= 0) return 0;
+  return running > 0 ? Math.ceil((containers * (running + waiting)) / running) : containers + 1;
 }
 
 /** Reason of a start, for events and metrics: the number that asked for more. */
 export function demandReason(bounds: ScaleBounds, inFlight: number): 'queue_depth' | 'token_pressure' {
   const demands = demandsOf(bounds, inFlight);
-  return demands.tokens > demands.tasks ? 'token_pressure' : 'queue_depth';
+  return Math.max(demands.tokens, demands.engines) > demands.tasks ? 'token_pressure' : 'queue_depth';
 }
 
 /** Number of containers the queue asks for, regardless of those that exist. */

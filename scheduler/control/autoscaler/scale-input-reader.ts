@@ -89,7 +89,20 @@ export class ScaleInputReader {
     if (autoscaler.type !== 'llm_token_pressure') return {};
     const llm = serving?.llm ?? { contextLength: DEFAULT_CONTEXT_LENGTH };
     const perContainer = tokensPerContainer(llm, autoscaler.tasksPerContainer);
-    return { tokens: { reserved: this.#parts.reservedTokens?.of(queue) ?? 0, perContainer } };
+    const reserved = this.#parts.reservedTokens?.of(queue) ?? 0;
+    return { tokens: { reserved, perContainer, ...this.#engines(queue) } };
+  }
+
+  #engines(queue: QueueName): Pick<TokenDemand, 'engines'> {
+    const sum = { containers: 0, running: 0, waiting: 0 };
+    for (const { row } of this.#parts.containers.ofQueue(queue)) {
+      const engine = row.state === 'RUNNING' ? this.#parts.loads.of(row.id)?.engine : undefined;
+      if (engine === undefined) continue;
+      sum.containers += 1;
+      sum.running += engine.running;
+      sum.waiting += engine.waiting;
+    }
+    return sum.containers === 0 ? {} : { engines: sum };
   }
 
   /** Number of tasks that wait, run, or are due within 10 s. */

@@ -27,6 +27,8 @@ export interface StoredSpec {
   readonly byHand?: boolean;
   /** Names of the secrets with the keys of its buckets, by mount path; absent: it mounts no bucket with keys. */
   readonly bucketSecrets?: readonly BucketSecrets[];
+  /** Where its engine tells its metrics; absent: not a pod that serves a model. */
+  readonly engine?: { readonly port: number; readonly path: string };
   /** The spec for the agent, without the fields that are known only when it is sent (token, devices). */
   readonly wire: ContainerSpec;
 }
@@ -59,6 +61,7 @@ export function specOf(target: Target): StoredSpec {
     gpu: config.gpu,
     gpuCount: config.gpuCount,
     poolName: poolNameOf(config.extra),
+    ...engineOf(config),
     wire: {
       workspaceId: target.workspaceId,
       stubId: target.stubId,
@@ -98,12 +101,20 @@ export function specOf(target: Target): StoredSpec {
   };
 }
 
+function engineOf({ pod, serving }: Target['config']): Pick<StoredSpec, 'engine'> {
+  const port = pod?.ports[0];
+  return port === undefined || serving === undefined ? {} : { engine: { port, path: serving.llm.metricsPath } };
+}
+
 function programOf({ entrypoint, ports, readinessProbe: probe }: PodConfig): Partial<ContainerSpec> {
   const spec = { entrypoint: [...entrypoint], ports: [...ports] };
   if (probe === undefined) return spec;
-  const { intervalSeconds, timeoutSeconds, command, ...rest } = probe;
+  const { intervalSeconds, timeoutSeconds, command, morePaths = [], ...rest } = probe;
   const [intervalMs, timeoutMs] = [Math.round(intervalSeconds * 1000), Math.round(timeoutSeconds * 1000)];
-  return { ...spec, readinessProbe: { ...rest, command: [...command], intervalMs, timeoutMs } };
+  return {
+    ...spec,
+    readinessProbe: { ...rest, command: [...command], morePaths: [...morePaths], intervalMs, timeoutMs },
+  };
 }
 
 /**

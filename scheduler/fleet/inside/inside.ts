@@ -105,6 +105,24 @@ export class Inside {
     });
   }
 
+  /**
+   * Sends bytes to a port of the container, and reads what comes back until its side ends.
+   * @throws AppError as `ask`; `body_too_large`: there are more
+   */
+  exchange(
+    container: RunningContainer,
+    port: number,
+    bytes: Uint8Array,
+    mostBytes: number,
+    options: CallOptions = {},
+  ): Promise<Buffer> {
+    return this.#within(container, 'connect', { port, waitMs: 0 }, options, async (request) => {
+      await request.answer();
+      request.frames.send('data', {}, bytes);
+      return await bytesBehind(request, mostBytes);
+    });
+  }
+
   /** Writes a file. @throws AppError as `ask` */
   write(
     container: RunningContainer,

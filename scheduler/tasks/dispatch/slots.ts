@@ -3,6 +3,7 @@
 // Invariant: an attempt is sent only while `inFlight` is below `slots`. A slot is freed only
 // when the agent said that the attempt ended, or when its container or machine is gone.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { EngineLoad } from '../../domain/serving.ts';
 import type { ServingCandidate } from './choose.ts';
 
 /** Task stream of one machine's agent. */
@@ -39,6 +40,8 @@ export interface ReadyContainer extends ServingCandidate {
   tokens: number;
   /** Requests that wait inside its engine, as far as is known. */
   engineWaiting: number;
+  /** Requests that its engine works on, and those that waited at two readings in a row; undefined: not known. */
+  engine: EngineLoad | undefined;
   accepting: boolean;
   /** True while the container leaves: it accepts nothing, even when its machine's link comes back. */
   leaving: boolean;
@@ -78,6 +81,7 @@ export class SlotTable {
       inFlight: 0,
       tokens: 0,
       engineWaiting: 0,
+      engine: undefined,
       accepting: link !== undefined,
       leaving: false,
       paused: undefined,

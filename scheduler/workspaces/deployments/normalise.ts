@@ -51,8 +51,8 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const extra = parseExtra(request.extra);
   const autoscaler = normaliseAutoscaler(request, rules, limits);
   const volumes = normaliseVolumes(request);
-  const pod = isSupervised(kind) ? normalisePod(request) : undefined;
   const serving = normaliseServing(request.serving);
+  const pod = isSupervised(kind) ? normalisePod(request, serving !== undefined) : undefined;
   const when = kind === 'schedule' && extra !== null ? readWhen(extra) : undefined;
   const refusal =
     refuseNames(request, rules) ??

@@ -13,13 +13,25 @@ const PROBE_SECONDS = { min: 0.1, max: 300 };
 const DEFAULT_INTERVAL_S = 1;
 const DEFAULT_TIMEOUT_S = 5;
 
-export function normalisePod(request: GetOrCreateStubRequest): PodConfig | string {
+/** Routes by which engines of models tell that they serve. Source: reference of the inference API, §9. */
+const ENGINE_PATHS = ['/v1/models', '/health', '/server_info', '/get_model_info'] as const;
+
+/** @param servesModel - without a probe, the engine's own routes tell when it is ready */
+export function normalisePod(request: GetOrCreateStubRequest, servesModel = false): PodConfig | string {
   const { entrypoint, ports } = request;
   const problem = commandProblem('entrypoint', entrypoint) ?? portsProblem(ports);
   if (problem !== undefined) return problem;
-  const probe = request.readinessProbe === null ? undefined : normaliseProbe(request.readinessProbe, ports);
+  const ofEngine = servesModel ? engineProbe(ports) : undefined;
+  const probe = request.readinessProbe === null ? ofEngine : normaliseProbe(request.readinessProbe, ports);
   if (typeof probe === 'string') return probe;
   return { entrypoint, ports, ...(probe === undefined ? {} : { readinessProbe: probe }) };
+}
+
+function engineProbe([port]: readonly number[]): ReadinessProbeConfig | undefined {
+  if (port === undefined) return undefined;
+  const [path, ...morePaths] = ENGINE_PATHS;
+  const times = { intervalSeconds: DEFAULT_INTERVAL_S, timeoutSeconds: DEFAULT_TIMEOUT_S };
+  return { type: 'http', port, path, morePaths, command: [], ...times };
 }
 
 function portsProblem(ports: readonly number[]): string | undefined {

@@ -144,17 +144,19 @@ test('a pod without any program does not start, and says so', () => {
 });
 
 test('a probe that names nothing waits as long as is usual', () => {
-  const probe = { type: 'http', port: 80, path: '/up', command: [], intervalMs: 0, timeoutMs: 0 };
+  const more = ['/v1/models', '/health'];
+  const probe = { type: 'http', port: 80, path: '/up', command: [], intervalMs: 0, timeoutMs: 0, morePaths: more };
   expect(settingsOf(createOf({ readinessProbe: probe }))['probe']).toMatchObject({
     type: 'http',
     path: '/up',
+    morePaths: more,
     intervalMs: 500,
     timeoutMs: 2000,
   });
 });
 
 test('fields of pods are checked, and a handler need not be named', () => {
-  const probe = { type: 'http', port: 80, path: '/', command: [], intervalMs: 0, timeoutMs: 0 };
+  const probe = { type: 'http', port: 80, path: '/', command: [], intervalMs: 0, timeoutMs: 0, morePaths: [] };
   const problem = (spec: object): string | undefined => checkAssignment(assignmentOf(spec));
   expect(problem({})).toBeUndefined();
   expect(problem({ stubType: 'endpoint/deployment' })).toMatch(/spec.handler/);
@@ -164,6 +166,7 @@ test('fields of pods are checked, and a handler need not be named', () => {
   expect(problem({ ports: Array.from({ length: 65 }, () => 80) })).toMatch(/spec.ports has more than/);
   expect(problem({ readinessProbe: { ...probe, type: 'x' } })).toMatch(/spec.readiness_probe.type/);
   expect(problem({ readinessProbe: { ...probe, port: 70_000 } })).toMatch(/spec.readiness_probe.port/);
+  expect(problem({ readinessProbe: { ...probe, morePaths: ['\0'] } })).toMatch(/more_paths has a zero byte/);
   expect(problem({ readinessProbe: { ...probe, type: 'command' } })).toMatch(/spec.readiness_probe.command is empty/);
 });
 

@@ -33,7 +33,7 @@ describe('containers by reserved tokens', () => {
     const { tokens: _tokens, ...byTasks } = four;
     expect(wantedContainers(byTasks, 4)).toBe(1);
     expect(wantedContainers(four, 4)).toBe(2);
-    expect(demandsOf(four, 4)).toEqual({ tasks: 1, tokens: 2 });
+    expect(demandsOf(four, 4)).toEqual({ tasks: 1, tokens: 2, engines: 0 });
     expect(demandReason(four, 4)).toBe('token_pressure');
     expect(demandReason(theBounds(100), 40)).toBe('queue_depth');
     // A single long prompt cannot be divided, and yet asks for what it may need.
@@ -71,6 +71,20 @@ describe('containers by reserved tokens', () => {
       }),
       runs,
     );
+  });
+
+  test('requests that wait inside engines want the containers that would run them, and nothing once none waits', () => {
+    const engines = (running: number, waiting: number) => {
+      const tokens = { reserved: 0, perContainer: 60_000, engines: { containers: 2, running, waiting } };
+      return wantedContainers({ ...theBounds(0), tokens }, 1);
+    };
+    expect(engines(8, 4)).toBe(3);
+    expect(engines(8, 9)).toBe(5);
+    expect(engines(8, 0)).toBe(1);
+    expect(engines(0, 1)).toBe(3);
+    expect(engines(1, 1000)).toBe(8);
+    const tokens = { reserved: 0, perContainer: 60_000, engines: { containers: 2, running: 8, waiting: 4 } };
+    expect(demandReason({ ...theBounds(0), tokens }, 1)).toBe('token_pressure');
   });
 
   test('a stopped deployment wants none', () => {

@@ -437,6 +437,22 @@ describe('model servers', () => {
     expect(configOf({})).not.toHaveProperty('serving');
   });
 
+  test('a pod is ready once one of the routes of its engine succeeds, unless it names a probe', () => {
+    const serving = { serving_protocol: 'openai', llm: { metrics_path: '/m' } };
+    const pod = { stubType: 'pod/deployment', handler: '', entrypoint: ['serve'], ports: [8000, 9000], serving };
+    const paths = ['/health', '/server_info', '/get_model_info'];
+    const { pod: made } = configOf(pod);
+    expect(made?.readinessProbe).toMatchObject({ type: 'http', port: 8000, path: '/v1/models', morePaths: paths });
+    expect(made?.readinessProbe).toMatchObject({ timeoutSeconds: 5 });
+    const probe = { type: 'tcp', port: 9000, path: '', command: [], intervalSeconds: 0, timeoutSeconds: 0 };
+    expect(configOf({ ...pod, readinessProbe: probe }).pod?.readinessProbe).toMatchObject({ type: 'tcp', port: 9000 });
+    expect(configOf({ ...pod, ports: [] }).pod).not.toHaveProperty('readinessProbe');
+    const { wire, engine } = specOf({ config: configOf(pod), code: null } as unknown as Target);
+    expect(wire.readinessProbe).toMatchObject({ path: '/v1/models', morePaths: paths });
+    expect(engine).toEqual({ port: 8000, path: '/m' });
+    expect(specOf({ config: configOf({ serving }), code: null } as unknown as Target)).not.toHaveProperty('engine');
+  });
+
   test('their autoscaler counts tokens', () => {
     const autoscaler = { type: 'llm_token_pressure', maxContainers: 4, tasksPerContainer: 16, minContainers: 1 };
     expect(configOf({ autoscaler }).autoscaler).toEqual(autoscaler);

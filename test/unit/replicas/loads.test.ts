@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { newInstanceId } from '#shared/domain/ids.ts';
-import type { ContainerId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
+import type { TaskLink } from '#scheduler/tasks/dispatch/slots.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
 import { ALONE } from '#scheduler/cluster/bus.ts';
 import { Loads } from '#scheduler/cluster/loads.ts';
@@ -27,4 +28,32 @@ test('what is told of a container after its end is forgotten; of one that lives 
   expect(loads.size).toBe(1);
   expect(loads.of(lives)).toMatchObject({ inFlight: 1 });
   loads.stop();
+});
+
+test('requests inside an engine are told to other replicas, and that they are no longer known', () => {
+  const listeners: ((message: unknown) => void)[] = [];
+  const bus: typeof ALONE = {
+    ...ALONE,
+    on: (_channel, listener) => void listeners.push(listener),
+    publish: (_channel, message) => {
+      for (const listener of listeners) listener(JSON.parse(JSON.stringify(message)));
+    },
+  };
+  const slots = new SlotTable();
+  const id = 'c-engine' as ContainerId;
+  const common = { bus, channel: 'decide', isLive: () => true };
+  const here = new Loads({ ...common, instance: newInstanceId(), slots });
+  const elsewhere = new Loads({ ...common, instance: newInstanceId(), slots: new SlotTable() });
+  const facts = { containerId: id, queue: 'tq-a' as QueueName, machineId: 'm' as MachineId, slots: 4 };
+  const container = slots.ready(facts, {} as TaskLink, 0);
+  here.start();
+  vi.advanceTimersByTime(250);
+  expect(elsewhere.of(id)?.engine).toBeUndefined();
+  container.engine = { running: 3, waiting: 2 };
+  vi.advanceTimersByTime(250);
+  expect(elsewhere.of(id)?.engine).toEqual({ running: 3, waiting: 2 });
+  container.engine = undefined;
+  vi.advanceTimersByTime(250);
+  expect(elsewhere.of(id)?.engine).toBeUndefined();
+  here.stop();
 });

@@ -8,6 +8,7 @@ export interface ReadinessProbe {
   'command'?: (string)[];
   'intervalMs'?: (number);
   'timeoutMs'?: (number);
+  'morePaths'?: (string)[];
 }
 
 export interface ReadinessProbe__Output {
@@ -17,4 +18,5 @@ export interface ReadinessProbe__Output {
   'command': (string)[];
   'intervalMs': (number);
   'timeoutMs': (number);
+  'morePaths': (string)[];
 }
