@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .functions import Function, Schedule, function, schedule
     from .handlers import Endpoint, TaskQueue, endpoint, task_queue
     from .handles import Client, Deployment, Task
+    from .model_servers import LLM, TokenPressureAutoscaler
     from .output import Output
     from .pods import Pod, PodInstance
     from .processes import SandboxProcess
@@ -59,6 +60,7 @@ _HOMES = {
     'GatewayError': 'client',
     'GpuType': 'definitions',
     'Image': 'definitions',
+    'LLM': 'model_servers',
     'Map': 'shared_state',
     'NotServedError': 'published',
     'Output': 'output',
@@ -83,6 +85,7 @@ _HOMES = {
     'TaskError': 'results',
     'TaskPolicy': 'definitions',
     'TaskQueue': 'handlers',
+    'TokenPressureAutoscaler': 'model_servers',
     'Volume': 'definitions',
     'asgi': 'web',
     'context': 'task_context',
@@ -108,6 +111,7 @@ __all__ = [
     'GatewayError',
     'GpuType',
     'Image',
+    'LLM',
     'Map',
     'NotServedError',
     'Output',
@@ -132,6 +136,7 @@ __all__ = [
     'TaskError',
     'TaskPolicy',
     'TaskQueue',
+    'TokenPressureAutoscaler',
     'Volume',
     'asgi',
     'context',

@@ -36,8 +36,9 @@ class Pod(Definition):
     concurrent_requests: connections that a container takes at once. timeout: seconds that a call may take; 0: as long
     as it takes. client: another installation than the current one. Other parameters as `endpoint`'s.
 
-    tcp, checkpoint_enabled, checkpoint_readiness_…, app_kind and serving_protocol are accepted for app files of other
-    platforms. disks, docker_enabled, use_vm and serving are refused. Raises DefinitionError.
+    serving: an LLM, where the program serves a model; it is ready by its engine's routes then. serving_protocol='openai'
+    means LLM(). tcp, checkpoint_enabled, checkpoint_readiness_… and app_kind are accepted for app files of other
+    platforms. disks, docker_enabled and use_vm are refused. Raises DefinitionError.
     """
 
     stub_type = 'pod/deployment'
@@ -84,8 +85,6 @@ class Pod(Definition):
         client: Optional[Client] = None,
     ) -> None:
         given = {**locals(), 'authorized': self._authorized if authorized is None else authorized}
-        if serving is not None:
-            raise DefinitionError('serving: served models and databases are not part of app definitions here')
         self.__module__ = calling_module()
         self._given = given
         self._client = client

@@ -76,9 +76,22 @@ def recipe(given: Dict[str, Any]) -> Dict[str, Any]:
     probe = given.get('readiness_probe')
     if probe is not None:
         options['readinessProbe'] = instance('readiness_probe', probe, ReadinessProbe).described()
+    served = _serving(given)
+    if served is not None:
+        options['serving'] = served
     if flag('tcp', given.get('tcp', False)):
         options['tcp'] = True
     return options
+
+
+def _serving(given: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+    """The settings of a model server; None: it is none. Protocols of other platforms mean nothing."""
+    serving = given.get('serving')
+    if serving is None and given.get('serving_protocol') != 'openai':
+        return None
+    from .model_servers import LLM
+
+    return LLM().described() if serving is None else instance('serving', serving, LLM).described()
 
 
 def entrypoint_of(value: Any) -> List[str]:

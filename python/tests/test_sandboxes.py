@@ -17,6 +17,7 @@ from unittest import mock
 
 import beam
 from longshore import (
+    LLM,
     Client,
     DefinitionError,
     GatewayError,
@@ -31,6 +32,7 @@ from longshore import (
     SandboxProcessError,
     Volume,
     handlers,
+    TokenPressureAutoscaler,
 )
 
 from .installation import Installation, Speaker
@@ -158,6 +160,8 @@ class Creation(Case):
             (lambda: wrong(entrypoint=[1]), 'entrypoint'),
             (lambda: wrong(readiness_probe='/'), 'readiness_probe'),
             (lambda: Pod(serving={}), 'serving'),
+            (lambda: LLM(context_length=-1), 'context_length'),
+            (lambda: LLM(metrics_path='metrics'), 'metrics_path'),
             (lambda: wrong(tcp=1), 'tcp'),
             (lambda: ReadinessProbe(path='/', command=['true']), 'command'),
             (lambda: ReadinessProbe(interval_seconds=0), 'interval_seconds'),
@@ -167,6 +171,18 @@ class Creation(Case):
 
 
 class Pods(Case):
+    def test_a_pod_that_serves_a_model_says_so(self) -> None:
+        scaler = TokenPressureAutoscaler(4, 32, min_containers=1)
+        served = LLM(context_length=32768, cache_tokens=180_000, engine='vllm')
+        described = Pod(ports=[8000], serving=served, autoscaler=scaler).described('app:site', '')
+        llm = {'context_length': 32768, 'cache_tokens': 180_000, 'engine': 'vllm'}
+        self.assertEqual(described['serving'], {'serving_protocol': 'openai', 'llm': llm})
+        self.assertEqual(
+            described['autoscaler'], {'type': 'llm_token_pressure', 'maxContainers': 4, 'tasksPerContainer': 32, 'minContainers': 1}
+        )
+        self.assertEqual(Pod(serving_protocol='openai').described('app:site', '')['serving'], {'serving_protocol': 'openai', 'llm': {}})
+        self.assertNotIn('serving', Pod(serving_protocol='grpc').described('app:site', ''))
+
     def test_a_pod_is_described_for_a_deployment(self) -> None:
         pod = Pod('shop', ['node', 'server.js'], [3000, 3001], readiness_probe=ReadinessProbe('/health', 3000), timeout=30)
         described = pod.described('app:site', '')

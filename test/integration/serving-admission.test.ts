@@ -39,5 +39,11 @@ describe.each([{ localQueue: true }, { localQueue: false }])('local queue: $loca
     await waitFor(() => container.inFlight === 0, 'every slot is free');
     expect(container.tokens).toBe(0);
     expect(await one.submissions.submit(target, call(9000))).toMatchObject({ kind: 'accepted' });
+    // Without settings of the stub, the model's own context counts.
+    const plain = aTarget({ maxPendingTasks: 3 });
+    const long = (tokens: number) => ({ input: '{}', serving: { tokens, tokensPerStream: 100_000 } });
+    expect(await one.submissions.submit(plain, long(200_000))).toMatchObject({ kind: 'accepted' });
+    expect(await one.submissions.submit(plain, long(100_001))).toMatchObject({ kind: 'queue_full' });
+    expect(await one.submissions.submit(plain, long(100_000))).toMatchObject({ kind: 'accepted' });
   });
 });

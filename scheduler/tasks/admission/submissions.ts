@@ -7,7 +7,6 @@ import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
-import { DEFAULT_CONTEXT_LENGTH } from '../../domain/serving.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { RedisMemory } from '../../stores/queues/redis-memory.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
@@ -268,7 +267,8 @@ export class Submissions {
   #reserve({ queue, config }: Target, { serving }: Call, maxPendingTasks: number): (() => void) | undefined {
     const { reservedTokens, metrics } = this.#parts;
     if (serving === undefined || reservedTokens === undefined) return NOTHING_RESERVED;
-    const contextLength = config.serving?.llm.contextLength ?? DEFAULT_CONTEXT_LENGTH;
+    // Without settings of the stub, the share of a stream is the context of the model.
+    const contextLength = config.serving?.llm.contextLength ?? serving.tokensPerStream;
     // A lone call is let in, however long: its engine judges its length.
     const open = reservedTokens.of(queue);
     if (open > 0 && open + serving.tokens > maxPendingTasks * contextLength) {

@@ -127,7 +127,10 @@ export class Backends {
     const port = backend.deployment_kind === 'pod' ? (backend.port ?? portsOf(target)[0]) : undefined;
     if (backend.deployment_kind === 'pod' && (port === undefined || !portsOf(target).includes(port)))
       throw unavailable(isOwn ? `the pod ${target.deploymentName} has no such port` : 'the model is not available now');
-    const llm = { contextLength: model.details.contextLength ?? DEFAULT_CONTEXT_LENGTH };
+    // The stub knows what its container holds; the model's record only knows the length of a call.
+    const llm = target.config.serving?.llm ?? {
+      contextLength: model.details.contextLength ?? DEFAULT_CONTEXT_LENGTH,
+    };
     const putBy = putByOf(caller);
     try {
       const answer = await callDeployment(
