@@ -1,5 +1,6 @@
 // `npm run generate`: the types of shared/protocol/agent.proto (plain types;
-// messages are read at run time), docs/openapi.json, docs/settings.md, docs/commands.md and the kept help of commands.
+// messages are read at run time), docs/openapi.json, docs/settings.md, docs/commands.md, the kept help of commands,
+// and docs/python-reference.md.
 import { execFileSync } from 'node:child_process';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 
@@ -30,3 +31,4 @@ writeFileSync('shared/protocol/generated/messages.ts', `${lines.join('\n')}\n`);
 await import('./generate-openapi.mjs');
 await import('./generate-settings.mjs');
 await import('./generate-commands.mjs');
+await import('./generate-python-reference.mjs');

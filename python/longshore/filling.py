@@ -16,7 +16,7 @@ def fill_once(path: Union[str, 'os.PathLike[str]'], fill: Callable[[str], Any]) 
         fill_once('/models/phi', lambda folder: snapshot_download('microsoft/phi-2', local_dir=folder))
 
     `fill` is called with an empty folder beside `path`. The folder gets its name when `fill` has returned and its files
-    are on the disk, so a filler that fails or is killed leaves nothing half. Callers take turns by a lock beside it, so
+    are on the disk. So a filler that fails or is killed leaves nothing half. Callers take turns by a lock beside it, so
     `fill` runs once. `path` belongs in a `Volume`, best with `driver='cache'`.
     """
     import fcntl

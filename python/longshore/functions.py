@@ -189,10 +189,10 @@ def schedule(
 
     Parameters as `function`'s, and:
 
-    when: a cron expression of five fields (minute, hour, day of the month, month, day of the week) or six (seconds first), or a name such
-    as '@hourly' or '@daily'. Checked when it is deployed.
+    when: a cron expression of five fields (minute, hour, day of the month, month, day of the week), or of six (seconds first).
+    Or a name such as '@hourly' or '@daily'. Checked when it is deployed.
     timezone: the zone of the times in `when`, such as 'Europe/Berlin'. Where clocks go forward, a time that is left out
-    runs that much later; where they go back, a time that comes twice runs the first time. Hourly runs stay hourly.
+    runs that much later. Where they go back, a time that comes twice runs the first time. Hourly runs stay hourly.
     """
     given = dict(locals())
     if isinstance(function, str):

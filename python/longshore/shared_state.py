@@ -146,7 +146,7 @@ class Queue:
 class Signal:
     """
     A flag by its name that tells running containers to do something, such as to load a model anew. In a container the
-    `handler` is called each time that the signal is set, in a thread, within some seconds; `clear_after_interval`
+    `handler` is called each time that the signal is set, in a thread, within some seconds. `clear_after_interval`
     clears the signal so many seconds later.
     """
 
