@@ -60,7 +60,7 @@ export async function runVolumeDelete(name: string, invocation: Invocation): Pro
   await withClient(invocation, async (client) => {
     const path = await volumePath(client, name);
     const removed = await removeAll(() => named(name, client.restCall('DELETE', path, undefined, REMOVE_TIMEOUT_MS)));
-    const entries = removed === 0 ? '' : ` with ${removed} files and folders`;
+    const entries = removed === 0 ? '' : removed === 1 ? ' with 1 entry' : ` with ${removed} entries`;
     showDone(invocation, { name, removed, done: 'deleted' }, [`deleted volume ${name}${entries}`]);
   });
 }

@@ -43,6 +43,8 @@ export interface ScaleInputReaderParts {
 }
 
 const DUE_SOON_MS = 10_000;
+/** Least keep-warm of a container that a rollout brought, until its first call. */
+const FIRST_CALL_MS = 30_000;
 /** Bounds of a queue whose deployment is gone, so that no container is wanted. */
 const GONE: ScaleBounds = { active: false, tasksPerContainer: 1, minContainers: 0, maxContainers: 1 };
 /** Bounds of a development server, while its lease lives. */
@@ -134,7 +136,7 @@ export class ScaleInputReader {
       keepWarmMs: target === undefined ? 0 : keepWarmMsOf(target),
       containers: [...this.#parts.containers.ofQueue(queue)]
         .filter(({ row, spec }) => spec.byHand !== true && !this.leftOut(row.id))
-        .map((entry) => this.#container(entry)),
+        .map((entry) => this.#container(entry, target)),
       breaker: this.#parts.breakers.of(queue),
       wantedInWindow: history === undefined ? 0 : largestWanted(history.window),
       ...(windowEndsMs === undefined ? {} : { windowEndsMs }),
@@ -142,7 +144,7 @@ export class ScaleInputReader {
     };
   }
 
-  #container(entry: ContainerEntry): ScaleContainer {
+  #container(entry: ContainerEntry, target: Target | undefined): ScaleContainer {
     const load = this.#parts.loads.of(entry.row.id);
     const completedBefore = this.#returned.get(entry.row.id);
     return {
@@ -153,7 +155,7 @@ export class ScaleInputReader {
       attempts: load?.inFlight ?? (entry.row.state === 'RUNNING' ? 1 : 0),
       idleSinceMs: load?.idleSinceMs ?? entry.row.createdAtMs,
       createdAtMs: entry.row.createdAtMs,
-      keepWarmMs: load?.keepWarmMs ?? 0,
+      keepWarmMs: Math.max(load?.keepWarmMs ?? 0, firstCallMs(target, load?.completed ?? 0)),
       warmUp: entry.spec.warmUp === true,
       returned: completedBefore !== undefined && (load?.completed ?? 0) <= completedBefore,
       ...this.#held(entry),
@@ -175,6 +177,13 @@ export class ScaleInputReader {
     return { heldUntilMs: (silentSinceMs(row.machineId) ?? clock.nowMs()) + afterMs };
   }
 }
+
+/**
+ * Least keep-warm of a container that served nothing yet. A rollout moves calls to a container that is ready, and their
+ * first one must find it, also with a keep-warm of 0. Source: decision 0215.
+ */
+const firstCallMs = (target: Target | undefined, completed: number): number =>
+  target?.rollout === 'done' && completed === 0 ? FIRST_CALL_MS : 0;
 
 /** Containers that a target wants without work. A version whose rollout waits wants one, to show whether it starts. */
 function leastOf({ deploymentId, supersededBy, rollout, scale, config }: Target): number {
