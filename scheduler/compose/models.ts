@@ -1,6 +1,7 @@
 // Models of hosted inference: the catalog in memory, and the service behind its routes.
 import { MOST_MODELS } from '#shared/api/rest/models.ts';
 import { ExternalServers } from '../api/http/inference/external.ts';
+import { KeptAnswers } from '../stores/queues/kept-answers.ts';
 import { ModelCatalog } from '../workspaces/models/catalog.ts';
 import { ModelService } from '../workspaces/models/service.ts';
 import type { Events } from './events.ts';
@@ -13,10 +14,12 @@ export interface ModelParts {
   readonly models: ModelService;
   /** Servers elsewhere that models have behind them; closed with the process. */
   readonly externalServers: ExternalServers;
+  /** Answers of calls under idempotency keys. */
+  readonly keptAnswers: KeptAnswers;
 }
 
 export function openModels(
-  { db, clock }: Infrastructure,
+  { db, clock, general, keys }: Infrastructure,
   { invalidation, secrets }: Identity,
   { urlProblem, rules, lookups }: Pick<Webhooks, 'urlProblem' | 'rules' | 'lookups'>,
   { writer: events }: Pick<Events, 'writer'>,
@@ -25,6 +28,7 @@ export function openModels(
   return {
     modelCatalog,
     models: new ModelService({ db, events, catalog: modelCatalog, urlProblem, clock }),
+    keptAnswers: new KeptAnswers(general, keys),
     externalServers: new ExternalServers({ rules, lookups, secrets, monotonicMs: () => clock.monotonicMs() }),
   };
 }

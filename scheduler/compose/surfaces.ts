@@ -24,6 +24,7 @@ import type { TokenAdmin } from '../workspaces/identity/token-admin.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';
 import type { ActionParts } from './actions.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { CreditParts } from './credits.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
@@ -61,6 +62,7 @@ export interface SurfacesSetup extends Pick<
   | 'models'
   | 'modelCatalog'
   | 'externalServers'
+  | 'keptAnswers'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;
@@ -75,6 +77,7 @@ export interface SurfacesSetup extends Pick<
   readonly eventWebhooks: EventWebhooks;
   readonly certificate: CertificateWatch | undefined;
   readonly streamRelay: StreamRelay;
+  readonly credits: CreditParts;
 }
 
 export function openSurfaces(setup: SurfacesSetup): Surfaces {
@@ -92,6 +95,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     eventWebhooks,
     certificate,
     streamRelay,
+    credits,
     ...services
   } = setup;
   const { queues } = localQueue;
@@ -108,6 +112,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
       isReplica: (taskId, credential) => streamRelay.isGood(taskId, credential),
       take: (taskId, bytes) => taskParts.streams.take(taskId, bytes),
     },
+    charging: credits.charges,
     cancelTask: (taskId, ending) => cancellation.cancel(taskId, ending),
     tasks: taskParts.reads,
     containerActions,

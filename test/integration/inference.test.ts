@@ -508,6 +508,36 @@ test('another backend answers where the first fails before its answer, and not w
   }
 });
 
+test('a repeated call gets the first answer, and another body under its key is a conflict', async ({ world }) => {
+  const { server } = world;
+  server.script('/chat/completions', chatAnswer('first'), chatAnswer('second'));
+  const keyed = (body: Json, key = 'key-1'): Promise<Response> =>
+    world.post('/chat/completions', body, { headers: { 'idempotency-key': key } });
+  const asked = server.requests.length;
+  const first = await (await keyed(CHAT)).text();
+  const again = await keyed(CHAT);
+  expect([again.status, await again.text()]).toEqual([200, first]);
+  expect(again.headers.get('idempotency-replayed')).toBe('true');
+  expect(server.requests.length).toBe(asked + 1);
+  const other = await keyed({ ...CHAT, temperature: 1 });
+  expect([other.status, (await errorIn(other))['code']]).toEqual([409, 'conflict']);
+  expect(other.headers.get('x-should-retry')).toBe('false');
+  // A failed call gives its key back, and a stream does not.
+  server.script('/chat/completions', { status: 500, json: {} }, chatStream('streamed'));
+  expect((await keyed(CHAT, 'key-2')).status).toBe(502);
+  const streamed = { ...CHAT, stream: true };
+  expect(eventsIn(await (await keyed(streamed, 'key-2')).text()).at(-1)).toBe('[DONE]');
+  await waitFor(
+    async () => {
+      const answer = await keyed(streamed, 'key-2');
+      return answer.status === 409 && answer.headers.get('x-should-retry') === 'false';
+    },
+    'the stream is noted as given',
+    20_000,
+  );
+  expect((await keyed(CHAT, 'a b')).status).toBe(400);
+});
+
 test('200 streams run side by side', async ({ world }) => {
   world.server.script('/chat/completions', chatStream('a', 'b', 'c'));
   const texts = await Promise.all(

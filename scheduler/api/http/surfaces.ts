@@ -49,6 +49,7 @@ import type { Tokens } from '../../workspaces/identity/tokens.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
 import type { ImageOrders } from '../../fleet/images/orders.ts';
 import type { LogReads } from '../../fleet/logs/log-service.ts';
+import type { KeptAnswers } from '../../stores/queues/kept-answers.ts';
 import type { Objects } from '../../stores/objects/service.ts';
 import { MOST_UPLOAD_BYTES } from '../operations/pods/files.ts';
 import { allOperations } from '../operations/index.ts';
@@ -72,6 +73,7 @@ import type { Submissions } from '../../tasks/admission/submissions.ts';
 import type { TaskReads } from '../../tasks/records/reads.ts';
 import type { Streams } from '../../tasks/streams/streams.ts';
 import type { Ending } from '../../domain/endings.ts';
+import type { Charging } from '../../domain/inference.ts';
 import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
 import type { CertificateWatch } from './certificate.ts';
 import { GatewayCalls } from './gateway-calls.ts';
@@ -171,6 +173,9 @@ export interface SurfaceParts {
   readonly models: ModelRouteParts['models'];
   readonly modelCatalog: ModelCatalog;
   readonly externalServers: ExternalServers;
+  readonly keptAnswers: KeptAnswers;
+  /** Credits that calls of models cost. */
+  readonly charging: Charging;
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
   readonly directory: Directory;
@@ -491,6 +496,8 @@ function registerAll(
       }),
       openCalls,
       answers: new BodyBudget(ANSWER_RULES),
+      keptAnswers: parts.keptAnswers,
+      charging: parts.charging,
       metrics: new InferenceMetrics(parts.registry),
       nowMs: () => parts.clock.monotonicMs(),
       log,

@@ -1,6 +1,6 @@
 // All Redis keys and channels that are ours. BullMQ's own keys are `<prefix>:tq-…`;
 // ours cannot collide with them, because no name below starts with `tq-`.
-import type { InstanceId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, QueueName, TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 
 /** Keys and channels under one prefix; tests give each file its own. */
 export interface Keys {
@@ -104,6 +104,10 @@ export interface Keys {
   readonly creditLedger: string;
   /** Entries that nobody can read or the database refuses, for a person to look at. */
   readonly creditLedgerAside: string;
+  /** Answer of a call to a model under an idempotency key of a token; the key expires. */
+  readonly keptAnswer: (token: TokenId, digest: string) => string;
+  /** Begin of the counters of a workspace's idempotency keys; they expire. */
+  readonly keptAnswers: (workspace: WorkspaceId) => string;
   /** Resource usage of the containers of a machine; the key expires. */
   readonly usage: (machineId: MachineId) => string;
   /** Use of the machines linked to a replica, summed up by pool; the key expires. */
@@ -162,6 +166,8 @@ export function keysOf(prefix = 'ls'): Keys {
     creditUsage: `${prefix}:credit-usage`,
     creditLedger: `${prefix}:credit-ledger`,
     creditLedgerAside: `${prefix}:credit-ledger-aside`,
+    keptAnswer: (token: TokenId, digest: string) => `${prefix}:kept-answer:${token}:${digest}`,
+    keptAnswers: (workspace: WorkspaceId) => `${prefix}:kept-answers:${workspace}`,
     usage: (machineId: MachineId) => `${prefix}:usage:${machineId}`,
     poolUse: (instance: InstanceId) => `${prefix}:pool-use:${instance}`,
   });

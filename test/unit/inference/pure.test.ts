@@ -6,7 +6,6 @@ import { decimalPrice } from '#scheduler/api/http/inference/model-page.ts';
 import { matchPath } from '#scheduler/api/http/inference/paths.ts';
 import { SseReader, TooLargeEvent } from '#scheduler/api/http/inference/sse.ts';
 import { StreamFrames } from '#scheduler/api/http/inference/stream-frames.ts';
-import { costOf } from '#scheduler/api/http/inference/usage.ts';
 
 test.for([
   ['GET', '/v1/models?q=a', { kind: 'list' }],
@@ -31,12 +30,6 @@ test.for([
   [1_500_000, 1, '1.5'],
 ] as const)('%d for %d is %s', ([micros, of, text]) => {
   expect(decimalPrice(micros, of)).toBe(text);
-});
-
-test('a cost is rounded up to a whole millionth, without floating point', () => {
-  const prices = { promptMicrosPerMillion: 1, completionMicrosPerMillion: 3_000_000, requestMicros: 5 };
-  expect(costOf({ promptTokens: 1, completionTokens: 2 }, prices)).toBe(12);
-  expect(costOf({ promptTokens: 0, completionTokens: 0 }, prices)).toBe(5);
 });
 
 describe('events of a backend', () => {

@@ -19,12 +19,12 @@ import { classOf } from './metrics.ts';
 import type { InferenceMetrics } from './metrics.ts';
 import type { Prepared } from './prepared.ts';
 import { tokensOf } from './prepared.ts';
+import type { ClaimedKey } from './keyed-call.ts';
 import { readJson } from './whole-answer.ts';
 
 export interface ExchangeParts {
   readonly backends: Backends;
-  /** Absent: this installation keeps no ledger, and serves free models alone. */
-  readonly charging?: Charging;
+  readonly charging: Charging;
   readonly openCalls: OpenCalls;
   /** Bytes of answers that are held to their end. */
   readonly answers: BodyBudget;
@@ -44,6 +44,8 @@ export class Exchange implements OpenCall {
   readonly request: FastifyRequest;
   readonly reply: FastifyReply;
   readonly parts: ExchangeParts;
+  /** Idempotency key of the call; undefined: none. */
+  readonly key: ClaimedKey | undefined;
   readonly #abort = new AbortController();
   readonly #sinceMs: number;
   #hasBegun = false;
@@ -59,6 +61,7 @@ export class Exchange implements OpenCall {
       readonly caller: Caller;
       readonly request: FastifyRequest;
       readonly reply: FastifyReply;
+      readonly key: ClaimedKey | undefined;
     },
     parts: ExchangeParts,
   ) {
@@ -67,6 +70,7 @@ export class Exchange implements OpenCall {
     this.caller = to.caller;
     this.request = to.request;
     this.reply = to.reply;
+    this.key = to.key;
     this.parts = parts;
     this.#sinceMs = parts.nowMs();
   }
@@ -77,6 +81,13 @@ export class Exchange implements OpenCall {
 
   get hasLeft(): boolean {
     return this.#hasLeft;
+  }
+
+  /** Whether the caller's workspace pays: not for free models, and not for its own. */
+  get isCharged(): boolean {
+    const { prices, workspaceId } = this.prepared.model;
+    const isFree = prices.promptMicrosPerMillion + prices.completionMicrosPerMillion + prices.requestMicros === 0;
+    return !isFree && this.caller.workspaceId !== workspaceId;
   }
 
   /** Milliseconds since the request came. */
@@ -119,12 +130,6 @@ export class Exchange implements OpenCall {
   async #reserve(): Promise<void> {
     const { prepared, caller, parts } = this;
     const { model } = prepared;
-    const { promptMicrosPerMillion, completionMicrosPerMillion, requestMicros } = model.prices;
-    const isFree = promptMicrosPerMillion + completionMicrosPerMillion + requestMicros === 0;
-    if (parts.charging === undefined) {
-      if (isFree) return;
-      throw unavailable('this model has a price, and this installation keeps no ledger');
-    }
     const admitted = await parts.charging.reserve({
       requestId: this.requestId,
       workspaceId: caller.workspaceId,
@@ -133,7 +138,7 @@ export class Exchange implements OpenCall {
       type: model.type,
       stream: prepared.stream,
       prices: model.prices,
-      isCharged: !isFree && caller.workspaceId !== model.workspaceId,
+      isCharged: this.isCharged,
       most: {
         promptTokens: tokensOf(prepared.promptCharacters) + prepared.promptTokens,
         completionTokens: prepared.mostCompletionTokens,
@@ -165,7 +170,7 @@ export class Exchange implements OpenCall {
   }
 
   progress(usage: TokenUsage): void {
-    if (this.#isReserved) this.parts.charging?.progress(this.requestId, usage);
+    if (this.#isReserved) this.parts.charging.progress(this.requestId, usage);
   }
 
   /** Writes what the call cost, before its caller is told. */
@@ -174,12 +179,13 @@ export class Exchange implements OpenCall {
     this.#isSettled = true;
     this.parts.metrics.tokens.inc({ direction: 'in' }, usage.promptTokens);
     this.parts.metrics.tokens.inc({ direction: 'out' }, usage.completionTokens);
-    if (this.#isReserved) await this.parts.charging?.settle(this.requestId, usage, status);
+    if (this.#isReserved) await this.parts.charging.settle(this.requestId, usage, status);
   }
 
   /** Takes the response over, and sends its head. */
   takeOver(headers: Readonly<Record<string, string>>): void {
     this.begun();
+    void this.key?.spend();
     const own = headersOf(this.reply);
     this.reply.hijack();
     this.reply.raw.writeHead(200, Object.fromEntries([...own, ...Object.entries(headers)]));
@@ -189,11 +195,12 @@ export class Exchange implements OpenCall {
     const { reply, parts, requestId } = this;
     if (!this.#isSettled && this.#isReserved) {
       this.#isSettled = true;
-      await parts.charging?.release(requestId).catch((cause: unknown) => {
+      await parts.charging.release(requestId).catch((cause: unknown) => {
         parts.log.warn({ err: cause, requestId }, 'the hold of a call could not be given back');
       });
     }
     const told = this.#stopping ?? inferenceError(error);
+    if (!this.#hasBegun) await this.key?.release();
     if (this.#hasLeft) return 499;
     if (told.status >= 500) {
       parts.log[told.status === 500 ? 'error' : 'info'](

@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Log } from '#shared/log.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
+import type { KeptAnswers } from '../../../stores/queues/kept-answers.ts';
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { ModelCatalog } from '../../../workspaces/models/catalog.ts';
@@ -24,6 +25,7 @@ import { readModelId } from './fields.ts';
 import type { JsonObject } from './fields.ts';
 import { prepareInvoke } from './invoke-request.ts';
 import { readBody } from './json-body.ts';
+import { claimKey } from './keyed-call.ts';
 import { matches, modelPage } from './model-page.ts';
 import { ModelStatuses } from './statuses.ts';
 import { matchPath } from './paths.ts';
@@ -39,6 +41,8 @@ export interface InferenceParts extends ExchangeParts {
   readonly hasContainers: (queue: QueueName) => boolean;
   /** Stops counting a body's bytes, once the body has been handed on. */
   readonly release: (request: FastifyRequest) => void;
+  /** Answers under idempotency keys. */
+  readonly keptAnswers: KeptAnswers;
   readonly log: Log;
 }
 
@@ -167,20 +171,28 @@ async function post(
 ): Promise<void> {
   if (caller === null) throw new InferenceError(500, 'internal_error', 'internal error');
   const body = readBody(request.body);
-  parts.release(request);
   const id = matched.kind === 'invoke' ? matched.id : readModelId(body);
   const model = await parts.catalog.find(caller.workspaceId, id);
   if (model === undefined) throw unknownModel(id);
   if (!model.active) throw unavailable(`the model ${model.name} is switched off`);
-  const to = { requestId, caller, request, reply };
-  const run = (prepared: Prepared, serve: (exchange: Exchange) => Promise<void>): Promise<void> =>
-    new Exchange(prepared, to, parts).run(serve);
+  const route = `${matched.kind} ${model.name}`;
+  const serve = servingOf(matched, body, model, request);
+  const key = await claimKey(request, reply, route, caller, parts.keptAnswers, parts.log);
+  parts.release(request);
+  if (key !== 'answered') await serve({ requestId, caller, request, reply, key }, parts);
+}
+
+type Serve = (to: ConstructorParameters<typeof Exchange>[1], parts: InferenceParts) => Promise<void>;
+
+/** Checks a request. @returns what serves it @throws InferenceError 400 */
+function servingOf(matched: Matched, body: JsonObject, model: ModelRow, request: FastifyRequest): Serve {
   if (matched.kind === 'embedding' || (matched.kind === 'invoke' && model.type === 'embedding')) {
     const embeddings = prepareEmbeddings(body, model);
-    return await run(embeddings.prepared, (exchange) => serveEmbeddings(exchange, embeddings));
+    return (to, parts) =>
+      new Exchange(embeddings.prepared, to, parts).run((exchange) => serveEmbeddings(exchange, embeddings));
   }
   const prepared = preparedBy(matched, body, model, request);
-  await run(prepared, prepared.stream ? serveStream : serveWhole);
+  return (to, parts) => new Exchange(prepared, to, parts).run(prepared.stream ? serveStream : serveWhole);
 }
 
 function preparedBy(matched: Matched, body: JsonObject, model: ModelRow, request: FastifyRequest): Prepared {

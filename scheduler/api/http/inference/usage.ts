@@ -1,5 +1,5 @@
 // Tokens of whole answers, what they cost, and the headers that say so. Pure but for the last function.
-import type { Prices, TokenUsage } from '../../../domain/inference.ts';
+import type { TokenUsage } from '../../../domain/inference.ts';
 import type { Exchange } from './exchange.ts';
 import { isObject } from './fields.ts';
 import type { JsonObject } from './fields.ts';
@@ -34,17 +34,6 @@ function charactersOf({ choices, ...custom }: JsonObject): number {
     if (message['tool_calls'] !== undefined) sum += JSON.stringify(message['tool_calls']).length;
   }
   return sum;
-}
-
-/** Cost in millionths of the currency, rounded up: exact for integers of any size. */
-export function costOf(
-  { promptTokens, completionTokens }: Pick<TokenUsage, 'promptTokens' | 'completionTokens'>,
-  prices: Prices,
-): number {
-  const perMillion =
-    BigInt(promptTokens) * BigInt(prices.promptMicrosPerMillion) +
-    BigInt(completionTokens) * BigInt(prices.completionMicrosPerMillion);
-  return Number((perMillion + 999_999n) / 1_000_000n) + prices.requestMicros;
 }
 
 export const usageHeaders = (usage: TokenUsage, costMicros: number): Readonly<Record<string, string>> => ({

@@ -7,7 +7,8 @@ import type { PreparedEmbeddings } from './embedding-request.ts';
 import type { Asked } from './backends.ts';
 import { usageObject } from './stream-frames.ts';
 import type { Usage } from './stream-frames.ts';
-import { costOf, finished, usageHeaders, usageOfWhole } from './usage.ts';
+import { costOf } from '../../../workspaces/credits/cost.ts';
+import { finished, usageHeaders, usageOfWhole } from './usage.ts';
 
 /** A chat, a completion or a custom call. */
 export async function serveWhole(exchange: Exchange): Promise<void> {
@@ -19,11 +20,11 @@ export async function serveWhole(exchange: Exchange): Promise<void> {
   exchange.firstToken();
   if (prepared.route === 'invoke') {
     await finished(exchange, usage);
-    return send(exchange, asked, usage, answer);
+    return await send(exchange, asked, usage, answer);
   }
   if (!Array.isArray(answer['choices'])) throw backendFailed('the model answered with something that is no completion');
   await finished(exchange, usage);
-  send(exchange, asked, usage, { ...answer, model: prepared.model.name, usage: usageObject(usage) });
+  await send(exchange, asked, usage, { ...answer, model: prepared.model.name, usage: usageObject(usage) });
 }
 
 /** Embeddings: batches one behind the other, with their vectors in the order of the inputs. */
@@ -56,21 +57,24 @@ export async function serveEmbeddings(exchange: Exchange, embeddings: PreparedEm
     data,
     usage: { prompt_tokens: tokens, total_tokens: tokens, ...(estimated ? { estimated: true } : {}) },
   };
-  send(exchange, last, usage, body);
+  await send(exchange, last, usage, body);
 }
 
-function send(exchange: Exchange, asked: Asked | undefined, usage: Usage, body: JsonObject): void {
+async function send(exchange: Exchange, asked: Asked | undefined, usage: Usage, body: JsonObject): Promise<void> {
   const { reply } = exchange;
-  if (exchange.hasLeft) return;
   exchange.begun();
+  const text = JSON.stringify(body);
+  const headers = {
+    'content-type': 'application/json; charset=utf-8',
+    ...(asked?.version === undefined ? {} : { 'x-model-version': String(asked.version) }),
+    ...(exchange.prepared.route === 'invoke' && asked?.taskId !== undefined ? { 'x-task-id': asked.taskId } : {}),
+    ...usageHeaders(usage, exchange.isCharged ? costOf(exchange.prepared.model.prices, usage) : 0),
+  };
+  // A caller who has left may send the call again, and gets this answer.
+  await exchange.key?.keep({ headers, body: text });
+  if (exchange.hasLeft) return;
   void reply
     .code(200)
-    .headers({
-      'content-type': 'application/json; charset=utf-8',
-      'openai-processing-ms': String(exchange.tookMs),
-      ...(asked?.version === undefined ? {} : { 'x-model-version': String(asked.version) }),
-      ...(exchange.prepared.route === 'invoke' && asked?.taskId !== undefined ? { 'x-task-id': asked.taskId } : {}),
-      ...usageHeaders(usage, costOf(usage, exchange.prepared.model.prices)),
-    })
-    .send(JSON.stringify(body));
+    .headers({ ...headers, 'openai-processing-ms': String(exchange.tookMs) })
+    .send(text);
 }
