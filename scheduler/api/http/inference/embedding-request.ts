@@ -4,7 +4,7 @@ import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import { badRequest, InferenceError } from './errors.ts';
 import { isObject } from './fields.ts';
 import type { JsonObject } from './fields.ts';
-import { tokensOf } from './prepared.ts';
+import { reportedTokens, tokensOf } from './prepared.ts';
 import type { Prepared } from './prepared.ts';
 
 /** Most inputs of a request. */
@@ -138,7 +138,7 @@ const rubbish = (): InferenceError =>
 /** Tokens of the prompt, as a backend reported them; undefined: it reported none. */
 export function promptTokensOf(answer: JsonObject): number | undefined {
   const { usage } = answer;
-  return isObject(usage) && typeof usage['prompt_tokens'] === 'number' ? usage['prompt_tokens'] : undefined;
+  return isObject(usage) ? reportedTokens(usage['prompt_tokens']) : undefined;
 }
 
 export const estimatedPrompt = ({ promptCharacters, promptTokens }: Prepared): number =>

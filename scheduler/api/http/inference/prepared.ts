@@ -25,3 +25,10 @@ export interface Prepared {
 
 /** Estimate where no tokenizer is at hand. Source: reference of the inference API, §4.3. */
 export const tokensOf = (characters: number): number => Math.ceil(characters / 4);
+
+/** Most tokens of a call that are counted. */
+const MOST_TOKENS = 1_000_000_000;
+
+/** A number of tokens as a backend reported it; undefined: it reported none that can be one. */
+export const reportedTokens = (value: unknown): number | undefined =>
+  typeof value === 'number' && value >= 0 ? Math.min(MOST_TOKENS, Math.ceil(value)) : undefined;

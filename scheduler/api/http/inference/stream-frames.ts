@@ -3,7 +3,7 @@
 import type { TokenUsage } from '../../../domain/inference.ts';
 import { isObject } from './fields.ts';
 import type { JsonObject } from './fields.ts';
-import { tokensOf } from './prepared.ts';
+import { reportedTokens, tokensOf } from './prepared.ts';
 
 export const DONE = '[DONE]';
 export const frameOf = (data: string): string => `data: ${data}\n\n`;
@@ -110,14 +110,12 @@ export class StreamFrames {
   /** Usage so far: as reported, else estimated. Most engines send a frame for each token. */
   get usage(): Usage {
     const reported = this.#reported;
-    const prompt = reported?.['prompt_tokens'];
-    const completion = reported?.['completion_tokens'];
-    const isReported = typeof prompt === 'number' && typeof completion === 'number';
+    const prompt = reportedTokens(reported?.['prompt_tokens']);
+    const completion = reportedTokens(reported?.['completion_tokens']);
     return {
-      promptTokens: typeof prompt === 'number' ? prompt : this.#promptTokens,
-      completionTokens:
-        typeof completion === 'number' ? completion : Math.max(this.#contentFrames, tokensOf(this.#characters)),
-      estimated: !isReported,
+      promptTokens: prompt ?? this.#promptTokens,
+      completionTokens: completion ?? Math.max(this.#contentFrames, tokensOf(this.#characters)),
+      estimated: prompt === undefined || completion === undefined,
       reported,
     };
   }

@@ -4,19 +4,19 @@ import type { Exchange } from './exchange.ts';
 import { isObject } from './fields.ts';
 import type { JsonObject } from './fields.ts';
 import { decimalPrice } from './model-page.ts';
-import { tokensOf } from './prepared.ts';
+import { reportedTokens, tokensOf } from './prepared.ts';
 import type { Prepared } from './prepared.ts';
 import type { Usage } from './stream-frames.ts';
 
 /** Usage of an answer: as reported, else estimated from its characters. */
 export function usageOfWhole(answer: JsonObject, prepared: Prepared): Usage {
   const reported = isObject(answer['usage']) ? answer['usage'] : undefined;
-  const prompt = reported?.['prompt_tokens'];
-  const completion = reported?.['completion_tokens'];
+  const prompt = reportedTokens(reported?.['prompt_tokens']);
+  const completion = reportedTokens(reported?.['completion_tokens']);
   return {
-    promptTokens: typeof prompt === 'number' ? prompt : tokensOf(prepared.promptCharacters) + prepared.promptTokens,
-    completionTokens: typeof completion === 'number' ? completion : tokensOf(charactersOf(answer)),
-    estimated: typeof prompt !== 'number' || typeof completion !== 'number',
+    promptTokens: prompt ?? tokensOf(prepared.promptCharacters) + prepared.promptTokens,
+    completionTokens: completion ?? tokensOf(charactersOf(answer)),
+    estimated: prompt === undefined || completion === undefined,
     reported,
   };
 }
