@@ -191,6 +191,19 @@ export interface MetricFlags {
 /** Settings of a pool by name. */
 export type PoolFlags = Readonly<Record<string, number | boolean | 'default'>>;
 
+export interface CreditGrantFlags {
+  readonly take?: boolean;
+  readonly key?: string;
+  readonly note?: string;
+}
+
+export interface UsageFlags {
+  readonly workspace?: string;
+  readonly from?: string;
+  readonly to?: string;
+  readonly by?: string;
+}
+
 export interface WorkspaceLimitsFlags {
   readonly set?: readonly string[];
 }

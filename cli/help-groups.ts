@@ -4,10 +4,10 @@ import type { Command } from 'commander';
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
   'Begin:': ['up', 'login', 'logout', 'init', 'context', 'completion', 'version'],
   'Apps:': ['serve', 'deploy', 'run', 'prepare', 'invoke', 'deployment', 'image', 'model', 'stack'],
-  'Look:': ['status', 'top', 'explain', 'logs', 'events', 'metrics', 'task', 'container'],
+  'Look:': ['status', 'top', 'explain', 'logs', 'events', 'metrics', 'usage', 'task', 'container'],
   'Data:': ['volume', 'secret', 'webhook', 'registry'],
   'Machines:': ['machine', 'worker', 'pool'],
-  'Access:': ['token', 'workspace', 'audit', 'key'],
+  'Access:': ['token', 'workspace', 'credit', 'audit', 'key'],
   'Services:': ['scheduler', 'agent', 'mounts'],
 };
 

@@ -6,6 +6,7 @@ import type { TaskWatchFlags } from './commands/task-watch.ts';
 import type { DeploymentListFlags, DeploymentVerbFlags, TaskListFlags } from './flags.ts';
 import { command, examples, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
 import { addContainerPrograms } from './container-resources.ts';
+import { addCredit, addUsage } from './credit-resources.ts';
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addMachine, addPool, addWorker } from './machine-resources.ts';
@@ -30,6 +31,8 @@ export function addResourceCommands(
   addWorkspace(program, invocation);
   addToken(program, invocation);
   addAudit(program, invocation);
+  addCredit(program, invocation);
+  addUsage(program, invocation);
   addKey(program, invocation);
   addSecret(program, invocation);
   addWebhook(program, invocation);

@@ -122,7 +122,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const modelParts = openModels(infrastructure, identity, webhooks, events);
   opened.push({ name: 'servers of models', stop: () => modelParts.externalServers.close() });
   const records = openRecords(infrastructure, clusterState, webhooks, events);
-  const credits = openCredits(infrastructure, clusterState);
+  const credits = openCredits(infrastructure, clusterState, events);
   const redisMemory = openRedisMemory(infrastructure);
   const serves = openServeLeases(infrastructure, clusterState);
   const base = {
@@ -165,6 +165,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const surfaces = openSurfaces({
     ...base,
     ...modelParts,
+    creditAccounts: credits.creditAccounts,
     ...volumeFileParts,
     ...buildParts,
     ...podParts,

@@ -1,15 +1,15 @@
 // `longshore workspace limits`: the limits of a workspace. Everybody
 // sees their own; the administrator sees and changes all.
 import { isRecord } from '#shared/json.ts';
-import type { Client } from '../client.ts';
-import { CliError, usageError } from '../errors.ts';
+import { usageError } from '../errors.ts';
 import type { WorkspaceLimitsFlags } from '../flags.ts';
-import { listField, objectField, textField } from '../json.ts';
+import { objectField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { printJson, printTable } from '../print.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { onlyAdmin } from './workspace.ts';
+import { workspaceIdOf } from './workspace-reference.ts';
 
 const GROUPS = [
   'concurrency',
@@ -30,7 +30,7 @@ export async function runWorkspaceLimits(
 ): Promise<void> {
   const change = changeOf(flags.set ?? []);
   await withClient(invocation, async (client) => {
-    const id = reference === undefined ? await client.workspaceId() : await idOf(client, reference);
+    const id = reference === undefined ? await client.workspaceId() : await workspaceIdOf(client, reference);
     const path = `/workspace/${encodeURIComponent(id)}/limits`;
     const limits =
       change === undefined
@@ -84,18 +84,4 @@ export function changeOf(said: readonly string[]): Record<string, Record<string,
     change[group] = { ...change[group], [name]: value === 'default' ? null : Number(value) };
   }
   return change;
-}
-
-/** Resolves an id, or a name that only one workspace has. */
-async function idOf(client: Client, reference: string): Promise<string> {
-  if (/^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(reference)) return reference;
-  const answer = await client.rest('/workspace?limit=1000').catch(onlyAdmin);
-  const named = listField(answer, 'data').filter((workspace) => textField(workspace, 'name') === reference);
-  const [only] = named;
-  if (only !== undefined && named.length === 1) return textField(only, 'id');
-  throw new CliError(
-    named.length === 0
-      ? `there is no workspace ${reference}: \`longshore workspace list\` shows them`
-      : `${named.length} workspaces are called ${reference}: name it by its id (\`longshore workspace list\`)`,
-  );
 }

@@ -3,10 +3,12 @@
 import { repeat } from '#shared/backoff.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import { CreditBook } from '../stores/queues/credit-book.ts';
+import { CreditAccounts } from '../workspaces/credits/accounts.ts';
 import { Charges, HOLD_MS, MOST_LEDGER_ENTRIES } from '../workspaces/credits/charges.ts';
 import { LedgerDrain } from '../workspaces/credits/ledger-drain.ts';
 import { settleLostHolds } from '../workspaces/credits/lost-holds.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { Events } from './events.ts';
 import type { Infrastructure } from './infrastructure.ts';
 
 /** Interval of looks at holds that have lapsed. */
@@ -14,17 +16,22 @@ const LOST_MS = 5_000;
 
 export interface CreditParts {
   readonly charges: Charges;
-  readonly ledgerDrain: LedgerDrain;
+  readonly creditAccounts: CreditAccounts;
   readonly part: Part;
 }
 
 export function openCredits(
   { db, general, keys, clock, log, registry }: Infrastructure,
   { leader, redisData }: Pick<ClusterState, 'leader' | 'redisData'>,
+  { writer: events }: Pick<Events, 'writer'>,
 ): CreditParts {
   const book = new CreditBook({ client: general, keys, holdMs: HOLD_MS, mostEntries: MOST_LEDGER_ENTRIES });
   const charges = new Charges({ db, book, clock, log });
   const ledgerDrain = new LedgerDrain({ db, book, log, registry });
+  const drainSoon = (): void => {
+    if (leader.isLeader()) ledgerDrain.wake();
+  };
+  const creditAccounts = new CreditAccounts({ db, book, events, drainSoon, clock, log });
   let leading: AbortController | undefined;
   const follow = (isLeader: boolean): void => {
     if (isLeader === (leading !== undefined)) return;
@@ -57,5 +64,5 @@ export function openCredits(
       if (isLeader) await ledgerDrain.flush();
     },
   };
-  return { charges, ledgerDrain, part };
+  return { charges, creditAccounts, part };
 }

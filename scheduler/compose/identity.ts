@@ -4,6 +4,7 @@ import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Installation } from '../workspaces/identity/installation.ts';
 import { openInstallation } from '../workspaces/identity/installation.ts';
 import type { Invalidation } from '../workspaces/identity/invalidation.ts';
+import { InferenceRates } from '../workspaces/identity/inference-rates.ts';
 import { createInvalidation } from '../workspaces/identity/invalidation.ts';
 import { IdentityMetrics } from '../workspaces/identity/metrics.ts';
 import { Rates } from '../workspaces/identity/rates.ts';
@@ -33,6 +34,8 @@ export interface Identity {
   /** Rates of workspaces' requests, and counts of refused tokens; absent: not counted. */
   readonly rates?: Rates;
   readonly refusals?: Refusals;
+  /** Rates of requests to models. */
+  readonly inferenceRates: InferenceRates;
   readonly tenants: Tenants;
   readonly secrets: Secrets;
   /** Key that signs messages to addresses that a workspace named; undefined: the workspace does not exist. */
@@ -75,6 +78,12 @@ export async function openIdentity(infrastructure: Infrastructure, { writer: eve
     invalidation,
     limits,
     ...counted,
+    inferenceRates: new InferenceRates({
+      redis: settings.LONGSHORE_RATE_LIMITS === 'off' ? undefined : general,
+      keys,
+      limits,
+      onLimited: (limit) => metrics.rateLimited.inc({ limit }),
+    }),
     tenants: new Tenants(db, sealer, installation, clock, events),
     secrets: new Secrets(db, sealer, events),
     signingKeyOf: async (workspaceId) => {

@@ -31,6 +31,7 @@ import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { TaskParts } from './tasks.ts';
 import type { EventWebhooks } from './event-webhooks.ts';
+import type { CreditAccounts } from '../workspaces/credits/accounts.ts';
 import type { Webhooks } from './webhooks.ts';
 import { StreamRelay } from '../replicas/stream-relay.ts';
 
@@ -74,6 +75,7 @@ export interface SurfacesSetup extends Pick<
   readonly linkParts: LinkParts;
   readonly actionParts: ActionParts;
   readonly webhooks: Webhooks;
+  readonly creditAccounts: CreditAccounts;
   readonly eventWebhooks: EventWebhooks;
   readonly certificate: CertificateWatch | undefined;
   readonly streamRelay: StreamRelay;

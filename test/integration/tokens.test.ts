@@ -12,6 +12,8 @@ import type { Answer, Json, Platform, StoreKind } from './verbs-fixture.ts';
 const REST: Readonly<Record<string, string>> = {
   'GET /workspace/current': 'ria',
   'GET /workspace/{ws}/limits': 'r',
+  'GET /credit/{ws}': 'r',
+  'GET /usage/{ws}': 'r',
   'GET /task/{ws}/{taskId}': 'ria',
   'GET /task/{ws}/{taskId}/subscribe': 'ria',
   'GET /events/{ws}/history': 'ra',

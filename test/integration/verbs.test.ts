@@ -93,6 +93,8 @@ const aModel = async (): Promise<string> => {
 };
 const modelIs = async (id: string): Promise<Json> => (await platform.call(rest(`GET /api/v1/model/{ws}/${id}`))).json;
 
+const creditNow = async (): Promise<Json> => (await platform.call(rest('GET /api/v1/credit/{ws}'))).json;
+
 const tokenLimit = async (): Promise<unknown> => {
   const counts = (await platform.call(rest('GET /api/v1/workspace/{ws}/limits'))).json['counts'] as Json;
   return (counts['tokens'] as Json)['limit'];
@@ -144,6 +146,44 @@ const REST: readonly Verb[] = [
     foreign: { status: 401 },
     byAdmin: true,
     done: async () => (await tokenLimit()) === 99,
+  },
+  {
+    name: 'GET /credit/{ws}',
+    line: (id) => `GET /credit/${id}`,
+    make: async () => platform.own.workspaceId,
+    ok: { mode: 'postpaid', held_micros: 0 },
+    unknown: { status: 401 },
+    ...READS_NOTHING,
+  },
+  {
+    name: 'PUT /credit/{ws}',
+    line: (id) => `PUT /credit/${id}`,
+    body: () => ({ spend_limit_micros: 7 }),
+    make: async () => platform.own.workspaceId,
+    ok: { spend_limit_micros: 7 },
+    unknown: { status: 400 },
+    foreign: { status: 401 },
+    byAdmin: true,
+    done: async () => (await creditNow())['spend_limit_micros'] === 7,
+  },
+  {
+    name: 'POST /credit/{ws}/grant',
+    line: (id) => `POST /credit/${id}/grant`,
+    body: () => ({ amount_micros: 11 }),
+    make: async () => platform.own.workspaceId,
+    ok: { granted: true, account: expect.objectContaining({ balance_micros: 11 }) },
+    unknown: { status: 400 },
+    foreign: { status: 401 },
+    byAdmin: true,
+    done: async () => (await creditNow())['balance_micros'] === 11,
+  },
+  {
+    name: 'GET /usage/{ws}',
+    line: (id) => `GET /usage/${id}`,
+    make: async () => platform.own.workspaceId,
+    ok: { data: [expect.objectContaining({ requests: 0 })], truncated: false },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /usage/{ws}?from=yesterday' },
   },
   { name: 'GET /signing-key', line: () => 'GET /signing-key', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
   { name: 'POST /signing-key', line: () => 'POST /signing-key', ok: { status: 201 }, byAdmin: true },

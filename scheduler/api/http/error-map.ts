@@ -55,6 +55,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   container_not_running: 409,
   path_conflict: 409,
   volume_is_cache: 409,
+  credit_grant_exists: 409,
   secret_exists: 409,
   model_exists: 409,
   signing_key_in_use: 409,

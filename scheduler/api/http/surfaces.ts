@@ -105,6 +105,7 @@ import { restRate } from './rest/limits.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
 import { restRoutes } from './rest/routes.ts';
 import type { ModelRouteParts } from './rest/models.ts';
+import type { CreditRouteParts } from './rest/credits.ts';
 import type { WebhookRouteParts } from './rest/webhooks.ts';
 import { createHttpServer } from './server.ts';
 import { StreamMetrics } from './streams/metrics.ts';
@@ -181,6 +182,7 @@ export interface SurfaceParts {
   readonly directory: Directory;
   readonly targets: Targets;
   readonly limits: Limits;
+  readonly creditAccounts: CreditRouteParts['creditAccounts'];
   /** Rates of workspaces; absent: not bounded. */
   readonly rates?: Rates;
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];

@@ -149,6 +149,19 @@ export class CreditBook {
     return entries.map(([id, fields]) => ({ id, text: fields[1] ?? '' }));
   }
 
+  /** Id of the newest entry on its way; undefined: there is none. */
+  async lastEntry(): Promise<string | undefined> {
+    const { client, keys } = this.#options;
+    const [newest] = await client.xrevrange(keys.creditLedger, '+', '-', 'COUNT', 1);
+    return newest?.[0];
+  }
+
+  /** Whether that entry, or an older one, is on its way to the database. */
+  async hasEntriesUntil(id: string): Promise<boolean> {
+    const { client, keys } = this.#options;
+    return (await client.xrange(keys.creditLedger, '-', id, 'COUNT', 1)).length > 0;
+  }
+
   /** Takes entries off that the database has. @returns entries left */
   async trim(
     entries: readonly { readonly id: string; readonly workspaceId: WorkspaceId; readonly micros: number }[],

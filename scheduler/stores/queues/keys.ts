@@ -94,6 +94,8 @@ export interface Keys {
   readonly passingChannel: string;
   /** Number of a workspace's requests in one minute; the key expires. */
   readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
+  /** Requests to models and their tokens that a workspace may still send in this minute; the key expires. */
+  readonly inferenceRate: (workspace: WorkspaceId) => string;
   /** Account of a workspace's credits, with the sums of its holds and of its entries on their way to the database. */
   readonly creditAccount: (workspace: WorkspaceId) => string;
   /** Holds of requests under way, the times at which they lapse, and the usage noted so far. */
@@ -160,6 +162,7 @@ export function keysOf(prefix = 'ls'): Keys {
     containerChangesChannel: `${prefix}:container-changes`,
     orderedContainersChannel: `${prefix}:ordered-containers`,
     rate: (kind: string, workspace: WorkspaceId, minute: number) => `${prefix}:rate:${kind}:${workspace}:${minute}`,
+    inferenceRate: (workspace: WorkspaceId) => `${prefix}:inference-rate:${workspace}`,
     creditAccount: (workspace: WorkspaceId) => `${prefix}:credit:${workspace}`,
     creditHolds: `${prefix}:credit-holds`,
     creditDeadlines: `${prefix}:credit-deadlines`,

@@ -24,6 +24,7 @@ const SCRIPTS = {
   longshoreRenewCreditHolds: { file: 'renew-credit-holds.lua', numberOfKeys: 2 },
   longshorePutCreditAccount: { file: 'put-credit-account.lua', numberOfKeys: 1 },
   longshoreTrimLedger: { file: 'trim-ledger.lua' },
+  longshoreTakeInferenceRate: { file: 'take-inference-rate.lua', numberOfKeys: 1 },
   longshoreTakePullPermit: { file: 'take-pull-permit.lua', numberOfKeys: 1 },
   longshoreResignLeader: { file: 'resign-leader.lua', numberOfKeys: 1 },
 } as const satisfies Record<string, { readonly file: string; readonly numberOfKeys?: number }>;

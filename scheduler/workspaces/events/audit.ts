@@ -62,6 +62,8 @@ export const AUDIT_KINDS = [
   'audit.secret.updated',
   'audit.secret.deleted',
   'audit.limits.updated',
+  'audit.credit.updated',
+  'audit.credit.granted',
   'audit.deployment.created',
   'audit.deployment.started',
   'audit.deployment.stopped',

@@ -2,6 +2,8 @@
 import { appRoutes } from './apps.ts';
 import type { AppRouteParts } from './apps.ts';
 import { listContainers } from './containers.ts';
+import { creditRoutes } from './credits.ts';
+import type { CreditRouteParts } from './credits.ts';
 import { deploymentRoutes } from './deployments.ts';
 import type { DeploymentRouteParts } from './deployments.ts';
 import { eventRoutes } from './events.ts';
@@ -52,6 +54,7 @@ import { currentWorkspace, workspaceRoutes } from './workspace.ts';
 export interface RestRouteParts
   extends
     AppRouteParts,
+    CreditRouteParts,
     DeploymentRouteParts,
     EventRouteParts,
     ImageRouteParts,
@@ -83,6 +86,7 @@ export interface RestRouteParts
 export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...workspaceRoutes(parts.tenants),
   ...limitRoutes(parts),
+  ...creditRoutes(parts),
   ...signingKeyRoutes(parts.signingKeys),
   currentWorkspace(parts),
   readTask(parts),

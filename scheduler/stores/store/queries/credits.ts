@@ -164,6 +164,15 @@ export async function appendLedger(tx: Transaction, entries: readonly LedgerEntr
   return { accounts: written, added: new Set([...fresh, ...replacing].map(({ requestId }) => requestId)) };
 }
 
+/** Amount of a grant; undefined: there is none. */
+export const grantOf = (db: Queryable, requestId: string): Promise<number | undefined> =>
+  maybeOne(
+    db,
+    'select grant_micros from credit_ledger where request_id = $1',
+    [requestId],
+    (row: { grant_micros: number }) => row.grant_micros,
+  );
+
 interface AccountChange {
   readonly workspaceId: WorkspaceId;
   readonly cost: number;
