@@ -20,6 +20,8 @@ test('a prepaid workspace is refused when its credits, less what is held, do not
   expect(await charges.reserve(third)).toEqual({ kind: 'admitted' });
   await charges.settle(third.requestId, usage(10, 45), 'complete');
   expect(await charges.reserve(aRequest(workspace))).toEqual({ kind: 'admitted' });
+  // Costs count before the database has them.
+  expect(await charges.reserve(aRequest(workspace))).toEqual(refused);
   await world.drain();
   expect(await world.account(workspace)).toMatchObject({ balanceMicros: 100, spentMicros: 150 });
   expect(await world.book.sums(workspace)).toEqual({ pendingMicros: 0, heldMicros: 100 });
