@@ -484,6 +484,9 @@ def handler(): ...
         recipes = {
             'batch_table': ['batch-table'],
             'embeddings': ['embed', 'search', 'fit'],
+            'embedding_model': ['embedding-model'],
+            'llm_llamacpp': ['llm-llamacpp'],
+            'text_generator': ['text-generator'],
             'llm_vllm': ['llm'],
             'webhook_consumer': ['webhook-consumer'],
         }
