@@ -162,7 +162,7 @@ async function checkDefinition(
 /** @internal exported for its test */
 export function changedFields(before: JsonObject, after: JsonObject): readonly string[] {
   const names = new Set([...Object.keys(before), ...Object.keys(after)]);
-  names.delete('requiredInputs');
+  for (const own of ['requiredInputs', 'place']) names.delete(own);
   return [...names].filter((name) => JSON.stringify(before[name]) !== JSON.stringify(after[name])).toSorted();
 }
 

@@ -156,15 +156,17 @@ export async function createStub(
   fields: () => Promise<Readonly<Record<string, unknown>>>,
   onStep: (line: string) => void,
 ): Promise<string> {
-  const { requiredInputs: _, onDeployHandler: _hook, ...recipe } = handler;
-  await checkSecrets(client, handler);
+  const { requiredInputs: _, place: _place, onDeployHandler: _hook, ...recipe } = handler;
+  await checkSecrets(client, handler).catch((error: unknown) => {
+    throw isRefusal(error) ? placed(handler, error) : error;
+  });
   const imageId = await resolveImage(client, handler, onStep);
   const volumes = await resolveVolumes(client, handler);
   const own = await fields();
   const stub = await client
     .gateway('POST', '/stubs', { ...recipe, imageId, volumes, ...own })
     .catch((error: unknown) => {
-      throw withLimitCure(withSecretCure(error));
+      throw isRefusal(error) ? placed(handler, withLimitCure(withSecretCure(error))) : error;
     });
   const warning = textField(stub, 'warnMsg');
   if (warning !== '') onStep(`warning: ${warning}`);
@@ -313,6 +315,16 @@ async function checkSecrets(client: Client, handler: HandlerDefinition): Promise
   const there = new Set(listField(answer, 'data').map((secret) => textField(secret, 'name')));
   const missing = wanted.find((name) => !there.has(name));
   if (missing !== undefined) throw noSecret(missing);
+}
+
+/** Whether the scheduler refused the request itself: calls that failed have a cause, other answers a status. */
+const isRefusal = (error: unknown): boolean =>
+  error instanceof CliError && error.status === undefined && error.cause === undefined;
+
+/** Names the lines that define the handler, in the form that editors open. */
+function placed({ place = '' }: HandlerDefinition, error: unknown): unknown {
+  if (!(error instanceof CliError) || place === '') return error;
+  return new CliError(`${place}: ${error.message}`, { cause: error });
 }
 
 /** The limits of a workspace that stubs are refused by, as the scheduler's sentences begin. */

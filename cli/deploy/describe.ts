@@ -14,6 +14,8 @@ export type HandlerDefinition = Readonly<Record<string, unknown>> & {
   readonly stubType: string;
   /** Arguments that a call must give; null: not known. */
   readonly requiredInputs: readonly string[] | null;
+  /** Where its decorators begin, as `app.py:3`, by a path from here; empty or absent: not known. */
+  readonly place?: string;
 };
 
 export interface AppDefinition {
@@ -65,7 +67,10 @@ export async function describeFile(target: string, rootFlag: string | undefined,
     throw new CliError(`${errorOf(answer, root) || `${target} could not be read`}${hint === '' ? '' : `. ${hint}`}`);
   }
   const others = Array.isArray(answer['others']) ? answer['others'].filter((name) => typeof name === 'string') : [];
-  return { root, handlers: handlersOf(answer['handlers'], target), others };
+  const handlers = handlersOf(answer['handlers'], target).map((handler) =>
+    handler.place ? { ...handler, place: pathFromHere(root, handler.place) } : handler,
+  );
+  return { root, handlers, others };
 }
 
 /** The error, whose place is a path from the person's directory: editors and terminals open it. */
@@ -73,9 +78,13 @@ function errorOf(answer: Readonly<Record<string, unknown>>, root: string): strin
   const error = textField(answer, 'error');
   const place = textField(answer, 'file');
   if (place === '' || !error.startsWith(place)) return error;
-  const path = join(root, place);
+  return `${pathFromHere(root, place)}${error.slice(place.length)}`;
+}
+
+function pathFromHere(root: string, inside: string): string {
+  const path = join(root, inside);
   const fromHere = relative(process.cwd(), path);
-  return `${fromHere.startsWith('..') ? path : fromHere}${error.slice(place.length)}`;
+  return fromHere.startsWith('..') ? path : fromHere;
 }
 
 /** The directory to pack, known before the file is read. @throws CliError: no such file, or one outside of it */

@@ -74,7 +74,7 @@ export async function planItem(
   const kind = kindOf(handler);
   const { image, problem } = await planImage(client, handler);
   const mounts = await planVolumes(client, handler);
-  const { requiredInputs: _inputs, onDeployHandler: _hook, ...recipe } = handler;
+  const { requiredInputs: _inputs, place: _place, onDeployHandler: _hook, ...recipe } = handler;
   const checked = await client
     .gateway('POST', '/stubs/check', {
       ...recipe,

@@ -4,7 +4,8 @@ fd 1.
 The command line runs it to deploy. The app file is imported on this machine as it is. Its prints go to stderr, and a
 hint follows an import that fails because a library is missing. Answers: `{"ok": true, "handlers": […], "others": […]}`,
 or `{"ok": false, "error", "hint", "file"}` and exit 1, where the error begins with the file, or `file` is ''. A handler
-has the fields of a stub request, and `requiredInputs`: names of inputs that a call must have. `others` are names of
+has the fields of a stub request, and `requiredInputs`: names of inputs that a call must have;
+and `place`, as `app.py:3`. `others` are names of
 handlers in the file besides the requested one.
 """
 
@@ -148,14 +149,20 @@ def _inside(filename: str, directory: str) -> str:
 
 
 def _describe(found: Definition, module_name: str, name: str) -> Dict[str, Any]:
+    place = _place_of(found)
     try:
-        return _described(found, module_name, name)
+        return dict(_described(found, module_name, name), place=place)
     except _Problem as problem:
-        code = getattr(getattr(found, '__longshore_function__', None), '__code__', None)
-        own = _inside(code.co_filename, os.getcwd()) if code else ''
-        if not own or code is None:
+        if not place:
             raise
-        raise _Problem('%s:%d: %s' % (own, code.co_firstlineno, problem), problem.hint) from problem
+        raise _Problem('%s: %s' % (place, problem), problem.hint) from problem
+
+
+def _place_of(found: Definition) -> str:
+    """`app.py:3`: where a handler's decorators begin; '': not in a file of the app."""
+    code = getattr(getattr(found, '__longshore_function__', None), '__code__', None)
+    own = _inside(code.co_filename, os.getcwd()) if code else ''
+    return '%s:%d' % (own, code.co_firstlineno) if own and code is not None else ''
 
 
 def _described(found: Definition, module_name: str, name: str) -> Dict[str, Any]:

@@ -267,6 +267,7 @@ def handler(): ...
                         'callbackUrl': '',
                         'extra': '{"tracebacks":true}',
                         'requiredInputs': [],
+                        'place': 'app.py:4',
                     }
                 ],
                 'others': [],

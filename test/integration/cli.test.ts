@@ -132,6 +132,7 @@ describe('deploy', () => {
     expect(recipe).toMatchObject({ objectId: 'o-1', stubType: 'endpoint/deployment', handler: 'app:add', name: 'sum' });
     expect([Number(recipe['cpu']), Number(recipe['memory'])]).toEqual([2000, 1024]);
     expect(recipe).not.toHaveProperty('requiredInputs');
+    expect(recipe).not.toHaveProperty('place');
   });
 
   test('says what the scheduler doubts as a warning', async () => {
@@ -157,7 +158,7 @@ describe('deploy', () => {
   test.for([
     [
       { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'CPU must be 128 or less.' } } },
-      "CPU must be 128 or less: it is this workspace's limit stub.cpu_millicores",
+      "app.py:3: CPU must be 128 or less: it is this workspace's limit stub.cpu_millicores",
     ],
     [
       { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'Memory must be 32GiB or less.' } } },
