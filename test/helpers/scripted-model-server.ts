@@ -113,6 +113,8 @@ export const chatFrame = (delta: object, finishReason: string | null = null): Sc
     ...COMMON,
     object: 'chat.completion.chunk',
     choices: [{ index: 0, delta, finish_reason: finishReason, logprobs: null }],
+    // Engines that are asked for the usage say so on every frame.
+    usage: null,
   },
 });
 export const usageFrame = (usage: object = USAGE): ScriptedFrame => ({
