@@ -14,7 +14,11 @@ interface Deployed {
   readonly url: string;
 }
 
-async function aModelServer(platform: Platform, name: string, version = 1): Promise<Deployed> {
+async function aModelServer(
+  platform: Platform,
+  name: string,
+  { version = 1, minContainers = 0 } = {},
+): Promise<Deployed> {
   const { stubId } = await platform.gateway('/stubs', {
     stubType: 'pod/deployment',
     name,
@@ -25,7 +29,7 @@ async function aModelServer(platform: Platform, name: string, version = 1): Prom
     ports: [8000],
     env: [`VERSION=${version}`],
     serving: { serving_protocol: 'openai', llm: { context_length: 4096 } },
-    autoscaler: AUTOSCALER,
+    autoscaler: { ...AUTOSCALER, minContainers },
   });
   const { deploymentId } = await platform.gateway('/stubs/deploy', { stubId, name });
   return { deploymentId: String(deploymentId), url: `${platform.url}/pod/${name}/v${version}/8000` };
@@ -77,6 +81,37 @@ describe('a pod that serves a model', () => {
     }
   });
 
+  test('serves a conversation from one of its containers, and others from all, below /v1', async ({ platform }) => {
+    const { deploymentId } = await aModelServer(platform, 'sticky', { minContainers: 2 });
+    const backends = [{ kind: 'deployment', deployment: 'sticky', deployment_kind: 'pod' }];
+    const made = await platform.call(`/api/v1/model/${platform.workspaceId}`, {
+      body: { id: 'sticky', type: 'chat', backends },
+    });
+    expect(made.status).toBe(201);
+    await waitFor(async () => (await scalingOf(platform, deploymentId)).ready === 2, 'two are ready', 60_000);
+    const servedBy = async (first: string, more: readonly object[] = []): Promise<string> => {
+      const messages = [{ role: 'system', content: 'Be brief.' }, { role: 'user', content: first }, ...more];
+      const answer = await platform.call('/v1/chat/completions', { body: { model: 'sticky', messages } });
+      expect(answer.status, answer.text).toBe(200);
+      const { choices } = jsonOf<{ readonly choices: readonly [{ readonly message: { readonly content: string } }] }>(
+        answer,
+      );
+      return choices[0].message.content;
+    };
+    const turns: string[] = [];
+    for (let turn = 0; turn < 10; turn += 1)
+      turns.push(
+        await servedBy('Hello', [
+          { role: 'assistant', content: `${turn}` },
+          { role: 'user', content: 'On' },
+        ]),
+      );
+    expect(new Set(turns).size).toBe(1);
+    const others = new Set<string>();
+    for (let each = 0; each < 16; each += 1) others.add(await servedBy(`Question ${each}`));
+    expect(others.size).toBe(2);
+  });
+
   test('ends a stream that outlasts a rollout, the scale-in and a drain of its machine', async ({ platform }) => {
     // A stop gives a container 30 s.
     const SECONDS = 45;
@@ -89,7 +124,7 @@ describe('a pod that serves a model', () => {
       'the stream has begun',
       30_000,
     );
-    const second = await aModelServer(platform, name, 2);
+    const second = await aModelServer(platform, name, { version: 2 });
     await waitFor(async () => (await scalingOf(platform, second.deploymentId)).ready > 0, 'version 2 is ready', 60_000);
     const machineId = platform.machineId() ?? '';
     await platform.gateway(`/workers/${machineId}/drain`, { deadlineSeconds: 3600 });
