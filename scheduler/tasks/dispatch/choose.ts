@@ -1,4 +1,5 @@
 import type { ContainerId } from '#shared/domain/ids.ts';
+import type { ServingCall } from '../../domain/serving.ts';
 
 /** Container that may take a task. */
 export interface Candidate {
@@ -45,13 +46,14 @@ export const servingLoad = (
 
 /**
  * The accepting container with a free slot that is loaded least; ties at random. The preferred container comes first,
- * while its load is within {@link AFFINITY_SLACK} of the least, and some other accepting one is loaded as much.
+ * while its load is within {@link AFFINITY_SLACK} of the least, and some other accepting one is loaded as much. Its
+ * load counts without one call like this: the conversation's last call may just be ending.
  * @param preferred - container that served the same conversation last; undefined: none
  * @param random - gives [0, 1)
  */
 export function chooseServing<T extends ServingCandidate>(
   candidates: Iterable<T>,
-  tokensPerStream: number,
+  { tokens, tokensPerStream }: Pick<ServingCall, 'tokens' | 'tokensPerStream'>,
   preferred: ContainerId | undefined,
   random: () => number,
 ): T | undefined {
@@ -85,6 +87,7 @@ export function chooseServing<T extends ServingCandidate>(
     }
   }
   if (held === undefined) return best;
-  const isBusiest = others > 0 && heldLoad > busiestOther;
+  const lastCall = servingLoad({ inFlight: 1, engineWaiting: 0, tokens }, tokensPerStream);
+  const isBusiest = others > 0 && heldLoad - lastCall > busiestOther;
   return !isBusiest && heldLoad <= least + AFFINITY_SLACK ? held : best;
 }

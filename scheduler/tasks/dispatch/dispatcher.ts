@@ -237,12 +237,12 @@ export class Dispatcher {
    * @param container - the one whose slot was taken before the fetch; its slot is freed when another is chosen
    */
   #serverFor(queue: QueueName, container: ReadyContainer, serving: NonNullable<TaskJob['serving']>): ReadyContainer {
-    const { tokens, tokensPerStream, prefers } = serving;
+    const { tokens, prefers } = serving;
     const nowMs = performance.now();
     container.inFlight -= 1;
     const preferred = prefers === undefined ? undefined : this.#affinities.of(queue, prefers, nowMs);
     // None accepts any more: the sender gives the job back.
-    const chosen = chooseServing(this.#slots.of(queue), tokensPerStream, preferred, Math.random) ?? container;
+    const chosen = chooseServing(this.#slots.of(queue), serving, preferred, Math.random) ?? container;
     chosen.inFlight += 1;
     chosen.tokens += tokens;
     if (prefers !== undefined) this.#affinities.served(queue, prefers, chosen.containerId, nowMs);
