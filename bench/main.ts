@@ -27,6 +27,7 @@ import { die } from './suites/die.ts';
 import { events } from './suites/events.ts';
 import { growth } from './suites/growth.ts';
 import { throughput, warm } from './suites/invoke.ts';
+import { inference } from './suites/inference.ts';
 import { list } from './suites/list.ts';
 import { logs } from './suites/logs.ts';
 import { loss } from './suites/loss.ts';
@@ -67,6 +68,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   sandboxes,
   serve,
   list,
+  inference,
   events,
   logs,
   agent,

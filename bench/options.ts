@@ -27,6 +27,7 @@ export const SUITES = [
   'sandboxes',
   'serve',
   'list',
+  'inference',
   'events',
   'logs',
   'loss',
