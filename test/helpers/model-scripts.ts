@@ -1,6 +1,6 @@
-// Answers of the scripted server that follow from the request, for clients and frameworks whose messages a test does not
-// write. The last user message is an `Order` when it is a JSON object. Without one, a request with tools gets a call of
-// the first tool, then a text with that tool's result; a JSON schema gets an object that fits it.
+// Answers of the scripted server that follow from the request, for clients whose messages a test does not write. The
+// last user message is an `Order` when it is a JSON object. Without one, a request with tools gets a call of the first
+// tool, then a text with that tool's result; a JSON schema gets an object that fits it.
 import type { Script, ScriptedFrame, ScriptedRequest } from './scripted-model-server.ts';
 
 export interface Order {

@@ -1,5 +1,5 @@
-// The published clients of the OpenAI API, unmodified, with a token of Longshore as their key: against the examples that
-// serve models, and against a server that follows a script where a test needs a given answer.
+// The published clients of the OpenAI API, unmodified, with a token of Longshore as their key: against the examples
+// that serve models, and against a server that follows a script where a test needs a given answer.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { describe, expect } from 'vitest';
