@@ -8,7 +8,7 @@ import { chatByOrder, embeddingsByInput, wordsOf } from '../helpers/model-script
 import type { Order } from '../helpers/model-scripts.ts';
 import { CLIENTS, runAgent, runSteps } from '../helpers/openai-clients.ts';
 import type { ClientError, ClientName, Outcome, Step } from '../helpers/openai-clients.ts';
-import { test as base } from '../helpers/platform.ts';
+import { jsonOf, test as base } from '../helpers/platform.ts';
 import type { Deployment } from '../helpers/platform.ts';
 import { ScriptedModelServer } from '../helpers/scripted-model-server.ts';
 import { docker, waitFor } from '../helpers/services.ts';
@@ -43,6 +43,18 @@ interface Embeddings {
   readonly model: string;
   readonly data: readonly { readonly index: number; readonly embedding: readonly number[] | string }[];
   readonly usage: { readonly prompt_tokens: number };
+}
+
+interface LedgerSums {
+  readonly requests: number;
+  readonly prompt_tokens: number;
+  readonly completion_tokens: number;
+  readonly cost_micros: number;
+}
+interface Prepaid {
+  readonly token: string;
+  readonly grant: (micros: number) => Promise<void>;
+  readonly usage: () => Promise<LedgerSums>;
 }
 
 class World {
@@ -81,6 +93,13 @@ class World {
         backends: [{ kind: 'deployment', deployment: 'paced-model' }],
       },
       { id: 'scripted', type: 'chat', backends: scripted },
+      {
+        id: 'dear',
+        type: 'chat',
+        visibility: 'public',
+        prices: { prompt_micros_per_million: 1_000_000, completion_micros_per_million: 2_000_000, request_micros: 5 },
+        backends: scripted,
+      },
       { id: 'tokens', type: 'embedding', embedding: { dimensions: 8, token_inputs: true }, backends: scripted },
     ];
     await examples.longshore(['model', 'add', 'acme/words', '--file', 'examples/text_generator/model.json']);
@@ -95,6 +114,28 @@ class World {
   async stop(): Promise<void> {
     await this.examples.stop();
     await this.server.stop();
+  }
+
+  /** Another workspace, which pays in advance and has no credits yet. */
+  async prepaid(name: string): Promise<Prepaid> {
+    const { platform } = this.examples;
+    const made = jsonOf<{ token: string }>(await platform.call('/api/v1/workspace', { body: { name } }));
+    const { token } = made;
+    const found = jsonOf<{ external_id: string }>(await platform.call('/api/v1/workspace/current', { token }));
+    const path = `/api/v1/credit/${found.external_id}`;
+    const changed = await platform.call(path, { method: 'PUT', body: { mode: 'prepaid' } });
+    expect([changed.status, changed.text]).toEqual([200, changed.text]);
+    return {
+      token,
+      grant: async (micros) => {
+        const granted = await platform.call(`${path}/grant`, { body: { amount_micros: micros, key: name } });
+        expect([granted.status, granted.text]).toEqual([200, granted.text]);
+      },
+      usage: async () => {
+        const answer = await platform.call(`/api/v1/usage/${found.external_id}`, { token });
+        return jsonOf<{ total: LedgerSums }>(answer).total;
+      },
+    };
   }
 
   run(client: ClientName, ...steps: readonly Step[]): Promise<readonly Outcome[]> {
@@ -136,7 +177,7 @@ const reasonOf = (chunks: readonly Chunk[]): string | null | undefined =>
 describe.for(CLIENTS)('the client of %s', (client) => {
   test('lists and finds models', { timeout: LONG_MS }, async ({ world }) => {
     const models = await world.value<readonly { id: string }[]>(client, { kind: 'models' });
-    expect(models.map(({ id }) => id)).toEqual(['acme/vectors', 'acme/words', 'paced', 'scripted', 'tokens']);
+    expect(models.map(({ id }) => id)).toEqual(['acme/vectors', 'acme/words', 'dear', 'paced', 'scripted', 'tokens']);
     const found = await world.value(client, { kind: 'retrieve', args: { model: 'acme/words' } });
     expect(found).toMatchObject({ id: 'acme/words', object: 'model', type: 'chat', context_length: 4096 });
     const missing = await world.error(client, { kind: 'retrieve', args: { model: 'acme/none' } });
@@ -259,6 +300,40 @@ describe.for(CLIENTS)('the client of %s', (client) => {
     await world.run(client, { kind: 'stream', args: ordered('paced', order, { stream: true, user }), leave_after: 4 });
     const seen = await seenOf(world, user, ({ state }) => state === 'cut');
     expect(seen.tokens).toBeLessThan(3000);
+  });
+
+  test('is refused once without credits, and pays for what it got', { timeout: LONG_MS }, async ({ world }) => {
+    const { server } = world;
+    const { token, grant, usage } = await world.prepaid(`prepaid-${client.toLowerCase()}`);
+    const before = server.requests.length;
+    const chat = { kind: 'chat', args: ordered('dear', {}, { max_tokens: 100 }), key: token } as const;
+    const refused = await world.error(client, chat);
+    expect(refused).toMatchObject({
+      status: 402,
+      code: 'insufficient_credits',
+      type: 'insufficient_quota',
+      requests: 1,
+    });
+    expect(server.requests.length).toBe(before);
+
+    await grant(25_000_000);
+    await world.value(client, chat);
+    // 11 tokens at 1 micro-unit, 5 at 2, and 5 for the request.
+    const whole = { requests: 1, prompt_tokens: 11, completion_tokens: 5, cost_micros: 26 };
+    await expect.poll(usage, { timeout: WAIT_MS }).toEqual(whole);
+
+    const args = ordered('dear', { tokens: 3000, pause_ms: 20 }, { stream: true, max_tokens: 3000 });
+    await world.run(client, { kind: 'stream', args, leave_after: 4, key: token });
+    const sums = await waitFor(
+      async () => {
+        const now = await usage();
+        return now.requests === 2 && now;
+      },
+      'the ledger has the stream that was left',
+      WAIT_MS,
+    );
+    expect(sums.completion_tokens).toBeGreaterThanOrEqual(5 + 3);
+    expect(sums.completion_tokens).toBeLessThan(3000);
   });
 
   test(`reads ${STREAMS} streams side by side`, { timeout: LONG_MS }, async ({ world }) => {
