@@ -115,6 +115,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
       take: (taskId, bytes) => taskParts.streams.take(taskId, bytes),
     },
     charging: credits.charges,
+    inferenceRates: identity.inferenceRates,
     cancelTask: (taskId, ending) => cancellation.cancel(taskId, ending),
     tasks: taskParts.reads,
     containerActions,

@@ -17,6 +17,7 @@ interface World {
   readonly server: ScriptedModelServer;
   readonly tenant: (name: string) => Promise<Tenant>;
   readonly ask: (token: string, body?: Json, signal?: AbortSignal) => Promise<Response>;
+  readonly limit: (workspaceId: string, limits: Json) => Promise<void>;
   readonly sql: Client;
   /** Row of the ledger of a request, once the leader has written it. */
   readonly row: (answer: Response) => Promise<Json>;
@@ -27,7 +28,10 @@ const PRICES = { prompt_micros_per_million: 1_000_000, completion_micros_per_mil
 
 const test = base.extend('world', { scope: 'file' }, async ({ postgres, redis }, { onCleanup }): Promise<World> => {
   const server = await new ScriptedModelServer().start();
-  const set = new ReplicaSet(postgres, redis, postgres.url, { LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1' });
+  const set = new ReplicaSet(postgres, redis, postgres.url, {
+    LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1',
+    LONGSHORE_RATE_LIMITS: 'on',
+  });
   const sql = new Client({ connectionString: postgres.url });
   onCleanup(async () => {
     await sql.end();
@@ -52,6 +56,10 @@ const test = base.extend('world', { scope: 'file' }, async ({ postgres, redis },
     tenant: async (name) => {
       const made = jsonOf<Json>(await set.call(replica, '/api/v1/workspace', { body: { name } }));
       return { id: String(made['id']), token: String(made['token']) };
+    },
+    limit: async (workspaceId, limits) => {
+      const path = `/api/v1/workspace/${workspaceId}/limits`;
+      expect((await set.call(replica, path, { method: 'PUT', body: limits })).status).toBe(200);
     },
     ask: (token, more = {}, signal) =>
       fetch(`${replica.url}/v1/chat/completions`, {
@@ -128,4 +136,23 @@ test('a caller who leaves pays for what was produced', async ({ world }) => {
   expect(await world.row(answer)).toMatchObject({ status: 'aborted', estimated: true });
   expect(Number((await world.row(answer))['completion_tokens'])).toBe(2);
   held.resolve();
+});
+
+test('answers tell the rates of the workspace, and a call above one waits without reaching the model', async ({
+  world,
+}) => {
+  const { server, ask } = world;
+  const { id, token } = await world.tenant('hasty');
+  await world.limit(id, { rate: { inference_per_minute: 2, inference_tokens_per_minute: 100_000 } });
+  server.script('/chat/completions', chatAnswer('good day'));
+  const first = await ask(token);
+  expect(first.headers.get('x-ratelimit-limit-requests')).toBe('2');
+  expect(first.headers.get('x-ratelimit-remaining-requests')).toBe('1');
+  expect(Number(first.headers.get('x-ratelimit-remaining-tokens'))).toBeLessThan(100_000);
+  await world.limit(id, { rate: { inference_per_minute: 1 } });
+  await ask(token);
+  const refused = await ask(token);
+  expect(refused.status).toBe(429);
+  expect(await refused.json()).toMatchObject({ error: { code: 'rate_limit_exceeded', type: 'requests' } });
+  expect(Number(refused.headers.get('retry-after-ms'))).toBeGreaterThan(0);
 });

@@ -41,6 +41,7 @@ import type { SeriesReads } from '../../fleet/series/series-reads.ts';
 import type { Usage } from '../../fleet/usage.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import type { KeyRing } from '../../workspaces/identity/key-ring.ts';
+import type { InferenceRates } from '../../workspaces/identity/inference-rates.ts';
 import type { Rates } from '../../workspaces/identity/rates.ts';
 import type { Refusals } from '../../workspaces/identity/refusals.ts';
 import type { Tenants } from '../../workspaces/identity/tenants.ts';
@@ -177,6 +178,7 @@ export interface SurfaceParts {
   readonly keptAnswers: KeptAnswers;
   /** Credits that calls of models cost. */
   readonly charging: Charging;
+  readonly inferenceRates: InferenceRates;
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
   readonly directory: Directory;
@@ -500,6 +502,7 @@ function registerAll(
       answers: new BodyBudget(ANSWER_RULES),
       keptAnswers: parts.keptAnswers,
       charging: parts.charging,
+      rates: parts.inferenceRates,
       metrics: new InferenceMetrics(parts.registry),
       nowMs: () => parts.clock.monotonicMs(),
       log,

@@ -17,6 +17,7 @@ import { backendFailed, timedOut, unavailable } from './failures.ts';
 import type { JsonObject } from './fields.ts';
 import { classOf } from './metrics.ts';
 import type { InferenceMetrics } from './metrics.ts';
+import type { InferenceRates } from '../../../workspaces/identity/inference-rates.ts';
 import type { Prepared } from './prepared.ts';
 import { tokensOf } from './prepared.ts';
 import type { ClaimedKey } from './keyed-call.ts';
@@ -25,6 +26,7 @@ import { readJson } from './whole-answer.ts';
 export interface ExchangeParts {
   readonly backends: Backends;
   readonly charging: Charging;
+  readonly rates: Pick<InferenceRates, 'take'>;
   readonly openCalls: OpenCalls;
   /** Bytes of answers that are held to their end. */
   readonly answers: BodyBudget;
@@ -50,6 +52,7 @@ export class Exchange implements OpenCall {
   readonly #sinceMs: number;
   #hasBegun = false;
   #isReserved = false;
+  #tokensUsed: ((tokens: number) => void) | undefined;
   #isSettled = false;
   #hasLeft = false;
   #stopping: InferenceError | undefined;
@@ -130,6 +133,11 @@ export class Exchange implements OpenCall {
   async #reserve(): Promise<void> {
     const { prepared, caller, parts } = this;
     const { model } = prepared;
+    const most = {
+      promptTokens: tokensOf(prepared.promptCharacters) + prepared.promptTokens,
+      completionTokens: prepared.mostCompletionTokens,
+    };
+    await this.#takeRate(most.promptTokens + most.completionTokens);
     const admitted = await parts.charging.reserve({
       requestId: this.requestId,
       workspaceId: caller.workspaceId,
@@ -139,13 +147,25 @@ export class Exchange implements OpenCall {
       stream: prepared.stream,
       prices: model.prices,
       isCharged: this.isCharged,
-      most: {
-        promptTokens: tokensOf(prepared.promptCharacters) + prepared.promptTokens,
-        completionTokens: prepared.mostCompletionTokens,
-      },
+      most,
     });
     if (admitted.kind === 'refused') throw new InferenceError(402, admitted.code, admitted.message);
     this.#isReserved = true;
+  }
+
+  /** Takes the call from the rates of its workspace, which every answer tells. @throws InferenceError */
+  async #takeRate(tokens: number): Promise<void> {
+    const rate = await this.parts.rates.take(this.caller.workspaceId, tokens);
+    this.reply.headers(rate.headers);
+    if (rate.kind === 'taken') {
+      this.#tokensUsed = rate.used;
+      return;
+    }
+    const headers = {
+      'retry-after': String(Math.ceil(rate.retryAfterMs / 1000)),
+      'retry-after-ms': String(rate.retryAfterMs),
+    };
+    throw new InferenceError(429, 'rate_limit_exceeded', rate.message, { type: rate.which, headers });
   }
 
   /** Asks the backends of the model. @throws InferenceError */
@@ -177,6 +197,7 @@ export class Exchange implements OpenCall {
   async settle(usage: TokenUsage, status: ChargeStatus): Promise<void> {
     if (this.#isSettled) return;
     this.#isSettled = true;
+    this.#tokensUsed?.(usage.promptTokens + usage.completionTokens);
     this.parts.metrics.tokens.inc({ direction: 'in' }, usage.promptTokens);
     this.parts.metrics.tokens.inc({ direction: 'out' }, usage.completionTokens);
     if (this.#isReserved) await this.parts.charging.settle(this.requestId, usage, status);
@@ -192,6 +213,7 @@ export class Exchange implements OpenCall {
   }
 
   async #failed(error: unknown): Promise<number> {
+    if (!this.#isSettled) this.#tokensUsed?.(0);
     const { reply, parts, requestId } = this;
     if (!this.#isSettled && this.#isReserved) {
       this.#isSettled = true;
