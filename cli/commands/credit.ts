@@ -94,10 +94,20 @@ export async function runUsage(flags: UsageFlags, invocation: Invocation): Promi
       String(numberField(sums, 'prompt_tokens')),
       String(numberField(sums, 'completion_tokens')),
       amountOf(sums, 'cost_micros'),
+      (numberField(sums, 'container_seconds') / 3600).toFixed(2),
+      (numberField(sums, 'gpu_seconds') / 3600).toFixed(2),
     ];
     const rows = groups.length === 0 ? [] : listField(usage, 'data');
     printTable(
-      [...groups.map((group) => group.toUpperCase()), 'REQUESTS', 'PROMPT', 'COMPLETION', 'COST'],
+      [
+        ...groups.map((group) => group.toUpperCase()),
+        'REQUESTS',
+        'PROMPT',
+        'COMPLETION',
+        'COST',
+        'CONTAINER H',
+        'GPU H',
+      ],
       [
         ...rows.map((row) => [...fields.map((field) => textField(row, field) || '-'), ...rowOf(row)]),
         [...fields.map((_, at) => (at === 0 ? 'total' : '')), ...rowOf(objectField(usage, 'total'))],

@@ -1,10 +1,11 @@
-// Credits of workspaces: holds and charges of requests on every replica; the ledger's drain and lost holds on the
-// leader.
+// Credits of workspaces: holds and charges of requests on every replica; the ledger's drain, lost holds and the time of
+// containers on the leader.
 import { repeat } from '#shared/backoff.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import { CreditBook } from '../stores/queues/credit-book.ts';
 import { CreditAccounts } from '../workspaces/credits/accounts.ts';
 import { Charges, HOLD_MS, MOST_LEDGER_ENTRIES } from '../workspaces/credits/charges.ts';
+import { ComputeRows } from '../workspaces/credits/compute-rows.ts';
 import { LedgerDrain } from '../workspaces/credits/ledger-drain.ts';
 import { settleLostHolds } from '../workspaces/credits/lost-holds.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -13,6 +14,8 @@ import type { Infrastructure } from './infrastructure.ts';
 
 /** Interval of looks at holds that have lapsed. */
 const LOST_MS = 5_000;
+/** Interval of looks at containers that ran. */
+const COMPUTE_MS = 60_000;
 
 export interface CreditParts {
   readonly charges: Charges;
@@ -38,6 +41,14 @@ export function openCredits(
     leading?.abort();
     leading = isLeader ? new AbortController() : undefined;
     if (leading === undefined) return;
+    const { signal } = leading;
+    const compute = new ComputeRows(db, clock);
+    void repeat(
+      COMPUTE_MS,
+      signal,
+      () => compute.write(signal),
+      (error) => log.info({ err: error }, 'the time of containers is written later'),
+    );
     void ledgerDrain.run(leading.signal);
     void repeat(
       LOST_MS,

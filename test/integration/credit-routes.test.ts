@@ -140,8 +140,9 @@ describe('usage', () => {
   });
 
   test('is summed up by any of day, model and token, in a range whose end is exclusive', async () => {
-    const sums = { requests: 1, prompt_tokens: 10, completion_tokens: 5, cost_micros: 20 };
-    const total = { requests: 3, prompt_tokens: 30, completion_tokens: 15, cost_micros: 140 };
+    const time = { container_seconds: 0, gpu_seconds: 0 };
+    const sums = { requests: 1, prompt_tokens: 10, completion_tokens: 5, cost_micros: 20, ...time };
+    const total = { requests: 3, prompt_tokens: 30, completion_tokens: 15, cost_micros: 140, ...time };
     const answer = await usage('');
     expect(answer.json).toEqual({
       from: '2026-03-01T00:00:00.000Z',
@@ -174,10 +175,10 @@ describe('usage', () => {
     const id = platform.own.workspaceId;
     const table = await run('usage --from 2026-03-01 --to 2026-04-01 --by model', 'own');
     expect(table.stdout.split('\n').map((line) => line.trim().split(/\s+/))).toEqual([
-      ['MODEL', 'REQUESTS', 'PROMPT', 'COMPLETION', 'COST'],
-      ['acme/large', '1', '10', '5', '0.0001'],
-      ['acme/small', '2', '20', '10', '0.00004'],
-      ['total', '3', '30', '15', '0.00014'],
+      ['MODEL', 'REQUESTS', 'PROMPT', 'COMPLETION', 'COST', 'CONTAINER', 'H', 'GPU', 'H'],
+      ['acme/large', '1', '10', '5', '0.0001', '0.00', '0.00'],
+      ['acme/small', '2', '20', '10', '0.00004', '0.00', '0.00'],
+      ['total', '3', '30', '15', '0.00014', '0.00', '0.00'],
       [''],
     ]);
     const before = (await show())['balance_micros'] as number;

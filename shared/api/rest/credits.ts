@@ -68,6 +68,8 @@ const Sums = {
   prompt_tokens: Count(),
   completion_tokens: Count(),
   cost_micros: Micros('of these requests'),
+  container_seconds: Type.Number({ description: 'time that containers ran; not of a model or token' }),
+  gpu_seconds: Type.Number({ description: 'the same, summed over their GPUs' }),
 };
 
 export const UsageRow = Type.Object({

@@ -78,7 +78,7 @@ export const creditRoutes = ({ creditAccounts }: CreditRouteParts): readonly Res
   }),
   restRoute({
     http: 'GET /usage/{ws}',
-    summary: 'Requests to models, their tokens and costs, by day, model or token',
+    summary: 'Requests to models, their tokens and costs, by day, model or token; time of containers',
     query: UsageQuery,
     answer: UsageRecord,
     handle: async ({ workspaceId, query }) => {
@@ -148,6 +148,8 @@ const sumsOf = (sums: UsageSums) => ({
   prompt_tokens: sums.promptTokens,
   completion_tokens: sums.completionTokens,
   cost_micros: sums.costMicros,
+  container_seconds: sums.containerMs / 1000,
+  gpu_seconds: sums.gpuMs / 1000,
 });
 
 const rowOf = (row: UsageGroupSums): UsageRecord['data'][number] => ({

@@ -1,4 +1,4 @@
-// Sums of the ledger: usage of models by day, model and token.
+// Sums of the ledger: usage of models by day, model and token, and the time of containers, which no model or token has.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, one } from '../rows.ts';
@@ -8,6 +8,9 @@ export interface UsageSums {
   readonly promptTokens: number;
   readonly completionTokens: number;
   readonly costMicros: number;
+  readonly containerMs: number;
+  /** Summed over the GPUs of each container. */
+  readonly gpuMs: number;
 }
 
 export interface UsageGroupSums extends UsageSums {
@@ -27,6 +30,8 @@ interface RawSums {
   prompt_tokens: number;
   completion_tokens: number;
   cost_micros: number;
+  container_ms: number;
+  gpu_ms: number;
 }
 interface RawGroup extends RawSums {
   day?: string;
@@ -34,9 +39,10 @@ interface RawGroup extends RawSums {
   token_id?: string;
 }
 
-const SUMS = `count(*)::int as requests, coalesce(sum(prompt_tokens), 0)::bigint as prompt_tokens,
-  coalesce(sum(completion_tokens), 0)::bigint as completion_tokens, coalesce(sum(cost_micros), 0)::bigint as cost_micros`;
-const WHERE = `from credit_ledger where workspace_id = $1 and created_at >= $2 and created_at < $3 and kind = 'request'`;
+const SUMS = `count(*) filter (where kind = 'request')::int as requests, coalesce(sum(prompt_tokens), 0)::bigint as prompt_tokens,
+  coalesce(sum(completion_tokens), 0)::bigint as completion_tokens, coalesce(sum(cost_micros), 0)::bigint as cost_micros,
+  coalesce(sum(container_ms), 0)::bigint as container_ms, coalesce(sum(gpu_ms), 0)::bigint as gpu_ms`;
+const WHERE = `from credit_ledger where workspace_id = $1 and created_at >= $2 and created_at < $3 and kind in ('request', 'compute')`;
 const GROUPS = {
   day: `to_char(created_at at time zone 'utc', 'YYYY-MM-DD')`,
   model: `coalesce(model, '')`,
@@ -49,10 +55,12 @@ const sumsOf = (row: RawSums): UsageSums => ({
   promptTokens: row.prompt_tokens,
   completionTokens: row.completion_tokens,
   costMicros: row.cost_micros,
+  containerMs: row.container_ms,
+  gpuMs: row.gpu_ms,
 });
 const paramsOf = ({ workspaceId, fromMs, toMs }: UsageRange) => [workspaceId, new Date(fromMs), new Date(toMs)];
 
-/** Sums of all requests to models that ended in the range. */
+/** Sums of all requests to models that ended in the range, and of the containers' time in it. */
 export const usageTotal = (db: Queryable, range: UsageRange): Promise<UsageSums> =>
   one(db, `select ${SUMS} ${WHERE}`, paramsOf(range), sumsOf);
 

@@ -1,0 +1,40 @@
+// Rows of the ledger for the time that containers ran: one for each container and hour of UTC, written once the hour is
+// over or the container has ended. They cost nothing yet, and change no account.
+import type { Db } from '../db.ts';
+
+/** Most rows of one statement. */
+export const MOST_COMPUTE_ROWS = 1_000;
+
+/**
+ * Writes up to {@link MOST_COMPUTE_ROWS} rows that are missing since a time. Rows that are there are left alone. A
+ * container whose machine is lost counts until the time that its row has as its end.
+ * @returns number of rows written
+ */
+export async function writeComputeRows(db: Db, sinceMs: number, nowMs: number): Promise<number> {
+  const { rows } = await db.query<{ readonly id: string }>(
+    `with ran as (
+       select id, workspace_id, stub_id, started_at, null::timestamptz as ended_at, jsonb_array_length(gpu_uuids) as gpus
+       from containers where state not in ('STOPPED', 'FAILED', 'LOST') and started_at is not null
+       union all
+       select id, workspace_id, stub_id, started_at, ended_at, jsonb_array_length(gpu_uuids)
+       from containers where ended_at >= $1 and started_at is not null),
+     hours as (
+       select ran.*, hour from ran, generate_series(date_trunc('hour', greatest(started_at, $1::timestamptz), 'UTC'),
+         coalesce(ended_at, $2::timestamptz), interval '1 hour') as hour
+       where ended_at is not null or hour + interval '1 hour' <= $2),
+     parts as (
+       select 'compute:' || id || ':' || to_char(hour at time zone 'UTC', 'YYYY-MM-DD"T"HH24') as request_id,
+         workspace_id, id, stub_id, gpus, greatest(started_at, hour) as from_at,
+         least(coalesce(ended_at, hour + interval '1 hour'), hour + interval '1 hour') as to_at
+       from hours)
+     insert into credit_ledger (request_id, kind, workspace_id, status, container_id, stub_id, container_ms, gpu_ms, created_at)
+     select request_id, 'compute', workspace_id, 'complete', id, stub_id, ms, ms * gpus, to_at
+     from (select parts.*, (extract(epoch from to_at - from_at) * 1000)::bigint as ms from parts where to_at > from_at) as p
+     where not exists (select from credit_ledger l where l.request_id = p.request_id)
+     limit ${MOST_COMPUTE_ROWS}
+     on conflict (request_id) do nothing
+     returning request_id as id`,
+    [new Date(sinceMs), new Date(nowMs)],
+  );
+  return rows.length;
+}

@@ -1,0 +1,99 @@
+// Time of containers on the ledger: a row for each container and hour, written once, on both kinds of stores.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { newId } from '#shared/domain/ids.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { usageBy, usageTotal } from '#scheduler/stores/store/queries/ledger-usage.ts';
+import { ComputeRows } from '#scheduler/workspaces/credits/compute-rows.ts';
+import { KINDS, aDb } from './store-fixture.ts';
+import type { OpenedDb } from './store-fixture.ts';
+
+describe.each(KINDS)('time of containers on %s', (kind) => {
+  let opened: OpenedDb;
+  beforeAll(async () => {
+    opened = await aDb(kind);
+  });
+  afterAll(() => opened.stop());
+
+  const at = (time: string): number => Date.parse(`2026-03-02T${time}Z`);
+  const signal = new AbortController().signal;
+  const container = async (
+    workspaceId: WorkspaceId,
+    ran: { state: string; from: string | null; to: string | null; gpus: number },
+  ): Promise<string> => {
+    const id = `pod-${newId()}`;
+    const dateOf = (time: string | null): Date | null => (time === null ? null : new Date(at(time)));
+    await opened.db.query(
+      `insert into containers (id, workspace_id, stub_id, state, spec, slots, gpu_uuids, started_at, ended_at)
+       values ($1, $2, 'stub', $3, '{}', 1, $4::jsonb, $5, $6)`,
+      [
+        id,
+        workspaceId,
+        ran.state,
+        JSON.stringify(Array.from({ length: ran.gpus }, (_, n) => `GPU-${n}`)),
+        dateOf(ran.from),
+        dateOf(ran.to),
+      ],
+    );
+    return id;
+  };
+  const rowsOf = async (containerId: string): Promise<readonly (readonly [string, number, number])[]> => {
+    const { rows } = await opened.db.query<{ request_id: string; container_ms: number; gpu_ms: number }>(
+      'select request_id, container_ms, gpu_ms from credit_ledger where container_id = $1 order by request_id',
+      [containerId],
+    );
+    return rows.map((row) => [row.request_id.slice(-5), Number(row.container_ms), Number(row.gpu_ms)]);
+  };
+
+  test('is a row for each hour, while it runs for whole hours, and up to its end', async () => {
+    const workspaceId = newId<WorkspaceId>();
+    let nowMs = at('12:10:00');
+    const rows = new ComputeRows(opened.db, { nowMs: () => nowMs });
+    const ended = await container(workspaceId, { state: 'STOPPED', from: '09:30:00', to: '11:00:30', gpus: 2 });
+    const live = await container(workspaceId, { state: 'RUNNING', from: '10:45:00', to: null, gpus: 0 });
+    const short = await container(workspaceId, { state: 'FAILED', from: '12:00:00', to: '12:00:01.500', gpus: 1 });
+    const waiting = await container(workspaceId, { state: 'PENDING', from: null, to: null, gpus: 1 });
+    expect(await rows.write(signal)).toBe(6);
+    expect(await rowsOf(ended)).toEqual([
+      ['02T09', 1_800_000, 3_600_000],
+      ['02T10', 3_600_000, 7_200_000],
+      ['02T11', 30_000, 60_000],
+    ]);
+    expect(await rowsOf(live)).toEqual([
+      ['02T10', 900_000, 0],
+      ['02T11', 3_600_000, 0],
+    ]);
+    expect(await rowsOf(short)).toEqual([['02T12', 1_500, 1_500]]);
+    expect(await rowsOf(waiting)).toEqual([]);
+    // Nothing is written twice, by this leader or the next.
+    expect(await rows.write(signal)).toBe(0);
+    expect(await new ComputeRows(opened.db, { nowMs: () => nowMs }).write(signal)).toBe(0);
+
+    await opened.db.query(`update containers set state = 'STOPPED', ended_at = $2 where id = $1`, [
+      live,
+      new Date(at('12:20:00')),
+    ]);
+    nowMs = at('12:21:00');
+    expect(await rows.write(signal)).toBe(1);
+    expect((await rowsOf(live)).at(-1)).toEqual(['02T12', 1_200_000, 0]);
+
+    const range = { workspaceId, fromMs: at('00:00:00'), toMs: at('23:00:00') };
+    const sums = { requests: 0, costMicros: 0, containerMs: 11_131_500, gpuMs: 10_861_500 };
+    expect(await usageTotal(opened.db, range)).toMatchObject(sums);
+    expect(await usageBy(opened.db, range, ['day', 'model'], 10)).toMatchObject([
+      { day: '2026-03-02', model: '', ...sums },
+    ]);
+  });
+
+  test('is found after more rows than one statement writes', async () => {
+    const workspaceId = newId<WorkspaceId>();
+    await opened.db.query(
+      `insert into containers (id, workspace_id, stub_id, state, spec, slots, started_at, ended_at)
+       select 'pod-' || $1::text || '-' || n, $1, 'stub', 'STOPPED', '{}', 1, $2, $3 from generate_series(1, 1500) n`,
+      [workspaceId, new Date(at('05:00:00')), new Date(at('06:30:00'))],
+    );
+    const rows = new ComputeRows(opened.db, { nowMs: () => at('13:00:00') });
+    expect(await rows.write(signal)).toBeGreaterThanOrEqual(3_000);
+    const range = { workspaceId, fromMs: at('00:00:00'), toMs: at('23:00:00') };
+    expect(await usageTotal(opened.db, range)).toMatchObject({ containerMs: 1_500 * 5_400_000 });
+  });
+});
