@@ -14,7 +14,8 @@ export interface Contained {
   stop(): Promise<void>;
 }
 
-let count = 0;
+/** Containers made so far, by platform: test files share this module, and names are in kept output. */
+const counts = new WeakMap<Platform, number>();
 
 export async function aContained(
   platform: Platform,
@@ -22,7 +23,9 @@ export async function aContained(
   options: Partial<SimulatedAgentOptions> = {},
 ): Promise<Contained> {
   const by = { token: platform.admin.token };
-  const made = await platform.gateway('POST /machines', { poolName: `held-${(count += 1)}` }, by);
+  const count = (counts.get(platform) ?? 0) + 1;
+  counts.set(platform, count);
+  const made = await platform.gateway('POST /machines', { poolName: `held-${count}` }, by);
   const machineId = String((made.json['machine'] as Json)['id']);
   const agent = new SimulatedAgent({
     addresses: () => [platform.agentAddress],
