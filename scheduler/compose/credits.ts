@@ -62,9 +62,7 @@ export function openCredits(
     start: () => {
       charges.start();
       charges.onSettled(() => ledgerDrain.wake());
-      redisData.onLost(() => {
-        charges.redisLost().catch((error: unknown) => log.warn({ err: error }, 'the ledger is not written again'));
-      });
+      redisData.onLost(() => void charges.redisLost());
       leader.onChange((now) => follow(now.kind === 'leading'));
       follow(leader.isLeader());
     },

@@ -111,14 +111,27 @@ test(
         // The request id is unique in the table.
         return new Map(rows.map((row) => [row.request_id, row]));
       };
+      const missing = async (): Promise<readonly string[]> => {
+        const rows = await rowsOf();
+        return toldOf(asked)
+          .map(({ requestId }) => requestId)
+          .filter((id) => !rows.has(id));
+      };
       await waitFor(
-        async () => {
-          const rows = await rowsOf();
-          return toldOf(asked).every(({ requestId }) => rows.has(requestId));
-        },
+        async () => (await missing()).length === 0,
         'the ledger has every usage that was told',
         SETTLED_MS,
-      );
+      ).catch(async () => {
+        const lines = replicas.flatMap(({ name, daemon }) =>
+          daemon
+            .log()
+            .split('\n')
+            .filter((line) => line.includes('ledger'))
+            .slice(-20)
+            .map((line) => `${name}: ${line}`),
+        );
+        expect(await missing(), lines.join('\n')).toEqual([]);
+      });
       const rows = await rowsOf();
       const usages = (one: Asked) => {
         const row = rows.get(one.requestId);

@@ -143,6 +143,21 @@ test('an emptied Redis loses no settled request of a living replica, and its hol
   expect(await world.book.sums(workspace)).toEqual({ pendingMicros: 0, heldMicros: 200 });
 });
 
+test('entries that a Redis lost are put back once it takes them', async ({ world, redis }) => {
+  const workspace = aWorkspaceId();
+  const charges = world.aReplica();
+  const request = aRequest(workspace);
+  await charges.reserve(request);
+  await charges.settle(request.requestId, usage(10, 20), 'complete');
+  await world.client.del(world.keys.creditLedger);
+  await redis.crash();
+  const putBack = charges.redisLost();
+  await redis.restart();
+  await putBack;
+  await world.drain();
+  expect(await world.rows(workspace)).toMatchObject([{ prompt_tokens: 10, completion_tokens: 20 }]);
+});
+
 test('an entry that Redis does not take goes to the database, once', async ({ world, redis }) => {
   const workspace = aWorkspaceId();
   const charges = world.aReplica();

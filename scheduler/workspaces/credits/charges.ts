@@ -154,12 +154,24 @@ export class Charges implements Charging {
     }
   }
 
-  /** Redis may have lost data: puts entries back that the database may not have, and the holds. */
+  /**
+   * Redis may have lost data: puts entries back that the database may not have, and the holds. Tries until Redis takes
+   * them, because nobody else has these entries.
+   */
   async redisLost(): Promise<void> {
     this.#readAtMs.clear();
-    for (const { entry, hold } of this.#recent.all()) await this.#append(hold, entry);
-    await this.renew();
-    this.#settled.tell();
+    const { signal } = this.#abort;
+    for (let failures = 1; !signal.aborted; failures += 1) {
+      try {
+        for (const { entry, hold } of this.#recent.all()) await this.#append(hold, entry);
+        await this.renew();
+        this.#settled.tell();
+        return;
+      } catch (error) {
+        this.#parts.log.info({ err: error, failures }, 'recent ledger entries are put back later');
+        await sleep(backoffMs(failures, { baseMs: 50, capMs: 2_000, floorMs: 20 }), signal);
+      }
+    }
   }
 
   #hold(hold: Hold, request: ChargeRequest, check: 'all' | 'bound' | 'nothing'): Promise<Held> {
