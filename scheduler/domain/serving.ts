@@ -35,6 +35,9 @@ export interface ServingCall {
   readonly prefers?: string;
 }
 
+/** Estimate where no tokenizer is at hand. Source: reference of the inference API, §4.3. */
+export const tokensOf = (characters: number): number => Math.ceil(characters / 4);
+
 /** Tokens that one container holds. */
 export const tokensPerContainer = (
   { contextLength, cacheTokens }: Pick<LlmConfig, 'contextLength' | 'cacheTokens'>,

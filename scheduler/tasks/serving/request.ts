@@ -3,14 +3,13 @@
 import { createHash } from 'node:crypto';
 import { isRecord } from '#shared/json.ts';
 import type { LlmConfig, ServingCall } from '../../domain/serving.ts';
-import { tokensPerStream } from '../../domain/serving.ts';
+import { tokensOf, tokensPerStream } from '../../domain/serving.ts';
 
 /** Header with which a caller names its conversation. */
 export const AFFINITY_HEADER = 'x-longshore-affinity';
 
 /** Answer length that is reserved where the call names none. */
 const DEFAULT_OUTPUT_TOKENS = 256;
-const CHARACTERS_PER_TOKEN = 4;
 /** Characters of the conversation's beginning that the hash covers. */
 const MOST_HASHED = 16 * 1024;
 /** Characters of a plain prompt that the hash covers: later ones differ between calls with the same instructions. */
@@ -93,7 +92,7 @@ function textOf(content: unknown): string {
 /** Estimated tokens of messages, a prompt or inputs: a number is one token, as arrays of tokens have them. */
 function promptTokens(value: unknown): number {
   const { characters, numbers } = countsIn(value, 0);
-  return Math.ceil(characters / CHARACTERS_PER_TOKEN) + numbers;
+  return tokensOf(characters) + numbers;
 }
 
 /** Depth past which nothing of a body is counted: no dialect nests deeper. */

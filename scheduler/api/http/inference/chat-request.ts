@@ -1,10 +1,11 @@
 // Checks a chat completion and brings it into the form for a backend. Pure. Messages, tools and response formats pass
 // through: only what would be misunderstood is refused. Source: reference of the inference API, §4.1, §4.2.
+import { isRecord } from '#shared/json.ts';
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import { badRequest } from './errors.ts';
-import { checkNumber, checkSampling, isForwarded, isObject, readFlag, readStream } from './fields.ts';
+import { checkNumber, checkSampling, isForwarded, readFlag, readStream } from './fields.ts';
 import type { JsonObject } from './fields.ts';
-import { tokensOf } from './prepared.ts';
+import { tokensOf } from '../../../domain/serving.ts';
 import type { Prepared } from './prepared.ts';
 
 const ROLES: ReadonlySet<string> = new Set(['system', 'developer', 'user', 'assistant', 'tool', 'function']);
@@ -83,7 +84,7 @@ export function outputOf(
 
 function checkFormat(format: unknown, model: ModelRow): void {
   if (format === undefined || format === null) return;
-  if (!isObject(format) || typeof format['type'] !== 'string')
+  if (!isRecord(format) || typeof format['type'] !== 'string')
     throw badRequest('response_format must be an object with a type', 'response_format');
   const known = model.details.capabilities.response_format;
   if (known !== undefined && format['type'] !== 'text' && !known.includes(format['type']))
@@ -98,13 +99,13 @@ function readMessages(body: JsonObject, hasVision: boolean): readonly JsonObject
     throw badRequest('messages must be a list of at least one message', 'messages');
   return messages.map((message: unknown, index) => {
     const at = `messages[${index}]`;
-    if (!isObject(message)) throw badRequest(`${at} must be an object`, at);
+    if (!isRecord(message)) throw badRequest(`${at} must be an object`, at);
     const { role, content } = message;
     if (typeof role !== 'string' || !ROLES.has(role))
       throw badRequest(`${at}.role must be one of ${[...ROLES].join(', ')}`, `${at}.role`);
     if (role === 'tool' && typeof message['tool_call_id'] !== 'string')
       throw badRequest(`${at}.tool_call_id must be given`, `${at}.tool_call_id`);
-    const mayLack = role === 'assistant' && (isGiven(message['tool_calls']) || isObject(message['function_call']));
+    const mayLack = role === 'assistant' && (isGiven(message['tool_calls']) || isRecord(message['function_call']));
     if (content === undefined || content === null) {
       if (!mayLack && !(role === 'assistant' && typeof message['refusal'] === 'string'))
         throw badRequest(`${at}.content must be given`, `${at}.content`);
@@ -119,7 +120,7 @@ function checkContent(content: unknown, at: string, hasVision: boolean): void {
   if (typeof content === 'string') return;
   if (!Array.isArray(content)) throw badRequest(`${at} must be a string or a list of parts`, at);
   for (const [index, part] of (content as readonly unknown[]).entries()) {
-    if (!isObject(part) || typeof part['type'] !== 'string')
+    if (!isRecord(part) || typeof part['type'] !== 'string')
       throw badRequest(`${at}[${index}] must be an object with a type`, `${at}[${index}]`);
     if (part['type'] === IMAGE && !hasVision)
       throw badRequest('this model takes no images', `${at}[${index}]`, 'unsupported_content');
@@ -133,7 +134,7 @@ function charactersOf(messages: readonly JsonObject[]): number {
     if (typeof content === 'string') sum += content.length;
     else if (Array.isArray(content)) {
       for (const part of content as readonly unknown[])
-        if (isObject(part) && typeof part['text'] === 'string') sum += part['text'].length;
+        if (isRecord(part) && typeof part['text'] === 'string') sum += part['text'].length;
     }
     if (calls !== undefined) sum += JSON.stringify(calls).length;
   }

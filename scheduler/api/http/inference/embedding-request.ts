@@ -2,9 +2,9 @@
 // Source: reference of the inference API, §5.
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import { badRequest, InferenceError } from './errors.ts';
-import { isObject } from './fields.ts';
+import { isRecord } from '#shared/json.ts';
 import type { JsonObject } from './fields.ts';
-import { reportedTokens, tokensOf } from './prepared.ts';
+import { reportedTokens } from './prepared.ts';
 import type { Prepared } from './prepared.ts';
 
 /** Most inputs of a request. */
@@ -106,7 +106,7 @@ export function vectorsOf(answer: JsonObject, count: number): readonly Float32Ar
   if (!Array.isArray(data) || data.length !== count) throw rubbish();
   const vectors: Float32Array[] = [];
   for (const [place, item] of (data as readonly unknown[]).entries()) {
-    if (!isObject(item)) throw rubbish();
+    if (!isRecord(item)) throw rubbish();
     const index = item['index'] ?? place;
     if (typeof index !== 'number' || !(index >= 0 && index < count) || vectors[index] !== undefined) throw rubbish();
     vectors[index] = vectorOf(item['embedding']);
@@ -138,8 +138,5 @@ const rubbish = (): InferenceError =>
 /** Tokens of the prompt, as a backend reported them; undefined: it reported none. */
 export function promptTokensOf(answer: JsonObject): number | undefined {
   const { usage } = answer;
-  return isObject(usage) ? reportedTokens(usage['prompt_tokens']) : undefined;
+  return isRecord(usage) ? reportedTokens(usage['prompt_tokens']) : undefined;
 }
-
-export const estimatedPrompt = ({ promptCharacters, promptTokens }: Prepared): number =>
-  tokensOf(promptCharacters) + promptTokens;

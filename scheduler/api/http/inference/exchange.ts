@@ -19,7 +19,7 @@ import { classOf } from './metrics.ts';
 import type { InferenceMetrics } from './metrics.ts';
 import type { InferenceRates } from '../../../workspaces/identity/inference-rates.ts';
 import type { Prepared } from './prepared.ts';
-import { tokensOf } from './prepared.ts';
+import { estimatedPrompt } from './prepared.ts';
 import type { ClaimedKey } from './keyed-call.ts';
 import { readJson } from './whole-answer.ts';
 
@@ -134,7 +134,7 @@ export class Exchange implements OpenCall {
     const { prepared, caller, parts } = this;
     const { model } = prepared;
     const most = {
-      promptTokens: tokensOf(prepared.promptCharacters) + prepared.promptTokens,
+      promptTokens: estimatedPrompt(prepared),
       completionTokens: prepared.mostCompletionTokens,
     };
     await this.#takeRate(most.promptTokens + most.completionTokens);

@@ -3,7 +3,7 @@ import { outcomes } from '../invoke/outcomes.ts';
 import { textOf } from '../invoke/answer.ts';
 import type { NoAnswer } from '../streams/backend-call.ts';
 import { InferenceError } from './errors.ts';
-import { isObject } from './fields.ts';
+import { isRecord } from '#shared/json.ts';
 
 const NO_RETRY = { 'x-should-retry': 'false' };
 const SOON = { 'retry-after': '1' };
@@ -53,7 +53,7 @@ export function failureOf(why: NoAnswer, isOwn: boolean): InferenceError {
 function textIn(body: string): string {
   try {
     const value: unknown = JSON.parse(body);
-    return isObject(value) && typeof value['error'] === 'string' ? value['error'].trim() : '';
+    return isRecord(value) && typeof value['error'] === 'string' ? value['error'].trim() : '';
   } catch {
     return '';
   }
@@ -82,9 +82,9 @@ export function refusalOf(status: number, body: string): InferenceError {
 function messageIn(body: string): string {
   try {
     const value: unknown = JSON.parse(body);
-    if (!isObject(value)) return '';
+    if (!isRecord(value)) return '';
     const { error, message, detail } = value;
-    const found = isObject(error) ? error['message'] : (error ?? message ?? detail);
+    const found = isRecord(error) ? error['message'] : (error ?? message ?? detail);
     return typeof found === 'string' ? found.slice(0, MOST_MESSAGE) : '';
   } catch {
     return '';

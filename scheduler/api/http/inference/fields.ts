@@ -1,10 +1,8 @@
 // Readers of request fields that several routes share. Pure. Each throws a 400 that names the field.
+import { isRecord } from '#shared/json.ts';
 import { badRequest } from './errors.ts';
 
 export type JsonObject = Readonly<Record<string, unknown>>;
-
-export const isObject = (value: unknown): value is JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const isAbsent = (value: unknown): boolean => value === undefined || value === null;
 
@@ -40,7 +38,7 @@ export function readStream(body: JsonObject): StreamWish {
   const stream = readFlag(body, 'stream');
   const options = body['stream_options'];
   if (isAbsent(options)) return { stream, includeUsage: false };
-  if (!isObject(options)) throw badRequest('stream_options must be an object', 'stream_options');
+  if (!isRecord(options)) throw badRequest('stream_options must be an object', 'stream_options');
   if (!stream) throw badRequest('stream_options is only for requests with stream: true', 'stream_options');
   readFlag(options, 'include_obfuscation', 'stream_options.include_obfuscation');
   return { stream, includeUsage: readFlag(options, 'include_usage', 'stream_options.include_usage') };

@@ -1,7 +1,7 @@
 // Checks a value by the part of JSON Schema that says what a request must look like: types, required fields, bounds,
 // lists of values. Patterns and references are left to the model: a schema that a workspace wrote must not cost the
 // scheduler more time than a look at the value. Pure.
-import { isObject } from './fields.ts';
+import { isRecord } from '#shared/json.ts';
 import type { JsonObject } from './fields.ts';
 
 export interface SchemaProblem {
@@ -14,7 +14,7 @@ const MOST_DEPTH = 32;
 
 /** The first part of the value that the schema does not allow. */
 export function schemaProblem(schema: unknown, value: unknown, pointer = '', depth = 0): SchemaProblem | undefined {
-  if (!isObject(schema) || depth > MOST_DEPTH) return undefined;
+  if (!isRecord(schema) || depth > MOST_DEPTH) return undefined;
   const at = (text: string): SchemaProblem => ({ pointer, text });
   const types = schema['type'];
   const allowed = (Array.isArray(types) ? types : [types]).filter((one) => typeof one === 'string');
@@ -40,7 +40,7 @@ export function schemaProblem(schema: unknown, value: unknown, pointer = '', dep
     }
     return undefined;
   }
-  return isObject(value) ? objectProblem(schema, value, pointer, depth) : undefined;
+  return isRecord(value) ? objectProblem(schema, value, pointer, depth) : undefined;
 }
 
 function objectProblem(
@@ -54,7 +54,7 @@ function objectProblem(
     if (typeof name === 'string' && !Object.hasOwn(value, name))
       return { pointer: `${pointer}/${escaped(name)}`, text: 'must be given' };
   }
-  const known = isObject(properties) ? properties : {};
+  const known = isRecord(properties) ? properties : {};
   for (const [name, item] of Object.entries(value)) {
     const place = `${pointer}/${escaped(name)}`;
     if (Object.hasOwn(known, name)) {
@@ -91,7 +91,7 @@ function isOfType(value: unknown, type: string): boolean {
     case 'array':
       return Array.isArray(value);
     case 'object':
-      return isObject(value);
+      return isRecord(value);
     default:
       return typeof value === type;
   }

@@ -1,6 +1,6 @@
 // The body of a request as a JSON object.
 import { badRequest } from './errors.ts';
-import { isObject } from './fields.ts';
+import { isRecord } from '#shared/json.ts';
 import type { JsonObject } from './fields.ts';
 
 /** Deepest value of a request: deeper ones are refused before any code walks them. */
@@ -16,7 +16,7 @@ export function readBody(body: unknown): JsonObject {
   } catch {
     throw badRequest('the body is no JSON', undefined, 'invalid_json');
   }
-  if (!isObject(value)) throw badRequest('the body must be a JSON object', undefined, 'invalid_json');
+  if (!isRecord(value)) throw badRequest('the body must be a JSON object', undefined, 'invalid_json');
   if (!isWithin(value, MOST_DEPTH)) throw badRequest(`the body is nested deeper than ${MOST_DEPTH} levels`);
   return value;
 }

@@ -1,4 +1,5 @@
 // A checked request on its way to a backend: the form that all routes of models bring theirs into.
+import { tokensOf } from '../../../domain/serving.ts';
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import type { JsonObject } from './fields.ts';
 
@@ -23,8 +24,9 @@ export interface Prepared {
   readonly mostCompletionTokens: number;
 }
 
-/** Estimate where no tokenizer is at hand. Source: reference of the inference API, §4.3. */
-export const tokensOf = (characters: number): number => Math.ceil(characters / 4);
+/** Tokens of a prompt, where no server has counted them. */
+export const estimatedPrompt = ({ promptCharacters, promptTokens }: Prepared): number =>
+  tokensOf(promptCharacters) + promptTokens;
 
 /** Most tokens of a call that are counted. */
 const MOST_TOKENS = 1_000_000_000;

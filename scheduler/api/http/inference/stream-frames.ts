@@ -1,9 +1,10 @@
 // Frames of a streamed answer: those of a backend become those of the caller, with the id of the catalog in place of
 // the name at the backend, and with usage only where the caller asked for it. Pure. Source: reference, §4.4.
 import type { TokenUsage } from '../../../domain/inference.ts';
-import { isObject } from './fields.ts';
+import { isRecord } from '#shared/json.ts';
 import type { JsonObject } from './fields.ts';
-import { reportedTokens, tokensOf } from './prepared.ts';
+import { tokensOf } from '../../../domain/serving.ts';
+import { reportedTokens } from './prepared.ts';
 
 export const DONE = '[DONE]';
 export const frameOf = (data: string): string => `data: ${data}\n\n`;
@@ -62,24 +63,24 @@ export class StreamFrames {
     } catch {
       return { kind: 'error', message: 'the model sent a frame that is no JSON' };
     }
-    if (!isObject(value)) return { kind: 'error', message: 'the model sent a frame that is no object' };
+    if (!isRecord(value)) return { kind: 'error', message: 'the model sent a frame that is no object' };
     const { error } = value;
     if (error !== undefined && error !== null) {
-      const message = isObject(error) && typeof error['message'] === 'string' ? error['message'] : 'the model failed';
+      const message = isRecord(error) && typeof error['message'] === 'string' ? error['message'] : 'the model failed';
       return { kind: 'error', message: message.slice(0, 1000) };
     }
     if (!this.#isCustom) return this.#frame(value);
-    if (isObject(value['usage'])) this.#reported = value['usage'];
+    if (isRecord(value['usage'])) this.#reported = value['usage'];
     this.#characters += data.length;
     this.#contentFrames += 1;
     return { kind: 'pass', text: frameOf(JSON.stringify(value)) };
   }
 
   #frame(value: JsonObject): Step {
-    if (isObject(value['usage'])) this.#reported = value['usage'];
+    if (isRecord(value['usage'])) this.#reported = value['usage'];
     const choices: readonly unknown[] = Array.isArray(value['choices']) ? value['choices'] : [];
-    if (choices.length === 0 && isObject(value['usage'])) return { kind: 'nothing' };
-    for (const choice of choices) if (isObject(choice)) this.#count(choice);
+    if (choices.length === 0 && isRecord(value['usage'])) return { kind: 'nothing' };
+    for (const choice of choices) if (isRecord(choice)) this.#count(choice);
     const { usage: _usage, ...rest } = value;
     const frame = { ...rest, model: this.#model, ...(this.#includeUsage ? { usage: null } : {}) };
     this.#last = frame;
@@ -94,7 +95,7 @@ export class StreamFrames {
     const before = this.#characters;
     const { delta, text } = choice;
     if (typeof text === 'string') this.#characters += text.length;
-    if (isObject(delta)) {
+    if (isRecord(delta)) {
       for (const part of [delta['content'], delta['reasoning_content'], delta['refusal']])
         if (typeof part === 'string') this.#characters += part.length;
       if (delta['tool_calls'] !== undefined) this.#characters += JSON.stringify(delta['tool_calls']).length;
@@ -145,13 +146,13 @@ export function framesOfWhole(answer: JsonObject): readonly string[] {
   const object = isChat ? 'chat.completion.chunk' : 'text_completion';
   const frames: JsonObject[] = [];
   for (const choice of Array.isArray(choices) ? (choices as readonly unknown[]) : []) {
-    if (!isObject(choice)) continue;
+    if (!isRecord(choice)) continue;
     const { message, finish_reason: reason, ...rest } = choice;
     if (!isChat) {
       frames.push({ ...common, object, choices: [choice] });
       continue;
     }
-    const delta = isObject(message) ? withIndexes(message) : {};
+    const delta = isRecord(message) ? withIndexes(message) : {};
     frames.push({ ...common, object, choices: [{ ...rest, delta, finish_reason: null }] });
     frames.push({
       ...common,
@@ -159,7 +160,7 @@ export function framesOfWhole(answer: JsonObject): readonly string[] {
       choices: [{ index: rest['index'] ?? 0, delta: {}, finish_reason: reason ?? 'stop' }],
     });
   }
-  if (isObject(usage)) frames.push({ ...common, object, choices: [], usage });
+  if (isRecord(usage)) frames.push({ ...common, object, choices: [], usage });
   return frames.map((frame) => JSON.stringify(frame));
 }
 
@@ -169,6 +170,6 @@ function withIndexes(message: JsonObject): JsonObject {
   if (!Array.isArray(calls)) return message;
   return {
     ...message,
-    tool_calls: (calls as readonly unknown[]).map((call, index) => (isObject(call) ? { index, ...call } : call)),
+    tool_calls: (calls as readonly unknown[]).map((call, index) => (isRecord(call) ? { index, ...call } : call)),
   };
 }

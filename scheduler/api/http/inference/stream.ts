@@ -8,7 +8,7 @@ import { SseReader, TooLargeEvent } from './sse.ts';
 import { DONE, PING, StreamFrames, frameOf, framesOfWhole } from './stream-frames.ts';
 import type { Step } from './stream-frames.ts';
 import { InferenceError } from './errors.ts';
-import { tokensOf } from './prepared.ts';
+import { estimatedPrompt } from './prepared.ts';
 import { finished } from './usage.ts';
 
 /** Time for which the head waits for the backend's status: a failure until then has a status of its own. */
@@ -29,7 +29,7 @@ export async function serveStream(exchange: Exchange): Promise<void> {
   const frames = new StreamFrames({
     model: prepared.model.name,
     includeUsage: prepared.includeUsage,
-    promptTokens: tokensOf(prepared.promptCharacters) + prepared.promptTokens,
+    promptTokens: estimatedPrompt(prepared),
     isCustom: prepared.route === 'invoke',
   });
   let pinging: NodeJS.Timeout | undefined;

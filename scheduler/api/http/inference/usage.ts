@@ -1,20 +1,21 @@
 // Tokens of whole answers, what they cost, and the headers that say so. Pure but for the last function.
+import { tokensOf } from '../../../domain/serving.ts';
 import type { TokenUsage } from '../../../domain/inference.ts';
 import type { Exchange } from './exchange.ts';
-import { isObject } from './fields.ts';
+import { isRecord } from '#shared/json.ts';
 import type { JsonObject } from './fields.ts';
 import { decimalPrice } from './model-page.ts';
-import { reportedTokens, tokensOf } from './prepared.ts';
+import { estimatedPrompt, reportedTokens } from './prepared.ts';
 import type { Prepared } from './prepared.ts';
 import type { Usage } from './stream-frames.ts';
 
 /** Usage of an answer: as reported, else estimated from its characters. */
 export function usageOfWhole(answer: JsonObject, prepared: Prepared): Usage {
-  const reported = isObject(answer['usage']) ? answer['usage'] : undefined;
+  const reported = isRecord(answer['usage']) ? answer['usage'] : undefined;
   const prompt = reportedTokens(reported?.['prompt_tokens']);
   const completion = reportedTokens(reported?.['completion_tokens']);
   return {
-    promptTokens: prompt ?? tokensOf(prepared.promptCharacters) + prepared.promptTokens,
+    promptTokens: prompt ?? estimatedPrompt(prepared),
     completionTokens: completion ?? tokensOf(charactersOf(answer)),
     estimated: prompt === undefined || completion === undefined,
     reported,
@@ -25,10 +26,10 @@ function charactersOf({ choices, ...custom }: JsonObject): number {
   if (!Array.isArray(choices)) return JSON.stringify(custom).length;
   let sum = 0;
   for (const choice of choices as readonly unknown[]) {
-    if (!isObject(choice)) continue;
+    if (!isRecord(choice)) continue;
     const { message, text } = choice;
     if (typeof text === 'string') sum += text.length;
-    if (!isObject(message)) continue;
+    if (!isRecord(message)) continue;
     for (const part of [message['content'], message['reasoning_content'], message['refusal']])
       if (typeof part === 'string') sum += part.length;
     if (message['tool_calls'] !== undefined) sum += JSON.stringify(message['tool_calls']).length;

@@ -4,7 +4,7 @@ import type { BodyBudget } from '../body-budget.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { InferenceError } from './errors.ts';
 import { backendFailed } from './failures.ts';
-import { isObject } from './fields.ts';
+import { isRecord } from '#shared/json.ts';
 import type { JsonObject } from './fields.ts';
 
 /** Largest answer. */
@@ -44,6 +44,6 @@ function parsed(body: Buffer): JsonObject {
   } catch (error) {
     throw backendFailed('the model answered with something that is no JSON', error);
   }
-  if (!isObject(value)) throw backendFailed('the model answered with something that is no JSON object');
+  if (!isRecord(value)) throw backendFailed('the model answered with something that is no JSON object');
   return value;
 }

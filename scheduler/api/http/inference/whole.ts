@@ -2,7 +2,8 @@
 import type { Exchange } from './exchange.ts';
 import { backendFailed } from './failures.ts';
 import type { JsonObject } from './fields.ts';
-import { encoded, estimatedPrompt, promptTokensOf, vectorsOf } from './embedding-request.ts';
+import { encoded, promptTokensOf, vectorsOf } from './embedding-request.ts';
+import { estimatedPrompt } from './prepared.ts';
 import type { PreparedEmbeddings } from './embedding-request.ts';
 import type { Asked } from './backends.ts';
 import { usageObject } from './stream-frames.ts';
