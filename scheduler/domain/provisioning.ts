@@ -1,0 +1,84 @@
+// Vocabulary of machines that a pool's provider makes: what a provider is asked and answers, what one machine offers,
+// and what the deciding loop may ask for.
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+
+/** What one new machine of a pool offers, as its settings declare it; a machine that has joined reports its own. */
+export interface MachineShape {
+  /** Empty: no GPU. */
+  readonly gpuModel: string;
+  readonly gpuCount: number;
+  readonly cpuCores: number;
+  readonly memoryMib: number;
+}
+
+/** What a provider is told to make. */
+export interface InstanceRequest {
+  /** Tag of the instance, unique for ever. A second `create` with it must find the first one's instance. */
+  readonly requestId: string;
+  /** Tag of all instances of this installation; an instance with another one is none of ours. */
+  readonly installationId: string;
+  readonly machineId: MachineId;
+  readonly poolName: string;
+  readonly shape: MachineShape;
+  /** Line that installs the agent and joins; it holds the join token. */
+  readonly joinLine: string;
+  /** The same as a cloud-init document, for the user data of an instance. */
+  readonly userData: string;
+}
+
+export type InstanceState = 'pending' | 'running' | 'stopping' | 'gone';
+
+/** An instance as its provider lists it. */
+export interface Instance {
+  readonly instanceId: string;
+  readonly requestId: string;
+  readonly state: InstanceState;
+  readonly address: string | null;
+  /** Price of an hour, in the operator's currency; null: not known. */
+  readonly hourlyCost: number | null;
+  /** When the provider takes the instance back (epoch milliseconds); null: it has not said so. */
+  readonly endsAtMs: number | null;
+}
+
+/**
+ * A cloud, behind an operator's program. Each call has a deadline and may fail, hang until then, or have worked
+ * although it failed.
+ */
+export interface Provider {
+  readonly name: string;
+  create(request: InstanceRequest): Promise<Instance>;
+  /** All instances with the installation's tag. An incomplete answer must fail and not pass as a whole one. */
+  list(installationId: string): Promise<readonly Instance[]>;
+  /** Ends an instance; one that is gone counts as ended. */
+  terminate(instance: Pick<Instance, 'instanceId' | 'requestId'>): Promise<void>;
+}
+
+/** Machines of a pool that a provider makes, as the loop counts them. */
+export interface PoolCapacity {
+  readonly poolId: number;
+  readonly workspaceId: WorkspaceId | null;
+  /** Requested and not joined yet. */
+  readonly pending: number;
+  /** Requested, joined or leaving: everything that may cost money. */
+  readonly alive: number;
+  /** Sum of the known prices of an hour. */
+  readonly hourlyCost: number;
+  /** Machines alive whose price is not known. */
+  readonly unpriced: number;
+  /** No create before this moment, after failures (epoch milliseconds); 0: none failed. */
+  readonly notBeforeMs: number;
+  /** Last failure of the provider, for explanations; null: the last call succeeded. */
+  readonly lastFailure: string | null;
+}
+
+/** Executes what the loop decided. Every step is written before its effect, so that another leader goes on with it. */
+export interface CapacityChanges {
+  capacity(poolId: number): PoolCapacity;
+  /** CreateMachine, then the provider's `create`. Resolves when the request is written. */
+  grow(poolId: number, reason: string): Promise<void>;
+  /**
+   * Cordon, look again whether the machine is empty, drain, terminate. Resolves when the intent is written.
+   * @returns false: the machine got work meanwhile, and stays
+   */
+  shrink(machineId: MachineId, reason: string): Promise<boolean>;
+}
