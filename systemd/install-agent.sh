@@ -24,11 +24,17 @@ usage() {
   cat <<'TEXT'
 longshore-agent: the Longshore agent of this machine, as a systemd service
 
-  install [--from URL --scheduler HOST:PORT] [--archive FILE]
+  install [--from URL --scheduler HOST:PORT] [--archive FILE] [--no-start]
                  install, install again or upgrade; containers go on. A join token is read from standard input, or from the
                  file that LONGSHORE_JOIN_TOKEN_FILE names. --archive takes a release from a file instead of the scheduler.
                  HTTPS_PROXY, HTTP_PROXY and NO_PROXY (also in lower case) become settings of the agent; where sudo drops
-                 them, they may follow the token on standard input, a line name=value each
+                 them, they may follow the token on standard input, a line name=value each. --no-start leaves the agent
+                 stopped, for an image of this disk
+  join [--scheduler HOST:PORT]
+                 join by a token, which comes as for install, and start the agent that is installed
+  reset [--purge]
+                 let running work end, stop the agent and forget which machine this is; --purge removes local volumes, too.
+                 Do so before an image of this disk is taken
   rollback       go back to the release before; containers go on
   uninstall [--purge]
                  let running work end, then remove the agent; --purge removes its settings, its identity and local volumes, too
@@ -45,10 +51,10 @@ fail() {
 main() {
   command=install
   case "${1:-}" in
-    install | rollback | uninstall | status) command=$1; shift ;;
+    install | join | reset | rollback | uninstall | status) command=$1; shift ;;
     -h | --help | help) usage; exit 0 ;;
   esac
-  from='' scheduler='' archive='' purge=''
+  from='' scheduler='' archive='' purge='' no_start=''
   while [ $# -gt 0 ]; do
     case "$1" in
       --from | --scheduler | --archive)
@@ -56,7 +62,8 @@ main() {
         case "$1" in --from) from=$2 ;; --scheduler) scheduler=$2 ;; --archive) archive=$2 ;; esac
         shift 2 ;;
       --purge) purge=yes; shift ;;
-      lsj1.*) fail 'a join token is no argument: every user could read it in the list of processes. Give it on standard input' ;;
+      --no-start) no_start=yes; shift ;;
+      lsj1.* | lse1.*) fail 'a join token is no argument: every user could read it in the list of processes. Give it on standard input' ;;
       *) usage >&2; fail "there is no option $1" ;;
     esac
   done
@@ -78,13 +85,14 @@ do_install() {
   fetch_release
   write_settings
   switch_to "$release"
+  if [ -n "$no_start" ]; then
+    settle
+    say "longshore-agent $(version_of "$release") is installed and does not run: \`longshore-agent join\` starts it"
+    return
+  fi
   if start_agent; then
     forget_token
-    remember_previous "$previous" "$release"
-    remove_old
-    mkdir -p /usr/local/bin /usr/local/sbin
-    ln -sfn "$ROOT/current/bin/longshore" /usr/local/bin/longshore
-    ln -sfn "$ROOT/current/systemd/install-agent.sh" /usr/local/sbin/longshore-agent
+    settle
     say "longshore-agent $(version_of "$release"): $(status_text)"
     return
   fi
@@ -95,11 +103,63 @@ do_install() {
     start_agent || fail 'and neither does the one before: see `journalctl -u longshore-agent`'
     fail 'not upgraded: the release before runs again'
   fi
+  not_started
+}
+
+# A release that works is kept, with the one before it.
+settle() {
+  remember_previous "$previous" "$release"
+  remove_old
+  mkdir -p /usr/local/bin /usr/local/sbin
+  ln -sfn "$ROOT/current/bin/longshore" /usr/local/bin/longshore
+  ln -sfn "$ROOT/current/systemd/install-agent.sh" /usr/local/sbin/longshore-agent
+}
+
+not_started() {
   if systemctl -q is-active "$AGENT"; then
     fail "the agent runs and goes on trying to join ($(status_text)); once it has, remove $CONFIG/join-token"
   fi
   forget_token
   fail 'the agent does not run: the lines above say why'
+}
+
+# Nothing is fetched: an image of a disk has the release.
+do_join() {
+  release=$(readlink "$ROOT/current" 2>/dev/null) || fail 'no agent is installed here: `longshore-agent install` does that'
+  read_token
+  [ -n "$token" ] || fail 'a token is needed: give it on standard input, or in the file that LONGSHORE_JOIN_TOKEN_FILE names'
+  read_proxies
+  write_settings
+  if start_agent; then
+    forget_token
+    say "longshore-agent $(version_of "$release"): $(status_text)"
+    return
+  fi
+  journal_tail
+  not_started
+}
+
+do_reset() {
+  [ -L "$ROOT/current" ] || fail 'not installed'
+  end_work
+  systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
+  end_mounts
+  forget_token
+  if [ -n "$purge" ]; then empty_state; else rm -rf "$STATE/agent"; fi
+  say 'this host is no machine of an installation now: `longshore-agent join` makes it a new one'
+  say 'The one that it was, in the installation: `longshore machine delete <id>`'
+}
+
+end_work() {
+  systemctl -q is-active "$AGENT" || return 0
+  say 'letting running work end (its time: LONGSHORE_SHUTDOWN_DRAIN_SECONDS) ...'
+  systemctl stop "$DRAIN" 2>/dev/null || true
+  LONGSHORE_DATA_DIR=$STATE "$ROOT/current/bin/node" "$ROOT/current/lib/agent.mjs" end-containers || say 'containers did not all stop' >&2
+}
+
+# Mounts inside the directory stay untouched, and the directory itself may be a mount.
+empty_state() {
+  [ ! -d "$STATE" ] || find "$STATE" -xdev -mindepth 1 -delete
 }
 
 do_rollback() {
@@ -113,11 +173,7 @@ do_rollback() {
 }
 
 do_uninstall() {
-  if systemctl -q is-active "$AGENT"; then
-    say 'letting running work end (its time: LONGSHORE_SHUTDOWN_DRAIN_SECONDS) ...'
-    systemctl stop "$DRAIN" 2>/dev/null || true
-    LONGSHORE_DATA_DIR=$STATE "$ROOT/current/bin/node" "$ROOT/current/lib/agent.mjs" end-containers || say 'containers did not all stop' >&2
-  fi
+  end_work
   systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
   end_mounts
   rm -f "$UNITS/$AGENT" "$UNITS/$DRAIN" "$UNITS/$MOUNTS" /usr/local/sbin/longshore-agent
@@ -127,8 +183,7 @@ do_uninstall() {
   forget_token
   if [ -n "$purge" ]; then
     rm -rf "$CONFIG"
-    # Mounts inside the directory stay untouched, and the directory itself may be a mount.
-    find "$STATE" -xdev -mindepth 1 -delete && { rmdir "$STATE" 2>/dev/null || true; }
+    empty_state && { rmdir "$STATE" 2>/dev/null || true; }
     say 'removed, with its settings, its identity and local volumes'
   else
     say "removed; $CONFIG and $STATE (identity, local volumes) are left: --purge removes them"
@@ -170,9 +225,9 @@ read_token() {
   while IFS= read -r line; do
     case "$line" in
       '') ;;
-      lsj1.*.*) token=$line ;;
+      lsj1.*.* | lse1.*.*) token=$line ;;
       HTTPS_PROXY=* | https_proxy=* | HTTP_PROXY=* | http_proxy=* | NO_PROXY=* | no_proxy=*) export "$line" ;;
-      *) fail 'standard input holds no join token: it begins with lsj1.' ;;
+      *) fail 'standard input holds no join token: it begins with lsj1. or lse1.' ;;
     esac
   done <<TEXT
 $given
@@ -288,13 +343,13 @@ write_settings() {
     mv "$CONFIG/agent.env.new" "$CONFIG/agent.env"
   fi
   use_proxies
-  grep -q '^LONGSHORE_SCHEDULER_ADDRESS=.' "$CONFIG/agent.env" || fail '--scheduler must say where the scheduler listens for agents, host:1995'
-  if [ -n "$token" ]; then
+  [ -n "$no_start" ] || grep -q '^LONGSHORE_SCHEDULER_ADDRESS=.' "$CONFIG/agent.env" || fail '--scheduler must say where the scheduler listens for agents, host:1995'
+  if [ -n "$token" ] && [ -z "$no_start" ]; then
     (umask 077 && printf '%s\n' "$token" >"$CONFIG/join-token")
   fi
 }
 
-# The token works once; a leftover is useless to everybody.
+# A token that joined is needed no more. An enrolment token would join other hosts.
 forget_token() { rm -f "$CONFIG/join-token"; }
 
 # Earlier releases have no mount helper.

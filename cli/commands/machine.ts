@@ -1,6 +1,7 @@
 // `longshore machine`: hosts admitted to a pool, present or not.
 import { machineNotes } from './machine-notes.ts';
 import { createHash } from 'node:crypto';
+import { agentLine, hostOf, installerPath, joinLine, upgradeLine } from '#shared/join-line.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { ageOf, coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
@@ -55,13 +56,10 @@ export async function admitted(
 ): Promise<JsonObject & { readonly installLine: string | null }> {
   const answer = await client.gateway('POST', '/machines', { poolName: pool });
   const text = (name: string): string => textField(answer, name);
-  const line = await installLine(
-    client,
-    text('agentUpstreamUrl'),
-    text('agentUpstreamBranch'),
-    text('agentUpstreamToken'),
-  );
-  return { ...answer, installLine: line ?? null };
+  const [upstream, channel] = [text('agentUpstreamUrl'), text('agentUpstreamBranch')];
+  const digest = await scriptSha256(client, channel);
+  const place = { baseUrl: client.context.url, upstream, channel, scriptSha256: digest };
+  return { ...answer, installLine: digest === null ? null : joinLine(place, text('agentUpstreamToken')) };
 }
 
 /**
@@ -78,10 +76,12 @@ function noteLoopback(address: string, settings: string): void {
 /** Prints the command that upgrades the agent of a joined machine. */
 export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const line = await installLine(client, client.context.url, '');
-    if (line === undefined) {
+    const { url } = client.context;
+    const digest = await scriptSha256(client, '');
+    if (digest === null) {
       throw new CliError('this scheduler has no release to give out: docs/machines.md says how it gets one');
     }
+    const line = upgradeLine({ baseUrl: url, upstream: new URL(url).host, channel: '', scriptSha256: digest });
     if (invocation.options.json === true) printJson({ line });
     else {
       print('Run this on each machine; its containers go on:');
@@ -95,38 +95,10 @@ export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
   });
 }
 
-/**
- * The command that installs the agent. The command checks the script against the hash that this client saw; the script
- * checks the release. The token and the shell's proxy settings go through a pipe, so that process lists show neither.
- * @returns undefined when the scheduler has no release to give out
- */
-async function installLine(
-  client: Pick<Client, 'call' | 'context'>,
-  upstreamUrl: string,
-  channel: string,
-  token?: string,
-): Promise<string | undefined> {
-  const path = `/install/agent${channel === '' ? '' : `?channel=${encodeURIComponent(channel)}`}`;
-  const script = await client.call(path, { anonymous: true });
-  if (script.status !== 200) return undefined;
-  const base = new URL(client.context.url);
-  // A loopback address in this context works only here: other machines use the host that serves the agent port.
-  const upstream = new URL(upstreamUrl.replace(/^grpcs?:/, 'http:'));
-  if (/^(127\.|localhost$|\[::1\]$)/.test(base.hostname)) base.hostname = upstream.hostname;
-  const from = base.origin;
-  const digest = createHash('sha256').update(script.body).digest('hex');
-  const fetched = `f=$(mktemp) && curl -fsSL '${from}${path}' -o "$f" && echo "${digest}  $f" | sha256sum -c --quiet -`;
-  if (token === undefined) return `${fetched} && sudo sh "$f" install --from '${from}' </dev/null`;
-  // sudo drops the variables that name proxies; as arguments, their passwords would appear in process lists.
-  const given = `{ echo '${token}'; env | grep -iE '^(https?|no)_proxy='; }`;
-  return `${fetched} && ${given} | sudo sh "$f" install --from '${from}' --scheduler '${hostOf(upstreamUrl)}'`;
-}
-
-/**
- * The command that runs a machine's agent. The URL's scheme says whether the link uses TLS, which the token decides.
- */
-export function agentLine(upstreamUrl: string, token: string): string {
-  return `LONGSHORE_SCHEDULER_ADDRESS=${hostOf(upstreamUrl)} LONGSHORE_JOIN_TOKEN=${token} longshore agent`;
+/** The hash of the installer's script, as this client saw it; null: the scheduler has no release to give out. */
+async function scriptSha256(client: Pick<Client, 'call'>, channel: string): Promise<string | null> {
+  const script = await client.call(installerPath(channel), { anonymous: true });
+  return script.status === 200 ? createHash('sha256').update(script.body).digest('hex') : null;
 }
 
 export async function runMachineList(pool: string | undefined, invocation: Invocation): Promise<void> {
@@ -180,8 +152,3 @@ export async function runMachineDelete(
 }
 
 const seen = (time: string, nowMs: number): string => (time === '' ? 'never' : `${ageOf(time, nowMs)} ago`);
-
-/** host:port of `grpcs://host:port`. */
-function hostOf(url: string): string {
-  return url.replace(/^[a-z]+:\/\//, '').replace(/\/+$/, '');
-}

@@ -2,7 +2,7 @@
 // and what the deciding loop may ask for.
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 
-/** What one new machine of a pool offers, as its settings declare it; a machine that has joined reports its own. */
+/** Offer of one new machine of a pool, as its settings declare it; a machine that has joined reports its own. */
 export interface MachineShape {
   /** Empty: no GPU. */
   readonly gpuModel: string;
@@ -11,7 +11,7 @@ export interface MachineShape {
   readonly memoryMib: number;
 }
 
-/** What a provider is told to make. */
+/** Order that a provider gets. */
 export interface InstanceRequest {
   /** Tag of the instance, unique for ever. A second `create` with it must find the first one's instance. */
   readonly requestId: string;

@@ -21,6 +21,15 @@ interface Machine {
   readonly set: (line: string) => void;
   readonly state: string;
   readonly purge: () => Promise<{ code: number | undefined; said: string }>;
+  /** Runs another command of the installer. */
+  readonly command: (
+    args: readonly string[],
+    input?: string,
+    env?: Readonly<Record<string, string>>,
+  ) => Promise<{ code: number | undefined; said: string }>;
+  /** Commands that were given to systemctl since the last look. */
+  readonly asked: () => string;
+  readonly dataDir: string;
   /** The proxy setting that the last download got. */
   readonly fetchedBy: () => string;
   /** Runs a script as a scheduler serves it; no server listens where it fetches. */
@@ -60,7 +69,7 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
   program('curl', `printenv https_proxy > '${at('fetched-by')}'; exit 7`);
   program(
     'systemctl',
-    `case "$*" in *StatusText*) echo "connected as 1234abcd" ;; *LoadState*) echo loaded ;; *NeedDaemonReload*) echo no ;; esac`,
+    `echo "$*" >>'${at('asked')}'; case "$*" in *StatusText*) echo "connected as 1234abcd" ;; *LoadState*) echo loaded ;; *NeedDaemonReload*) echo no ;; esac`,
   );
   // A release in the form that an archive has.
   for (const name of ['release/bin', 'release/systemd']) mkdirSync(at(name), { recursive: true });
@@ -93,6 +102,13 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
       writeFileSync(at('etc/agent.env'), [...kept, line, ''].join('\n'));
     },
     state: at('elsewhere'),
+    command: (args, input = '', env = {}) => run([at('install.sh'), ...args], input, env),
+    asked: () => {
+      const text = existsSync(at('asked')) ? readFileSync(at('asked'), 'utf8') : '';
+      writeFileSync(at('asked'), '');
+      return text;
+    },
+    dataDir: at('state'),
     purge: () => run([at('install.sh'), 'uninstall', '--purge'], '', {}),
     fetchedBy: () => readFileSync(at('fetched-by'), 'utf8').trim(),
     fetch: (release, architecture) => {
@@ -229,4 +245,43 @@ test("the agent's unit starts after the engine and after what sets NVIDIA's devi
   expect(after).toEqual(
     expect.arrayContaining(['docker.service', 'nvidia-persistenced.service', 'nvidia-fabricmanager.service']),
   );
+});
+
+test('an image of a disk has an agent that never ran; a token joins its hosts, and is left nowhere', async ({
+  machine,
+}) => {
+  const archive = ['install', '--no-start', '--archive', join(machine.dataDir, '../longshore-9.tar.gz')];
+  const prepared = await machine.command(archive, `${TOKEN}\n`);
+  expect(prepared).toMatchObject({ code: 0 });
+  expect(prepared.said).toContain('is installed and does not run');
+  expect(machine.asked()).not.toMatch(/^(re)?start|^enable/m);
+  expect(machine.joinToken()).toBe('');
+  expect(await machine.command(['join', '--scheduler', 'h:1995'])).toMatchObject({ code: 1 });
+  const token = 'lse1.fingerprint.secret';
+  const argument = await machine.command(['join', '--scheduler', 'h:1995', token]);
+  expect(argument).toMatchObject({ code: 1 });
+  expect(argument.said).toContain('a join token is no argument');
+  const file = join(machine.dataDir, '../given-token');
+  writeFileSync(file, `${token}\n`, { mode: 0o600 });
+  const joined = await machine.command(['join', '--scheduler', 'h:1995'], '', { LONGSHORE_JOIN_TOKEN_FILE: file });
+  expect(joined).toMatchObject({ code: 0 });
+  expect(joined.said).toContain('connected as 1234abcd');
+  expect(machine.asked()).toMatch(/^restart longshore-agent\.service$/m);
+  expect(settingsIn(machine.env())).toMatchObject({ LONGSHORE_SCHEDULER_ADDRESS: 'h:1995' });
+  expect(machine.joinToken()).toBe('');
+});
+
+test('a reset forgets which machine the host is, and keeps volumes unless told otherwise', async ({ machine }) => {
+  expect(await machine.install(`${TOKEN}\n`)).toMatchObject({ code: 0 });
+  const [identity, volume] = [join(machine.dataDir, 'agent/machine.json'), join(machine.dataDir, 'volumes/one')];
+  for (const path of [identity, volume]) {
+    mkdirSync(join(path, '..'), { recursive: true });
+    writeFileSync(path, '');
+  }
+  machine.asked();
+  expect(await machine.command(['reset'])).toMatchObject({ code: 0 });
+  expect(machine.asked()).toMatch(/^disable --now .*longshore-agent\.service/m);
+  expect([existsSync(identity), existsSync(volume)]).toEqual([false, true]);
+  expect(await machine.command(['reset', '--purge'])).toMatchObject({ code: 0 });
+  expect(existsSync(volume)).toBe(false);
 });

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { describe, expect, test } from 'vitest';
 import { parseReference } from '#cli/commands/deployment-reference.ts';
-import { agentLine } from '#cli/commands/machine.ts';
+import { agentLine } from '#shared/join-line.ts';
 import { tokenIdOf } from '#cli/commands/token.ts';
 import { CliError } from '#cli/errors.ts';
 import { ageOf, coresOf, counted, durationOf, gpuUseOf, gpusOf, memoryOf } from '#cli/format.ts';
