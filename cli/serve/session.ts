@@ -7,7 +7,7 @@ import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { changesBetween, readTree } from './tree.ts';
+import { changesBetween, readSettledTree } from './tree.ts';
 import type { Changes, KnownFile, Tree } from './tree.ts';
 
 export const LEASE_SECONDS = 60;
@@ -148,7 +148,7 @@ export class ServeSession {
     while (this.#isWanted && !this.#parts.signal.aborted) {
       this.#isWanted = false;
       const fromMs = performance.now();
-      this.#here = await readTree(this.#parts.root, this.#here);
+      this.#here = await readSettledTree(this.#parts.root, { here: this.#here, there: this.#there }, this.#parts.signal);
       const containerId = this.#containerId;
       if (containerId === '') return;
       const changes = changesBetween(this.#there, this.#here);

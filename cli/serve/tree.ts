@@ -1,6 +1,7 @@
 // The files of an app as they are here and as a container has them, and the changes between the two.
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { sleep } from '#shared/backoff.ts';
 import { MOST_READ_WHOLE_BYTES, packFiles } from '../deploy/archive.ts';
 import type { Archive } from '../deploy/archive.ts';
 import { collectFiles } from '../deploy/files.ts';
@@ -58,6 +59,34 @@ export async function readTree(root: string, before: Tree): Promise<Tree> {
     }
   }
   return treeOf(known);
+}
+
+/** Age at which a written file counts as saved. */
+const SAVED_AFTER_MS = 30;
+/** Reads of a tree in which files are being written all the time; the last one counts. */
+const MOST_READS = 10;
+
+/**
+ * Reads the tree again once no change is younger than `savedAfterMs`: an editor that empties a file and
+ * then fills it has not saved it in between.
+ * @param trees - the files as they were read last, and as the container has them
+ */
+export async function readSettledTree(
+  root: string,
+  { here, there }: { readonly here: Tree; readonly there: Tree },
+  signal: AbortSignal,
+  savedAfterMs = SAVED_AFTER_MS,
+): Promise<Tree> {
+  let tree = await readTree(root, here);
+  for (let reads = 1; reads < MOST_READS && !signal.aborted; reads += 1) {
+    const written = Math.max(...changesBetween(there, tree).written.map(({ mtimeMs }) => mtimeMs));
+    const ageMs = Date.now() - written;
+    // A time in the future is of another clock and says nothing.
+    if (ageMs < 0 || ageMs >= savedAfterMs) break;
+    await sleep(savedAfterMs - ageMs, signal);
+    tree = await readTree(root, tree);
+  }
+  return tree;
 }
 
 /** Changes by which `there` becomes `here`. */

@@ -3,7 +3,7 @@ import { mkdirSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:f
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { changedFields, reloadText } from '../../../cli/commands/serve.ts';
-import { changesBetween, readTree, treeOf } from '../../../cli/serve/tree.ts';
+import { changesBetween, readSettledTree, readTree, treeOf } from '../../../cli/serve/tree.ts';
 import type { Tree } from '../../../cli/serve/tree.ts';
 import { foldersIn, watchFolders } from '../../../cli/serve/watch.ts';
 import { tempDirectory } from '../../helpers/programs.ts';
@@ -66,6 +66,15 @@ describe('changes of a folder', () => {
     it.write('lib/again.py', 'a folder again');
     expect(await it.changes()).toEqual({ written: ['lib/again.py'], removed: ['lib'] });
   });
+});
+
+test('a file that is emptied and then filled travels once, with its text', async () => {
+  using it = await folder({ 'word.py': 'WORD = 1' });
+  const before = await readTree(it.root, NONE);
+  it.write('word.py', '');
+  const reading = readSettledTree(it.root, { here: before, there: before }, new AbortController().signal, 1_000);
+  setTimeout(() => it.write('word.py', 'WORD = 2'), 50);
+  expect((await reading).get('word.py')).toMatchObject({ size: 8 });
 });
 
 test('several notes of one save are one hint, also in a folder that is new', async () => {
