@@ -148,7 +148,11 @@ export class ServeSession {
     while (this.#isWanted && !this.#parts.signal.aborted) {
       this.#isWanted = false;
       const fromMs = performance.now();
-      this.#here = await readSettledTree(this.#parts.root, { here: this.#here, there: this.#there }, this.#parts.signal);
+      this.#here = await readSettledTree(
+        this.#parts.root,
+        { here: this.#here, there: this.#there },
+        this.#parts.signal,
+      );
       const containerId = this.#containerId;
       if (containerId === '') return;
       const changes = changesBetween(this.#there, this.#here);
