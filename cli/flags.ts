@@ -189,7 +189,12 @@ export interface MetricFlags {
 }
 
 /** Settings of a pool by name. */
-export type PoolFlags = Readonly<Record<string, number | boolean | 'default'>>;
+export type PoolFlags = Readonly<Record<string, number | boolean | string>>;
+
+/** Flags of `pool show`, and of `pool set` beside the settings. */
+export interface PoolOwnerFlags {
+  readonly workspace?: string;
+}
 
 export interface CreditGrantFlags {
   readonly take?: boolean;

@@ -2,8 +2,8 @@
 // loaded when it runs.
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
-import type { DrainFlags, PoolFlags } from './flags.ts';
-import { command, examples, numberOrDefault, wholeNumber, yesNoOrDefault } from './program-parts.ts';
+import type { DrainFlags, PoolFlags, PoolOwnerFlags } from './flags.ts';
+import { command, examples, nameOrDefault, numberOrDefault, wholeNumber, yesNoOrDefault } from './program-parts.ts';
 
 export function addMachine(program: Command, invocation: () => Invocation): void {
   const machine = command(program, 'machine', 'Admit machines, look at them, delete them');
@@ -92,6 +92,7 @@ export function addWorker(program: Command, invocation: () => Invocation): void 
 }
 
 const POOL = 'as `pool list` shows it';
+const OWNED_BY = 'the workspace that owns the pool, for an administrator';
 
 export function addPool(program: Command, invocation: () => Invocation): void {
   const pool = command(program, 'pool', 'Make, look at, set and delete pools of machines');
@@ -115,20 +116,23 @@ export function addPool(program: Command, invocation: () => Invocation): void {
         'set',
         'Change settings of a pool: for what is placed from now on; what runs stays. `default` puts one back',
       ).argument('<name>', POOL),
-    ),
+    ).option('--workspace <id>', OWNED_BY),
     'pool set gpu --cpu-work-on-gpu-machines yes --reserved-memory-mib 8192',
     'pool set gpu --cpu-overcommit default',
-  ).action(async (name: string, flags: PoolFlags) => {
+    'pool set gpu --provider cloud --machine-gpu-model H100 --machine-gpu-count 8 --machine-cpu-cores 96 --machine-memory-mib 1048576',
+  ).action(async (name: string, flags: PoolFlags & PoolOwnerFlags) => {
     const { runPoolSet } = await import('./commands/pool.ts');
     await runPoolSet(name, flags, invocation());
   });
   examples(
-    command(pool, 'show', 'Show how a pool is set').argument('<name>', POOL),
+    command(pool, 'show', 'Show how a pool is set')
+      .argument('<name>', POOL)
+      .option('--workspace <id>', OWNED_BY),
     'pool show gpu',
     'pool show gpu --json',
-  ).action(async (name: string) => {
+  ).action(async (name: string, flags: PoolOwnerFlags) => {
     const { runPoolShow } = await import('./commands/pool.ts');
-    await runPoolShow(name, invocation());
+    await runPoolShow(name, flags, invocation());
   });
   examples(
     command(pool, 'delete', 'Delete a pool that has no machines').argument('<name>', POOL),
@@ -170,7 +174,48 @@ function poolSettings(of: Command): Command {
     )
     .option(
       '--hourly-cost <n>',
-      'cost of each machine in an hour, for `longshore metrics pool`; unless said, not known',
+      'cost of each machine in an hour; unless said, as the provider lists it, else not known',
       numberOrDefault(0, 1_000_000),
+    )
+    .option(
+      '--provider <name>',
+      'the provider that makes machines for the pool; unless said, they are admitted by hand',
+      nameOrDefault,
+    )
+    .option('--min-free-gpu <n>', 'GPUs that the provider keeps free', numberOrDefault(0, 100_000, 'whole number'))
+    .option('--min-free-cpu-cores <n>', 'cores that the provider keeps free', numberOrDefault(0, 1_000_000))
+    .option(
+      '--min-free-memory-mib <n>',
+      'memory that the provider keeps free',
+      numberOrDefault(0, 999_999_999, 'whole number'),
+    )
+    .option(
+      '--min-machines <n>',
+      'machines of the provider that stay, also without work',
+      numberOrDefault(0, 10_000, 'whole number'),
+    )
+    .option('--max-machines <n>', 'most machines of the provider at once', numberOrDefault(0, 10_000, 'whole number'))
+    .option(
+      '--hourly-budget <n>',
+      "most that the provider's machines may cost in an hour; unless said, no bound but their number",
+      numberOrDefault(0, 999_999_999),
+    )
+    .option('--machine-gpu-model <model>', 'GPU model of a machine that the provider makes', nameOrDefault)
+    .option('--machine-gpu-count <n>', 'GPUs of such a machine', numberOrDefault(0, 64, 'whole number'))
+    .option('--machine-cpu-cores <n>', 'cores of such a machine; needed with a provider', numberOrDefault(0.1, 1024))
+    .option(
+      '--machine-memory-mib <n>',
+      'memory of such a machine; needed with a provider',
+      numberOrDefault(64, 16_777_216, 'whole number'),
+    )
+    .option(
+      '--idle-seconds <n>',
+      "time without work after which the provider's machine may go, 600 by default",
+      numberOrDefault(5, 604_800, 'whole number'),
+    )
+    .option(
+      '--demand-seconds <n>',
+      'time that a container waits in vain before a machine is made for it, 5 by default',
+      numberOrDefault(0, 3600),
     );
 }

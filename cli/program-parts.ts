@@ -39,6 +39,15 @@ export const numberOrDefault =
     return value;
   };
 
+/** A name such as that of a provider or a GPU model, or the word `default`. */
+export function nameOrDefault(text: string): string {
+  if (text === '' || !/^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$/.test(text))
+    throw new InvalidArgumentError(
+      'must be a name of at most 63 letters, digits, dots, dashes, plus signs and underscores, or default.',
+    );
+  return text;
+}
+
 /** As {@link yesOrNo}, or the word `default`. */
 export function yesNoOrDefault(text: string): boolean | 'default' {
   if (text === 'default') return text;

@@ -1,7 +1,7 @@
 // `longshore pool`: machines that placement treats as one supply, and how they are offered.
 import { POOL_DEFAULTS } from '#shared/api/pools.ts';
 import { CliError, usageError } from '../errors.ts';
-import type { PoolFlags } from '../flags.ts';
+import type { PoolFlags, PoolOwnerFlags } from '../flags.ts';
 import { coresOf, memoryOf } from '../format.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
@@ -11,7 +11,7 @@ import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import type { Client } from '../client.ts';
 
-type Settings = Readonly<Record<string, number | boolean | null>>;
+type Settings = Readonly<Record<string, number | boolean | string | null>>;
 
 export async function runPoolCreate(name: string, flags: PoolFlags, invocation: Invocation): Promise<void> {
   const settings = settingsOf(flags);
@@ -34,19 +34,29 @@ export async function runPoolCreate(name: string, flags: PoolFlags, invocation: 
 }
 
 /** Changes the settings that the flags name; the others keep their values. */
-export async function runPoolSet(name: string, flags: PoolFlags, invocation: Invocation): Promise<void> {
+export async function runPoolSet(
+  name: string,
+  { workspace, ...flags }: PoolFlags & PoolOwnerFlags,
+  invocation: Invocation,
+): Promise<void> {
   const settings = settingsOf(flags);
   if (Object.keys(settings).length === 0)
     throw usageError('say what to change, such as --cpu-overcommit 2 (`longshore pool set --help`)');
   await withClient(invocation, async (client) => {
-    const answer = await client.gateway('PATCH', pathOf(name), { settings }).catch(unknownPool(name));
+    const body = { settings, ...(workspace === undefined ? {} : { workspaceId: workspace }) };
+    const answer = await client.gateway('PATCH', pathOf(name), body).catch(unknownPool(name));
     showPool(invocation, answer);
   });
 }
 
-export async function runPoolShow(name: string, invocation: Invocation): Promise<void> {
+export async function runPoolShow(
+  name: string,
+  { workspace }: PoolOwnerFlags,
+  invocation: Invocation,
+): Promise<void> {
+  const query = workspace === undefined ? '' : `?workspaceId=${encodeURIComponent(workspace)}`;
   await withClient(invocation, async (client) => {
-    showPool(invocation, await client.gateway('GET', pathOf(name)).catch(unknownPool(name)));
+    showPool(invocation, await client.gateway('GET', `${pathOf(name)}${query}`).catch(unknownPool(name)));
   });
 }
 
@@ -84,7 +94,12 @@ export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
     cpuWorkOnGpuMachines: `${shown(pool['effectiveCpuWorkOnGpuMachines'])} (the default: by LONGSHORE_CPU_WORK_ON_GPU_POOLS of the scheduler)`,
     reservedCpuCores: 'a tenth of the cores, at most one',
     reservedMemoryMib: '5 % of the memory',
-    hourlyCost: 'not known',
+    hourlyCost: 'as the provider lists it, else not known',
+    provider: 'none: machines are admitted by hand',
+    hourlyBudget: 'none: maxMachines is the bound',
+    machineGpuModel: 'none',
+    machineCpuCores: 'not set',
+    machineMemoryMib: 'not set',
   };
   return Object.entries(objectField(pool, 'settings')).map(([name, value]) => [
     name,
@@ -104,7 +119,7 @@ export function settingsInShort(pool: JsonObject): string {
 
 function shown(value: unknown): string {
   if (typeof value === 'boolean') return value ? 'yes' : 'no';
-  return typeof value === 'number' ? String(value) : '-';
+  return typeof value === 'number' || typeof value === 'string' ? String(value) : '-';
 }
 
 export async function runPoolDelete(name: string, invocation: Invocation): Promise<void> {

@@ -5,7 +5,7 @@ import { resolve } from 'node:path';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
-import { readPoolSettings } from './pool-settings.ts';
+import { providerProblem, readPoolSettings, settled } from './pool-settings.ts';
 import { poolNameProblem } from '../domain/pools.ts';
 
 export interface DeclaredPool {
@@ -85,8 +85,13 @@ export function declaredIn(path: string, text: string): readonly DeclaredPool[] 
     const nameProblem = poolNameProblem('the name', name);
     if (nameProblem !== undefined) problems.push(`${where}: ${nameProblem}`);
     const read = isRecord(settings) ? readPoolSettings(settings, '') : NO_OBJECT;
-    if (read.kind === 'wrong') problems.push(...read.problems.map((problem) => `${where}: ${problem}`));
-    else declared.push({ name, settings: read.change });
+    if (read.kind === 'wrong') {
+      problems.push(...read.problems.map((problem) => `${where}: ${problem}`));
+      continue;
+    }
+    const unfit = providerProblem(settled(read.change));
+    if (unfit !== undefined) problems.push(`${where}: ${unfit}`);
+    declared.push({ name, settings: read.change });
   }
   if (problems.length > 0) throw bad(path, problems);
   return declared;

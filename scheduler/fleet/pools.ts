@@ -13,6 +13,7 @@ import {
   declarePool,
   deletePool,
   getOrCreatePool,
+  lockPool,
   lockSharedPools,
   makePool,
   machinesOfPools,
@@ -24,15 +25,23 @@ import { SYSTEM } from '../workspaces/events/audit.ts';
 import type { Actor, AuditKind } from '../workspaces/events/audit.ts';
 import type { Entry, InstallationTrail, Say } from '../workspaces/events/installation-trail.ts';
 import type { Machines } from './machines.ts';
-import { agrees } from './pool-settings.ts';
+import { agrees, providerProblem, settled } from './pool-settings.ts';
 import type { PoolsFile } from './pools-file.ts';
 import { MAX_POOLS, readPoolsFile } from './pools-file.ts';
 import type { Owner } from './worker-service.ts';
 
+/** Settings that do not go together. */
+interface Unfit {
+  readonly kind: 'unfit';
+  readonly problem: string;
+}
+
 export type ChangePoolOutcome =
+  | Unfit
   | { readonly kind: 'changed' | 'not_found' }
   | { readonly kind: 'declared'; readonly file: string };
 export type CreatePoolOutcome =
+  | Unfit
   | { readonly kind: 'made' | 'too_many' }
   | { readonly kind: 'differs'; readonly file: string | null };
 export type DeletePoolOutcome =
@@ -79,6 +88,8 @@ export class Pools implements PoolService {
     return this.#inTurn(async () => {
       const { db } = this.#parts;
       const key = { name, workspaceId: owner.workspaceId };
+      const problem = providerProblem(settled(settings));
+      if (problem !== undefined) return { kind: 'unfit', problem };
       const there = await poolByName(db, key);
       if (there === undefined && (await countPools(db, owner.workspaceId)) >= MAX_POOLS) return { kind: 'too_many' };
       const pool =
@@ -96,11 +107,15 @@ export class Pools implements PoolService {
   change(owner: Owner, name: string, settings: PoolSettingsChange, by: Actor = SYSTEM): Promise<ChangePoolOutcome> {
     return this.#inTurn(async () => {
       const key = { name, workspaceId: owner.workspaceId };
-      const changed = await this.#written(async (tx, say) => {
+      const changed = await this.#written(async (tx, say): Promise<PoolRow | Unfit | undefined> => {
+        const before = await lockPool(tx, key);
+        const problem = before === undefined ? undefined : providerProblem(settled({ ...before.settings, ...settings }));
+        if (problem !== undefined) return { kind: 'unfit', problem };
         const row = await changePool(tx, key, settings);
         if (row !== undefined) say(by, 'audit.pool.updated', entryOf(row, settings));
         return row;
       });
+      if (changed !== undefined && 'problem' in changed) return changed;
       if (changed === undefined) {
         const pool = await poolByName(this.#parts.db, key);
         return pool === undefined ? { kind: 'not_found' } : { kind: 'declared', file: pool.declaredIn ?? '' };

@@ -4,6 +4,9 @@ import { Type } from 'typebox';
 import type { Static, TSchema } from 'typebox';
 import { Filters, Flag, Int64, ListLimit, Text, Uint32, nullable } from './fields.ts';
 
+/** Form of names of providers and GPU models. */
+export const NAME_PATTERN = '^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$';
+
 /** Every setting of a pool; `default` is what holds where nothing was said. */
 export const PoolSettings = Type.Object({
   cpuOvercommit: Type.Number({
@@ -50,9 +53,97 @@ export const PoolSettings = Type.Object({
       minimum: 0,
       maximum: 1_000_000,
       default: null,
-      description: "cost of each machine in an hour, in the operator's currency, for metrics alone; null: not known",
+      description:
+        "cost of each machine in an hour, in the operator's currency; null: as the provider lists it, else not known",
     }),
   ),
+  provider: nullable(
+    Type.String({
+      pattern: NAME_PATTERN,
+      default: null,
+      description: 'the provider that makes machines for the pool and takes them back; null: they are admitted by hand',
+    }),
+  ),
+  minFreeGpu: Type.Integer({
+    minimum: 0,
+    maximum: 100_000,
+    default: 0,
+    description: 'GPUs that the provider keeps free, as far as maxMachines and hourlyBudget allow',
+  }),
+  minFreeCpuCores: Type.Number({
+    minimum: 0,
+    maximum: 1_000_000,
+    default: 0,
+    description: 'cores that the provider keeps free, by the same bounds',
+  }),
+  minFreeMemoryMib: Type.Integer({
+    minimum: 0,
+    maximum: 999_999_999,
+    default: 0,
+    description: 'memory that the provider keeps free, by the same bounds',
+  }),
+  minMachines: Type.Integer({
+    minimum: 0,
+    maximum: 10_000,
+    default: 0,
+    description: 'machines of the provider that stay, also without work',
+  }),
+  maxMachines: Type.Integer({
+    minimum: 0,
+    maximum: 10_000,
+    default: 10,
+    description: 'most machines of the provider at once, those on their way and those that leave included',
+  }),
+  hourlyBudget: nullable(
+    Type.Number({
+      minimum: 0,
+      maximum: 999_999_999,
+      default: null,
+      description:
+        "most that the provider's machines may cost in an hour; a machine whose price is not known counts as the mean of the others, else as 1. null: maxMachines alone is the bound",
+    }),
+  ),
+  machineGpuModel: nullable(
+    Type.String({
+      pattern: NAME_PATTERN,
+      default: null,
+      description: 'GPU model of a machine that the provider makes; null: it has none',
+    }),
+  ),
+  machineGpuCount: Type.Integer({
+    minimum: 0,
+    maximum: 64,
+    default: 0,
+    description: 'GPUs of a machine that the provider makes',
+  }),
+  machineCpuCores: nullable(
+    Type.Number({
+      minimum: 0.1,
+      maximum: 1024,
+      default: null,
+      description: 'cores of a machine that the provider makes; needed with a provider',
+    }),
+  ),
+  machineMemoryMib: nullable(
+    Type.Integer({
+      minimum: 64,
+      maximum: 16_777_216,
+      default: null,
+      description: 'memory of a machine that the provider makes; needed with a provider',
+    }),
+  ),
+  idleSeconds: Type.Integer({
+    minimum: 5,
+    maximum: 604_800,
+    default: 600,
+    description: "time without work after which the provider's machine may go",
+  }),
+  demandSeconds: Type.Number({
+    minimum: 0,
+    maximum: 3600,
+    default: 5,
+    description: 'time that a container waits in vain before a machine is made for it',
+  }),
 });
 export type PoolSettings = Readonly<Static<typeof PoolSettings>>;
 
@@ -61,10 +152,12 @@ export type PoolSettingsChange = { readonly [Name in keyof PoolSettings]?: PoolS
 
 /** A setting as its schema says it, without the null that stands for a default. */
 export interface PoolSettingFacts {
-  readonly type: 'number' | 'integer' | 'boolean';
+  readonly type: 'number' | 'integer' | 'boolean' | 'string';
   readonly minimum?: number;
   readonly maximum?: number;
-  readonly default: number | boolean | null;
+  /** Form of a text. */
+  readonly pattern?: string;
+  readonly default: number | boolean | string | null;
   readonly description: string;
 }
 
@@ -99,8 +192,20 @@ const SaidPoolSettings = () =>
     allOf: [Type.Object(SAID)],
   });
 
+const OfWorkspace = () =>
+  Type.Optional(Text({ description: "workspace that owns the pool, for an administrator; empty: the caller's own" }));
+
 export const PoolRequest = Type.Object({ name: Text() });
-export const PoolSettingsRequest = Type.Object({ name: Text(), settings: Type.Optional(SaidPoolSettings()) });
+export const GetPoolRequest = Type.Object({ name: Text(), workspaceId: OfWorkspace() });
+export const PoolSettingsRequest = Type.Object({
+  name: Text(),
+  settings: Type.Optional(SaidPoolSettings()),
+});
+export const ChangePoolRequest = Type.Object({
+  name: Text(),
+  workspaceId: OfWorkspace(),
+  settings: Type.Optional(SaidPoolSettings()),
+});
 
 export const WorkerPoolState = Type.Object({
   status: Text({ description: 'HEALTHY or DEGRADED' }),

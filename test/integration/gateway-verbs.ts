@@ -55,7 +55,22 @@ const POOL_SETTINGS = {
   reservedCpuCores: null,
   reservedMemoryMib: null,
   hourlyCost: null,
+  provider: null,
+  minFreeGpu: 0,
+  minFreeCpuCores: 0,
+  minFreeMemoryMib: 0,
+  minMachines: 0,
+  maxMachines: 10,
+  hourlyBudget: null,
+  machineGpuModel: null,
+  machineGpuCount: 0,
+  machineCpuCores: null,
+  machineMemoryMib: null,
+  idleSeconds: 600,
+  demandSeconds: 5,
 };
+/** Text for a workspace that would spend the installation's money. */
+const NOT_FOR_WORKSPACES = /^settings\.\w+ is for an administrator to change: /;
 /** The last three fields are additions of ours. */
 const POOL =
   'name active gpu minFreeGpu minFreeCpu minFreeMemory defaultWorkerCpu defaultWorkerMemory defaultWorkerGpuCount state settings effectiveCpuWorkOnGpuMachines declaredIn';
@@ -755,6 +770,10 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
           body: () => ({ name: unique('pool'), settings: { cpuOvercommit: 65 } }),
           answer: refusedWith('settings.cpuOvercommit must be a number from 1 to 64, or null for the default'),
         },
+        'a provider, by a workspace': {
+          body: () => ({ name: unique('pool'), settings: { provider: 'cloud' } }),
+          answer: refusedWith(expect.stringMatching(NOT_FOR_WORKSPACES)),
+        },
       },
     },
     {
@@ -792,6 +811,14 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
         'a value of another kind': {
           body: () => ({ settings: { priority: 3, requiresPoolSelector: 'yes' } }),
           answer: refusedWith('settings.requiresPoolSelector must be true or false, or null for the default'),
+        },
+        'a bound on what machines cost, by a workspace': {
+          body: () => ({ settings: { max_machines: 1000 } }),
+          answer: refusedWith(expect.stringMatching(NOT_FOR_WORKSPACES)),
+        },
+        'a pool of another workspace': {
+          body: () => ({ workspaceId: '00000000-0000-4000-8000-000000000000', settings: { priority: 3 } }),
+          answer: refusedWith(expect.stringMatching(/^workspaceId is for an administrator/)),
         },
       },
     },

@@ -297,6 +297,25 @@ test('changes of one moment are written and told of one after another', async ({
   expect(steps).toEqual(['write 2', 'tell 2', 'write 3', 'tell 3', 'write 1', 'tell 1']);
 });
 
+test('settings of a provider go together, also over two changes, and a change that breaks them changes nothing', async ({
+  pools,
+  db,
+}) => {
+  const cloud = { provider: 'cloud', machineCpuCores: 4, machineMemoryMib: 8192 };
+  const named = async () => (await poolByName(db, { name: 'grows', workspaceId: null }))?.settings;
+  const unfit = (problem: RegExp) => ({ kind: 'unfit', problem: expect.stringMatching(problem) as string });
+  expect(await pools.create(SHARED, 'grows', { provider: 'cloud' })).toEqual(unfit(/needs machineCpuCores/));
+  expect(await named()).toBeUndefined();
+  expect(await pools.create(SHARED, 'grows', cloud)).toEqual({ kind: 'made' });
+  expect(await pools.change(SHARED, 'grows', { machineCpuCores: null })).toEqual(unfit(/needs machineCpuCores/));
+  expect(await pools.change(SHARED, 'grows', { machineGpuModel: 'H100' })).toEqual(unfit(/go together/));
+  expect(await pools.change(SHARED, 'grows', { minMachines: 11, priority: 3 })).toEqual(unfit(/at most maxMachines/));
+  expect(await named()).toMatchObject({ ...cloud, machineGpuModel: null, minMachines: 0, priority: 0 });
+  expect(await pools.change(SHARED, 'grows', { minMachines: 11, maxMachines: 11 })).toEqual({ kind: 'changed' });
+  expect(await pools.change(SHARED, 'grows', { provider: null, machineCpuCores: null })).toEqual({ kind: 'changed' });
+  expect(await named()).toMatchObject({ provider: null, machineCpuCores: null, minMachines: 11 });
+});
+
 test('an owner has a thousand pools at most', async ({ pools, db }) => {
   const owner = { workspaceId: (await aWorkspace(db)).id };
   await db.query("insert into pools (name, workspace_id) select 'p' || n, $1 from generate_series(1, 1000) n", [

@@ -413,6 +413,36 @@ describe('machines', () => {
     expect((await platform.gateway(`DELETE /machines/${id}?poolName=gpu`)).json['ok']).toBe(true);
     expect((await platform.gateway('GET /machines')).json['machines']).toEqual([]);
   });
+
+  test("of a workspace's pool come from the provider that an administrator names, within the bounds that it sets", async () => {
+    const { workspaceId } = platform.own;
+    const admin = { token: platform.admin.token };
+    const settings = { provider: 'cloud', machineCpuCores: 4, machineMemoryMib: 8192, maxMachines: 2 };
+    expect((await platform.gateway('POST /pools', { name: 'spent' })).json['ok']).toBe(true);
+    const set = async (body: Json, sent = {}) => (await platform.gateway('PATCH /pools/spent', body, sent)).json;
+    expect(await set({ settings: { provider: 'cloud' } })).toMatchObject({
+      errMsg: expect.stringMatching(/^settings\.provider is for an administrator/) as string,
+    });
+    // The administrator's own pools are the shared ones.
+    expect(await set({ settings }, admin)).toMatchObject({ ok: false, errMsg: 'pool not found' });
+    expect(await set({ settings, workspaceId }, admin)).toMatchObject({ ok: true, pool: { settings } });
+    expect(await set({ settings: { hourlyCost: 0 } })).toMatchObject({
+      ok: false,
+      errMsg: expect.stringMatching(/^settings\.hourlyCost is for an administrator/) as string,
+    });
+    expect(await set({ settings: { minFreeGpu: 1, minMachines: 3 } })).toMatchObject({
+      ok: false,
+      errMsg: 'minMachines must be at most maxMachines',
+    });
+    expect(await set({ settings: { minFreeCpuCores: 2 } })).toMatchObject({ ok: true });
+    const shown = (await platform.gateway(`GET /pools/spent?workspaceId=${workspaceId}`, undefined, admin)).json;
+    expect(shown).toMatchObject({ pool: { settings: { ...settings, minFreeCpuCores: 2, minMachines: 0 } } });
+    const other = { token: platform.other.token };
+    expect(await set({ workspaceId, settings: { priority: 1 } }, other)).toMatchObject({
+      ok: false,
+      errMsg: expect.stringMatching(/^workspaceId is for an administrator/) as string,
+    });
+  });
 });
 
 describe('the lists of the REST API', () => {

@@ -1,18 +1,22 @@
 // Pools over the gateway: the shared ones for the administrator, a workspace's own for others.
 import { Done } from '#shared/api/fields.ts';
 import {
+  ChangePoolRequest,
+  GetPoolRequest,
   ListPoolsRequest,
   ListPoolsResponse,
+  POOL_DEFAULTS,
   PoolRequest,
   PoolResponse,
   PoolSettingsRequest,
 } from '#shared/api/pools.ts';
-import type { Pool, PoolSettingsChange } from '#shared/api/pools.ts';
-import { readPoolSettings } from '../../fleet/pool-settings.ts';
-import type { PoolService } from '../../fleet/pools.ts';
+import type { Pool } from '#shared/api/pools.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { changeRefusal, readPoolSettings } from '../../fleet/pool-settings.ts';
+import type { ChangePoolOutcome, CreatePoolOutcome, PoolService } from '../../fleet/pools.ts';
 import type { Owner, PoolView, WorkerService } from '../../fleet/worker-service.ts';
 import { actorOf } from '../../workspaces/events/audit.ts';
-import type { Actor } from '../../workspaces/events/audit.ts';
+import type { Caller } from '../../workspaces/identity/caller.ts';
 import { filterValues, limitOf } from './list-rules.ts';
 import { TOO_MANY_POOLS, ownerOf } from './machines.ts';
 import { operation } from './operation.ts';
@@ -35,58 +39,80 @@ const declaredText = (file: string): string =>
 
 /** Creates a pool. An existing pool counts as made, unless the request has other settings. */
 export function createPool(pools: Pick<PoolService, 'create'>, workers: Looks): Operation {
-  return settingsVerb('CreatePool', 'POST /pools', workers, async (owner, name, settings, by) => {
-    const problem = poolNameProblem('name', name);
-    if (problem !== undefined) return problem;
-    const outcome = await pools.create(owner, name, settings, by);
-    switch (outcome.kind) {
-      case 'made':
-        return undefined;
-      case 'too_many':
-        return TOO_MANY_POOLS;
-      case 'differs':
-        if (outcome.file !== null) return declaredText(outcome.file);
-        return 'the pool is there already with other settings: PATCH /pools/{name} changes them';
-    }
+  return operation({
+    name: 'CreatePool',
+    http: 'POST /pools',
+    scope: 'full',
+    request: PoolSettingsRequest,
+    response: PoolResponse,
+    handle: async (caller, { name, settings }, { from }) => {
+      const read = readPoolSettings(settings, 'settings.');
+      if (read.kind === 'wrong') return refused(read.problems.join('; '));
+      const problem =
+        poolNameProblem('name', name) ??
+        (caller.isAdmin ? undefined : changeRefusal(read.change, POOL_DEFAULTS)) ??
+        refusalOfCreate(await pools.create(ownerOf(caller), name, read.change, actorOf(caller, from)));
+      return problem === undefined ? found(workers, ownerOf(caller), name) : refused(problem);
+    },
   });
+}
+
+function refusalOfCreate(outcome: CreatePoolOutcome): string | undefined {
+  switch (outcome.kind) {
+    case 'made':
+      return undefined;
+    case 'unfit':
+      return outcome.problem;
+    case 'too_many':
+      return TOO_MANY_POOLS;
+    case 'differs':
+      if (outcome.file !== null) return declaredText(outcome.file);
+      return 'the pool is there already with other settings: PATCH /pools/{name} changes them';
+  }
 }
 
 /** Changes the given settings of a pool; the others stay as they are. */
 export function changePool(pools: Pick<PoolService, 'change'>, workers: Looks): Operation {
-  return settingsVerb('ChangePool', 'PATCH /pools/{name}', workers, async (owner, name, settings, by) => {
-    if (Object.keys(settings).length === 0) return 'settings must name at least one setting';
-    const outcome = await pools.change(owner, name, settings, by);
-    switch (outcome.kind) {
-      case 'changed':
-        return undefined;
-      case 'not_found':
-        return notFound(owner, name);
-      case 'declared':
-        return declaredText(outcome.file);
-    }
+  return operation({
+    name: 'ChangePool',
+    http: 'PATCH /pools/{name}',
+    scope: 'full',
+    request: ChangePoolRequest,
+    response: PoolResponse,
+    handle: async (caller, { name, workspaceId, settings }, { from }) => {
+      const read = readPoolSettings(settings, 'settings.');
+      if (read.kind === 'wrong') return refused(read.problems.join('; '));
+      if (Object.keys(read.change).length === 0) return refused('settings must name at least one setting');
+      const owner = ownerNamed(caller, workspaceId);
+      if (typeof owner === 'string') return refused(owner);
+      const before = caller.isAdmin ? undefined : await workers.poolNamed(owner, name);
+      const problem =
+        (before === undefined ? undefined : changeRefusal(read.change, before.settings)) ??
+        refusalOfChange(owner, name, await pools.change(owner, name, read.change, actorOf(caller, from)));
+      return problem === undefined ? found(workers, owner, name) : refused(problem);
+    },
   });
 }
 
-/** Makes an operation that changes a pool's settings. @param act - @returns the refusal's text */
-function settingsVerb(
-  name: string,
-  http: string,
-  workers: Looks,
-  act: (owner: Owner, name: string, settings: PoolSettingsChange, by: Actor) => Promise<string | undefined>,
-): Operation {
-  return operation({
-    name,
-    http,
-    scope: 'full',
-    request: PoolSettingsRequest,
-    response: PoolResponse,
-    handle: async (caller, request, { from }) => {
-      const read = readPoolSettings(request.settings, 'settings.');
-      if (read.kind === 'wrong') return refused(read.problems.join('; '));
-      const problem = await act(ownerOf(caller), request.name, read.change, actorOf(caller, from));
-      return problem === undefined ? found(workers, ownerOf(caller), request.name) : refused(problem);
-    },
-  });
+function refusalOfChange(owner: Owner, name: string, outcome: ChangePoolOutcome): string | undefined {
+  switch (outcome.kind) {
+    case 'changed':
+      return undefined;
+    case 'unfit':
+      return outcome.problem;
+    case 'not_found':
+      return notFound(owner, name);
+    case 'declared':
+      return declaredText(outcome.file);
+  }
+}
+
+/** Owner of the pools that the request is about: an administrator may name a workspace. @returns a text: the refusal */
+function ownerNamed(caller: Caller, workspaceId = ''): Owner | string {
+  if (workspaceId === '' || (!caller.isAdmin && workspaceId === caller.workspaceId)) return ownerOf(caller);
+  return caller.isAdmin
+    ? { workspaceId: workspaceId as WorkspaceId }
+    : "workspaceId is for an administrator: a workspace's token sees its own pools";
 }
 
 export function getPool(workers: Looks): Operation {
@@ -95,9 +121,12 @@ export function getPool(workers: Looks): Operation {
     http: 'GET /pools/{name}',
     scope: 'full',
     grants: { scopes: ['read'] },
-    request: PoolRequest,
+    request: GetPoolRequest,
     response: PoolResponse,
-    handle: (caller, { name }) => found(workers, ownerOf(caller), name),
+    handle: async (caller, { name, workspaceId }) => {
+      const owner = ownerNamed(caller, workspaceId);
+      return typeof owner === 'string' ? refused(owner) : found(workers, owner, name);
+    },
   });
 }
 

@@ -6,7 +6,16 @@ import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import { flagsFor, settingRows, settingsInShort } from '#cli/commands/pool.ts';
 import { buildProgram } from '#cli/program.ts';
 import { capacityOf } from '#scheduler/fleet/capacity.ts';
-import { agrees, readPoolSettings, settled, takesCpuWork } from '#scheduler/fleet/pool-settings.ts';
+import {
+  agrees,
+  changeRefusal,
+  FOR_ADMINISTRATORS,
+  providerProblem,
+  readPoolSettings,
+  settled,
+  shapeOf,
+  takesCpuWork,
+} from '#scheduler/fleet/pool-settings.ts';
 import { declaredIn, readPoolsFile } from '#scheduler/fleet/pools-file.ts';
 
 describe('settings', () => {
@@ -17,6 +26,8 @@ describe('settings', () => {
     priority: 7,
     reservedCpuCores: 0.5,
     reservedMemoryMib: 0,
+    provider: 'cloud-1',
+    machineGpuModel: 'H100-MIG-1g.10gb+me',
   };
   test.for([
     ['none', undefined, {}],
@@ -38,6 +49,11 @@ describe('settings', () => {
     ['settings.reservedCpuCores must be a number from 0 to 1024, or null for the default', { reservedCpuCores: NaN }],
     ['settings.cpu_overcommit says cpuOvercommit a second time', { cpuOvercommit: 2, cpu_overcommit: 8 }],
     [/^settings\.cpuOverCommit is no setting of a pool; there are cpuOvercommit, /, { cpuOverCommit: 2 }],
+    [/^settings\.provider must be a name of at most 63 letters, .*, or null for the default$/, { provider: 'a b' }],
+    [/^settings\.provider must be a name/, { provider: '' }],
+    [/^settings\.provider must be a name/, { provider: 'default' }],
+    [/^settings\.provider must be a name/, { provider: 7 }],
+    [/^settings\.machineGpuModel must be a name/, { machineGpuModel: 'H'.repeat(64) }],
     [/^settings\.__proto__ is no setting/, JSON.parse('{"__proto__": {"priority": 1}}')],
     [/^settings\.toString is no setting/, { toString: 1 }],
   ] as const)('are refused by name: %s', ([problem, sent]) => {
@@ -53,6 +69,39 @@ describe('settings', () => {
       true,
     ]);
     expect(agrees(settled(all), { priority: 8 })).toBe(false);
+  });
+
+  const cloud: PoolSettingsChange = { provider: 'cloud', machineCpuCores: 4, machineMemoryMib: 8192 };
+  const gpus: PoolSettingsChange = { ...cloud, machineGpuModel: 'H100', machineGpuCount: 8 };
+  test.for([
+    ['no provider, whatever else', { minMachines: 20, machineGpuCount: 3 }, undefined],
+    ['a provider and a size', cloud, undefined],
+    ['GPUs too', gpus, undefined],
+    ['no size', { provider: 'cloud', machineCpuCores: 4 }, /needs machineCpuCores and machineMemoryMib/],
+    ['a number of GPUs without their model', { ...cloud, machineGpuCount: 1 }, /go together/],
+    ['a model of GPUs without their number', { ...cloud, machineGpuModel: 'H100' }, /go together/],
+    ['any model', { ...gpus, machineGpuModel: 'Any' }, /must name one model/],
+    ['more machines at least than at most', { ...cloud, minMachines: 11 }, /minMachines must be at most maxMachines/],
+  ] as const)('that go together: %s', ([, said, problem]) => {
+    const found = providerProblem(settled(said));
+    if (problem === undefined) expect(found).toBeUndefined();
+    else expect(found).toMatch(problem);
+  });
+
+  test('say what a machine of the provider offers', () => {
+    expect(shapeOf(settled(gpus))).toEqual({ gpuModel: 'H100', gpuCount: 8, cpuCores: 4, memoryMib: 8192 });
+    expect(shapeOf(settled(cloud))).toEqual({ gpuModel: '', gpuCount: 0, cpuCores: 4, memoryMib: 8192 });
+    expect(shapeOf(settled({ ...cloud, provider: null }))).toBeUndefined();
+    expect(shapeOf(settled({ provider: 'cloud' }))).toBeUndefined();
+  });
+
+  test('that cost money are for administrators', () => {
+    for (const name of FOR_ADMINISTRATORS)
+      expect(changeRefusal({ [name]: null }, POOL_DEFAULTS)).toMatch(`settings.${name} is for an administrator`);
+    const own = { priority: 1, minFreeGpu: 2, minMachines: 3, idleSeconds: 60, demandSeconds: 1, hourlyCost: 1 };
+    expect(changeRefusal(own, POOL_DEFAULTS)).toBeUndefined();
+    expect(changeRefusal({ hourlyCost: 0 }, settled(cloud))).toMatch('settings.hourlyCost is for an administrator');
+    expect(changeRefusal({ minFreeGpu: 1 }, settled(cloud))).toBeUndefined();
   });
 
   test('of the pool win over those of the scheduler', () => {
@@ -71,6 +120,11 @@ describe('settings', () => {
       cpuWorkOnGpuMachines: 'yes (the default: by LONGSHORE_CPU_WORK_ON_GPU_POOLS of the scheduler)',
       reservedMemoryMib: '5 % of the memory',
       priority: '0',
+    });
+    expect(shown({ provider: null, machineGpuModel: 'H100', hourlyBudget: null })).toEqual({
+      provider: 'none: machines are admitted by hand',
+      machineGpuModel: 'H100',
+      hourlyBudget: 'none: maxMachines is the bound',
     });
     expect(shown({ cpuWorkOnGpuMachines: false })).toEqual({ cpuWorkOnGpuMachines: 'no' });
   });
@@ -92,13 +146,14 @@ describe('settings', () => {
   test('all have a flag of `pool create` and `pool set`, as commands are told to type them', () => {
     const names = Object.keys(POOL_SETTINGS);
     for (const command of commands()) {
-      expect(command?.options.map((option) => option.attributeName())).toEqual(names);
-      expect(command?.options.map((option) => ` ${option.long} default`).join('')).toBe(
+      const options = command?.options.filter((option) => option.attributeName() !== 'workspace') ?? [];
+      expect(options.map((option) => option.attributeName())).toEqual(names);
+      expect(options.map((option) => ` ${option.long} default`).join('')).toBe(
         flagsFor(Object.fromEntries(names.map((name) => [name, null]))),
       );
     }
-    expect(flagsFor({ cpuOvercommit: 2.5, requiresPoolSelector: true })).toBe(
-      ' --cpu-overcommit 2.5 --requires-pool-selector yes',
+    expect(flagsFor({ cpuOvercommit: 2.5, requiresPoolSelector: true, provider: 'cloud' })).toBe(
+      ' --cpu-overcommit 2.5 --requires-pool-selector yes --provider cloud',
     );
   });
 
@@ -110,6 +165,17 @@ describe('settings', () => {
       if (facts.type === 'boolean') {
         expect([read('yes'), read('no')]).toEqual([true, false]);
         expect(() => read('maybe')).toThrow('must be yes, no or default.');
+        continue;
+      }
+      if (facts.type === 'string') {
+        for (const text of ['cloud', 'RTX6000Ada', 'a'.repeat(63)]) {
+          expect(read(text)).toBe(text);
+          expect(text).toMatch(new RegExp(facts.pattern ?? '^$'));
+        }
+        for (const text of ['', 'a b', '-x', 'a'.repeat(64)]) {
+          expect(() => read(text), text).toThrow(/^must be a name of at most 63 .*, or default\.$/);
+          expect(text).not.toMatch(new RegExp(facts.pattern ?? ''));
+        }
         continue;
       }
       const { minimum = 0, maximum = 0 } = facts;
@@ -185,6 +251,7 @@ describe('a pools file', () => {
       '{"pools": {"gpu": {"cpu_overcommit": 2, "cpuOvercommit": 2}}}',
       '/f: pool gpu: cpuOvercommit says cpuOvercommit a second time',
     ],
+    ['{"pools": {"gpu": {"provider": "cloud"}}}', '/f: pool gpu: a pool with a provider needs machineCpuCores and'],
     ['{"pools": {"gpu": {"overcommit": 2}}}', '/f: pool gpu: overcommit is no setting of a pool'],
   ] as const)('%s is refused, by name', ([text, problem]) => {
     expect(() => declaredIn('/f', text)).toThrow(problem);

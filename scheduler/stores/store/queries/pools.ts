@@ -106,6 +106,17 @@ export function poolByName(db: Queryable, { name, workspaceId }: PoolKey): Promi
   );
 }
 
+/** The owner's pool of that name, locked against other changes until this transaction ends. */
+export function lockPool(tx: Queryable, { name, workspaceId }: PoolKey): Promise<PoolRow | undefined> {
+  return maybeOne(
+    tx,
+    `select ${COLUMNS} from pools where name = $1 and workspace_id is not distinct from $2::text and deleted_at is null
+     for no key update`,
+    [name, workspaceId],
+    map,
+  );
+}
+
 /** Whether there is a pool of that name, shared or the workspace's own. */
 export async function isPoolUsable(db: Queryable, name: string, workspaceId: WorkspaceId): Promise<boolean> {
   const { rows } = await db.query(
