@@ -73,8 +73,17 @@ export interface PoolCapacity {
 
 /** Executes what the loop decided. Every step is written before its effect, so that another leader goes on with it. */
 export interface CapacityChanges {
+  /** Whether the installation has a provider of that name; without one, no pool that names it grows. */
+  knows(provider: string): boolean;
   capacity(poolId: number): PoolCapacity;
-  /** CreateMachine, then the provider's `create`. Resolves when the request is written. */
+  /**
+   * Machines of the pool that its provider made, from the moment they joined until they begin to leave. Machines that
+   * were admitted by hand are none of them, and are never shrunk.
+   */
+  machines(poolId: number): Iterable<MachineId>;
+  /** Calls the listener when something changed of what `capacity` or `machines` tells of a pool. */
+  onChange(listener: (poolId: number) => void): void;
+  /** CreateMachine, then the provider's `create`. Resolves when the request is written; `capacity` counts it then. */
   grow(poolId: number, reason: string): Promise<void>;
   /**
    * Cordon, look again whether the machine is empty, drain, terminate. Resolves when the intent is written.
