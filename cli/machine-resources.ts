@@ -125,9 +125,7 @@ export function addPool(program: Command, invocation: () => Invocation): void {
     await runPoolSet(name, flags, invocation());
   });
   examples(
-    command(pool, 'show', 'Show how a pool is set')
-      .argument('<name>', POOL)
-      .option('--workspace <id>', OWNED_BY),
+    command(pool, 'show', 'Show how a pool is set').argument('<name>', POOL).option('--workspace <id>', OWNED_BY),
     'pool show gpu',
     'pool show gpu --json',
   ).action(async (name: string, flags: PoolOwnerFlags) => {

@@ -49,11 +49,7 @@ export async function runPoolSet(
   });
 }
 
-export async function runPoolShow(
-  name: string,
-  { workspace }: PoolOwnerFlags,
-  invocation: Invocation,
-): Promise<void> {
+export async function runPoolShow(name: string, { workspace }: PoolOwnerFlags, invocation: Invocation): Promise<void> {
   const query = workspace === undefined ? '' : `?workspaceId=${encodeURIComponent(workspace)}`;
   await withClient(invocation, async (client) => {
     showPool(invocation, await client.gateway('GET', `${pathOf(name)}${query}`).catch(unknownPool(name)));

@@ -109,7 +109,8 @@ export class Pools implements PoolService {
       const key = { name, workspaceId: owner.workspaceId };
       const changed = await this.#written(async (tx, say): Promise<PoolRow | Unfit | undefined> => {
         const before = await lockPool(tx, key);
-        const problem = before === undefined ? undefined : providerProblem(settled({ ...before.settings, ...settings }));
+        const problem =
+          before === undefined ? undefined : providerProblem(settled({ ...before.settings, ...settings }));
         if (problem !== undefined) return { kind: 'unfit', problem };
         const row = await changePool(tx, key, settings);
         if (row !== undefined) say(by, 'audit.pool.updated', entryOf(row, settings));
