@@ -82,7 +82,9 @@ export function changeRefusal(change: PoolSettingsChange, before: PoolSettings):
     : `settings.${name} is for an administrator to change: machines that a provider makes cost the installation money`;
 }
 
-/** Why no machine can be made with these settings although they name a provider; undefined: one can, or none is named. */
+/**
+ * Why no machine can be made with these settings although they name a provider; undefined: one can, or none is named.
+ */
 export function providerProblem(settings: PoolSettings): string | undefined {
   const { provider, machineGpuModel, machineGpuCount, machineCpuCores, machineMemoryMib } = settings;
   if (provider === null) return undefined;
