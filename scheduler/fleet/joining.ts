@@ -46,6 +46,12 @@ const tooManyUnjoined = (limit: number): AppError =>
     { details: { limit } },
   );
 
+/** Writes more in the transaction that creates a machine; a throw undoes it all. */
+export type AlsoWritten = (
+  tx: Transaction,
+  made: { readonly machineId: MachineId; readonly poolId: number; readonly joinToken: string },
+) => Promise<void>;
+
 export class Joining implements MachineService {
   readonly #machines: Machines;
   readonly #db: Db;
@@ -86,6 +92,7 @@ export class Joining implements MachineService {
   /**
    * Creates a machine.
    * @param settings - of the pool, where this call makes it
+   * @param also - writes more in the same transaction
    * @throws AppError `too_many_unjoined` (details.limit): so many of the owner's machines have not joined and still may
    */
   async create(
@@ -93,6 +100,7 @@ export class Joining implements MachineService {
     poolName: string,
     settings: PoolSettingsChange = {},
     by: Actor = SYSTEM,
+    also?: AlsoWritten,
   ): Promise<CreatedMachine> {
     const nowMs = this.#clock.nowMs();
     const most = await this.#mostUnjoined(owner.workspaceId);
@@ -100,6 +108,7 @@ export class Joining implements MachineService {
     if (this.#pendingOf(owner.workspaceId, nowMs) >= most) throw tooManyUnjoined(most);
     const pool = await getOrCreatePool(this.#db, { name: poolName, workspaceId: owner.workspaceId, settings });
     const secret = randomBytes(32).toString('base64url');
+    const joinToken = `lsj1.${this.#caFingerprint}.${secret}`;
     const expiresAtMs = nowMs + JOIN_TOKEN_MS;
     const { row, replaced } = await this.#written(async (tx, say) => {
       await lockAdmissions(tx, owner.workspaceId);
@@ -117,6 +126,7 @@ export class Joining implements MachineService {
       const target = { type: 'machine', id: made.id };
       const attrs = { pool_name: pool.name };
       say(by, 'audit.machine.created', { workspaceId: owner.workspaceId, machineId: made.id, target, attrs });
+      await also?.(tx, { machineId: made.id, poolId: made.poolId, joinToken });
       return { row: made, replaced: leave };
     });
     for (const id of replaced) this.#machines.deleted(id);
@@ -124,7 +134,7 @@ export class Joining implements MachineService {
     return {
       machineId: row.id,
       poolName: pool.name,
-      joinToken: `lsj1.${this.#caFingerprint}.${secret}`,
+      joinToken,
       expiresAtMs,
       createdAtMs: row.createdAtMs,
     };

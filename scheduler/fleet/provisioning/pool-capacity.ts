@@ -1,0 +1,53 @@
+// What the machines of a pool's provider amount to, and the pool's back-off, from their rows alone. Pure.
+import type { PoolCapacity } from '../../domain/provisioning.ts';
+import { retryAfterMs } from './next-step.ts';
+import { isFailedEnd, isOver, isPending } from './states.ts';
+import type { ProvisionedRow } from './states.ts';
+
+/** Machines of a pool that are requested and have not joined. */
+export const MOST_PENDING = 5;
+
+export interface PoolKeys {
+  readonly poolId: number;
+  readonly workspaceId: PoolCapacity['workspaceId'];
+}
+
+/** @param rows - of the pool: those that are not over, and those that ended lately */
+export function poolCapacity({ poolId, workspaceId }: PoolKeys, rows: readonly ProvisionedRow[]): PoolCapacity {
+  const alive = rows.filter((row) => !isOver(row));
+  const priced = alive.filter((row) => row.hourlyCost !== null);
+  const back = backOff(rows);
+  return {
+    poolId,
+    workspaceId,
+    pending: alive.filter(isPending).length,
+    alive: alive.length,
+    hourlyCost: priced.reduce((sum, row) => sum + (row.hourlyCost ?? 0), 0),
+    unpriced: alive.length - priced.length,
+    notBeforeMs: back.notBeforeMs,
+    lastFailure: back.failure,
+  };
+}
+
+/**
+ * The pool's back-off after failures of `create` and machines that never joined: 5 s, doubled by each failure since the
+ * last machine that was made, up to 5 min.
+ */
+export function backOff(rows: readonly ProvisionedRow[]): {
+  readonly notBeforeMs: number;
+  readonly failure: string | null;
+} {
+  const madeAtMs = Math.max(0, ...rows.map((row) => row.createdAtMs ?? 0));
+  let failures = 0;
+  let last: ProvisionedRow | undefined;
+  for (const row of rows) {
+    const failedAtMs = row.failedAtMs ?? 0;
+    // Failures of `terminate` hinder no other machine.
+    const counts = row.state === 'creating' || isFailedEnd(row.endWhy);
+    if (!counts || failedAtMs <= madeAtMs || row.failures === 0) continue;
+    failures += row.failures;
+    if (failedAtMs >= (last?.failedAtMs ?? 0)) last = row;
+  }
+  if (last === undefined) return { notBeforeMs: 0, failure: null };
+  return { notBeforeMs: (last.failedAtMs ?? 0) + retryAfterMs(failures), failure: last.failure };
+}

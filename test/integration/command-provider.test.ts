@@ -1,0 +1,96 @@
+/** Providers that are programs: real processes, with their input, output, deadlines and environment. */
+import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { CommandProvider } from '#scheduler/fleet/provisioning/command-provider.ts';
+import type { InstanceRequest } from '#scheduler/domain/provisioning.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
+import { tempDirectory, test as base, waitFor } from '../helpers/services.ts';
+
+// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+/* oxlint-disable no-empty-pattern */
+const test = base.extend('folder', async ({}, { onCleanup }): Promise<string> => {
+  const directory = tempDirectory('provider');
+  onCleanup(() => directory.remove());
+  return directory.path;
+});
+
+function aProvider(folder: string, script: string, timeoutSeconds = 30) {
+  const program = join(folder, 'program');
+  writeFileSync(program, `#!/bin/sh\n${script}\n`);
+  chmodSync(program, 0o755);
+  const calls: unknown[] = [];
+  const provider = new CommandProvider({
+    name: 'p',
+    settings: { command: [program, 'first'], timeoutSeconds, env: { FROM_FILE: 'yes' } },
+    home: join(folder, 'home'),
+    env: { PATH: process.env['PATH'], DATABASE_URL: 'postgres://secret' },
+    onCalled: (...call) => calls.push(call),
+  });
+  return { provider, calls };
+}
+
+const REQUEST: InstanceRequest = {
+  requestId: 'r1',
+  installationId: 'ours',
+  machineId: 'm1' as MachineId,
+  poolName: 'gpu',
+  shape: { gpuModel: 'L4', gpuCount: 1, cpuCores: 4, memoryMib: 16_384 },
+  joinLine: "sh -c 'join'",
+  userData: '#cloud-config\n',
+};
+
+test('a program gets its verb and the request, and none of the scheduler’s secrets', async ({ folder }) => {
+  const { provider, calls } = aProvider(
+    folder,
+    `cat > input; echo "$@" > arguments; env > environment; echo '{"instanceId": "i-1", "hourlyCost": 0.5}'`,
+  );
+  expect(await provider.create(REQUEST)).toMatchObject({ instanceId: 'i-1', requestId: 'r1', hourlyCost: 0.5 });
+  const read = (name: string): string => readFileSync(join(folder, 'home', name), 'utf8');
+  expect(JSON.parse(read('input'))).toEqual(REQUEST);
+  expect(read('arguments')).toBe('first create\n');
+  expect(read('environment')).toMatch(/FROM_FILE=yes/);
+  expect(read('environment')).not.toMatch(/DATABASE_URL/);
+  expect(read('environment')).toContain(`HOME=${join(folder, 'home')}\n`);
+  expect(calls).toEqual([['create', null, undefined]]);
+});
+
+test('a failure has the exit code and the end of the standard error', async ({ folder }) => {
+  const { provider, calls } = aProvider(folder, `echo '{"instances": []}'; echo 'quota exceeded' >&2; exit 3`);
+  await expect(provider.list('ours')).rejects.toThrow('list: ended with exit code 3: quota exceeded');
+  expect(calls).toEqual([['list', 'list: ended with exit code 3: quota exceeded']]);
+});
+
+test('a program that hangs is killed with everything that it started', async ({ folder }) => {
+  const { provider } = aProvider(folder, 'sleep 300 & echo $! > child; wait', 1);
+  await expect(provider.terminate({ instanceId: 'i', requestId: 'r' })).rejects.toThrow(/did not end within 1 s/);
+  const pid = readFileSync(join(folder, 'home', 'child'), 'utf8').trim();
+  const commandLine = `/proc/${pid}/cmdline`;
+  await waitFor(() => !existsSync(commandLine) || readFileSync(commandLine, 'utf8') === '', 'its child has ended');
+});
+
+test('a program that writes without end is stopped', async ({ folder }) => {
+  const { provider } = aProvider(folder, 'cat /dev/zero');
+  await expect(provider.list('ours')).rejects.toThrow(/wrote more than 8388608 bytes/);
+});
+
+test('a program that is not there is named', async ({ folder }) => {
+  const provider = new CommandProvider({
+    name: 'p',
+    settings: { command: ['/nowhere/program'], timeoutSeconds: 5, env: {} },
+    home: join(folder, 'home'),
+    env: {},
+  });
+  await expect(provider.list('ours')).rejects.toThrow('list: /nowhere/program cannot be started: it is not there');
+});
+
+test('at most four programs of a provider create at once', async ({ folder }) => {
+  const { provider } = aProvider(
+    folder,
+    `mkdir "in-$$"; ls -d in-* | wc -l >> counts; sleep 0.2; rmdir "in-$$"; echo '{"instanceId": "i"}'`,
+  );
+  await Promise.all(Array.from({ length: 9 }, () => provider.create(REQUEST)));
+  const counts = readFileSync(join(folder, 'home', 'counts'), 'utf8').trim().split('\n').map(Number);
+  expect(counts).toHaveLength(9);
+  expect(Math.max(...counts)).toBeLessThanOrEqual(4);
+});

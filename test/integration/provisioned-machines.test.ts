@@ -1,0 +1,308 @@
+/**
+ * Machines of a provider that misbehaves, under processes that are killed at any statement and leaders that change: at
+ * rest no instance is leaked, and none is there twice. LS_PROVISIONING_SEEDS sets the number of stories.
+ */
+import { randomUUID } from 'node:crypto';
+import { setImmediate as turn } from 'node:timers/promises';
+import { expect, describe } from 'vitest';
+import { Registry } from '#shared/metrics.ts';
+import { openMachines } from '#scheduler/compose/machines.ts';
+import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import { Provisioner } from '#scheduler/fleet/provisioning/provisioner.ts';
+import type { GrowingPool } from '#scheduler/fleet/provisioning/provisioner.ts';
+import { createSealer } from '#scheduler/workspaces/secrets/seal.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
+import { openInstallation } from '#scheduler/workspaces/identity/installation.ts';
+import { makePool } from '#scheduler/stores/store/queries/pools.ts';
+import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
+import { deleteMachine, machineById, updateMachine } from '#scheduler/stores/store/queries/machines.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
+import { KillableDb } from '../helpers/killable-db.ts';
+import { test as base } from '../helpers/services.ts';
+import { TestClock } from '../helpers/test-clock.ts';
+import { randomFrom, UnrulyCloud } from '../helpers/unruly-cloud.ts';
+import { aDb, silent } from './store-fixture.ts';
+
+const SEEDS = Number(process.env['LS_PROVISIONING_SEEDS'] ?? 20);
+const STEP_MS = 10_000;
+const LOST_MS = 90_000;
+
+const sealer = createSealer(Buffer.alloc(32, 9));
+
+// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+/* oxlint-disable no-empty-pattern */
+const test = base.extend('db', { scope: 'file' }, async ({}, { onCleanup }): Promise<Db> => {
+  const opened = await aDb('pglite');
+  onCleanup(() => opened.stop());
+  await openInstallation(opened.db, sealer);
+  return opened.db;
+});
+
+
+async function aPool(db: Db, name: string): Promise<GrowingPool> {
+  const row = await makePool(db, { name, workspaceId: null, settings: {} });
+  if (row === undefined) throw new Error(`pool ${name} is there already`);
+  const shape = { gpuModel: '', gpuCount: 0, cpuCores: 2, memoryMib: 4096 };
+  return { id: row.id, name, workspaceId: null, provider: 'unruly', shape };
+}
+
+/** A scheduler process, as far as it concerns machines of providers. */
+class Process {
+  readonly db: KillableDb;
+  readonly fence: number;
+  readonly machines;
+  readonly joining;
+  readonly provisioner: Provisioner;
+  /** Machines with containers. */
+  readonly occupied = new Set<MachineId>();
+  hasEnded = false;
+
+  constructor(db: Db, fence: number, pool: GrowingPool, cloud: UnrulyCloud, clock: TestClock) {
+    this.db = new KillableDb(db);
+    this.fence = fence;
+    const metrics = new FleetMetrics(new Registry());
+    const parts = openMachines({ db: this.db, log: silent, clock, metrics, caFingerprint: 'ca' });
+    this.machines = parts.machines;
+    this.joining = parts.joining;
+    const intend = async (id: string, intent: string): Promise<boolean> => {
+      const machine = this.machines.get(id as MachineId);
+      if (machine === undefined || !(await updateMachine(this.db, machine.row.id, { intent }))) return false;
+      this.machines.setRow(machine, { intent });
+      return true;
+    };
+    this.provisioner = new Provisioner({
+      db: this.db,
+      clock,
+      log: silent,
+      fence: () => (this.hasEnded || this.db.isDead ? undefined : fence),
+      sealer,
+      providers: { names: () => [cloud.name], get: () => cloud },
+      poolOf: () => Promise.resolve(pool),
+      joining: this.joining,
+      workers: {
+        cordon: (_owner, id) => intend(id, 'cordoned'),
+        uncordon: (_owner, id) => intend(id, 'active'),
+        drain: (_owner, id) => intend(id, 'drained'),
+        remove: async (id) => {
+          const isDeleted = await deleteMachine(this.db, id);
+          this.machines.deleted(id);
+          return isDeleted;
+        },
+      },
+      machineOf: (id) => {
+        const machine = this.machines.get(id);
+        if (machine === undefined) return undefined;
+        return {
+          isJoined: machine.row.joinedAtMs !== null,
+          isConnected: machine.health === 'READY',
+          isLost: machine.health === 'LOST',
+          silentMs: machine.silentFromMs === null ? 0 : clock.monotonicMs() - machine.silentFromMs,
+          intent: machine.row.intent,
+          isOccupied: this.occupied.has(id),
+        };
+      },
+      isDeleted: async (id) => (await machineById(this.db, id)) === undefined,
+      joinOf: (joinToken) => ({ joinLine: joinToken, userData: '' }),
+    });
+  }
+
+  /** Waits until no statement is under way; calls that hang stay. */
+  async idle(): Promise<void> {
+    for (let quiet = 0; quiet < 4; ) {
+      await turn();
+      quiet = this.db.running === 0 ? quiet + 1 : 0;
+    }
+  }
+}
+
+class Story {
+  readonly clock = new TestClock();
+  readonly cloud: UnrulyCloud;
+  readonly #random: () => number;
+  readonly #db: Db;
+  readonly #pool: GrowingPool;
+  process: Process;
+  /** Process that led before, and does not know yet that it leads no more. */
+  former: Process | undefined;
+
+  constructor(db: Db, pool: GrowingPool, seed: number) {
+    this.#random = randomFrom(seed);
+    this.#db = db;
+    this.#pool = pool;
+    this.cloud = new UnrulyCloud(this.#random, () => this.clock.nowMs());
+    this.process = new Process(db, 1, pool, this.cloud, this.clock);
+  }
+
+  /** Another process leads. */
+  async change(): Promise<void> {
+    if (this.former !== undefined) this.former.hasEnded = true;
+    this.former = this.process;
+    const { rows } = await this.#db.query<{ fence: number }>('select fence from leadership where id = 1');
+    const fence = Number(rows[0]?.fence ?? 0) + 1;
+    await raiseFence(this.#db, fence);
+    this.process = new Process(this.#db, fence, this.#pool, this.cloud, this.clock);
+    await this.process.machines.start();
+  }
+
+  /** A step of time: agents, the cloud, and a round of the process, which may be killed in it. */
+  async step(wanted: number): Promise<void> {
+    this.clock.aheadMs += STEP_MS;
+    this.cloud.pass();
+    if (this.cloud.isUnruly && this.#random() < 0.08)
+      this.process.db.killAt(Math.floor(this.#random() * 6), this.#random() < 0.5);
+    await this.#agents().catch(() => undefined);
+    await this.process.provisioner.tick();
+    await this.process.idle();
+    await this.#demand(wanted).catch(() => undefined);
+    await this.process.idle();
+    await this.former?.provisioner.tick();
+    await this.former?.idle();
+    if (this.process.db.isDead || (this.cloud.isUnruly && this.#random() < 0.03)) await this.change();
+  }
+
+  async #demand(wanted: number): Promise<void> {
+    const { provisioner, machines } = this.process;
+    const capacity = provisioner.capacity(this.#pool.id);
+    if (capacity.alive < wanted && capacity.pending < 5 && this.clock.nowMs() >= capacity.notBeforeMs)
+      await provisioner.grow(this.#pool.id, 'a story wants it');
+    const idle = [...machines.all()].find(({ health, row }) => health === 'READY' && row.intent === 'active');
+    if (capacity.alive > wanted && idle !== undefined) await provisioner.shrink(idle.row.id, 'idle');
+    if (this.cloud.isUnruly && idle !== undefined && this.#random() < 0.02) {
+      // An operator deletes a machine.
+      await deleteMachine(this.process.db, idle.row.id);
+      machines.deleted(idle.row.id);
+    }
+  }
+
+  /** Agents of running instances join and stay connected; those of others fall silent. */
+  async #agents(): Promise<void> {
+    const { machines, joining } = this.process;
+    const connected = new Set<string>();
+    for (const one of this.cloud.instances.values()) {
+      if (one.machineId === undefined && !one.isRefused && this.clock.nowMs() >= one.joinsAtMs) {
+        const secret = one.joinToken.split('.')[2] ?? '';
+        const join = { secret, nonce: one.instanceId, fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '1' };
+        const row = await joining.join(join).catch((error: unknown) => {
+          if (this.process.db.isDead) throw error;
+          return undefined;
+        });
+        if (row === undefined) one.isRefused = true;
+        else one.machineId = row.id;
+      }
+      if (one.machineId !== undefined) connected.add(one.machineId);
+    }
+    for (const machine of machines.all()) {
+      if (machine.row.joinedAtMs === null) continue;
+      if (connected.has(machine.row.id)) {
+        if (machine.health !== 'READY') {
+          machines.move(machine, 'hello');
+          machines.move(machine, 'resolved');
+        }
+      } else if (machine.health === 'READY') {
+        machines.move(machine, 'silent');
+        machines.fellSilent(machine);
+      } else if (machine.health === 'SUSPECT' && this.clock.monotonicMs() - (machine.silentFromMs ?? 0) > LOST_MS)
+        machines.move(machine, 'overdue');
+    }
+  }
+
+  async steps(count: number, wanted: number): Promise<void> {
+    for (let n = 0; n < count; n += 1) await this.step(wanted);
+  }
+
+  end(): void {
+    this.process.hasEnded = true;
+    if (this.former !== undefined) this.former.hasEnded = true;
+  }
+}
+
+/** Rows of the pool that are not over, and its machines. */
+async function present(db: Db, poolId: number) {
+  const rows = await db.query<{ state: string; machine_id: string; request_id: string; instance_id: string | null }>(
+    'select state, machine_id, request_id, instance_id from provisioned_machines where pool_id = $1 and ended_at is null order by 2',
+    [poolId],
+  );
+  const machines = await db.query<{ id: string }>(
+    'select id from machines where pool_id = $1 and deleted_at is null order by 1',
+    [poolId],
+  );
+  return { rows: rows.rows, machines: machines.rows.map(({ id }) => id) };
+}
+
+describe('a provider that misbehaves', () => {
+  const seeds = Array.from({ length: SEEDS }, (_, index) => index + 1);
+  test.for(seeds)('story %i: at rest nothing is leaked, and nothing doubled', { timeout: 120_000 }, async (seed, { db }) => {
+    const pool = await aPool(db, `unruly-${seed}-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, seed);
+    await story.change();
+    await story.steps(60, 3);
+
+    story.cloud.isUnruly = false;
+    // Long enough for a machine that never joins, and for its replacement.
+    await story.steps(300, 3);
+    const held = await present(db, pool.id);
+    expect(held.rows.map(({ state }) => state)).toEqual(['joined', 'joined', 'joined']);
+    expect(held.machines).toEqual(held.rows.map((row) => row.machine_id));
+    const running = [...story.cloud.instances.values()];
+    expect(running.map(({ machineId }) => machineId).toSorted()).toEqual(held.machines);
+
+    await story.steps(90, 0);
+    const left = await present(db, pool.id);
+    expect(left).toEqual({ rows: [], machines: [] });
+    expect([...story.cloud.instances.values()]).toEqual([]);
+    story.end();
+  });
+});
+
+describe('a provider that behaves', () => {
+  test('a machine is requested, created, joins, and goes when it is idle', async ({ db }) => {
+    const pool = await aPool(db, `calm-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 7);
+    story.cloud.isUnruly = false;
+    await story.change();
+    await story.steps(20, 1);
+    expect(story.cloud.creates).toBe(1);
+    const capacity = story.process.provisioner.capacity(pool.id);
+    expect(capacity).toMatchObject({ pending: 0, alive: 1, hourlyCost: 2.5, unpriced: 0, lastFailure: null });
+    await story.steps(20, 0);
+    expect(story.cloud.instances.size).toBe(0);
+    expect(await present(db, pool.id)).toEqual({ rows: [], machines: [] });
+    story.end();
+  });
+
+  test('a machine that got work is not taken back', async ({ db }) => {
+    const pool = await aPool(db, `busy-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 8);
+    story.cloud.isUnruly = false;
+    await story.change();
+    await story.steps(20, 1);
+    const [row] = (await present(db, pool.id)).rows;
+    const machineId = row?.machine_id as MachineId;
+    story.process.occupied.add(machineId);
+    expect(await story.process.provisioner.shrink(machineId, 'idle')).toBe(false);
+    await story.steps(5, 1);
+    expect((await present(db, pool.id)).rows).toMatchObject([{ state: 'joined' }]);
+    expect(story.process.machines.get(machineId)?.row.intent).toBe('active');
+    story.end();
+  });
+
+  test('a pool has at most five machines on their way', async ({ db }) => {
+    const pool = await aPool(db, `many-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 9);
+    story.cloud.isUnruly = false;
+    await story.change();
+    await story.process.provisioner.tick();
+    const { provisioner } = story.process;
+    for (let n = 0; n < 5; n += 1) await provisioner.grow(pool.id, 'demand');
+    await expect(provisioner.grow(pool.id, 'demand')).rejects.toThrow(/5 machines on their way/);
+    await provisioner.settled();
+    story.end();
+  });
+
+  test('a replica that has not read the rows does not say that a pool is empty', async ({ db }) => {
+    const pool = await aPool(db, `unread-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 10);
+    expect(story.process.provisioner.capacity(pool.id)).toMatchObject({ pending: 5, notBeforeMs: Infinity });
+    await expect(story.process.provisioner.grow(pool.id, 'demand')).rejects.toThrow(/does not lead/);
+  });
+});

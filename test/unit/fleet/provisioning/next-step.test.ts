@@ -1,0 +1,228 @@
+import { describe, expect, test } from 'vitest';
+import type { Instance } from '#scheduler/domain/provisioning.ts';
+import { RULES, UNSEEN, nextStep, retryAfterMs } from '#scheduler/fleet/provisioning/next-step.ts';
+import type { MachineFacts, Present, Seen } from '#scheduler/fleet/provisioning/next-step.ts';
+import { backOff, poolCapacity } from '#scheduler/fleet/provisioning/pool-capacity.ts';
+import { provisionedAfter } from '#scheduler/fleet/provisioning/states.ts';
+import type { ProvisionedRow } from '#scheduler/fleet/provisioning/states.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
+import { randomFrom } from '../../../helpers/unruly-cloud.ts';
+
+const T = 1_800_000_000_000;
+const MINUTE = 60_000;
+
+const aRow = (over: Partial<ProvisionedRow> = {}): ProvisionedRow => ({
+  requestId: 'r1',
+  poolId: 1,
+  poolName: 'gpu',
+  poolWorkspaceId: null,
+  machineId: 'm1' as MachineId,
+  provider: 'p',
+  state: 'requested',
+  shape: { gpuModel: '', gpuCount: 0, cpuCores: 1, memoryMib: 1024 },
+  reason: '',
+  joinToken: null,
+  instanceId: null,
+  address: null,
+  hourlyCost: null,
+  endsAtMs: null,
+  creates: 0,
+  calledAtMs: null,
+  terminatedAtMs: null,
+  failures: 0,
+  failedAtMs: null,
+  failure: null,
+  endWhy: null,
+  drainUntilMs: null,
+  revision: 1,
+  requestedAtMs: T,
+  createdAtMs: null,
+  joinedAtMs: null,
+  endedAtMs: null,
+  ...over,
+});
+const aMachine = (over: Partial<MachineFacts> = {}): MachineFacts => ({
+  isJoined: false,
+  isConnected: false,
+  isLost: false,
+  silentMs: 0,
+  intent: 'active',
+  drainedMs: 0,
+  isOccupied: false,
+  ...over,
+});
+const anInstance = (over: Partial<Instance> = {}): Instance => ({
+  instanceId: 'i1',
+  requestId: 'r1',
+  state: 'running',
+  address: null,
+  hourlyCost: null,
+  endsAtMs: null,
+  ...over,
+});
+const at = (nowMs: number, over: Partial<Present> = {}): Present => ({
+  nowMs,
+  leadingSinceMs: T - 60 * MINUTE,
+  notBeforeMs: 0,
+  callEndsMs: 0,
+  ...over,
+});
+const absent = (absences: number, sinceMs = T): Seen => ({ instance: null, absences, absentSinceMs: sinceMs });
+const there = (over: Partial<Instance> = {}): Seen => ({ instance: anInstance(over), absences: 0, absentSinceMs: 0 });
+
+describe('a create that failed', () => {
+  const row = aRow({ state: 'creating', creates: 1, calledAtMs: T });
+  test('is not repeated before two listings without the instance', () => {
+    expect(nextStep(row, aMachine(), UNSEEN, at(T + MINUTE))).toEqual({ kind: 'look' });
+    expect(nextStep(row, aMachine(), absent(1), at(T + MINUTE))).toEqual({ kind: 'look' });
+    expect(nextStep(row, aMachine(), absent(2), at(T + MINUTE))).toEqual({ kind: 'create' });
+  });
+  test('is not repeated while a call of another process may run', () => {
+    const step = nextStep(row, aMachine(), absent(2), at(T + MINUTE, { callEndsMs: T + 2 * MINUTE }));
+    expect(step).toEqual({ kind: 'wait', untilMs: T + 2 * MINUTE });
+  });
+  test('waits for the back-off of its pool', () => {
+    const step = nextStep(row, aMachine(), absent(2), at(T + MINUTE, { notBeforeMs: T + 2 * MINUTE }));
+    expect(step).toEqual({ kind: 'wait', untilMs: T + 2 * MINUTE });
+  });
+  test('takes over the instance that a listing shows', () => {
+    expect(nextStep(row, aMachine(), there(), at(T + MINUTE))).toMatchObject({ kind: 'made' });
+  });
+  test('is given up after three calls', () => {
+    const third = { ...row, creates: RULES.mostCreates };
+    expect(nextStep(third, aMachine(), absent(2), at(T + MINUTE))).toEqual({ kind: 'end', why: 'not_created' });
+  });
+  test('is forgotten when its instance joins', () => {
+    expect(nextStep(row, aMachine({ isJoined: true }), UNSEEN, at(T + MINUTE))).toEqual({ kind: 'join' });
+  });
+});
+
+describe('an instance', () => {
+  const created = aRow({ state: 'created', creates: 1, instanceId: 'i1', createdAtMs: T });
+  const joined = aRow({ ...created, state: 'joined', joinedAtMs: T });
+  test('that does not join within 15 minutes ends', () => {
+    const joinByMs = T + RULES.joinWithinMs;
+    expect(nextStep(created, aMachine(), there(), at(joinByMs - 1))).toEqual({ kind: 'wait', untilMs: joinByMs });
+    expect(nextStep(created, aMachine(), there(), at(joinByMs))).toEqual({ kind: 'end', why: 'never_joined' });
+  });
+  test('that listings omit counts as gone after three, over two minutes', () => {
+    expect(nextStep(created, aMachine(), absent(3), at(T + MINUTE)).kind).toBe('wait');
+    expect(nextStep(created, aMachine(), absent(2), at(T + 5 * MINUTE)).kind).toBe('wait');
+    expect(nextStep(created, aMachine(), absent(3), at(T + 2 * MINUTE))).toEqual({ kind: 'end', why: 'instance_gone' });
+  });
+  test('whose agent is connected is there, whatever its provider lists', () => {
+    const machine = aMachine({ isJoined: true, isConnected: true });
+    expect(nextStep(joined, machine, absent(99), at(T + 60 * MINUTE)).kind).toBe('wait');
+    expect(nextStep(joined, machine, there({ state: 'gone' }), at(T + 60 * MINUTE)).kind).toBe('wait');
+    const silent = { ...machine, isConnected: false };
+    expect(nextStep(joined, silent, there({ state: 'gone' }), at(T))).toEqual({ kind: 'end', why: 'instance_gone' });
+  });
+  test('that its provider takes back drains before that', () => {
+    const noticed = { ...joined, endsAtMs: T + 2 * MINUTE };
+    const machine = aMachine({ isJoined: true, isConnected: true });
+    const leave = { kind: 'leave', why: 'spot_notice', drainUntilMs: T + 2 * MINUTE - RULES.noticeMarginMs };
+    expect(nextStep(noticed, machine, there(), at(T))).toEqual(leave);
+    const leaving = aRow({ ...noticed, state: 'leaving', endWhy: 'spot_notice', drainUntilMs: leave.drainUntilMs });
+    expect(nextStep(leaving, machine, there(), at(T))).toEqual({ kind: 'drain' });
+    const drained = { ...machine, intent: 'drained' };
+    expect(nextStep(leaving, drained, there(), at(T))).toEqual({ kind: 'end', why: 'spot_notice' });
+    const busy = { ...machine, intent: 'draining', isOccupied: true };
+    expect(nextStep(leaving, busy, there(), at(T + MINUTE)).kind).toBe('wait');
+    expect(nextStep(leaving, busy, there(), at(T + 2 * MINUTE))).toEqual({ kind: 'end', why: 'spot_notice' });
+  });
+  test('of a machine that is lost for long ends, but not right after a change of leader', () => {
+    const lost = aMachine({ isJoined: true, isLost: true, silentMs: RULES.lostAfterMs });
+    expect(nextStep(joined, lost, there(), at(T))).toEqual({ kind: 'end', why: 'lost' });
+    expect(nextStep(joined, lost, there(), at(T, { leadingSinceMs: T - 1000 })).kind).toBe('wait');
+    expect(nextStep(joined, { ...lost, silentMs: MINUTE }, there(), at(T)).kind).toBe('wait');
+  });
+  test('of a machine that somebody deleted ends', () => {
+    for (const state of ['requested', 'creating', 'created', 'joined', 'leaving'] as const)
+      expect(nextStep({ ...joined, state }, undefined, there(), at(T))).toEqual({ kind: 'end', why: 'machine_deleted' });
+  });
+});
+
+describe('an end', () => {
+  const row = aRow({ state: 'terminating', creates: 1, instanceId: 'i1', endWhy: 'idle' });
+  test('terminates, deletes the machine, and waits for a listing without the instance', () => {
+    expect(nextStep(row, aMachine(), UNSEEN, at(T))).toEqual({ kind: 'terminate', instanceId: 'i1' });
+    const terminated = { ...row, terminatedAtMs: T };
+    expect(nextStep(terminated, aMachine(), UNSEEN, at(T))).toEqual({ kind: 'delete_machine' });
+    expect(nextStep(terminated, undefined, UNSEEN, at(T))).toEqual({ kind: 'look' });
+    expect(nextStep(terminated, undefined, there({ state: 'stopping' }), at(T + 1)).kind).toBe('wait');
+    expect(nextStep(terminated, undefined, absent(1), at(T + 1))).toEqual({ kind: 'over' });
+  });
+  test('is tried again after a failure, and when the instance does not stop', () => {
+    const failed = { ...row, failures: 1, failedAtMs: T };
+    expect(nextStep(failed, aMachine(), UNSEEN, at(T + 1)).kind).toBe('wait');
+    expect(nextStep(failed, aMachine(), UNSEEN, at(T + RULES.retryBaseMs)).kind).toBe('terminate');
+    const stubborn = { ...row, terminatedAtMs: T };
+    expect(nextStep(stubborn, undefined, there(), at(T + RULES.stopWithinMs)).kind).toBe('terminate');
+  });
+  test('of a request that nothing was called for needs no provider', () => {
+    const uncalled = aRow({ state: 'terminating', endWhy: 'machine_deleted' });
+    expect(nextStep(uncalled, undefined, UNSEEN, at(T))).toEqual({ kind: 'over' });
+  });
+  test('without a known instance waits for three listings', () => {
+    const unknown = { ...row, instanceId: null };
+    expect(nextStep(unknown, undefined, absent(2), at(T))).toEqual({ kind: 'look' });
+    expect(nextStep(unknown, undefined, absent(3), at(T))).toEqual({ kind: 'over' });
+    expect(nextStep(unknown, undefined, there(), at(T))).toEqual({ kind: 'terminate', instanceId: 'i1' });
+  });
+});
+
+test('every step of random facts is one that the table takes', () => {
+  const random = randomFrom(1);
+  const pick = <T>(of: readonly T[]): T => of[Math.floor(random() * of.length)] as T;
+  const EVENTS = { create: 'call', made: 'made', join: 'join', leave: 'leave', end: 'end' } as const;
+  for (let seed = 0; seed < 10_000; seed += 1) {
+    const state = pick(['requested', 'creating', 'created', 'joined', 'leaving', 'terminating'] as const);
+    const row = aRow({
+      state,
+      creates: state === 'requested' ? 0 : pick([1, 2, 3]),
+      instanceId: pick([null, 'i1']),
+      endsAtMs: pick([null, T + MINUTE]),
+      terminatedAtMs: pick([null, T]),
+      failures: pick([0, 1, 9]),
+      failedAtMs: pick([null, T]),
+      drainUntilMs: pick([null, T + MINUTE]),
+      createdAtMs: pick([null, T]),
+    });
+    const machine = pick([undefined, aMachine({ isJoined: random() < 0.5, isConnected: random() < 0.5, isLost: random() < 0.5, intent: pick(['active', 'draining', 'drained']), silentMs: random() * 60 * MINUTE })]);
+    const seen = pick([UNSEEN, absent(1), absent(5), there(), there({ state: 'gone' }), there({ state: 'stopping' })]);
+    const now = at(T + random() * 40 * MINUTE, { callEndsMs: pick([0, T + MINUTE]), notBeforeMs: pick([0, T + MINUTE]) });
+    const step = nextStep(row, machine, seen, now);
+    if (step.kind in EVENTS) expect(provisionedAfter(state, EVENTS[step.kind as keyof typeof EVENTS])).toBeDefined();
+    if (step.kind === 'over') expect(provisionedAfter(state, 'over')).toBe('gone');
+    // The rule against doubles.
+    if (step.kind === 'create') expect(row.creates === 0 || seen.absences >= RULES.looksBeforeRepeat).toBe(true);
+    if (step.kind === 'create' || step.kind === 'wait') continue;
+    if (step.kind === 'end' && machine?.isConnected === true && state === 'joined')
+      expect(['drained', 'machine_deleted']).toContain(step.why);
+  }
+});
+
+describe('the back-off of a pool', () => {
+  test('grows from 5 seconds to 5 minutes', () => {
+    expect([1, 2, 3, 7, 50].map(retryAfterMs)).toEqual([5_000, 10_000, 20_000, 300_000, 300_000]);
+  });
+  test('counts failures since the last machine that was made', () => {
+    const failing = aRow({ state: 'creating', failures: 2, failedAtMs: T, failure: 'no quota' });
+    const given = aRow({ state: 'failed', endWhy: 'not_created', failures: 3, failedAtMs: T - 1, failure: 'older' });
+    expect(backOff([failing, given])).toEqual({ notBeforeMs: T + retryAfterMs(5), failure: 'no quota' });
+    expect(backOff([failing, given, aRow({ createdAtMs: T + 1 })])).toEqual({ notBeforeMs: 0, failure: null });
+  });
+  test('is not caused by a failed terminate', () => {
+    expect(backOff([aRow({ state: 'terminating', endWhy: 'idle', failures: 4, failedAtMs: T })]).notBeforeMs).toBe(0);
+  });
+  test('sums count what may cost money', () => {
+    const rows = [
+      aRow({ state: 'created' }),
+      aRow({ state: 'joined', hourlyCost: 2 }),
+      aRow({ state: 'terminating', hourlyCost: 3 }),
+      aRow({ state: 'gone', hourlyCost: 9 }),
+    ];
+    const sums = poolCapacity({ poolId: 1, workspaceId: null }, rows);
+    expect(sums).toMatchObject({ pending: 1, alive: 3, hourlyCost: 5, unpriced: 1 });
+  });
+});
