@@ -233,7 +233,7 @@ export class Workers implements WorkerService {
     return 'forced';
   }
 
-  /** Deletes a machine in any state: its instance is gone, so that nothing runs there. False: it was deleted already. */
+  /** Deletes a machine in any state: its instance is gone, and nothing runs there. False: it was deleted already. */
   async remove(machineId: MachineId): Promise<boolean> {
     const machine = this.#parts.machines.get(machineId);
     return machine !== undefined && (await this.#delete(machine));

@@ -88,8 +88,10 @@ export class UnrulyCloud implements ConfiguredProvider {
     this.#hung = this.#hung.filter((one) => one.untilMs > nowMs);
     for (const one of over) one.reject(new Error('did not end within 120 s'));
     for (const one of this.instances.values()) {
-      if (this.#does(0.005)) this.instances.delete(one.instanceId);
-      else if (this.#does(0.005)) one.endsAt = nowMs + 2 * MINUTE;
+      const dies = this.#does(0.005);
+      const isNoticed = this.#does(0.005);
+      if (dies) this.instances.delete(one.instanceId);
+      else if (isNoticed) one.endsAt = nowMs + 2 * MINUTE;
       if (one.endsAt !== null && nowMs >= one.endsAt) this.instances.delete(one.instanceId);
     }
   }

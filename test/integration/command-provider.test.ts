@@ -90,7 +90,10 @@ test('at most four programs of a provider create at once', async ({ folder }) =>
     `mkdir "in-$$"; ls -d in-* | wc -l >> counts; sleep 0.2; rmdir "in-$$"; echo '{"instanceId": "i"}'`,
   );
   await Promise.all(Array.from({ length: 9 }, () => provider.create(REQUEST)));
-  const counts = readFileSync(join(folder, 'home', 'counts'), 'utf8').trim().split('\n').map(Number);
+  const counts = readFileSync(join(folder, 'home', 'counts'), 'utf8')
+    .trim()
+    .split('\n')
+    .map(Number);
   expect(counts).toHaveLength(9);
   expect(Math.max(...counts)).toBeLessThanOrEqual(4);
 });

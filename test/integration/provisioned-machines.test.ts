@@ -38,7 +38,6 @@ const test = base.extend('db', { scope: 'file' }, async ({}, { onCleanup }): Pro
   return opened.db;
 });
 
-
 async function aPool(db: Db, name: string): Promise<GrowingPool> {
   const row = await makePool(db, { name, workspaceId: null, settings: {} });
   if (row === undefined) throw new Error(`pool ${name} is there already`);
@@ -108,7 +107,7 @@ class Process {
 
   /** Waits until no statement is under way; calls that hang stay. */
   async idle(): Promise<void> {
-    for (let quiet = 0; quiet < 4; ) {
+    for (let quiet = 0; quiet < 4;) {
       await turn();
       quiet = this.db.running === 0 ? quiet + 1 : 0;
     }
@@ -181,7 +180,14 @@ class Story {
     for (const one of this.cloud.instances.values()) {
       if (one.machineId === undefined && !one.isRefused && this.clock.nowMs() >= one.joinsAtMs) {
         const secret = one.joinToken.split('.')[2] ?? '';
-        const join = { secret, nonce: one.instanceId, fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '1' };
+        const join = {
+          secret,
+          nonce: one.instanceId,
+          fingerprint: 'f',
+          publicKey: 'k',
+          hostname: 'h',
+          agentVersion: '1',
+        };
         const row = await joining.join(join).catch((error: unknown) => {
           if (this.process.db.isDead) throw error;
           return undefined;
@@ -231,27 +237,33 @@ async function present(db: Db, poolId: number) {
 
 describe('a provider that misbehaves', () => {
   const seeds = Array.from({ length: SEEDS }, (_, index) => index + 1);
-  test.for(seeds)('story %i: at rest nothing is leaked, and nothing doubled', { timeout: 120_000 }, async (seed, { db }) => {
-    const pool = await aPool(db, `unruly-${seed}-${randomUUID().slice(0, 4)}`);
-    const story = new Story(db, pool, seed);
-    await story.change();
-    await story.steps(60, 3);
+  test.for(seeds)(
+    'story %i: at rest nothing is leaked, and nothing doubled',
+    { timeout: 120_000 },
+    async (seed, { db }) => {
+      const pool = await aPool(db, `unruly-${seed}-${randomUUID().slice(0, 4)}`);
+      const story = new Story(db, pool, seed);
+      await story.change();
+      await story.steps(60, 3);
 
-    story.cloud.isUnruly = false;
-    // Long enough for a machine that never joins, and for its replacement.
-    await story.steps(300, 3);
-    const held = await present(db, pool.id);
-    expect(held.rows.map(({ state }) => state)).toEqual(['joined', 'joined', 'joined']);
-    expect(held.machines).toEqual(held.rows.map((row) => row.machine_id));
-    const running = [...story.cloud.instances.values()];
-    expect(running.map(({ machineId }) => machineId).toSorted()).toEqual(held.machines);
+      story.cloud.isUnruly = false;
+      // Long enough for a machine that never joins, and for its replacement.
+      await story.steps(300, 3);
+      const held = await present(db, pool.id);
+      expect(held.rows.map(({ state }) => state)).toEqual(['joined', 'joined', 'joined']);
+      expect(held.machines).toEqual(held.rows.map((row) => row.machine_id));
+      const running = [...story.cloud.instances.values()];
+      expect(running.map(({ machineId }) => machineId ?? '').toSorted((a, b) => (a < b ? -1 : 1))).toEqual(
+        held.machines,
+      );
 
-    await story.steps(90, 0);
-    const left = await present(db, pool.id);
-    expect(left).toEqual({ rows: [], machines: [] });
-    expect([...story.cloud.instances.values()]).toEqual([]);
-    story.end();
-  });
+      await story.steps(90, 0);
+      const left = await present(db, pool.id);
+      expect(left).toEqual({ rows: [], machines: [] });
+      expect([...story.cloud.instances.values()]).toEqual([]);
+      story.end();
+    },
+  );
 });
 
 describe('a provider that behaves', () => {

@@ -42,7 +42,9 @@ export class CommandProvider implements ConfiguredProvider {
   }
 
   create(request: InstanceRequest): Promise<Instance> {
-    return this.#inLane(() => this.#told('create', async () => createdOf(await this.#run('create', request), request.requestId)));
+    return this.#inLane(() =>
+      this.#told('create', async () => createdOf(await this.#run('create', request), request.requestId)),
+    );
   }
 
   list(installationId: string): Promise<readonly Instance[]> {
@@ -83,7 +85,9 @@ export class CommandProvider implements ConfiguredProvider {
     const { settings, home, env } = this.#parts;
     const [program = '', ...args] = settings.command;
     await mkdir(home, { recursive: true, mode: 0o700 });
-    const passed = Object.fromEntries([...PASSED_ON, ...PROXIES].flatMap((name) => (env[name] === undefined ? [] : [[name, env[name]]])));
+    const passed = Object.fromEntries(
+      [...PASSED_ON, ...PROXIES].flatMap((name) => (env[name] === undefined ? [] : [[name, env[name]]])),
+    );
     const child = execa(program, [...args, verb], {
       input: JSON.stringify(input),
       env: { HOME: home, ...passed, ...settings.env },
@@ -113,7 +117,12 @@ export class CommandProvider implements ConfiguredProvider {
   }
 
   #why(
-    result: { readonly code?: string; readonly isMaxBuffer?: boolean; readonly exitCode?: number; readonly signal?: string },
+    result: {
+      readonly code?: string | undefined;
+      readonly isMaxBuffer?: boolean | undefined;
+      readonly exitCode?: number | undefined;
+      readonly signal?: string | undefined;
+    },
     isLate: boolean,
   ): string {
     const { settings } = this.#parts;

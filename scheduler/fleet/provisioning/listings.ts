@@ -81,7 +81,8 @@ export class Listings {
 
   /** Lists the providers whose turn it is. */
   async tick(): Promise<void> {
-    await Promise.all(this.#parts.providers.names().map((name) => (this.#isDue(name) ? this.list(name) : undefined)));
+    const due = this.#parts.providers.names().filter((name) => this.#isDue(name));
+    await Promise.all(due.map((name) => this.list(name)));
   }
 
   #isDue(provider: string): boolean {
@@ -156,7 +157,10 @@ export class Listings {
       const { instanceId, requestId } = instance;
       try {
         await provider.terminate({ instanceId, requestId });
-        log.warn({ provider: provider.name, instanceId, requestId }, 'an instance that serves no machine is terminated');
+        log.warn(
+          { provider: provider.name, instanceId, requestId },
+          'an instance that serves no machine is terminated',
+        );
         onUnwanted(provider.name, instance);
       } catch (error) {
         log.warn(

@@ -1,4 +1,4 @@
-// What the machines of a pool's provider amount to, and the pool's back-off, from their rows alone. Pure.
+// Sums of the machines of a pool's provider, and the pool's back-off, from their rows alone. Pure.
 import type { PoolCapacity } from '../../domain/provisioning.ts';
 import { retryAfterMs } from './next-step.ts';
 import { isFailedEnd, isOver, isPending } from './states.ts';

@@ -57,7 +57,9 @@ export function providersIn(path: string, text: string): ReadonlyMap<string, Pro
   for (const name of names.slice(0, MOST_PROVIDERS)) {
     const where = `provider ${name.slice(0, 80)}`;
     if (!NAME.test(name))
-      problems.push(`${where}: the name must have at most 63 letters, digits, dots, dashes, plus signs and underscores`);
+      problems.push(
+        `${where}: the name must have at most 63 letters, digits, dots, dashes, plus signs and underscores`,
+      );
     const settings = settingsOf(entries[name], where, problems);
     if (settings !== undefined) providers.set(name, settings);
   }
@@ -73,19 +75,26 @@ function settingsOf(value: unknown, where: string, problems: string[]): Provider
   const { command, timeoutSeconds = TIMEOUT.default, env = {} } = value;
   const before = problems.length;
   for (const name of Object.keys(value))
-    if (!FIELDS.includes(name)) problems.push(`${where}: ${name.slice(0, 80)} is no setting; there are ${FIELDS.join(', ')}`);
+    if (!FIELDS.includes(name))
+      problems.push(`${where}: ${name.slice(0, 80)} is no setting; there are ${FIELDS.join(', ')}`);
   const isCommand =
     Array.isArray(command) &&
     command.length > 0 &&
     command.every((part) => typeof part === 'string' && !part.includes('\0')) &&
     String(command[0]).startsWith('/');
-  if (!isCommand) problems.push(`${where}: command must be a list of texts that begins with the absolute path of a program`);
+  if (!isCommand)
+    problems.push(`${where}: command must be a list of texts that begins with the absolute path of a program`);
   const isTime =
-    Number.isInteger(timeoutSeconds) && Number(timeoutSeconds) >= TIMEOUT.least && Number(timeoutSeconds) <= TIMEOUT.most;
-  if (!isTime) problems.push(`${where}: timeoutSeconds must be a whole number from ${TIMEOUT.least} to ${TIMEOUT.most}`);
+    Number.isInteger(timeoutSeconds) &&
+    Number(timeoutSeconds) >= TIMEOUT.least &&
+    Number(timeoutSeconds) <= TIMEOUT.most;
+  if (!isTime)
+    problems.push(`${where}: timeoutSeconds must be a whole number from ${TIMEOUT.least} to ${TIMEOUT.most}`);
   const isEnv =
     isRecord(env) &&
-    Object.entries(env).every(([name, text]) => VARIABLE.test(name) && typeof text === 'string' && !text.includes('\0'));
+    Object.entries(env).every(
+      ([name, text]) => VARIABLE.test(name) && typeof text === 'string' && !text.includes('\0'),
+    );
   if (!isEnv) problems.push(`${where}: env must be an object of texts, named as environment variables are`);
   if (problems.length > before) return undefined;
   return {

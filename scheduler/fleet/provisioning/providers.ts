@@ -47,7 +47,10 @@ export class Providers {
       this.#take(await readProvidersFile(path));
       log.info({ file: path, providers: this.names(), onScreen: true }, 'providers file read again');
     } catch (error) {
-      log.error({ err: error, file: path, why: messageOf(error) }, 'providers file not taken: providers stay as they are');
+      log.error(
+        { err: error, file: path, why: messageOf(error) },
+        'providers file not taken: providers stay as they are',
+      );
     }
   }
 

@@ -114,7 +114,8 @@ export class Provisioner implements CapacityChanges {
       owned: (provider, instances) => ownedInstances(parts.db, provider, instances),
       isLeader: () => this.#isReady(),
       onFacts: (row, instance) => this.#facts(row, instance),
-      onUnwanted: (_provider, { requestId }) => this.#results.tell('unwanted', this.#rows.get(requestId) ?? { poolName: '' }),
+      onUnwanted: (_provider, { requestId }) =>
+        this.#results.tell('unwanted', this.#rows.get(requestId) ?? { poolName: '' }),
       clock: parts.clock,
       log: parts.log,
     });
@@ -151,6 +152,19 @@ export class Provisioner implements CapacityChanges {
     const summed = poolCapacity({ poolId, workspaceId: rows[0]?.poolWorkspaceId ?? null }, rows);
     // Without its rows a leader must not decide that a pool has no machines.
     return this.#isReady() ? summed : { ...summed, pending: MOST_PENDING, notBeforeMs: Infinity };
+  }
+
+  /** Whether the installation has a provider of that name. */
+  knows(provider: string): boolean {
+    return this.#parts.providers.get(provider) !== undefined;
+  }
+
+  /** Machines of the pool that its provider made, from their join until they begin to leave. */
+  machines(poolId: number): readonly MachineId[] {
+    return this.#rows
+      .ofPool(poolId)
+      .filter(({ state }) => state === 'joined')
+      .map(({ machineId }) => machineId);
   }
 
   async grow(poolId: number, reason: string): Promise<void> {
@@ -318,7 +332,10 @@ export class Provisioner implements CapacityChanges {
         callEndsMs: this.#callEndsMs(row),
       });
       if (step.kind === 'wait') return;
-      if (step.kind === 'look') return void this.#listings.want(row.provider);
+      if (step.kind === 'look') {
+        this.#listings.want(row.provider);
+        return;
+      }
       if (!(await this.#carryOut(row, step))) return;
       this.#changed.tell(row.poolId);
     }
@@ -349,7 +366,12 @@ export class Provisioner implements CapacityChanges {
       case 'made':
         return await this.#made(row, step.instance);
       case 'join': {
-        const joined = await this.#rows.move(row, 'join', { joinedAtMs: nowMs, joinToken: null, failures: 0, failure: null });
+        const joined = await this.#rows.move(row, 'join', {
+          joinedAtMs: nowMs,
+          joinToken: null,
+          failures: 0,
+          failure: null,
+        });
         if (joined !== undefined) this.#results.tell('joined', joined);
         return joined !== undefined;
       }
@@ -366,7 +388,11 @@ export class Provisioner implements CapacityChanges {
       case 'end': {
         if (step.why === 'machine_deleted' && !(await isDeleted(row.machineId))) return false;
         const isFailed = isFailedEnd(step.why);
-        const failure = { failures: Math.max(1, row.failures), failedAtMs: nowMs, failure: row.failure ?? FAILED[step.why] ?? null };
+        const failure = {
+          failures: Math.max(1, row.failures),
+          failedAtMs: nowMs,
+          failure: row.failure ?? FAILED[step.why] ?? null,
+        };
         const change = { endWhy: step.why, joinToken: null, ...(isFailed ? failure : { failures: 0, failure: null }) };
         return (await this.#rows.move(row, 'end', change)) !== undefined;
       }
@@ -400,7 +426,14 @@ export class Provisioner implements CapacityChanges {
       const token = Buffer.from(sealer.open(row.joinToken, sealContext(row.requestId))).toString();
       const { requestId, machineId, poolName, shape } = row;
       const installationId = await this.#installationId();
-      const instance = await provider.create({ requestId, installationId, machineId, poolName, shape, ...joinOf(token) });
+      const instance = await provider.create({
+        requestId,
+        installationId,
+        machineId,
+        poolName,
+        shape,
+        ...joinOf(token),
+      });
       this.#callEnded.set(row.requestId, clock.nowMs());
       return await this.#made(calling, instance);
     } catch (error) {

@@ -138,7 +138,10 @@ describe('an instance', () => {
   });
   test('of a machine that somebody deleted ends', () => {
     for (const state of ['requested', 'creating', 'created', 'joined', 'leaving'] as const)
-      expect(nextStep({ ...joined, state }, undefined, there(), at(T))).toEqual({ kind: 'end', why: 'machine_deleted' });
+      expect(nextStep({ ...joined, state }, undefined, there(), at(T))).toEqual({
+        kind: 'end',
+        why: 'machine_deleted',
+      });
   });
 });
 
@@ -188,9 +191,21 @@ test('every step of random facts is one that the table takes', () => {
       drainUntilMs: pick([null, T + MINUTE]),
       createdAtMs: pick([null, T]),
     });
-    const machine = pick([undefined, aMachine({ isJoined: random() < 0.5, isConnected: random() < 0.5, isLost: random() < 0.5, intent: pick(['active', 'draining', 'drained']), silentMs: random() * 60 * MINUTE })]);
+    const machine = pick([
+      undefined,
+      aMachine({
+        isJoined: random() < 0.5,
+        isConnected: random() < 0.5,
+        isLost: random() < 0.5,
+        intent: pick(['active', 'draining', 'drained']),
+        silentMs: random() * 60 * MINUTE,
+      }),
+    ]);
     const seen = pick([UNSEEN, absent(1), absent(5), there(), there({ state: 'gone' }), there({ state: 'stopping' })]);
-    const now = at(T + random() * 40 * MINUTE, { callEndsMs: pick([0, T + MINUTE]), notBeforeMs: pick([0, T + MINUTE]) });
+    const now = at(T + random() * 40 * MINUTE, {
+      callEndsMs: pick([0, T + MINUTE]),
+      notBeforeMs: pick([0, T + MINUTE]),
+    });
     const step = nextStep(row, machine, seen, now);
     if (step.kind in EVENTS) expect(provisionedAfter(state, EVENTS[step.kind as keyof typeof EVENTS])).toBeDefined();
     if (step.kind === 'over') expect(provisionedAfter(state, 'over')).toBe('gone');

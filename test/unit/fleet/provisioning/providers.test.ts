@@ -36,7 +36,10 @@ describe('the answer of a program', () => {
   });
   test.for([
     ['{}', /must be \{"instances"/],
-    ['{"instances": [{"instanceId": "a", "requestId": "r"}]}', /instances\[0\]\.installationId: must be the text of its tag/],
+    [
+      '{"instances": [{"instanceId": "a", "requestId": "r"}]}',
+      /instances\[0\]\.installationId: must be the text of its tag/,
+    ],
     ['{"instances": [{"instanceId": "a", "installationId": "ours", "state": "running"}]}', /instances\[0\]\.requestId/],
   ] as const)('to list as %j counts for nothing', ([text, why]) => {
     expect(() => listedOf(text, 'ours')).toThrow(why);
@@ -53,9 +56,20 @@ describe('the providers file', () => {
     });
   });
   test('with mistakes is refused with all of them', () => {
-    const said = { providers: { 'a b': { command: ['x'], timeoutSeconds: 0, env: { '1': 2 }, shell: true }, c: 3 }, x: 1 };
+    const said = {
+      providers: { 'a b': { command: ['x'], timeoutSeconds: 0, env: { '1': 2 }, shell: true }, c: 3 },
+      x: 1,
+    };
     const refused = (): unknown => providersIn('/p', JSON.stringify(said));
-    for (const part of [/x is nothing/, /provider a b: the name/, /shell is no setting/, /absolute path/, /timeoutSeconds must/, /env must/, /provider c: must be an object/])
+    for (const part of [
+      /x is nothing/,
+      /provider a b: the name/,
+      /shell is no setting/,
+      /absolute path/,
+      /timeoutSeconds must/,
+      /env must/,
+      /provider c: must be an object/,
+    ])
       expect(refused).toThrow(part);
   });
 });
@@ -72,8 +86,14 @@ describe('a listing', () => {
     endsAtMs: null,
   });
   test('shows the row of each instance, by its id before its tag', () => {
-    const { ofRow, extra, orphans } = sightingOf([one('i1', 'wrong'), one('i2', 'r2')], [aRow('r1', 'i1'), aRow('r2', null)]);
-    expect([...ofRow].map(([requestId, { instanceId }]) => [requestId, instanceId])).toEqual([['r1', 'i1'], ['r2', 'i2']]);
+    const { ofRow, extra, orphans } = sightingOf(
+      [one('i1', 'wrong'), one('i2', 'r2')],
+      [aRow('r1', 'i1'), aRow('r2', null)],
+    );
+    expect([...ofRow].map(([requestId, { instanceId }]) => [requestId, instanceId])).toEqual([
+      ['r1', 'i1'],
+      ['r2', 'i2'],
+    ]);
     expect([extra, orphans]).toEqual([[], []]);
   });
   test('shows the second instance of a request as one too many', () => {
@@ -83,7 +103,10 @@ describe('a listing', () => {
   });
   test('shows instances without a live row, and not those that end', () => {
     const listed = [one('i1', 'r1'), one('i2', 'r9'), one('i3', 'r9', 'stopping'), one('i4', 'r9', 'gone')];
-    expect(sightingOf(listed, [aRow('r1', 'i1', 'gone')]).orphans.map(({ instanceId }) => instanceId)).toEqual(['i1', 'i2']);
+    expect(sightingOf(listed, [aRow('r1', 'i1', 'gone')]).orphans.map(({ instanceId }) => instanceId)).toEqual([
+      'i1',
+      'i2',
+    ]);
   });
   test('has an unwanted instance terminated after two sightings and a minute', () => {
     const first = unwantedAfter(new Map(), [one('i1', 'r1')], 0);
