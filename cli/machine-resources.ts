@@ -1,6 +1,7 @@
 // The command tree's part for machines, workers and pools. Names, flags and help are here; each command's module is
 // loaded when it runs.
 import type { Command } from 'commander';
+import type { UpgradeFlags } from './commands/machine-upgrade.ts';
 import type { Invocation } from './commands/run.ts';
 import type { DrainFlags, PoolFlags, PoolOwnerFlags } from './flags.ts';
 import { command, examples, nameOrDefault, numberOrDefault, wholeNumber, yesNoOrDefault } from './program-parts.ts';
@@ -23,12 +24,20 @@ export function addMachine(program: Command, invocation: () => Invocation): void
     command(
       machine,
       'upgrade',
-      "Print the line that brings a machine's agent to the release that the scheduler gives out",
-    ),
+      "Print the line that brings a machine's agent to the release that the scheduler gives out; or upgrade a pool",
+    )
+      .option('--pool <name>', 'upgrade its machines, one after the other, and stop at the first that fails')
+      .option(
+        '--run <command>',
+        'runs for each machine, with the line on standard input; {host} and {id} in it are the machine',
+      )
+      .option('--to <version>', 'the version that counts as new; unless said, that of the release')
+      .option('--deadline <seconds>', 'for each machine to be connected with it', wholeNumber, 300),
     'machine upgrade',
-  ).action(async () => {
+    "machine upgrade --pool gpu --run 'ssh {host} sh'",
+  ).action(async (flags: UpgradeFlags) => {
     const { runMachineUpgrade } = await import('./commands/machine.ts');
-    await runMachineUpgrade(invocation());
+    await runMachineUpgrade(flags, invocation());
   });
   examples(
     command(machine, 'list', 'List machines, present or not').option('--pool <name>', 'of one pool'),

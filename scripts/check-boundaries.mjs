@@ -73,6 +73,7 @@ const LAYERS = {
     'completion',
     'deploy',
     'transfer',
+    'upgrade',
     'up',
     [
       'byte-request.ts',

@@ -12,6 +12,10 @@ RELEASE_ARM64_FILE=''
 RELEASE_ARM64_SHA256=''
 
 ROOT=/opt/longshore
+# The release that runs.
+CURRENT=$ROOT/current
+# Where the Debian package has its release.
+PACKAGE=/usr/lib/longshore-agent
 CONFIG=/etc/longshore-agent
 STATE=/var/lib/longshore-agent
 UNITS=/etc/systemd/system
@@ -69,12 +73,21 @@ main() {
   done
   [ "$(id -u)" = 0 ] || fail 'run it as root (sudo)'
   [ -d /run/systemd/system ] || fail 'this machine does not run systemd; run `longshore agent` under its own service manager'
+  [ ! -e "$PACKAGE/lib/agent.mjs" ] || leave_to_package
   mkdir -p "$ROOT"
   if command -v flock >/dev/null; then
     exec 9>"$ROOT/.lock"
     flock -n 9 || fail 'another installation is under way'
   fi
   "do_$command"
+}
+
+# The package's own command joins the machine; apt makes all other changes.
+leave_to_package() {
+  case "$command" in install | join)
+    if [ -n "$scheduler" ] && [ -z "$archive" ]; then exec "$PACKAGE/bin/longshore-agent" join --scheduler "$scheduler"; fi ;;
+  esac
+  fail 'the agent of this machine is a Debian package: `apt install ./longshore-agent_….deb` upgrades it or goes back, `apt remove longshore-agent` removes it'
 }
 
 do_install() {
@@ -125,7 +138,7 @@ not_started() {
 
 # Nothing is fetched: an image of a disk has the release.
 do_join() {
-  release=$(readlink "$ROOT/current" 2>/dev/null) || fail 'no agent is installed here: `longshore-agent install` does that'
+  release=$(running_release) || fail 'no agent is installed here: `longshore-agent install` does that'
   read_token
   [ -n "$token" ] || fail 'a token is needed: give it on standard input, or in the file that LONGSHORE_JOIN_TOKEN_FILE names'
   read_proxies
@@ -140,7 +153,7 @@ do_join() {
 }
 
 do_reset() {
-  [ -L "$ROOT/current" ] || fail 'not installed'
+  running_release >/dev/null || fail 'not installed'
   end_work
   systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
   end_mounts
@@ -150,11 +163,13 @@ do_reset() {
   say 'The one that it was, in the installation: `longshore machine delete <id>`'
 }
 
+running_release() { readlink "$ROOT/current" 2>/dev/null; }
+
 end_work() {
   systemctl -q is-active "$AGENT" || return 0
   say 'letting running work end (its time: LONGSHORE_SHUTDOWN_DRAIN_SECONDS) ...'
   systemctl stop "$DRAIN" 2>/dev/null || true
-  LONGSHORE_DATA_DIR=$STATE "$ROOT/current/bin/node" "$ROOT/current/lib/agent.mjs" end-containers || say 'containers did not all stop' >&2
+  LONGSHORE_DATA_DIR=$STATE "$CURRENT/bin/node" "$CURRENT/lib/agent.mjs" end-containers || say 'containers did not all stop' >&2
 }
 
 # Mounts inside the directory stay untouched, and the directory itself may be a mount.
@@ -329,12 +344,17 @@ download() {
   else fail 'neither curl nor wget is installed'; fi || fail "$1 could not be fetched"
 }
 
-write_settings() {
+# The files of settings, with every setting commented out.
+make_settings() {
   mkdir -p "$CONFIG"
   chmod 755 "$CONFIG"
   [ -f "$CONFIG/mounts.env" ] || [ ! -f "$ROOT/$release/systemd/mounts.env" ] ||
     install -m 600 "$ROOT/$release/systemd/mounts.env" "$CONFIG/mounts.env"
   [ -f "$CONFIG/agent.env" ] || install -m 600 "$ROOT/$release/systemd/agent.env" "$CONFIG/agent.env"
+}
+
+write_settings() {
+  make_settings
   if [ -n "$scheduler" ]; then
     case "$scheduler" in *[!A-Za-z0-9.:_\[\]-]*) fail '--scheduler must be host:port' ;; esac
     sed "s|^#\{0,1\}LONGSHORE_SCHEDULER_ADDRESS=.*|LONGSHORE_SCHEDULER_ADDRESS=$scheduler|" "$CONFIG/agent.env" >"$CONFIG/agent.env.new"
@@ -366,7 +386,11 @@ switch_to() {
   done
   ln -sfn "$1" "$ROOT/.current"
   mv -T "$ROOT/.current" "$ROOT/current"
-  for unit in $(units_of "$1"); do
+  reload_changed $(units_of "$1")
+}
+
+reload_changed() {
+  for unit in "$@"; do
     # systemd reads a new unit by itself; only a unit that it holds in another form needs a reload.
     [ "$(systemctl show -p LoadState --value "$unit")" = loaded ] && [ "$(systemctl show -p NeedDaemonReload --value "$unit")" = no ] && continue
     reload_units
@@ -410,7 +434,7 @@ start_agent() {
 # The mount helper runs where buckets can be mounted, and starts before the agent, which asks for it once. Its mounts
 # outlive its restart.
 start_mounts() {
-  if [ ! -f "$ROOT/current/systemd/$MOUNTS" ]; then
+  if [ ! -f "$CURRENT/systemd/$MOUNTS" ]; then
     # A release from before the helper cannot run it. Containers keep their mounts.
     systemctl disable --now --no-reload -q "$MOUNTS" 2>/dev/null || true
     return 0
@@ -450,5 +474,8 @@ own_state=$(setting LONGSHORE_DATA_DIR)
 STATE=${own_state:-$STATE}
 token_needed=''
 [ -f "$STATE/agent/machine.json" ] || token_needed=yes
-main "$@"
-exit 0
+# The command of the package takes the functions.
+[ -n "${FUNCTIONS_ALONE:-}" ] || {
+  main "$@"
+  exit 0
+}

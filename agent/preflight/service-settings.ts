@@ -7,7 +7,8 @@ import { fileURLToPath } from 'node:url';
 import { StartupError } from '#shared/errors.ts';
 import { hasCode, readIfThere } from '../durable.ts';
 
-const INSTALLED = '/opt/longshore/';
+/** Folders of releases: the installer's, and those of the Debian packages. */
+const INSTALLED = ['/opt/longshore/', '/usr/lib/longshore-agent/', '/usr/lib/longshore-scheduler/'];
 const FILE = '/etc/longshore-agent/agent.env';
 /** The data directory of longshore-agent.service. */
 const DATA_DIR = '/var/lib/longshore-agent';
@@ -27,7 +28,7 @@ export async function checkSettings(
   env: Readonly<Record<string, string | undefined>>,
   { program = fileURLToPath(import.meta.url), file = FILE }: { readonly program?: string; readonly file?: string } = {},
 ): Promise<CheckSettings> {
-  if (!program.startsWith(INSTALLED)) return { env, file: '' };
+  if (!INSTALLED.some((folder) => program.startsWith(folder))) return { env, file: '' };
   let text: string | undefined;
   try {
     text = await readIfThere(file);

@@ -3,11 +3,14 @@ import { machineNotes } from './machine-notes.ts';
 import { createHash } from 'node:crypto';
 import { agentLine, hostOf, installerPath, joinLine, upgradeLine } from '#shared/join-line.ts';
 import type { Client } from '../client.ts';
-import { CliError } from '../errors.ts';
+import { CliError, usageError } from '../errors.ts';
 import { ageOf, coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
 import type { JsonObject } from '../json.ts';
 import { listField, numberField, objectField, textField, textsField } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
+import { versionsIn } from '../upgrade/plan.ts';
+import { runPoolUpgrade } from './machine-upgrade.ts';
+import type { GivenOut, UpgradeFlags } from './machine-upgrade.ts';
 import { unknownPool } from './pool-words.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -73,15 +76,15 @@ function noteLoopback(address: string, settings: string): void {
   note(settings);
 }
 
-/** Prints the command that upgrades the agent of a joined machine. */
-export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
+/** Prints the command that upgrades the agent of a joined machine; with a pool, upgrades its machines one by one. */
+export async function runMachineUpgrade(flags: UpgradeFlags, invocation: Invocation): Promise<void> {
+  if (flags.pool !== undefined) return runPoolUpgrade(flags.pool, flags, invocation, givenOut);
+  if (flags.run !== undefined || flags.to !== undefined) throw usageError('--run and --to need --pool');
   await withClient(invocation, async (client) => {
-    const { url } = client.context;
-    const digest = await scriptSha256(client, '');
-    if (digest === null) {
+    const { line } = await givenOut(client);
+    if (line === '') {
       throw new CliError('this scheduler has no release to give out: docs/machines.md says how it gets one');
     }
-    const line = upgradeLine({ baseUrl: url, upstream: new URL(url).host, channel: '', scriptSha256: digest });
     if (invocation.options.json === true) printJson({ line });
     else {
       print('Run this on each machine; its containers go on:');
@@ -95,11 +98,26 @@ export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
   });
 }
 
+async function givenOut(client: Pick<Client, 'call' | 'context'>): Promise<GivenOut> {
+  const { url } = client.context;
+  const script = await installer(client, '');
+  if (script === null) return { line: '', versions: [] };
+  const place = { baseUrl: url, upstream: new URL(url).host, channel: '', scriptSha256: sha256Of(script) };
+  return { line: upgradeLine(place), versions: versionsIn(script.toString('utf8')) };
+}
+
 /** The hash of the installer's script, as this client saw it; null: the scheduler has no release to give out. */
 async function scriptSha256(client: Pick<Client, 'call'>, channel: string): Promise<string | null> {
-  const script = await client.call(installerPath(channel), { anonymous: true });
-  return script.status === 200 ? createHash('sha256').update(script.body).digest('hex') : null;
+  const script = await installer(client, channel);
+  return script === null ? null : sha256Of(script);
 }
+
+async function installer(client: Pick<Client, 'call'>, channel: string): Promise<Buffer | null> {
+  const script = await client.call(installerPath(channel), { anonymous: true });
+  return script.status === 200 ? Buffer.from(script.body) : null;
+}
+
+const sha256Of = (script: Buffer): string => createHash('sha256').update(script).digest('hex');
 
 export async function runMachineList(pool: string | undefined, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {

@@ -138,7 +138,7 @@ export const NOT_KEPT: Readonly<Record<string, string>> = {
   'image show': 'needs a build: test/e2e/image-builds.test.ts',
   invoke: 'bytes of a handler: test/hosts/cli-verbs.test.ts',
   'key retire': 'ends the tokens of the test: test/integration/signing-keys.test.ts',
-  'machine upgrade': 'needs a release: test/integration/cli-client.test.ts',
+  'machine upgrade': 'needs a release: test/integration/machine-upgrade.test.ts',
   'metrics pool': 'depends on the moment: test/unit/cli/metrics.test.ts',
   mounts: 'a daemon: no result',
   'registry serve': 'a daemon: no result',

@@ -52,6 +52,7 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
     mkdirSync(at(name), { recursive: true });
   const script = readFileSync(SCRIPT, 'utf8')
     .replace('ROOT=/opt/longshore', `ROOT=${at('opt')}`)
+    .replace('PACKAGE=/usr/lib/longshore-agent', `PACKAGE=${at('package')}`)
     .replace('CONFIG=/etc/longshore-agent', `CONFIG=${at('etc')}`)
     .replace('STATE=/var/lib/longshore-agent', `STATE=${at('state')}`)
     .replace('UNITS=/etc/systemd/system', `UNITS=${at('units')}`)

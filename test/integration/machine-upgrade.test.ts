@@ -1,0 +1,153 @@
+// `machine upgrade --pool` as a process, against a small server that answers as the gateway does. The operator's
+// command is a script that upgrades a simulated machine, or fails.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { appendFileSync, chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { join, resolve } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { expect, onTestFinished, test } from 'vitest';
+import { tempDirectory } from '../helpers/programs.ts';
+
+const MAIN = resolve(import.meta.dirname, '..', '..', 'cli', 'main.ts');
+const SCRIPT = "#!/bin/sh\nRELEASE_VERSION='2.0.0'\n";
+
+interface Host {
+  readonly id: string;
+  readonly status?: string;
+  readonly version?: string;
+  readonly hostname?: string;
+}
+
+/** A pool of machines. A line `ID` in the file of upgrades gives the machine the new version. */
+async function aPool(hosts: readonly Host[], script: string | null = SCRIPT) {
+  const directory = tempDirectory('pool');
+  const upgraded = join(directory.path, 'upgraded');
+  const tool = join(directory.path, 'tool');
+  const server = createServer((request, response) => {
+    const asked = new URL(request.url ?? '', 'http://x');
+    const id = asked.searchParams.get('machineId');
+    const done = existsSync(upgraded) ? readFileSync(upgraded, 'utf8').split('\n') : [];
+    const machines = hosts
+      .filter((host) => id === null || host.id === id)
+      .map((host) => ({
+        id: host.id,
+        status: host.status ?? 'available',
+        agentVersion: done.includes(host.id) ? '2.0.0' : (host.version ?? '1.0.0'),
+        lastKeepalive: new Date().toISOString(),
+        conditions: [],
+        host: id === null ? null : { hostname: host.hostname ?? `host-${host.id}` },
+      }));
+    const isScript = asked.pathname === '/install/agent';
+    response.writeHead(isScript && script === null ? 404 : 200, { 'content-type': 'application/json' });
+    response.end(isScript ? (script ?? '{}') : JSON.stringify({ ok: true, machines }));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+    directory.remove();
+  });
+  const address = server.address();
+  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  return {
+    upgraded,
+    tool,
+    /** The operator's program: its text, with the machine's name in `$1`. */
+    program: (text: string) => {
+      writeFileSync(tool, `#!/bin/sh\n${text}\n`);
+      chmodSync(tool, 0o755);
+    },
+    run: async (...args: readonly string[]) => {
+      const child = spawn(process.execPath, [MAIN, 'machine', 'upgrade', ...args], {
+        env: {
+          ...process.env,
+          LONGSHORE_URL: `http://127.0.0.1:${port}`,
+          LONGSHORE_TOKEN: 'eyJ.test',
+          LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
+        },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      });
+      const [stdout, stderr, [code]] = await Promise.all([
+        buffer(child.stdout),
+        buffer(child.stderr),
+        once(child, 'close') as Promise<[number]>,
+      ]);
+      return { code, stdout: stdout.toString(), stderr: stderr.toString() };
+    },
+  };
+}
+
+test('goes machine by machine with the line on standard input, and leaves alone what is new or away', async () => {
+  const pool = await aPool([
+    { id: 'a' },
+    { id: 'b', version: '2.0.0' },
+    { id: 'c', status: 'registered' },
+    { id: 'd', hostname: 'gpu-4.example' },
+  ]);
+  pool.program(`grep -q 'sudo sh' && echo "$2" >> '${pool.upgraded}' && echo "$1" >> '${pool.upgraded}'`);
+  const ended = await pool.run('--pool', 'gpu', '--run', `${pool.tool} {host} {id}`, '--json');
+  expect(JSON.parse(ended.stdout)).toEqual({
+    versions: ['2.0.0'],
+    upgraded: ['a', 'd'],
+    already: ['b'],
+    away: ['c'],
+    failed: null,
+    notTried: [],
+  });
+  expect(ended.code).toBe(0);
+  expect(ended.stderr).toContain('1 of 2: a (host-a), the canary is connected with 2.0.0');
+  expect(readFileSync(pool.upgraded, 'utf8')).toBe('a\nhost-a\nd\ngpu-4.example\n');
+});
+
+test('stops at the first machine that fails, names it, and goes on from there when it is run again', async () => {
+  const pool = await aPool([{ id: 'a' }, { id: 'b' }, { id: 'c' }]);
+  pool.program(`[ "$1" != b ] || { echo 'no route to host' >&2; exit 7; }; echo "$1" >> '${pool.upgraded}'`);
+  const args = ['--pool', 'gpu', '--run', `${pool.tool} {id}`, '--json'];
+  const first = await pool.run(...args);
+  expect(first.code).toBe(1);
+  expect(first.stderr).toMatch(
+    /machine b \(host-b\) is not upgraded: .* ended with 7: no route to host\. 1 more were not tried/,
+  );
+  expect(JSON.parse(first.stdout)).toMatchObject({ upgraded: ['a'], failed: { machineId: 'b' }, notTried: ['c'] });
+  expect(readFileSync(pool.upgraded, 'utf8')).toBe('a\n');
+  pool.program(`echo "$1" >> '${pool.upgraded}'`);
+  const second = await pool.run(...args);
+  expect(JSON.parse(second.stdout)).toMatchObject({ upgraded: ['b', 'c'], already: ['a'], failed: null });
+});
+
+test('a command that succeeds without an upgrade is a failure after the deadline', async () => {
+  const pool = await aPool([{ id: 'a' }, { id: 'b' }]);
+  pool.program('cat > /dev/null');
+  const ended = await pool.run('--pool', 'gpu', '--run', pool.tool, '--deadline', '1');
+  expect(ended.code).toBe(1);
+  expect(ended.stderr).toContain(
+    'its agent is not in service with 2.0.0 within 1 s (now available, agent 1.0.0). 1 more were not tried',
+  );
+});
+
+test('a command that does not end is killed at the deadline', async () => {
+  const pool = await aPool([{ id: 'a' }]);
+  pool.program('exec sleep 600');
+  const ended = await pool.run('--pool', 'gpu', '--run', pool.tool, '--deadline', '1');
+  expect(ended.stderr).toContain('did not end within 1 s');
+});
+
+test('a hostname that is an option is in no command', async () => {
+  const pool = await aPool([{ id: 'a', hostname: '-oProxyCommand=true' }]);
+  pool.program(`echo called >> '${pool.upgraded}'`);
+  const ended = await pool.run('--pool', 'gpu', '--run', `${pool.tool} {host}`);
+  expect(ended.stderr).toContain('is none that a command may get as {host}: use {id}');
+  expect(existsSync(pool.upgraded)).toBe(false);
+});
+
+test('without a release the version is named, and the flags need each other', async () => {
+  const pool = await aPool([{ id: 'a' }], null);
+  pool.program('exit 0');
+  expect((await pool.run('--pool', 'gpu', '--run', pool.tool)).stderr).toContain('--to names it');
+  appendFileSync(pool.upgraded, 'a\n');
+  const named = await pool.run('--pool', 'gpu', '--run', pool.tool, '--to', '2.0.0');
+  expect(named).toMatchObject({ code: 0, stdout: 'gpu: 0 machines upgraded, 1 machine had the version before\n' });
+  expect(await pool.run('--pool', 'gpu')).toMatchObject({ code: 2 });
+  expect(await pool.run('--to', '2.0.0')).toMatchObject({ code: 2 });
+});
