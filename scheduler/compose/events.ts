@@ -1,4 +1,5 @@
 // Events of workspaces: who writes them, who reads them, and who is told.
+import { CollectedEvents } from '../workspaces/events/collected.ts';
 import { EventMetrics } from '../workspaces/events/metrics.ts';
 import { PassingEvents } from '../workspaces/events/passing.ts';
 import { EventReads } from '../workspaces/events/reads.ts';
@@ -14,6 +15,8 @@ export interface Events {
   readonly hub: EventHub;
   /** Events that live streams get, and that are not stored. */
   readonly passing: PassingEvents;
+  /** Events that no change of a row brings. */
+  readonly collected: CollectedEvents;
   readonly metrics: EventMetrics;
 }
 
@@ -27,5 +30,7 @@ export function openEvents({
   const metrics = new EventMetrics(registry);
   const hub = eventHub(reads, { log, onPage: () => metrics.pages.inc({ rows: 'events' }) });
   const passing = new PassingEvents({ nowMs: () => clock.nowMs() });
-  return { writer: new EventWriter(), reads, hub, passing, metrics };
+  const writer = new EventWriter();
+  const collected = new CollectedEvents({ db, writer, log });
+  return { writer, reads, hub, passing, collected, metrics };
 }

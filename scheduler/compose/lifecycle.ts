@@ -57,6 +57,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.eventWebhooks.part,
     parts.events.hub,
     parts.events.passing,
+    parts.events.collected,
     parts.liveLogs.hub,
     exportsPart(parts.exporters),
     ...maintenance.beforeTasks,

@@ -456,11 +456,8 @@ test('embeddings are split for the backend, keep their order, and agree in both 
     data: { index: number; embedding: number[] }[];
     usage: Json;
   };
-  expect(server.requests.slice(asked).map(({ body }) => body['input'])).toEqual([
-    ['a', 'bb'],
-    ['ccc', 'dddd'],
-    ['eeeee'],
-  ]);
+  const sent = server.requests.slice(asked).map(({ body }) => body['input'] as string[]);
+  expect(sent.toSorted(([a = ''], [b = '']) => a.localeCompare(b))).toEqual([['a', 'bb'], ['ccc', 'dddd'], ['eeeee']]);
   expect(floats.data.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4]);
   expect(floats.data.map(({ embedding }) => embedding)).toEqual(
     input.map((text) => [...Float32Array.from(vectorOf(text))]),
@@ -557,4 +554,37 @@ test('tokens that may not call models are refused', async ({ world }) => {
   expect((await world.get('/models', token)).status).toBe(200);
   const refused = await world.post('/chat/completions', CHAT, { token });
   expect([refused.status, (await errorIn(refused))['code']]).toEqual([403, 'permission_denied']);
+});
+
+test('each request that reached a backend is an event of its workspace', async ({ world }) => {
+  const { set, server } = world;
+  const [replica] = set.running;
+  if (replica === undefined) throw new Error('no replica runs');
+  server.script('/chat/completions', chatStream('good', ' day'));
+  const answer = await world.post('/chat/completions', { ...CHAT, stream: true });
+  await answer.text();
+  const path = `/api/v1/events/${set.workspaceId}/history?event_types=llm.route`;
+  const told = await waitFor(
+    async () => {
+      const { events } = jsonOf<{ events: { data: Json }[] }>(await set.call(replica, path));
+      return events.find(({ data }) => data['request_id'] === answer.headers.get('x-request-id'));
+    },
+    'the request is told',
+    60_000,
+  );
+  expect(told).toMatchObject({
+    type: 'llm.route',
+    workspace_id: set.workspaceId,
+    data: {
+      model: 'acme/chat',
+      path: '/v1/chat/completions',
+      stream: true,
+      status_code: 200,
+      prompt_tokens: 7,
+      output_tokens: 3,
+      queue_wait_ms: null,
+      first_response_ms: expect.any(Number) as number,
+      route_reason: 'only',
+    },
+  });
 });

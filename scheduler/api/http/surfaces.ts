@@ -88,6 +88,7 @@ import { hostRewriter } from './invoke/host-form.ts';
 import { Backends } from './inference/backends.ts';
 import type { ExternalServers } from './inference/external.ts';
 import { InferenceMetrics } from './inference/metrics.ts';
+import { routeEvent } from './inference/route-event.ts';
 import { registerInference } from './inference/routes.ts';
 import { ANSWER_RULES } from './inference/whole-answer.ts';
 import { registerInvoke } from './invoke/invoke.ts';
@@ -121,6 +122,7 @@ import { SseMetrics, SseStreams } from './sse.ts';
 import type { LiveLogs, LogHub } from '../../fleet/logs/live-logs.ts';
 import type { EventReads } from '../../workspaces/events/reads.ts';
 import type { EventWriter } from '../../workspaces/events/writer.ts';
+import type { CollectedEvents } from '../../workspaces/events/collected.ts';
 import type { PassingEvents } from '../../workspaces/events/passing.ts';
 import type { EventHub } from '../../workspaces/events/source.ts';
 import type { Builds } from '../../fleet/builds/builds.ts';
@@ -236,6 +238,7 @@ export interface SurfaceParts {
     readonly hub: EventHub;
     readonly writer: EventWriter;
     readonly passing: PassingEvents;
+    readonly collected: Pick<CollectedEvents, 'tell'>;
   };
   readonly liveLogs: { readonly lines: LiveLogs; readonly hub: LogHub };
   /** Files of volumes by signed addresses. */
@@ -504,6 +507,7 @@ function registerAll(
       charging: parts.charging,
       rates: parts.inferenceRates,
       metrics: new InferenceMetrics(parts.registry),
+      routed: (call) => parts.events.collected.tell(routeEvent(call, parts.clock.nowMs())),
       nowMs: () => parts.clock.monotonicMs(),
       log,
     });

@@ -19,7 +19,8 @@ import { ExternalError } from './external.ts';
 import type { ExternalServers } from './external.ts';
 import { backendFailed, failureOf, mayFallBack, refusalOf, unavailable } from './failures.ts';
 import type { JsonObject } from './fields.ts';
-import type { Prepared } from './prepared.ts';
+import type { CallFacts } from './prepared.ts';
+import type { RouteReason } from './route-event.ts';
 
 export interface BackendsParts extends BackendCallParts {
   readonly targets: Pick<Targets, 'byName'>;
@@ -28,9 +29,15 @@ export interface BackendsParts extends BackendCallParts {
   readonly log: Log;
 }
 
-export interface Asked extends BackendAnswer {
+/** An answer of a backend, whichever was asked. */
+interface Answered extends BackendAnswer {
   /** Version of the deployment that answered; absent: another server. */
   readonly version?: number;
+}
+
+export interface Asked extends Answered {
+  /** Why this backend answers. */
+  readonly route: RouteReason;
 }
 
 /** Largest refusal of a backend that is read. */
@@ -51,7 +58,7 @@ export class Backends {
    * @throws InferenceError; the signal's reason
    */
   async ask(
-    prepared: Prepared,
+    prepared: CallFacts,
     body: (servedName: string) => JsonObject,
     caller: Caller,
     affinity: string | undefined,
@@ -62,7 +69,9 @@ export class Backends {
     for (const backend of backendOrder(model.backends, this.#parts.random)) {
       const sent = body(backend.served_model_name ?? model.name);
       try {
-        return await this.#askOne(backend, prepared, sent, caller, affinity, signal);
+        const answer = await this.#askOne(backend, prepared, sent, caller, affinity, signal);
+        const route = last !== undefined ? 'fallback' : model.backends.length > 1 ? 'weight' : 'only';
+        return { ...answer, route };
       } catch (error) {
         signal.throwIfAborted();
         if (!(error instanceof InferenceError)) throw error;
@@ -79,12 +88,12 @@ export class Backends {
 
   async #askOne(
     backend: ModelBackend,
-    prepared: Prepared,
+    prepared: CallFacts,
     sent: JsonObject,
     caller: Caller,
     affinity: string | undefined,
     signal: AbortSignal,
-  ): Promise<Asked> {
+  ): Promise<Answered> {
     const body = Buffer.from(JSON.stringify(sent), 'utf8');
     const accept = prepared.stream ? 'text/event-stream, application/json' : 'application/json';
     const answer =
@@ -97,11 +106,11 @@ export class Backends {
 
   async #askExternal(
     backend: ModelBackend,
-    { model, path }: Prepared,
+    { model, path }: CallFacts,
     body: Buffer,
     accept: string,
     signal: AbortSignal,
-  ): Promise<Asked> {
+  ): Promise<Answered> {
     try {
       return await this.#parts.external.call(backend, model.workspaceId, path, body, accept, signal);
     } catch (error) {
@@ -113,14 +122,14 @@ export class Backends {
 
   async #askDeployment(
     backend: ModelBackend,
-    { model, path }: Prepared,
+    { model, path }: CallFacts,
     sent: JsonObject,
     body: Buffer,
     accept: string,
     caller: Caller,
     affinity: string | undefined,
     signal: AbortSignal,
-  ): Promise<Asked> {
+  ): Promise<Answered> {
     const target = await this.targetOf(model.workspaceId, backend);
     const isOwn = caller.workspaceId === model.workspaceId;
     if (target === undefined || !target.active) throw unavailable(gone(backend, target, isOwn));

@@ -108,7 +108,8 @@ export function vectorsOf(answer: JsonObject, count: number): readonly Float32Ar
   for (const [place, item] of (data as readonly unknown[]).entries()) {
     if (!isRecord(item)) throw rubbish();
     const index = item['index'] ?? place;
-    if (typeof index !== 'number' || !(index >= 0 && index < count) || vectors[index] !== undefined) throw rubbish();
+    if (typeof index !== 'number' || !Number.isInteger(index) || index < 0 || index >= count) throw rubbish();
+    if (vectors[index] !== undefined) throw rubbish();
     vectors[index] = vectorOf(item['embedding']);
   }
   return vectors;

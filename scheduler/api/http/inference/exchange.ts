@@ -17,8 +17,10 @@ import { backendFailed, timedOut, unavailable } from './failures.ts';
 import type { JsonObject } from './fields.ts';
 import { classOf } from './metrics.ts';
 import type { InferenceMetrics } from './metrics.ts';
+import { LEFT_STATUS } from './route-event.ts';
+import type { RoutedCall } from './route-event.ts';
 import type { InferenceRates } from '../../../workspaces/identity/inference-rates.ts';
-import type { Prepared } from './prepared.ts';
+import type { CallFacts, Prepared } from './prepared.ts';
 import { estimatedPrompt } from './prepared.ts';
 import type { ClaimedKey } from './keyed-call.ts';
 import { readJson } from './whole-answer.ts';
@@ -31,24 +33,44 @@ export interface ExchangeParts {
   /** Bytes of answers that are held to their end. */
   readonly answers: BodyBudget;
   readonly metrics: InferenceMetrics;
+  /** Told of each call that a backend was asked for. */
+  readonly routed: (call: RoutedCall) => void;
+  /** Absent: {@link EXCHANGE_TIMES}. */
+  readonly times?: ExchangeTimes;
   readonly log: Log;
   readonly nowMs: () => number;
 }
 
-/** Longest wait for a backend's answer to begin: below the clients' own ten minutes. */
-export const WAIT_MS = 570_000;
+/** Waits of a call, in milliseconds. */
+export interface ExchangeTimes {
+  /** For a backend's answer: below the clients' own ten minutes. */
+  readonly waitMs: number;
+  /** Of the head of a stream for the backend's status: a failure until then has a status of its own. */
+  readonly holdMs: number;
+  /** Between two comments of a stream that waits. */
+  readonly pingMs: number;
+}
+export const EXCHANGE_TIMES: ExchangeTimes = { waitMs: 570_000, holdMs: 30_000, pingMs: 15_000 };
 
 export class Exchange implements OpenCall {
   readonly protocol = 'http';
   readonly requestId: string;
-  readonly prepared: Prepared;
+  readonly prepared: CallFacts;
   readonly caller: Caller;
   readonly request: FastifyRequest;
   readonly reply: FastifyReply;
   readonly parts: ExchangeParts;
   /** Idempotency key of the call; undefined: none. */
   readonly key: ClaimedKey | undefined;
+  readonly times: ExchangeTimes;
   readonly #abort = new AbortController();
+  readonly #release: () => void;
+  #bodyFor: Prepared['bodyFor'] | undefined;
+  #late: NodeJS.Timeout | undefined;
+  /** The backend that was asked first; undefined: none was. */
+  #asked: Pick<Asked, 'route' | 'queueWaitMs'> | 'nothing came' | undefined;
+  #firstMs: number | undefined;
+  #usage: TokenUsage | undefined;
   readonly #sinceMs: number;
   #hasBegun = false;
   #isReserved = false;
@@ -65,10 +87,16 @@ export class Exchange implements OpenCall {
       readonly request: FastifyRequest;
       readonly reply: FastifyReply;
       readonly key: ClaimedKey | undefined;
+      /** Stops counting the bytes of the request's body. */
+      readonly release: () => void;
     },
     parts: ExchangeParts,
   ) {
-    this.prepared = prepared;
+    const { bodyFor, ...facts } = prepared;
+    this.prepared = facts;
+    this.#bodyFor = bodyFor;
+    this.#release = to.release;
+    this.times = parts.times ?? EXCHANGE_TIMES;
     this.requestId = to.requestId;
     this.caller = to.caller;
     this.request = to.request;
@@ -109,10 +137,9 @@ export class Exchange implements OpenCall {
     };
     raw.once('close', onClose);
     if (raw.destroyed) onClose();
-    const late = setTimeout(() => {
-      if (!this.#hasBegun) this.#abort.abort(timedOut('the model did not answer in time'));
-    }, WAIT_MS);
-    late.unref();
+    this.#late = setTimeout(() => {
+      this.#abort.abort(timedOut('the model did not answer in time'));
+    }, this.times.waitMs).unref();
     let status = 200;
     try {
       await this.#reserve();
@@ -120,14 +147,32 @@ export class Exchange implements OpenCall {
     } catch (error) {
       status = await this.#failed(error);
     } finally {
-      clearTimeout(late);
+      this.answered();
       raw.off('close', onClose);
       closed();
       this.parts.metrics.requests.inc({
         type: this.prepared.model.type,
         status: this.#hasLeft ? 'left' : classOf(status),
       });
+      this.#tell(this.#hasLeft ? LEFT_STATUS : status);
     }
+  }
+
+  #tell(status: number): void {
+    if (this.#asked === undefined) return;
+    this.parts.routed({
+      requestId: this.requestId,
+      workspaceId: this.caller.workspaceId,
+      model: this.prepared.model.name,
+      path: this.prepared.path,
+      stream: this.prepared.stream,
+      status,
+      usage: this.#usage,
+      route: this.#asked === 'nothing came' ? undefined : this.#asked.route,
+      queueWaitMs: this.#asked === 'nothing came' ? undefined : this.#asked.queueWaitMs,
+      firstResponseMs: this.#firstMs,
+      durationMs: this.tookMs,
+    });
   }
 
   async #reserve(): Promise<void> {
@@ -168,11 +213,37 @@ export class Exchange implements OpenCall {
     throw new InferenceError(429, 'rate_limit_exceeded', rate.message, { type: rate.which, headers });
   }
 
-  /** Asks the backends of the model. @throws InferenceError */
-  ask(body: (servedName: string) => JsonObject = this.prepared.bodyFor): Promise<Asked> {
+  /**
+   * Asks the backends of the model with the body of the request, once.
+   * @throws InferenceError
+   */
+  async ask(): Promise<Asked> {
+    if (this.#bodyFor === undefined) throw new Error('the body of the request was handed on');
+    const asked = await this.askWith(this.#bodyFor, this.signal);
+    this.#handedOn();
+    return asked;
+  }
+
+  /** Asks the backends of the model with a body of its own. @throws InferenceError */
+  async askWith(body: (servedName: string) => JsonObject, signal: AbortSignal): Promise<Asked> {
     const header = this.request.headers[AFFINITY_HEADER];
     const affinity = typeof header === 'string' ? header : undefined;
-    return this.parts.backends.ask(this.prepared, body, this.caller, affinity, this.signal);
+    this.#asked ??= 'nothing came';
+    const asked = await this.parts.backends.ask(this.prepared, body, this.caller, affinity, signal);
+    if (this.#asked === 'nothing came') this.#asked = asked;
+    return asked;
+  }
+
+  /** A backend has the body: nothing here keeps it. */
+  #handedOn(): void {
+    this.#bodyFor = undefined;
+    this.#release();
+  }
+
+  /** The backend's answer has begun: no wait bounds the call any more. */
+  answered(): void {
+    clearTimeout(this.#late);
+    this.#handedOn();
   }
 
   /** Reads an answer that is one JSON object, within its bounds. @throws InferenceError `backend_error` */
@@ -181,6 +252,7 @@ export class Exchange implements OpenCall {
   }
 
   firstToken(): void {
+    this.#firstMs = this.tookMs;
     this.parts.metrics.firstToken.observe({ type: this.prepared.model.type }, this.tookMs / 1000);
   }
 
@@ -197,6 +269,7 @@ export class Exchange implements OpenCall {
   async settle(usage: TokenUsage, status: ChargeStatus): Promise<void> {
     if (this.#isSettled) return;
     this.#isSettled = true;
+    this.#usage = usage;
     this.#tokensUsed?.(usage.promptTokens + usage.completionTokens);
     this.parts.metrics.tokens.inc({ direction: 'in' }, usage.promptTokens);
     this.parts.metrics.tokens.inc({ direction: 'out' }, usage.completionTokens);
@@ -223,7 +296,7 @@ export class Exchange implements OpenCall {
     }
     const told = this.#stopping ?? inferenceError(error);
     if (!this.#hasBegun) await this.key?.release();
-    if (this.#hasLeft) return 499;
+    if (this.#hasLeft) return LEFT_STATUS;
     if (told.status >= 500) {
       parts.log[told.status === 500 ? 'error' : 'info'](
         { err: told, requestId, model: this.prepared.model.name, code: told.code },

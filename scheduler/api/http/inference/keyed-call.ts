@@ -15,10 +15,10 @@ const SOON = { 'x-should-retry': 'true', 'retry-after': '1' };
 /** A key that this call has claimed. No method throws: a key that is not written lapses. */
 export class ClaimedKey {
   readonly #call: KeyedCall;
-  readonly #answers: KeptAnswers;
+  readonly #answers: Pick<KeptAnswers, 'keep' | 'spend' | 'release'>;
   readonly #log: Log;
 
-  constructor(call: KeyedCall, answers: KeptAnswers, log: Log) {
+  constructor(call: KeyedCall, answers: Pick<KeptAnswers, 'keep' | 'spend' | 'release'>, log: Log) {
     this.#call = call;
     this.#answers = answers;
     this.#log = log;
@@ -53,7 +53,7 @@ export async function claimKey(
   reply: FastifyReply,
   route: string,
   caller: Caller,
-  answers: KeptAnswers,
+  answers: Pick<KeptAnswers, 'claim' | 'keep' | 'spend' | 'release'>,
   log: Log,
 ): Promise<ClaimedKey | undefined | 'answered'> {
   const key = keyOf(request.headers['idempotency-key']);

@@ -24,8 +24,11 @@ export interface Prepared {
   readonly mostCompletionTokens: number;
 }
 
+/** A request without its body: the facts that are kept until the end of the call. */
+export type CallFacts = Omit<Prepared, 'bodyFor'>;
+
 /** Tokens of a prompt, where no server has counted them. */
-export const estimatedPrompt = ({ promptCharacters, promptTokens }: Prepared): number =>
+export const estimatedPrompt = ({ promptCharacters, promptTokens }: CallFacts): number =>
   tokensOf(promptCharacters) + promptTokens;
 
 /** Most tokens of a call that are counted. */

@@ -39,10 +39,10 @@ export interface InferenceParts extends ExchangeParts {
   readonly catalog: Pick<ModelCatalog, 'find' | 'public' | 'visibleTo'>;
   /** Whether containers of the queue run, or will. */
   readonly hasContainers: (queue: QueueName) => boolean;
-  /** Stops counting a body's bytes, once the body has been handed on. */
+  /** Stops counting a body's bytes, once a backend has it. */
   readonly release: (request: FastifyRequest) => void;
   /** Answers under idempotency keys. */
-  readonly keptAnswers: KeptAnswers;
+  readonly keptAnswers: Pick<KeptAnswers, 'claim' | 'keep' | 'spend' | 'release'>;
   readonly log: Log;
 }
 
@@ -178,8 +178,10 @@ async function post(
   const route = `${matched.kind} ${model.name}`;
   const serve = servingOf(matched, body, model, request);
   const key = await claimKey(request, reply, route, caller, parts.keptAnswers, parts.log);
-  parts.release(request);
-  if (key !== 'answered') await serve({ requestId, caller, request, reply, key }, parts);
+  const release = (): void => parts.release(request);
+  if (key === 'answered') return release();
+  // Without an await, which would keep the body in this frame for the time of the call.
+  return serve({ requestId, caller, request, reply, key, release }, parts);
 }
 
 type Serve = (to: ConstructorParameters<typeof Exchange>[1], parts: InferenceParts) => Promise<void>;

@@ -22,9 +22,10 @@ export class SseReader {
   /** @returns the data of the events that are complete now @throws TooLargeEvent */
   push(chunk: Buffer): readonly string[] {
     let text = this.#decoder.write(chunk);
-    if (this.#endsWithReturn && text.startsWith('\n')) text = text.slice(1);
     if (text === '') return [];
+    const isSplitLineEnd = this.#endsWithReturn && text.startsWith('\n');
     this.#endsWithReturn = text.endsWith('\r');
+    if (isSplitLineEnd) text = text.slice(1);
     const lines = (this.#rest + text).split(/\r\n|\n|\r/);
     this.#rest = lines.pop() ?? '';
     const events: string[] = [];

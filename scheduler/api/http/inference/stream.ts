@@ -11,9 +11,6 @@ import { InferenceError } from './errors.ts';
 import { estimatedPrompt } from './prepared.ts';
 import { finished } from './usage.ts';
 
-/** Time for which the head waits for the backend's status: a failure until then has a status of its own. */
-const HOLD_MS = 30_000;
-const PING_MS = 15_000;
 /** A caller who reads nothing of a waiting frame for so long counts as gone. */
 const UNREAD_MS = 300_000;
 
@@ -24,7 +21,7 @@ const HEAD = {
 };
 
 export async function serveStream(exchange: Exchange): Promise<void> {
-  const { prepared, reply } = exchange;
+  const { prepared, reply, times } = exchange;
   const { raw } = reply;
   const frames = new StreamFrames({
     model: prepared.model.name,
@@ -36,16 +33,17 @@ export async function serveStream(exchange: Exchange): Promise<void> {
   const ping = (): void => {
     pinging ??= setInterval(() => {
       if (!raw.writableNeedDrain) raw.write(PING);
-    }, PING_MS).unref();
+    }, times.pingMs).unref();
   };
   const hold = setTimeout(() => {
     exchange.takeOver(HEAD);
     raw.write(PING);
     ping();
-  }, HOLD_MS).unref();
+  }, times.holdMs).unref();
   try {
     const asked = await exchange.ask();
     clearTimeout(hold);
+    exchange.answered();
     const version = asked.version === undefined ? {} : { 'x-model-version': String(asked.version) };
     if (raw.headersSent) exchange.signal.throwIfAborted();
     else {

@@ -6,11 +6,11 @@ import { isRecord } from '#shared/json.ts';
 import type { JsonObject } from './fields.ts';
 import { decimalPrice } from './model-page.ts';
 import { estimatedPrompt, reportedTokens } from './prepared.ts';
-import type { Prepared } from './prepared.ts';
+import type { CallFacts } from './prepared.ts';
 import type { Usage } from './stream-frames.ts';
 
 /** Usage of an answer: as reported, else estimated from its characters. */
-export function usageOfWhole(answer: JsonObject, prepared: Prepared): Usage {
+export function usageOfWhole(answer: JsonObject, prepared: CallFacts): Usage {
   const reported = isRecord(answer['usage']) ? answer['usage'] : undefined;
   const prompt = reportedTokens(reported?.['prompt_tokens']);
   const completion = reportedTokens(reported?.['completion_tokens']);
@@ -43,6 +43,6 @@ export const usageHeaders = (usage: TokenUsage, costMicros: number): Readonly<Re
   'x-usage-cost': decimalPrice(costMicros, 1),
 });
 
-/** Settles a call that is whole. */
+/** Settles a call whose answer is whole. */
 export const finished = (exchange: Exchange, { promptTokens, completionTokens, estimated }: Usage): Promise<void> =>
-  exchange.settle({ promptTokens, completionTokens, estimated }, 'complete');
+  exchange.settle({ promptTokens, completionTokens, estimated }, exchange.hasLeft ? 'aborted' : 'complete');

@@ -1,8 +1,10 @@
 // Answers that come whole: chats, completions and custom calls without a stream, and embeddings.
 import type { Exchange } from './exchange.ts';
+import { InferenceError } from './errors.ts';
 import { backendFailed } from './failures.ts';
 import type { JsonObject } from './fields.ts';
 import { encoded, promptTokensOf, vectorsOf } from './embedding-request.ts';
+import { inParallel } from './parallel.ts';
 import { estimatedPrompt } from './prepared.ts';
 import type { PreparedEmbeddings } from './embedding-request.ts';
 import type { Asked } from './backends.ts';
@@ -16,49 +18,86 @@ export async function serveWhole(exchange: Exchange): Promise<void> {
   const asked = await exchange.ask();
   const answer = await exchange.readJson(asked);
   const { prepared } = exchange;
-  exchange.signal.throwIfAborted();
+  // The work is done for a caller who leaves now: it is charged, and kept for a repeated call.
+  if (!exchange.hasLeft) exchange.signal.throwIfAborted();
   const usage = usageOfWhole(answer, prepared);
-  exchange.firstToken();
   if (prepared.route === 'invoke') {
+    exchange.firstToken();
     await finished(exchange, usage);
     return await send(exchange, asked, usage, answer);
   }
   if (!Array.isArray(answer['choices'])) throw backendFailed('the model answered with something that is no completion');
+  exchange.firstToken();
   await finished(exchange, usage);
   await send(exchange, asked, usage, { ...answer, model: prepared.model.name, usage: usageObject(usage) });
 }
 
-/** Embeddings: batches one behind the other, with their vectors in the order of the inputs. */
+/** Batches of a request that the model has at a time. */
+export const BATCHES_AT_ONCE = 4;
+
+/** Embeddings: some batches side by side, with their vectors in the order of the inputs. */
 export async function serveEmbeddings(exchange: Exchange, embeddings: PreparedEmbeddings): Promise<void> {
   const { batches, encoding, prepared } = embeddings;
-  const data: object[] = [];
-  let promptTokens: number | undefined = 0;
-  let last: Asked | undefined;
-  for (const batch of batches) {
-    last = await exchange.ask((name) => ({ ...prepared.bodyFor(name), input: batch }));
-    const answer = await exchange.readJson(last);
-    for (const vector of vectorsOf(answer, batch.length))
-      data.push({ object: 'embedding', index: data.length, embedding: encoded(vector, encoding) });
+  /** Prompt tokens that the model reported. */
+  let reported = 0;
+  let isReported = true;
+  /** Refusals of batches of which nothing was done. */
+  const refusals = new Set<unknown>();
+  const askBatch = async (at: number, signal: AbortSignal): Promise<EmbeddedBatch> => {
+    const batch = batches[at] ?? [];
+    const asked = await exchange
+      .askWith((name) => ({ ...prepared.bodyFor(name), input: batch }), signal)
+      .catch((error: unknown) => {
+        if (error instanceof InferenceError && error.code === 'model_overloaded') refusals.add(error);
+        throw error;
+      });
+    const answer = await exchange.readJson(asked);
+    const vectors = vectorsOf(answer, batch.length).map((vector) => encoded(vector, encoding));
     const tokens = promptTokensOf(answer);
-    promptTokens = promptTokens === undefined || tokens === undefined ? undefined : promptTokens + tokens;
+    if (tokens === undefined) isReported = false;
+    else reported += tokens;
+    return { asked, vectors };
+  };
+  let embedded: readonly EmbeddedBatch[];
+  try {
+    embedded = await inParallel({
+      parts: batches.length,
+      most: BATCHES_AT_ONCE,
+      signal: exchange.signal,
+      run: askBatch,
+      isRefusal: (error) => refusals.has(error),
+    });
+  } catch (error) {
+    // A caller who left pays for the batches that the model has done.
+    if (exchange.hasLeft && reported > 0)
+      await exchange.settle({ promptTokens: reported, completionTokens: 0, estimated: false }, 'aborted');
+    throw error;
   }
-  exchange.signal.throwIfAborted();
+  if (!exchange.hasLeft) exchange.signal.throwIfAborted();
   const usage: Usage = {
-    promptTokens: promptTokens ?? estimatedPrompt(prepared),
+    promptTokens: isReported ? reported : estimatedPrompt(prepared),
     completionTokens: 0,
-    estimated: promptTokens === undefined,
+    estimated: !isReported,
     reported: undefined,
   };
   exchange.firstToken();
   await finished(exchange, usage);
   const { promptTokens: tokens, estimated } = usage;
+  const data = embedded
+    .flatMap(({ vectors }) => vectors)
+    .map((embedding, index) => ({ object: 'embedding', index, embedding }));
   const body = {
     object: 'list',
     model: prepared.model.name,
     data,
     usage: { prompt_tokens: tokens, total_tokens: tokens, ...(estimated ? { estimated: true } : {}) },
   };
-  await send(exchange, last, usage, body);
+  await send(exchange, embedded.at(-1)?.asked, usage, body);
+}
+
+interface EmbeddedBatch {
+  readonly asked: Asked;
+  readonly vectors: readonly (string | number[])[];
 }
 
 async function send(exchange: Exchange, asked: Asked | undefined, usage: Usage, body: JsonObject): Promise<void> {

@@ -43,6 +43,8 @@ export interface BackendAnswer {
   /** Ends with an error when the answer is not whole. */
   readonly body: Readable;
   readonly taskId?: TaskId;
+  /** Milliseconds until a container had the call; absent: the backend is another server. */
+  readonly queueWaitMs?: number;
 }
 
 /** Why a deployment gave no answer: it was not called, its task ended otherwise, or the bytes broke off. */
@@ -80,12 +82,16 @@ export function callDeployment(
   return new Promise((resolve, reject) => new BackendCall(request, parts, signal, resolve, reject).begin());
 }
 
+const EMPTY = Buffer.alloc(0);
+
 class BackendCall {
-  readonly #request: BackendRequest;
+  #request: BackendRequest;
   readonly #parts: BackendCallParts;
   readonly #signal: AbortSignal;
   readonly #resolve: (answer: BackendAnswer) => void;
   readonly #reject: (error: unknown) => void;
+  readonly #sinceMs = performance.now();
+  #queueWaitMs = 0;
   #taskId: TaskId | undefined;
   #forget: () => void = () => undefined;
   #callerLeft: () => void = () => undefined;
@@ -141,9 +147,12 @@ class BackendCall {
   #connect(bytes: Duplex): void {
     if (this.#isOver) return void bytes.destroy();
     this.#bytes = bytes;
+    this.#queueWaitMs = Math.max(0, Math.round(performance.now() - this.#sinceMs));
     this.#limitHead();
     if (this.#request.port === undefined) this.#speakFrames(bytes);
     else this.#speakHttp(bytes, this.#request.port);
+    // The body goes out by itself from here on, and nothing keeps it for the time of the answer.
+    this.#request = { ...this.#request, body: EMPTY };
   }
 
   /** Frames of a runner process that serves an application. */
@@ -235,7 +244,8 @@ class BackendCall {
     // The reader sees the error; without a reader nobody does.
     body.on('error', () => undefined);
     const taskId = this.#taskId;
-    this.#resolve({ status, headers, body, ...(taskId === undefined ? {} : { taskId }) });
+    const queueWaitMs = this.#queueWaitMs;
+    this.#resolve({ status, headers, body, queueWaitMs, ...(taskId === undefined ? {} : { taskId }) });
   }
 
   /** The answer is whole: the task may go on for as long as its execution limit. */
