@@ -380,6 +380,7 @@ export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'GET /volume/{ws}/{volumeName}/pack-url': VERBS,
   'GET /webhook/{ws}/{webhookId}/deliveries': 'test/integration/webhook-routes.test.ts',
   'GET /usage/{ws}': 'test/integration/credit-routes.test.ts',
+  'GET /credit/{ws}/ledger': 'test/integration/credit-routes.test.ts',
   'GET /metrics/{ws}/stub-timeseries': METRICS,
   'GET /metrics/{ws}/workspace-timeseries': METRICS,
   'GET /metrics/{ws}/pool-timeseries': METRICS,

@@ -171,6 +171,39 @@ describe('usage', () => {
     expect(await odd('from=2020-01-01&to=2026-01-01')).toMatchObject({ code: 'invalid_query' });
   });
 
+  test('has its rows in pages, the newest first, by kind, model and token', async () => {
+    const rows = async (query: string, by = platform.own.token) =>
+      platform.call(`GET ${creditOf('/ledger')}?from=2026-03-01&to=2026-04-01${query}`, undefined, { token: by });
+    const all: Json[] = [];
+    let next = '';
+    do {
+      const { json } = await rows(`&limit=1&cursor=${next}`);
+      all.push(...(json['data'] as Json[]));
+      next = String(json['next']);
+    } while (next !== '');
+    expect(all.map((row) => [row['model'], row['token_id'], row['cost_micros'], row['status']])).toEqual([
+      ['acme/large', token, 100, 'complete'],
+      ['acme/small', null, 20, 'lost'],
+      ['acme/small', token, 20, 'complete'],
+    ]);
+    expect(all[0]).toMatchObject({ kind: 'request', created_at: '2026-03-31T23:59:59.000Z', prompt_tokens: 10 });
+    expect((await rows('')).json['data']).toEqual(all);
+    expect((await rows('&model=acme/large')).json['data']).toEqual(all.slice(0, 1));
+    expect((await rows(`&token=${token}`)).json['data']).toEqual([all[0], all[2]]);
+    expect((await rows('&kind=grant,compute')).json).toEqual({ data: [], next: '' });
+    expect((await rows('&kind=other')).json).toMatchObject({ code: 'invalid_query' });
+    expect((await rows('&cursor=bm9uZQ')).json).toMatchObject({ code: 'invalid_cursor' });
+    const uuid = Buffer.from(`1:${platform.own.workspaceId}`).toString('base64url');
+    expect((await rows(`&cursor=${uuid}`)).json).toMatchObject({ code: 'invalid_cursor' });
+    expect((await rows('', platform.other.token)).status).toBe(401);
+    const grants = await platform.call(`GET ${creditOf('/ledger')}?kind=grant&limit=1000`);
+    const granted = (grants.json['data'] as Json[]).reduce((sum, row) => sum + Number(row['grant_micros']), 0);
+    // The four requests of the workspace cost 160.
+    expect(granted).toBe(Number((await show())['balance_micros']) + 160);
+    // The token of a grant is the administrator's.
+    expect((grants.json['data'] as Json[]).every((row) => row['token_id'] === null)).toBe(true);
+  });
+
   test('is a table for people, whose commands grant and bound, too', async () => {
     const id = platform.own.workspaceId;
     const table = await run('usage --from 2026-03-01 --to 2026-04-01 --by model', 'own');

@@ -13,6 +13,7 @@ const REST: Readonly<Record<string, string>> = {
   'GET /workspace/current': 'ria',
   'GET /workspace/{ws}/limits': 'r',
   'GET /credit/{ws}': 'r',
+  'GET /credit/{ws}/ledger': 'r',
   'GET /usage/{ws}': 'r',
   'GET /task/{ws}/{taskId}': 'ria',
   'GET /task/{ws}/{taskId}/subscribe': 'ria',

@@ -178,6 +178,14 @@ const REST: readonly Verb[] = [
     done: async () => (await creditNow())['balance_micros'] === 11,
   },
   {
+    name: 'GET /credit/{ws}/ledger',
+    line: (id) => `GET /credit/${id}/ledger?kind=grant`,
+    make: async () => platform.own.workspaceId,
+    ok: { data: [expect.objectContaining({ kind: 'grant', grant_micros: 11, token_id: null })], next: '' },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /credit/{ws}/ledger?cursor=odd' },
+  },
+  {
     name: 'GET /usage/{ws}',
     line: (id) => `GET /usage/${id}`,
     make: async () => platform.own.workspaceId,

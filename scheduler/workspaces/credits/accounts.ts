@@ -12,6 +12,8 @@ import type { CreditBook } from '../../stores/queues/credit-book.ts';
 import type { Db, Transaction } from '../../stores/store/db.ts';
 import { appendLedger, changeCreditAccount, creditAccount, grantOf } from '../../stores/store/queries/credits.ts';
 import type { CreditAccount, CreditMode } from '../../stores/store/queries/credits.ts';
+import { ledgerRows } from '../../stores/store/queries/ledger-rows.ts';
+import type { LedgerFilter, LedgerRowRead } from '../../stores/store/queries/ledger-rows.ts';
 import { usageBy, usageTotal } from '../../stores/store/queries/ledger-usage.ts';
 import type { UsageGroupSums, UsageRange, UsageSums } from '../../stores/store/queries/ledger-usage.ts';
 import { workspaceById } from '../../stores/store/queries/workspaces.ts';
@@ -136,6 +138,12 @@ export class CreditAccounts {
     if (by.length === 0) return { rows: [total], truncated: false, total };
     const rows = await usageBy(reads, range, by, MOST_USAGE_ROWS + 1);
     return { rows: rows.slice(0, MOST_USAGE_ROWS), truncated: rows.length > MOST_USAGE_ROWS, total };
+  }
+
+  /** Rows of the ledger, the newest first. */
+  async ledger(filter: LedgerFilter): Promise<readonly LedgerRowRead[]> {
+    await this.#caughtUp();
+    return ledgerRows(this.#parts.db.reads.of(filter.workspaceId), filter);
   }
 
   async #stateOf(account: CreditAccount): Promise<AccountState> {

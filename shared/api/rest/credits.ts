@@ -3,8 +3,8 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { nullable } from '../fields.ts';
-import { Count, OneOf } from './lists.ts';
-import { QueryList, QueryTime } from './query.ts';
+import { Count, OneOf, Time, listOf } from './lists.ts';
+import { PAGE, QueryList, QueryText, QueryTime } from './query.ts';
 
 export const CREDIT_MODES = ['prepaid', 'postpaid'] as const;
 export const MOST_CREDIT_MICROS = 1_000_000_000_000_000;
@@ -87,3 +87,42 @@ export const UsageRecord = Type.Object({
   total: Type.Object(Sums),
 });
 export type UsageRecord = Static<typeof UsageRecord>;
+
+export const LEDGER_KINDS = ['request', 'grant', 'compute'] as const;
+export type LedgerKind = (typeof LEDGER_KINDS)[number];
+
+export const LedgerQuery = Type.Object({
+  ...PAGE,
+  from: QueryTime('the begin of the month when absent'),
+  to: QueryTime('exclusive; now when absent; at most 400 days after from'),
+  kind: QueryList('request, grant, compute: all when absent'),
+  model: QueryText('id of the catalog, in full'),
+  token: QueryText('id of the token that called'),
+});
+
+export const LedgerRow = Type.Object({
+  request_id: Type.String({ description: 'x-request-id of a request; else grant:… or compute:…' }),
+  kind: OneOf(LEDGER_KINDS),
+  created_at: Time(),
+  status: Type.String({ description: 'complete, aborted, failed or lost' }),
+  token_id: nullable(Type.String({ description: 'of the caller of a request' })),
+  model: nullable(Type.String()),
+  type: nullable(Type.String({ description: 'of the model' })),
+  stream: Type.Boolean(),
+  prompt_tokens: Count(),
+  completion_tokens: Count(),
+  estimated: Type.Boolean({ description: 'the model reported no tokens' }),
+  prompt_micros_per_million: Micros('price then'),
+  completion_micros_per_million: Micros('price then'),
+  request_micros: Micros('price then'),
+  cost_micros: Micros('taken from the balance'),
+  grant_micros: Micros('added to the balance; below 0: taken back'),
+  container_id: nullable(Type.String({ description: 'of compute' })),
+  stub_id: nullable(Type.String()),
+  container_seconds: Type.Number(),
+  gpu_seconds: Type.Number({ description: 'summed over the GPUs' }),
+  note: Type.String(),
+});
+export type LedgerRow = Static<typeof LedgerRow>;
+
+export const LedgerList = listOf(LedgerRow);

@@ -1,10 +1,13 @@
-// Credits of a workspace, and its usage of models. A workspace sees its own; the administrator changes all.
+// Credits of a workspace, its usage of models, and the ledger behind both. A workspace sees its own; the administrator changes all.
 import { timestampOf } from '#shared/api/fields.ts';
 import {
   ChangeCredit,
   CreditGranted,
   CreditRecord,
   GrantCredit,
+  LEDGER_KINDS,
+  LedgerList,
+  LedgerQuery,
   MOST_CREDIT_MICROS,
   MOST_GRANT_TEXT,
   USAGE_GROUPS,
@@ -12,16 +15,18 @@ import {
   UsageRecord,
 } from '#shared/api/rest/credits.ts';
 import type { Static } from 'typebox';
-import type { UsageGroup } from '#shared/api/rest/credits.ts';
+import type { LedgerKind, LedgerRow, UsageGroup } from '#shared/api/rest/credits.ts';
 import { AppError } from '#shared/errors.ts';
 import type { AccountState, CreditAccounts } from '../../../workspaces/credits/accounts.ts';
+import type { LedgerRowRead } from '../../../stores/store/queries/ledger-rows.ts';
 import type { UsageGroupSums, UsageSums } from '../../../stores/store/queries/ledger-usage.ts';
 import { actorBehind } from '../origin.ts';
+import { cursorOf, pageLimit, pageOf } from './paging.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 export interface CreditRouteParts {
-  readonly creditAccounts: Pick<CreditAccounts, 'show' | 'change' | 'grant' | 'usage'>;
+  readonly creditAccounts: Pick<CreditAccounts, 'show' | 'change' | 'grant' | 'usage' | 'ledger'>;
 }
 
 const MOST_RANGE_MS = 400 * 86_400_000;
@@ -82,12 +87,7 @@ export const creditRoutes = ({ creditAccounts }: CreditRouteParts): readonly Res
     query: UsageQuery,
     answer: UsageRecord,
     handle: async ({ workspaceId, query }) => {
-      const now = new Date();
-      const toMs = query.to ?? now.getTime();
-      const fromMs = query.from ?? Date.UTC(now.getUTCFullYear(), now.getUTCMonth());
-      if (fromMs >= toMs) throw new AppError('invalid_query', 'query parameter to must be after from');
-      if (toMs - fromMs > MOST_RANGE_MS)
-        throw new AppError('invalid_query', 'query parameter to must be at most 400 days after from');
+      const { fromMs, toMs } = rangeOf(query);
       const { rows, truncated, total } = await creditAccounts.usage({ workspaceId, fromMs, toMs }, groupsOf(query.by));
       return {
         from: timestampOf(fromMs),
@@ -98,7 +98,51 @@ export const creditRoutes = ({ creditAccounts }: CreditRouteParts): readonly Res
       };
     },
   }),
+  restRoute({
+    http: 'GET /credit/{ws}/ledger',
+    summary: 'Rows of the ledger, the newest first: requests to models, grants and time of containers',
+    query: LedgerQuery,
+    answer: LedgerList,
+    handle: async ({ workspaceId, query }) => {
+      const limit = pageLimit(query);
+      const before = cursorOf(query);
+      if (before !== undefined && !/^[0-9]{1,18}$/.test(before.id))
+        throw new AppError('invalid_cursor', 'query parameter cursor is not one of ours');
+      const rows = await creditAccounts.ledger({
+        workspaceId,
+        ...rangeOf(query),
+        ...(query.kind === undefined ? {} : { kinds: kindsOf(query.kind) }),
+        ...(query.model === undefined ? {} : { model: query.model }),
+        ...(query.token === undefined ? {} : { tokenId: query.token }),
+        limit: limit + 1,
+        ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, id: before.id } }),
+      });
+      const { page, next } = pageOf(rows, limit, (row) => ({ atMs: row.createdAtMs, id: row.id }));
+      return { data: page.map(ledgerRowOf), next };
+    },
+  }),
 ];
+
+/** @throws AppError `invalid_query` */
+function rangeOf({ from, to }: { readonly from?: number; readonly to?: number }) {
+  const now = new Date();
+  const toMs = to ?? now.getTime();
+  const fromMs = from ?? Date.UTC(now.getUTCFullYear(), now.getUTCMonth());
+  if (fromMs >= toMs) throw new AppError('invalid_query', 'query parameter to must be after from');
+  if (toMs - fromMs > MOST_RANGE_MS)
+    throw new AppError('invalid_query', 'query parameter to must be at most 400 days after from');
+  return { fromMs, toMs };
+}
+
+function kindsOf(said: readonly string[]): readonly LedgerKind[] {
+  const odd = said.find((one) => !LEDGER_KINDS.includes(one as LedgerKind));
+  if (odd !== undefined)
+    throw new AppError(
+      'invalid_query',
+      `query parameter kind has ${JSON.stringify(odd.slice(0, 40))}: ${LEDGER_KINDS.join(', ')}`,
+    );
+  return said as readonly LedgerKind[];
+}
 
 /** Reads a change. A null is a value here: no spend limit. */
 function readChange(sent: Readonly<Record<string, unknown>>): Static<typeof ChangeCredit> {
@@ -157,4 +201,28 @@ const rowOf = (row: UsageGroupSums): UsageRecord['data'][number] => ({
   ...(row.model === undefined ? {} : { model: row.model }),
   ...(row.tokenId === undefined ? {} : { token_id: row.tokenId }),
   ...sumsOf(row),
+});
+
+const ledgerRowOf = (row: LedgerRowRead): LedgerRow => ({
+  request_id: row.requestId,
+  kind: row.kind,
+  created_at: timestampOf(row.createdAtMs),
+  status: row.status,
+  token_id: row.kind === 'grant' ? null : row.tokenId,
+  model: row.model,
+  type: row.type,
+  stream: row.stream,
+  prompt_tokens: row.promptTokens,
+  completion_tokens: row.completionTokens,
+  estimated: row.estimated,
+  prompt_micros_per_million: row.promptMicrosPerMillion,
+  completion_micros_per_million: row.completionMicrosPerMillion,
+  request_micros: row.requestMicros,
+  cost_micros: row.costMicros,
+  grant_micros: row.grantMicros,
+  container_id: row.containerId,
+  stub_id: row.stubId,
+  container_seconds: row.containerMs / 1000,
+  gpu_seconds: row.gpuMs / 1000,
+  note: row.note,
 });

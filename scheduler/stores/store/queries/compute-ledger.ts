@@ -28,7 +28,7 @@ export async function writeComputeRows(db: Db, sinceMs: number, nowMs: number): 
          least(coalesce(ended_at, hour + interval '1 hour'), hour + interval '1 hour') as to_at
        from hours)
      insert into credit_ledger (request_id, kind, workspace_id, status, container_id, stub_id, container_ms, gpu_ms, created_at)
-     select request_id, 'compute', workspace_id, 'complete', id, stub_id, ms, ms * gpus, to_at
+     select request_id, 'compute', workspace_id, 'complete', id, stub_id, ms, ms * gpus, date_trunc('milliseconds', to_at)
      from (select parts.*, (extract(epoch from to_at - from_at) * 1000)::bigint as ms from parts where to_at > from_at) as p
      where not exists (select from credit_ledger l where l.request_id = p.request_id)
      limit ${MOST_COMPUTE_ROWS}
