@@ -11,6 +11,7 @@ import { expectDocument, expectTable, steadyDocument, steadyTable } from '../hel
 import { VERBS } from '../helpers/kept-commands.ts';
 import type { Verb } from '../helpers/kept-commands.ts';
 import { waitFor } from '../helpers/programs.ts';
+import { ScriptedModelServer, chatAnswer } from '../helpers/scripted-model-server.ts';
 import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory } from '../helpers/services.ts';
 import { aContained } from './contained.ts';
@@ -32,6 +33,8 @@ let platform: Platform;
 let contained: Contained;
 /** Ids and paths that stand in a command as `{name}`. */
 const given: Record<string, string> = {};
+const model = new ScriptedModelServer();
+const releases = join(directory.path, 'releases');
 const receiver = createServer((_, answer) => void answer.end());
 
 const run = (words: string, by: Verb['by'] = 'own') =>
@@ -67,6 +70,8 @@ const own = (): (readonly [string | RegExp, string])[] => [
   [/(?<![-\w])(?:[0-9a-f]{8}|[0-9a-f]{12}|[0-9a-f]{24})(?![-\w])/g, '<short>'],
   [/^\d\d:\d\d:\d\d(\.\d+)?/gm, '<clock>'],
   [/\b\d+ ms\b/g, '<span>'],
+  [/\b[0-9a-f]{64}\b/g, '<sha256>'],
+  [/(?<![\w-])\d{4}-\d\d(?![\w-])/g, '<month>'],
 ];
 
 /** Fields whose values differ from run to run, and in no way that a text shows. */
@@ -88,8 +93,37 @@ async function made(line: string, body: Json, id: string): Promise<string> {
   return String(id.split('.').reduce<unknown>((value, name) => (value as Json)[name], answer.json));
 }
 
+/** A call of a model of the other workspace, which its ledger has. */
+async function callModel(): Promise<void> {
+  await model.start();
+  model.script('/chat/completions', chatAnswer('good day'));
+  const { token, workspaceId } = platform.other;
+  const backends = [{ kind: 'external', base_url: model.baseUrl }];
+  const body = { id: 'acme/measured', type: 'chat', backends };
+  await platform.call(`POST /api/v1/model/${workspaceId}`, body, { token });
+  const chat = { model: 'acme/measured', messages: [{ role: 'user', content: 'hello' }] };
+  const answer = await platform.call('POST /v1/chat/completions', chat, { token });
+  expect([answer.status, answer.text]).toEqual([200, expect.stringContaining('good day')]);
+}
+
+/** A release that machines install from, for the command that tells how. */
+function writeRelease(): void {
+  mkdirSync(releases, { recursive: true });
+  const file = 'longshore-9.9.9-linux-x64.tar.gz';
+  const release = { version: '9.9.9', file, sha256: 'a'.repeat(64), bytes: 1 };
+  writeFileSync(join(releases, 'stable.json'), JSON.stringify({ 'linux-x64': release }));
+}
+
 beforeAll(async () => {
-  platform = await aPlatform({ LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1' }, 'embedded');
+  const settings = { LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1', LONGSHORE_RELEASES_DIR: releases };
+  platform = await aPlatform(settings, 'embedded');
+  const { token: adminToken } = platform.admin;
+  for (const name of ['text_key', 'json_key', 'signing_key']) {
+    const key = await platform.call('POST /api/v1/signing-key', undefined, { token: adminToken });
+    given[name] = String(key.json['id']);
+  }
+  given['other_workspace'] = platform.other.workspaceId;
+  await callModel();
   await new Promise<void>((resolve) => receiver.listen(0, '127.0.0.1', resolve));
   contained = await aContained(platform);
   Object.assign(given, { container: contained.containerId, worker: contained.machineId });
@@ -120,6 +154,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await contained.stop();
   await platform.stop();
+  await model.stop();
   await new Promise((resolve) => receiver.close(resolve));
   directory.remove();
 });
@@ -127,6 +162,8 @@ afterAll(async () => {
 describe.for(Object.entries(VERBS))('%s', ([path, verb]) => {
   const { by, text, json, lines, waits } = verb;
   const file = join(KEPT, path.replaceAll(' ', '-'));
+
+  if (path === 'machine upgrade') beforeAll(writeRelease);
 
   test('prints the text that is kept', async () => {
     if (waits !== undefined)
