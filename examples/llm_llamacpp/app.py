@@ -4,7 +4,7 @@ This file was checked by `longshore deploy --dry-run` alone: definition and imag
 container downloads the weights into the volume; later ones find them there. Quantised weights fit a smaller GPU.
 """
 
-from longshore import Image, Pod, QueueDepthAutoscaler, ReadinessProbe, Volume
+from longshore import LLM, Image, Pod, ReadinessProbe, TokenPressureAutoscaler, Volume
 
 MODEL = 'Qwen/Qwen2.5-7B-Instruct-GGUF:Q4_K_M'
 #: Requests that the server computes side by side, and tokens that each of them may have.
@@ -26,8 +26,9 @@ llm = Pod(
         *('--n-gpu-layers', '99', '--parallel', str(PARALLEL), '--ctx-size', str(PARALLEL * CONTEXT_LENGTH)),
     ],
     ports=[8080],
-    # 503 until the model is loaded.
+    # 503 until the model is loaded. /v1/models answers sooner, and would make the container ready too early.
     readiness_probe=ReadinessProbe(path='/health'),
-    autoscaler=QueueDepthAutoscaler(max_containers=2, tasks_per_container=PARALLEL),
+    serving=LLM(context_length=CONTEXT_LENGTH),
+    autoscaler=TokenPressureAutoscaler(max_containers=2, tasks_per_container=PARALLEL),
     keep_warm_seconds=600,
 )

@@ -4,9 +4,11 @@ This file was checked by `longshore deploy --dry-run` alone: definition and buil
 first container downloads the weights into the volume; later ones find them there.
 """
 
-from longshore import Image, Pod, QueueDepthAutoscaler, ReadinessProbe, Volume
+from longshore import LLM, Image, Pod, TokenPressureAutoscaler, Volume
 
 MODEL = 'Qwen/Qwen2.5-7B-Instruct'
+#: Tokens of prompt and answer that a call may have.
+CONTEXT_LENGTH = 16384
 
 llm = Pod(
     name='llm',
@@ -16,10 +18,11 @@ llm = Pod(
     image=Image(python_version='python3.12', python_packages=['vllm==0.33.0']),
     volumes=[Volume(name='hugging-face', mount_path='/models')],
     env={'HF_HOME': '/models'},
-    entrypoint=['vllm', 'serve', MODEL, '--port', '8000', '--max-model-len', '16384'],
+    entrypoint=['vllm', 'serve', MODEL, '--port', '8000', '--max-model-len', str(CONTEXT_LENGTH)],
     ports=[8000],
-    # The model is loaded before this path answers.
-    readiness_probe=ReadinessProbe(path='/health'),
-    autoscaler=QueueDepthAutoscaler(max_containers=2, tasks_per_container=64),
+    # The server listens once the model is loaded. The cache of the smallest card holds eight whole calls or more; vLLM
+    # prints its size at the start.
+    serving=LLM(context_length=CONTEXT_LENGTH, cache_tokens=8 * CONTEXT_LENGTH),
+    autoscaler=TokenPressureAutoscaler(max_containers=2, tasks_per_container=64),
     keep_warm_seconds=600,
 )

@@ -1,45 +1,13 @@
 // Models whose servers run in containers of the installation, through /v1: an ASGI application and a pod. The servers
 // are scripted: no model is behind them.
 import { expect } from 'vitest';
+import { deployPodModel } from '../helpers/pod-model.ts';
 import { jsonOf, test as base } from '../helpers/platform.ts';
 import type { Deployment, Platform } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/services.ts';
 
 const LONG_MS = 170_000;
 type Json = Readonly<Record<string, unknown>>;
-
-/** A chat server on a port, which streams three words, and breaks off where the last message says so. */
-const POD = `
-import json, os, sys, time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = 'HTTP/1.1'
-    def log_message(self, *_args):
-        pass
-    def do_POST(self):
-        request = json.loads(self.rfile.read(int(self.headers['content-length'])))
-        word = request['messages'][-1]['content']
-        self.send_response(200)
-        self.send_header('content-type', 'text/event-stream')
-        self.send_header('transfer-encoding', 'chunked')
-        self.end_headers()
-        for at in range(3):
-            delta = {'content': f'{word} {at} '}
-            self.event(json.dumps({'choices': [{'index': 0, 'delta': delta, 'finish_reason': None}]}))
-            if word == 'die':
-                time.sleep(0.5)
-                os._exit(3)
-        self.event(json.dumps({'choices': [{'index': 0, 'delta': {}, 'finish_reason': 'stop'}]}))
-        self.event('[DONE]')
-        self.wfile.write(b'0\\r\\n\\r\\n')
-    def event(self, data):
-        text = f'data: {data}\\n\\n'.encode()
-        self.wfile.write(f'{len(text):x}\\r\\n'.encode() + text + b'\\r\\n')
-        self.wfile.flush()
-
-ThreadingHTTPServer(('127.0.0.1', 8000), Handler).serve_forever()
-`;
 
 const test = base.extend('web', { scope: 'file' }, async ({ platform }): Promise<Deployment> => {
   const web = await platform.deploy({
@@ -51,9 +19,7 @@ const test = base.extend('web', { scope: 'file' }, async ({ platform }): Promise
     maxPendingTasks: 100,
     keepWarmSeconds: 60,
   });
-  const stub = { handler: '', cpu: 250, memory: 128, keepWarmSeconds: 30, ports: [8000], stubType: 'pod/deployment' };
-  const made = await platform.gateway('/stubs', { ...stub, name: 'podly', entrypoint: ['python3', '-c', POD] });
-  await platform.gateway('/stubs/deploy', { stubId: String(made['stubId']), name: 'podly' });
+  await deployPodModel(platform, 'podly');
   await add(platform, { id: 'acme/web', backends: [{ kind: 'deployment', deployment: 'chatty' }] });
   const pod = { kind: 'deployment', deployment: 'podly', deployment_kind: 'pod', port: 8000 };
   await add(platform, { id: 'acme/pod', backends: [pod] });

@@ -8,6 +8,7 @@ import { chatByOrder, embeddingsByInput, wordsOf } from '../helpers/model-script
 import type { Order } from '../helpers/model-scripts.ts';
 import { CLIENTS, runAgent, runSteps } from '../helpers/openai-clients.ts';
 import type { ClientError, ClientName, Outcome, Step } from '../helpers/openai-clients.ts';
+import { POD_PORT, deployPodModel } from '../helpers/pod-model.ts';
 import { jsonOf, test as base } from '../helpers/platform.ts';
 import type { Deployment } from '../helpers/platform.ts';
 import { ScriptedModelServer } from '../helpers/scripted-model-server.ts';
@@ -85,12 +86,18 @@ class World {
       maxPendingTasks: 500,
       keepWarmSeconds: 600,
     });
+    await deployPodModel(examples.platform, 'pod-model');
     const scripted = [{ kind: 'external', base_url: server.baseUrl, served_model_name: 'scripted' }];
     const models = [
       {
         id: 'paced',
         type: 'chat',
         backends: [{ kind: 'deployment', deployment: 'paced-model' }],
+      },
+      {
+        id: 'podded',
+        type: 'chat',
+        backends: [{ kind: 'deployment', deployment: 'pod-model', deployment_kind: 'pod', port: POD_PORT }],
       },
       { id: 'scripted', type: 'chat', backends: scripted },
       {
@@ -177,7 +184,15 @@ const reasonOf = (chunks: readonly Chunk[]): string | null | undefined =>
 describe.for(CLIENTS)('the client of %s', (client) => {
   test('lists and finds models', { timeout: LONG_MS }, async ({ world }) => {
     const models = await world.value<readonly { id: string }[]>(client, { kind: 'models' });
-    expect(models.map(({ id }) => id)).toEqual(['acme/vectors', 'acme/words', 'dear', 'paced', 'scripted', 'tokens']);
+    expect(models.map(({ id }) => id)).toEqual([
+      'acme/vectors',
+      'acme/words',
+      'dear',
+      'paced',
+      'podded',
+      'scripted',
+      'tokens',
+    ]);
     const found = await world.value(client, { kind: 'retrieve', args: { model: 'acme/words' } });
     expect(found).toMatchObject({ id: 'acme/words', object: 'model', type: 'chat', context_length: 4096 });
     const missing = await world.error(client, { kind: 'retrieve', args: { model: 'acme/none' } });
@@ -206,6 +221,18 @@ describe.for(CLIENTS)('the client of %s', (client) => {
     const others = plain?.value as readonly Chunk[];
     expect(textOf(others)).toBe(chat.choices[0]?.message.content);
     expect(others.some((chunk) => 'usage' in chunk)).toBe(false);
+  });
+
+  test('chats with a pod, and streams the same text with its usage', { timeout: LONG_MS }, async ({ world }) => {
+    const args = { model: 'podded', messages: [{ role: 'user', content: 'hello' }] };
+    const chat = await world.value<Chat>(client, { kind: 'chat', args });
+    const usage = { prompt_tokens: 1, completion_tokens: 3, total_tokens: 4 };
+    const message = { content: 'hello 0 hello 1 hello 2 ' };
+    expect(chat).toMatchObject({ model: 'podded', choices: [{ message, finish_reason: 'stop' }], usage });
+    const stream = { ...args, stream: true, stream_options: { include_usage: true } };
+    const chunks = await world.value<readonly Chunk[]>(client, { kind: 'stream', args: stream });
+    expect([textOf(chunks), reasonOf(chunks)]).toEqual([message.content, 'stop']);
+    expect(chunks.at(-1)).toMatchObject({ choices: [], model: 'podded', usage });
   });
 
   test('gets the same vectors in every encoding', { timeout: LONG_MS }, async ({ world }) => {
