@@ -59,7 +59,7 @@ export interface DeployPlan {
   readonly image: ImagePlan;
   readonly volumes: readonly VolumePlan[];
   readonly secrets: readonly string[];
-  /** Reasons why it would be refused, or never run. */
+  /** Reasons why it would be refused, or never run; each begins with the place of its handler, as `app.py:3`. */
   readonly problems: readonly string[];
   readonly warnings: readonly string[];
 }
@@ -74,7 +74,7 @@ export async function planItem(
   const kind = kindOf(handler);
   const { image, problem } = await planImage(client, handler);
   const mounts = await planVolumes(client, handler);
-  const { requiredInputs: _inputs, place: _place, onDeployHandler: _hook, ...recipe } = handler;
+  const { requiredInputs: _inputs, place = '', onDeployHandler: _hook, ...recipe } = handler;
   const checked = await client
     .gateway('POST', '/stubs/check', {
       ...recipe,
@@ -99,7 +99,9 @@ export async function planItem(
     image,
     volumes: mounts.map(({ volume }) => volume),
     secrets: listField(handler, 'secrets').map((secret) => textField(secret, 'name')),
-    problems: [...(problem === undefined ? [] : [problem]), ...problems],
+    problems: [...(problem === undefined ? [] : [problem]), ...problems].map((text) =>
+      place === '' ? text : `${place}: ${text}`,
+    ),
     warnings: textsField(checked, 'warnings'),
   };
 }

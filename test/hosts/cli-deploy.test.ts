@@ -84,6 +84,9 @@ test('a dry run says all that is wrong, with the names that were meant, and make
     'nothing was changed: 3 problems',
   ])
     expect(shown.stdout).toContain(text);
+  // Editors and terminals open the place of the handler.
+  for (const text of ['there is no secret', 'no GPU model', 'There is no pool'])
+    expect(shown.stdout).toMatch(new RegExp(`problem: \\S*app\\.py:3: ${text}`));
   const json = await deploy(['--dry-run', '--json', file]);
   expect(json.code).toBe(1);
   expect(json.json()).toMatchObject({

@@ -104,7 +104,7 @@ test('credentials of a registry are checked when they are set, and are no variab
   await expect(fleet.secrets.create(workspaceId, name, 'text')).rejects.toMatchObject({ code: 'invalid_body' });
   await fleet.secrets.create(workspaceId, name, JSON.stringify(value));
   await expect(fleet.secrets.change(workspaceId, name, '{}')).rejects.toMatchObject({ code: 'invalid_body' });
-  expect(await fleet.secrets.firstUnknown(workspaceId, [name])).toBe(name);
+  expect(await fleet.secrets.unknownOf(workspaceId, [name])).toEqual([name]);
   expect(await fleet.secrets.valuesOf(workspaceId, [name])).toEqual({ kind: 'missing', names: [name] });
 });
 

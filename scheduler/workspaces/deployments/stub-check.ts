@@ -2,17 +2,13 @@
 // Invariant: what getOrCreate refuses is a problem here, except for ids of objects, volumes and built images.
 import { GPU_MODELS, gpuMatches } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
-import { warningOf } from '../../domain/named-pool.ts';
-import type { NamedPool } from '../../domain/named-pool.ts';
-import { poolNameOf } from '../../domain/pools.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
 import type { Caller } from '../identity/caller.ts';
-import type { Secrets } from '../secrets/service.ts';
-import { bucketSecrets } from './buckets.ts';
 import type { GpuMachine } from './gpu-supply.ts';
-import type { FeasibilityWarning } from './needs.ts';
 import { normaliseStub, unknownGpusText } from './normalise.ts';
 import type { StubLimits } from './stub-limits.ts';
+import { callbackRefusal, missingSecrets, supplyLack } from './stub-needs.ts';
+import type { StubNeedsParts } from './stub-needs.ts';
 
 export interface StubProblem {
   /** Field of the request; empty: the text says it. */
@@ -29,16 +25,8 @@ export interface CheckedStub {
   readonly config: StubConfig | null;
 }
 
-export interface StubCheckParts {
-  readonly secrets: Pick<Secrets, 'firstUnknown'>;
-  readonly callbackProblem: (url: string) => string | undefined;
+export interface StubCheckParts extends StubNeedsParts {
   readonly gpuMachines: (caller: Caller['workspaceId']) => Promise<readonly GpuMachine[]>;
-  readonly feasibilityWarningOf: (
-    workspaceId: Caller['workspaceId'],
-    config: StubConfig,
-  ) => FeasibilityWarning | undefined;
-  readonly feasibilityText: (warning: FeasibilityWarning | undefined) => string;
-  readonly poolNamed: (workspaceId: Caller['workspaceId'], name: string) => Promise<NamedPool>;
 }
 
 /** Everything that is wrong with a request, and everything that may go wrong with its deployment. */
@@ -53,14 +41,12 @@ export async function checkStub(
   const problems: StubProblem[] = [];
   const warnings: string[] = [];
   if (normalised.kind === 'refused') problems.push({ field: '', value: '', text: normalised.errMsg });
-  const value = config?.callbackUrl ?? '';
-  const callback = value === '' ? undefined : parts.callbackProblem(value);
-  if (callback !== undefined) problems.push({ field: 'callbackUrl', value, text: `callbackUrl ${callback}` });
-  const wanted = [...request.secrets.map(({ name }) => name), ...(config === null ? [] : bucketSecrets(config))];
-  for (const name of new Set(wanted)) {
-    if ((await parts.secrets.firstUnknown(workspaceId, [name])) === undefined) continue;
+  const callback = config === null ? undefined : callbackRefusal(parts, config);
+  if (callback !== undefined)
+    problems.push({ field: 'callbackUrl', value: config?.callbackUrl ?? '', text: callback });
+  const asked = request.secrets.map(({ name }) => name);
+  for (const name of await missingSecrets(parts, workspaceId, asked, config))
     problems.push({ field: 'secrets', value: name, text: `there is no secret ${name} in this workspace` });
-  }
   if (normalised.kind === 'config') {
     const { unsupportedGpus: unknown, warnMsg } = normalised;
     const machines = unknown.length === 0 ? [] : await parts.gpuMachines(workspaceId);
@@ -77,15 +63,11 @@ export async function checkStub(
     const others = warnMsg.replace(unknownGpusText(unknown), '').trim();
     if (others !== '') warnings.push(others);
   }
-  const poolName = poolNameOf({ pool: request.pool });
-  const { lack } = await parts.poolNamed(workspaceId, poolName);
-  if (lack?.isUnknown === true)
-    problems.push({ field: 'pool', value: poolName, text: warningOf(lack).replace(/\.$/, '') });
-  else if (lack !== undefined) warnings.push(warningOf(lack));
-  // A model that nobody knows is told above.
-  else if (config !== null && !problems.some(({ field }) => field === 'gpu')) {
-    const warning = parts.feasibilityText(parts.feasibilityWarningOf(workspaceId, config));
-    if (warning !== '') warnings.push(warning);
-  }
+  const lack = await supplyLack(parts, workspaceId, { pool: request.pool }, config);
+  if (lack?.of === 'unknown_pool')
+    problems.push({ field: 'pool', value: lack.pool, text: lack.text.replace(/\.$/, '') });
+  // No machine has a model that nobody knows: the problem above says it.
+  else if (lack?.of === 'pool' || (lack !== undefined && !problems.some(({ field }) => field === 'gpu')))
+    warnings.push(lack.text);
   return { problems, warnings, config };
 }

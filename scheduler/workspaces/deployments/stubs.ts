@@ -5,14 +5,11 @@ import { isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
 import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Caller } from '../identity/caller.ts';
-import { admitTo, warningOf } from '../../domain/named-pool.ts';
-import type { NamedPool } from '../../domain/named-pool.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { ownObjectsOf } from '../../stores/objects/service.ts';
 import { appById, getOrCreateApp } from '../../stores/store/queries/apps.ts';
 import { hasStubs, insertStub, reuseStub, stubById } from '../../stores/store/queries/stubs.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
-import { bucketSecrets } from './buckets.ts';
 import { withinOwnStub } from './container-stubs.ts';
 import type { Limited } from './container-stubs.ts';
 import { gpuSupply } from './gpu-supply.ts';
@@ -23,12 +20,12 @@ import type { StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import type { Objects } from '../../stores/objects/service.ts';
 import type { EventWriter } from '../events/writer.ts';
 import { ran, served } from './deployment-events.ts';
-import type { Secrets } from '../secrets/service.ts';
 import { checkStub } from './stub-check.ts';
 import type { CheckedStub } from './stub-check.ts';
+import { callbackRefusal, missingSecrets, supplyLack } from './stub-needs.ts';
+import type { StubNeedsParts } from './stub-needs.ts';
 import type { Volumes } from './volumes.ts';
 import { poolNameOf } from '../../domain/pools.ts';
-import type { FeasibilityWarning } from './needs.ts';
 import { DEFAULT_LIMITS } from './stub-limits.ts';
 import type { StubLimits } from './stub-limits.ts';
 
@@ -43,24 +40,17 @@ export type StubOutcome =
     }
   | { readonly kind: 'refused'; readonly errMsg: string; readonly warnMsg?: string };
 
-export interface StubsParts {
+export interface StubsParts extends StubNeedsParts {
   readonly db: Db;
   readonly events: Pick<EventWriter, 'transaction'>;
   readonly nowMs: () => number;
   readonly volumes: Pick<Volumes, 'drivers'>;
-  readonly secrets: Pick<Secrets, 'firstUnknown'>;
   readonly objects: Pick<Objects, 'use'>;
-  /** Why no callback can be sent to that URL; undefined: it may be tried. */
-  readonly callbackProblem: (url: string) => string | undefined;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
   /** Why a stub of the workspace cannot have that image; undefined: it can. */
   readonly imageProblem: (workspaceId: WorkspaceId, imageId: string) => Promise<string | undefined>;
   /** Machines that a workspace's containers may run on. */
   readonly gpuMachines: (workspaceId: WorkspaceId) => Promise<readonly GpuMachine[]>;
-  /** Why no present machine can serve the configuration, and the effect on calls; undefined: a machine may. */
-  readonly feasibilityWarningOf: (workspaceId: WorkspaceId, config: StubConfig) => FeasibilityWarning | undefined;
-  /** The pool of that name, as far as the workspace may use it. */
-  readonly poolNamed: (workspaceId: WorkspaceId, name: string) => Promise<NamedPool>;
 }
 
 /** Whether stubs of that type run without a deployment, once. */
@@ -86,8 +76,8 @@ export class Stubs {
     if (normalised.kind === 'refused') return normalised;
     const { unsupportedGpus } = normalised;
     let { config, warnMsg } = normalised;
-    const callbackProblem = config.callbackUrl === '' ? undefined : this.#parts.callbackProblem(config.callbackUrl);
-    if (callbackProblem !== undefined) return { kind: 'refused', errMsg: `callbackUrl ${callbackProblem}` };
+    const callback = callbackRefusal(this.#parts, config);
+    if (callback !== undefined) return { kind: 'refused', errMsg: callback };
     const supply = await this.#supply(caller, config);
     if (supply !== undefined && supply.status !== 'available') {
       const asked = config.gpu.join(', ');
@@ -97,16 +87,9 @@ export class Stubs {
       }
       if (supply.status === 'low') warnMsg = `${warnMsg} GPU capacity for ${asked} is currently low.`.trim();
     }
-    const { lack } = await this.#parts.poolNamed(caller.workspaceId, poolNameOf(config.extra));
-    const warning =
-      lack === undefined
-        ? feasibilityText(this.#parts.feasibilityWarningOf(caller.workspaceId, config))
-        : warningOf(lack);
-    warnMsg = `${warnMsg} ${warning}`.trim();
-    const missing = await this.#parts.secrets.firstUnknown(caller.workspaceId, [
-      ...config.secrets,
-      ...bucketSecrets(config),
-    ]);
+    const lack = await supplyLack(this.#parts, caller.workspaceId, config.extra, config);
+    warnMsg = `${warnMsg} ${lack?.text ?? ''}`.trim();
+    const [missing] = await missingSecrets(this.#parts, caller.workspaceId, config.secrets, config);
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
     }
@@ -165,7 +148,7 @@ export class Stubs {
 
   /** As `getOrCreate`, with everything that is wrong, and nothing made. */
   async check(caller: Caller, request: GetOrCreateStubRequest): Promise<CheckedStub> {
-    return checkStub({ ...this.#parts, feasibilityText }, caller, request, await this.#parts.limitsOf?.(caller));
+    return checkStub(this.#parts, caller, request, await this.#parts.limitsOf?.(caller));
   }
 
   /** Limits a container's request to the properties of its own stub. */
@@ -233,15 +216,6 @@ export class Stubs {
     return { kind: 'object', objectId: row.id };
   }
 }
-
-/** Warning text about feasibility; a lack in the stub's own pool says more than the general sentence. */
-const feasibilityText = (warning: FeasibilityWarning | undefined): string =>
-  warning === undefined
-    ? ''
-    : warningOf({
-        says: `${warning.says}; ${warning.effect}`,
-        step: `ask for what a machine has (\`longshore machine list\`), or admit one: ${admitTo('')}`,
-      });
 
 /** The mount with its driver. An absent driver means local, so that earlier stubs equal new ones. */
 const withDriver = (volume: StubVolumeMount, driver: VolumeDriverName | undefined): StubVolumeMount =>

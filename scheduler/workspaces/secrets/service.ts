@@ -109,11 +109,11 @@ export class Secrets {
     });
   }
 
-  /** The first of the names that the workspace lacks; undefined: it has all. */
-  async firstUnknown(workspaceId: WorkspaceId, names: readonly string[]): Promise<string | undefined> {
-    if (names.length === 0) return undefined;
+  /** Those of the names that the workspace does not have, each once. */
+  async unknownOf(workspaceId: WorkspaceId, names: readonly string[]): Promise<readonly string[]> {
+    if (names.length === 0) return [];
     const known = new Set((await this.#forContainers(workspaceId, names)).map((row) => row.name));
-    return names.find((name) => !known.has(name));
+    return [...new Set(names)].filter((name) => !known.has(name));
   }
 
   /** Values in the clear, for a container that is about to be created. @throws AppError `sealed_value_unreadable` */
