@@ -84,6 +84,30 @@ describe.each(KINDS)('time of containers on %s', (kind) => {
     ]);
   });
 
+  test('is looked for anew at each hour, within it only where containers ended since', async () => {
+    const workspaceId = newId<WorkspaceId>();
+    let nowMs = at('15:10:00');
+    const rows = new ComputeRows(opened.db, { nowMs: () => nowMs });
+    const look = async (time: string): Promise<number> => {
+      nowMs = at(time);
+      return rows.write(signal);
+    };
+    await look('15:10:00');
+    const running = await container(workspaceId, { state: 'RUNNING', from: '15:11:00', to: null, gpus: 0 });
+    const late = await container(workspaceId, { state: 'LOST', from: '15:00:00', to: '15:01:00', gpus: 0 });
+    const soon = await container(workspaceId, { state: 'STOPPED', from: '15:11:00', to: '15:11:30', gpus: 0 });
+    expect(await look('15:12:00')).toBe(1);
+    expect(await rowsOf(soon)).toEqual([['02T15', 30_000, 0]]);
+    // An end that was told late, and the whole hour of what runs.
+    expect(await look('16:00:10')).toBe(2);
+    expect(await rowsOf(late)).toEqual([['02T15', 60_000, 0]]);
+    expect(await rowsOf(running)).toEqual([['02T15', 2_940_000, 0]]);
+    // A leader that looked at nothing for hours leaves no gap.
+    expect(await look('18:30:00')).toBe(2);
+    expect((await rowsOf(running)).map(([hour]) => hour)).toEqual(['02T15', '02T16', '02T17']);
+    await opened.db.query('delete from containers where workspace_id = $1', [workspaceId]);
+  });
+
   test('is found after more rows than one statement writes', async () => {
     const workspaceId = newId<WorkspaceId>();
     await opened.db.query(

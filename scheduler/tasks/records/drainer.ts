@@ -3,7 +3,6 @@
 // only repeats the write; the store's guard (attempt, rank) makes that harmless. There is no
 // consumer group: the one reader deletes everything up to the last entry read after the commit.
 import type { Redis } from 'ioredis';
-import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { TaskId } from '#shared/domain/ids.ts';
 import { messageOf } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
@@ -11,7 +10,7 @@ import type { Log } from '#shared/log.ts';
 import { Counter } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Keys } from '../../stores/queues/keys.ts';
-import { isDataRefused } from '../../stores/store/limits.ts';
+import { DrainLoop, writeHalved } from '../../stores/queues/drain-loop.ts';
 import type { StreamedRecord } from './task-events.ts';
 import { parseTaskRecord, SMALL_RECORD } from './records.ts';
 import type { TaskRecord } from './records.ts';
@@ -67,18 +66,21 @@ interface Unreadable {
 export class Drainer {
   readonly #options: DrainerOptions;
   readonly #batchSize: number;
-  readonly #isRefusal: (error: unknown) => boolean;
   readonly #written: Counter | undefined;
   readonly #setAside: Counter | undefined;
   readonly #drained = new Listeners<[number]>();
-  #wakeUp: (() => void) | undefined;
-  #awake = false;
-  #round: Promise<number> | undefined;
+  readonly #loop: DrainLoop<number>;
 
   constructor(options: DrainerOptions) {
     this.#options = options;
     this.#batchSize = options.batch ?? DRAIN_BATCH;
-    this.#isRefusal = options.isRefusal ?? isDataRefused;
+    this.#loop = new DrainLoop({
+      drain: (signal) => this.#drainAll(signal),
+      onFailed: (error, failures) =>
+        options.log.warn({ err: error, failures }, 'task records cannot be drained; trying again'),
+      sweepMs: options.sweepMs ?? SWEEP_MS,
+      coalesceMs: options.coalesceMs ?? COALESCE_MS,
+    });
     if (options.registry !== undefined) {
       const registers = [options.registry];
       this.#written = new Counter({
@@ -101,26 +103,12 @@ export class Drainer {
 
   /** Drains within a few milliseconds, because something was appended. */
   wake(): void {
-    this.#awake = true;
-    this.#wakeUp?.();
+    this.#loop.wake();
   }
 
   /** Drains until the signal ends it; runs on the leader. Resolves when it has stopped. */
-  async start(signal: AbortSignal): Promise<void> {
-    let failures = 0;
-    signal.addEventListener('abort', () => this.#wakeUp?.(), { once: true });
-    while (!signal.aborted) {
-      try {
-        await this.#drain(signal);
-        failures = 0;
-      } catch (error) {
-        failures += 1;
-        this.#options.log.warn({ err: error, failures }, 'task records cannot be drained; trying again');
-        await sleep(backoffMs(failures, { baseMs: 100, capMs: 5000, floorMs: 50 }), signal);
-        continue;
-      }
-      await this.#rest(signal);
-    }
+  start(signal: AbortSignal): Promise<void> {
+    return this.#loop.run(signal);
   }
 
   /**
@@ -129,23 +117,11 @@ export class Drainer {
    * @throws when Redis or the database fails
    */
   flush(signal?: AbortSignal): Promise<number> {
-    return this.#drain(signal);
-  }
-
-  /** Drains, one round after another: a flush waits for the round under way, then looks again. */
-  async #drain(signal: AbortSignal | undefined): Promise<number> {
-    while (this.#round !== undefined) await this.#round.catch(() => 0);
-    this.#round = this.#drainAll(signal);
-    try {
-      return await this.#round;
-    } finally {
-      this.#round = undefined;
-    }
+    return this.#loop.flush(signal);
   }
 
   async #drainAll(signal: AbortSignal | undefined): Promise<number> {
     let drained = 0;
-    this.#awake = false;
     let batch = await this.#readBatch('-');
     while (batch !== undefined) {
       const from = `(${batch.lastId}`;
@@ -204,32 +180,22 @@ export class Drainer {
     };
   }
 
-  /**
-   * Writes a batch. A record that the database refuses must not hold
-   * up the others: the batch is halved until that record stands alone.
-   */
-  async #write(records: readonly TaskRecord[], streamed: readonly StreamedRecord[]): Promise<void> {
-    if (records.length === 0) return;
-    try {
-      await this.#options.write(records, streamed);
-      this.#written?.inc(records.length);
-    } catch (error) {
-      if (!this.#isRefusal(error)) throw error;
-      const [first] = records;
-      if (records.length === 1 && first !== undefined) {
-        this.#options.log.error({ err: error, taskId: first.taskId }, 'the database refuses a task record');
-        await this.#putAside(JSON.stringify(first), messageOf(error));
-        return;
-      }
-      const middle = Math.ceil(records.length / 2);
-      for (const half of [records.slice(0, middle), records.slice(middle)]) {
-        const tasks = new Set(half.map(({ taskId }) => taskId));
-        await this.#write(
-          half,
-          streamed.filter(({ record }) => tasks.has(record.taskId)),
-        );
-      }
-    }
+  /** Writes a batch; a record that the database refuses holds up no other. */
+  #write(records: readonly TaskRecord[], streamed: readonly StreamedRecord[]): Promise<void> {
+    const { isRefusal, log, write } = this.#options;
+    return writeHalved(records, {
+      write: async (some) => {
+        const tasks = new Set(some.map(({ taskId }) => taskId));
+        const ofThese = some === records ? streamed : streamed.filter(({ record }) => tasks.has(record.taskId));
+        await write(some, ofThese);
+        this.#written?.inc(some.length);
+      },
+      refused: async (record, error) => {
+        log.error({ err: error, taskId: record.taskId }, 'the database refuses a task record');
+        await this.#putAside(JSON.stringify(record), messageOf(error));
+      },
+      ...(isRefusal === undefined ? {} : { isRefusal }),
+    });
   }
 
   async #forget(batch: Batch): Promise<void> {
@@ -250,20 +216,6 @@ export class Drainer {
     const { client, keys } = this.#options;
     this.#setAside?.inc();
     await client.xadd(keys.recordsAside, 'MAXLEN', '~', MAX_SET_ASIDE, '*', 'record', text, 'reason', reason);
-  }
-
-  async #rest(signal: AbortSignal): Promise<void> {
-    if (!this.#awake && !signal.aborted) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, this.#options.sweepMs ?? SWEEP_MS);
-        this.#wakeUp = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-      this.#wakeUp = undefined;
-    }
-    if (this.#awake) await sleep(this.#options.coalesceMs ?? COALESCE_MS, signal);
   }
 }
 

@@ -8,13 +8,17 @@ export const MOST_COMPUTE_ROWS = 1_000;
 /**
  * Writes up to {@link MOST_COMPUTE_ROWS} rows that are missing since a time. Rows that are there are left alone. A
  * container whose machine is lost counts until the time that its row has as its end.
+ * @param range - `isWithRunning`: also whole hours of containers that run
  * @returns number of rows written
  */
-export async function writeComputeRows(db: Db, sinceMs: number, nowMs: number): Promise<number> {
+export async function writeComputeRows(
+  db: Db,
+  range: { readonly sinceMs: number; readonly nowMs: number; readonly isWithRunning: boolean },
+): Promise<number> {
   const { rows } = await db.query<{ readonly id: string }>(
     `with ran as (
        select id, workspace_id, stub_id, started_at, null::timestamptz as ended_at, jsonb_array_length(gpu_uuids) as gpus
-       from containers where state not in ('STOPPED', 'FAILED', 'LOST') and started_at is not null
+       from containers where $3::boolean and state not in ('STOPPED', 'FAILED', 'LOST') and started_at is not null
        union all
        select id, workspace_id, stub_id, started_at, ended_at, jsonb_array_length(gpu_uuids)
        from containers where ended_at >= $1 and started_at is not null),
@@ -34,7 +38,7 @@ export async function writeComputeRows(db: Db, sinceMs: number, nowMs: number): 
      limit ${MOST_COMPUTE_ROWS}
      on conflict (request_id) do nothing
      returning request_id as id`,
-    [new Date(sinceMs), new Date(nowMs)],
+    [new Date(range.sinceMs), new Date(range.nowMs), range.isWithRunning],
   );
   return rows.length;
 }
