@@ -98,7 +98,14 @@ export async function playModels(
           type: 'embedding',
           details: { ...plain.details, embedding: { dimensions: 1, max_batch: embeddingBatch } },
         });
-  const call = (_backend: unknown, _owner: unknown, _path: string, sent: Buffer, _accept: string, signal: AbortSignal) =>
+  const call = (
+    _backend: unknown,
+    _owner: unknown,
+    _path: string,
+    sent: Buffer,
+    _accept: string,
+    signal: AbortSignal,
+  ) =>
     new Promise<BackendAnswer>((resolve, reject) => {
       const answer = (status: number, type: string): Readable => {
         const body = new Readable({ read: () => undefined, signal });

@@ -42,8 +42,7 @@ export async function checkStub(
   const warnings: string[] = [];
   if (normalised.kind === 'refused') problems.push({ field: '', value: '', text: normalised.errMsg });
   const callback = config === null ? undefined : callbackRefusal(parts, config);
-  if (callback !== undefined)
-    problems.push({ field: 'callbackUrl', value: config?.callbackUrl ?? '', text: callback });
+  if (callback !== undefined) problems.push({ field: 'callbackUrl', value: config?.callbackUrl ?? '', text: callback });
   const asked = request.secrets.map(({ name }) => name);
   for (const name of await missingSecrets(parts, workspaceId, asked, config))
     problems.push({ field: 'secrets', value: name, text: `there is no secret ${name} in this workspace` });
