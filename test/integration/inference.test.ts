@@ -162,15 +162,22 @@ test('a body of another type is 415, and one that is too large 413', async ({ wo
   expect([large.status, (await errorIn(large))['code']]).toEqual([413, 'request_too_large']);
 });
 
-test('tokens that may not call models are refused', async ({ world }) => {
+test('tokens that may not call models are refused, and those of one app do not see them', async ({ world }) => {
   const { set } = world;
   const [replica] = set.running;
   if (replica === undefined) throw new Error('no replica runs');
-  const made = await set.call(replica, `/api/v1/token/${set.workspaceId}`, {
-    body: { name: 'reader', scopes: ['read'] },
-  });
-  const token = String(jsonOf<Json>(made)['key'] ?? jsonOf<Json>(made)['token']);
-  expect((await world.get('/models', token)).status).toBe(200);
-  const refused = await world.post('/chat/completions', CHAT, { token });
+  const tokenOf = async (limits: Json): Promise<string> => {
+    const made = await set.call(replica, `/api/v1/token/${set.workspaceId}`, { body: limits });
+    return String(jsonOf<Json>(made)['key'] ?? jsonOf<Json>(made)['token']);
+  };
+  const reader = await tokenOf({ name: 'reader', scopes: ['read'] });
+  expect((await world.get('/models', reader)).status).toBe(200);
+  const refused = await world.post('/chat/completions', CHAT, { token: reader });
   expect([refused.status, (await errorIn(refused))['code']]).toEqual([403, 'permission_denied']);
+  const { deploymentId } = await set.deploy(replica, 'an-app');
+  const found = await set.call(replica, `/api/v1/deployment/${set.workspaceId}/${deploymentId}`);
+  const ofApp = await tokenOf({ name: 'of-app', app_id: jsonOf<Json>(found)['app_id'] });
+  for (const path of ['/models', '/models/plain'])
+    expect([path, (await world.get(path, ofApp)).status]).toEqual([path, 403]);
+  expect((await world.post('/chat/completions', CHAT, { token: ofApp })).status).toBe(403);
 });

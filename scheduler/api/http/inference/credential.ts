@@ -37,7 +37,8 @@ export async function callerOf(
   if (confined === undefined) return caller;
   const { scopes, appId } = confined;
   const isAllowed = scopes.length === 0 || scopes.includes(needs) || (needs === 'read' && scopes.includes('invoke'));
-  if (!isAllowed || (appId !== undefined && needs === 'invoke'))
+  // Models belong to no app: a token of a single app neither calls nor lists them.
+  if (!isAllowed || appId !== undefined)
     throw new InferenceError(403, 'permission_denied', 'the limits of this token leave models out');
   return caller;
 }
