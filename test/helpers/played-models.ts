@@ -41,6 +41,8 @@ export interface PlayedModels {
   readonly routed: RoutedCall[];
   /** Bytes of bodies that the surface counts now. */
   readonly heldBytes: () => number;
+  /** Bytes of answers that the surface counts now. */
+  readonly answerBytes: () => number;
   readonly stop: () => Promise<void>;
 }
 
@@ -131,6 +133,7 @@ export async function playModels(
       play(request, requests.length);
     });
   const log = pino({ level: 'silent' });
+  const answers = new BodyBudget(ANSWER_RULES);
   let state: ServerState | undefined;
   const never = (): never => {
     throw new Error('no deployment is called');
@@ -174,7 +177,7 @@ export async function playModels(
         },
         rates: { take: () => Promise.resolve({ kind: 'taken', headers: {}, used: () => undefined }) },
         openCalls: new OpenCalls(),
-        answers: new BodyBudget(ANSWER_RULES),
+        answers,
         metrics: new InferenceMetrics(new Registry()),
         routed: (told) => routed.push(told),
         times: { ...EXCHANGE_TIMES, ...times },
@@ -197,6 +200,7 @@ export async function playModels(
     settled,
     routed,
     heldBytes: () => state?.bodies.heldBytes('known') ?? 0,
+    answerBytes: () => answers.usedBytes,
     stop: () => server.stop(0),
   };
 }

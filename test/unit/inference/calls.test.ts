@@ -115,6 +115,18 @@ test('bodies of requests that wait for a model are bounded', { timeout: LONG_MS 
   await vi.waitFor(() => expect(models.heldBytes()).toBe(0), WAIT);
 });
 
+test('a whole answer counts until its caller has read it, or is gone', { timeout: LONG_MS }, async () => {
+  const content = 'x'.repeat(8 * 1024 * 1024);
+  const models = await played((request) => request.json({ choices: [{ index: 0, message: { content } }] }));
+  const [read, left] = [await models.post('/chat/completions', CHAT), await models.post('/chat/completions', CHAT)];
+  expect(models.answerBytes()).toBeGreaterThan(2 * content.length);
+  await read.text();
+  await vi.waitFor(() => expect(models.answerBytes()).toBeLessThan(2 * content.length), WAIT);
+  expect(models.answerBytes()).toBeGreaterThan(content.length);
+  await left.body?.cancel();
+  await vi.waitFor(() => expect(models.answerBytes()).toBe(0), WAIT);
+});
+
 describe('embeddings in batches', () => {
   const input = ['a', 'bb', 'ccc', 'dddd', 'eeeee', 'ffffff', 'ggggggg'];
   const inputOf = ({ body }: PlayedRequest): readonly string[] => body['input'] as readonly string[];
@@ -176,6 +188,14 @@ describe('embeddings in batches', () => {
     expect([answer.status, await answer.json()]).toMatchObject([502, { error: { code: 'backend_error' } }]);
     expect(models.requests.filter(({ signal }) => !signal.aborted)).toEqual([]);
     expect([models.requests.length, models.settled]).toEqual([4, []]);
+  });
+
+  test('are refused when their vectors are too large together', { timeout: LONG_MS }, async () => {
+    const embedding = Buffer.alloc(5 * 1024 * 1024).toString('base64');
+    const models = await played((request) => request.json({ data: [{ index: 0, embedding }] }), { embeddingBatch: 1 });
+    const answer = await ask(models);
+    expect([answer.status, await answer.json()]).toMatchObject([502, { error: { code: 'backend_error' } }]);
+    await vi.waitFor(() => expect(models.answerBytes()).toBe(0), WAIT);
   });
 
   test('are paid for by a caller who leaves, as far as they are done', { timeout: LONG_MS }, async () => {

@@ -23,7 +23,7 @@ import type { InferenceRates } from '../../../workspaces/identity/inference-rate
 import type { CallFacts, Prepared } from './prepared.ts';
 import { estimatedPrompt } from './prepared.ts';
 import type { ClaimedKey } from './keyed-call.ts';
-import { readJson } from './whole-answer.ts';
+import { readJson, tooManyAnswers } from './whole-answer.ts';
 
 export interface ExchangeParts {
   readonly backends: Backends;
@@ -40,6 +40,9 @@ export interface ExchangeParts {
   readonly log: Log;
   readonly nowMs: () => number;
 }
+
+/** A caller who reads nothing of an answer, or of a waiting frame, for so long counts as gone. */
+export const UNREAD_MS = 300_000;
 
 /** Waits of a call, in milliseconds. */
 export interface ExchangeTimes {
@@ -71,6 +74,7 @@ export class Exchange implements OpenCall {
   #asked: Pick<Asked, 'route' | 'queueWaitMs'> | 'nothing came' | undefined;
   #firstMs: number | undefined;
   #usage: TokenUsage | undefined;
+  #answerBytes = 0;
   readonly #sinceMs: number;
   #hasBegun = false;
   #isReserved = false;
@@ -149,6 +153,8 @@ export class Exchange implements OpenCall {
     } finally {
       this.answered();
       raw.off('close', onClose);
+      if (raw.destroyed || this.#answerBytes === 0) this.#giveBackAnswer();
+      else this.#untilRead();
       closed();
       this.parts.metrics.requests.inc({
         type: this.prepared.model.type,
@@ -156,6 +162,16 @@ export class Exchange implements OpenCall {
       });
       this.#tell(this.#hasLeft ? LEFT_STATUS : status);
     }
+  }
+
+  /** Counts the answer until its caller has read it. A caller who reads nothing for long is cut off. */
+  #untilRead(): void {
+    const { raw } = this.reply;
+    const unread = setTimeout(() => raw.destroy(), UNREAD_MS).unref();
+    raw.once('close', () => {
+      clearTimeout(unread);
+      this.#giveBackAnswer();
+    });
   }
 
   #tell(status: number): void {
@@ -246,9 +262,32 @@ export class Exchange implements OpenCall {
     this.#handedOn();
   }
 
-  /** Reads an answer that is one JSON object, within its bounds. @throws InferenceError `backend_error` */
-  readJson(asked: Asked): Promise<JsonObject> {
-    return readJson(asked.body, this.parts.answers, this.caller.workspaceId);
+  /**
+   * Reads an answer that is one JSON object, within its bounds. Its bytes count until the response is over.
+   * @throws InferenceError `backend_error`
+   */
+  async readJson(asked: Asked): Promise<JsonObject> {
+    const { value, bytes } = await readJson(asked.body, this.parts.answers, this.caller.workspaceId);
+    this.#answerBytes += bytes;
+    return value;
+  }
+
+  /** Reads a part of an answer, of which {@link hold} counts what is kept. @throws InferenceError */
+  async readPart(asked: Asked): Promise<JsonObject> {
+    const { value, bytes } = await readJson(asked.body, this.parts.answers, this.caller.workspaceId);
+    this.parts.answers.giveBack(this.caller.workspaceId, bytes);
+    return value;
+  }
+
+  /** Counts bytes of the answer until the response is over. @throws InferenceError `model_overloaded` */
+  hold(bytes: number): void {
+    if (!this.parts.answers.take(this.caller.workspaceId, bytes)) throw tooManyAnswers();
+    this.#answerBytes += bytes;
+  }
+
+  #giveBackAnswer(): void {
+    this.parts.answers.giveBack(this.caller.workspaceId, this.#answerBytes);
+    this.#answerBytes = 0;
   }
 
   firstToken(): void {

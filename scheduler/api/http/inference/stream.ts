@@ -2,6 +2,7 @@
 // Source: reference of the inference API, §4.4.
 import { once } from 'node:events';
 import type { Asked } from './backends.ts';
+import { UNREAD_MS } from './exchange.ts';
 import type { Exchange } from './exchange.ts';
 import { backendFailed } from './failures.ts';
 import { SseReader, TooLargeEvent } from './sse.ts';
@@ -10,9 +11,6 @@ import type { Step } from './stream-frames.ts';
 import { InferenceError } from './errors.ts';
 import { estimatedPrompt } from './prepared.ts';
 import { finished } from './usage.ts';
-
-/** A caller who reads nothing of a waiting frame for so long counts as gone. */
-const UNREAD_MS = 300_000;
 
 const HEAD = {
   'content-type': 'text/event-stream; charset=utf-8',

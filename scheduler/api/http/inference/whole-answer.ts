@@ -1,4 +1,5 @@
 // An answer of a backend that is held to its end: one JSON object, within bounds of bytes.
+// Invariant: the bytes count until the caller has them, or is gone.
 import type { Readable } from 'node:stream';
 import type { BodyBudget } from '../body-budget.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
@@ -12,28 +13,40 @@ export const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
 /** Bytes of answers under way at this replica, and of one workspace. */
 export const ANSWER_RULES = { totalBytes: 256 * 1024 * 1024, payerBytes: 64 * 1024 * 1024 };
 
-/** @throws InferenceError `backend_error`, `model_overloaded` */
-export async function readJson(body: Readable, budget: BodyBudget, payer: WorkspaceId): Promise<JsonObject> {
+/** Most bytes of the vectors of one request, as float32: 2048 of 4096 dimensions. */
+export const MOST_VECTOR_BYTES = 32 * 1024 * 1024;
+
+export const tooManyAnswers = (): InferenceError =>
+  new InferenceError(429, 'model_overloaded', 'too many answers are under way: try again', {
+    headers: { 'retry-after': '1' },
+  });
+
+/**
+ * Reads an answer. Its bytes stay booked: the caller gives them back once nothing keeps the answer.
+ * @throws InferenceError `backend_error`, `model_overloaded`; nothing is booked then
+ */
+export async function readJson(
+  body: Readable,
+  budget: BodyBudget,
+  payer: WorkspaceId,
+): Promise<{ readonly value: JsonObject; readonly bytes: number }> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   try {
     for await (const chunk of body as AsyncIterable<Buffer>) {
       if (bytes + chunk.length > MOST_ANSWER_BYTES)
         throw backendFailed(`the model answered with more than ${MOST_ANSWER_BYTES} bytes`);
-      if (!budget.take(payer, chunk.length))
-        throw new InferenceError(429, 'model_overloaded', 'too many answers are under way: try again', {
-          headers: { 'retry-after': '1' },
-        });
+      if (!budget.take(payer, chunk.length)) throw tooManyAnswers();
       bytes += chunk.length;
       chunks.push(chunk);
     }
-    return parsed(Buffer.concat(chunks, bytes));
+    return { value: parsed(Buffer.concat(chunks, bytes)), bytes };
   } catch (error) {
+    budget.giveBack(payer, bytes);
     if (error instanceof InferenceError) throw error;
     throw backendFailed('the model broke off before its answer was whole', error);
   } finally {
     body.destroy();
-    budget.giveBack(payer, bytes);
   }
 }
 

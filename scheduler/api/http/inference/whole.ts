@@ -8,6 +8,7 @@ import { inParallel } from './parallel.ts';
 import { estimatedPrompt } from './prepared.ts';
 import type { PreparedEmbeddings } from './embedding-request.ts';
 import type { Asked } from './backends.ts';
+import { MOST_VECTOR_BYTES } from './whole-answer.ts';
 import { usageObject } from './stream-frames.ts';
 import type { Usage } from './stream-frames.ts';
 import { costOf } from '../../../workspaces/credits/cost.ts';
@@ -41,6 +42,7 @@ export async function serveEmbeddings(exchange: Exchange, embeddings: PreparedEm
   /** Prompt tokens that the model reported. */
   let reported = 0;
   let isReported = true;
+  let vectorBytes = 0;
   /** Refusals of batches of which nothing was done. */
   const refusals = new Set<unknown>();
   const askBatch = async (at: number, signal: AbortSignal): Promise<EmbeddedBatch> => {
@@ -51,8 +53,13 @@ export async function serveEmbeddings(exchange: Exchange, embeddings: PreparedEm
         if (error instanceof InferenceError && error.code === 'model_overloaded') refusals.add(error);
         throw error;
       });
-    const answer = await exchange.readJson(asked);
-    const vectors = vectorsOf(answer, batch.length).map((vector) => encoded(vector, encoding));
+    const answer = await exchange.readPart(asked);
+    const vectors = vectorsOf(answer, batch.length);
+    const bytes = vectors.reduce((sum, vector) => sum + vector.byteLength, 0);
+    vectorBytes += bytes;
+    if (vectorBytes > MOST_VECTOR_BYTES)
+      throw backendFailed(`the model answered with vectors of more than ${MOST_VECTOR_BYTES} bytes`);
+    exchange.hold(bytes);
     const tokens = promptTokensOf(answer);
     if (tokens === undefined) isReported = false;
     else reported += tokens;
@@ -85,7 +92,7 @@ export async function serveEmbeddings(exchange: Exchange, embeddings: PreparedEm
   const { promptTokens: tokens, estimated } = usage;
   const data = embedded
     .flatMap(({ vectors }) => vectors)
-    .map((embedding, index) => ({ object: 'embedding', index, embedding }));
+    .map((vector, index) => ({ object: 'embedding', index, embedding: encoded(vector, encoding) }));
   const body = {
     object: 'list',
     model: prepared.model.name,
@@ -97,7 +104,7 @@ export async function serveEmbeddings(exchange: Exchange, embeddings: PreparedEm
 
 interface EmbeddedBatch {
   readonly asked: Asked;
-  readonly vectors: readonly (string | number[])[];
+  readonly vectors: readonly Float32Array[];
 }
 
 async function send(exchange: Exchange, asked: Asked | undefined, usage: Usage, body: JsonObject): Promise<void> {
