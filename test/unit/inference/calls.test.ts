@@ -116,7 +116,7 @@ test('bodies of requests that wait for a model are bounded', { timeout: LONG_MS 
 });
 
 test('a whole answer counts until its caller has read it, or is gone', { timeout: LONG_MS }, async () => {
-  const content = 'x'.repeat(8 * 1024 * 1024);
+  const content = 'x'.repeat(15 * 1024 * 1024);
   const models = await played((request) => request.json({ choices: [{ index: 0, message: { content } }] }));
   const [read, left] = [await models.post('/chat/completions', CHAT), await models.post('/chat/completions', CHAT)];
   expect(models.answerBytes()).toBeGreaterThan(2 * content.length);
