@@ -142,47 +142,50 @@ export async function playModels(
     log,
     register: (app, is) => {
       state = is;
-      registerInference(app, {
-        authenticator: { authenticate: () => Promise.resolve(CALLER) },
-        catalog: {
-          find: () => Promise.resolve(model),
-          public: () => Promise.resolve(new Map()),
-          visibleTo: () => Promise.resolve(new Map()),
-        },
-        hasContainers: () => false,
-        release: (request) => is.bodies.release(request),
-        keptAnswers: {
-          claim: never,
-          keep: never,
-          spend: never,
-          release: never,
-        },
-        backends: new Backends({
-          targets: { byName: never },
-          external: { call },
-          submissions: { submit: never },
-          streams: { expect: never },
-          cancel: never,
-          random: () => 0,
-          log,
-        }),
-        charging: {
-          reserve: () => Promise.resolve({ kind: 'admitted' }),
-          progress: () => undefined,
-          settle: (_id, usage, status) => {
-            settled.push({ usage, status });
-            return Promise.resolve();
+      void app.register((scope, _options, done) => {
+        registerInference(scope, {
+          authenticator: { authenticate: () => Promise.resolve(CALLER) },
+          catalog: {
+            find: () => Promise.resolve(model),
+            public: () => Promise.resolve(new Map()),
+            visibleTo: () => Promise.resolve(new Map()),
           },
-          release: () => Promise.resolve(),
-        },
-        rates: { take: () => Promise.resolve({ kind: 'taken', headers: {}, used: () => undefined }) },
-        openCalls: new OpenCalls(),
-        answers,
-        metrics: new InferenceMetrics(new Registry()),
-        routed: (told) => routed.push(told),
-        times: { ...EXCHANGE_TIMES, ...times },
-        nowMs: () => performance.now(),
-        log,
+          hasContainers: () => false,
+          release: (request) => is.bodies.release(request),
+          keptAnswers: {
+            claim: never,
+            keep: never,
+            spend: never,
+            release: never,
+          },
+          backends: new Backends({
+            targets: { byName: never },
+            external: { call },
+            submissions: { submit: never },
+            streams: { expect: never },
+            cancel: never,
+            random: () => 0,
+            log,
+          }),
+          charging: {
+            reserve: () => Promise.resolve({ kind: 'admitted' }),
+            progress: () => undefined,
+            settle: (_id, usage, status) => {
+              settled.push({ usage, status });
+              return Promise.resolve();
+            },
+            release: () => Promise.resolve(),
+          },
+          rates: { take: () => Promise.resolve({ kind: 'taken', headers: {}, used: () => undefined }) },
+          openCalls: new OpenCalls(),
+          answers,
+          metrics: new InferenceMetrics(new Registry()),
+          routed: (told) => routed.push(told),
+          times: { ...EXCHANGE_TIMES, ...times },
+          nowMs: () => performance.now(),
+          log,
+        });
+        done();
       });
     },
   });
