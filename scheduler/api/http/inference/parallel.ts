@@ -45,6 +45,6 @@ export async function inParallel<T>({ parts, most, signal, run, isRefusal }: Par
     }
   };
   await Promise.all(Array.from({ length: Math.min(most, parts) }, lane));
-  if (failure !== undefined) throw (failure as { readonly error: unknown }).error;
+  if (failure !== undefined) throw failure.error;
   return Array.from({ length: parts }, (_, at) => results.get(at) as T);
 }
