@@ -349,6 +349,7 @@ export const LISTS: Readonly<Record<string, List>> = {
 
 /** Lists that another file pages to their end. */
 export const PAGED_ELSEWHERE: Readonly<Record<string, string>> = {
+  'GET /credit/{ws}/ledger': 'test/integration/credit-routes.test.ts',
   'GET /volume/{ws}/{volumeName}/files': 'test/hosts/volumes.test.ts',
   'GET /volume/{ws}/{volumeName}/size': 'test/hosts/volumes.test.ts',
   'GET /model/{ws}': 'test/integration/models.test.ts',
