@@ -40,8 +40,8 @@ export class ComputeRows {
 }
 
 /**
- * What a look may find: containers that ended since the last one, and at the begin of an hour all that ran in the one
- * before. Within an hour the cost thus grows with what ended alone. Pure.
+ * Range of a look: containers that ended since the last one, and at the begin of an hour all of the hour before.
+ * Within an hour the cost thus grows with what ended alone. Pure.
  */
 export function rangeOf(
   lookedAtMs: number | undefined,

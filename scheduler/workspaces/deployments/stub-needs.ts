@@ -1,4 +1,4 @@
-// What a stub needs besides itself: an address for its callbacks, secrets, a pool, machines. Making a stub (stubs.ts)
+// Needs of a stub besides itself: an address for its callbacks, secrets, a pool, machines. Making a stub (stubs.ts)
 // and looking at a request (stub-check.ts) ask here, so that neither lets pass what the other refuses.
 import type { Caller } from '../identity/caller.ts';
 import { admitTo, warningOf } from '../../domain/named-pool.ts';

@@ -109,7 +109,7 @@ export class Secrets {
     });
   }
 
-  /** Those of the names that the workspace does not have, each once. */
+  /** Names among these that the workspace does not have, each once. */
   async unknownOf(workspaceId: WorkspaceId, names: readonly string[]): Promise<readonly string[]> {
     if (names.length === 0) return [];
     const known = new Set((await this.#forContainers(workspaceId, names)).map((row) => row.name));

@@ -46,9 +46,9 @@ export const UNREAD_MS = 300_000;
 
 /** Waits of a call, in milliseconds. */
 export interface ExchangeTimes {
-  /** For a backend's answer: below the clients' own ten minutes. */
+  /** Until a backend's answer: below the clients' own ten minutes. */
   readonly waitMs: number;
-  /** Of the head of a stream for the backend's status: a failure until then has a status of its own. */
+  /** Until a stream begins without the backend's status: a failure before that has a status of its own. */
   readonly holdMs: number;
   /** Between two comments of a stream that waits. */
   readonly pingMs: number;

@@ -1,4 +1,5 @@
-// Credits of a workspace, its usage of models, and the ledger behind both. A workspace sees its own; the administrator changes all.
+// Credits of a workspace, its usage of models, and the ledger behind both. A workspace sees its own; the administrator
+// changes all.
 import { timestampOf } from '#shared/api/fields.ts';
 import {
   ChangeCredit,
