@@ -33,7 +33,7 @@ export const AgentSettings = Type.Object({
     Type.String({
       secret: true,
       description:
-        'the join token of CreateMachine, or none; else the service credential `join-token`, else /etc/longshore-agent/join-token',
+        'the join token of CreateMachine, an enrolment token, or none; else the service credential `join-token`, else /etc/longshore-agent/join-token',
     }),
   ),
   LONGSHORE_AGENT_METRICS_ADDRESS: Type.String({
@@ -328,7 +328,7 @@ function checkJoinToken(token: string | undefined): void {
   if (token === undefined || token === 'none' || parseJoinToken(token) !== undefined) return;
   throw new StartupError(
     'bad_config',
-    'LONGSHORE_JOIN_TOKEN: must look like lsj1.<64 hex characters>.<secret>; take agentUpstreamToken of CreateMachine as it is',
+    'LONGSHORE_JOIN_TOKEN: must look like lsj1.<64 hex characters>.<secret>, or lse1.…; take agentUpstreamToken of CreateMachine, or an enrolment token, as it is',
   );
 }
 
@@ -368,16 +368,19 @@ function checkClosedRanges(config: AgentConfig): void {
 }
 
 export interface JoinToken {
+  /** Whether many hosts may join by it. */
+  readonly isEnrolment: boolean;
   /** sha256 of the CA certificate's DER, lower-case hex. */
   readonly fingerprint: string;
   readonly secret: string;
 }
 
-/** `lsj1.<fingerprint>.<secret>`, or undefined when it is not one (the word `none` included). */
+/** `lsj1.<fingerprint>.<secret>`, or `lse1.` in front, or undefined when it is not one (the word `none` included). */
 export function parseJoinToken(text: string): JoinToken | undefined {
-  const match = /^lsj1\.([0-9a-fA-F]{64})\.([A-Za-z0-9_-]{16,256})$/.exec(text.trim());
-  if (match?.[1] === undefined || match[2] === undefined) return undefined;
-  return { fingerprint: match[1].toLowerCase(), secret: match[2] };
+  const [, kind, fingerprint, secret] =
+    /^(lsj1|lse1)\.([0-9a-fA-F]{64})\.([A-Za-z0-9_-]{16,256})$/.exec(text.trim()) ?? [];
+  if (fingerprint === undefined || secret === undefined) return undefined;
+  return { isEnrolment: kind === 'lse1', fingerprint: fingerprint.toLowerCase(), secret };
 }
 
 /** The image reference of a spec: its own image, else the base image of its Python version. */

@@ -19,6 +19,9 @@ export const isRefusal = (error: unknown): boolean => {
   return code === status.UNAUTHENTICATED || code === status.PERMISSION_DENIED;
 };
 
+/** The scheduler knows the machine as another host: said of a control stream alone. */
+export const isOtherHost = (error: unknown): boolean => grpcCode(error) === status.PERMISSION_DENIED;
+
 /** The scheduler is absent or unavailable now: worth another try. */
 export const isTransient = (error: unknown): boolean => {
   const code = grpcCode(error);

@@ -99,6 +99,13 @@ export interface TokenCreateFlags extends TokenUpdateFlags {
   readonly once?: boolean;
 }
 
+/** Flags of `enrol-token create`. */
+export interface EnrolTokenFlags {
+  readonly pool: string;
+  readonly machines: number;
+  readonly expires?: string;
+}
+
 export interface DrainFlags {
   readonly deadline?: number;
   readonly wait?: boolean;

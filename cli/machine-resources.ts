@@ -3,7 +3,7 @@
 import type { Command } from 'commander';
 import type { UpgradeFlags } from './commands/machine-upgrade.ts';
 import type { Invocation } from './commands/run.ts';
-import type { DrainFlags, PoolFlags, PoolOwnerFlags } from './flags.ts';
+import type { DrainFlags, EnrolTokenFlags, PoolFlags, PoolOwnerFlags } from './flags.ts';
 import { command, examples, nameOrDefault, numberOrDefault, wholeNumber, yesNoOrDefault } from './program-parts.ts';
 
 export function addMachine(program: Command, invocation: () => Invocation): void {
@@ -64,6 +64,39 @@ export function addMachine(program: Command, invocation: () => Invocation): void
   ).action(async (id: string, flags: { readonly force?: boolean }) => {
     const { runMachineDelete } = await import('./commands/machine.ts');
     await runMachineDelete(id, flags, invocation());
+  });
+}
+
+export function addEnrolToken(program: Command, invocation: () => Invocation): void {
+  const token = command(program, 'enrol-token', 'Make, look at and revoke tokens by which many hosts join a pool');
+  examples(
+    command(token, 'create', 'Make a token for golden images and groups of instances; prints it, once')
+      .argument('<name>', 'a name that no active token has')
+      .option('--pool <name>', 'the pool that hosts join; it must exist', 'default')
+      .option('--machines <n>', 'machines that there may be by it at once, 1 to 10000', wholeNumber, 50)
+      .option('--expires <when>', 'as 90d, 12h or 2030-01-31, at most 365 days; unless said, 30 days'),
+    'enrol-token create gpu-group --pool gpu',
+    'enrol-token create gpu-group --pool gpu --machines 200 --expires 90d',
+  ).action(async (name: string, flags: EnrolTokenFlags) => {
+    const { runEnrolTokenCreate } = await import('./commands/enrol-token.ts');
+    await runEnrolTokenCreate(name, flags, invocation());
+  });
+  examples(
+    command(token, 'list', 'List enrolment tokens, and how many machines there are by each'),
+    'enrol-token list',
+  ).action(async () => {
+    const { runEnrolTokenList } = await import('./commands/enrol-token.ts');
+    await runEnrolTokenList(invocation());
+  });
+  examples(
+    command(token, 'revoke', 'Have no host join by a token any more; its machines stay').argument(
+      '<token>',
+      'id or name, as `enrol-token list` shows it',
+    ),
+    'enrol-token revoke gpu-group',
+  ).action(async (reference: string) => {
+    const { runEnrolTokenRevoke } = await import('./commands/enrol-token.ts');
+    await runEnrolTokenRevoke(reference, invocation());
   });
 }
 

@@ -19,7 +19,7 @@ import { addRun, addTop } from './running.ts';
 const DAEMONS = new Set(['up', 'scheduler', 'agent', 'mounts', 'serve']);
 
 /** A join token as an argument, or as the value of a flag. */
-const JOIN_TOKEN = /(^|=)lsj1\./;
+const JOIN_TOKEN = /(^|=)(lsj1|lse1)\./;
 
 /**
  * Runs one command line; resolves with the exit code.

@@ -9,7 +9,7 @@ import { addContainerPrograms } from './container-resources.ts';
 import { addCredit, addUsage } from './credit-resources.ts';
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
-import { addMachine, addPool, addWorker } from './machine-resources.ts';
+import { addEnrolToken, addMachine, addPool, addWorker } from './machine-resources.ts';
 import { addMetrics } from './metric-resources.ts';
 import { addModel } from './model-resources.ts';
 import { addVolume } from './volume-resources.ts';
@@ -26,6 +26,7 @@ export function addResourceCommands(
   addDeployment(program, invocation);
   addContainerPrograms(addContainer(program, invocation), invocation, setExitCode);
   addMachine(program, invocation);
+  addEnrolToken(program, invocation);
   addWorker(program, invocation);
   addPool(program, invocation);
   addWorkspace(program, invocation);

@@ -3,8 +3,10 @@
  * own objects in the engine. Called by the composition root. Must stay true: an agent that has an identity starts
  * without its scheduler; only a token of another installation makes it join again.
  */
+import { hostname } from 'node:os';
 import type { ServiceManager } from '#shared/service-manager.ts';
 import { LABELS } from '../containers/runtime.ts';
+import { readHostIdentity } from '../telemetry/host-identity.ts';
 import { IdentityFile } from '../upstream/identity.ts';
 import type { JoinFacts } from '../upstream/join.ts';
 import { isTokenOfAnother, join } from '../upstream/join.ts';
@@ -41,6 +43,7 @@ export async function joinInstallation(
     joinToken: config.LONGSHORE_JOIN_TOKEN,
     proxies: config,
     version: ownVersion(),
+    host: { hostname: hostname(), identity: await readHostIdentity() },
   };
   const address = joinFacts.address ?? identity.current?.address;
   const proxy = address === undefined ? undefined : routeTo(address, config).proxy;

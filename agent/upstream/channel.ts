@@ -1,5 +1,7 @@
 import { Metadata, credentials } from '@grpc/grpc-js';
 import type { ChannelCredentials } from '@grpc/grpc-js';
+import { HOST_HEADER, hostHeader } from '#shared/protocol/host-header.ts';
+import type { ShownHost } from '#shared/protocol/host-header.ts';
 import { MAX_MESSAGE_BYTES, SERVER_NAME, loadLink } from '#shared/protocol/link.ts';
 import type { AgentLinkClient } from '#shared/protocol/generated/messages.ts';
 import { LinkCredentials } from './link-credentials.ts';
@@ -66,5 +68,11 @@ export function bearer(credential: string, sessionId?: string): Metadata {
   const metadata = new Metadata();
   metadata.set('authorization', `Bearer ${credential}`);
   if (sessionId !== undefined) metadata.set('session-id', sessionId);
+  return metadata;
+}
+
+/** Shows the host in which this agent runs. @param metadata - of a call; changed */
+export function shows(host: ShownHost, metadata: Metadata = new Metadata()): Metadata {
+  metadata.set(HOST_HEADER, hostHeader(host));
   return metadata;
 }

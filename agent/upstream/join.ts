@@ -10,6 +10,7 @@ import { AppError, StartupError, messageOf } from '#shared/errors.ts';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
+import type { ShownHost } from '#shared/protocol/host-header.ts';
 import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type {
   AgentLinkClient,
@@ -20,7 +21,7 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import { parseJoinToken } from '../config.ts';
 import { readMachineFingerprint } from '../telemetry/inventory.ts';
-import { bearer, openChannel } from './channel.ts';
+import { bearer, openChannel, shows } from './channel.ts';
 import type { Identity, IdentityFile } from './identity.ts';
 import { newPrivateKey, publicKeyOf, signWith } from './identity.ts';
 import { isRevocation } from './revocation.ts';
@@ -41,6 +42,8 @@ export interface JoinFacts {
   readonly joinToken: string | undefined;
   readonly proxies: ProxySettings;
   readonly version: string;
+  /** The host in which this agent runs. */
+  readonly host: ShownHost;
 }
 
 /** Whether a token is given that did not create the present identity, and names another installation. */
@@ -88,15 +91,20 @@ export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signa
     try {
       const caPem = await readTrustedCa(address, token.fingerprint, proxy);
       const nonce = await file.nonce(joinTokenHash);
-      const answer = await callJoin(openChannel(address, caPem, proxy), {
-        joinToken: token.secret,
-        nonce,
-        machineFingerprint: await readMachineFingerprint(),
-        hostname: hostname(),
-        publicKey: publicKeyOf(privateKey),
-        agentVersion: facts.version,
-        protocol: PROTOCOL_VERSION,
-      });
+      const answer = await callJoin(
+        openChannel(address, caPem, proxy),
+        {
+          joinToken: token.secret,
+          nonce,
+          machineFingerprint: await readMachineFingerprint(),
+          hostname: hostname(),
+          publicKey: publicKeyOf(privateKey),
+          agentVersion: facts.version,
+          protocol: PROTOCOL_VERSION,
+          enrolment: token.isEnrolment,
+        },
+        facts.host,
+      );
       await file.save({
         version: 1,
         machineId: answer.machineId,
@@ -121,7 +129,9 @@ export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signa
       if (!unreachable && !isTransient(error)) {
         throw new StartupError(
           'join_refused',
-          `the scheduler refused the join token (${grpcText(error)}); each works once and for 30 minutes: make a new one with \`longshore machine create\``,
+          token.isEnrolment
+            ? `the scheduler refused the enrolment token: ${grpcText(error)}`
+            : `the scheduler refused the join token (${grpcText(error)}); each works once and for 30 minutes: make a new one with \`longshore machine create\``,
           { cause: error },
         );
       }
@@ -135,9 +145,10 @@ export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signa
 async function callJoin(
   client: AgentLinkClient,
   request: Parameters<AgentLinkClient['join']>[0],
+  host: ShownHost,
 ): Promise<JoinResponse__Output> {
   try {
-    return await answered<JoinResponse__Output>((deadline, done) => client.join(request, deadline, done));
+    return await answered<JoinResponse__Output>((deadline, done) => client.join(request, shows(host), deadline, done));
   } finally {
     client.close();
   }
@@ -161,7 +172,11 @@ function answered<T>(call: (options: { readonly deadline: number }, done: Done<T
  * issued credential.
  * @returns `revoked` when the scheduler proves that this machine was deleted
  */
-export async function prove(client: AgentLinkClient, file: IdentityFile): Promise<'proven' | 'revoked'> {
+export async function prove(
+  client: AgentLinkClient,
+  file: IdentityFile,
+  host: ShownHost,
+): Promise<'proven' | 'revoked'> {
   const identity = file.current;
   if (identity === undefined) throw new Error('not joined');
   const { machineId, privateKey, installationKey } = identity;
@@ -170,7 +185,7 @@ export async function prove(client: AgentLinkClient, file: IdentityFile): Promis
   );
   const signature = signWith(privateKey, challenge);
   const answer = await answered<ProveResponse__Output>((deadline, done) =>
-    client.prove({ machineId, challenge, signature }, deadline, done),
+    client.prove({ machineId, challenge, signature }, shows(host), deadline, done),
   );
   if (answer.credential === '') {
     if (await isRevocation(answer.revoked?.statement ?? '', machineId, installationKey)) return 'revoked';
@@ -181,11 +196,11 @@ export async function prove(client: AgentLinkClient, file: IdentityFile): Promis
 }
 
 /** Requests a fresh credential on a session's channel, and stores it. */
-export async function renew(client: AgentLinkClient, file: IdentityFile): Promise<Identity> {
+export async function renew(client: AgentLinkClient, file: IdentityFile, host: ShownHost): Promise<Identity> {
   const identity = file.current;
   if (identity === undefined) throw new Error('not joined');
   const answer = await answered<RenewCredentialResponse__Output>((deadline, done) =>
-    client.renewCredential({}, bearer(identity.credential), deadline, done),
+    client.renewCredential({}, shows(host, bearer(identity.credential)), deadline, done),
   );
   await keep(file, identity, answer);
   return file.current as Identity;

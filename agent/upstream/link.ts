@@ -355,6 +355,7 @@ export class Link {
         },
         logs,
         log,
+        joinFacts.host,
       );
     });
     this.#ended = undefined;

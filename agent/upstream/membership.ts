@@ -5,9 +5,12 @@ import type { Dialler } from './dialler.ts';
 import type { Identity, IdentityFile } from './identity.ts';
 import type { JoinFacts } from './join.ts';
 import { hasNewToken, join, prove, renew } from './join.ts';
+import { isOtherHost } from '../grpc-errors.ts';
 import { isRevocation } from './revocation.ts';
 
 const REFUSED_WAIT_MS = 60_000;
+const OTHER_HOST =
+  "this disk was copied or moved from another machine's host, and the scheduler refuses it here: `longshore-agent reset` forgets that machine, and `longshore-agent join` with a token makes this host a machine of its own";
 
 export interface MembershipParts {
   readonly identity: IdentityFile;
@@ -55,6 +58,10 @@ export class Membership {
         log.error({ err: joinError }, 'the new join token was refused too');
       }
     }
+    if (isOtherHost(error)) {
+      log.error({ err: error, machineId: identity.machineId }, OTHER_HOST);
+      return signal.aborted ? { kind: 'over' } : { kind: 'wait', waitMs: REFUSED_WAIT_MS };
+    }
     const credential = await this.#freshCredential(identity);
     if (credential === 'fresh') return { kind: 'wait', waitMs: 0 };
     if (credential === 'deleted') return { kind: 'deleted' };
@@ -65,18 +72,18 @@ export class Membership {
 
   /** Renews the credential once in a row of refusals; the machine's key is tried each time. */
   async #freshCredential(identity: Identity): Promise<'fresh' | 'deleted' | 'none'> {
-    const { identity: file, dialler, log } = this.#parts;
+    const { identity: file, dialler, joinFacts, log } = this.#parts;
     const client = dialler.open(identity);
     try {
       if (this.#refusals === 1) {
         try {
-          await renew(client, file);
+          await renew(client, file, joinFacts.host);
           return 'fresh';
         } catch (error) {
           log.info({ err: error }, 'credential could not be renewed');
         }
       }
-      if ((await prove(client, file)) !== 'proven') return 'deleted';
+      if ((await prove(client, file, joinFacts.host)) !== 'proven') return 'deleted';
       log.info('the scheduler gave this machine a new credential for its key');
       return 'fresh';
     } catch (error) {
@@ -116,13 +123,13 @@ export class Membership {
 
   /** Renews the credential from half of its life on. */
   async renewIfDue(client: Parameters<typeof renew>[0]): Promise<void> {
-    const { identity: file, log } = this.#parts;
+    const { identity: file, joinFacts, log } = this.#parts;
     const identity = file.current;
     if (identity === undefined || identity.credentialExpiresAtMs <= 0) return;
     const halfLife = (identity.credentialExpiresAtMs + identity.credentialSinceMs) / 2;
     if (Date.now() < halfLife) return;
     try {
-      await renew(client, file);
+      await renew(client, file, joinFacts.host);
     } catch (error) {
       log.warn({ err: error }, 'credential could not be renewed; trying again');
     }

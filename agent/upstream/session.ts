@@ -15,10 +15,11 @@ import type {
   TaskToAgent__Output,
   Welcome__Output,
 } from '#shared/protocol/generated/messages.ts';
+import type { ShownHost } from '#shared/protocol/host-header.ts';
 import { PART_BYTES } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { TaskSink } from '../slots/attempts.ts';
-import { bearer } from './channel.ts';
+import { bearer, shows } from './channel.ts';
 
 const WELCOME_DEADLINE_MS = 10_000;
 const DEFAULT_PING_MS = 2000;
@@ -65,13 +66,14 @@ export class Session implements TaskSink {
     events: SessionEvents,
     logs: LogBuffer,
     log: Log,
+    host: ShownHost,
   ) {
     this.client = client;
     this.#credential = credential;
     this.#events = events;
     this.#logs = logs;
     this.#log = log;
-    this.#control = client.control(bearer(credential()));
+    this.#control = client.control(shows(host, bearer(credential())));
     this.#silence = setTimeout(() => this.#end(new Error('no welcome in time')), WELCOME_DEADLINE_MS);
     this.#control.on('data', (message: ControlToAgent__Output) => this.#onControl(message));
     this.#control.on('error', (error: Error) => this.#end(error));

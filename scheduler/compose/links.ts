@@ -53,7 +53,7 @@ export interface LinkNeeds
     Omit<LinksParts, 'usage' | 'pages' | 'logs' | 'credentials' | 'secretsOf' | 'images' | 'server'>,
     Pick<Infrastructure, 'db' | 'keys'>,
     Pick<Identity, 'installation' | 'secrets'>,
-    Pick<ClusterState, 'bus' | 'isAlone' | 'joining'>,
+    Pick<ClusterState, 'bus' | 'isAlone' | 'joining' | 'enrolment' | 'hostIdentities'>,
     Pick<Scaling, 'cpuWorkAllowed'> {
   readonly redis: Redis;
   /** The scheduler's own credentials for registries. */

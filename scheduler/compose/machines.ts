@@ -4,6 +4,8 @@ import type { InstanceId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { AgentReports } from '../fleet/agent-reports.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
+import { Enrolment } from '../fleet/enrolment.ts';
+import { HostIdentities } from '../fleet/host-identities.ts';
 import { Joining } from '../fleet/joining.ts';
 import type { MachineEvents } from '../fleet/machine-events.ts';
 import { Machines } from '../fleet/machines.ts';
@@ -14,6 +16,8 @@ import type { Db } from '../stores/store/db.ts';
 export interface MachineParts {
   readonly machines: Machines;
   readonly joining: Joining;
+  readonly enrolment: Enrolment;
+  readonly hostIdentities: HostIdentities;
   readonly agentReports: AgentReports;
 }
 
@@ -40,6 +44,8 @@ export function openMachines(parts: {
   return {
     machines,
     joining: new Joining({ ...parts, machines }),
+    enrolment: new Enrolment({ ...parts, machines }),
+    hostIdentities: new HostIdentities({ ...parts, machines }),
     agentReports: new AgentReports({ ...parts, machines }),
   };
 }

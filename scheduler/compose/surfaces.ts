@@ -104,7 +104,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { actions, cancellation, deploymentStops, containerActions } = actionParts;
   const { db, general, clock, log, registry, settings } = infrastructure;
   const { sealer, installation, limits, rates, refusals, tenants, secrets } = identity;
-  const { containers, machines, joining, presence, feasibility } = clusterState;
+  const { containers, machines, joining, enrolment, presence, feasibility } = clusterState;
   const { links, usage, pages, images } = linkParts;
   return createSurfaces({
     ...services,
@@ -143,6 +143,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     feasibility,
     secrets,
     machines: joining,
+    enrolment,
     containers: containers,
     logs: new LogReader(db),
     series: new SeriesReader(db),

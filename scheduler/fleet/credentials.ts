@@ -30,6 +30,9 @@ import {
   replaceCredentials,
   useCredential,
 } from '../stores/store/queries/machines.ts';
+import type { Enrolment } from './enrolment.ts';
+import { shownHost } from './host-identities.ts';
+import type { HostIdentities } from './host-identities.ts';
 import type { Joining } from './joining.ts';
 import type { Machines } from './machines.ts';
 import type { MachineSigner } from '../workspaces/identity/machine-credentials.ts';
@@ -43,6 +46,8 @@ export const LONGEST_ABSENCE_MS = 30 * 86_400_000;
 export interface MachineCredentialsParts {
   readonly machines: Pick<Machines, 'get' | 'learn' | 'wrote'>;
   readonly joining: Pick<Joining, 'join'>;
+  readonly enrolment: Pick<Enrolment, 'enrol'>;
+  readonly hostIdentities: Pick<HostIdentities, 'check'>;
   readonly db: Db;
   readonly signer: MachineSigner;
   readonly clock: Clock;
@@ -60,17 +65,19 @@ export class MachineCredentials {
     return this.#parts.signer.publicKey;
   }
 
-  /** @throws AppError `join_token_invalid` */
-  async join(request: JoinRequest__Output): Promise<JoinResponse> {
-    const { joining, signer, log } = this.#parts;
-    const row = await joining.join({
+  /** @throws AppError `join_token_invalid`, `enrolment_refused` */
+  async join(request: JoinRequest__Output, metadata: Metadata): Promise<JoinResponse> {
+    const { joining, enrolment, signer, log } = this.#parts;
+    const host = {
       secret: request.joinToken,
       nonce: request.nonce,
       fingerprint: request.machineFingerprint,
       publicKey: request.publicKey,
       hostname: request.hostname,
       agentVersion: request.agentVersion,
-    });
+      hostIdentity: shownHost(metadata)?.identity ?? null,
+    };
+    const row = request.enrolment ? await enrolment.enrol(host) : await joining.join(host);
     const credential = await signer.issue(row.id, row.credentialVersion);
     log.info({ machineId: row.id, pool: row.poolName, hostname: request.hostname }, 'machine joined');
     return {
@@ -97,9 +104,19 @@ export class MachineCredentials {
     throw new AppError('machine_credential_invalid', 'machine credential is invalid, expired or superseded');
   }
 
-  /** Issues a fresh credential for one that is still valid. */
-  async renew(metadata: Metadata): Promise<RenewCredentialResponse> {
+  /**
+   * The machine of a valid credential, whose agent runs in the machine's host.
+   * @throws AppError also `machine_on_other_host`
+   */
+  async admit(metadata: Metadata): Promise<MachineId> {
     const machineId = await this.authenticate(metadata);
+    await this.#parts.hostIdentities.check(machineId, metadata);
+    return machineId;
+  }
+
+  /** Issues a fresh credential for one that is still valid. @throws AppError as `admit` */
+  async renew(metadata: Metadata): Promise<RenewCredentialResponse> {
+    const machineId = await this.admit(metadata);
     const { db, clock } = this.#parts;
     const version = await this.#versionAfter(machineId, offerCredential(db, machineId, clock.nowMs()));
     const credential = await this.#parts.signer.issue(machineId, version);
@@ -113,9 +130,9 @@ export class MachineCredentials {
 
   /**
    * Gives a credential to a machine that has no valid one and proves the key it joined with.
-   * @throws AppError `machine_proof_invalid`, `machine_absent_too_long`
+   * @throws AppError `machine_proof_invalid`, `machine_absent_too_long`, `machine_on_other_host`
    */
-  async prove({ machineId, challenge, signature }: ProveRequest__Output): Promise<ProveResponse> {
+  async prove({ machineId, challenge, signature }: ProveRequest__Output, metadata: Metadata): Promise<ProveResponse> {
     const { db, signer, clock, log } = this.#parts;
     const known = await machineKey(db, machineId);
     const key = known?.publicKey ? publicKeyOf(known.publicKey) : undefined;
@@ -133,6 +150,7 @@ export class MachineCredentials {
         'this machine was away for more than 30 days: delete it, create a new one and join with its token',
       );
     const id = machineId as MachineId;
+    await this.#parts.hostIdentities.check(id, metadata);
     const credential = await signer.issue(id, await this.#versionAfter(id, replaceCredentials(db, id)));
     log.warn({ machineId }, 'machine proved itself by its key: credentials of before count no more');
     return { credential: credential.text, credentialExpiresAtMs: credential.expiresAtMs };

@@ -4,6 +4,8 @@ import { AppError, messageOf } from '#shared/errors.ts';
 
 const GRPC_CODES: Readonly<Record<string, GrpcStatus>> = {
   join_token_invalid: GrpcStatus.PERMISSION_DENIED,
+  enrolment_refused: GrpcStatus.PERMISSION_DENIED,
+  machine_on_other_host: GrpcStatus.PERMISSION_DENIED,
   machine_credential_invalid: GrpcStatus.UNAUTHENTICATED,
   machine_revoked: GrpcStatus.UNAUTHENTICATED,
   machine_proof_invalid: GrpcStatus.UNAUTHENTICATED,

@@ -26,6 +26,7 @@ import { viewOf } from './machine.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { MachineEvents } from './machine-events.ts';
 import type { Machines } from './machines.ts';
+import type { JoiningHost } from './enrolment.ts';
 import type { FleetMetrics } from './metrics.ts';
 
 const JOIN_TOKEN_MS = 30 * 60_000;
@@ -181,14 +182,7 @@ export class Joining implements MachineService {
   }
 
   /** Swaps a join token for an identity. @throws AppError `join_token_invalid` */
-  async join(request: {
-    readonly secret: string;
-    readonly nonce: string;
-    readonly fingerprint: string;
-    readonly publicKey: string;
-    readonly hostname: string;
-    readonly agentVersion: string;
-  }): Promise<MachineRow> {
+  async join(request: JoiningHost): Promise<MachineRow> {
     const secretHash = Buffer.from(sha256Hex(request.secret), 'hex');
     const joining = {
       secretHash,
@@ -197,6 +191,7 @@ export class Joining implements MachineService {
       publicKey: request.publicKey,
       hostname: request.hostname,
       agentVersion: request.agentVersion,
+      hostIdentity: request.hostIdentity ?? null,
       nowMs: this.#clock.nowMs(),
     };
     const row =

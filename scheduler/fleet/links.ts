@@ -131,7 +131,7 @@ export class Links {
     const { service } = loadLink().longshore.agent.v1.AgentLink;
     this.#server.addService(service, {
       Join: (call: ServerUnaryCall<JoinRequest__Output, JoinResponse>, done: sendUnaryData<JoinResponse>) =>
-        void answer(credentials.join(call.request), done),
+        void answer(credentials.join(call.request, call.metadata), done),
       RenewCredential: (
         call: ServerUnaryCall<unknown, RenewCredentialResponse>,
         done: sendUnaryData<RenewCredentialResponse>,
@@ -141,7 +141,7 @@ export class Links {
         done: sendUnaryData<ChallengeResponse>,
       ) => void answer(credentials.challenge(call.request), done),
       Prove: (call: ServerUnaryCall<ProveRequest__Output, ProveResponse>, done: sendUnaryData<ProveResponse>) =>
-        void answer(credentials.prove(call.request), done),
+        void answer(credentials.prove(call.request, call.metadata), done),
       Control: (call: ControlCall) => void this.#control(call),
       Tasks: (call: TaskCall) => void this.#tasks(call),
       Logs: (call: LogCall) => void this.#logs(call),
@@ -260,7 +260,8 @@ export class Links {
     call.pause();
     let machineId: MachineId;
     try {
-      machineId = await this.#parts.credentials.authenticate(call.metadata);
+      // Before anything changes: a copy of a machine's disk in another host must not end the machine's session.
+      machineId = await this.#parts.credentials.admit(call.metadata);
     } catch (error) {
       await this.#refuse(call, error);
       return;

@@ -19,6 +19,7 @@ export type MachineStatus =
   | 'cordoned'
   | 'draining'
   | 'drained'
+  | 'refused'
   | 'deleted';
 
 type Told = Pick<MachineRow, 'id' | 'poolName' | 'poolWorkspaceId'> & Partial<Pick<MachineRow, 'hostname'>>;

@@ -45,7 +45,7 @@ export interface Orphan {
   readonly gpuUuids: readonly string[];
 }
 
-/** Time for which lists show that a machine's identity was used twice. */
+/** Time for which lists show that a machine's identity was used twice, or in another host. */
 const CONTESTED_MS = 3_600_000;
 
 /** The machine as lists show it. */
@@ -56,7 +56,9 @@ export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): Mac
     requiresPoolSelector: machine.row.poolSettings.requiresPoolSelector,
     status: publicMachineStatus(machine),
     conditions: conditionsOf(machine, nowMs),
-    conditionWords: conditionWordsOf(machine),
+    conditionWords: isCopied(machine, nowMs)
+      ? { ...conditionWordsOf(machine), CopiedDisk: machine.row.refusedWords }
+      : conditionWordsOf(machine),
     hostname: machine.row.hostname ?? '',
     cpuMillicores: machine.inventory?.cpuMillicores ?? 0,
     memoryMib: Math.floor((machine.inventory?.memoryBytes ?? 0) / (1024 * 1024)),
@@ -73,12 +75,18 @@ export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): Mac
   };
 }
 
-/** Conditions that the agent reports, and `Unauthorized` for an hour after two agents spoke as this machine. */
+/**
+ * Conditions that the agent reports; for an hour, `Unauthorized` after two agents spoke as this machine, and
+ * `CopiedDisk` after another host came with its disk.
+ */
 export function conditionsOf(machine: Machine, nowMs: number): readonly string[] {
-  const { contestedAtMs } = machine.row;
-  const isContested = contestedAtMs !== null && nowMs - contestedAtMs < CONTESTED_MS;
-  return isContested ? [...machine.conditions, 'Unauthorized'] : machine.conditions;
+  const isContested = isRecent(machine.row.contestedAtMs, nowMs);
+  const seenHere = [...(isContested ? ['Unauthorized'] : []), ...(isCopied(machine, nowMs) ? ['CopiedDisk'] : [])];
+  return seenHere.length === 0 ? machine.conditions : [...machine.conditions, ...seenHere];
 }
+
+const isRecent = (atMs: number | null, nowMs: number): boolean => atMs !== null && nowMs - atMs < CONTESTED_MS;
+const isCopied = (machine: Machine, nowMs: number): boolean => isRecent(machine.row.refusedAtMs, nowMs);
 
 /**
  * Public status: not joined: pending; not active, or its preflight failed:

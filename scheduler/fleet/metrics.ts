@@ -16,7 +16,7 @@ const MOST_GPU_MODELS = 100;
 /** Bound on message kinds and reasons: these are ours, but a newer agent may know more of them. */
 const MOST_WORDS = 50;
 /** Reasons for the end of a control stream that an alert counts separately, or that a bad network causes. */
-const WATCHED_ENDS = ['contested', 'ping_unanswered', 'stream_ended', 'stream_error', 'replica_died'];
+const WATCHED_ENDS = ['contested', 'ping_unanswered', 'stream_ended', 'stream_error', 'replica_died', 'other_host'];
 
 /** Metrics of placements, links and agents' messages. */
 export class FleetMetrics {
@@ -78,7 +78,7 @@ export class FleetMetrics {
     });
     fromZero(
       this.joins,
-      ['joined', 'replayed', 'expired', 'unknown'].map((result) => ({ result })),
+      ['joined', 'enrolled', 'replayed', 'expired', 'revoked', 'full', 'unknown'].map((result) => ({ result })),
     );
     this.disconnects = bounded(
       new Counter({

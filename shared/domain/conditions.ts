@@ -42,6 +42,11 @@ export const CONDITIONS = {
     says: 'an identity that two agents use by turns',
     step: 'its state directory was copied, or its credential stolen: delete the machine, and join its host anew',
   },
+  CopiedDisk: {
+    blocks: false,
+    says: 'a disk that also came to another host, which was refused',
+    step: 'run `longshore-agent reset` on the other host, then `longshore-agent join` with a token; where the disk has moved for good, delete this machine',
+  },
   GpuDegraded: { blocks: false, says: 'a GPU that is not healthy', step: 'look at `nvidia-smi` on that machine' },
   GpusUnusable: {
     blocks: false,

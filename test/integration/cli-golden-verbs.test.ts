@@ -63,7 +63,7 @@ async function said(
 const own = (): (readonly [string | RegExp, string])[] => [
   ...Object.entries(given).map(([name, value]) => [value, `<${name}>`] as const),
   [directory.path, '<directory>'],
-  [/\blsj1\.[\w.-]+/g, '<join token>'],
+  [/\bls[je]1\.[\w.-]+/g, '<join token>'],
   [/\bwhsec_[\w+/=]+/g, '<secret>'],
   [/\.\/bin\/longshore\.mjs/g, 'longshore'],
   [/\bNode [\d.]+, [\w-]+/g, 'Node <version>, <platform>'],

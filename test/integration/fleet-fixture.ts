@@ -11,6 +11,8 @@ import { expect } from 'vitest';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
+import { HOST_HEADER, hostHeader } from '#shared/protocol/host-header.ts';
+import type { ShownHost } from '#shared/protocol/host-header.ts';
 import { loadLink, SERVER_NAME } from '#shared/protocol/link.ts';
 import type {
   AgentLinkClient,
@@ -268,6 +270,8 @@ export class Agent {
   client: AgentLinkClient;
   answersPings = true;
   bootId = 'b';
+  /** Host that its calls show; absent: none, as agents of earlier versions. */
+  host: ShownHost | undefined;
   /** Key pair of the machine, registered at its join, with which it proves its identity. */
   readonly keys = generateKeyPairSync('ed25519');
   readonly #fleet: Fleet;
@@ -298,14 +302,22 @@ export class Agent {
       agentVersion: '0',
       protocol: 1,
     };
-    const answer = await called<JoinResponse__Output>((done) => this.client.join(request, done));
+    const secret = secretOf(joinToken) || joinToken;
+    const full = { ...request, joinToken: secret, enrolment: joinToken.startsWith('lse1.') };
+    const answer = await called<JoinResponse__Output>((done) => this.client.join(full, this.#shown(), done));
     this.machineId = answer.machineId as MachineId;
     this.credential = answer.credential;
     return answer;
   }
 
-  #metadata(sessionId?: string): Metadata {
+  #shown(): Metadata {
     const metadata = new Metadata();
+    if (this.host !== undefined) metadata.set(HOST_HEADER, hostHeader(this.host));
+    return metadata;
+  }
+
+  #metadata(sessionId?: string): Metadata {
+    const metadata = this.#shown();
     metadata.set('authorization', `Bearer ${this.credential}`);
     if (sessionId !== undefined) metadata.set('session-id', sessionId);
     return metadata;
@@ -323,7 +335,9 @@ export class Agent {
   async prove(machineId: string = this.machineId): Promise<ProveResponse__Output> {
     const { challenge } = await called<ChallengeResponse__Output>((done) => this.client.challenge({ machineId }, done));
     const signature = sign(null, Buffer.from(challenge), this.keys.privateKey);
-    return await called<ProveResponse__Output>((done) => this.client.prove({ machineId, challenge, signature }, done));
+    return await called<ProveResponse__Output>((done) =>
+      this.client.prove({ machineId, challenge, signature }, this.#shown(), done),
+    );
   }
 
   control(): Heard<ControlFromAgent, ControlToAgent__Output> {

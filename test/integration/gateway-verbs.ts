@@ -75,6 +75,9 @@ const NOT_FOR_WORKSPACES = /^settings\.\w+ is for an administrator to change: /;
 const POOL =
   'name active gpu minFreeGpu minFreeCpu minFreeMemory defaultWorkerCpu defaultWorkerMemory defaultWorkerGpuCount state settings effectiveCpuWorkOnGpuMachines declaredIn';
 
+const ENROLMENT_TOKEN =
+  'id name poolName state maxMachines machines joined expiresAt revokedAt lastUsedAt createdAt createdBy';
+
 const UNAUTHORIZED = refusedWith('Unauthorized Access');
 const NO_DEPLOYMENT = refusedWith('Deployment not found');
 const UNSCALED = 'This type of deployment cannot be scaled directly.';
@@ -109,6 +112,15 @@ export const POD_ROUTES: readonly (readonly [route: string, fields: string, body
 
 export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly GatewayVerb[] {
   const { unique, aTask, aStartedTask, statusOf } = kit;
+  const groupPool = async (): Promise<string> => {
+    await platform().gateway('POST /pools', { name: 'groups' });
+    return 'groups';
+  };
+  const anEnrolmentToken = async (): Promise<string> => {
+    const poolName = await groupPool();
+    const made = await platform().gateway('POST /enrolment-tokens', { name: unique('group'), poolName });
+    return String((made.json['token'] as Json)['id']);
+  };
   const aPool = async (): Promise<string> => {
     const name = unique('pool');
     await platform().gateway('POST /pools', { name, settings: { cpuOvercommit: 2 } });
@@ -717,6 +729,65 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
           answer: refusedWith('machine not found'),
         },
       },
+    },
+    {
+      name: 'CreateEnrolmentToken',
+      ours: true,
+      line: () => 'POST /enrolment-tokens',
+      make: groupPool,
+      body: () => ({ name: unique('group'), poolName: 'groups', maxMachines: 3, expiresInSeconds: 3600 }),
+      fields: 'ok errMsg token secret agentUpstreamUrl agentUpstreamBranch',
+      records: { token: ENROLMENT_TOKEN },
+      restricted: UNAUTHORIZED,
+      ok: {
+        ...done,
+        secret: expect.stringMatching(/^lse1\.[0-9a-f]{64}\.[\w-]{43}$/),
+        agentUpstreamUrl: expect.stringMatching(/^grpcs:\/\//),
+        token: expect.objectContaining({ poolName: 'groups', state: 'active', maxMachines: 3, machines: 0, joined: 0 }),
+      },
+      malformed: { body: '{"name": 1}' },
+      failures: {
+        'a name that is none': {
+          body: () => ({ name: 'a b', poolName: 'groups' }),
+          answer: refusedWith(expect.stringMatching(/^name must be/)),
+        },
+        'a pool of somebody else': {
+          body: () => ({ name: unique('group'), poolName: 'default' }),
+          answer: refusedWith('poolName: there is no pool default of yours'),
+        },
+        'too many machines': {
+          body: () => ({ name: unique('group'), poolName: 'groups', maxMachines: 10_001 }),
+          answer: refusedWith('maxMachines must be from 1 to 10000'),
+        },
+        'too long a life': {
+          body: () => ({ name: unique('group'), poolName: 'groups', expiresInSeconds: 366 * 86_400 }),
+          answer: refusedWith('expiresInSeconds must be from 60 to 31536000 (365 days)'),
+        },
+      },
+    },
+    {
+      name: 'ListEnrolmentTokens',
+      ours: true,
+      line: () => 'GET /enrolment-tokens',
+      make: anEnrolmentToken,
+      fields: 'ok errMsg tokens',
+      records: { tokens: ENROLMENT_TOKEN },
+      restricted: UNAUTHORIZED,
+      ok: done,
+      malformed: null,
+    },
+    {
+      name: 'RevokeEnrolmentToken',
+      ours: true,
+      line: (id) => `DELETE /enrolment-tokens/${id}`,
+      make: anEnrolmentToken,
+      fields: 'ok errMsg token',
+      records: { token: ENROLMENT_TOKEN },
+      restricted: UNAUTHORIZED,
+      ok: { ...done, token: expect.objectContaining({ state: 'revoked' }) },
+      unknown: refusedWith('enrolment token not found'),
+      done: async (id) =>
+        (await kit.list('/enrolment-tokens', 'tokens')).some((one) => one['id'] === id && one['state'] === 'revoked'),
     },
     {
       name: 'ListWorkers',

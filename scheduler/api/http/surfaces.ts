@@ -32,6 +32,7 @@ import { containerUrl } from '../../workspaces/deployments/urls.ts';
 import { Stacks } from '../../workspaces/deployments/stacks.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService, MachineView } from '../../fleet/machine-service.ts';
+import type { EnrolmentService } from '../../fleet/enrolment.ts';
 import type { PoolService } from '../../fleet/pools.ts';
 import type { VolumeCalls } from '../../fleet/volume-calls.ts';
 import type { CacheVolumes } from '../../fleet/cache-volumes.ts';
@@ -225,6 +226,7 @@ export interface SurfaceParts {
   readonly images: Pick<ImageOrders, 'resolve'>;
   readonly labels: Pick<HostLabels, 'of'>;
   readonly workers: WorkerService;
+  readonly enrolment: EnrolmentService;
   readonly pools: PoolService;
   readonly machines: MachineService;
   readonly agentUpstream: AgentUpstream;
@@ -383,6 +385,7 @@ function registerAll(
       deployments,
       urls,
       machines: parts.machines,
+      enrolment: parts.enrolment,
       agentUpstream: parts.agentUpstream,
       tasks: parts.tasks,
       taskActions: parts.taskActions,

@@ -10,6 +10,7 @@ import type { Stubs } from '../../workspaces/deployments/stubs.ts';
 import type { UrlSettings } from '../../workspaces/deployments/urls.ts';
 import type { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineService } from '../../fleet/machine-service.ts';
+import type { EnrolmentService } from '../../fleet/enrolment.ts';
 import type { PoolService } from '../../fleet/pools.ts';
 import type { WorkerService } from '../../fleet/worker-service.ts';
 import type { TokenAdmin } from '../../workspaces/identity/token-admin.ts';
@@ -21,6 +22,7 @@ import { authorize, signPayload } from './auth.ts';
 import type { Bootstrap, SigningKeyReader } from './auth.ts';
 import { checkpointContainer, listContainers, stopContainer } from './containers.ts';
 import { deleteDeployment, listDeployments, scaleDeployment, startDeployment, stopDeployment } from './deployments.ts';
+import { createEnrolmentToken, listEnrolmentTokens, revokeEnrolmentToken } from './enrolment-tokens.ts';
 import { createMachine, deleteMachine, listMachines } from './machines.ts';
 import type { AgentUpstream } from './machines.ts';
 import { buildImage, verifyImageBuild } from './images.ts';
@@ -50,6 +52,7 @@ export interface OperationParts extends Omit<CreatePodParts, 'stubs'>, PodOperat
   readonly deployments: Deployments;
   readonly urls: UrlSettings;
   readonly machines: MachineService;
+  readonly enrolment: EnrolmentService;
   readonly agentUpstream: AgentUpstream;
   readonly tasks: Pick<TaskReads, 'list'>;
   readonly taskActions: Pick<TaskActions, 'startTask' | 'endTask' | 'stopTasks'>;
@@ -95,6 +98,9 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     createMachine(parts.machines, parts.pools, parts.agentUpstream),
     listMachines(parts.machines, parts.workers),
     deleteMachine(parts.workers),
+    createEnrolmentToken(parts.enrolment, parts.agentUpstream),
+    listEnrolmentTokens(parts.enrolment),
+    revokeEnrolmentToken(parts.enrolment),
     listWorkers(parts.workers),
     cordonWorker(parts.workers),
     uncordonWorker(parts.workers),

@@ -85,6 +85,8 @@ export const AUDIT_KINDS = [
   'audit.machine.cordoned',
   'audit.machine.uncordoned',
   'audit.machine.drained',
+  'audit.enrolment_token.created',
+  'audit.enrolment_token.revoked',
   'audit.workspace.created',
   'audit.signing_key.created',
   'audit.signing_key.retired',

@@ -315,9 +315,12 @@ test('a join token that is none is refused without being printed', () => {
   expect(() => loadAgentConfig({ LONGSHORE_JOIN_TOKEN: 'hunter2' })).not.toThrow(/hunter2/);
   expect(loadAgentConfig({ LONGSHORE_JOIN_TOKEN: 'none' }).LONGSHORE_JOIN_TOKEN).toBe('none');
   expect(parseJoinToken(`lsj1.${'A'.repeat(64)}.${'s'.repeat(32)}`)).toEqual({
+    isEnrolment: false,
     fingerprint: 'a'.repeat(64),
     secret: 's'.repeat(32),
   });
+  expect(parseJoinToken(`lse1.${'a'.repeat(64)}.${'s'.repeat(32)}`)).toMatchObject({ isEnrolment: true });
+  expect(parseJoinToken(`lsx1.${'a'.repeat(64)}.${'s'.repeat(32)}`)).toBeUndefined();
 });
 
 test('addresses come apart, with an IPv6 host too', () => {

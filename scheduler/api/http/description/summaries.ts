@@ -43,6 +43,9 @@ export const SUMMARIES: Readonly<Record<string, string>> = {
   CreateMachine: 'Admit a machine to a pool; the answer holds the token to join with, this once',
   ListMachines: 'Machines by pool, and which GPU models there are',
   DeleteMachine: 'Forget a machine: one that is pending, expired, lost or drained',
+  CreateEnrolmentToken: 'Make a token by which many hosts join a pool; the answer holds it, this once',
+  ListEnrolmentTokens: 'Enrolment tokens, newest first, with how many machines there are by each',
+  RevokeEnrolmentToken: 'Revoke an enrolment token: no host joins by it any more; its machines stay',
   HeadObject: 'Whether an archive with that hash is there already',
   CreateObject: 'Announce an archive; the answer holds the address to upload it to',
   GetOrCreateStub:

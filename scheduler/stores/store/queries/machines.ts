@@ -1,4 +1,5 @@
 import type { PoolSettings } from '#shared/api/pools.ts';
+import type { HostIdentity } from '#shared/domain/host-identity.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
@@ -53,6 +54,13 @@ export interface MachineRow {
    * When an agent came back although another one had taken its place: two agents speak as this machine. null: never.
    */
   readonly contestedAtMs: number | null;
+  /** The host that it joined from, or that its agent showed later; null: not shown yet. */
+  readonly hostIdentity: HostIdentity | null;
+  /** When another host last came with this machine's disk and was refused; null: never. */
+  readonly refusedAtMs: number | null;
+  readonly refusedWords: string;
+  /** Enrolment token by which it joined; null: a token of its own. */
+  readonly enrolmentTokenId: string | null;
   /** Replica that holds the machine's link, or held the last one. */
   readonly replica: InstanceId | null;
   readonly lastSeenAtMs: number | null;
@@ -90,6 +98,10 @@ interface Raw extends RawPoolSettings {
   agent_version: string | null;
   session_epoch: number;
   contested_at: Date | null;
+  host_identity: HostIdentity | null;
+  refused_at: Date | null;
+  refused_words: string | null;
+  enrolment_token_id: string | null;
   replica: string | null;
   last_seen_at: Date | null;
   created_at: Date;
@@ -97,7 +109,7 @@ interface Raw extends RawPoolSettings {
   deleted_at: Date | null;
 }
 const COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, p.settings, m.intent, m.health,
-  m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.credential_next, m.credential_next_at, m.contested_at, m.hostname,
+  m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.credential_next, m.credential_next_at, m.contested_at, m.host_identity, m.refused_at, m.refused_words, m.enrolment_token_id, m.hostname,
   m.inventory, m.strangers, m.boot_id, m.goodbye, m.drain_deadline_at, m.drain_total, m.host_drain_until, m.delete_at, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, greatest(m.updated_at, p.updated_at) as updated_at, m.deleted_at`;
 const map = (row: Raw): MachineRow => ({
   id: row.id as MachineId,
@@ -117,6 +129,10 @@ const map = (row: Raw): MachineRow => ({
   credentialNext: row.credential_next,
   credentialNextAtMs: msOrNull(row.credential_next_at),
   contestedAtMs: msOrNull(row.contested_at),
+  hostIdentity: row.host_identity,
+  refusedAtMs: msOrNull(row.refused_at),
+  refusedWords: row.refused_words ?? '',
+  enrolmentTokenId: row.enrolment_token_id,
   hostname: row.hostname,
   inventory: row.inventory,
   orphans: row.strangers,
@@ -220,6 +236,8 @@ export function joinMachine(
     readonly publicKey: string;
     readonly hostname: string;
     readonly agentVersion: string;
+    /** null, absent: an agent of an earlier version, or one that finds out nothing. */
+    readonly hostIdentity?: HostIdentity | null;
     readonly nowMs: number;
   },
 ): Promise<MachineRow | undefined> {
@@ -228,12 +246,12 @@ export function joinMachine(
     `with m as (
        update machines set
          joined_at = coalesce(joined_at, $7::timestamptz),
-         join_nonce = $2, fingerprint = $3, public_key = $4, hostname = $5, agent_version = $6,
+         join_nonce = $2, fingerprint = $3, public_key = $4, hostname = $5, agent_version = $6, host_identity = $8::jsonb,
          credential_version = case when joined_at is null then credential_version + 1 else credential_version end,
          updated_at = now()
        where join_secret_hash = $1 and deleted_at is null
          and ((joined_at is null and join_expires_at > $7::timestamptz)
-           or (join_nonce = $2 and fingerprint = $3 and joined_at > $7::timestamptz - interval '10 minutes'))
+           or (join_nonce = $2 and fingerprint = $3 and host_identity is not distinct from $8::jsonb and joined_at > $7::timestamptz - interval '10 minutes'))
        returning *
      ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
     [
@@ -244,7 +262,115 @@ export function joinMachine(
       join.hostname,
       join.agentVersion,
       new Date(join.nowMs),
+      jsonOrNull(join.hostIdentity),
     ],
+    map,
+  );
+}
+
+const jsonOrNull = (value: object | null | undefined): string | null =>
+  value === null || value === undefined ? null : JSON.stringify(value);
+
+/** Inserts a machine that joins by an enrolment token, whose row the transaction has locked. */
+export function enrolMachine(
+  tx: Queryable,
+  machine: {
+    readonly id: MachineId;
+    readonly poolId: number;
+    readonly tokenId: string;
+    readonly nonce: string;
+    readonly fingerprint: string;
+    readonly publicKey: string;
+    readonly hostname: string;
+    readonly agentVersion: string;
+    readonly hostIdentity?: HostIdentity | null;
+    readonly nowMs: number;
+  },
+): Promise<MachineRow> {
+  return one(
+    tx,
+    `with m as (
+       insert into machines (id, pool_id, enrolment_token_id, joined_at, join_nonce, fingerprint, public_key, hostname, agent_version, host_identity, credential_version)
+       values ($1, $2, $3, $10::timestamptz, $4, $5, $6, $7, $8, $9::jsonb, 1) returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [
+      machine.id,
+      machine.poolId,
+      machine.tokenId,
+      machine.nonce,
+      machine.fingerprint,
+      machine.publicKey,
+      machine.hostname,
+      machine.agentVersion,
+      jsonOrNull(machine.hostIdentity),
+      new Date(machine.nowMs),
+    ],
+    map,
+  );
+}
+
+/** The machine that the host made by that token with that nonce in the last ten minutes: its answer was lost. */
+export function enrolledBefore(
+  tx: Queryable,
+  join: {
+    readonly tokenId: string;
+    readonly nonce: string;
+    readonly fingerprint: string;
+    readonly publicKey: string;
+    readonly hostIdentity?: HostIdentity | null;
+    readonly nowMs: number;
+  },
+): Promise<MachineRow | undefined> {
+  return maybeOne(
+    tx,
+    `with m as (
+       update machines set public_key = $4, updated_at = now()
+       where enrolment_token_id = $1 and join_nonce = $2 and fingerprint = $3 and deleted_at is null
+         and host_identity is not distinct from $5::jsonb and joined_at > $6::timestamptz - interval '10 minutes'
+       returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [join.tokenId, join.nonce, join.fingerprint, join.publicKey, jsonOrNull(join.hostIdentity), new Date(join.nowMs)],
+    map,
+  );
+}
+
+/** Stores the host that a machine's agent showed. @returns undefined: another one was stored meanwhile */
+export function storeHostIdentity(
+  db: Queryable,
+  id: MachineId,
+  known: HostIdentity | null,
+  identity: HostIdentity,
+): Promise<MachineRow | undefined> {
+  return maybeOne(
+    db,
+    `with m as (
+       update machines set host_identity = $3::jsonb, updated_at = now()
+       where id = $1 and host_identity is not distinct from $2::jsonb and deleted_at is null returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [id, jsonOrNull(known), JSON.stringify(identity)],
+    map,
+  );
+}
+
+/**
+ * Notes that another host came with the machine's disk and was refused.
+ * @returns undefined: the same was noted in the last ten minutes
+ */
+export function noteRefusedHost(
+  db: Queryable,
+  id: MachineId,
+  words: string,
+  nowMs: number,
+): Promise<MachineRow | undefined> {
+  return maybeOne(
+    db,
+    `with m as (
+       update machines set refused_at = $3::timestamptz, refused_words = $2, updated_at = now()
+       where id = $1 and deleted_at is null
+         and (refused_at is null or refused_words <> $2 or refused_at < $3::timestamptz - interval '10 minutes')
+       returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [id, words, new Date(nowMs)],
     map,
   );
 }

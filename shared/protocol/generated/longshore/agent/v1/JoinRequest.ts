@@ -9,6 +9,7 @@ export interface JoinRequest {
   'publicKey'?: (string);
   'agentVersion'?: (string);
   'protocol'?: (number);
+  'enrolment'?: (boolean);
 }
 
 export interface JoinRequest__Output {
@@ -19,4 +20,5 @@ export interface JoinRequest__Output {
   'publicKey': (string);
   'agentVersion': (string);
   'protocol': (number);
+  'enrolment': (boolean);
 }
