@@ -8,8 +8,9 @@ import { newId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, QueueName } from '#shared/domain/ids.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
-import { deploymentById, insertDeployment } from '#scheduler/stores/store/queries/deployments.ts';
+import { deploymentById, insertDeployment, listDeployments } from '#scheduler/stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '#scheduler/stores/store/queries/deployments.ts';
+import { servingAmong, servingIds } from '#scheduler/stores/store/queries/rollouts.ts';
 import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
 import { MAIN, plainEnv } from '../helpers/platform.ts';
 import { runProgram, waitFor } from '../helpers/programs.ts';
@@ -352,6 +353,35 @@ describe.each(KINDS)('the leader’s loop on %s', (kind) => {
     } finally {
       await loop.stop();
     }
+  });
+
+  test('leaves rows and statement agreed on which versions serve, in every state', async () => {
+    const { db } = opened;
+    const workspace = await aWorkspace(db);
+    const stub = await aStub(db, workspace.id);
+    for (const [index, states] of [
+      [null, 'waiting'],
+      ['done', 'failed', 'done', 'superseded'],
+      ['waiting', 'withdrawn', 'stopped'],
+      [null],
+    ].entries())
+      for (const state of states) {
+        const { id } = await insertDeployment(db, {
+          id: newId<DeploymentId>(),
+          workspaceId: workspace.id,
+          appId: stub.appId,
+          stubId: stub.id,
+          name: `name-${index % 3}`,
+          stubType: index === 3 ? 'asgi/deployment' : stub.type,
+          subdomain: `name-${index}`,
+        });
+        await db.query('update deployments set rollout = $2 where id = $1', [id, state]);
+      }
+    const rows = await listDeployments(db, { workspaceId: workspace.id, limit: 100 });
+    const names = rows.map(({ name }) => name);
+    const serving = await servingIds(db, workspace.id, names);
+    expect(serving.size).toBe(4);
+    expect(servingAmong(rows)).toEqual(serving);
   });
 
   test('of a new leader goes on with what waits; that of an earlier one writes nothing', async () => {

@@ -26,8 +26,9 @@ export function listDeployments(deployments: Deployments, directory: Directory):
       const name = firstFilter(request.filters, ['name']);
       const active = booleanFilter(firstFilter(request.filters, ['active']));
       const version = numberFilter(firstFilter(request.filters, ['version']));
+      const limit = limitOf(request.limit);
       const rows = await deployments.list(caller, {
-        limit: limitOf(request.limit),
+        limit,
         ...ownApp(caller),
         ...(name === undefined ? {} : { nameContains: name }),
         ...(active === undefined ? {} : { active }),
@@ -35,8 +36,10 @@ export function listDeployments(deployments: Deployments, directory: Directory):
       });
       const workspaceName = await directory.workspaceName(caller.workspaceId);
       const stubs = await directory.stubs(rows.map((row) => row.stubId));
-      const names = rows.map((row) => row.name);
-      const serving = await directory.servingDeployments(caller.workspaceId, names);
+      // A name selects all of its versions; another filter may leave out the one that serves.
+      const hasAllVersions =
+        rows.length < limit && active === undefined && version === undefined && caller.confined?.appId === undefined;
+      const serving = await directory.servingDeployments(caller.workspaceId, rows, hasAllVersions);
       return {
         ok: true,
         errMsg: '',

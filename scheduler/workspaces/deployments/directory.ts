@@ -11,7 +11,7 @@ import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import { machinesOfContainers } from '../../stores/store/queries/containers.ts';
 import { mayKnowMachine } from '../../stores/store/queries/machines.ts';
 import { objectById } from '../../stores/store/queries/objects.ts';
-import { servingIds } from '../../stores/store/queries/rollouts.ts';
+import { servingAmong, servingIds } from '../../stores/store/queries/rollouts.ts';
 import { latestStubsOfApps, stubById } from '../../stores/store/queries/stubs.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { workspaceById } from '../../stores/store/queries/workspaces.ts';
@@ -91,9 +91,18 @@ export class Directory {
     return new Map(rows.map((row) => [row.appId, row]));
   }
 
-  /** The versions that calls of these names reach. */
-  servingDeployments(workspaceId: WorkspaceId, names: readonly string[]): Promise<ReadonlySet<DeploymentId>> {
-    return servingIds(this.#db.reads.of(workspaceId), workspaceId, names);
+  /**
+   * The versions that calls of these rows' names reach.
+   * @param hasAllVersions - the rows hold every version of their names, so that the database need not be asked
+   */
+  async servingDeployments(
+    workspaceId: WorkspaceId,
+    rows: readonly DeploymentRow[],
+    hasAllVersions: boolean,
+  ): Promise<ReadonlySet<DeploymentId>> {
+    if (hasAllVersions) return servingAmong(rows);
+    const names = rows.map(({ name }) => name);
+    return await servingIds(this.#db.reads.of(workspaceId), workspaceId, names);
   }
 
   /** The stub of each app that was made last. */

@@ -1,5 +1,6 @@
 import type { AppId, DeploymentId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
+import { isServing } from '../../../domain/rollouts.ts';
 import type { RolloutState } from '../../../domain/rollouts.ts';
 import { dateOrNull, many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
 
@@ -81,6 +82,14 @@ export const deploymentOf = (row: Raw): DeploymentRow => ({
 /** Order of the versions of a name: the first is the one that its calls reach. @param table - its alias */
 export function servingFirst(table: string): string {
   return `(${table}.rollout is null or ${table}.rollout = 'done') desc, ${table}.version desc`;
+}
+
+/** The order of servingFirst, of rows. */
+export function isServedBefore(
+  a: Pick<DeploymentRow, 'rollout' | 'version'>,
+  b: Pick<DeploymentRow, 'rollout' | 'version'>,
+): boolean {
+  return isServing(a.rollout) === isServing(b.rollout) ? a.version > b.version : isServing(a.rollout);
 }
 
 /**

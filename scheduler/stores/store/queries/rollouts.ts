@@ -3,7 +3,7 @@ import type { DeploymentId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { RolloutState } from '../../../domain/rollouts.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne } from '../rows.ts';
-import { DEPLOYMENT_COLUMNS, deploymentOf, servingFirst } from './deployments.ts';
+import { DEPLOYMENT_COLUMNS, deploymentOf, isServedBefore, servingFirst } from './deployments.ts';
 import type { DeploymentRow } from './deployments.ts';
 
 /** The versions of one name. */
@@ -54,6 +54,19 @@ export async function servingIds(
     ({ id }: { id: string }) => id as DeploymentId,
   );
   return new Set(ids);
+}
+
+/** The same as servingIds, of rows that hold every version of their names. */
+export function servingAmong(
+  rows: readonly Pick<DeploymentRow, 'id' | 'name' | 'rollout' | 'stubType' | 'version'>[],
+): ReadonlySet<DeploymentId> {
+  const first = new Map<string, (typeof rows)[number]>();
+  for (const row of rows) {
+    const key = `${row.stubType} ${row.name}`;
+    const other = first.get(key);
+    if (other === undefined || isServedBefore(row, other)) first.set(key, row);
+  }
+  return new Set([...first.values()].map(({ id }) => id));
 }
 
 /** A version that waits, and the one that calls of its name reach meanwhile; null: there is no other. */
