@@ -95,6 +95,12 @@ test('a caller who leaves is told to the application', { timeout: LONG_MS }, asy
   );
 });
 
+test('a port of a pod answers in a stream', { timeout: LONG_MS }, async ({ platform, web }) => {
+  expect(web.name).toBe('chatty');
+  const events = await eventsOf(await ask(platform, 'acme/pod', 'so', { stream: true }));
+  expect([textOf(events), events.at(-1)]).toEqual(['so 0 so 1 so 2 ', '[DONE]']);
+});
+
 test(
   'a process that dies in its answer ends the stream with an error',
   { timeout: LONG_MS },
@@ -107,12 +113,6 @@ test(
     }
   },
 );
-
-test('a port of a pod answers in a stream', { timeout: LONG_MS }, async ({ platform, web }) => {
-  expect(web.name).toBe('chatty');
-  const events = await eventsOf(await ask(platform, 'acme/pod', 'so', { stream: true }));
-  expect([textOf(events), events.at(-1)]).toEqual(['so 0 so 1 so 2 ', '[DONE]']);
-});
 
 test(
   'a deployment that is not there is 503, and a stopped one too',
