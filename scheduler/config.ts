@@ -139,6 +139,11 @@ export const SchedulerSettings = Type.Object({
       'JSON file that declares shared pools with their settings (docs/machines.md); read at the start and at SIGHUP. With several schedulers all have the same file, at the same path',
     ),
   ),
+  LONGSHORE_PROVIDERS_FILE: Type.Optional(
+    Text(
+      'JSON file that names the programs by which machines are made for pools (docs/machines.md); read at the start and at SIGHUP. With several schedulers all have the same file, and the programs',
+    ),
+  ),
   LONGSHORE_CPU_WORK_ON_GPU_POOLS: Text(
     'pools, with commas between them, whose GPU machines take work without a GPU too; *: all; for pools whose own settings say nothing of it',
     { default: 'default' },

@@ -24,6 +24,7 @@ import { openLiveLogs } from './compose/live-logs.ts';
 import { openBuilds } from './compose/builds.ts';
 import { openObjects } from './compose/objects.ts';
 import { openModels } from './compose/models.ts';
+import { openProvidersFile, openProvisioned } from './compose/provisioned.ts';
 import { openPools, openPoolsFile } from './compose/pools.ts';
 import { openPods } from './compose/pods.ts';
 import { openCredits } from './compose/credits.ts';
@@ -62,7 +63,7 @@ export interface Scheduler {
   }): Promise<{ readonly workspaceId: string; readonly token?: string }>;
   /** Creates a machine in the shared `default` pool for an agent on this host. */
   createLocalMachine(): Promise<string>;
-  /** Reads the pools file and the certificate of HTTP again; bad files change nothing, and are logged. */
+  /** Reads the files of pools and providers, and the certificate, again. Bad files change nothing, and are logged. */
   readFilesAgain(): Promise<void>;
   /** Ends HTTP: running calls continue for LONGSHORE_DRAIN_SECONDS at most. */
   drain(): Promise<void>;
@@ -100,6 +101,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const opened = opening.parts;
   opened.push({ name: 'process metrics', stop: watchProcess(infrastructure.registry) });
   const poolsFile = await openPoolsFile(settings);
+  const providersFile = await openProvidersFile(settings);
   const certificate = await openCertificate(settings, log);
 
   const events = openEvents(infrastructure);
@@ -155,6 +157,16 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const replicas = joinReplicas({ ...base, taskParts, scaling });
   const workerParts = openWorkers({ ...infrastructure, ...clusterState, ...scaling });
 
+  const provisioned = openProvisioned(
+    infrastructure,
+    identity,
+    clusterState,
+    workerParts.workers,
+    linkParts.links,
+    events,
+    providersFile,
+  );
+
   // Requests from outside, and work by time.
   const scheduleParts = openSchedules({ ...base, taskParts });
   const seriesParts = openSeries(infrastructure, clusterState, events, deployments);
@@ -188,6 +200,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     ...base,
     ...actionParts,
     ...workerParts,
+    provisioned,
     taskParts,
     scaling,
     linkParts,
@@ -240,6 +253,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     readFilesAgain: async () => {
       await certificate?.check();
       await poolParts.readAgain();
+      await provisioned.readProvidersAgain();
     },
     stop: async () => {
       await drain();

@@ -34,7 +34,10 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
   const running = Promise.withResolvers<Scheduler>();
   // Without such a file, and on a terminal, the signal keeps its
   // default effect. A signal during the start is handled after it.
-  const readsFiles = settings.LONGSHORE_POOLS_FILE !== undefined || settings.LONGSHORE_HTTP_TLS_CERT !== undefined;
+  const readsFiles =
+    settings.LONGSHORE_POOLS_FILE !== undefined ||
+    settings.LONGSHORE_PROVIDERS_FILE !== undefined ||
+    settings.LONGSHORE_HTTP_TLS_CERT !== undefined;
   if (readsFiles || manager !== NO_SERVICE_MANAGER)
     process.on('SIGHUP', () => void running.promise.then((scheduler) => scheduler.readFilesAgain()));
   // The stores start on other cores while this one loads the code.

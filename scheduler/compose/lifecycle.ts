@@ -75,6 +75,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     infrastructure.stall,
     parts.health,
     workers,
+    parts.provisioned.provisioner,
     ...maintenance.afterTasks,
     parts.objectParts.collector,
     parts.imageCollector,

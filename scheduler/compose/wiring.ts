@@ -41,6 +41,7 @@ import type { Identity, TokenParts } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { LiveLogParts } from './live-logs.ts';
+import type { ProvisionedParts } from './provisioned.ts';
 import type { Records } from './records.ts';
 import type { PodParts } from './pods.ts';
 import type { RegistryParts } from './registry.ts';
@@ -76,6 +77,7 @@ export interface Wired {
   readonly replicas: Replicas;
   readonly workers: Workers;
   readonly drains: Drains;
+  readonly provisioned: ProvisionedParts;
   readonly containerCalls: ContainerCalls;
   readonly streamRelay: StreamRelay;
   readonly volumeStreams: VolumeStreams;
@@ -137,6 +139,9 @@ export function wire(parts: Wired): void {
   wireReplicas(parts);
   wireEvents(parts);
   wireWorkers({ containers, machines, workers, drains });
+  const { provisioner } = parts.provisioned;
+  machines.onChange(({ row }) => provisioner.machineChanged(row.id));
+  clusterState.leader.onChange(({ kind }) => void (kind === 'leading' && provisioner.tick()));
   wireUpkeep(parts);
   wireDecisions(parts);
   wireDeployments(parts);

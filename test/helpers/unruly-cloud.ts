@@ -37,7 +37,7 @@ const TIMEOUT_MS = 120_000;
 const MINUTE = 60_000;
 
 export class UnrulyCloud implements ConfiguredProvider {
-  readonly name = 'unruly';
+  readonly name: string;
   readonly timeoutMs = TIMEOUT_MS;
   readonly instances = new Map<string, CloudInstance>();
   /** Whether it misbehaves. */
@@ -49,7 +49,8 @@ export class UnrulyCloud implements ConfiguredProvider {
   #hung: Hung[] = [];
   #made = 0;
 
-  constructor(random: () => number, nowMs: () => number) {
+  constructor(name: string, random: () => number, nowMs: () => number) {
+    this.name = name;
     this.#random = random;
     this.#nowMs = nowMs;
     this.#isIdempotent = random() < 0.5;

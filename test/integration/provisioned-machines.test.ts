@@ -42,7 +42,7 @@ async function aPool(db: Db, name: string): Promise<GrowingPool> {
   const row = await makePool(db, { name, workspaceId: null, settings: {} });
   if (row === undefined) throw new Error(`pool ${name} is there already`);
   const shape = { gpuModel: '', gpuCount: 0, cpuCores: 2, memoryMib: 4096 };
-  return { id: row.id, name, workspaceId: null, provider: 'unruly', shape };
+  return { id: row.id, name, workspaceId: null, provider: name, shape };
 }
 
 /** A scheduler process, as far as it concerns machines of providers. */
@@ -75,7 +75,7 @@ class Process {
       log: silent,
       fence: () => (this.hasEnded || this.db.isDead ? undefined : fence),
       sealer,
-      providers: { names: () => [cloud.name], get: () => cloud },
+      providers: { names: () => [cloud.name], get: (name) => (name === cloud.name ? cloud : undefined) },
       poolOf: () => Promise.resolve(pool),
       joining: this.joining,
       workers: {
@@ -101,7 +101,7 @@ class Process {
         };
       },
       isDeleted: async (id) => (await machineById(this.db, id)) === undefined,
-      joinOf: (joinToken) => ({ joinLine: joinToken, userData: '' }),
+      joinOf: (joinToken) => Promise.resolve({ joinLine: joinToken, userData: '' }),
     });
   }
 
@@ -128,7 +128,7 @@ class Story {
     this.#random = randomFrom(seed);
     this.#db = db;
     this.#pool = pool;
-    this.cloud = new UnrulyCloud(this.#random, () => this.clock.nowMs());
+    this.cloud = new UnrulyCloud(pool.provider, this.#random, () => this.clock.nowMs());
     this.process = new Process(db, 1, pool, this.cloud, this.clock);
   }
 
@@ -259,7 +259,7 @@ describe('a provider that misbehaves', () => {
 
       await story.steps(90, 0);
       const left = await present(db, pool.id);
-      expect(left).toEqual({ rows: [], machines: [] });
+      expect(left, JSON.stringify(left)).toEqual({ rows: [], machines: [] });
       expect([...story.cloud.instances.values()]).toEqual([]);
       story.end();
     },

@@ -45,6 +45,8 @@ export class Listings {
   readonly #parts: ListingsParts;
   readonly #of = new Map<string, Listed>();
   readonly #seen = new Map<string, Seen>();
+  /** Instances that are being terminated, by provider. */
+  readonly #ending = new Set<string>();
 
   constructor(parts: ListingsParts) {
     this.#parts = parts;
@@ -142,7 +144,7 @@ export class Listings {
     orphans: readonly Instance[],
     state: Listed,
   ): Promise<void> {
-    const { clock, owned, log, onUnwanted, isLeader } = this.#parts;
+    const { clock, owned, isLeader } = this.#parts;
     const nowMs = clock.nowMs();
     state.unwanted = unwantedAfter(state.unwanted, [...extra, ...orphans], nowMs);
     const due = [...state.unwanted.values()].filter((one) => isDue(one, nowMs)).map(({ instance }) => instance);
@@ -152,22 +154,27 @@ export class Listings {
       provider.name,
       due.filter(({ instanceId }) => !isExtra.has(instanceId)),
     );
-    for (const instance of due) {
-      if (live.has(instance.instanceId) || !isLeader()) continue;
-      const { instanceId, requestId } = instance;
-      try {
-        await provider.terminate({ instanceId, requestId });
-        log.warn(
-          { provider: provider.name, instanceId, requestId },
-          'an instance that serves no machine is terminated',
-        );
-        onUnwanted(provider.name, instance);
-      } catch (error) {
-        log.warn(
-          { provider: provider.name, instanceId, failure: messageOf(error) },
-          'an instance that serves no machine could not be terminated, trying again',
-        );
-      }
+    for (const instance of due) if (!live.has(instance.instanceId) && isLeader()) void this.#endOne(provider, instance);
+  }
+
+  /** Terminates an instance behind the listing: a call that hangs must not keep the next listing away. */
+  async #endOne(provider: Provider, instance: Instance): Promise<void> {
+    const { log, onUnwanted } = this.#parts;
+    const { instanceId, requestId } = instance;
+    const key = `${provider.name} ${instanceId}`;
+    if (this.#ending.has(key)) return;
+    this.#ending.add(key);
+    try {
+      await provider.terminate({ instanceId, requestId });
+      log.warn({ provider: provider.name, instanceId, requestId }, 'an instance that serves no machine is terminated');
+      onUnwanted(provider.name, instance);
+    } catch (error) {
+      log.warn(
+        { provider: provider.name, instanceId, failure: messageOf(error) },
+        'an instance that serves no machine could not be terminated, trying again',
+      );
+    } finally {
+      this.#ending.delete(key);
     }
   }
 }

@@ -184,11 +184,12 @@ function terminating(row: ProvisionedRow, machine: MachineFacts | undefined, see
   const over: Step = machine === undefined ? { kind: 'over' } : { kind: 'delete_machine' };
   if (row.creates === 0 || seen.instance?.state === 'gone') return over;
   if (now.nowMs < now.callEndsMs) return until(now.callEndsMs);
-  const instanceId = row.instanceId ?? seen.instance?.instanceId ?? null;
+  // A second instance of the request may be the one that is left.
+  const instanceId = seen.instance?.instanceId ?? row.instanceId;
   // No instance was ever seen. A later one has no live row, and the sweep ends it.
   if (instanceId === null) return seen.absences >= RULES.looksBeforeGone ? over : LOOK;
   const retryMs = (row.failedAtMs ?? 0) + retryAfterMs(row.failures);
-  if (row.terminatedAtMs === null)
+  if (row.terminatedAtMs === null || instanceId !== row.instanceId)
     return row.failures > 0 && now.nowMs < retryMs ? until(retryMs) : { kind: 'terminate', instanceId };
   if (machine !== undefined) return { kind: 'delete_machine' };
   if (seen.absences > 0) return over;

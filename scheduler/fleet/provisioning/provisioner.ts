@@ -71,7 +71,7 @@ export interface ProvisionerParts {
   /** Whether the machine is deleted, by the database. */
   readonly isDeleted: (machineId: MachineId) => Promise<boolean>;
   /** Line and document with which an instance joins. */
-  readonly joinOf: (joinToken: string) => { readonly joinLine: string; readonly userData: string };
+  readonly joinOf: (joinToken: string) => Promise<{ readonly joinLine: string; readonly userData: string }>;
   readonly told?: WriteTold;
 }
 
@@ -205,6 +205,8 @@ export class Provisioner implements CapacityChanges {
   async shrink(machineId: MachineId, _reason: string): Promise<boolean> {
     const row = this.#rows.ofMachine(machineId);
     if (!this.#isReady() || row === undefined) return false;
+    // A row that ends may have a call under way, which can take its whole deadline.
+    if (row.state !== 'joined') return row.state === 'leaving' || row.state === 'terminating';
     return await this.#inTurn(row.requestId, () => this.#shrink(row.requestId));
   }
 
@@ -432,7 +434,7 @@ export class Provisioner implements CapacityChanges {
         machineId,
         poolName,
         shape,
-        ...joinOf(token),
+        ...(await joinOf(token)),
       });
       this.#callEnded.set(row.requestId, clock.nowMs());
       return await this.#made(calling, instance);

@@ -29,6 +29,7 @@ export const EVENT_KINDS = {
   'container.lifecycle': KEPT,
   'container.event': KEPT,
   'worker.lifecycle': KEPT,
+  'compute.machine': KEPT,
   'llm.route': KEPT,
   'container.metrics': PASSING,
   'container.log': PASSING,

@@ -190,6 +190,11 @@ export async function machinesOfPools(
   );
 }
 
+/** undefined: there is no such pool, or it is deleted. */
+export function poolById(db: Queryable, id: number): Promise<PoolRow | undefined> {
+  return maybeOne(db, `select ${COLUMNS} from pools where id = $1 and deleted_at is null`, [id], map);
+}
+
 /** The owner's pools, oldest first. @param workspaceId - null: the shared ones */
 export function listPools(db: Queryable, workspaceId: WorkspaceId | null): Promise<PoolRow[]> {
   return many(

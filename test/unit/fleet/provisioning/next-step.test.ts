@@ -166,6 +166,11 @@ describe('an end', () => {
     const uncalled = aRow({ state: 'terminating', endWhy: 'machine_deleted' });
     expect(nextStep(uncalled, undefined, UNSEEN, at(T))).toEqual({ kind: 'over' });
   });
+  test('terminates the second instance of the request, too', () => {
+    const terminated = { ...row, terminatedAtMs: T };
+    const step = nextStep(terminated, undefined, there({ instanceId: 'i2' }), at(T + 1));
+    expect(step).toEqual({ kind: 'terminate', instanceId: 'i2' });
+  });
   test('without a known instance waits for three listings', () => {
     const unknown = { ...row, instanceId: null };
     expect(nextStep(unknown, undefined, absent(2), at(T))).toEqual({ kind: 'look' });

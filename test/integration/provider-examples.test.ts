@@ -1,0 +1,122 @@
+/** The examples of programs that make machines, with stand-ins for the command lines of their clouds. */
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { CommandProvider } from '#scheduler/fleet/provisioning/command-provider.ts';
+import type { InstanceRequest } from '#scheduler/domain/provisioning.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
+import { findProgram, tempDirectory, test as base } from '../helpers/services.ts';
+
+// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+/* oxlint-disable no-empty-pattern */
+const test = base.extend('folder', async ({}, { onCleanup }): Promise<string> => {
+  const directory = tempDirectory('examples');
+  onCleanup(() => directory.remove());
+  return directory.path;
+});
+
+const PROGRAMS = join(import.meta.dirname, '..', '..', 'deploy', 'providers');
+
+const TAGS = { 'longshore-request': 'r1', 'longshore-installation': 'ours' };
+const SERVER = { id: 7, status: 'running', labels: TAGS, public_net: { ipv4: { ip: '198.51.100.7' } } };
+const EC2_INSTANCE = {
+  InstanceId: '7',
+  PrivateIpAddress: '198.51.100.7',
+  State: { Name: 'running' },
+  Tags: Object.entries(TAGS).map(([Key, Value]) => ({ Key, Value })),
+};
+
+/** A stand-in: what it does for arguments that match a pattern of the shell; others are a failure. */
+const standIn = (...cases: readonly (readonly [string, string])[]): string =>
+  ['case "$*" in', ...cases.map(([pattern, does]) => `${pattern}) ${does};;`), '*) exit 9;;', 'esac'].join('\n');
+const says = (value: unknown): string => `echo '${JSON.stringify(value)}'`;
+/** Keeps the file that an argument names behind a prefix. */
+const keeps = (prefix: string): string =>
+  `for arg; do case $arg in ${prefix}*) cp "\${arg#${prefix}}" given;; esac; done; touch made`;
+
+const STAND_INS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  hetzner: {
+    hcloud: standIn(
+      ['*"-l longshore-installation=ours"*', says([SERVER])],
+      ['*"server list"*', `if [ -e made ]; then ${says([SERVER])}; else echo '[]'; fi`],
+      ['*"server create"*', `cat > given; touch made; ${says({ server: SERVER })}`],
+      ['*"server delete 7"*', 'rm made'],
+    ),
+  },
+  aws: {
+    aws: standIn(
+      ['*run-instances*', `${keeps('file:??')}; ${says({ Instances: [EC2_INSTANCE] })}`],
+      ['*describe-instances*', says({ Reservations: [{ Instances: [EC2_INSTANCE] }] })],
+      ['*terminate-instances*', '[ -e made ] && rm made || { echo "(InvalidInstanceID.NotFound)" >&2; exit 254; }'],
+    ),
+  },
+  libvirt: {
+    virsh: standIn(
+      ['"list --all --name"', '[ ! -e made ] || echo longshore-r1; echo other'],
+      ['"desc longshore-r1"', 'echo ours'],
+      ['domstate*', 'echo running'],
+      ['undefine*', 'rm made'],
+      ['destroy*', ':'],
+    ),
+    'virt-install': keeps('user-data='),
+  },
+  docker: {
+    docker: standIn(
+      [
+        '*label=longshore-installation=ours*',
+        'if [ "$1" = ps ]; then echo \'7 running r1 ours\'; else touch made; echo 7; fi',
+      ],
+      ['"ps -aq"*', '[ ! -e made ] || echo 7'],
+      ['"exec -i 7 sh -s"', 'cat > given'],
+      ['"rm -fv 7"', 'rm made'],
+    ),
+  },
+};
+
+const REQUEST: InstanceRequest = {
+  requestId: 'r1',
+  installationId: 'ours',
+  machineId: 'm1' as MachineId,
+  poolName: 'gpu',
+  shape: { gpuModel: '', gpuCount: 0, cpuCores: 2, memoryMib: 4096 },
+  joinLine: 'the text to join',
+  userData: 'the text to join',
+};
+
+test.runIf(findProgram('jq') !== undefined).for(Object.keys(STAND_INS))(
+  '%s creates once for a request, lists, and terminates twice without a failure',
+  async (example, { folder }) => {
+    const bin = join(folder, 'bin');
+    const home = join(folder, 'home');
+    mkdirSync(bin);
+    for (const [name, script] of Object.entries(STAND_INS[example] ?? {})) {
+      writeFileSync(join(bin, name), `#!/bin/bash\necho "${name} $*" >> ${home}/calls\ncd ${home}\n${script}\n`);
+      chmodSync(join(bin, name), 0o755);
+    }
+    const provider = new CommandProvider({
+      name: example,
+      settings: {
+        command: [join(PROGRAMS, example)],
+        timeoutSeconds: 60,
+        env: { IMAGE: 'image-1', BASE: '/base.qcow2' },
+      },
+      home,
+      env: { PATH: `${bin}:${process.env['PATH']}` },
+    });
+    const { instanceId } = await provider.create(REQUEST);
+    expect(readFileSync(join(home, 'given'), 'utf8').trim()).toBe(REQUEST.joinLine);
+    expect(await provider.create(REQUEST)).toMatchObject({ instanceId, requestId: 'r1' });
+    const listed = await provider.list('ours');
+    expect(listed).toMatchObject([{ instanceId, requestId: 'r1', state: 'running' }]);
+    await provider.terminate({ instanceId, requestId: 'r1' });
+    await provider.terminate({ instanceId, requestId: 'r1' });
+
+    const calls = readFileSync(join(home, 'calls'), 'utf8');
+    // No process list shows what an instance joins with.
+    expect(calls).not.toContain(REQUEST.joinLine);
+    const creations = calls.match(/server create|run-instances|virt-install|docker run/g) ?? [];
+    // EC2 itself answers a repeated client token with the first instance.
+    expect(creations).toHaveLength(example === 'aws' ? 2 : 1);
+    if (example === 'aws') expect(calls.match(/--client-token r1/g)).toHaveLength(2);
+  },
+);
