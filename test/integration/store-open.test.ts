@@ -1,4 +1,7 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, describe, expect } from 'vitest';
 import { openDb } from '../../scheduler/stores/store/db.ts';
@@ -120,6 +123,27 @@ describe('DATABASE_URL', () => {
     const { message } = error as Error;
     expect(message).toContain('127.0.0.1:1/books');
     expect(message).not.toContain('hunter2');
+  });
+
+  test('of a server that is slow to answer its first connection is asked again', async ({ postgres }) => {
+    const url = new URL(postgres.url);
+    const port = Number(url.port);
+    const sockets: Socket[] = [];
+    // The first connection meets silence, and further ones the server.
+    const server = createServer((socket) => {
+      sockets.push(socket.on('error', () => undefined));
+      if (sockets.length === 1) return;
+      const way = connect(port, url.hostname).on('error', () => undefined);
+      socket.pipe(way).pipe(socket);
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    url.port = String((server.address() as AddressInfo).port);
+    const db = await open(url.href);
+    expect((await db.query('select 1 as one')).rows).toEqual([{ one: 1 }]);
+    expect(sockets.length).toBeGreaterThan(1);
+    await db.close();
+    for (const socket of sockets) socket.destroy();
+    server.close();
   });
 
   test('of a server that comes back after a crash is used again', async ({ postgres }) => {

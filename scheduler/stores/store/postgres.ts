@@ -2,7 +2,7 @@
 // another for tenants' reads. Every statement has a deadline on both ends.
 import pg from 'pg';
 import { StartupError, messageOf } from '#shared/errors.ts';
-import { withDeadline } from '#shared/backoff.ts';
+import { sleep, withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db, QueryResult, Transaction } from './queryable.ts';
 import type { AppError } from '#shared/errors.ts';
@@ -20,6 +20,11 @@ import { TenantReadQueue } from './tenant-reads.ts';
 const CONNECTIONS = { platform: 10, reads: 4 };
 const CONNECT_DEADLINE_MS = 5_000;
 const CLOSE_DEADLINE_MS = 10_000;
+/** Tries for the first answer at a start. */
+const FIRST_TRIES = 4;
+const FIRST_PAUSE_MS = 500;
+/** Code of a server that does not take connections yet. */
+const STARTING_UP = '57P03';
 const INT8 = 20;
 
 function parseInt8(text: string): number | bigint {
@@ -86,13 +91,30 @@ export async function openPostgres(options: {
   };
   const pool = poolOf('longshore', connections.platform, QUERY_DEADLINE_MS);
   try {
-    await pool.query('select 1');
+    await firstAnswer(pool, options.log);
   } catch (error) {
     await pool.end();
     throw unreachable(place, reasonOf(error), error);
   }
   return new PostgresDb(pool, poolOf('longshore reads', connections.reads, READ_DEADLINE_MS), connections.reads);
 }
+
+/** Asks until a server that is busy, or that has only begun to run, answers. Any other failure is final. */
+async function firstAnswer(pool: pg.Pool, log: Log): Promise<void> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      await pool.query('select 1');
+      return;
+    } catch (error) {
+      if (tries >= FIRST_TRIES || !mayAnswerSoon(error)) throw error;
+      log.warn({ err: error, tries }, 'the database does not answer yet, trying again');
+      await sleep(FIRST_PAUSE_MS);
+    }
+  }
+}
+
+const mayAnswerSoon = (error: unknown): boolean =>
+  (error as { code?: unknown }).code === STARTING_UP || /timeout/i.test(messageOf(error));
 
 function reasonOf(error: unknown): string {
   if (error instanceof AggregateError && error.errors.length > 0) return messageOf(error.errors[0]);
