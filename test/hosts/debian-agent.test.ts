@@ -43,8 +43,12 @@ async function build(version: string): Promise<string> {
   return `${DEBS}/${version}/${made.find((file) => file.startsWith('longshore-agent_')) ?? ''}`;
 }
 
+/** Without a terminal of its own, apt passes on all that the scripts of a package print before they fail. */
 const apt = (...args: readonly string[]): Promise<string> =>
-  host.sh(`DEBIAN_FRONTEND=noninteractive apt-get -y -q --allow-downgrades ${args.join(' ')} 2>&1`, APT_MS);
+  host.sh(
+    `DEBIAN_FRONTEND=noninteractive apt-get -y -q -o Dpkg::Use-Pty=0 --allow-downgrades ${args.join(' ')} 2>&1`,
+    APT_MS,
+  );
 const installed = async (): Promise<string> => host.try(`dpkg-query -W -f '\${Version}' longshore-agent`);
 const status = (): Promise<string> => host.property(AGENT, 'StatusText');
 const connected = (): Promise<boolean> =>

@@ -39,8 +39,12 @@ async function build(version: string): Promise<string> {
   return `/debs/${version}/${made.find((file) => file.startsWith('longshore-scheduler_')) ?? ''}`;
 }
 
+/** Without a terminal of its own, apt passes on all that the scripts of a package print before they fail. */
 const apt = (...args: readonly string[]): Promise<string> =>
-  host.sh(`DEBIAN_FRONTEND=noninteractive apt-get -y -q --allow-downgrades ${args.join(' ')} 2>&1`, APT_MS);
+  host.sh(
+    `DEBIAN_FRONTEND=noninteractive apt-get -y -q -o Dpkg::Use-Pty=0 --allow-downgrades ${args.join(' ')} 2>&1`,
+    APT_MS,
+  );
 const call = (path: string, token = ''): Promise<string> =>
   host.sh(`curl -sS -H 'authorization: Bearer ${token}' http://127.0.0.1:${http}${path}`);
 async function paths(): Promise<readonly string[]> {
