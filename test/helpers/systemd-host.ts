@@ -64,6 +64,11 @@ export class SystemdHost {
     );
   }
 
+  /** Id of its container. */
+  get id(): string {
+    return this.#id;
+  }
+
   /** A shell command there, as root. @throws with its output when it fails */
   async sh(command: string, timeoutMs = 60_000): Promise<string> {
     const { code, output } = await this.#exec(command, timeoutMs);

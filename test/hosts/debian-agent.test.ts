@@ -168,6 +168,22 @@ describe('the agent as a Debian package', () => {
     expect(await reloads()).toBe(reloadsBefore);
   });
 
+  test('is upgraded with its pool, by a command that installs the package', async () => {
+    const running = await containers();
+    const next = await build('9.0.2');
+    const env = { ...plainEnv(), LONGSHORE_URL: platform.url, LONGSHORE_TOKEN: platform.token };
+    const run = `docker exec ${host.id} apt-get -y -q --allow-downgrades install ${next}`;
+    const args = [MAIN, 'machine', 'upgrade', '--pool', 'default', '--run', run, '--to', '9.0.2', '--json'];
+    const upgrade = async (): Promise<unknown> => {
+      const said = await runProgram(process.execPath, args, { env }, APT_MS);
+      return JSON.parse(said.slice(said.indexOf('{')));
+    };
+    expect(await upgrade()).toMatchObject({ upgraded: [machineId], already: [], away: [], failed: null });
+    expect(await installed()).toBe('9.0.2');
+    expect(await containers()).toEqual(running);
+    expect(await upgrade()).toMatchObject({ upgraded: [], already: [machineId], failed: null });
+  });
+
   test('a package whose agent does not start fails, and says so; its containers go on, and the one before takes them up', async () => {
     const running = await containers();
     const bundle = join(built, 'lib', 'agent.mjs');
