@@ -33,6 +33,7 @@ import { logs } from './suites/logs.ts';
 import { loss } from './suites/loss.ts';
 import { placement } from './suites/placement.ts';
 import { startPlanes } from './suites/planes.ts';
+import { provisioning } from './suites/provisioning.ts';
 import { reaction } from './suites/reaction.ts';
 import { pull } from './suites/pull.ts';
 import { reconcile } from './suites/reconcile.ts';
@@ -59,6 +60,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   growth,
   rest,
   placement,
+  provisioning,
   records,
   crossing,
   streams,

@@ -18,6 +18,7 @@ export const SUITES = [
   'growth',
   'rest',
   'placement',
+  'provisioning',
   'records',
   'crossing',
   'streams',

@@ -77,11 +77,20 @@ function showPool(invocation: Invocation, answer: JsonObject): void {
     return;
   }
   printTable(['SETTING', 'VALUE'], settingRows(pool));
+  for (const line of growthLines(pool)) print(line);
   const file = textField(pool, 'declaredIn');
   if (file !== '')
     print(
       `\ndeclared in ${file}: change it there, and restart a scheduler that has this file, or send its process SIGHUP`,
     );
+}
+
+/** Why the pool grows or does not, what its machines cost, and the remedy. */
+export function growthLines(pool: JsonObject): readonly string[] {
+  const growth = objectField(pool, 'growth');
+  const [text, step, until] = ['text', 'step', 'until'].map((name) => textField(growth, name));
+  if (text === undefined || text === '') return [];
+  return [`\n${text}${until === '' ? '' : `, until ${until}`}`, ...(step === '' ? [] : [`next: ${step}`])];
 }
 
 /** A setting without a value follows the machine or the scheduler. */

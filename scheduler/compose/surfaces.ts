@@ -43,6 +43,7 @@ export interface SurfacesSetup extends Pick<
   | 'workers'
   | 'pools'
   | 'explains'
+  | 'growthOf'
   | 'volumeFiles'
   | 'volumeCalls'
   | 'cacheVolumes'

@@ -20,6 +20,12 @@ import type { Workers } from '../fleet/workers.ts';
 import { readRevoke } from '../replicas/outcome-messages.ts';
 import type { StreamRelay } from '../replicas/stream-relay.ts';
 import type { Objects } from '../stores/objects/service.ts';
+import type { ProvisioningLoop } from '../control/provisioning/loop.ts';
+import { offersOf } from '../control/provisioning/offers.ts';
+import type { FeasibilityCheck } from '../control/placement/feasibility-check.ts';
+import type { Placer } from '../control/placement/placer.ts';
+import type { CapacityChanges } from '../domain/provisioning.ts';
+import type { PoolDirectory } from '../fleet/pool-directory.ts';
 import type { Cancellation } from '../tasks/completion/cancellation.ts';
 import type { DeploymentStops } from '../tasks/deployment-stops.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
@@ -200,6 +206,32 @@ export function wireScaling({
   general.on('ready', () => void accounting.recount());
   containers.onChange((change) => placer.containerChanged(change));
   machines.onChange((machine) => placer.machineChanged(machine));
+}
+
+/** Pools grow and shrink with containers, machines, settings and limits; placement and calls count what they may make. */
+export function wireProvisioning({
+  containers,
+  machines,
+  directory,
+  provisioning,
+  placer,
+  feasibility,
+  changes,
+}: {
+  readonly containers: Pick<ContainerRegistry, 'onChange'>;
+  readonly machines: Pick<Machines, 'onChange'>;
+  readonly directory: PoolDirectory;
+  readonly provisioning: ProvisioningLoop;
+  readonly placer: Pick<Placer, 'growsBy'>;
+  readonly feasibility: Pick<FeasibilityCheck, 'countsAlso' | 'machineChanged'>;
+  readonly changes: Pick<CapacityChanges, 'knows'>;
+}): void {
+  containers.onChange((change) => provisioning.containerChanged(change));
+  machines.onChange((machine) => provisioning.machineChanged(machine));
+  directory.onChange((poolId) => provisioning.settingsChanged(poolId));
+  directory.onChange(() => feasibility.machineChanged());
+  feasibility.countsAlso(() => offersOf(directory.all(), (provider) => changes.knows(provider)));
+  placer.growsBy((id) => provisioning.growthFor(id));
 }
 
 /** Links, logs and images follow containers and machines. */

@@ -1,4 +1,6 @@
 import type { Gpu__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
+import type { PoolSettings } from '#shared/api/pools.ts';
+import type { MachineShape } from '../domain/provisioning.ts';
 import type { ContainerEntry } from './containers/container-registry.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
 
@@ -54,7 +56,23 @@ export function capacityOf(machine: Counted, placed: Iterable<ContainerEntry>): 
   return { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores, freeMemoryBytes, containers, leasedGpus, freeGpus };
 }
 
-function offeredBy({ row, inventory }: Counted): Pick<Capacity, 'totalCpuMillicores' | 'totalMemoryBytes'> {
+/** Capacity that a machine of the pool with that shape offers to containers, like `capacityOf` once it has joined. */
+export const offeredByShape = (
+  { cpuCores, memoryMib }: MachineShape,
+  poolSettings: PoolSettings,
+): Pick<Capacity, 'totalCpuMillicores' | 'totalMemoryBytes'> =>
+  offeredBy({
+    row: { poolSettings },
+    inventory: { cpuMillicores: Math.round(cpuCores * 1000), memoryBytes: memoryMib * MIB },
+  });
+
+function offeredBy({
+  row,
+  inventory,
+}: {
+  readonly row: Counted['row'];
+  readonly inventory: Pick<Inventory__Output, 'cpuMillicores' | 'memoryBytes'> | null;
+}): Pick<Capacity, 'totalCpuMillicores' | 'totalMemoryBytes'> {
   const { cpuOvercommit, reservedCpuCores, reservedMemoryMib } = row.poolSettings;
   const { cpuMillicores = 0, memoryBytes = 0 } = inventory ?? {};
   const reservedCpu = reservedCpuCores === null ? Math.min(1000, cpuMillicores / 10) : reservedCpuCores * 1000;

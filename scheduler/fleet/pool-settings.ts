@@ -94,6 +94,8 @@ export function providerProblem(settings: PoolSettings): string | undefined {
     return 'machineGpuModel and machineGpuCount go together: which GPUs a machine of the provider has, and how many';
   if (machineGpuModel?.toLowerCase() === ANY_GPU)
     return 'machineGpuModel must name one model, which the provider makes machines with';
+  if (settings.minFreeGpu > 0 && machineGpuCount === 0)
+    return 'minFreeGpu needs machineGpuModel and machineGpuCount: no machine of the provider would have a GPU';
   if (settings.minMachines > settings.maxMachines) return 'minMachines must be at most maxMachines';
   return undefined;
 }

@@ -67,6 +67,8 @@ export interface PoolService {
 export interface PoolsParts {
   readonly db: Db;
   readonly machines: Pick<Machines, 'poolChanged'>;
+  /** Told after each write of a pool; absent: nobody is. */
+  readonly written?: () => Promise<void>;
   /** Writer of who changed pools; absent: nothing is told. */
   readonly trail?: InstallationTrail;
   readonly log: Log;
@@ -205,9 +207,13 @@ export class Pools implements PoolService {
   }
 
   /** Runs a change and the entries of the audit trail in one transaction. */
-  #written<T>(run: (tx: Transaction, say: Say) => Promise<T>): Promise<T> {
-    const { db, trail } = this.#parts;
-    return trail === undefined ? db.transaction((tx) => run(tx, () => undefined)) : trail.transaction(run);
+  async #written<T>(run: (tx: Transaction, say: Say) => Promise<T>): Promise<T> {
+    const { db, trail, written } = this.#parts;
+    const outcome = await (trail === undefined
+      ? db.transaction((tx) => run(tx, () => undefined))
+      : trail.transaction(run));
+    await written?.();
+    return outcome;
   }
 
   /** Runs changes one after another, each with its announcement: the last announced change is the last written one. */

@@ -53,6 +53,7 @@ export interface DrainView {
 }
 
 export interface PoolView {
+  readonly id: number;
   readonly name: string;
   /** Settings as they were given. */
   readonly settings: PoolSettings;
@@ -62,6 +63,8 @@ export interface PoolView {
   readonly declaredIn: string | null;
   readonly gpu: string;
   readonly status: 'HEALTHY' | 'DEGRADED';
+  /** Why it is DEGRADED, in words. */
+  readonly reasons: readonly string[];
   readonly freeGpu: number;
   readonly freeCpuMillicores: number;
   readonly freeMemoryMib: number;

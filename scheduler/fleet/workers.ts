@@ -146,17 +146,16 @@ export class Workers implements WorkerService {
     );
   }
 
-  #poolView({ name, settings, declaredIn }: PoolRow, machines: readonly Machine[]): PoolView {
+  #poolView({ id, name, settings, declaredIn }: PoolRow, machines: readonly Machine[]): PoolView {
     const workers = machines.filter((machine) => machine.row.joinedAtMs !== null).map((machine) => this.#view(machine));
     const available = workers.filter((worker) => worker.status === 'available');
     const sum = (pick: (worker: WorkerView) => number): number =>
       available.reduce((total, worker) => total + pick(worker), 0);
     const inState = (status: string): number =>
       workers.reduce((total, worker) => total + worker.containers.filter((one) => one.status === status).length, 0);
-    const broken = machines.some(
-      (machine) => machine.health === 'LOST' || machine.health === 'SUSPECT' || blockingConditions(machine).length > 0,
-    );
+    const reasons = poolTroubles(machines);
     return {
+      id,
       name,
       settings,
       effectiveCpuWorkOnGpuMachines: takesCpuWork(
@@ -165,7 +164,8 @@ export class Workers implements WorkerService {
       ),
       declaredIn,
       gpu: workers.find((worker) => worker.gpu !== '')?.gpu ?? '',
-      status: broken ? 'DEGRADED' : 'HEALTHY',
+      status: reasons.length > 0 ? 'DEGRADED' : 'HEALTHY',
+      reasons,
       freeGpu: sum((worker) => worker.freeGpuCount),
       freeCpuMillicores: sum((worker) => worker.freeCpuMillicores),
       freeMemoryMib: sum((worker) => worker.freeMemoryMib),
@@ -366,6 +366,18 @@ export class Workers implements WorkerService {
     const machine = this.#parts.machines.get(id as MachineId);
     return machine?.row.poolWorkspaceId === owner.workspaceId ? machine : undefined;
   }
+}
+
+/** Why the pool of these machines is DEGRADED, in words; none: it is HEALTHY. */
+function poolTroubles(machines: readonly Machine[]): readonly string[] {
+  const counts = new Map<string, number>();
+  const count = (trouble: string): void => void counts.set(trouble, (counts.get(trouble) ?? 0) + 1);
+  for (const machine of machines) {
+    if (machine.health === 'LOST') count('lost');
+    if (machine.health === 'SUSPECT') count('silent');
+    for (const condition of blockingConditions(machine)) count(condition);
+  }
+  return [...counts].map(([trouble, number]) => `${number} machine${number === 1 ? '' : 's'}: ${trouble}`);
 }
 
 /** available = READY and active; pending = never READY yet; disabled = everything else. */

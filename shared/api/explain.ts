@@ -43,6 +43,23 @@ export const ExplainedContainer = Type.Object({
 });
 export type ExplainedContainer = Static<typeof ExplainedContainer>;
 
+/** Why a pool with a provider makes a machine or does not, and what its machines cost. */
+export const ExplainedGrowth = Type.Object({
+  pool: Text(),
+  provider: Text(),
+  verdict: Text('awaited: a machine is on its way; else why none is made'),
+  text: Text('a sentence'),
+  step: Text('what an administrator could do; empty: nothing'),
+  until: Time(),
+  machines: orNull(Count('of the provider: those there, on their way, and leaving; null: a shared pool, which others use too')),
+  pending: orNull(Count('of them, on their way')),
+  max_machines: orNull(Count()),
+  price: orNull(Type.Number({ description: 'of a machine in an hour; null: not known' })),
+  hourly_cost: orNull(Type.Number({ description: 'of its machines, as the budget counts it' })),
+  hourly_budget: orNull(Type.Number()),
+});
+export type ExplainedGrowth = Static<typeof ExplainedGrowth>;
+
 export const ExplainedBreaker = Type.Object({
   phase: Text('closed, cooling or probing'),
   failures: Count('starts that failed in a row'),
@@ -80,6 +97,10 @@ export const ExplainedScaling = Type.Object({
   conditions: Type.Array(Text(), { description: 'MetricsUnavailable: the queue could not be read for a minute' }),
   breaker: ExplainedBreaker,
   containers: Type.Array(ExplainedContainer, { maxItems: 100 }),
+  growth: Type.Array(ExplainedGrowth, {
+    maxItems: 10,
+    description: 'pools that could get a machine for the container that has waited longest; empty: none waits',
+  }),
   decisions: Type.Array(ExplainedDecision, { maxItems: 20, description: 'the last ones, newest first' }),
 });
 export type ExplainedScaling = Static<typeof ExplainedScaling>;

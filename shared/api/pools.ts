@@ -2,7 +2,7 @@
 // pools file, rows, placement and the command line all read the settings from here.
 import { Type } from 'typebox';
 import type { Static, TSchema } from 'typebox';
-import { Filters, Flag, Int64, ListLimit, Text, Uint32, nullable } from './fields.ts';
+import { Filters, Flag, Float, Int64, ListLimit, Text, Timestamp, Uint32, nullable } from './fields.ts';
 
 /** Form of names of providers and GPU models. */
 export const NAME_PATTERN = '^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$';
@@ -220,7 +220,21 @@ export const WorkerPoolState = Type.Object({
   registeredMachines: Int64(),
   pendingMachines: Int64(),
   readyMachines: Int64(),
+  reasons: Type.Array(Text(), { description: 'why it is DEGRADED, in words' }),
 });
+
+/** Why a pool with a provider grows or does not, and what its machines cost. */
+export const PoolGrowth = Type.Object({
+  verdict: Text({ description: 'awaited: machines are on their way; else why none is made, such as enough or max_machines' }),
+  text: Text({ description: 'a sentence' }),
+  step: Text({ description: 'what an administrator could do; empty: nothing' }),
+  until: Timestamp({ description: 'when the verdict ends by itself; null: not known' }),
+  machines: Uint32({ description: 'of the provider: those there, on their way, and leaving' }),
+  pending: Uint32({ description: 'of them, on their way' }),
+  price: nullable(Float({ description: 'of a machine in an hour; null: not known' })),
+  hourlyCost: Float({ description: 'of its machines in an hour, as the budget counts it' }),
+});
+export type PoolGrowth = Static<typeof PoolGrowth>;
 
 export const Pool = Type.Object({
   name: Text(),
@@ -238,6 +252,7 @@ export const Pool = Type.Object({
     description: 'what holds of cpuWorkOnGpuMachines, also where the settings have null',
   }),
   declaredIn: Text({ description: 'the file that its settings are changed in; empty: they are changed here' }),
+  growth: nullable(PoolGrowth),
 });
 export type Pool = Static<typeof Pool>;
 

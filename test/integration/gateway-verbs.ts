@@ -71,9 +71,9 @@ const POOL_SETTINGS = {
 };
 /** Text for a workspace that would spend the installation's money. */
 const NOT_FOR_WORKSPACES = /^settings\.\w+ is for an administrator to change: /;
-/** The last three fields are additions of ours. */
+/** The last four fields are additions of ours. */
 const POOL =
-  'name active gpu minFreeGpu minFreeCpu minFreeMemory defaultWorkerCpu defaultWorkerMemory defaultWorkerGpuCount state settings effectiveCpuWorkOnGpuMachines declaredIn';
+  'name active gpu minFreeGpu minFreeCpu minFreeMemory defaultWorkerCpu defaultWorkerMemory defaultWorkerGpuCount state settings effectiveCpuWorkOnGpuMachines declaredIn growth';
 
 const ENROLMENT_TOKEN =
   'id name poolName state maxMachines machines joined expiresAt revokedAt lastUsedAt createdAt createdBy';

@@ -430,7 +430,7 @@ describe('machines', () => {
       ok: false,
       errMsg: expect.stringMatching(/^settings\.hourlyCost is for an administrator/) as string,
     });
-    expect(await set({ settings: { minFreeGpu: 1, minMachines: 3 } })).toMatchObject({
+    expect(await set({ settings: { minFreeCpuCores: 1, minMachines: 3 } })).toMatchObject({
       ok: false,
       errMsg: 'minMachines must be at most maxMachines',
     });

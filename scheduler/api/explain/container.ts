@@ -10,7 +10,7 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { commonest, GIVE_UP_MS } from '../../control/placement/waiting.ts';
 import type { WaitTexts } from './deployment.ts';
-import { NO_WAIT, placeSteps } from './deployment.ts';
+import { NO_WAIT, growthSteps, growthTexts, placeSteps } from './deployment.ts';
 import { imageSteps } from './images.ts';
 import { countsOf } from './scaling.ts';
 import { startTimes } from './starts.ts';
@@ -188,6 +188,7 @@ function detailsOf(
   const details = [
     ...(lack === undefined ? [] : [lack.says]),
     ...rejectionTexts(rejections, facts.pool),
+    ...(row.state === 'PENDING' && scaling !== null ? growthTexts(scaling) : []),
     ...facts.quota,
   ];
   if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions, facts.conditionWords));
@@ -219,12 +220,13 @@ function detailsOf(
 }
 
 function stepsOf(
-  { row, pool }: ContainerFacts,
+  { row, pool, scaling }: ContainerFacts,
   own: ExplainedContainer | undefined,
   rejections: Readonly<Record<string, number>>,
 ): string[] {
   if (row.state === 'PENDING') {
-    const steps = own === undefined ? withoutLeader(rejections, pool) : placeSteps([own], pool);
+    const steps =
+      own === undefined ? withoutLeader(rejections, pool) : [...growthSteps(scaling ?? {}), ...placeSteps([own], pool)];
     return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
   }
   if (row.state === 'FAILED') return failedSteps(row);

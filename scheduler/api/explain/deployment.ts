@@ -206,7 +206,7 @@ export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] 
   }
   for (const condition of scaling.conditions)
     details.push(`condition ${condition}: its queue could not be read for a minute`);
-  details.push(...placeTexts(scaling.containers, pool), ...keepWarmTexts(scaling.containers));
+  details.push(...placeTexts(scaling.containers, pool), ...growthTexts(scaling), ...keepWarmTexts(scaling.containers));
   const { breaker } = scaling;
   if (breaker.failures > 0) {
     details.push(
@@ -221,6 +221,14 @@ export const lastLine = (message: string): string => {
   const line = message.trimEnd().split('\n').at(-1) ?? '';
   return line === '' ? '' : `: ${line}`;
 };
+
+/** Why pools make machines or do not; a leader of an earlier release does not tell. */
+export const growthTexts = ({ growth }: Partial<Pick<ExplainedScaling, 'growth'>>): string[] =>
+  (growth ?? []).map(({ text, until }) => (until === null ? text : `${text}, until ${until}`));
+
+/** What an administrator could do for pools to make machines; nothing where one is on its way. */
+export const growthSteps = ({ growth = [] }: Partial<Pick<ExplainedScaling, 'growth'>>): string[] =>
+  growth.some(({ verdict }) => verdict === 'awaited') ? [] : growth.map(({ step }) => step).filter((step) => step !== '');
 
 /** Texts of the PENDING containers, grouped by the thing they wait for. */
 export function placeTexts(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
@@ -263,7 +271,7 @@ function stepsOf(scaling: ExplainedScaling, name: string, pool: NamedPool): stri
   if (breaker.phase !== 'closed') {
     return [look, `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`];
   }
-  const steps = placeSteps(scaling.containers, pool);
+  const steps = [...growthSteps(scaling), ...placeSteps(scaling.containers, pool)];
   return breaker.failures > 0 ? [look, ...steps] : steps;
 }
 

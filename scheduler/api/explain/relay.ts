@@ -1,7 +1,7 @@
 // Asks the leader, from any replica, for facts that only the leader has. A question is one message there and one back.
 // Without a reply in time the explanation does without these facts.
 import { randomUUID } from 'node:crypto';
-import type { ExplainedScaling } from '#shared/api/explain.ts';
+import type { ExplainedGrowth, ExplainedScaling } from '#shared/api/explain.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Bus } from '../../cluster/bus.ts';
@@ -15,9 +15,17 @@ export interface RelayParts {
   readonly timeoutMs?: number;
 }
 
-type Message =
-  | { readonly ask: string; readonly queue: QueueName }
-  | { readonly answer: string; readonly scaling: ExplainedScaling | null };
+/** A question is about a queue, or about a pool. */
+type Question = { readonly queue: QueueName } | { readonly poolId: number };
+interface Answer {
+  /** null: a question about a pool, or the leader could not tell. */
+  readonly scaling: ExplainedScaling | null;
+  /** null: a question about a queue, or the pool has no provider. Absent: from a leader of an earlier release. */
+  readonly growth?: ExplainedGrowth | null;
+}
+type Message = (Question & { readonly ask: string }) | (Answer & { readonly answer: string });
+
+const NO_ANSWER: Answer = { scaling: null, growth: null };
 
 const TIMEOUT_MS = 2_000;
 /** Most questions under way; further ones are not asked. */
@@ -25,9 +33,10 @@ const MOST_ASKED = 1_000;
 
 export class ScalingRelay {
   readonly #parts: RelayParts;
-  readonly #asked = new Map<string, (scaling: ExplainedScaling | null) => void>();
+  readonly #asked = new Map<string, (answer: Answer) => void>();
 
   #explain: (queue: QueueName) => Promise<ExplainedScaling | null> = () => Promise.resolve(null);
+  #explainPool: (poolId: number) => ExplainedGrowth | null = () => null;
 
   constructor(parts: RelayParts) {
     this.#parts = parts;
@@ -39,41 +48,56 @@ export class ScalingRelay {
     this.#explain = handler;
   }
 
+  /** Called on the leader. The handler explains the growth of the pool. */
+  onAskedOfPool(handler: (poolId: number) => ExplainedGrowth | null): void {
+    this.#explainPool = handler;
+  }
+
   /** The leader's explanation of a queue; null: no leader answered in time. */
   async scaling(queue: QueueName): Promise<ExplainedScaling | null> {
+    return (await this.#ask({ queue })).scaling;
+  }
+
+  /** The leader's explanation of a pool; null: the pool has no provider, or no leader answered in time. */
+  async growth(poolId: number): Promise<ExplainedGrowth | null> {
+    return (await this.#ask({ poolId })).growth ?? null;
+  }
+
+  async #ask(question: Question): Promise<Answer> {
     const { isLeader, bus, channel, timeoutMs } = this.#parts;
-    if (isLeader()) return await this.#own(queue);
-    if (this.#asked.size >= MOST_ASKED) return null;
+    if (isLeader()) return await this.#own(question);
+    if (this.#asked.size >= MOST_ASKED) return NO_ANSWER;
     const ask = randomUUID();
     return await new Promise((resolve) => {
-      const done = (scaling: ExplainedScaling | null): void => {
+      const done = (answer: Answer): void => {
         clearTimeout(timer);
         this.#asked.delete(ask);
-        resolve(scaling);
+        resolve(answer);
       };
-      const timer = setTimeout(() => done(null), timeoutMs ?? TIMEOUT_MS);
+      const timer = setTimeout(() => done(NO_ANSWER), timeoutMs ?? TIMEOUT_MS);
       this.#asked.set(ask, done);
-      bus.publish(channel, { ask, queue } satisfies Message);
+      bus.publish(channel, { ...question, ask } satisfies Message);
     });
   }
 
   #heard(message: Message): void {
     if ('answer' in message) {
-      this.#asked.get(message.answer)?.(message.scaling);
+      this.#asked.get(message.answer)?.(message);
       return;
     }
     if (!this.#parts.isLeader() || this.#asked.has(message.ask)) return;
-    void this.#own(message.queue).then((scaling) =>
-      this.#parts.bus.publish(this.#parts.channel, { answer: message.ask, scaling } satisfies Message),
+    void this.#own(message).then((answer) =>
+      this.#parts.bus.publish(this.#parts.channel, { ...answer, answer: message.ask } satisfies Message),
     );
   }
 
-  async #own(queue: QueueName): Promise<ExplainedScaling | null> {
+  async #own(question: Question): Promise<Answer> {
     try {
-      return await this.#explain(queue);
+      if ('poolId' in question) return { scaling: null, growth: this.#explainPool(question.poolId) };
+      return { scaling: await this.#explain(question.queue) };
     } catch (error) {
-      this.#parts.log.warn({ err: error, queue }, 'scaling could not be explained');
-      return null;
+      this.#parts.log.warn({ err: error, question }, 'a question to the leader could not be answered');
+      return NO_ANSWER;
     }
   }
 }

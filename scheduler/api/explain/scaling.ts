@@ -1,6 +1,12 @@
 // The state of one queue in the leader's scaling loop, as it is shown: numbers, the formula, the breaker, the last
 // decisions. Made on the leader, and sent to the replica that asked.
-import type { ExplainedBreaker, ExplainedContainer, ExplainedDecision, ExplainedScaling } from '#shared/api/explain.ts';
+import type {
+  ExplainedBreaker,
+  ExplainedContainer,
+  ExplainedDecision,
+  ExplainedGrowth,
+  ExplainedScaling,
+} from '#shared/api/explain.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Breaker } from '../../control/autoscaler/breaker.ts';
@@ -32,6 +38,7 @@ export function explainScaling(
   facts: DeploymentFacts,
   place: (id: ContainerId) => ContainerPlace | undefined,
   nowMs: number,
+  growth: readonly ExplainedGrowth[] = [],
 ): ExplainedScaling {
   const { input, depth, history, decision } = queueScaling;
   const state = deploymentStateOf(facts);
@@ -67,6 +74,7 @@ export function explainScaling(
     conditions: badForMs >= METRICS_UNAVAILABLE_MS ? ['MetricsUnavailable'] : [],
     breaker: shownBreaker(input.breaker, nowMs),
     containers: input.containers.slice(0, MAX_CONTAINERS).map((one) => shownContainer(one, input, place(one.id))),
+    growth: [...growth],
     decisions: (history?.decisions ?? []).toReversed().map(shownDecision),
   };
 }

@@ -1,7 +1,7 @@
 // Explains the state of a task, a container or a deployment. This file gathers facts from rows, the queue and the
 // leader; the pure files beside it make the sentences. Reads only.
 // Invariant: things of another workspace are not found.
-import type { ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
+import type { ExplainedGrowth, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import { isBuiltImage } from '#shared/domain/built-images.ts';
@@ -22,7 +22,9 @@ import type { ContainerUsage, Usage } from '../../fleet/usage.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import type { Placer } from '../../control/placement/placer.ts';
+import type { FeasibilityCheck } from '../../control/placement/feasibility-check.ts';
 import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
+import type { GrowthView } from '../../control/provisioning/explain.ts';
 import { NO_POOL } from '../../domain/named-pool.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import type { JobPlace, TaskQueues } from '../../stores/queues/task-queues.ts';
@@ -32,6 +34,7 @@ import { Ticks } from '../../domain/ticks.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import { containerByEnd, newestOfStubName, containerById } from '../../stores/store/queries/containers.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
+import { adminWorkspaceId } from '../../stores/store/queries/workspaces.ts';
 import { deliveriesOfSubject } from '../../stores/store/queries/deliveries.ts';
 import { deploymentById, deploymentByName } from '../../stores/store/queries/deployments.ts';
 import { highestDeployment, servingDeployment } from '../../stores/store/queries/rollouts.ts';
@@ -50,6 +53,7 @@ import type { Asked } from './quota.ts';
 import { isForQuota, quotaTexts } from './quota.ts';
 import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
+import { shownGrowth } from './growth.ts';
 import { awaitedImageTexts } from './images.ts';
 import { rolloutTexts } from './rollout.ts';
 import type { RolloutTexts } from './rollout.ts';
@@ -66,8 +70,12 @@ export interface ExplainParts {
   readonly slots: SlotTable;
   readonly loads: Pick<Loads, 'of'>;
   readonly machines: Pick<Machines, 'get' | 'all'>;
+  readonly feasibility: Pick<FeasibilityCheck, 'isMakeable'>;
   readonly placer: Pick<Placer, 'waitOf'>;
   readonly autoscaler: Pick<Autoscaler, 'explain'>;
+  /** The leader's facts: what pools do for a waiting container, and what a pool does. */
+  readonly growth: (id: ContainerId) => readonly GrowthView[];
+  readonly growthOfPool: (poolId: number) => GrowthView | undefined;
   readonly targets: Targets;
   readonly queues: Pick<TaskQueues, 'read' | 'placeOf' | 'depth'>;
   readonly tasks: Pick<TaskReads, 'read'>;
@@ -134,7 +142,26 @@ export class Explain {
     const lastWanted = queueScaling.history?.decisions.findLast((made) => made.decision.wanted !== undefined)?.decision
       .wanted;
     const facts = scaleFacts(queueScaling.input, lastWanted ?? 0, nowMs);
-    return explainScaling(queueScaling, facts, (id) => this.#placeOf(id), nowMs);
+    return explainScaling(queueScaling, facts, (id) => this.#placeOf(id), nowMs, await this.#growthFor(queue));
+  }
+
+  /** Pools that could get a machine for the container of the queue that has waited longest. */
+  async #growthFor(queue: QueueName): Promise<readonly ExplainedGrowth[]> {
+    const { containers, growth, db } = this.#parts;
+    const [oldest] = [...containers.ofQueue(queue)]
+      .filter(({ row }) => row.state === 'PENDING')
+      .toSorted((a, b) => a.row.createdAtMs - b.row.createdAtMs);
+    if (oldest === undefined) return [];
+    const views = growth(oldest.row.id);
+    if (views.length === 0) return [];
+    const isWhole = oldest.row.workspaceId === (await adminWorkspaceId(db));
+    return views.map((view) => shownGrowth(view, isWhole));
+  }
+
+  /** The leader's explanation of a pool, for an administrator or its owner; null: it has no provider. */
+  growthOfPool(poolId: number): ExplainedGrowth | null {
+    const view = this.#parts.growthOfPool(poolId);
+    return view === undefined ? null : shownGrowth(view, true);
   }
 
   #placeOf(id: ContainerId): ContainerPlace | undefined {

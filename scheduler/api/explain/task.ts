@@ -13,7 +13,15 @@ import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
 import type { TaskRecord } from '../../tasks/records/records.ts';
 import { failedSteps, reasonText } from './container.ts';
 import type { WaitTexts } from './deployment.ts';
-import { NO_WAIT, lastLine, placeSteps, placeTexts, waitingOf as scalingWaits } from './deployment.ts';
+import {
+  NO_WAIT,
+  growthSteps,
+  growthTexts,
+  lastLine,
+  placeSteps,
+  placeTexts,
+  waitingOf as scalingWaits,
+} from './deployment.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
 import { startTimes } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
@@ -161,7 +169,7 @@ function detailsOf(facts: TaskFacts): string[] {
   if (scaling !== null && waits) {
     details.push(scaling.formula);
     if (scaling.decision.why !== 'at_target') details.push(scaling.decision.text);
-    details.push(...placeTexts(scaling.containers, facts.pool), ...facts.quota);
+    details.push(...placeTexts(scaling.containers, facts.pool), ...growthTexts(scaling), ...facts.quota);
   }
   const refusing = waits ? servers.filter((one) => !one.takes) : [];
   for (const why of new Set(refusing.map((one) => one.why_not))) {
@@ -234,6 +242,6 @@ function stepsOf(facts: TaskFacts): string[] {
     return [`its deployment is stopped: \`longshore deployment start ${deploymentName}\``];
   }
   if (scaling.breaker.phase !== 'closed') return [`\`longshore explain ${deploymentName}\` shows why starts fail`];
-  const steps = placeSteps(scaling.containers, pool);
+  const steps = [...growthSteps(scaling), ...placeSteps(scaling.containers, pool)];
   return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
 }

@@ -55,6 +55,7 @@ import type { KeptAnswers } from '../../stores/queues/kept-answers.ts';
 import type { Objects } from '../../stores/objects/service.ts';
 import { MOST_UPLOAD_BYTES } from '../operations/pods/files.ts';
 import { allOperations } from '../operations/index.ts';
+import type { OperationParts } from '../operations/index.ts';
 import type { Bootstrap } from '../operations/auth.ts';
 import type { AgentUpstream } from '../operations/machines.ts';
 import type { Packages } from '../ops/packages.ts';
@@ -191,7 +192,7 @@ export interface SurfaceParts {
   /** Rates of workspaces; absent: not bounded. */
   readonly rates?: Rates;
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
-  readonly feasibility: Pick<FeasibilityCheck, 'warning' | 'refusal'>;
+  readonly feasibility: Pick<FeasibilityCheck, 'warning' | 'refusal' | 'isMakeable'>;
   readonly submissions: Pick<Submissions, 'submit'>;
   readonly streams: Pick<Streams, 'expect'>;
   /** Streamed calls that other replicas pass to their callers here. */
@@ -234,6 +235,8 @@ export interface SurfaceParts {
   readonly packages: Pick<Packages, 'names' | 'open'>;
   readonly logs: LogReads;
   readonly explains: Explains;
+  /** Growth of a pool, as the leader explains it; null: the leader does not answer. */
+  readonly growthOf: OperationParts['growthOf'];
   /** History of events, and live readers of them. */
   readonly events: {
     readonly reads: EventReads;
@@ -293,7 +296,8 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
       ];
     },
     feasibilityWarningOf: (workspaceId, config) => parts.feasibility.warning(workspaceId, config),
-    poolNamed: (workspaceId, name) => readNamedPool({ db, machines: parts.discovery.machines }, workspaceId, name),
+    poolNamed: (workspaceId, name) =>
+      readNamedPool({ db, machines: parts.discovery.machines, feasibility: parts.feasibility }, workspaceId, name),
     ...limits,
   });
   const deployments = new Deployments({
@@ -409,6 +413,7 @@ function registerAll(
       snapshots: parts.snapshots,
       workers: parts.workers,
       pools: parts.pools,
+      growthOf: parts.growthOf,
       tokenAdmin: parts.tokenAdmin,
       volumes,
       builds: parts.builds,

@@ -1,4 +1,5 @@
 // The list of operations, one entry each; every transport (HTTP now) binds the same list.
+import type { ExplainedGrowth } from '#shared/api/explain.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Builds } from '../../fleet/builds/builds.ts';
@@ -61,6 +62,8 @@ export interface OperationParts extends Omit<CreatePodParts, 'stubs'>, PodOperat
   readonly containerActions: Pick<ContainerActions, 'stopContainer'>;
   readonly workers: WorkerService;
   readonly pools: PoolService;
+  /** Growth of a pool, as the leader explains it; null: the leader does not answer. */
+  readonly growthOf: (poolId: number) => Promise<ExplainedGrowth | null>;
   readonly tokenAdmin: Pick<TokenAdmin, 'list' | 'create' | 'toggle' | 'remove'>;
   readonly volumes: Pick<Volumes, 'getOrCreate' | 'among'>;
   readonly builds: Pick<Builds, 'verify' | 'build'>;
@@ -107,7 +110,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     drainWorker(parts.workers),
     listPools(parts.workers),
     createPool(parts.pools, parts.workers),
-    getPool(parts.workers),
+    getPool(parts.workers, parts.growthOf),
     changePool(parts.pools, parts.workers),
     deletePool(parts.pools),
     listTokens(parts.tokenAdmin),

@@ -10,7 +10,8 @@ import {
   PoolResponse,
   PoolSettingsRequest,
 } from '#shared/api/pools.ts';
-import type { Pool } from '#shared/api/pools.ts';
+import type { ExplainedGrowth } from '#shared/api/explain.ts';
+import type { Pool, PoolGrowth } from '#shared/api/pools.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { changeRefusal, readPoolSettings } from '../../fleet/pool-settings.ts';
 import type { ChangePoolOutcome, CreatePoolOutcome, PoolService } from '../../fleet/pools.ts';
@@ -115,7 +116,12 @@ function ownerNamed(caller: Caller, workspaceId = ''): Owner | string {
     : "workspaceId is for an administrator: a workspace's token sees its own pools";
 }
 
-export function getPool(workers: Looks): Operation {
+/** Growth of a pool, as the leader explains it; null: the leader does not answer. */
+type GrowthOf = (poolId: number) => Promise<ExplainedGrowth | null>;
+/** Answers of changes leave it out: the leader has yet to decide. */
+const noGrowth: GrowthOf = () => Promise.resolve(null);
+
+export function getPool(workers: Looks, growthOf: GrowthOf): Operation {
   return operation({
     name: 'GetPool',
     http: 'GET /pools/{name}',
@@ -125,14 +131,16 @@ export function getPool(workers: Looks): Operation {
     response: PoolResponse,
     handle: async (caller, { name, workspaceId }) => {
       const owner = ownerNamed(caller, workspaceId);
-      return typeof owner === 'string' ? refused(owner) : found(workers, owner, name);
+      return typeof owner === 'string' ? refused(owner) : found(workers, owner, name, growthOf);
     },
   });
 }
 
-async function found(workers: Looks, owner: Owner, name: string): Promise<PoolResponse> {
+async function found(workers: Looks, owner: Owner, name: string, growthOf: GrowthOf = noGrowth): Promise<PoolResponse> {
   const pool = await workers.poolNamed(owner, name);
-  return pool === undefined ? refused(notFound(owner, name)) : { ok: true, errMsg: '', pool: poolRecord(pool) };
+  if (pool === undefined) return refused(notFound(owner, name));
+  const growth = pool.settings.provider === null ? null : await growthOf(pool.id);
+  return { ok: true, errMsg: '', pool: poolRecord(pool, growth) };
 }
 
 export function deletePool(pools: Pick<PoolService, 'delete'>): Operation {
@@ -174,23 +182,52 @@ export function listPools(workers: Lists): Operation {
       const pools = (await workers.listPools(ownerOf(caller)))
         .filter((pool) => names === undefined || names.includes(pool.name))
         .toSorted((a, b) => compare(a.name, b.name));
-      return { ok: true, errMsg: '', pools: pools.slice(0, limit).map(poolRecord) };
+      return { ok: true, errMsg: '', pools: pools.slice(0, limit).map((pool) => poolRecord(pool, null)) };
     },
   });
 }
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
-const poolRecord = (view: PoolView): Pool => ({
+const MIB_OF_GIB = 1024;
+/** Amounts as texts, like `1`, `2000m` and `1Gi`; empty: the pool has no provider, or it is not set. */
+const coresText = (cores: number | null): string => (cores === null ? '' : `${Math.round(cores * 1000)}m`);
+const memoryText = (mib: number | null): string =>
+  mib === null ? '' : mib > 0 && mib % MIB_OF_GIB === 0 ? `${mib / MIB_OF_GIB}Gi` : `${mib}Mi`;
+
+/** Fields of the interface about machines that the pool's provider makes. */
+function providerFields({ settings }: PoolView) {
+  const isGrowing = settings.provider !== null;
+  const said = (text: string): string => (isGrowing ? text : '');
+  return {
+    minFreeGpu: said(String(settings.minFreeGpu)),
+    minFreeCpu: said(coresText(settings.minFreeCpuCores)),
+    minFreeMemory: said(memoryText(settings.minFreeMemoryMib)),
+    defaultWorkerCpu: said(coresText(settings.machineCpuCores)),
+    defaultWorkerMemory: said(memoryText(settings.machineMemoryMib)),
+    defaultWorkerGpuCount: said(String(settings.machineGpuCount)),
+  };
+}
+
+const growthRecord = (growth: ExplainedGrowth | null): PoolGrowth | null =>
+  growth === null
+    ? null
+    : {
+        verdict: growth.verdict,
+        text: growth.text,
+        step: growth.step,
+        until: growth.until,
+        machines: growth.machines ?? 0,
+        pending: growth.pending ?? 0,
+        price: growth.price,
+        hourlyCost: growth.hourly_cost ?? 0,
+      };
+
+const poolRecord = (view: PoolView, growth: ExplainedGrowth | null): Pool => ({
   name: view.name,
   active: true,
-  gpu: view.gpu,
-  minFreeGpu: '',
-  minFreeCpu: '',
-  minFreeMemory: '',
-  defaultWorkerCpu: '',
-  defaultWorkerMemory: '',
-  defaultWorkerGpuCount: '',
+  gpu: view.gpu === '' && view.settings.provider !== null ? (view.settings.machineGpuModel ?? '') : view.gpu,
+  ...providerFields(view),
   state: {
     status: view.status,
     schedulingLatency: 0,
@@ -204,8 +241,10 @@ const poolRecord = (view: PoolView): Pool => ({
     registeredMachines: view.registeredMachines,
     pendingMachines: view.pendingMachines,
     readyMachines: view.readyMachines,
+    reasons: [...view.reasons],
   },
   settings: view.settings,
   effectiveCpuWorkOnGpuMachines: view.effectiveCpuWorkOnGpuMachines,
   declaredIn: view.declaredIn ?? '',
+  growth: growthRecord(growth),
 });

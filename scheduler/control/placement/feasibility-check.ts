@@ -7,7 +7,7 @@ import { capacityOf } from '../../fleet/capacity.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import { tooSmallReason, infeasibleReason } from './feasibility.ts';
 import type { OfferedMachine } from './feasibility.ts';
-import { poolNameOf } from '../../domain/pools.ts';
+import { mayUsePool, poolNameOf } from '../../domain/pools.ts';
 import type { FeasibilityWarning } from '../../workspaces/deployments/needs.ts';
 
 const MIB = 1024 * 1024;
@@ -28,11 +28,25 @@ export class FeasibilityCheck {
   /** Number that grows with every change of a machine or pool. */
   #version = 0;
   readonly #clock: Pick<Clock, 'nowMs'>;
+  #makeable: () => Iterable<OfferedMachine> = () => [];
   readonly #known = new WeakMap<StubConfig, CachedAnswer>();
 
   constructor(machines: Machines, clock: Pick<Clock, 'nowMs'>) {
     this.#machines = machines;
     this.#clock = clock;
+  }
+
+  /** Counts machines, too, that providers could make. */
+  countsAlso(makeable: () => Iterable<OfferedMachine>): void {
+    this.#makeable = makeable;
+    this.machineChanged();
+  }
+
+  /** Whether a provider could make a machine for that pool. */
+  isMakeable(workspaceId: WorkspaceId, poolName: string): boolean {
+    for (const machine of this.#makeable())
+      if (machine.poolName === poolName && mayUsePool(machine, { workspaceId, poolName })) return true;
+    return false;
   }
 
   /** Forgets earlier answers: a machine or a pool changed. */
@@ -94,6 +108,6 @@ export class FeasibilityCheck {
         size: { cpuMillicores: totalCpuMillicores, memoryBytes: totalMemoryBytes },
       };
     });
-    return { machines, untilMs };
+    return { machines: [...machines, ...this.#makeable()], untilMs };
   }
 }

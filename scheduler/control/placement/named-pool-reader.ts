@@ -4,6 +4,7 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import { isPoolUsable } from '../../stores/store/queries/pools.ts';
+import type { FeasibilityCheck } from './feasibility-check.ts';
 import { NO_POOL, lackOf } from '../../domain/named-pool.ts';
 import type { NamedPool, PoolMachine } from '../../domain/named-pool.ts';
 import { isForeign, poolNameProblem } from '../../domain/pools.ts';
@@ -11,15 +12,18 @@ import { isForeign, poolNameProblem } from '../../domain/pools.ts';
 export interface NamedPoolReaderParts {
   readonly db: Queryable;
   readonly machines: { all(): Iterable<Machine> };
+  readonly feasibility: Pick<FeasibilityCheck, 'isMakeable'>;
 }
 
 /** Looks at a pool. @param name - empty: none is named */
 export async function readNamedPool(
-  { db, machines }: NamedPoolReaderParts,
+  { db, machines, feasibility }: NamedPoolReaderParts,
   workspaceId: WorkspaceId,
   name: string,
 ): Promise<NamedPool> {
   if (name === '') return NO_POOL;
+  // The pool's provider makes a machine when work waits for one.
+  if (feasibility.isMakeable(workspaceId, name)) return { name, lack: undefined };
   const there: PoolMachine[] = [];
   for (const { row, health } of machines.all()) {
     if (row.poolName !== name || isForeign({ poolOwner: row.poolWorkspaceId }, { workspaceId })) continue;

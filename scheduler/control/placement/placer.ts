@@ -17,8 +17,8 @@ import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
 import { PlacementWrites, reservationOf, volumesOf } from './placement-writes.ts';
 import type { PlacementWritesParts } from './placement-writes.ts';
 import type { Reservation } from './reservations.ts';
-import { commonest, GIVE_UP_MS, giveUpReason, placementWait, RETURNED_OFTEN } from './waiting.ts';
-import type { PlacementWait } from './waiting.ts';
+import { AWAITED_MS, commonest, GIVE_UP_MS, giveUpReason, NO_GROWTH, placementWait, RETURNED_OFTEN } from './waiting.ts';
+import type { Growth, PlacementWait } from './waiting.ts';
 import type { ImagePlaces, Quota } from './snapshot.ts';
 import { MachineFacts, PlacementSnapshot } from './snapshot.ts';
 
@@ -67,6 +67,7 @@ export class Placer {
   #again = false;
   #stopped = true;
   #imageAway: (entry: ContainerEntry, volumeHomes: ReadonlySet<MachineId>) => void = () => undefined;
+  #growth: (id: ContainerId) => Growth = () => NO_GROWTH;
 
   constructor(parts: PlacementParts) {
     this.#parts = parts;
@@ -79,6 +80,11 @@ export class Placer {
   /** Called when a container found no machine, and a cause is that its image is not on all of them. */
   onImageAway(handler: (entry: ContainerEntry, volumeHomes: ReadonlySet<MachineId>) => void): void {
     this.#imageAway = handler;
+  }
+
+  /** Asks what pools with a provider do for a container, before it gives up. */
+  growsBy(growth: (id: ContainerId) => Growth): void {
+    this.#growth = growth;
   }
 
   containerChanged({ entry, to, from, machineBefore }: ContainerEntryChange): void {
@@ -128,6 +134,7 @@ export class Placer {
       timesReturned: this.#backoff.times(id),
       notBeforeMs: leftMs <= 0 ? null : clock.nowMs() + leftMs,
       createdAtMs: entry.row.createdAtMs,
+      growth: this.#growth(id),
     });
   }
 
@@ -363,12 +370,13 @@ export class Placer {
     const isRefused = Object.keys(rejections).length > 0;
     const main = isRefused || this.#backoff.times(row.id) === 0 ? commonest(rejections) : 'machine_rejected';
     const waitedMs = this.#waitedMs(entry);
-    if (waitedMs < GIVE_UP_MS) {
+    const growth = waitedMs < GIVE_UP_MS ? NO_GROWTH : this.#growth(row.id);
+    if (waitedMs < (growth.isAwaited ? AWAITED_MS : GIVE_UP_MS)) {
       await this.#note(entry);
       return main;
     }
-    const reason = giveUpReason(rejections, this.#backoff.times(row.id));
-    const message = `no machine took it in ${GIVE_UP_MS / 60_000} minutes: ${reason}${main === reason ? '' : ` (${main})`}`;
+    const reason = giveUpReason(rejections, this.#backoff.times(row.id), growth);
+    const message = `no machine took it in ${Math.floor(waitedMs / 60_000)} minutes: ${reason}${main === reason ? '' : ` (${main})`}`;
     log.warn({ containerId: row.id, rejections, reason }, 'container gave up waiting for a place');
     const gpu_model = gpuModelOf(entry);
     metrics.placements.inc({ pool: spec.poolName, gpu_model, result: 'gave_up' });

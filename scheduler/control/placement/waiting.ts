@@ -4,6 +4,9 @@ import type { Rejections } from './place.ts';
 /** Milliseconds after which a waiting container is FAILED, for the reason that `giveUpReason` names. */
 export const GIVE_UP_MS = 20 * 60_000;
 
+/** The same for a container that a machine on its way will take. */
+export const AWAITED_MS = 60 * 60_000;
+
 export const GIVE_UP_REASONS = [
   'no_capacity',
   'gpu_unavailable',
@@ -12,6 +15,7 @@ export const GIVE_UP_REASONS = [
   'image_unavailable',
   'machine_rejected',
   'no_matching_pool',
+  'provisioning_limit',
 ] as const;
 export type GiveUpReason = (typeof GIVE_UP_REASONS)[number];
 
@@ -31,21 +35,31 @@ export interface PlacementWait {
   readonly givesUpWith: GiveUpReason;
 }
 
+/** What pools with a provider do for a container. */
+export interface Growth {
+  /** Whether a machine on its way will take it. */
+  readonly isAwaited: boolean;
+  /** Whether a pool could make a machine for it, and is kept from it by a bound of its settings. */
+  readonly isLimited: boolean;
+}
+export const NO_GROWTH: Growth = { isAwaited: false, isLimited: false };
+
 export function placementWait(facts: {
   readonly rejections: Readonly<Record<string, number>> | null;
   readonly timesReturned: number;
   readonly notBeforeMs: number | null;
   readonly createdAtMs: number;
+  readonly growth?: Growth;
 }): PlacementWait {
-  const { rejections, timesReturned, notBeforeMs, createdAtMs } = facts;
+  const { rejections, timesReturned, notBeforeMs, createdAtMs, growth = NO_GROWTH } = facts;
   return {
     rejections,
     mainReason: rejections === null ? null : commonest(rejections),
     timesReturned,
     notBeforeMs,
     waitingSinceMs: createdAtMs,
-    givesUpAtMs: createdAtMs + GIVE_UP_MS,
-    givesUpWith: giveUpReason(rejections ?? {}, timesReturned),
+    givesUpAtMs: createdAtMs + (growth.isAwaited ? AWAITED_MS : GIVE_UP_MS),
+    givesUpWith: giveUpReason(rejections ?? {}, timesReturned, growth),
   };
 }
 
@@ -91,7 +105,12 @@ const BY_REASON: Readonly<Record<string, GiveUpReason>> = {
 const AWAY: ReadonlySet<string> = new Set(['machine_not_ready', 'cordoned', 'condition']);
 
 /** Reason with which a container fails that waited too long. */
-export function giveUpReason(rejections: Readonly<Record<string, number>>, timesReturned: number): GiveUpReason {
+export function giveUpReason(
+  rejections: Readonly<Record<string, number>>,
+  timesReturned: number,
+  { isLimited }: Pick<Growth, 'isLimited'> = NO_GROWTH,
+): GiveUpReason {
+  if (isLimited) return 'provisioning_limit';
   if (timesReturned >= RETURNED_OFTEN) return 'machine_rejected';
   const main = commonest(rejections);
   const missing = ['volume', 'image_unavailable', 'gpu_count', 'gpu_model'].find((one) => (rejections[one] ?? 0) > 0);

@@ -71,6 +71,8 @@ export interface Keys {
   readonly decideChannel: string;
   /** Questions that only the leader can explain, and its answers. */
   readonly explainChannel: string;
+  /** Channel on which a replica says that it wrote a pool. */
+  readonly poolsChannel: string;
   /** Metrics pages of machines that are linked to another replica. */
   readonly pagesChannel: string;
   /** Streams ordered from machines that are linked to another replica. */
@@ -150,6 +152,7 @@ export function keysOf(prefix = 'ls'): Keys {
     invalidateChannel: `${prefix}:invalidate`,
     decideChannel: `${prefix}:decide`,
     explainChannel: `${prefix}:explain`,
+    poolsChannel: `${prefix}:pools`,
     pagesChannel: `${prefix}:pages`,
     orderedStreamsChannel: `${prefix}:ordered-streams`,
     deletedCachesChannel: `${prefix}:deleted-caches`,

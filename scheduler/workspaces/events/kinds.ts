@@ -30,6 +30,7 @@ export const EVENT_KINDS = {
   'container.event': KEPT,
   'worker.lifecycle': KEPT,
   'compute.machine': KEPT,
+  'compute.pool': KEPT,
   'llm.route': KEPT,
   'container.metrics': PASSING,
   'container.log': PASSING,

@@ -81,6 +81,7 @@ describe('settings', () => {
     ['a number of GPUs without their model', { ...cloud, machineGpuCount: 1 }, /go together/],
     ['a model of GPUs without their number', { ...cloud, machineGpuModel: 'H100' }, /go together/],
     ['any model', { ...gpus, machineGpuModel: 'Any' }, /must name one model/],
+    ['a floor of GPUs that no machine has', { ...cloud, minFreeGpu: 1 }, /minFreeGpu needs/],
     ['more machines at least than at most', { ...cloud, minMachines: 11 }, /minMachines must be at most maxMachines/],
   ] as const)('that go together: %s', ([, said, problem]) => {
     const found = providerProblem(settled(said));

@@ -10,6 +10,7 @@ import { FAST_BUCKETS, Registry, SLOW_BUCKETS } from '#shared/metrics.ts';
 import type { GpuFacts } from '#agent/telemetry/metrics.ts';
 import { AgentMetrics } from '#agent/telemetry/metrics.ts';
 import { AutoscalerMetrics } from '#scheduler/control/autoscaler/metrics.ts';
+import { ProvisioningMetrics, registerProvisionGauges } from '#scheduler/control/provisioning/metrics.ts';
 import { ReadMetrics } from '#scheduler/stores/store/metrics.ts';
 import { registerGauges } from '#scheduler/compose/gauges.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
@@ -73,6 +74,8 @@ function schedulerRegistry(): Registry {
   const fleetMetrics = new FleetMetrics(registry);
   fleetMetrics.showPool('gpu');
   registerGauges({ ...anIdleInstallation(), registry, fleetMetrics });
+  new ProvisioningMetrics(registry, fleetMetrics);
+  registerProvisionGauges({ registry, metrics: fleetMetrics, views: () => [], isLeader: () => true });
   return registry;
 }
 
@@ -93,6 +96,11 @@ const SCHEDULER = `
   pool_gpus{pool,gpu_model,state}
   pool_cpu_cores{pool,state}
   pool_memory_bytes{pool,state}
+  provision_decisions_total{pool,step,reason}
+  provision_machines{pool,state}
+  provision_hourly_cost{pool}
+  provision_waiting_containers{pool,state}
+  provision_blocked_pools{reason}
   drains_active{pool}
   drain_duration_seconds{pool,result} slow
   machine_disconnects_total{pool,reason}

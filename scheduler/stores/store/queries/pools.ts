@@ -205,6 +205,24 @@ export function listPools(db: Queryable, workspaceId: WorkspaceId | null): Promi
   );
 }
 
+/** Pools of all owners that name a provider. */
+export function poolsWithProvider(db: Queryable): Promise<PoolRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from pools where settings ? 'provider' and deleted_at is null order by id`,
+    [],
+    map,
+  );
+}
+
+/** Text that differs after any change of any pool. */
+export async function poolsVersion(db: Queryable): Promise<string> {
+  const { rows } = await db.query<{ version: string }>(
+    "select count(*) || ' ' || coalesce(sum(extract(epoch from updated_at)), 0) as version from pools",
+  );
+  return rows[0]?.version ?? '';
+}
+
 /** The shared pools, locked against other changes until this transaction ends. */
 export function lockSharedPools(tx: Queryable): Promise<PoolRow[]> {
   return many(

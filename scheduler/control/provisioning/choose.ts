@@ -1,0 +1,129 @@
+// Which pool grows for a container: whether a machine of a pool could take it, what keeps the pool from growing, what
+// its machines cost, and the order of those that could. Pure. Source: decision 0255.
+import { gpuMatches } from '#shared/domain/gpus.ts';
+import { mayUsePool } from '../../domain/pools.ts';
+import type { Blocked, Demand, GrowingPool, Offer, Unfit } from './facts.ts';
+
+/** Most machines of a pool that may be on their way at once. */
+export const MOST_PENDING = 5;
+
+/** Why no machine of the pool could ever take the container; undefined: one could. */
+export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
+  const { poolName, poolOwner, settings, offer } = pool;
+  if (!mayUsePool({ poolName, poolOwner, requiresPoolSelector: settings.requiresPoolSelector }, demand))
+    return 'not_usable';
+  // Free GPUs keep their share of a machine, so an empty machine with GPUs has no room for other work.
+  if (demand.gpuCount === 0 && offer.gpuModels.length > 0) return 'kept_for_gpus';
+  const matching = matchingGpus(offer, demand);
+  if (demand.gpuCount > 0 && matching === 0) return 'gpu_model';
+  if (matching < demand.gpuCount) return 'gpu_count';
+  if (!fits(offer, offer, demand)) return 'too_small';
+  return pool.refused.has(demand.queue) ? 'refused' : undefined;
+}
+
+/** Whether the free amounts of a machine suffice for the container. */
+export function fits(free: Offer, total: Offer, demand: Demand): boolean {
+  if (matchingGpus(free, demand) < demand.gpuCount) return false;
+  const kept =
+    demand.gpuCount === 0 && total.gpuModels.length > 0 ? free.gpuModels.length / total.gpuModels.length : 0;
+  return (
+    free.cpuMillicores - kept * total.cpuMillicores >= demand.cpuMillicores &&
+    free.memoryBytes - kept * total.memoryBytes >= demand.memoryBytes
+  );
+}
+
+const matchingGpus = ({ gpuModels }: Offer, { gpu, gpuCount }: Demand): number =>
+  gpuCount === 0 ? 0 : gpuModels.filter((model) => gpuMatches(model, gpu)).length;
+
+/** Free amounts that are left after the container was taken. */
+export function without(free: Offer, demand: Demand): Offer {
+  const taken = new Set<number>();
+  for (const [index, model] of free.gpuModels.entries())
+    if (taken.size < demand.gpuCount && gpuMatches(model, demand.gpu)) taken.add(index);
+  return {
+    cpuMillicores: free.cpuMillicores - demand.cpuMillicores,
+    memoryBytes: free.memoryBytes - demand.memoryBytes,
+    gpuModels: taken.size === 0 ? free.gpuModels : free.gpuModels.filter((_model, index) => !taken.has(index)),
+  };
+}
+
+/** Number of such containers that an empty machine of the pool holds, at most `most`. */
+export function heldBy({ offer }: GrowingPool, demand: Demand, most: number): number {
+  let free = offer;
+  let count = 0;
+  for (; count < most && fits(free, offer, demand); count += 1) free = without(free, demand);
+  return count;
+}
+
+/** Price of a further machine in an hour: the pool's setting, else the mean of its known ones; null: not known. */
+export function priceOf({ settings, capacity }: Pick<GrowingPool, 'settings' | 'capacity'>): number | null {
+  if (settings.hourlyCost !== null) return settings.hourlyCost;
+  const priced = capacity.alive - capacity.unpriced;
+  return priced > 0 ? capacity.hourlyCost / priced : null;
+}
+
+/** Cost of a machine whose price nobody knows, as a budget counts it. */
+const UNPRICED = 1;
+
+/** Cost of the pool's machines in an hour, as its budget counts it. */
+export function costOf(pool: Pick<GrowingPool, 'settings' | 'capacity'>): number {
+  const { settings, capacity } = pool;
+  if (settings.hourlyCost !== null) return capacity.alive * settings.hourlyCost;
+  return capacity.hourlyCost + capacity.unpriced * (priceOf(pool) ?? UNPRICED);
+}
+
+/**
+ * What keeps the pool from another machine; undefined: nothing.
+ * @param planned - machines that this round has it make already
+ */
+export function blockedBy(pool: GrowingPool, planned: number, nowMs: number): Blocked | undefined {
+  const { settings, capacity, isKnown } = pool;
+  if (!isKnown) return 'unknown_provider';
+  if (capacity.notBeforeMs > nowMs) return 'backing_off';
+  if (capacity.alive + planned >= settings.maxMachines) return 'max_machines';
+  if (settings.hourlyBudget !== null) {
+    const price = priceOf(pool);
+    const cost = costOf(pool) + (planned + 1) * (price ?? UNPRICED);
+    if (cost > settings.hourlyBudget + EPSILON) return 'hourly_budget';
+    // The first machine tells what a machine costs, if the provider lists prices at all; more could exceed the budget.
+    const hasJoined = capacity.alive > capacity.pending;
+    if (price === null && !hasJoined && capacity.pending + planned > 0) return 'price_unknown';
+  }
+  return capacity.pending + planned >= MOST_PENDING ? 'pending_bound' : undefined;
+}
+/** Sums of prices such as 0.1 are not exact. */
+const EPSILON = 1e-9;
+
+/**
+ * Orders pools that could all serve the container. The order of the models it asks for and its workspace's own pools
+ * come first, as in placement. Then comes the lowest cost for each container served, then the higher priority.
+ * @param waiting - number of such containers that wait
+ */
+export function comparePools(demand: Demand, waiting: number): (a: GrowingPool, b: GrowingPool) => number {
+  const cost = (pool: GrowingPool): number => {
+    const price = priceOf(pool);
+    return price === null ? Infinity : price / Math.max(1, heldBy(pool, demand, Math.min(waiting, MOST_SERVED)));
+  };
+  return (a, b) =>
+    rankOf(a, demand) - rankOf(b, demand) ||
+    isOwn(b, demand) - isOwn(a, demand) ||
+    difference(cost(a), cost(b)) ||
+    b.settings.priority - a.settings.priority ||
+    a.poolId - b.poolId;
+}
+/** Most containers by which the price of a machine is divided. */
+const MOST_SERVED = 64;
+
+/** Two infinite costs are equal. */
+const difference = (a: number, b: number): number => (a === b ? 0 : a - b);
+
+/** Place of the pool's GPU model in the order asked for. */
+function rankOf({ offer }: GrowingPool, { gpu, gpuCount }: Demand): number {
+  if (gpuCount === 0) return 0;
+  const rank = gpu.findIndex(
+    (want) => offer.gpuModels.filter((model) => gpuMatches(model, [want])).length >= gpuCount,
+  );
+  return rank === -1 ? gpu.length : rank;
+}
+
+const isOwn = ({ poolOwner }: GrowingPool, { workspaceId }: Demand): number => (poolOwner === workspaceId ? 1 : 0);

@@ -1,0 +1,117 @@
+// Facts from which the loop decides how pools grow and shrink, and the words of its decisions. Times are
+// monotonic milliseconds of the process that decides. Types alone.
+import type { PoolSettings } from '#shared/api/pools.ts';
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { PoolCapacity } from '../../domain/provisioning.ts';
+
+/** Container that waits for a place. */
+export interface Demand {
+  readonly id: ContainerId;
+  readonly queue: QueueName;
+  readonly workspaceId: WorkspaceId;
+  /** Pool that it must run in; empty: any that the workspace may use. */
+  readonly poolName: string;
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  /** Models in order of preference; `any` matches all. Empty: none. */
+  readonly gpu: readonly string[];
+  readonly gpuCount: number;
+  /** Since when it waits. */
+  readonly sinceMs: number;
+}
+
+/** Amounts that a machine offers to containers, less what stays for its host. */
+export interface Offer {
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  /** Model of each device. */
+  readonly gpuModels: readonly string[];
+}
+
+/** Machine of a pool that has joined. */
+export interface Room {
+  readonly machineId: MachineId;
+  /** Whether the pool's provider made it: the loop never ends a machine that was admitted by hand. */
+  readonly isMade: boolean;
+  /** Whether new containers may be placed there. */
+  readonly isOpen: boolean;
+  /** Whether it may be ended: in service, and not in doubt. */
+  readonly mayLeave: boolean;
+  readonly total: Offer;
+  readonly free: Offer;
+  readonly createdAtMs: number;
+  /** Since when it is open and has offered no less than now: placement has had so long to use it. */
+  readonly offersSinceMs: number;
+  /** Since when no container is there; null: one is. */
+  readonly emptySinceMs: number | null;
+}
+
+/** Pool with a provider. */
+export interface GrowingPool {
+  readonly poolId: number;
+  readonly poolName: string;
+  /** Workspace that owns the pool; null: shared. */
+  readonly poolOwner: WorkspaceId | null;
+  readonly settings: PoolSettings;
+  /** Whether the installation has the provider. */
+  readonly isKnown: boolean;
+  /** Amounts of a machine that the provider makes. */
+  readonly offer: Offer;
+  /** Machines of the provider; `notBeforeMs` as monotonic time. */
+  readonly capacity: PoolCapacity;
+  readonly rooms: readonly Room[];
+  /** Queues whose containers an empty machine of the pool did not take: another one would not take them either. */
+  readonly refused: ReadonlySet<QueueName>;
+  /** Since when less is free than the pool's floors ask for; null: enough is. */
+  readonly shortSinceMs: number | null;
+}
+
+/** Why a pool can never serve a container. */
+export type Unfit = 'not_usable' | 'kept_for_gpus' | 'gpu_model' | 'gpu_count' | 'too_small' | 'refused';
+
+/** Why a pool gets no further machine now. `price_unknown`: its first machine has to tell what a machine costs. */
+export type Blocked =
+  | 'unknown_provider'
+  | 'pending_bound'
+  | 'max_machines'
+  | 'hourly_budget'
+  | 'price_unknown'
+  | 'backing_off';
+
+/** Cause of a new machine. */
+export type Cause = 'demand' | 'floor' | 'min_machines';
+
+export type Step =
+  | { readonly kind: 'grow'; readonly poolId: number; readonly cause: Cause; readonly reason: string }
+  | { readonly kind: 'shrink'; readonly poolId: number; readonly machineId: MachineId; readonly reason: string };
+
+/** Why a pool grows or not, and its cost. */
+export interface PoolStatement {
+  readonly poolId: number;
+  readonly poolName: string;
+  /** Machines that it gets now, by their cause. */
+  readonly grows: Readonly<Partial<Record<Cause, number>>>;
+  /** Containers for which it was the best pool, and got no machine. */
+  readonly unserved: number;
+  /** Containers that its machines on their way will take. */
+  readonly awaiting: number;
+  /** What keeps it from growing, where something asks for more; null: nothing does, or nothing asks. */
+  readonly blocked: Blocked | null;
+  /** Whether less is free than its floors ask for. */
+  readonly isShort: boolean;
+  /** Price of a machine in an hour; null: not known. */
+  readonly price: number | null;
+  /** Cost of its machines in an hour, as the budget counts it. */
+  readonly hourlyCost: number;
+}
+
+export interface Decision {
+  readonly steps: readonly Step[];
+  readonly pools: readonly PoolStatement[];
+  /** Containers that a machine on its way will take, with its pool. */
+  readonly awaited: ReadonlyMap<ContainerId, number>;
+  /** Queues whose containers an empty machine does not take, by pool. */
+  readonly refused: readonly { readonly poolId: number; readonly queue: QueueName }[];
+  /** When to look at a pool again although nothing changes. */
+  readonly againAtMs: ReadonlyMap<number, number>;
+}

@@ -1,0 +1,29 @@
+// Machines that providers could make, for the check whether a call can ever be served.
+import { offeredByShape } from '../../fleet/capacity.ts';
+import { shapeOf } from '../../fleet/pool-settings.ts';
+import type { PoolRow } from '../../stores/store/queries/pools.ts';
+import type { OfferedMachine } from '../placement/feasibility.ts';
+
+/**
+ * A machine of each pool whose provider could make one.
+ * @param knows - whether the installation has the provider
+ */
+export function* offersOf(
+  pools: Iterable<PoolRow>,
+  knows: (provider: string) => boolean,
+): Generator<OfferedMachine, void> {
+  for (const { name, workspaceId, settings } of pools) {
+    const shape = shapeOf(settings);
+    if (shape === undefined || settings.provider === null || !knows(settings.provider)) continue;
+    if (settings.maxMachines === 0) continue;
+    const { totalCpuMillicores, totalMemoryBytes } = offeredByShape(shape, settings);
+    yield {
+      poolName: name,
+      poolOwner: workspaceId,
+      requiresPoolSelector: settings.requiresPoolSelector,
+      isExpected: false,
+      gpuModels: Array.from({ length: shape.gpuCount }, () => shape.gpuModel),
+      size: { cpuMillicores: totalCpuMillicores, memoryBytes: totalMemoryBytes },
+    };
+  }
+}

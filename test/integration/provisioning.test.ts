@@ -1,0 +1,341 @@
+// The growth of pools on a real database and a real Redis, beside placement and the pools' settings. The test plays the
+// provider: it notes what the loop asks for, makes machines that join, and takes them back.
+import { expect } from 'vitest';
+import type { PoolSettingsChange } from '#shared/api/pools.ts';
+import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { Registry } from '#shared/metrics.ts';
+import { ALONE } from '#scheduler/cluster/bus.ts';
+import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
+import { openProvisioning } from '#scheduler/compose/provisioning.ts';
+import { wireProvisioning } from '#scheduler/compose/wiring.ts';
+import { FeasibilityCheck } from '#scheduler/control/placement/feasibility-check.ts';
+import { AWAITED_MS, GIVE_UP_MS } from '#scheduler/control/placement/waiting.ts';
+import type { ProvisioningLoop } from '#scheduler/control/provisioning/loop.ts';
+import type { CapacityChanges, PoolCapacity } from '#scheduler/domain/provisioning.ts';
+import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import { PoolDirectory } from '#scheduler/fleet/pool-directory.ts';
+import { Pools } from '#scheduler/fleet/pools.ts';
+import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
+import { deleteMachine } from '#scheduler/stores/store/queries/machines.ts';
+import { poolByName } from '#scheduler/stores/store/queries/pools.ts';
+import { waitFor } from '../helpers/services.ts';
+import type { World } from './deciding-fixture.ts';
+import { test as base } from './deciding-fixture.ts';
+import { quiet } from './tasks-fixture.ts';
+
+const SHARED = { workspaceId: null };
+const CLOUD: PoolSettingsChange = {
+  provider: 'cloud',
+  machineCpuCores: 4,
+  machineMemoryMib: 8192,
+  machineGpuModel: 'T4',
+  machineGpuCount: 1,
+  demandSeconds: 0,
+  hourlyCost: 2,
+};
+
+/** The executing half, played: machines are rows as ever, and join when the test says so. */
+class PlayedCapacity implements CapacityChanges {
+  readonly grown: { readonly poolId: number; readonly reason: string; readonly machineId: MachineId }[] = [];
+  readonly shrunk: MachineId[] = [];
+  readonly joined = new Set<MachineId>();
+  readonly #world: World;
+  readonly #directory: () => PoolDirectory;
+  readonly #listeners: ((poolId: number) => void)[] = [];
+  readonly #tokens = new Map<MachineId, string>();
+  /** Times that its facts were read. */
+  asked = 0;
+  grows: 'as told' | 'with an error' = 'as told';
+  notBeforeMs = 0;
+
+  constructor(world: World, directory: () => PoolDirectory) {
+    this.#world = world;
+    this.#directory = directory;
+  }
+
+  knows(provider: string): boolean {
+    return provider === 'cloud';
+  }
+
+  capacity(poolId: number): PoolCapacity {
+    this.asked += 1;
+    const alive = this.grown.filter((one) => one.poolId === poolId && !this.shrunk.includes(one.machineId));
+    return {
+      poolId,
+      workspaceId: null,
+      pending: alive.filter(({ machineId }) => !this.joined.has(machineId)).length,
+      alive: alive.length,
+      hourlyCost: 0,
+      unpriced: alive.length,
+      notBeforeMs: this.notBeforeMs,
+      lastFailure: null,
+    };
+  }
+
+  machines(poolId: number): Iterable<MachineId> {
+    return this.grown
+      .filter((one) => one.poolId === poolId && this.joined.has(one.machineId) && !this.shrunk.includes(one.machineId))
+      .map(({ machineId }) => machineId);
+  }
+
+  onChange(listener: (poolId: number) => void): void {
+    this.#listeners.push(listener);
+  }
+
+  changed(poolId: number): void {
+    for (const listener of this.#listeners) listener(poolId);
+  }
+
+  async grow(poolId: number, reason: string): Promise<void> {
+    if (this.grows === 'with an error') throw new Error('the database is away');
+    const pool = this.#directory().get(poolId);
+    if (pool === undefined) throw new Error('there is no such pool');
+    const { machineId, joinToken } = await this.#world.joining.create({ workspaceId: pool.workspaceId }, pool.name);
+    this.#tokens.set(machineId, joinToken);
+    this.grown.push({ poolId, reason, machineId });
+    this.changed(poolId);
+  }
+
+  async shrink(machineId: MachineId): Promise<boolean> {
+    const [occupant] = this.#world.containers.ofMachine(machineId);
+    if (occupant !== undefined) return false;
+    const poolId = this.#world.machines.get(machineId)?.row.poolId ?? 0;
+    this.shrunk.push(machineId);
+    await deleteMachine(this.#world.whole, machineId);
+    this.#world.machines.deleted(machineId);
+    this.changed(poolId);
+    return true;
+  }
+
+  /** The machine joins, as large as its pool says unless `cpuMillicores` says otherwise. */
+  async join(machineId: MachineId, cpuMillicores = 4000): Promise<void> {
+    const { joining, agentReports } = this.#world;
+    const secret = this.#tokens.get(machineId)?.split('.')[2] ?? '';
+    const facts = { nonce: machineId, fingerprint: machineId, publicKey: 'k', hostname: 'h', agentVersion: '0' };
+    const { poolId } = await joining.join({ secret, ...facts });
+    const gpus = [{ uuid: `GPU-${machineId}`, model: 'T4', index: 0, memoryBytes: 16e9 }];
+    const inventory = { hostname: 'h', cpuMillicores, memoryBytes: 8 * 1024 ** 3, gpus, images: [] };
+    const hello = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
+    await agentReports.hello(machineId, `s-${machineId}`, hello as unknown as Parameters<AgentReports['hello']>[2]);
+    this.joined.add(machineId);
+    agentReports.ready(machineId, `s-${machineId}`);
+    this.changed(poolId);
+  }
+}
+
+interface Growing {
+  readonly capacity: PlayedCapacity;
+  readonly directory: PoolDirectory;
+  readonly pools: Pools;
+  readonly loop: ProvisioningLoop;
+  readonly feasibility: FeasibilityCheck;
+  poolId(name: string): Promise<number>;
+}
+
+const test = base.extend('growing', async ({ world, db }, { onCleanup }): Promise<Growing> => {
+  await db.query("update pools set settings = '{}', updated_at = now(), deleted_at = now() where name <> 'default'");
+  const directory = new PoolDirectory({ db, bus: ALONE, channel: 'pools', log: quiet, sweepMs: 30 });
+  const pools = new Pools({ db, machines: world.machines, log: quiet, written: () => directory.written() });
+  const capacity = new PlayedCapacity(world, () => directory);
+  const registry = new Registry();
+  const fence = (): number | undefined => (world.leads ? world.fence : undefined);
+  const loop = openProvisioning({
+    infrastructure: { db, clock: world.clock, log: quiet, registry },
+    clusterState: { ...world, fence, isLeader: () => world.leads, fleetMetrics: new FleetMetrics(registry) },
+    events: { writer: new EventWriter() },
+    directory,
+    changes: capacity,
+    quotas: world.quotas,
+    loops: new LoopMetrics(registry, world.clock),
+  });
+  const feasibility = new FeasibilityCheck(world.machines, world.clock);
+  wireProvisioning({ ...world, directory, provisioning: loop, feasibility, changes: capacity });
+  await directory.start();
+  world.placer.start();
+  loop.start();
+  onCleanup(async () => {
+    await loop.stop();
+    await directory.stop();
+  });
+  const poolId = async (name: string): Promise<number> => (await poolByName(db, { name, workspaceId: null }))?.id ?? 0;
+  return { capacity, directory, pools, loop, feasibility, poolId };
+});
+
+const wanting = (world: World, said: object = {}): Promise<ContainerEntry> =>
+  world.containers.create({
+    ...world.target,
+    config: { ...world.target.config, cpuMillicores: 100, memoryMib: 64, gpu: ['T4'], gpuCount: 1, ...said },
+  });
+const only = async ({ capacity }: Growing): Promise<MachineId> => {
+  await waitFor(() => capacity.grown.length > 0, 'a machine is asked for');
+  expect(capacity.grown).toHaveLength(1);
+  return capacity.grown[0]?.machineId ?? ('' as MachineId);
+};
+
+test('work brings a machine, which takes it, and goes when it has been idle', async ({ world, growing }) => {
+  const { capacity, pools, loop, poolId } = growing;
+  await pools.create(SHARED, 'gpu', CLOUD);
+  const entry = await wanting(world);
+  const machineId = await only(growing);
+  expect(capacity.grown[0]).toMatchObject({ poolId: await poolId('gpu'), reason: 'containers wait for a machine' });
+  await waitFor(() => loop.growthFor(entry.row.id).isAwaited, 'it is awaited');
+  expect(loop.explain(entry.row.id)).toMatchObject([{ poolName: 'gpu', verdict: 'awaited', pending: 1, price: 2 }]);
+  await capacity.join(machineId);
+  await waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
+  expect(entry.row.machineId).toBe(machineId);
+  await waitFor(() => loop.explainPool(capacity.grown[0]?.poolId ?? 0)?.verdict === 'enough', 'nothing more is made');
+
+  await world.containers.transition(entry.row.id, 'abandon');
+  const touch = (): void => {
+    const machine = world.machines.get(machineId);
+    if (machine !== undefined) world.machines.changed(machine);
+  };
+  touch();
+  await waitFor(() => [...world.containers.ofMachine(machineId)].length === 0, 'it is empty');
+  world.clock.aheadMs += 601_000;
+  touch();
+  await waitFor(() => {
+    touch();
+    return capacity.shrunk.length > 0;
+  }, 'it goes');
+  expect([capacity.shrunk, capacity.grown.length]).toEqual([[machineId], 1]);
+});
+
+test('a machine counts as empty from when it was seen so, and stays with a container, and where it was admitted by hand', async ({
+  world,
+  growing,
+}) => {
+  const { capacity, pools, directory } = growing;
+  await pools.create(SHARED, 'gpu', { ...CLOUD, minMachines: 1, idleSeconds: 5 });
+  const machineId = await only(growing);
+  await capacity.join(machineId);
+  const entry = await wanting(world);
+  await waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
+  // The pool `default` has a machine that was admitted by hand, and gets a provider now.
+  await pools.change(SHARED, 'default', { ...CLOUD, idleSeconds: 5 });
+  await pools.change(SHARED, 'gpu', { minMachines: 0 });
+  await waitFor(() => [...directory.all()].length === 2, 'both have a provider');
+  for (let times = 0; times < 5; times += 1) {
+    world.clock.aheadMs += 10_000;
+    for (const machine of world.machines.all()) world.machines.changed(machine);
+    const asked = capacity.asked;
+    await waitFor(() => capacity.asked > asked, 'a round');
+  }
+  expect(capacity.shrunk).toEqual([]);
+  await pools.change(SHARED, 'default', { provider: null });
+});
+
+test('only the leader decides, and a new one looks at everything', async ({ world, growing }) => {
+  const { capacity, pools, loop } = growing;
+  world.leads = false;
+  await pools.create(SHARED, 'gpu', { ...CLOUD, minMachines: 1 });
+  await wanting(world, { gpu: [], gpuCount: 0 });
+  const rounds = capacity.asked;
+  await waitFor(() => [...growing.directory.all()].length === 1, 'it is known');
+  expect([capacity.grown, capacity.asked]).toEqual([[], rounds]);
+  world.leads = true;
+  loop.leads();
+  await only(growing);
+});
+
+test('a step that cannot be written is tried again after a pause', async ({ world, growing }) => {
+  const { capacity, pools, poolId, loop } = growing;
+  capacity.grows = 'with an error';
+  await pools.create(SHARED, 'gpu', CLOUD);
+  await wanting(world);
+  const id = await poolId('gpu');
+  await waitFor(() => loop.explainPool(id)?.verdict === 'backing_off', 'it pauses');
+  capacity.grows = 'as told';
+  capacity.changed(id);
+  expect(capacity.grown).toEqual([]);
+  world.clock.aheadMs += 6_000;
+  capacity.changed(id);
+  await only(growing);
+});
+
+test('settings count at once, also when another replica wrote them and its message was lost', async ({
+  db,
+  world,
+  growing,
+}) => {
+  const { capacity, pools, loop, poolId } = growing;
+  await pools.create(SHARED, 'gpu', { ...CLOUD, maxMachines: 0 });
+  const entry = await wanting(world);
+  const id = await poolId('gpu');
+  await waitFor(() => loop.explain(entry.row.id)[0]?.verdict === 'max_machines', 'it is at its bound');
+  expect([loop.growthFor(entry.row.id), capacity.grown]).toEqual([{ isAwaited: false, isLimited: true }, []]);
+  await new Pools({ db, machines: world.machines, log: quiet }).change(SHARED, 'gpu', { maxMachines: 1 });
+  await only(growing);
+  expect(capacity.grown[0]?.poolId).toBe(id);
+});
+
+test('pools at rest cost nothing: changes elsewhere start no round', async ({ world, growing }) => {
+  const { capacity, pools } = growing;
+  await pools.create(SHARED, 'gpu', { ...CLOUD, demandSeconds: 5 });
+  await pools.create(SHARED, 'idle', { ...CLOUD, demandSeconds: 5, machineGpuModel: 'H100' });
+  await waitFor(() => capacity.asked >= 2, 'they were looked at');
+  const placed = await wanting(world, { gpu: [], gpuCount: 0 });
+  await waitFor(() => placed.row.state === 'ASSIGNED', 'it is placed');
+  const asked = capacity.asked;
+  for (let times = 0; times < 20; times += 1) {
+    const machine = world.machines.get(world.link.machineId);
+    if (machine !== undefined) world.machines.changed(machine);
+  }
+  const entry = await wanting(world, { gpu: [], gpuCount: 0 });
+  await waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
+  expect(capacity.asked).toBe(asked);
+});
+
+test('a call for what a provider can make is no longer refused, and waits for its machine beyond 20 minutes', async ({
+  world,
+  growing,
+}) => {
+  const { capacity, pools, feasibility } = growing;
+  const asks = (said: object) =>
+    feasibility.refusal({ ...world.target, config: { ...world.target.config, gpu: ['T4'], gpuCount: 1, ...said } });
+  expect(asks({})).toMatch(/has GPU T4/);
+  await pools.create(SHARED, 'gpu', CLOUD);
+  expect(asks({})).toBeUndefined();
+  expect(asks({ gpuCount: 2 })).toMatch(/has 2 of GPU T4/);
+  const named = { extra: { pool: { name: 'gpu' } } };
+  expect([asks(named), feasibility.isMakeable('w' as WorkspaceId, 'gpu')]).toEqual([undefined, true]);
+  const entry = await wanting(world);
+  await only(growing);
+  world.clock.aheadMs += GIVE_UP_MS + 1_000;
+  // Placement looks at the oldest first.
+  const next = await wanting(world, { gpu: [], gpuCount: 0 });
+  await waitFor(() => next.row.state === 'ASSIGNED', 'placement looked at all that wait');
+  expect([entry.row.state, capacity.grown.length]).toEqual(['PENDING', 1]);
+  world.clock.aheadMs += AWAITED_MS;
+  world.placer.wake();
+  await waitFor(() => entry.row.state === 'FAILED', 'it gives up');
+});
+
+test('a container that a bound keeps waiting fails with that reason', async ({ world, growing }) => {
+  const { pools, loop } = growing;
+  await pools.create(SHARED, 'gpu', { ...CLOUD, hourlyBudget: 1 });
+  const entry = await wanting(world);
+  await waitFor(() => loop.explain(entry.row.id)[0]?.verdict === 'hourly_budget', 'the budget keeps it waiting');
+  world.clock.aheadMs += GIVE_UP_MS + 1_000;
+  world.placer.wake();
+  await waitFor(() => entry.row.state === 'FAILED', 'it gives up');
+  expect(entry.row.reason).toBe('provisioning_limit');
+});
+
+test('containers beyond the limits of their workspace bring no machine', async ({ world, growing, db }) => {
+  const { capacity, pools, loop } = growing;
+  await db.query(
+    `update workspaces set limits = '{"concurrency": {"gpu_limit": 1}}' where id = $1`,
+    [world.target.workspaceId],
+  );
+  world.quotas.forget(world.target.workspaceId);
+  await pools.create(SHARED, 'gpu', CLOUD);
+  const first = await wanting(world);
+  const second = await wanting(world);
+  await only(growing);
+  const verdict = (id: ContainerId) => loop.explain(id)[0]?.verdict;
+  await waitFor(() => verdict(second.row.id) === 'quota', 'the second is over the quota');
+  expect([verdict(first.row.id), capacity.grown.length]).toEqual(['awaited', 1]);
+});

@@ -1,0 +1,192 @@
+// The growth of pools as a decision: who grows, how far, and which machines go.
+import { describe, expect, test } from 'vitest';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { REFUSED_MS, decideCapacity } from '#scheduler/control/provisioning/decide.ts';
+import type { Decision, GrowingPool } from '#scheduler/control/provisioning/facts.ts';
+import { aDemand, aPool, aRoom, anOffer } from './facts.ts';
+
+const NOW = 1_000_000;
+const many = (count: number, said: Parameters<typeof aDemand>[0] = {}) =>
+  Array.from({ length: count }, (_none, index) => aDemand({ id: `c-${index}`, ...said }));
+const grown = (decision: Decision): readonly number[] =>
+  decision.steps.flatMap((step) => (step.kind === 'grow' ? [step.poolId] : []));
+const gone = (decision: Decision): readonly string[] =>
+  decision.steps.flatMap((step) => (step.kind === 'shrink' ? [step.machineId] : []));
+const stated = (decision: Decision, poolId = 1) => decision.pools.find((one) => one.poolId === poolId);
+
+describe('a container that waits', () => {
+  test('gets a machine once it has waited for as long as the pool says', () => {
+    const pool = aPool({ settings: { demandSeconds: 5 } });
+    const demand = aDemand({ sinceMs: NOW - 4_999 });
+    const early = decideCapacity([pool], [demand], NOW);
+    expect([grown(early), early.againAtMs.get(1)]).toEqual([[], NOW + 1]);
+    const now = decideCapacity([pool], [demand], NOW + 1);
+    expect([grown(now), now.awaited.get(demand.id)]).toEqual([[1], 1]);
+  });
+
+  test('is not counted again while a machine on its way will take it', () => {
+    const pool = aPool({ capacity: { pending: 1, alive: 1 } });
+    const decision = decideCapacity([pool], many(4), NOW);
+    expect([grown(decision), stated(decision)]).toMatchObject([[], { awaiting: 4, unserved: 0, blocked: null }]);
+    expect(grown(decideCapacity([pool], many(5), NOW))).toEqual([1]);
+  });
+
+  test('shares a machine with others: as many are made as are needed, at most five on their way', () => {
+    expect(grown(decideCapacity([aPool()], many(9), NOW))).toEqual([1, 1, 1]);
+    const burst = decideCapacity([aPool({ settings: { maxMachines: 100 } })], many(100), NOW);
+    expect(grown(burst)).toHaveLength(5);
+    expect(stated(burst)).toMatchObject({ blocked: 'pending_bound', awaiting: 20, unserved: 80 });
+  });
+
+  test('is left to placement for half a minute, while a machine has room', () => {
+    const pool = aPool({ rooms: [aRoom({ emptySinceMs: null, offersSinceMs: NOW })], capacity: { alive: 1 } });
+    const decision = decideCapacity([pool], [aDemand()], NOW);
+    expect([grown(decision), decision.againAtMs.get(1)]).toEqual([[], NOW + REFUSED_MS]);
+    expect(grown(decideCapacity([pool], [aDemand()], NOW + REFUSED_MS))).toEqual([1]);
+  });
+
+  test('that an empty machine does not take gets no other one of that pool', () => {
+    const pool = aPool({ rooms: [aRoom({ offersSinceMs: NOW })], capacity: { alive: 1 } });
+    const decision = decideCapacity([pool], [aDemand()], NOW + REFUSED_MS);
+    expect([grown(decision), decision.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1' }]]);
+    const known = { ...pool, refused: new Set([aDemand().queue]) };
+    expect(grown(decideCapacity([known], [aDemand()], NOW))).toEqual([]);
+    // An empty machine that is smaller than its pool says was made for it in vain.
+    const small = aRoom({ total: anOffer(0.5, 16), createdAtMs: 10, offersSinceMs: NOW });
+    const wrong = decideCapacity([aPool({ rooms: [small] })], [aDemand({ sinceMs: 5 })], NOW);
+    expect([grown(wrong), wrong.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1' }]]);
+  });
+
+  test('that a machine admitted by hand does not take gets one of the provider', () => {
+    const pool = aPool({ rooms: [aRoom({ isMade: false, offersSinceMs: NOW })] });
+    expect(grown(decideCapacity([pool], [aDemand()], NOW))).toEqual([1]);
+  });
+
+  test.for([
+    ['of another pool', { poolName: 'other' }],
+    ['of a pool that must be named', { settings: { requiresPoolSelector: true } }],
+    ["of another workspace's pool", { poolOwner: 'w-2' }],
+    ['that is too large', { cpuMillicores: 4_001 }],
+    ['for a GPU that it has not', { gpu: ['H100'], gpuCount: 1 }],
+    ['without a GPU, where machines have some', { offer: anOffer(4, 16, ['H100']) }],
+    ['for more GPUs than it has', { gpu: ['H100'], gpuCount: 2, offer: anOffer(4, 16, ['H100']) }],
+  ] as const)('makes no pool grow that cannot serve it: %s', ([, said]) => {
+    const { settings, poolOwner, offer, ...demand } = { settings: {}, poolOwner: null, offer: anOffer(4, 16), ...said };
+    const pool = aPool({ settings, poolOwner: poolOwner as WorkspaceId | null, offer });
+    expect(decideCapacity([pool], [aDemand(demand)], NOW)).toMatchObject({ steps: [], pools: [{ blocked: null }] });
+  });
+});
+
+describe('of pools that can serve it', () => {
+  const prices = (...costs: readonly (number | null)[]): GrowingPool[] =>
+    costs.map((hourlyCost, index) => aPool({ poolId: index + 1, settings: { hourlyCost } }));
+
+  test('the cheapest grows, one without a price last, and priority decides between equals', () => {
+    expect(grown(decideCapacity(prices(null, 3, 2), [aDemand()], NOW))).toEqual([3]);
+    const equals = [aPool(), aPool({ poolId: 2, settings: { priority: 1 } })];
+    expect(grown(decideCapacity(equals, [aDemand()], NOW))).toEqual([2]);
+  });
+
+  test('the cheapest for each container counts: a large machine for many, a small one for one', () => {
+    const small = aPool({ settings: { hourlyCost: 4 }, offer: anOffer(4, 16, ['H100']) });
+    const eight = Array.from({ length: 8 }, () => 'H100');
+    const large = aPool({ poolId: 2, settings: { hourlyCost: 20 }, offer: anOffer(32, 128, eight) });
+    const wanted = { gpu: ['H100'], gpuCount: 1 };
+    expect(grown(decideCapacity([small, large], many(1, wanted), NOW))).toEqual([1]);
+    expect(grown(decideCapacity([small, large], many(8, wanted), NOW))).toEqual([2]);
+  });
+
+  test('the order of the GPU models, then the own pool, come before the price', () => {
+    const pools = [
+      aPool({ settings: { hourlyCost: 1 }, offer: anOffer(4, 16, ['T4']) }),
+      aPool({ poolId: 2, settings: { hourlyCost: 9 }, offer: anOffer(4, 16, ['A100-80']) }),
+      aPool({ poolId: 3, settings: { hourlyCost: 10 }, offer: anOffer(4, 16, ['A100-80']), poolOwner: 'w-1' as WorkspaceId }),
+    ];
+    const asks = (...gpu: readonly string[]) => grown(decideCapacity(pools, [aDemand({ gpu, gpuCount: 1 })], NOW));
+    expect([asks('T4', 'A100'), asks('A100', 'T4'), asks('any')]).toEqual([[1], [3], [3]]);
+  });
+
+  test('the next one grows where the first is at a bound or fails, and not while its machines are on their way', () => {
+    const [first, second] = prices(1, 2);
+    const grows = (said: Parameters<typeof aPool>[0]) =>
+      grown(decideCapacity([aPool({ ...said }), second ?? aPool()], many(50), NOW));
+    expect(first?.poolId).toBe(1);
+    expect(grows({ settings: { maxMachines: 1 }, capacity: { alive: 1 } })).toEqual([2, 2, 2, 2, 2]);
+    expect(grows({ settings: { hourlyBudget: 0.5 } })).toEqual([2, 2, 2, 2, 2]);
+    expect(grows({ capacity: { notBeforeMs: NOW + 1 } })).toEqual([2, 2, 2, 2, 2]);
+    expect(grows({ isKnown: false })).toEqual([2, 2, 2, 2, 2]);
+    expect(grows({ capacity: { pending: 5, alive: 5 } })).toEqual([]);
+  });
+});
+
+describe('a pool stays within', () => {
+  test.for([
+    ['its number of machines', { settings: { maxMachines: 3 } }, 3, 'max_machines'],
+    ['those that leave included', { settings: { maxMachines: 3 }, capacity: { alive: 2 } }, 1, 'max_machines'],
+    ['its budget', { settings: { hourlyCost: 0.1, hourlyBudget: 0.3 } }, 3, 'hourly_budget'],
+    ['its budget by listed prices', { settings: { hourlyCost: null, hourlyBudget: 10 }, capacity: { alive: 2, hourlyCost: 6 } }, 1, 'hourly_budget'],
+    ['its budget in machines, without prices', { settings: { hourlyCost: null, hourlyBudget: 3 }, capacity: { alive: 1, unpriced: 1 } }, 2, 'hourly_budget'],
+    ['one machine until its price is known', { settings: { hourlyCost: null, hourlyBudget: 100 } }, 1, 'price_unknown'],
+    ['what it had until its provider may be asked again', { capacity: { notBeforeMs: NOW + 7 } }, 0, 'backing_off'],
+  ] as const)('%s', ([, said, machines, blocked]) => {
+    const decision = decideCapacity([aPool(said)], many(100), NOW);
+    expect(grown(decision)).toHaveLength(machines);
+    expect(stated(decision)?.blocked).toBe(blocked);
+    if (blocked === 'backing_off') expect(decision.againAtMs.get(1)).toBe(NOW + 7);
+  });
+});
+
+describe('floors', () => {
+  const short = { shortSinceMs: NOW - 5_000 };
+  test('are kept, once they have been missed for a while', () => {
+    const settings = { minFreeCpuCores: 6 };
+    const young = decideCapacity([aPool({ settings })], [], NOW);
+    expect([grown(young), young.againAtMs.get(1), stated(young)?.isShort]).toEqual([[], NOW + 5_000, true]);
+    expect(grown(decideCapacity([aPool({ settings, ...short })], [], NOW))).toEqual([1, 1]);
+    expect(grown(decideCapacity([aPool({ settings, ...short, capacity: { pending: 1, alive: 1 } })], [], NOW))).toEqual([1]);
+    const gpus = aPool({ settings: { minFreeGpu: 3 }, ...short, offer: anOffer(4, 16, ['H100', 'H100']) });
+    expect(grown(decideCapacity([gpus], [], NOW))).toEqual([1, 1]);
+    expect(grown(decideCapacity([aPool({ settings: { minFreeMemoryMib: 16_385 }, ...short })], [], NOW))).toEqual([1, 1]);
+  });
+
+  test('count what machines admitted by hand have free, and not what waits for a place', () => {
+    const hand = aRoom({ isMade: false });
+    const settings = { minFreeCpuCores: 4 };
+    expect(grown(decideCapacity([aPool({ settings, ...short, rooms: [hand] })], [], NOW))).toEqual([]);
+    expect(grown(decideCapacity([aPool({ settings, ...short, rooms: [{ ...hand, isOpen: false }] })], [], NOW))).toEqual([1]);
+    const pending = { pending: 1, alive: 1 };
+    expect(grown(decideCapacity([aPool({ settings, ...short, capacity: pending })], [aDemand()], NOW))).toEqual([1]);
+  });
+
+  test('as well as the least number of machines, hold machines back', () => {
+    const rooms = [aRoom(), aRoom({ machineId: 'm-2', emptySinceMs: 1 })];
+    const idle = (settings: Parameters<typeof aPool>[0]) =>
+      gone(decideCapacity([aPool({ rooms, capacity: { alive: 2 }, ...settings })], [], NOW));
+    expect(idle({})).toEqual(['m-1', 'm-2']);
+    expect(idle({ settings: { minMachines: 1 } })).toEqual(['m-1']);
+    expect(idle({ settings: { minFreeCpuCores: 4 } })).toEqual(['m-1']);
+    expect(idle({ settings: { minFreeCpuCores: 4.1 } })).toEqual([]);
+    expect(grown(decideCapacity([aPool({ settings: { minMachines: 2 }, rooms: [aRoom()], capacity: { alive: 1 } })], [], NOW))).toEqual([1]);
+  });
+});
+
+describe('an empty machine', () => {
+  const idle = (said: Parameters<typeof aRoom>[0], demands = many(0)) =>
+    decideCapacity([aPool({ rooms: [aRoom(said)], capacity: { alive: 1 } })], demands, NOW);
+  test('goes after its time without work', () => {
+    expect(gone(idle({ emptySinceMs: NOW - 600_000 }))).toEqual(['m-1']);
+    const early = idle({ emptySinceMs: NOW - 599_999 });
+    expect([gone(early), early.againAtMs.get(1)]).toEqual([[], NOW + 1]);
+  });
+  test.for([
+    ['has a container', { emptySinceMs: null }],
+    ['was admitted by hand', { isMade: false }],
+    ['is in doubt, or cordoned by a person', { mayLeave: false }],
+  ] as const)('stays where it %s', ([, said]) => {
+    expect(idle(said).steps).toEqual([]);
+  });
+  test('stays while placement may yet use it for what waits', () => {
+    expect(gone(idle({ offersSinceMs: NOW }, [aDemand({ sinceMs: NOW })]))).toEqual([]);
+    expect(gone(idle({ offersSinceMs: NOW - REFUSED_MS }, [aDemand({ sinceMs: NOW - REFUSED_MS })]))).toEqual(['m-1']);
+  });
+});

@@ -1,0 +1,132 @@
+// Why pools grow or do not: as data from the decision, and as sentences.
+import { describe, expect, test } from 'vitest';
+import { Registry } from '#shared/metrics.ts';
+import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import { growthSteps, growthTexts } from '#scheduler/api/explain/deployment.ts';
+import { shownGrowth } from '#scheduler/api/explain/growth.ts';
+import { decideCapacity } from '#scheduler/control/provisioning/decide.ts';
+import { explainGrowth, explainPool } from '#scheduler/control/provisioning/explain.ts';
+import type { GrowthView } from '#scheduler/control/provisioning/explain.ts';
+import type { GrowingPool } from '#scheduler/control/provisioning/facts.ts';
+import { registerProvisionGauges } from '#scheduler/control/provisioning/metrics.ts';
+import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import { aDemand, anOffer, aPool } from './facts.ts';
+
+const NOW = 1_000_000;
+const WALL = 1_700_000_000_000;
+const times = { nowMs: NOW, wallMs: WALL };
+const nobody = { ...times, held: undefined, awaitedFrom: undefined };
+const verdictsOf = (pools: readonly GrowingPool[], demand = aDemand(), known = {}) =>
+  explainGrowth(pools, demand, { ...nobody, ...known }).map(({ poolName, verdict }) => `${poolName} ${verdict}`);
+
+describe('of a container that waits', () => {
+  test.for([
+    ['has_room', {}, {}, {}],
+    ['awaited', {}, {}, { awaitedFrom: 1 }],
+    ['other_first', {}, {}, { awaitedFrom: 2 }],
+    ['quota', {}, {}, { held: 'quota' }],
+    ['volume', {}, {}, { held: 'volume' }],
+    ['too_young', {}, { sinceMs: NOW - 1 }, {}],
+    ['too_small', {}, { cpuMillicores: 5_000 }, {}],
+    ['gpu_model', {}, { gpu: ['H100'], gpuCount: 1 }, {}],
+    ['kept_for_gpus', { offer: anOffer(4, 16, ['T4']) }, {}, {}],
+    ['refused', { refused: new Set(['tq-1' as QueueName]) }, {}, {}],
+    ['max_machines', { settings: { maxMachines: 0 } }, {}, {}],
+    ['hourly_budget', { settings: { hourlyBudget: 0.5 } }, {}, {}],
+    ['backing_off', { capacity: { notBeforeMs: NOW + 7 } }, {}, {}],
+    ['pending_bound', { capacity: { pending: 5, alive: 5 } }, {}, {}],
+    ['unknown_provider', { isKnown: false }, {}, {}],
+  ] as const)('%s', ([verdict, pool, demand, known]) => {
+    expect(verdictsOf([aPool(pool)], aDemand(demand), known)).toEqual([`pool-1 ${verdict}`]);
+  });
+
+  test('pools that it may not use are left out, and the one that grows comes first', () => {
+    const foreign = aPool({ poolId: 3, poolOwner: 'w-2' as WorkspaceId });
+    const pools = [aPool(), aPool({ poolId: 2, settings: { hourlyCost: 9 } }), foreign];
+    expect(verdictsOf(pools, aDemand(), { awaitedFrom: 2 })).toEqual(['pool-2 awaited', 'pool-1 other_first']);
+  });
+
+  test('times are told by the wall clock', () => {
+    const [view] = explainGrowth([aPool()], aDemand({ sinceMs: NOW - 1_000 }), nobody);
+    expect(view?.untilMs).toBe(WALL + 4_000);
+    const [failing] = explainGrowth([aPool({ capacity: { notBeforeMs: NOW + 7 } })], aDemand(), nobody);
+    expect(failing?.untilMs).toBe(WALL + 7);
+  });
+});
+
+describe('of a pool', () => {
+  const verdict = (pool: GrowingPool, demands = [aDemand()]) =>
+    explainPool(pool, decideCapacity([pool], demands, NOW).pools[0], times).verdict;
+  test('says what holds it back only while something asks for more, and a provider that fails always', () => {
+    const full = aPool({ settings: { maxMachines: 0 } });
+    expect([verdict(full), verdict(full, [])]).toEqual(['max_machines', 'enough']);
+    expect(verdict(aPool({ isKnown: false }), [])).toBe('unknown_provider');
+    expect(verdict(aPool({ capacity: { notBeforeMs: NOW + 7 } }), [])).toBe('backing_off');
+    expect(verdict(aPool({ capacity: { pending: 1, alive: 1 } }))).toBe('awaited');
+    expect(verdict(aPool({ settings: { minFreeCpuCores: 1 } }), [])).toBe('too_young');
+  });
+
+  test('has the cost of its machines', () => {
+    const listed = aPool({ settings: { hourlyCost: null }, capacity: { alive: 3, unpriced: 1, hourlyCost: 8 } });
+    expect(explainPool(listed, undefined, times)).toMatchObject({ price: 4, hourlyCost: 12, machines: 3 });
+    const unknown = aPool({ settings: { hourlyCost: null }, capacity: { alive: 3, unpriced: 3 } });
+    expect(explainPool(unknown, undefined, times)).toMatchObject({ price: null, hourlyCost: 3 });
+    const set = aPool({ settings: { hourlyCost: 2 }, capacity: { alive: 3, unpriced: 1, hourlyCost: 8 } });
+    expect(explainPool(set, undefined, times)).toMatchObject({ price: 2, hourlyCost: 6 });
+  });
+});
+
+describe('as a sentence', () => {
+  const view = (said: Partial<GrowthView> = {}): GrowthView => ({
+    ...explainPool(aPool({ capacity: { alive: 3, pending: 1 }, settings: { hourlyCost: 0.1, hourlyBudget: 2 } }), undefined, times),
+    ...said,
+  });
+
+  test('tells the administrator numbers, cost and the remedy, and others of a shared pool only why', () => {
+    const full = view({ verdict: 'max_machines', lastFailure: 'no capacity in this zone' });
+    expect(shownGrowth(full, true)).toMatchObject({
+      text: 'pool pool-1 makes no further machine: it has as many as it may (3 of at most 10 machines, 1 of them on their way; 0.3 of at most 2 an hour); the last call of provider cloud failed: no capacity in this zone',
+      step: 'let pool pool-1 have more machines: `longshore pool set pool-1 --max-machines 11`',
+      machines: 3,
+      hourly_cost: 0.30000000000000004,
+    });
+    expect(shownGrowth(full, false)).toMatchObject({
+      text: 'pool pool-1 makes no further machine: it has as many as it may',
+      step: '',
+      machines: null,
+      pending: null,
+      max_machines: null,
+      hourly_cost: null,
+      hourly_budget: null,
+    });
+    expect(shownGrowth({ ...full, isShared: false }, false)).toMatchObject({ machines: 3 });
+  });
+
+  test('is part of what explain says, with steps only where no machine is on its way', () => {
+    const growth = [shownGrowth(view({ verdict: 'awaited' }), false), shownGrowth(view({ verdict: 'max_machines' }), true)];
+    expect(growthTexts({ growth })[0]).toBe('pool pool-1 makes a machine at 0.1 an hour');
+    expect([growthSteps({ growth }), growthSteps({ growth: growth.slice(1) }).length]).toEqual([[], 1]);
+    expect([growthTexts({}), growthSteps({})]).toEqual([[], []]);
+    const later = shownGrowth(view({ verdict: 'backing_off', untilMs: 0 }), false);
+    expect(growthTexts({ growth: [later] })[0]).toMatch(/its provider failed, until 1970-01-01T00:00:00\.000Z$/);
+  });
+});
+
+test('gauges show machines, cost, and containers that wait, by pool', async () => {
+  const registry = new Registry();
+  const pool = aPool({ settings: { maxMachines: 2 }, capacity: { alive: 2, pending: 1 } });
+  const demands = Array.from({ length: 10 }, (_none, index) => aDemand({ id: `c-${index}` }));
+  const view = explainPool(pool, decideCapacity([pool], demands, NOW).pools[0], times);
+  registerProvisionGauges({ registry, metrics: new FleetMetrics(new Registry()), views: () => [view], isLeader: () => true });
+  const text = await registry.metrics();
+  const value = (series: string): string | undefined =>
+    text.split('\n').find((line) => line.startsWith(`longshore_scheduler_provision_${series} `))?.split(' ')[1];
+  expect([
+    value('machines{pool="pool-1",state="pending"}'),
+    value('machines{pool="pool-1",state="present"}'),
+    value('hourly_cost{pool="pool-1"}'),
+    value('waiting_containers{pool="pool-1",state="awaiting"}'),
+    value('waiting_containers{pool="pool-1",state="unserved"}'),
+    value('blocked_pools{reason="max_machines"}'),
+  ]).toEqual(['1', '1', '2', '4', '6', '1']);
+});

@@ -1,0 +1,111 @@
+// Random stories of pools that grow and shrink: bounds hold in every round, everything that can be served is, and once
+// nothing changes, nothing is made or ended any more. `npm run properties` plays 10 000 stories.
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Demand, GrowingPool } from '#scheduler/control/provisioning/facts.ts';
+import { aDemand, anOffer, aPool } from './facts.ts';
+import { World } from './world.ts';
+
+const SEEDS = Number(process.env['LS_PROPERTY_SEEDS'] ?? 1_000);
+const HOUR = 3_600_000;
+
+const aModel = fc.constantFrom('T4', 'A100-80', 'H100');
+
+const pools = fc
+  .array(
+    fc.record({
+      owner: fc.constantFrom(null, null, 'w-1', 'w-2'),
+      model: fc.option(aModel, { nil: undefined }),
+      gpus: fc.integer({ min: 1, max: 8 }),
+      cores: fc.integer({ min: 1, max: 32 }),
+      requiresPoolSelector: fc.boolean(),
+      price: fc.option(fc.integer({ min: 1, max: 30 }), { nil: null }),
+      listed: fc.option(fc.integer({ min: 1, max: 30 }), { nil: null }),
+      hourlyBudget: fc.option(fc.integer({ min: 0, max: 100 }), { nil: null }),
+      maxMachines: fc.integer({ min: 0, max: 20 }),
+      minMachines: fc.integer({ min: 0, max: 3 }),
+      minFreeCpuCores: fc.constantFrom(0, 0, 2, 20),
+      minFreeGpu: fc.constantFrom(0, 0, 1, 5),
+      idleSeconds: fc.integer({ min: 5, max: 600 }),
+      demandSeconds: fc.integer({ min: 0, max: 60 }),
+      priority: fc.integer({ min: 0, max: 3 }),
+    }),
+    { minLength: 1, maxLength: 3 },
+  )
+  .map((all) =>
+    all.map(({ owner, model, gpus, cores, price, listed, minFreeGpu, ...settings }, index) => ({
+      listed,
+      base: aPool({
+        poolId: index + 1,
+        poolOwner: owner as WorkspaceId | null,
+        offer: anOffer(cores, cores * 4, model === undefined ? [] : Array.from({ length: gpus }, () => model)),
+        settings: {
+          ...settings,
+          hourlyCost: price,
+          minFreeGpu: model === undefined ? 0 : minFreeGpu,
+          minMachines: Math.min(settings.minMachines, settings.maxMachines),
+        },
+      }) satisfies GrowingPool,
+    })),
+  );
+
+const demand = fc
+  .record({
+    workspace: fc.constantFrom('w-1', 'w-2'),
+    poolName: fc.constantFrom('', '', 'pool-1', 'pool-2'),
+    cpuMillicores: fc.constantFrom(100, 1000, 4000, 40_000),
+    gib: fc.constantFrom(1, 1, 8, 200),
+    gpu: fc.uniqueArray(fc.oneof(aModel, fc.constant('any')), { maxLength: 2 }),
+    gpuCount: fc.integer({ min: 1, max: 3 }),
+  })
+  .map(({ workspace, gib, gpu, gpuCount, ...rest }): Omit<Demand, 'id' | 'sinceMs'> => {
+    const wanted = { ...rest, gpu, gpuCount: gpu.length === 0 ? 0 : gpuCount, memoryBytes: gib * 1024 ** 3 };
+    const queue = `tq-${JSON.stringify([workspace, wanted])}` as QueueName;
+    return { ...aDemand({ ...wanted, queue, workspaceId: workspace as WorkspaceId }) };
+  });
+
+type Step = (world: World) => void;
+const step: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 4, arbitrary: fc.tuple(demand, fc.integer({ min: 1, max: 12 })).map(([one, count]): Step => (world) => {
+    for (let index = 0; index < count; index += 1) world.want(one);
+    world.round();
+  }) },
+  { weight: 3, arbitrary: fc.tuple(fc.nat(1_000), fc.integer({ min: 1, max: 40 })).map(([index, count]): Step => (world) => {
+    for (let times = 0; times < count; times += 1) world.end(index);
+    world.round();
+  }) },
+  { weight: 4, arbitrary: fc.integer({ min: 1, max: 900_000 }).map((ms): Step => (world) => world.pass(ms)) },
+  { weight: 1, arbitrary: fc.tuple(fc.nat(2), fc.integer({ min: 1, max: 300_000 })).map(([index, ms]): Step => (world) => world.fail(index, ms)) },
+);
+
+describe('whatever comes and ends, and whatever providers do', () => {
+  let [grown, shrunk, served] = [0, 0, 0];
+  test(`bounds hold, everything is served that can be, and then it rests (${SEEDS} stories)`, { timeout: 600_000 }, () => {
+    fc.assert(
+      fc.property(pools, fc.array(step, { minLength: 1, maxLength: 25, size: 'max' }), (some, steps) => {
+        const world = new World(some);
+        for (const one of steps) one(world);
+        world.pass(HOUR);
+        const unserved = world.unserved();
+        if (unserved.length > 0) throw new Error(`never served: ${unserved.join(', ')}\n${world.story.join('\n')}`);
+        const before = [world.grown, world.shrunk];
+        world.pass(24 * HOUR);
+        if (world.grown !== before[0] || world.shrunk !== before[1])
+          throw new Error(`it does not rest\n${world.story.slice(-40).join('\n')}`);
+        grown += world.grown;
+        served += world.machines.filter(({ containers }) => containers.size > 0).length;
+        world.endAll();
+        world.pass(HOUR);
+        const kept = world.idle();
+        if (kept.length > 0) throw new Error(`machines stay without work: ${kept.join(', ')}`);
+        shrunk += world.shrunk;
+      }),
+      { numRuns: SEEDS, unbiased: true },
+    );
+  });
+
+  test('the stories went far', () => {
+    expect(Math.min(grown, shrunk, served), `${grown} ${shrunk} ${served}`).toBeGreaterThan(SEEDS / 10);
+  });
+});

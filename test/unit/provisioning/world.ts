@@ -1,0 +1,244 @@
+// A small world for random stories of pools that grow: containers come and end, placement puts them where they fit,
+// providers make machines late, at other prices than said, or fail. The decision is the product's own.
+import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
+import { costOf, fits, MOST_PENDING, unfitFor, without } from '#scheduler/control/provisioning/choose.ts';
+import { decideCapacity } from '#scheduler/control/provisioning/decide.ts';
+import type { Decision, Demand, GrowingPool, Offer, Room } from '#scheduler/control/provisioning/facts.ts';
+
+interface Machine {
+  readonly id: MachineId;
+  readonly pool: SimPool;
+  /** Cost of an hour, as its provider lists it. */
+  readonly cost: number | null;
+  joinsAtMs: number;
+  joined: boolean;
+  createdAtMs: number;
+  offersSinceMs: number;
+  emptySinceMs: number | null;
+  readonly containers: Set<Demand>;
+}
+
+export interface SimPool {
+  readonly base: GrowingPool;
+  readonly refused: Set<QueueName>;
+  shortSinceMs: number | null;
+  notBeforeMs: number;
+  /** Listed price of its machines. */
+  readonly listed: number | null;
+}
+
+export class World {
+  readonly pools: readonly SimPool[];
+  readonly machines: Machine[] = [];
+  readonly waiting: Demand[] = [];
+  readonly story: string[] = [];
+  nowMs = 1_000_000;
+  grown = 0;
+  shrunk = 0;
+  #ids = 0;
+
+  constructor(pools: readonly { readonly base: GrowingPool; readonly listed: number | null }[]) {
+    this.pools = pools.map((pool) => ({ ...pool, refused: new Set(), shortSinceMs: null, notBeforeMs: 0 }));
+  }
+
+  want(demand: Omit<Demand, 'id' | 'sinceMs'>): void {
+    this.waiting.push({ ...demand, id: `c-${(this.#ids += 1)}` as ContainerId, sinceMs: this.nowMs });
+  }
+
+  end(index: number): void {
+    const running = this.machines.flatMap((machine) => [...machine.containers].map((one) => ({ machine, one })));
+    const chosen = running[index % Math.max(1, running.length)];
+    if (chosen === undefined) {
+      this.waiting.splice(index % Math.max(1, this.waiting.length), 1);
+      return;
+    }
+    chosen.machine.containers.delete(chosen.one);
+    chosen.machine.offersSinceMs = this.nowMs;
+    if (chosen.machine.containers.size === 0) chosen.machine.emptySinceMs = this.nowMs;
+  }
+
+  endAll(): void {
+    this.waiting.splice(0);
+    while (this.machines.some(({ containers }) => containers.size > 0)) this.end(0);
+  }
+
+  /** Pools without floors that have more machines than their least. */
+  idle(): readonly number[] {
+    return this.pools
+      .filter(({ base: { settings } }) => settings.minFreeGpu === 0 && settings.minFreeCpuCores === 0)
+      .filter(
+        ({ base }) => this.machines.filter(({ pool }) => pool.base === base).length > base.settings.minMachines,
+      )
+      .map(({ base }) => base.poolId);
+  }
+
+  fail(index: number, forMs: number): void {
+    const pool = this.pools[index % this.pools.length];
+    if (pool !== undefined) pool.notBeforeMs = this.nowMs + forMs;
+  }
+
+  /** Lets time pass to the next due moment, at most so far, and decides. */
+  pass(ms: number): void {
+    const untilMs = this.nowMs + ms;
+    for (let rounds = 0; rounds < 10_000; rounds += 1) {
+      const dueMs = this.round();
+      if (dueMs > untilMs) break;
+      this.nowMs = Math.max(this.nowMs + 1, dueMs);
+    }
+    this.nowMs = untilMs;
+    this.round();
+  }
+
+  /** @returns when to look again */
+  round(): number {
+    for (const machine of this.machines) {
+      if (machine.joined || machine.joinsAtMs > this.nowMs) continue;
+      machine.joined = true;
+      machine.offersSinceMs = this.nowMs;
+      machine.emptySinceMs = this.nowMs;
+    }
+    this.#place();
+    const facts = this.pools.map((pool) => this.#factsOf(pool));
+    const decision = decideCapacity(facts, this.waiting, this.nowMs);
+    this.#verify(facts, decision);
+    this.#remember(decision);
+    this.#carryOut(decision);
+    const joins = this.machines.filter(({ joined }) => !joined).map(({ joinsAtMs }) => joinsAtMs);
+    // A step changes the facts, so the next round comes at once.
+    return decision.steps.length > 0 ? this.nowMs : Math.min(...decision.againAtMs.values(), ...joins);
+  }
+
+  /** Placement: what fits goes to the first machine, in the order of waiting. */
+  #place(): void {
+    for (const demand of [...this.waiting]) {
+      const machine = this.machines.find(
+        (one) => one.joined && isUsable(one.pool, demand) && fits(freeOf(one), one.pool.base.offer, demand),
+      );
+      if (machine === undefined) continue;
+      machine.containers.add(demand);
+      machine.emptySinceMs = null;
+      this.waiting.splice(this.waiting.indexOf(demand), 1);
+    }
+  }
+
+  #factsOf(pool: SimPool): GrowingPool {
+    const alive = this.machines.filter((one) => one.pool === pool);
+    const known = alive.filter(({ cost }) => cost !== null);
+    return {
+      ...pool.base,
+      refused: pool.refused,
+      shortSinceMs: pool.shortSinceMs,
+      capacity: {
+        ...pool.base.capacity,
+        alive: alive.length,
+        pending: alive.filter(({ joined }) => !joined).length,
+        hourlyCost: known.reduce((sum, { cost }) => sum + (cost ?? 0), 0),
+        unpriced: alive.length - known.length,
+        notBeforeMs: pool.notBeforeMs,
+      },
+      rooms: alive.filter(({ joined }) => joined).map(roomOf),
+    };
+  }
+
+  #verify(facts: readonly GrowingPool[], { steps }: Decision): void {
+    for (const pool of facts) {
+      const grows = steps.filter((step) => step.kind === 'grow' && step.poolId === pool.poolId).length;
+      const shrinks = steps.filter((step) => step.kind === 'shrink' && step.poolId === pool.poolId);
+      if (grows > 0 && shrinks.length > 0) throw new Error(`pool ${pool.poolId} grows and shrinks at once`);
+      const { settings, capacity } = pool;
+      if (grows > 0) {
+        const after = { ...pool, capacity: { ...capacity, alive: capacity.alive + grows, unpriced: capacity.unpriced + grows } };
+        if (after.capacity.alive > settings.maxMachines) throw new Error(`pool ${pool.poolId} exceeds its machines`);
+        if (capacity.pending + grows > MOST_PENDING) throw new Error(`pool ${pool.poolId} has too many on their way`);
+        if (costOf(after) > (settings.hourlyBudget ?? Infinity) + 1e-6)
+          throw new Error(`pool ${pool.poolId} exceeds its budget`);
+        if (capacity.notBeforeMs > this.nowMs) throw new Error(`pool ${pool.poolId} grows while its provider fails`);
+      }
+      const left = pool.rooms.length + capacity.pending - shrinks.length;
+      if (shrinks.length > 0 && left < settings.minMachines) throw new Error(`pool ${pool.poolId} goes below its least`);
+      for (const step of shrinks) {
+        const machine = this.machines.find(({ id }) => step.kind === 'shrink' && id === step.machineId);
+        if (machine === undefined || machine.containers.size > 0) throw new Error('a machine with containers goes');
+        if (this.nowMs - (machine.emptySinceMs ?? this.nowMs) < settings.idleSeconds * 1000)
+          throw new Error(`machine ${machine.id} goes before its time`);
+      }
+    }
+  }
+
+  #remember(decision: Decision): void {
+    for (const { poolId, isShort } of decision.pools) {
+      const pool = this.#pool(poolId);
+      pool.shortSinceMs = isShort ? (pool.shortSinceMs ?? this.nowMs) : null;
+    }
+    for (const { poolId, queue } of decision.refused) this.#pool(poolId).refused.add(queue);
+  }
+
+  #carryOut({ steps }: Decision): void {
+    for (const step of steps) {
+      this.story.push(`${this.nowMs} ${step.kind} ${step.poolId} ${step.kind === 'grow' ? step.cause : step.machineId}`);
+      if (step.kind === 'shrink') {
+        this.shrunk += 1;
+        this.machines.splice(this.machines.findIndex(({ id }) => id === step.machineId), 1);
+        continue;
+      }
+      this.grown += 1;
+      const pool = this.#pool(step.poolId);
+      this.machines.push({
+        id: `m-${(this.#ids += 1)}` as MachineId,
+        pool,
+        cost: pool.listed,
+        createdAtMs: this.nowMs,
+        joinsAtMs: this.nowMs + 1_000 * (1 + (this.#ids % 240)),
+        joined: false,
+        offersSinceMs: 0,
+        emptySinceMs: null,
+        containers: new Set(),
+      });
+    }
+  }
+
+  #pool(poolId: number): SimPool {
+    const pool = this.pools.find(({ base }) => base.poolId === poolId);
+    if (pool === undefined) throw new Error(`pool ${poolId} is not there`);
+    return pool;
+  }
+
+  /** Containers that some pool could serve, and that are not served although it has not reached a bound. */
+  unserved(): readonly string[] {
+    const facts = this.pools.map((pool) => this.#factsOf(pool));
+    return this.waiting
+      .filter((demand) =>
+        facts.some(
+          (pool) =>
+            unfitFor(pool, demand) === undefined &&
+            pool.capacity.alive < pool.settings.maxMachines &&
+            costOf({ ...pool, capacity: { ...pool.capacity, alive: pool.capacity.alive + 1, unpriced: pool.capacity.unpriced + 1 } }) <=
+              (pool.settings.hourlyBudget ?? Infinity),
+        ),
+      )
+      .map(({ id }) => id);
+  }
+}
+
+const isUsable = ({ base }: SimPool, demand: Demand): boolean => {
+  const unfit = unfitFor({ ...base, refused: new Set() }, demand);
+  return unfit === undefined;
+};
+
+function freeOf({ pool, containers }: Machine): Offer {
+  let free = pool.base.offer;
+  for (const one of containers) free = without(free, one);
+  return free;
+}
+
+const roomOf = (machine: Machine): Room => ({
+  machineId: machine.id,
+  isMade: true,
+  isOpen: true,
+  mayLeave: true,
+  total: machine.pool.base.offer,
+  free: freeOf(machine),
+  createdAtMs: machine.createdAtMs,
+  offersSinceMs: machine.offersSinceMs,
+  emptySinceMs: machine.emptySinceMs,
+});
