@@ -189,6 +189,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     actionParts,
     certificate,
     explains: explain,
+    growthOf: (poolId) => relay.growth(poolId),
     webhooks,
     eventWebhooks,
   });

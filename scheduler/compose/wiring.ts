@@ -154,6 +154,7 @@ export function wire(parts: Wired): void {
   wireServes(parts);
   wireTimes(parts);
   parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
+  parts.relay.onAskedOfPool((poolId) => parts.explain.growthOfPool(poolId));
 }
 
 /** The way of a task on this replica: queued, fetched, sent, answered. */
@@ -208,7 +209,7 @@ export function wireScaling({
   machines.onChange((machine) => placer.machineChanged(machine));
 }
 
-/** Pools grow and shrink with containers, machines, settings and limits; placement and calls count what they may make. */
+/** Pools grow and shrink with containers, machines and settings; placement and calls count machines that may come. */
 export function wireProvisioning({
   containers,
   machines,

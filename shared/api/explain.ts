@@ -51,7 +51,9 @@ export const ExplainedGrowth = Type.Object({
   text: Text('a sentence'),
   step: Text('what an administrator could do; empty: nothing'),
   until: Time(),
-  machines: orNull(Count('of the provider: those there, on their way, and leaving; null: a shared pool, which others use too')),
+  machines: orNull(
+    Count('of the provider: those there, on their way, and leaving; null: a shared pool, which others use too'),
+  ),
   pending: orNull(Count('of them, on their way')),
   max_machines: orNull(Count()),
   price: orNull(Type.Number({ description: 'of a machine in an hour; null: not known' })),

@@ -225,7 +225,9 @@ export const WorkerPoolState = Type.Object({
 
 /** Why a pool with a provider grows or does not, and what its machines cost. */
 export const PoolGrowth = Type.Object({
-  verdict: Text({ description: 'awaited: machines are on their way; else why none is made, such as enough or max_machines' }),
+  verdict: Text({
+    description: 'awaited: machines are on their way; else why none is made, such as enough or max_machines',
+  }),
   text: Text({ description: 'a sentence' }),
   step: Text({ description: 'what an administrator could do; empty: nothing' }),
   until: Timestamp({ description: 'when the verdict ends by itself; null: not known' }),

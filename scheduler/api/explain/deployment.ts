@@ -226,9 +226,11 @@ export const lastLine = (message: string): string => {
 export const growthTexts = ({ growth }: Partial<Pick<ExplainedScaling, 'growth'>>): string[] =>
   (growth ?? []).map(({ text, until }) => (until === null ? text : `${text}, until ${until}`));
 
-/** What an administrator could do for pools to make machines; nothing where one is on its way. */
+/** Steps of an administrator for pools to make machines; none where a machine is on its way. */
 export const growthSteps = ({ growth = [] }: Partial<Pick<ExplainedScaling, 'growth'>>): string[] =>
-  growth.some(({ verdict }) => verdict === 'awaited') ? [] : growth.map(({ step }) => step).filter((step) => step !== '');
+  growth.some(({ verdict }) => verdict === 'awaited')
+    ? []
+    : growth.map(({ step }) => step).filter((step) => step !== '');
 
 /** Texts of the PENDING containers, grouped by the thing they wait for. */
 export function placeTexts(all: readonly ExplainedContainer[], pool: NamedPool): string[] {

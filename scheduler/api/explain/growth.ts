@@ -65,7 +65,8 @@ const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {
 };
 
 const STEPS: Readonly<Partial<Record<Verdict, (view: GrowthView) => string>>> = {
-  unknown_provider: ({ provider }) => `add provider ${provider} to the file of providers, or correct the pool's setting`,
+  unknown_provider: ({ provider }) =>
+    `add provider ${provider} to the file of providers, or correct the pool's setting`,
   max_machines: ({ poolName, maxMachines }) =>
     `let pool ${poolName} have more machines: \`longshore pool set ${poolName} --max-machines ${maxMachines + 1}\``,
   hourly_budget: ({ poolName }) => `raise its budget: \`longshore pool set ${poolName} --hourly-budget N\``,

@@ -24,7 +24,7 @@ import type { Machines } from '../../fleet/machines.ts';
 import type { Placer } from '../../control/placement/placer.ts';
 import type { FeasibilityCheck } from '../../control/placement/feasibility-check.ts';
 import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
-import type { GrowthView } from '../../control/provisioning/explain.ts';
+import type { ProvisioningLoop } from '../../control/provisioning/loop.ts';
 import { NO_POOL } from '../../domain/named-pool.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import type { JobPlace, TaskQueues } from '../../stores/queues/task-queues.ts';
@@ -73,9 +73,8 @@ export interface ExplainParts {
   readonly feasibility: Pick<FeasibilityCheck, 'isMakeable'>;
   readonly placer: Pick<Placer, 'waitOf'>;
   readonly autoscaler: Pick<Autoscaler, 'explain'>;
-  /** The leader's facts: what pools do for a waiting container, and what a pool does. */
-  readonly growth: (id: ContainerId) => readonly GrowthView[];
-  readonly growthOfPool: (poolId: number) => GrowthView | undefined;
+  /** Growth of pools, as the leader decides it; absent: no pool grows. */
+  readonly provisioning?: Pick<ProvisioningLoop, 'explain' | 'explainPool'>;
   readonly targets: Targets;
   readonly queues: Pick<TaskQueues, 'read' | 'placeOf' | 'depth'>;
   readonly tasks: Pick<TaskReads, 'read'>;
@@ -147,12 +146,12 @@ export class Explain {
 
   /** Pools that could get a machine for the container of the queue that has waited longest. */
   async #growthFor(queue: QueueName): Promise<readonly ExplainedGrowth[]> {
-    const { containers, growth, db } = this.#parts;
+    const { containers, provisioning, db } = this.#parts;
     const [oldest] = [...containers.ofQueue(queue)]
       .filter(({ row }) => row.state === 'PENDING')
       .toSorted((a, b) => a.row.createdAtMs - b.row.createdAtMs);
-    if (oldest === undefined) return [];
-    const views = growth(oldest.row.id);
+    if (oldest === undefined || provisioning === undefined) return [];
+    const views = provisioning.explain(oldest.row.id);
     if (views.length === 0) return [];
     const isWhole = oldest.row.workspaceId === (await adminWorkspaceId(db));
     return views.map((view) => shownGrowth(view, isWhole));
@@ -160,7 +159,7 @@ export class Explain {
 
   /** The leader's explanation of a pool, for an administrator or its owner; null: it has no provider. */
   growthOfPool(poolId: number): ExplainedGrowth | null {
-    const view = this.#parts.growthOfPool(poolId);
+    const view = this.#parts.provisioning?.explainPool(poolId);
     return view === undefined ? null : shownGrowth(view, true);
   }
 

@@ -17,7 +17,15 @@ import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
 import { PlacementWrites, reservationOf, volumesOf } from './placement-writes.ts';
 import type { PlacementWritesParts } from './placement-writes.ts';
 import type { Reservation } from './reservations.ts';
-import { AWAITED_MS, commonest, GIVE_UP_MS, giveUpReason, NO_GROWTH, placementWait, RETURNED_OFTEN } from './waiting.ts';
+import {
+  AWAITED_MS,
+  commonest,
+  GIVE_UP_MS,
+  giveUpReason,
+  NO_GROWTH,
+  placementWait,
+  RETURNED_OFTEN,
+} from './waiting.ts';
 import type { Growth, PlacementWait } from './waiting.ts';
 import type { ImagePlaces, Quota } from './snapshot.ts';
 import { MachineFacts, PlacementSnapshot } from './snapshot.ts';

@@ -35,7 +35,7 @@ export interface PlacementWait {
   readonly givesUpWith: GiveUpReason;
 }
 
-/** What pools with a provider do for a container. */
+/** Part of pools with a provider in a container's wait. */
 export interface Growth {
   /** Whether a machine on its way will take it. */
   readonly isAwaited: boolean;

@@ -24,8 +24,7 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
 /** Whether the free amounts of a machine suffice for the container. */
 export function fits(free: Offer, total: Offer, demand: Demand): boolean {
   if (matchingGpus(free, demand) < demand.gpuCount) return false;
-  const kept =
-    demand.gpuCount === 0 && total.gpuModels.length > 0 ? free.gpuModels.length / total.gpuModels.length : 0;
+  const kept = demand.gpuCount === 0 && total.gpuModels.length > 0 ? free.gpuModels.length / total.gpuModels.length : 0;
   return (
     free.cpuMillicores - kept * total.cpuMillicores >= demand.cpuMillicores &&
     free.memoryBytes - kept * total.memoryBytes >= demand.memoryBytes
@@ -73,7 +72,7 @@ export function costOf(pool: Pick<GrowingPool, 'settings' | 'capacity'>): number
 }
 
 /**
- * What keeps the pool from another machine; undefined: nothing.
+ * Bound that keeps the pool from another machine; undefined: none does.
  * @param planned - machines that this round has it make already
  */
 export function blockedBy(pool: GrowingPool, planned: number, nowMs: number): Blocked | undefined {
@@ -120,9 +119,7 @@ const difference = (a: number, b: number): number => (a === b ? 0 : a - b);
 /** Place of the pool's GPU model in the order asked for. */
 function rankOf({ offer }: GrowingPool, { gpu, gpuCount }: Demand): number {
   if (gpuCount === 0) return 0;
-  const rank = gpu.findIndex(
-    (want) => offer.gpuModels.filter((model) => gpuMatches(model, [want])).length >= gpuCount,
-  );
+  const rank = gpu.findIndex((want) => offer.gpuModels.filter((model) => gpuMatches(model, [want])).length >= gpuCount);
   return rank === -1 ? gpu.length : rank;
 }
 

@@ -229,7 +229,8 @@ const madeBy = ({ pool, planned }: Plan): number =>
   pool.rooms.filter(({ isMade }) => isMade).length + pool.capacity.pending + planned;
 
 function keepMachines(plan: Plan, nowMs: number): void {
-  while (madeBy(plan) < plan.pool.settings.minMachines && blockOf(plan, nowMs) === undefined) grow(plan, 'min_machines');
+  while (madeBy(plan) < plan.pool.settings.minMachines && blockOf(plan, nowMs) === undefined)
+    grow(plan, 'min_machines');
 }
 
 // ---- machines that go -----------------------------------------------------------------------------------------------
@@ -240,7 +241,10 @@ function letGo(plan: Plan, nowMs: number): Step[] {
   const idleMs = pool.settings.idleSeconds * 1000;
   const used = new Set(bins.filter(({ isUsed }) => isUsed).map(({ room }) => room?.machineId));
   const empty = pool.rooms
-    .filter(({ isMade, mayLeave, emptySinceMs, machineId }) => isMade && mayLeave && emptySinceMs !== null && !used.has(machineId))
+    .filter(
+      ({ isMade, mayLeave, emptySinceMs, machineId }) =>
+        isMade && mayLeave && emptySinceMs !== null && !used.has(machineId),
+    )
     .toSorted((a, b) => (a.emptySinceMs ?? 0) - (b.emptySinceMs ?? 0) || (a.machineId < b.machineId ? -1 : 1));
   const steps: Step[] = [];
   const gone = new Set<Bin>();
@@ -256,7 +260,12 @@ function letGo(plan: Plan, nowMs: number): Step[] {
     if (bin !== undefined && isShort(plan, new Set([...gone, bin]))) continue;
     if (bin !== undefined) gone.add(bin);
     left -= 1;
-    steps.push({ kind: 'shrink', poolId: pool.poolId, machineId, reason: `no container for ${pool.settings.idleSeconds} s` });
+    steps.push({
+      kind: 'shrink',
+      poolId: pool.poolId,
+      machineId,
+      reason: `no container for ${pool.settings.idleSeconds} s`,
+    });
   }
   return steps;
 }
@@ -271,7 +280,10 @@ const REASONS: Readonly<Record<Cause, string>> = {
 
 function growthOf({ pool, grows }: Plan): Step[] {
   return (Object.entries(grows) as [Cause, number][]).flatMap(([cause, count]) =>
-    Array.from({ length: count }, () => ({ kind: 'grow', poolId: pool.poolId, cause, reason: REASONS[cause] }) as const),
+    Array.from(
+      { length: count },
+      () => ({ kind: 'grow', poolId: pool.poolId, cause, reason: REASONS[cause] }) as const,
+    ),
   );
 }
 

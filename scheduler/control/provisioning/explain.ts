@@ -91,7 +91,7 @@ export function explainPool(pool: GrowingPool, statement: PoolStatement | undefi
     : viewOf(pool, statement, 'enough', null, times);
 }
 
-/** A pool that cannot grow is blocked while something asks for it; a provider that is missing or fails always counts. */
+/** A bound counts while something asks for more; a provider that is missing or fails always counts. */
 function blockOf(pool: GrowingPool, statement: PoolStatement | undefined, { nowMs }: Times): Blocked | undefined {
   const blocked = blockedBy(pool, 0, nowMs);
   if (blocked === 'unknown_provider' || blocked === 'backing_off') return blocked;

@@ -95,7 +95,7 @@ export interface PoolStatement {
   readonly unserved: number;
   /** Containers that its machines on their way will take. */
   readonly awaiting: number;
-  /** What keeps it from growing, where something asks for more; null: nothing does, or nothing asks. */
+  /** Bound that keeps it from growing, where something asks for more; null: none does, or nothing asks. */
   readonly blocked: Blocked | null;
   /** Whether less is free than its floors ask for. */
   readonly isShort: boolean;

@@ -248,11 +248,7 @@ export class ProvisioningLoop {
     return this.#poolFacts(pool, [...this.#rooms.of(poolId, made)], nowMs);
   }
 
-  #poolFacts(
-    { id, name, workspaceId, settings }: PoolRow,
-    rooms: GrowingPool['rooms'],
-    nowMs: number,
-  ): GrowingPool {
+  #poolFacts({ id, name, workspaceId, settings }: PoolRow, rooms: GrowingPool['rooms'], nowMs: number): GrowingPool {
     const { changes, clock } = this.#parts;
     const shape = shapeOf(settings);
     const size = shape === undefined ? undefined : offeredByShape(shape, settings);
@@ -291,7 +287,10 @@ export class ProvisioningLoop {
       const queues = this.#refused.get(poolId) ?? new Set<QueueName>();
       if (queues.size < MOST_REFUSED) queues.add(queue);
       this.#refused.set(poolId, queues);
-      this.#parts.log.warn({ poolId, queue }, 'an empty machine does not take a container that waits: no more are made for it');
+      this.#parts.log.warn(
+        { poolId, queue },
+        'an empty machine does not take a container that waits: no more are made for it',
+      );
     }
   }
 
@@ -341,7 +340,7 @@ export class ProvisioningLoop {
 
   // ---- explanations -------------------------------------------------------------------------------------------------
 
-  /** What pools do for a waiting container; right on the leader only. */
+  /** Part of pools in the wait of a container; right on the leader only. */
   growthFor(id: ContainerId): Growth {
     if (this.#awaited.has(id)) return { isAwaited: true, isLimited: false };
     const verdicts = this.explain(id).map(({ verdict }) => verdict);

@@ -1,5 +1,5 @@
-// Decisions about pools as events (`compute.pool`), written behind the loop: no decision waits for the database. Those of
-// shared pools belong to the administrator's workspace. Source: REST §9.2.
+// Decisions about pools as events (`compute.pool`), written behind the loop: no decision waits for the database. Events
+// of shared pools belong to the administrator's workspace. Source: REST §9.2.
 import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';

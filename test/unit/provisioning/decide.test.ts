@@ -100,7 +100,12 @@ describe('of pools that can serve it', () => {
     const pools = [
       aPool({ settings: { hourlyCost: 1 }, offer: anOffer(4, 16, ['T4']) }),
       aPool({ poolId: 2, settings: { hourlyCost: 9 }, offer: anOffer(4, 16, ['A100-80']) }),
-      aPool({ poolId: 3, settings: { hourlyCost: 10 }, offer: anOffer(4, 16, ['A100-80']), poolOwner: 'w-1' as WorkspaceId }),
+      aPool({
+        poolId: 3,
+        settings: { hourlyCost: 10 },
+        offer: anOffer(4, 16, ['A100-80']),
+        poolOwner: 'w-1' as WorkspaceId,
+      }),
     ];
     const asks = (...gpu: readonly string[]) => grown(decideCapacity(pools, [aDemand({ gpu, gpuCount: 1 })], NOW));
     expect([asks('T4', 'A100'), asks('A100', 'T4'), asks('any')]).toEqual([[1], [3], [3]]);
@@ -124,8 +129,18 @@ describe('a pool stays within', () => {
     ['its number of machines', { settings: { maxMachines: 3 } }, 3, 'max_machines'],
     ['those that leave included', { settings: { maxMachines: 3 }, capacity: { alive: 2 } }, 1, 'max_machines'],
     ['its budget', { settings: { hourlyCost: 0.1, hourlyBudget: 0.3 } }, 3, 'hourly_budget'],
-    ['its budget by listed prices', { settings: { hourlyCost: null, hourlyBudget: 10 }, capacity: { alive: 2, hourlyCost: 6 } }, 1, 'hourly_budget'],
-    ['its budget in machines, without prices', { settings: { hourlyCost: null, hourlyBudget: 3 }, capacity: { alive: 1, unpriced: 1 } }, 2, 'hourly_budget'],
+    [
+      'its budget by listed prices',
+      { settings: { hourlyCost: null, hourlyBudget: 10 }, capacity: { alive: 2, hourlyCost: 6 } },
+      1,
+      'hourly_budget',
+    ],
+    [
+      'its budget in machines, without prices',
+      { settings: { hourlyCost: null, hourlyBudget: 3 }, capacity: { alive: 1, unpriced: 1 } },
+      2,
+      'hourly_budget',
+    ],
     ['one machine until its price is known', { settings: { hourlyCost: null, hourlyBudget: 100 } }, 1, 'price_unknown'],
     ['what it had until its provider may be asked again', { capacity: { notBeforeMs: NOW + 7 } }, 0, 'backing_off'],
   ] as const)('%s', ([, said, machines, blocked]) => {
@@ -143,17 +158,23 @@ describe('floors', () => {
     const young = decideCapacity([aPool({ settings })], [], NOW);
     expect([grown(young), young.againAtMs.get(1), stated(young)?.isShort]).toEqual([[], NOW + 5_000, true]);
     expect(grown(decideCapacity([aPool({ settings, ...short })], [], NOW))).toEqual([1, 1]);
-    expect(grown(decideCapacity([aPool({ settings, ...short, capacity: { pending: 1, alive: 1 } })], [], NOW))).toEqual([1]);
+    expect(grown(decideCapacity([aPool({ settings, ...short, capacity: { pending: 1, alive: 1 } })], [], NOW))).toEqual(
+      [1],
+    );
     const gpus = aPool({ settings: { minFreeGpu: 3 }, ...short, offer: anOffer(4, 16, ['H100', 'H100']) });
     expect(grown(decideCapacity([gpus], [], NOW))).toEqual([1, 1]);
-    expect(grown(decideCapacity([aPool({ settings: { minFreeMemoryMib: 16_385 }, ...short })], [], NOW))).toEqual([1, 1]);
+    expect(grown(decideCapacity([aPool({ settings: { minFreeMemoryMib: 16_385 }, ...short })], [], NOW))).toEqual([
+      1, 1,
+    ]);
   });
 
   test('count what machines admitted by hand have free, and not what waits for a place', () => {
     const hand = aRoom({ isMade: false });
     const settings = { minFreeCpuCores: 4 };
     expect(grown(decideCapacity([aPool({ settings, ...short, rooms: [hand] })], [], NOW))).toEqual([]);
-    expect(grown(decideCapacity([aPool({ settings, ...short, rooms: [{ ...hand, isOpen: false }] })], [], NOW))).toEqual([1]);
+    expect(
+      grown(decideCapacity([aPool({ settings, ...short, rooms: [{ ...hand, isOpen: false }] })], [], NOW)),
+    ).toEqual([1]);
     const pending = { pending: 1, alive: 1 };
     expect(grown(decideCapacity([aPool({ settings, ...short, capacity: pending })], [aDemand()], NOW))).toEqual([1]);
   });
@@ -166,7 +187,11 @@ describe('floors', () => {
     expect(idle({ settings: { minMachines: 1 } })).toEqual(['m-1']);
     expect(idle({ settings: { minFreeCpuCores: 4 } })).toEqual(['m-1']);
     expect(idle({ settings: { minFreeCpuCores: 4.1 } })).toEqual([]);
-    expect(grown(decideCapacity([aPool({ settings: { minMachines: 2 }, rooms: [aRoom()], capacity: { alive: 1 } })], [], NOW))).toEqual([1]);
+    expect(
+      grown(
+        decideCapacity([aPool({ settings: { minMachines: 2 }, rooms: [aRoom()], capacity: { alive: 1 } })], [], NOW),
+      ),
+    ).toEqual([1]);
   });
 });
 

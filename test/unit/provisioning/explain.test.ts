@@ -78,7 +78,11 @@ describe('of a pool', () => {
 
 describe('as a sentence', () => {
   const view = (said: Partial<GrowthView> = {}): GrowthView => ({
-    ...explainPool(aPool({ capacity: { alive: 3, pending: 1 }, settings: { hourlyCost: 0.1, hourlyBudget: 2 } }), undefined, times),
+    ...explainPool(
+      aPool({ capacity: { alive: 3, pending: 1 }, settings: { hourlyCost: 0.1, hourlyBudget: 2 } }),
+      undefined,
+      times,
+    ),
     ...said,
   });
 
@@ -103,7 +107,10 @@ describe('as a sentence', () => {
   });
 
   test('is part of what explain says, with steps only where no machine is on its way', () => {
-    const growth = [shownGrowth(view({ verdict: 'awaited' }), false), shownGrowth(view({ verdict: 'max_machines' }), true)];
+    const growth = [
+      shownGrowth(view({ verdict: 'awaited' }), false),
+      shownGrowth(view({ verdict: 'max_machines' }), true),
+    ];
     expect(growthTexts({ growth })[0]).toBe('pool pool-1 makes a machine at 0.1 an hour');
     expect([growthSteps({ growth }), growthSteps({ growth: growth.slice(1) }).length]).toEqual([[], 1]);
     expect([growthTexts({}), growthSteps({})]).toEqual([[], []]);
@@ -117,10 +124,18 @@ test('gauges show machines, cost, and containers that wait, by pool', async () =
   const pool = aPool({ settings: { maxMachines: 2 }, capacity: { alive: 2, pending: 1 } });
   const demands = Array.from({ length: 10 }, (_none, index) => aDemand({ id: `c-${index}` }));
   const view = explainPool(pool, decideCapacity([pool], demands, NOW).pools[0], times);
-  registerProvisionGauges({ registry, metrics: new FleetMetrics(new Registry()), views: () => [view], isLeader: () => true });
+  registerProvisionGauges({
+    registry,
+    metrics: new FleetMetrics(new Registry()),
+    views: () => [view],
+    isLeader: () => true,
+  });
   const text = await registry.metrics();
   const value = (series: string): string | undefined =>
-    text.split('\n').find((line) => line.startsWith(`longshore_scheduler_provision_${series} `))?.split(' ')[1];
+    text
+      .split('\n')
+      .find((line) => line.startsWith(`longshore_scheduler_provision_${series} `))
+      ?.split(' ')[1];
   expect([
     value('machines{pool="pool-1",state="pending"}'),
     value('machines{pool="pool-1",state="present"}'),

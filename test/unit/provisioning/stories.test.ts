@@ -67,43 +67,67 @@ const demand = fc
 
 type Step = (world: World) => void;
 const step: fc.Arbitrary<Step> = fc.oneof(
-  { weight: 4, arbitrary: fc.tuple(demand, fc.integer({ min: 1, max: 12 })).map(([one, count]): Step => (world) => {
-    for (let index = 0; index < count; index += 1) world.want(one);
-    world.round();
-  }) },
-  { weight: 3, arbitrary: fc.tuple(fc.nat(1_000), fc.integer({ min: 1, max: 40 })).map(([index, count]): Step => (world) => {
-    for (let times = 0; times < count; times += 1) world.end(index);
-    world.round();
-  }) },
-  { weight: 4, arbitrary: fc.integer({ min: 1, max: 900_000 }).map((ms): Step => (world) => world.pass(ms)) },
-  { weight: 1, arbitrary: fc.tuple(fc.nat(2), fc.integer({ min: 1, max: 300_000 })).map(([index, ms]): Step => (world) => world.fail(index, ms)) },
+  {
+    weight: 4,
+    arbitrary: fc.tuple(demand, fc.integer({ min: 1, max: 12 })).map(([one, count]): Step => (world) => {
+      for (let index = 0; index < count; index += 1) world.want(one);
+      world.round();
+    }),
+  },
+  {
+    weight: 3,
+    arbitrary: fc.tuple(fc.nat(1_000), fc.integer({ min: 1, max: 40 })).map(([index, count]): Step => (world) => {
+      for (let times = 0; times < count; times += 1) world.end(index);
+      world.round();
+    }),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.integer({ min: 1, max: 900_000 }).map(
+      (ms): Step =>
+        (world) =>
+          world.pass(ms),
+    ),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.tuple(fc.nat(2), fc.integer({ min: 1, max: 300_000 })).map(
+      ([index, ms]): Step =>
+        (world) =>
+          world.fail(index, ms),
+    ),
+  },
 );
 
 describe('whatever comes and ends, and whatever providers do', () => {
   let [grown, shrunk, served] = [0, 0, 0];
-  test(`bounds hold, everything is served that can be, and then it rests (${SEEDS} stories)`, { timeout: 600_000 }, () => {
-    fc.assert(
-      fc.property(pools, fc.array(step, { minLength: 1, maxLength: 25, size: 'max' }), (some, steps) => {
-        const world = new World(some);
-        for (const one of steps) one(world);
-        world.pass(HOUR);
-        const unserved = world.unserved();
-        if (unserved.length > 0) throw new Error(`never served: ${unserved.join(', ')}\n${world.story.join('\n')}`);
-        const before = [world.grown, world.shrunk];
-        world.pass(24 * HOUR);
-        if (world.grown !== before[0] || world.shrunk !== before[1])
-          throw new Error(`it does not rest\n${world.story.slice(-40).join('\n')}`);
-        grown += world.grown;
-        served += world.machines.filter(({ containers }) => containers.size > 0).length;
-        world.endAll();
-        world.pass(HOUR);
-        const kept = world.idle();
-        if (kept.length > 0) throw new Error(`machines stay without work: ${kept.join(', ')}`);
-        shrunk += world.shrunk;
-      }),
-      { numRuns: SEEDS, unbiased: true },
-    );
-  });
+  test(
+    `bounds hold, everything is served that can be, and then it rests (${SEEDS} stories)`,
+    { timeout: 600_000 },
+    () => {
+      fc.assert(
+        fc.property(pools, fc.array(step, { minLength: 1, maxLength: 25, size: 'max' }), (some, steps) => {
+          const world = new World(some);
+          for (const one of steps) one(world);
+          world.pass(HOUR);
+          const unserved = world.unserved();
+          if (unserved.length > 0) throw new Error(`never served: ${unserved.join(', ')}\n${world.story.join('\n')}`);
+          const before = [world.grown, world.shrunk];
+          world.pass(24 * HOUR);
+          if (world.grown !== before[0] || world.shrunk !== before[1])
+            throw new Error(`it does not rest\n${world.story.slice(-40).join('\n')}`);
+          grown += world.grown;
+          served += world.machines.filter(({ containers }) => containers.size > 0).length;
+          world.endAll();
+          world.pass(HOUR);
+          const kept = world.idle();
+          if (kept.length > 0) throw new Error(`machines stay without work: ${kept.join(', ')}`);
+          shrunk += world.shrunk;
+        }),
+        { numRuns: SEEDS, unbiased: true },
+      );
+    },
+  );
 
   test('the stories went far', () => {
     expect(Math.min(grown, shrunk, served), `${grown} ${shrunk} ${served}`).toBeGreaterThan(SEEDS / 10);

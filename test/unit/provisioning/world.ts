@@ -66,9 +66,7 @@ export class World {
   idle(): readonly number[] {
     return this.pools
       .filter(({ base: { settings } }) => settings.minFreeGpu === 0 && settings.minFreeCpuCores === 0)
-      .filter(
-        ({ base }) => this.machines.filter(({ pool }) => pool.base === base).length > base.settings.minMachines,
-      )
+      .filter(({ base }) => this.machines.filter(({ pool }) => pool.base === base).length > base.settings.minMachines)
       .map(({ base }) => base.poolId);
   }
 
@@ -147,7 +145,10 @@ export class World {
       if (grows > 0 && shrinks.length > 0) throw new Error(`pool ${pool.poolId} grows and shrinks at once`);
       const { settings, capacity } = pool;
       if (grows > 0) {
-        const after = { ...pool, capacity: { ...capacity, alive: capacity.alive + grows, unpriced: capacity.unpriced + grows } };
+        const after = {
+          ...pool,
+          capacity: { ...capacity, alive: capacity.alive + grows, unpriced: capacity.unpriced + grows },
+        };
         if (after.capacity.alive > settings.maxMachines) throw new Error(`pool ${pool.poolId} exceeds its machines`);
         if (capacity.pending + grows > MOST_PENDING) throw new Error(`pool ${pool.poolId} has too many on their way`);
         if (costOf(after) > (settings.hourlyBudget ?? Infinity) + 1e-6)
@@ -155,7 +156,8 @@ export class World {
         if (capacity.notBeforeMs > this.nowMs) throw new Error(`pool ${pool.poolId} grows while its provider fails`);
       }
       const left = pool.rooms.length + capacity.pending - shrinks.length;
-      if (shrinks.length > 0 && left < settings.minMachines) throw new Error(`pool ${pool.poolId} goes below its least`);
+      if (shrinks.length > 0 && left < settings.minMachines)
+        throw new Error(`pool ${pool.poolId} goes below its least`);
       for (const step of shrinks) {
         const machine = this.machines.find(({ id }) => step.kind === 'shrink' && id === step.machineId);
         if (machine === undefined || machine.containers.size > 0) throw new Error('a machine with containers goes');
@@ -175,10 +177,15 @@ export class World {
 
   #carryOut({ steps }: Decision): void {
     for (const step of steps) {
-      this.story.push(`${this.nowMs} ${step.kind} ${step.poolId} ${step.kind === 'grow' ? step.cause : step.machineId}`);
+      this.story.push(
+        `${this.nowMs} ${step.kind} ${step.poolId} ${step.kind === 'grow' ? step.cause : step.machineId}`,
+      );
       if (step.kind === 'shrink') {
         this.shrunk += 1;
-        this.machines.splice(this.machines.findIndex(({ id }) => id === step.machineId), 1);
+        this.machines.splice(
+          this.machines.findIndex(({ id }) => id === step.machineId),
+          1,
+        );
         continue;
       }
       this.grown += 1;
@@ -212,8 +219,10 @@ export class World {
           (pool) =>
             unfitFor(pool, demand) === undefined &&
             pool.capacity.alive < pool.settings.maxMachines &&
-            costOf({ ...pool, capacity: { ...pool.capacity, alive: pool.capacity.alive + 1, unpriced: pool.capacity.unpriced + 1 } }) <=
-              (pool.settings.hourlyBudget ?? Infinity),
+            costOf({
+              ...pool,
+              capacity: { ...pool.capacity, alive: pool.capacity.alive + 1, unpriced: pool.capacity.unpriced + 1 },
+            }) <= (pool.settings.hourlyBudget ?? Infinity),
         ),
       )
       .map(({ id }) => id);
