@@ -131,7 +131,7 @@ interface Growing {
   readonly pools: Pools;
   readonly loop: ProvisioningLoop;
   readonly feasibility: FeasibilityCheck;
-  poolId(name: string): Promise<number>;
+  readonly poolId: (name: string) => Promise<number>;
 }
 
 const test = base.extend('growing', async ({ world, db }, { onCleanup }): Promise<Growing> => {
@@ -140,10 +140,17 @@ const test = base.extend('growing', async ({ world, db }, { onCleanup }): Promis
   const pools = new Pools({ db, machines: world.machines, log: quiet, written: () => directory.written() });
   const capacity = new PlayedCapacity(world, () => directory);
   const registry = new Registry();
+  const { containers, machines, placer } = world;
   const fence = (): number | undefined => (world.leads ? world.fence : undefined);
   const loop = openProvisioning({
     infrastructure: { db, clock: world.clock, log: quiet, registry },
-    clusterState: { ...world, fence, isLeader: () => world.leads, fleetMetrics: new FleetMetrics(registry) },
+    clusterState: {
+      containers,
+      machines,
+      fence,
+      isLeader: () => world.leads,
+      fleetMetrics: new FleetMetrics(registry),
+    },
     events: { writer: new EventWriter() },
     directory,
     changes: capacity,
@@ -151,7 +158,7 @@ const test = base.extend('growing', async ({ world, db }, { onCleanup }): Promis
     loops: new LoopMetrics(registry, world.clock),
   });
   const feasibility = new FeasibilityCheck(world.machines, world.clock);
-  wireProvisioning({ ...world, directory, provisioning: loop, feasibility, changes: capacity });
+  wireProvisioning({ containers, machines, placer, directory, provisioning: loop, feasibility, changes: capacity });
   await directory.start();
   world.placer.start();
   loop.start();
